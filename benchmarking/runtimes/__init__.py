@@ -1,0 +1,74 @@
+"""Runtimes: one file each, found by listing this folder. Here is the contract they keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from benchmarking.devices import DeviceHandle
+from benchmarking.records import Cell, Device, Json, Point, Precision, Scalar, Workload
+
+Mark = Callable[[str], None]
+"""`mark("token")` notes the time inside a timed call: at each token that has reached the host, at each phase's end."""
+
+Stage = Callable[[str], AbstractContextManager[None]]
+"""`with stage("weights_read"):` times one stage of the load, with the device synced at its end."""
+
+
+class Operation(Protocol):
+    """One call at one point, its inputs made and in place: what is timed, and nothing else."""
+
+    items_per_call: int
+    """Sequences, images, ...: what throughput_samples_per_sec counts."""
+    tokens_per_call: int | None
+    """What throughput_tokens_per_sec counts: batch x sequence in a forward pass, batch x new tokens in generation."""
+    prompt_tokens_per_call: int | None
+    """Batch x prompt length where there is a prefill, else None."""
+    new_tokens: int | None
+    """Tokens generated per sequence; a streaming call marks "token" exactly this many times. None: no generation."""
+
+    def reset(self) -> None:
+        """Bring back the state before a call (caches); outside the timed region."""
+
+    def run(self, mark: Mark) -> Any:
+        """The timed call. May return before the device is done unless it marks tokens."""
+
+    def problem(self, output: Any) -> str | None:
+        """What is wrong with an output (NaN, Inf, token count), or None. Asked outside the timed region."""
+
+
+class Session(Protocol):
+    """A model loaded by a runtime on a device."""
+
+    weights_bytes: int | None
+    """Exact sum over the unique storages of parameters and buffers; None where the runtime hides them."""
+    parameter_count: int | None
+    verified: Mapping[str, Json]
+    """What really runs, read back: parameter_dtypes, parameter_devices, attention, num_threads, ..."""
+
+    def operation(self, point: Point) -> Operation:
+        """Make the inputs of a point and place them. Raises BenchhouseError when the point cannot be."""
+
+    def close(self) -> None:
+        """Let the model and its memory go."""
+
+
+class RuntimePlugin(Protocol):
+    """A way to run models. Importing the module imports no torch and no vendor package."""
+
+    name: str
+
+    def missing(self) -> str | None:
+        """None, or what must be installed and how."""
+
+    def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
+        """None, or why this device, workload and precision do not go together here."""
+
+    def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        """The complete settings that name the series (attention, cache, ...), defaults filled in. Raises UsageError for
+        an option or value this runtime does not have."""
+
+    def open(self, cell: Cell, handle: DeviceHandle, stage: Stage) -> Session:
+        """Load the model: stages import, device_init, weights_read, to_device. Raises BenchhouseError subclasses for
+        trouble with the model; verifies that what runs is what was asked for, and raises when it is not."""

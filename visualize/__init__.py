@@ -1,0 +1,1 @@
+"""Draws: charts from the warehouse or from a spooled run."""
