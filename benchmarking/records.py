@@ -401,7 +401,7 @@ def _read(kind: Any, data: Any, where: str) -> Any:
     if kind is Any:
         return data
     if dataclasses.is_dataclass(kind):
-        return _read_record(typing.cast(type[Any], kind), data, where)
+        return _read_record(kind, data, where)
     if origin in (Union, types.UnionType):
         return _read_union(kind, data, where)
     if origin is Literal:
@@ -423,7 +423,7 @@ def _read(kind: Any, data: Any, where: str) -> Any:
     return _expect(isinstance(data, kind), data, where, name)
 
 
-def _read_record(kind: type[Any], data: Any, where: str) -> Any:
+def _read_record(kind: Any, data: Any, where: str) -> Any:
     _expect(isinstance(data, dict), data, where, "an object")
     hints = _hints(kind)
     unknown = sorted(data.keys() - hints.keys())
