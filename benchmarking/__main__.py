@@ -1,0 +1,7 @@
+"""`python -m benchmarking` is the front door."""
+
+import sys
+
+from benchmarking.cli import main
+
+sys.exit(main())

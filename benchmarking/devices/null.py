@@ -1,0 +1,147 @@
+"""The null device: no hardware. It returns what a script says, on a clock that only the script moves.
+
+The whole program can so be run to exact numbers, faults and all. `$BENCHHOUSE_NULL_SCRIPT` names a JSON file; without one
+the device answers with plain defaults. The keys are the fields of `Script`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Literal
+
+from benchmarking.devices import DeviceHandle, DeviceTimer
+from benchmarking.errors import FormatError, StorageError
+from benchmarking.records import NOT_SUPPORTED, PRECISIONS, Device, Json, Readings
+
+SCRIPT_VARIABLE = "BENCHHOUSE_NULL_SCRIPT"
+
+Fault = Literal["raise", "oom", "hang", "exit", "kill", "nan", "tokens"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """What the null device and the null runtime do."""
+
+    latency_ms: Mapping[str, list[float]] = field(default_factory=dict)
+    """Durations of successive calls by point label, repeated from the start when they run out; "*" is any other point.
+    Without an entry a call takes about 0.01 ms a token, with a spread of a few percent."""
+    faults: Mapping[str, Fault] = field(default_factory=dict)
+    """What goes wrong at a point, by label; "load" is the load. "tokens" yields one token too few."""
+    fault_launches: list[int] = field(default_factory=list)
+    """Launches in which the faults happen; empty for all."""
+    load_s: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by stage of the load."""
+    state: Mapping[str, Json] = field(default_factory=dict)
+    """What `state()` reads: clock_hz, throttle_reasons, foreign_pids, ..."""
+    peak_memory_bytes: int | None = None
+    power_w: float | None = None
+    """With it the device has an energy counter that grows with its clock."""
+    real_time: bool = False
+    """Sleep for the scripted durations, on the real clock: for tests of kills, limits and progress."""
+
+
+def read_script() -> Script:
+    """The script `$BENCHHOUSE_NULL_SCRIPT` names, or the defaults. Raises StorageError or FormatError."""
+    path = os.environ.get(SCRIPT_VARIABLE)
+    if not path:
+        return Script()
+    try:
+        data = json.loads(Path(path).read_text())
+    except OSError as error:
+        raise StorageError(f"{SCRIPT_VARIABLE}: cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise FormatError(f"{SCRIPT_VARIABLE}: {path} is not JSON: {error}") from error
+    known = {f.name for f in fields(Script)}
+    unknown = sorted(set(data) - known)
+    if unknown:
+        raise FormatError(f"{SCRIPT_VARIABLE}: {path}: unknown key {unknown[0]!r}; known: {', '.join(sorted(known))}")
+    return Script(**data)
+
+
+class NullHandle:
+    """An open null device: a clock, and what the script says of the rest."""
+
+    torch_name: str | None = None
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self._now_ns = 0
+
+    def now_ns(self) -> int:
+        return time.perf_counter_ns() if self.script.real_time else self._now_ns
+
+    def spend(self, duration_ns: int) -> None:
+        """Let time pass: what a call on this device takes."""
+        if self.script.real_time:
+            time.sleep(duration_ns / 1e9)
+        self._now_ns += duration_ns
+
+    def timer(self) -> DeviceTimer | None:
+        return None
+
+    def synchronize(self) -> None:
+        return None
+
+    def empty_cache(self) -> None:
+        return None
+
+    def reset_peak_memory(self) -> None:
+        return None
+
+    def peak_memory(self) -> Readings:
+        if self.script.peak_memory_bytes is None:
+            why = dict.fromkeys(("device_allocated_peak_bytes", "device_reserved_peak_bytes"), NOT_SUPPORTED)
+            return Readings(missing=why)
+        peak = self.script.peak_memory_bytes
+        return Readings(values={"device_allocated_peak_bytes": peak, "device_reserved_peak_bytes": peak})
+
+    def memory_in_use(self) -> Readings:
+        return Readings(missing=dict.fromkeys(("device_process_bytes", "device_used_bytes"), NOT_SUPPORTED))
+
+    def state(self) -> Readings:
+        names = ("clock_hz", "temperature_c", "power_w", "throttle_reasons", "violation_ns", "foreign_pids")
+        values = dict(self.script.state)
+        return Readings(values=values, missing={name: NOT_SUPPORTED for name in names if name not in values})
+
+    def energy_j(self) -> Readings:
+        if self.script.power_w is None:
+            return Readings(missing=dict.fromkeys(("gpu", "cpu_pkg", "dram", "soc"), NOT_SUPPORTED))
+        joules = self.script.power_w * self.now_ns() / 1e9
+        return Readings(values={"gpu": joules, "method": "counter"})
+
+    def close(self) -> None:
+        return None
+
+
+class NullDevice:
+    """Always there, never picked by `auto`."""
+
+    name = "null"
+    implied_runtime: str | None = "null"
+    probes_in_process = True
+
+    def probe(self) -> tuple[Device, ...]:
+        device = Device(
+            type="null",
+            selector="null",
+            found=True,
+            name="null device",
+            vendor="benchhouse",
+            simulated=True,
+            precisions=PRECISIONS,
+        )
+        return (device,)
+
+    def open(self, device: Device) -> DeviceHandle:
+        return NullHandle(read_script())
+
+    def lock_name(self, device: Device) -> str | None:
+        return None
+
+
+PLUGIN = NullDevice()

@@ -1,0 +1,138 @@
+"""The null runtime: plays the null device's script instead of running a model. Time is faked here and nowhere else."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from benchmarking.devices import DeviceHandle
+from benchmarking.devices.null import Fault, NullHandle
+from benchmarking.errors import OutOfMemoryError, UsageError
+from benchmarking.records import Cell, Device, Json, Point, Precision, Scalar, Workload
+from benchmarking.runtimes import Mark, Operation, Session, Stage
+
+MS_PER_TOKEN = 0.01
+SPREAD = (1.00, 1.02, 0.99, 1.01, 0.98)
+"""Factors of the default durations, so that they are not all the same: real calls never are."""
+
+
+class NullOperation:
+    """A call that lasts as long as the script says."""
+
+    def __init__(self, handle: NullHandle, point: Point, fault: Fault | None) -> None:
+        tokens = point.batch_size * (point.sequence_length or 1)
+        self.items_per_call = point.batch_size
+        self.new_tokens = point.new_tokens
+        self.tokens_per_call: int | None = tokens if self.new_tokens is None else point.batch_size * self.new_tokens
+        self.prompt_tokens_per_call: int | None = None if self.new_tokens is None else tokens
+        self._handle = handle
+        self._fault = fault
+        self._durations_ns = _durations_ns(handle.script.latency_ms, point)
+
+    def reset(self) -> None:
+        return None
+
+    def run(self, mark: Mark) -> str:
+        if self._fault is not None and self._fault not in ("nan", "tokens"):
+            happen(self._fault)
+        duration_ns = next(self._durations_ns)
+        tokens = (self.new_tokens or 0) - (1 if self._fault == "tokens" else 0)
+        if tokens < 1:
+            self._handle.spend(duration_ns)
+        for spent_ns in _shares(duration_ns, tokens):
+            self._handle.spend(spent_ns)
+            mark("token")
+        return "NaN" if self._fault == "nan" else "ok"
+
+    def problem(self, output: Any) -> str | None:
+        return "NaN in the output" if output == "NaN" else None
+
+
+class NullSession:
+    """A model that is not there."""
+
+    weights_bytes: int | None = None
+    parameter_count: int | None = None
+    verified: Mapping[str, Json]
+
+    def __init__(self, handle: NullHandle, faults: Mapping[str, Fault]) -> None:
+        self.verified = {"runtime": "null"}
+        self._handle = handle
+        self._faults = faults
+
+    def operation(self, point: Point) -> Operation:
+        return NullOperation(self._handle, point, self._faults.get(point.label))
+
+    def close(self) -> None:
+        return None
+
+
+class NullRuntime:
+    """Runs anything, on the null device only."""
+
+    name = "null"
+
+    def missing(self) -> str | None:
+        return None
+
+    def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
+        return None if device.type == "null" else f"runtime null runs on device null only, not on {device.selector}"
+
+    def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        if options:
+            raise UsageError(f"runtime null has no option {sorted(options)[0]!r}")
+        return {}
+
+    def open(self, cell: Cell, handle: DeviceHandle, stage: Stage) -> Session:
+        assert isinstance(handle, NullHandle)
+        script = handle.script
+        active = not script.fault_launches or _launch() in script.fault_launches
+        faults = script.faults if active else {}
+        for name, seconds in script.load_s.items():
+            with stage(name):
+                handle.spend(round(seconds * 1e9))
+        if "load" in faults:
+            happen(faults["load"])
+        return NullSession(handle, faults)
+
+
+def happen(fault: Fault) -> None:
+    """Let a scripted fault happen to this process."""
+    if fault == "oom":
+        raise OutOfMemoryError("scripted: out of memory")
+    if fault == "hang":
+        while True:
+            time.sleep(60)
+    if fault == "exit":
+        os._exit(3)
+    if fault == "kill":
+        os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
+    raise RuntimeError("scripted: the call raised")
+
+
+def _launch() -> int:
+    """The launch this process is, which only a scripted device needs to know."""
+    return int(os.environ.get("BENCHHOUSE_LAUNCH", "0"))
+
+
+def _durations_ns(latency_ms: Mapping[str, list[float]], point: Point) -> Iterator[int]:
+    values = latency_ms.get(point.label) or latency_ms.get("*")
+    if not values:
+        tokens = point.batch_size * ((point.sequence_length or 1) + (point.new_tokens or 0))
+        values = [tokens * MS_PER_TOKEN * factor for factor in SPREAD]
+    return itertools.cycle(round(value * 1e6) for value in values)
+
+
+def _shares(duration_ns: int, tokens: int) -> list[int]:
+    """The duration cut into one share a token: half for the first, which is the prefill, the rest evenly."""
+    if tokens < 2:
+        return [duration_ns] * tokens
+    decode_ns = duration_ns // 2 // (tokens - 1)
+    return [duration_ns - decode_ns * (tokens - 1)] + [decode_ns] * (tokens - 1)
+
+
+PLUGIN = NullRuntime()
