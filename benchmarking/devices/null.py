@@ -1,7 +1,7 @@
 """The null device: no hardware. It returns what a script says, on a clock that only the script moves.
 
-The whole program can so be run to exact numbers, faults and all. `$BENCHHOUSE_NULL_SCRIPT` names a JSON file; without one
-the device answers with plain defaults. The keys are the fields of `Script`.
+The whole program can so be run to exact numbers, faults and all. `$BENCHHOUSE_NULL_SCRIPT` names a JSON file; without
+one the device answers with plain defaults. The keys are the fields of `Script`.
 """
 
 from __future__ import annotations

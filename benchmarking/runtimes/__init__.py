@@ -69,6 +69,9 @@ class RuntimePlugin(Protocol):
         """The complete settings that name the series (attention, cache, ...), defaults filled in. Raises UsageError for
         an option or value this runtime does not have."""
 
+    def import_libraries(self) -> None:
+        """Import what the runtime needs: the import stage of the load, before the device is opened."""
+
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage) -> Session:
-        """Load the model: stages import, device_init, weights_read, to_device. Raises BenchhouseError subclasses for
+        """Load the model: stages weights_read, to_device. Raises BenchhouseError subclasses for
         trouble with the model; verifies that what runs is what was asked for, and raises when it is not."""

@@ -87,6 +87,9 @@ class NullRuntime:
             raise UsageError(f"runtime null has no option {sorted(options)[0]!r}")
         return {}
 
+    def import_libraries(self) -> None:
+        return None
+
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage) -> Session:
         assert isinstance(handle, NullHandle)
         script = handle.script

@@ -1,0 +1,73 @@
+"""What a supervisor and its worker say to each other: one JSON line each, the job down, the messages up."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarking.errors import FormatError
+from benchmarking.measure.settings import Settings
+from benchmarking.records import Cell, LaunchLoad, Measurement, Point, dumps, from_json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What one worker is to do."""
+
+    cell: Cell
+    launch: int
+    points: tuple[Point, ...]
+    settings: Settings
+    spawned_at_ns: int
+    """`time.monotonic_ns()` just before the process was started: the clock is the machine's, not the process's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointStarted:
+    """The worker turns to a point."""
+
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """How a point is doing."""
+
+    label: str
+    phase: str
+    """warmup, measure, energy, memory."""
+    calls: int
+    median_ms: float | None = None
+    low_ms: float | None = None
+    high_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadFailed:
+    """The model could not be loaded; no point can be measured."""
+
+    error: str
+    out_of_memory: bool = False
+
+
+Message = PointStarted | Live | LoadFailed | LaunchLoad | Measurement
+_KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind for kind in (PointStarted, Live, LoadFailed, LaunchLoad, Measurement)
+}
+
+
+def encode(message: Message) -> str:
+    """The message as one line."""
+    return f'{{"{type(message).__name__}":{dumps(message)}}}\n'
+
+
+def decode(line: str) -> Message:
+    """The message of a line. Raises FormatError for a line that is none."""
+    try:
+        ((name, data),) = json.loads(line).items()
+        kind = _KINDS[name]
+    except (ValueError, KeyError, AttributeError) as error:
+        raise FormatError(f"not a worker's message: {line[:80]!r}") from error
+    message: Message = from_json(kind, data)
+    return message

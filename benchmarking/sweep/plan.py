@@ -1,0 +1,72 @@
+"""The plan of a sweep: cells and their points, validated whole before anything runs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarking.errors import UsageError
+from benchmarking.ids import uuid7
+from benchmarking.measure.settings import Settings
+from benchmarking.records import Cell, Hardware, Json, Point, Provenance, Readings
+
+Check = Callable[[Point], str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellPlan:
+    """One cell with everything that its run record needs but the measuring."""
+
+    run_id: str = field(default_factory=uuid7)
+    session_id: str
+    started_at: str
+    """UTC, ISO 8601."""
+    cell: Cell
+    hardware: Hardware
+    provenance: Provenance
+    environment: Readings = field(default_factory=Readings)
+    settings: Settings
+    timeout_s: float
+    """Limit for loading, and for each point of a launch."""
+    points: tuple[Point, ...]
+    """In ascending size."""
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    """Point label -> reason, for points that cannot be and were let go with --skip-unsupported."""
+
+    def settings_json(self) -> Mapping[str, Json]:
+        """The settings as they are stored with the run."""
+        from benchmarking.records import to_json
+
+        return {**to_json(self.settings), "timeout_s": self.timeout_s}
+
+    @property
+    def runnable(self) -> tuple[Point, ...]:
+        """The points that are to be measured."""
+        return tuple(point for point in self.points if point.label not in self.skipped)
+
+
+def grid(axes: Mapping[str, tuple[Any, ...]]) -> tuple[Point, ...]:
+    """Every combination of the axes' values, the smallest work first. Axes are fields of Point."""
+    combinations = itertools.product(*axes.values())
+    points = [Point(**dict(zip(axes, values, strict=True))) for values in combinations]
+    return tuple(sorted(points, key=_work))
+
+
+def check_points(points: tuple[Point, ...], check: Check, *, skip_unsupported: bool) -> Mapping[str, str]:
+    """Reasons by label for the points that cannot be. Raises UsageError for the first, unless they may be skipped."""
+    reasons = {point.label: why for point in points if (why := check(point)) is not None}
+    if reasons and not skip_unsupported:
+        label, why = next(iter(reasons.items()))
+        more = f" (and {len(reasons) - 1} more such points)" if len(reasons) > 1 else ""
+        raise UsageError(f"point {label}: {why}{more}; --skip-unsupported leaves such points out")
+    if len(reasons) == len(points):
+        raise UsageError(f"no point is left to measure: {next(iter(reasons.values()))}")
+    return reasons
+
+
+def _work(point: Point) -> tuple[float, int, int]:
+    """Roughly what a point costs: tokens, then batch size."""
+    tokens = point.batch_size * ((point.sequence_length or 1) + (point.new_tokens or 0))
+    return (tokens, point.batch_size, point.sequence_length or 0)

@@ -1,0 +1,133 @@
+"""A worker process as the supervisor sees it: messages with a time limit, and an end that always comes."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+
+from benchmarking.records import dumps
+from benchmarking.sweep.messages import Job, Message, decode
+
+ROOT = Path(__file__).resolve().parents[2]
+STDERR_TAIL_BYTES = 4000
+END_TIMEOUT_S = 10.0
+"""A worker that has said its last word and does not end in this time is killed."""
+
+
+class TimeLimitError(Exception):
+    """No message came in time."""
+
+
+class WorkerProcess:
+    """A worker at its job; a context manager that leaves no process behind.
+
+    A thread that sleeps in `read` brings the messages, so that the supervisor's own wait can have a limit everywhere.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
+        self._messages: queue.Queue[str | None] = queue.Queue()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarking.sweep.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            env=_environment(job.launch),
+            text=True,
+            encoding="utf-8",
+        )
+        self.pid = self._process.pid
+        threading.Thread(target=self._listen, daemon=True).start()
+        self._say(dumps(job) + "\n")
+
+    def __enter__(self) -> WorkerProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+        self._stderr.close()
+
+    def receive(self, deadline_s: float) -> Message | None:
+        """The next message; None when the worker has ended. Raises TimeLimitError at `deadline_s` (monotonic clock)."""
+        try:
+            line = self._messages.get(timeout=max(0.0, deadline_s - time.monotonic()))
+        except queue.Empty:
+            raise TimeLimitError from None
+        return None if line is None else decode(line)
+
+    def kill(self) -> None:
+        """End the process, whatever it does."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                _close(pipe)
+
+    def exit_status(self) -> int:
+        """How it ended: the exit code, negative for a signal."""
+        try:
+            return self._process.wait(timeout=END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+    def why_it_ended(self) -> str:
+        """The end in words, with the last line it left on stderr."""
+        status = self.exit_status()
+        how = f"killed by {_signal_name(-status)}" if status < 0 else f"ended with exit code {status}"
+        if status == -signal.SIGTERM or status == -getattr(signal, "SIGKILL", 9):
+            how += " (by the system, for lack of memory, or by a user)"
+        lines = self.stderr_tail().strip().splitlines()
+        return f"the worker was {how}" + (f": {lines[-1].strip()}" if lines else "")
+
+    def stderr_tail(self) -> str:
+        """The end of what it wrote to stderr."""
+        size = self._stderr.seek(0, os.SEEK_END)
+        self._stderr.seek(max(0, size - STDERR_TAIL_BYTES))
+        return self._stderr.read().decode(errors="replace")
+
+    def _say(self, line: str) -> None:
+        """Send the job; stdin stays open, since its end tells the worker that the supervisor is gone."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it died at once: `receive` gives None and `why_it_ended` the reason
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._messages.put(line)
+        self._messages.put(None)
+
+
+def _environment(launch: int) -> dict[str, str]:
+    """The worker's environment: this very checkout or installation first on its path."""
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": path, "BENCHHOUSE_LAUNCH": str(launch)}
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _close(pipe: object) -> None:
+    try:
+        pipe.close()  # type: ignore[attr-defined]
+    except BrokenPipeError:
+        return  # what was still unsaid has no reader any more

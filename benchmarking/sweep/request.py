@@ -1,0 +1,158 @@
+"""From what a user asks for to the plan of a cell: every name looked up, every point checked, nothing run yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from benchmarking import plugins
+from benchmarking.cli_support import choice
+from benchmarking.devices import DevicePlugin
+from benchmarking.errors import UnsupportedError, UsageError
+from benchmarking.measure.settings import Settings
+from benchmarking.records import Cell, Device, Point, Precision, Scalar, WeightsKind, Workload
+from benchmarking.runtimes import RuntimePlugin
+from benchmarking.sweep.plan import CellPlan, check_points, grid
+from benchmarking.workloads import WorkloadPlugin
+
+DEFAULT_RUNTIME = "eager"
+DEFAULT_BATCH_SIZES = (1, 2, 4, 8)
+DEFAULT_SEQUENCE_LENGTHS = (128, 512)
+DEFAULT_NEW_TOKENS = (16,)
+DEFAULT_TIMEOUT_S = 600.0
+
+RUNTIMES = "benchmarking.runtimes"
+DEVICES = "benchmarking.devices"
+WORKLOADS = "benchmarking.workloads"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a user asks to be measured; None leaves the choice to the program."""
+
+    model_id: str
+    device: str = "auto"
+    runtime: str | None = None
+    precision: Precision = "float32"
+    task: str | None = None
+    weights: WeightsKind | None = None
+    batch_sizes: tuple[int, ...] = DEFAULT_BATCH_SIZES
+    sequence_lengths: tuple[int, ...] | None = None
+    new_tokens: tuple[int, ...] | None = None
+    num_threads: int | None = None
+    options: Mapping[str, Scalar] = field(default_factory=dict)
+    """Options of the runtime by name, such as attention."""
+    settings: Settings
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    skip_unsupported: bool = False
+    command: tuple[str, ...] = ()
+    tags: Mapping[str, str] = field(default_factory=dict)
+    description: str | None = None
+
+
+def plan_cell(request: Request, session_id: str) -> CellPlan:
+    """The plan of one cell. Raises UsageError for a request that cannot be, with the reason."""
+    from benchmarking.devices._hardware import hardware
+    from benchmarking.measure.environment import capture
+    from benchmarking.provenance import provenance
+    from benchmarking.workloads._resolve import resolve
+
+    workload = resolve(
+        request.model_id, task=request.task, weights=request.weights or "auto", seed=request.settings.seed
+    )
+    family: WorkloadPlugin = plugins.load(WORKLOADS, workload.family.replace("-", "_"))
+    points = _points(request, workload, family)
+    skipped = check_points(
+        points, lambda point: family.check(workload, point), skip_unsupported=request.skip_unsupported
+    )
+    cell, why_not = _cell(request, workload)
+    if why_not is not None:
+        skipped = {point.label: why_not for point in points}
+    return CellPlan(
+        session_id=session_id,
+        started_at=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        cell=cell,
+        hardware=hardware(cell.device),
+        provenance=provenance(request.command, request.tags, request.description),
+        environment=capture(),
+        settings=request.settings,
+        timeout_s=request.timeout_s,
+        points=points,
+        skipped=skipped,
+    )
+
+
+def runtime_for(request: Request, device: Device) -> str:
+    """The runtime that was asked for, or the one the device implies, or the default."""
+    if request.runtime is not None:
+        return choice(request.runtime, plugins.names(RUNTIMES), "runtime")
+    plugin: DevicePlugin = plugins.load(DEVICES, device.type)
+    return plugin.implied_runtime or DEFAULT_RUNTIME
+
+
+def _cell(request: Request, workload: Workload) -> tuple[Cell, str | None]:
+    """The cell, and the reason why it is only to be stored as skipped, if it is."""
+    from benchmarking.devices._probing import select
+
+    def why_not(device: Device) -> str | None:
+        return _why_not(request, device, workload)
+
+    try:
+        device = select(request.device, why_not)
+        reason = None
+    except UnsupportedError as error:
+        if not request.skip_unsupported:
+            raise
+        reason = str(error)
+        device = Device(type=request.device.split(":")[0], selector=request.device, found=False, why_not=reason)
+    name = runtime_for(request, device)
+    runtime: RuntimePlugin = plugins.load(RUNTIMES, name)
+    mode = runtime.mode(device, workload, request.options) if reason is None else dict(request.options)
+    cell = Cell(
+        workload=workload,
+        device=device,
+        requested_device=request.device,
+        runtime=name,
+        runtime_mode=mode,
+        precision=request.precision,
+        num_threads=request.num_threads,
+    )
+    return cell, reason
+
+
+def _why_not(request: Request, device: Device, workload: Workload) -> str | None:
+    """Why the device cannot do what is asked, or None."""
+    name = runtime_for(request, device)
+    if name not in plugins.names(RUNTIMES):
+        return f"{device.selector} runs on runtime {name}, which this version does not have"
+    runtime: RuntimePlugin = plugins.load(RUNTIMES, name)
+    if (missing := runtime.missing()) is not None:
+        return f"runtime {name}: {missing}"
+    if request.precision not in device.precisions:
+        has = ", ".join(device.precisions) or "none"
+        return f"{device.selector} ({device.name}) has no {request.precision}; it has {has}"
+    return runtime.supports(device, workload, request.precision)
+
+
+def _points(request: Request, workload: Workload, family: WorkloadPlugin) -> tuple[Point, ...]:
+    """The grid. Default sequence lengths that the model cannot take are left out; ones that were asked for are not."""
+    axes: dict[str, tuple[int | None, ...]] = {"batch_size": request.batch_sizes}
+    axes["sequence_length"] = request.sequence_lengths or DEFAULT_SEQUENCE_LENGTHS
+    if workload.task in family.generative_tasks:
+        axes["new_tokens"] = request.new_tokens or DEFAULT_NEW_TOKENS
+    elif request.new_tokens is not None:
+        raise UsageError(f"--new-tokens: task {workload.task} of {workload.model_id} generates nothing")
+    points = grid(axes)
+    if request.sequence_lengths is None:
+        points = tuple(point for point in points if family.check(workload, point) is None) or _longest(axes, workload)
+    return points
+
+
+def _longest(axes: Mapping[str, tuple[int | None, ...]], workload: Workload) -> tuple[Point, ...]:
+    """The grid of a model too short for every default: its own longest sequence, less the tokens to generate."""
+    new_tokens = max((count for count in axes.get("new_tokens", ()) if count is not None), default=0)
+    longest = (workload.max_sequence_length or min(DEFAULT_SEQUENCE_LENGTHS)) - new_tokens
+    if longest < 1:
+        raise UsageError(f"{workload.model_id} takes {workload.max_sequence_length} tokens: fewer than --new-tokens")
+    return grid({**axes, "sequence_length": (longest,)})

@@ -1,0 +1,158 @@
+"""One command's session, from the requests to the stored runs: plan, measure, spool, show, store."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarking.cli_support import note
+from benchmarking.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
+from benchmarking.ids import uuid7
+from benchmarking.records import Run, to_json
+from benchmarking.sweep import spool
+from benchmarking.sweep.plan import CellPlan
+from benchmarking.sweep.progress import Progress, Silence
+from benchmarking.sweep.request import Request, plan_cell
+from benchmarking.sweep.supervisor import sweep
+from benchmarking.sweep.track import Track
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Show:
+    """What the user wants to see."""
+
+    json: bool = False
+    quiet: bool = False
+
+
+Ingest = Callable[[Path, Run], None]
+"""Stores a spooled run. Raises StorageError when it cannot; the file stays."""
+
+
+def run(requests: Sequence[Request], output_dir: Path | None, ingest: Ingest | None, show: Show) -> int:
+    """Measure the requests and return the exit code. Without an output folder nothing is kept."""
+    session_id = uuid7()
+    plans = [plan_cell(request, session_id) for request in requests]
+    for plan in plans:
+        _say_weights(plan)
+    with _folder(output_dir) as folder:
+        spool.prepare(folder)
+        tracks = [Track.start(folder, plan) for plan in plans]
+        return _measure(tracks, output_dir is not None, ingest, show)
+
+
+def resume(output_dir: Path, ingest: Ingest | None, show: Show, model_id: str | None) -> int:
+    """Finish the unfinished runs of a folder, all or those of one model, and return the exit code."""
+    tracks = [Track.resume(file) for file in spool.unfinished(output_dir)]
+    if model_id is not None:
+        tracks = [track for track in tracks if track.plan.cell.workload.model_id == model_id]
+    if not tracks:
+        of_model = "" if model_id is None else f" of {model_id}"
+        raise UsageError(f"--resume: no unfinished run{of_model} in {output_dir}")
+    return _measure(tracks, True, ingest, show)
+
+
+def dry_run(requests: Sequence[Request], show: Show) -> int:
+    """Print the plan and measure nothing."""
+    plans = [plan_cell(request, uuid7()) for request in requests]
+    if show.json:
+        print(json.dumps([to_json(plan) for plan in plans], indent=1))
+    else:
+        print("\n\n".join(_plan_text(plan) for plan in plans))
+    return EXIT_OK
+
+
+def _measure(tracks: Sequence[Track], keeps: bool, ingest: Ingest | None, show: Show) -> int:
+    """Sweep, then finish every run. An interruption leaves the partial files, which hold all that was measured."""
+    observer = Silence() if show.quiet else Progress(tracks)
+    try:
+        sweep(tracks, observer)
+    except KeyboardInterrupt:
+        observer.close()
+        _say_interrupted(tracks, keeps)
+        raise
+    finally:
+        observer.close()
+    runs, code = [], EXIT_OK
+    for track in tracks:
+        finished = track.run(_utc_now())
+        runs.append(finished)
+        path = track.file.finish(finished)
+        if keeps and not show.quiet:
+            note(f"run file: {path}")
+        code = max(code, _store(path, finished, ingest))
+        if track.has_failures:
+            code = EXIT_FAILED
+    _print(runs, show)
+    return code
+
+
+def _store(path: Path, finished: Run, ingest: Ingest | None) -> int:
+    if ingest is None:
+        return EXIT_OK
+    try:
+        ingest(path, finished)
+    except StorageError as error:
+        note(f"not stored: {error}")
+        return EXIT_FAILED
+    return EXIT_OK
+
+
+def _print(runs: Sequence[Run], show: Show) -> None:
+    from benchmarking.sweep.report import table
+
+    if show.json:
+        print(json.dumps([to_json(finished) for finished in runs], indent=1))
+    else:
+        print("\n\n".join(table(finished) for finished in runs))
+
+
+def _say_weights(plan: CellPlan) -> None:
+    workload = plan.cell.workload
+    if workload.weights_reason is not None:
+        note(f"{workload.model_id}: random weights (seed {workload.seed}): {workload.weights_reason}")
+
+
+def _say_interrupted(tracks: Sequence[Track], keeps: bool) -> None:
+    settled = sum(track.points_settled for track in tracks)
+    total = sum(track.points_total for track in tracks)
+    kept = "kept; run_hardware_benchmark --resume goes on from here" if keeps else "not kept, as --save was not given"
+    note(f"{settled} of {total} points measured: {kept}")
+
+
+@contextmanager
+def _folder(output_dir: Path | None) -> Iterator[Path]:
+    """The output folder, or one that goes away."""
+    if output_dir is not None:
+        yield output_dir
+        return
+    with tempfile.TemporaryDirectory(prefix="benchhouse-") as folder:
+        yield Path(folder)
+
+
+def _plan_text(plan: CellPlan) -> str:
+    """The plan for people."""
+    cell, settings = plan.cell, plan.settings
+    mode = ", ".join(f"{name}={value}" for name, value in sorted(cell.runtime_mode.items()))
+    lines = [
+        f"model      {cell.workload.model_id} ({cell.workload.family}, {cell.workload.task}, {cell.workload.weights} weights)",
+        f"device     {cell.device.selector}: {cell.device.name}",
+        f"runtime    {cell.runtime}" + (f" ({mode})" if mode else ""),
+        f"precision  {cell.precision}",
+        f"profile    {settings.profile}, {settings.launches} launches"
+        + (f", {settings.fixed_iterations} iterations" if settings.fixed_iterations else ""),
+        f"points     {len(plan.runnable)}",
+    ]
+    for point in plan.points:
+        why = plan.skipped.get(point.label)
+        lines.append(f"  {point.label}" + (f"  skipped: {why}" if why else ""))
+    return "\n".join(lines)
+
+
+def _utc_now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

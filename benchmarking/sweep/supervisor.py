@@ -1,0 +1,163 @@
+"""The supervisor: starts a worker for each cell and launch, keeps what it sends, and goes on past whatever happens.
+
+Launches are interleaved over the cells: slow drifts of the machine then fall on all of them alike. It imports no torch
+and sleeps while a worker measures.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Protocol
+
+from benchmarking import plugins
+from benchmarking.records import FAILED, LaunchLoad, Measurement, Point, Status
+from benchmarking.sweep.lock import device_lock
+from benchmarking.sweep.messages import Job, Live, LoadFailed, PointStarted
+from benchmarking.sweep.process import TimeLimitError, WorkerProcess
+from benchmarking.sweep.track import Track
+
+
+class Observer(Protocol):
+    """Who is told how it goes. Nothing is told inside a timed region."""
+
+    def launch(self, track: Track, launch: int) -> None:
+        """A worker is being started."""
+
+    def live(self, track: Track, launch: int, point: Point, live: Live | None) -> None:
+        """A point has begun (None) or has come further."""
+
+    def measured(self, track: Track, measurement: Measurement) -> None:
+        """A point of a launch is settled and on disk."""
+
+    def waiting(self, message: str) -> None:
+        """The device is not free."""
+
+
+def sweep(tracks: Sequence[Track], observer: Observer) -> None:
+    """Measure everything that is still to do. Raises StorageError when what was measured cannot be kept."""
+    launches = max((track.plan.settings.launches for track in tracks), default=0)
+    for launch in range(launches):
+        for track in tracks:
+            if launch < track.plan.settings.launches:
+                _run_launch(track, launch, observer)
+
+
+def _run_launch(track: Track, launch: int, observer: Observer) -> None:
+    """One launch of a cell: one worker, and a fresh one for what is left each time one is lost."""
+    cell = track.plan.cell
+    lock_name = plugins.load("benchmarking.devices", cell.device.type).lock_name(cell.device)
+    while points := track.next_points(launch):
+        job = Job(
+            cell=cell,
+            launch=launch,
+            points=points,
+            settings=track.plan.settings,
+            spawned_at_ns=time.monotonic_ns(),
+        )
+        with device_lock(lock_name, observer.waiting):
+            observer.launch(track, launch)
+            Attendance(track, job, observer).attend()
+
+
+class Attendance:
+    """One worker's life, from its start to the last point it will do. Settles a point, or uses up a second try."""
+
+    def __init__(self, track: Track, job: Job, observer: Observer) -> None:
+        self.track = track
+        self.job = job
+        self.observer = observer
+        self.loaded = False
+        self.current: Point | None = None
+        self.settled = 0
+
+    def attend(self) -> None:
+        """Start the worker and take its messages until it is done, lost, or out of time."""
+        job = self.job = _stamped(self.job)
+        points = {point.label: point for point in job.points}
+        with WorkerProcess(job) as worker:
+            deadline_s = self._deadline_s()
+            while self.settled < len(job.points):
+                try:
+                    message = worker.receive(deadline_s)
+                except TimeLimitError:
+                    worker.kill()
+                    self._lost("timed_out", f"no end within the time limit of {self.track.plan.timeout_s:g} s")
+                    return
+                if message is None:
+                    self._ended(worker)
+                    return
+                if isinstance(message, LoadFailed):
+                    self._load_failed(message)
+                    return
+                if isinstance(message, LaunchLoad):
+                    self.loaded = True
+                    self.track.keep(message)
+                elif isinstance(message, PointStarted):
+                    self.current = points[message.label]
+                    deadline_s = self._deadline_s()
+                    self.observer.live(self.track, job.launch, self.current, None)
+                elif isinstance(message, Live):
+                    self.observer.live(self.track, job.launch, points[message.label], message)
+                else:
+                    self._settle(message)
+                    if message.extra.get("out_of_memory"):
+                        return
+            worker.exit_status()
+
+    def _deadline_s(self) -> float:
+        return time.monotonic() + self.track.plan.timeout_s
+
+    def _settle(self, measurement: Measurement) -> None:
+        """Keep a measurement, unless its point deserves another try in a process of its own."""
+        self.current = None
+        if measurement.extra.get("out_of_memory") and self._may_try_alone(measurement.point):
+            return
+        self.settled += 1
+        self.track.keep(measurement)
+        self.observer.measured(self.track, measurement)
+
+    def _may_try_alone(self, point: Point) -> bool:
+        """True for a point that met a used process: what came before it may be what it fell over."""
+        return self.settled > 0 and self.track.second_try(point.label, self.job.launch)
+
+    def _ended(self, worker: WorkerProcess) -> None:
+        """The worker is gone before its work was done."""
+        why = worker.why_it_ended()
+        killed = worker.exit_status() < 0
+        if killed and self.current is not None and self._may_try_alone(self.current):
+            return
+        if killed and not self.loaded and self.track.second_try("load", self.job.launch):
+            return
+        self._lost("failed", why)
+
+    def _lost(self, status: Status, error: str) -> None:
+        """Settle the point that was under way, or all of them when the load was."""
+        for point in self.job.points if self.current is None and self.settled == 0 else (self.current,):
+            if point is not None:
+                self._settle(_without_samples(point, self.job.launch, status, error))
+
+    def _load_failed(self, message: LoadFailed) -> None:
+        for point in self.job.points:
+            self._settle(_without_samples(point, self.job.launch, "failed", message.error))
+
+
+def _stamped(job: Job) -> Job:
+    """The job as of now: waiting for the device is no part of starting the worker."""
+    import dataclasses
+
+    return dataclasses.replace(job, spawned_at_ns=time.monotonic_ns())
+
+
+def _without_samples(point: Point, launch: int, status: Status, error: str) -> Measurement:
+    now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return Measurement(
+        point=point,
+        launch=launch,
+        status=status,
+        error=error,
+        started_at=now,
+        finished_at=now,
+        missing={"latency_median_ms": FAILED},
+    )

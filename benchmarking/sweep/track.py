@@ -1,0 +1,138 @@
+"""A cell on its way: its plan, its file in the spool, and what it has so far."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from pathlib import Path
+
+from benchmarking.ids import uuid7
+from benchmarking.records import LaunchLoad, Measurement, Point, Result, Run, Workload
+from benchmarking.sweep.plan import CellPlan
+from benchmarking.sweep.spool import PartialRun
+
+
+class Track:
+    """What the supervisor keeps of one cell. Everything is in the file before it is here."""
+
+    def __init__(
+        self,
+        plan: CellPlan,
+        file: PartialRun,
+        loads: Iterable[LaunchLoad] = (),
+        measurements: Iterable[Measurement] = (),
+    ) -> None:
+        self.plan = plan
+        self.file = file
+        self.loads = list(loads)
+        self.measurements = list(measurements)
+        self._second_tries: set[tuple[str, int]] = set()
+
+    @classmethod
+    def start(cls, folder: Path, plan: CellPlan) -> Track:
+        """A new track with a new file in `folder`."""
+        return cls(plan, PartialRun.create(folder, plan))
+
+    @classmethod
+    def resume(cls, file: PartialRun) -> Track:
+        """The track an unfinished file holds, from where it stopped."""
+        progress = file.read()
+        file.mend()
+        return cls(progress.plan, file, progress.loads, progress.measurements)
+
+    def keep(self, record: LaunchLoad | Measurement) -> None:
+        """Put a load or a measurement on disk and remember it."""
+        self.file.append(record)
+        if isinstance(record, LaunchLoad):
+            self.loads.append(record)
+        else:
+            self.measurements.append(record)
+
+    def next_points(self, launch: int) -> tuple[Point, ...]:
+        """The points the next worker of a launch is to do; empty when the launch is done."""
+        todo = tuple(point for point in self.plan.runnable if self._is_open(point, launch))
+        if not todo:
+            return ()
+        if self.plan.settings.point_per_process or (todo[0].label, launch) in self._second_tries:
+            return todo[:1]
+        return todo
+
+    def second_try(self, what: str, launch: int) -> bool:
+        """Give a point (its label: in a process of its own) or the load one more try; False when it has had it."""
+        key = (what, launch)
+        if key in self._second_tries:
+            return False
+        self._second_tries.add(key)
+        return True
+
+    def open_points(self) -> list[Point]:
+        """The points that are still to be done, once for each launch they are to be done in."""
+        launches = range(self.plan.settings.launches)
+        return [point for launch in launches for point in self.plan.runnable if self._is_open(point, launch)]
+
+    @property
+    def points_settled(self) -> int:
+        """Points that no worker will be started for any more, over all launches."""
+        return self.points_total - len(self.open_points())
+
+    @property
+    def points_total(self) -> int:
+        """Points to measure, over all launches."""
+        return self.plan.settings.launches * len(self.plan.runnable)
+
+    @property
+    def has_failures(self) -> bool:
+        """True when anything that was tried did not work."""
+        return any(measurement.status != "ok" for measurement in self.measurements)
+
+    def run(self, finished_at: str) -> Run:
+        """The run's record, from what there is."""
+        plan = self.plan
+        results = tuple(self._result(point) for point in plan.points)
+        failed = [result for result in results if result.status in ("failed", "timed_out")]
+        measured = any(result.status == "ok" for result in results)
+        return Run(
+            run_id=plan.run_id,
+            session_id=plan.session_id,
+            status="ok" if measured else failed[0].status if failed else "skipped",
+            error=_error(failed, len(results)),
+            started_at=plan.started_at,
+            finished_at=finished_at,
+            cell=dataclasses.replace(plan.cell, workload=self._workload()),
+            hardware=plan.hardware,
+            provenance=plan.provenance,
+            settings=plan.settings_json(),
+            environment=plan.environment,
+            loads=tuple(self.loads),
+            results=results,
+        )
+
+    def _is_open(self, point: Point, launch: int) -> bool:
+        """True for a point that a launch still has to do. One that only ever failed is not tried in later launches."""
+        own = [one for one in self.measurements if one.point.label == point.label]
+        if any(one.launch == launch for one in own):
+            return False
+        return not own or any(one.status == "ok" for one in own)
+
+    def _result(self, point: Point) -> Result:
+        from benchmarking.measure.aggregate import summarise
+
+        if point.label in self.plan.skipped:
+            return Result(result_id=uuid7(), point=point, status="skipped", error=self.plan.skipped[point.label])
+        own = tuple(one for one in self.measurements if one.point.label == point.label)
+        return summarise(uuid7(), point, own, tuple(self.loads))
+
+    def _workload(self) -> Workload:
+        """The workload with the parameter count that the first load found."""
+        workload = self.plan.cell.workload
+        counts = [load.verified.get("parameter_count") for load in self.loads]
+        count = next((count for count in counts if isinstance(count, int)), workload.parameter_count)
+        return dataclasses.replace(workload, parameter_count=count)
+
+
+def _error(failed: list[Result], total: int) -> str | None:
+    """One line about the points that failed; None when none did."""
+    if not failed:
+        return None
+    first = failed[0]
+    return f"{len(failed)} of {total} points failed; {first.point.label}: {first.error}"

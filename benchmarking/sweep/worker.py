@@ -1,0 +1,214 @@
+"""The measuring process: loads one cell once, measures its points, sends a line for each.
+
+It never outlives its supervisor.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import IO, Any
+
+from benchmarking import plugins
+from benchmarking.devices import DeviceHandle
+from benchmarking.errors import BenchhouseError, OutOfMemoryError
+from benchmarking.records import FAILED, LaunchLoad, Measurement, Point, Readings, from_json
+from benchmarking.runtimes import RuntimePlugin, Session
+from benchmarking.sweep.messages import Job, Live, LoadFailed, Message, PointStarted, encode
+
+PR_SET_PDEATHSIG = 1
+MAX_ERROR_CHARACTERS = 500
+
+
+def main() -> int:
+    """Do the job that comes on stdin. Messages go to what was stdout; stdout itself is joined with stderr."""
+    home = _claim_stdout()
+    line = sys.stdin.readline()
+    started_ns = time.monotonic_ns()
+    _die_with_the_supervisor()
+    job = from_json(Job, json.loads(line), "job")
+    work(job, home, spawn_s=(started_ns - job.spawned_at_ns) / 1e9)
+    return 0
+
+
+def work(job: Job, home: IO[str], spawn_s: float) -> None:
+    """Load, then measure point after point until done or out of memory."""
+
+    def send(message: Message) -> None:
+        home.write(encode(message))
+        home.flush()
+
+    try:
+        stages = Stages(spawn_s)
+        session, handle = load(job, stages, send)
+    except BenchhouseError as error:
+        send(LoadFailed(error=_text(error), out_of_memory=isinstance(error, OutOfMemoryError)))
+        return
+    except Exception as error:  # noqa: BLE001 - whatever a model's code raises must become a stored reason
+        traceback.print_exc()
+        send(LoadFailed(error=_text(error), out_of_memory=isinstance(error, MemoryError)))
+        return
+    for index, point in enumerate(job.points):
+        send(PointStarted(label=point.label))
+        measurement = measure(
+            job, session, handle, point, send, since_spawn_ns=job.spawned_at_ns if index == 0 else None
+        )
+        send(measurement)
+        if measurement.extra.get("out_of_memory"):
+            return  # what is left in memory would spoil the next points: they get a fresh process
+        gc.collect()
+        handle.empty_cache()
+    session.close()
+    handle.close()
+
+
+class Stages:
+    """The seconds of each stage of the load, the device synced at the end of each."""
+
+    def __init__(self, spawn_s: float) -> None:
+        self.seconds: dict[str, float] = {"spawn": spawn_s}
+        self.handle: DeviceHandle | None = None
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        start_ns = self._now_ns()
+        yield
+        if self.handle is not None:
+            self.handle.synchronize()
+        self.seconds[name] = self.seconds.get(name, 0.0) + (self._now_ns() - start_ns) / 1e9
+
+    def _now_ns(self) -> int:
+        return time.perf_counter_ns() if self.handle is None else self.handle.now_ns()
+
+
+def load(job: Job, stages: Stages, send: Any) -> tuple[Session, DeviceHandle]:
+    """The loaded model and its device; sends what it took."""
+    from benchmarking.measure import memory
+
+    cell = job.cell
+    runtime: RuntimePlugin = plugins.load("benchmarking.runtimes", cell.runtime)
+    device = plugins.load("benchmarking.devices", cell.device.type)
+    with stages("import"):
+        runtime.import_libraries()
+    taken = memory.reset_peak_rss() | _renamed(memory.rss_bytes(), "rss_base_bytes")
+    with stages("device_init"):
+        handle: DeviceHandle = device.open(cell.device)
+    stages.handle = handle
+    session = runtime.open(cell, handle, stages)
+    taken |= _renamed(memory.peak_rss_bytes(), "peak_rss_load_bytes")
+    if session.weights_bytes is not None:
+        taken |= Readings(values={"weights_bytes": session.weights_bytes})
+    verified = {**session.verified, "parameter_count": session.parameter_count}
+    memory_bytes = {name: value for name, value in taken.values.items() if isinstance(value, int)}
+    send(
+        LaunchLoad(
+            launch=job.launch,
+            stages_s=stages.seconds,
+            memory_bytes=memory_bytes,
+            verified=verified,
+            missing=taken.missing,
+        )
+    )
+    return session, handle
+
+
+def measure(
+    job: Job, session: Session, handle: DeviceHandle, point: Point, send: Any, since_spawn_ns: int | None
+) -> Measurement:
+    """The point's measurement, or its failure with the reason."""
+    from benchmarking.measure.point import measure_point
+
+    started_at = _utc_now()
+
+    def report(live: Any) -> None:
+        send(
+            Live(
+                label=point.label,
+                phase=live.phase,
+                calls=live.calls,
+                median_ms=live.median_ms,
+                low_ms=live.low_ms,
+                high_ms=live.high_ms,
+            )
+        )
+
+    try:
+        operation = session.operation(point)
+        ready_s = None if since_spawn_ns is None else (time.monotonic_ns() - since_spawn_ns) / 1e9
+        measurement = measure_point(operation, handle, point, job.launch, job.settings, report=report)
+    except Exception as error:  # noqa: BLE001 - a point that raises costs that point and is stored with its reason
+        if not isinstance(error, BenchhouseError):
+            traceback.print_exc()
+        return _failure(job, point, started_at, error)
+    return _with_time_to_ready(measurement, ready_s)
+
+
+def _failure(job: Job, point: Point, started_at: str, error: Exception) -> Measurement:
+    return Measurement(
+        point=point,
+        launch=job.launch,
+        status="failed",
+        error=_text(error),
+        started_at=started_at,
+        finished_at=_utc_now(),
+        missing={"latency_median_ms": FAILED},
+        extra={"out_of_memory": isinstance(error, OutOfMemoryError | MemoryError)},
+    )
+
+
+def _with_time_to_ready(measurement: Measurement, ready_s: float | None) -> Measurement:
+    """Spawn to the end of the first call, which only the first point of a process has."""
+    import dataclasses
+
+    if ready_s is None or measurement.first_call_ms is None:
+        return measurement
+    metrics = {**measurement.metrics, "time_to_ready_s": ready_s + measurement.first_call_ms / 1e3}
+    return dataclasses.replace(measurement, metrics=metrics)
+
+
+def _text(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    text = text if isinstance(error, BenchhouseError) and text else f"{type(error).__name__}: {text}"
+    return text if len(text) <= MAX_ERROR_CHARACTERS else text[: MAX_ERROR_CHARACTERS - 3] + "..."
+
+
+def _utc_now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _claim_stdout() -> IO[str]:
+    """The pipe home, out of reach of libraries that print: file descriptor 1 becomes a second stderr."""
+    private = os.dup(1)
+    os.dup2(2, 1)
+    return os.fdopen(private, "w", encoding="utf-8")
+
+
+def _die_with_the_supervisor() -> None:
+    """End this process when the supervisor's end of stdin closes, which it does however the supervisor ends.
+
+    Ctrl-C is the supervisor's business. On Linux the kernel is asked too, since a call that holds the interpreter's
+    lock would keep the watching thread waiting.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    threading.Thread(target=_exit_at_end_of_stdin, daemon=True).start()
+
+
+def _exit_at_end_of_stdin() -> None:
+    os.read(sys.stdin.fileno(), 1)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

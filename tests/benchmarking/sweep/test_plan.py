@@ -1,0 +1,41 @@
+"""The grid in order, and refused as a whole before anything runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarking.errors import UsageError
+from benchmarking.records import Point
+from benchmarking.sweep.plan import check_points, grid
+
+
+def test_the_grid_is_every_combination_smallest_work_first():
+    points = grid({"batch_size": (1, 4), "sequence_length": (32, 128)})
+    assert [point.label for point in points] == ["b1 s32", "b1 s128", "b4 s32", "b4 s128"]
+
+
+def test_new_tokens_count_as_work():
+    points = grid({"batch_size": (1,), "sequence_length": (32, 40), "new_tokens": (1, 16)})
+    assert [point.label for point in points] == ["b1 s32 n1", "b1 s40 n1", "b1 s32 n16", "b1 s40 n16"]
+
+
+def too_long(point: Point) -> str | None:
+    return f"{point.sequence_length} tokens are too long" if (point.sequence_length or 0) > 64 else None
+
+
+def test_a_point_that_cannot_be_refuses_the_grid():
+    points = grid({"batch_size": (1,), "sequence_length": (32, 128, 256)})
+    with pytest.raises(UsageError) as error:
+        check_points(points, too_long, skip_unsupported=False)
+    assert "point b1 s128: 128 tokens are too long (and 1 more such points)" in str(error.value)
+
+
+def test_points_that_cannot_be_may_be_left_out():
+    points = grid({"batch_size": (1,), "sequence_length": (32, 128)})
+    assert check_points(points, too_long, skip_unsupported=True) == {"b1 s128": "128 tokens are too long"}
+
+
+def test_a_grid_without_any_possible_point_is_refused_even_so():
+    points = grid({"batch_size": (1,), "sequence_length": (128,)})
+    with pytest.raises(UsageError, match="no point is left"):
+        check_points(points, too_long, skip_unsupported=True)

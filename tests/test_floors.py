@@ -1,0 +1,108 @@
+"""The house keeps its floors: who may import whom, what packages there are, and what stays light."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOMS = ("benchmarking", "db", "visualize")
+SHARED = {f"benchmarking.{name}" for name in ("records", "errors", "units", "plugins", "ids", "cli_support")}
+"""What every floor may use: words, errors and small helpers that measure nothing."""
+HEAVY = {"torch", "transformers", "numpy", "scipy", "pandas", "duckdb", "pyarrow", "matplotlib", "seaborn", "openvino"}
+
+
+def sources(room):
+    return sorted((ROOT / room).rglob("*.py"))
+
+
+def imports(tree):
+    """(module, is inside a function) for each import."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    inside = {id(node) for function in functions for node in ast.walk(function)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, id(node) in inside) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from ((f"{node.module}.{alias.name}", id(node) in inside) for alias in node.names)
+
+
+def is_command(tree):
+    return any(isinstance(node, ast.FunctionDef) and node.name == "main" for node in tree.body)
+
+
+def is_shared(module):
+    return any(module == name or module.startswith(f"{name}.") for name in SHARED)
+
+
+def may(room, module):
+    """Whether a room may import a module of the house."""
+    if module.startswith("benchmarking."):
+        return room == "benchmarking" or is_shared(module)
+    if module.startswith("db."):
+        return room in ("db", "visualize")
+    return room == "visualize"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_only_what_is_below_it(room):
+    wrong = []
+    for path in sources(room):
+        tree = ast.parse(path.read_text())
+        for module, inside in imports(tree):
+            of_house = module.split(".")[0] in ROOMS
+            if of_house and not may(room, module) and not (inside and is_command(tree)):
+                wrong.append(f"{path.relative_to(ROOT)} imports {module}")
+    assert wrong == []
+
+
+def test_only_the_warehouse_imports_duckdb():
+    users = [
+        str(path.relative_to(ROOT))
+        for room in ROOMS
+        for path in sources(room)
+        if any(module.split(".")[0] == "duckdb" for module, _ in imports(ast.parse(path.read_text())))
+    ]
+    assert users == ["db/warehouse.py"]
+
+
+def test_schema_holds_no_code():
+    assert [path.name for path in (ROOT / "schema").rglob("*.py")] == ["__init__.py"]
+    assert all(isinstance(node, ast.Expr) for node in ast.parse((ROOT / "schema/__init__.py").read_text()).body)
+
+
+def test_the_package_list_is_the_folders():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    listed = sorted(project["tool"]["setuptools"]["packages"])
+    found = {
+        str(path.parent.relative_to(ROOT)).replace("/", ".")
+        for room in ROOMS
+        for path in (ROOT / room).rglob("__init__.py")
+    }
+    assert listed == sorted(found | {"db.schema"})
+
+
+def test_every_command_of_the_front_door_exists_under_both_spellings():
+    from benchmarking.cli import COMMANDS
+
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    for name, (module, _) in COMMANDS.items():
+        assert scripts[name] == scripts[f"{name}.py"] == f"{module}:main"
+
+
+def test_importing_commands_and_plugins_imports_nothing_heavy():
+    from benchmarking.cli import COMMANDS
+
+    modules = [module for module, _ in COMMANDS.values()]
+    modules += ["benchmarking.sweep.supervisor", "benchmarking.sweep.request", "benchmarking.sweep.worker"]
+    for folder in ("devices", "runtimes", "workloads"):
+        for path in (ROOT / "benchmarking" / folder).glob("[!_]*.py"):
+            modules.append(f"benchmarking.{folder}.{path.stem}")
+    code = f"import sys, importlib\nfor m in {modules!r}: importlib.import_module(m)\nprint(' '.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {name.split(".")[0] for name in done.stdout.split()} & HEAVY == set()
