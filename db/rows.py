@@ -1,0 +1,227 @@
+"""Rows of the warehouse from a Run. Pure: nothing is read or written, and nothing of the Run is dropped.
+
+Rows are dictionaries by column name; what is not in one becomes NULL. Maps are lists of pairs, as Arrow takes them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from collections.abc import Collection
+from datetime import UTC, datetime
+from statistics import median
+from typing import Any
+
+from benchmarking.errors import FormatError
+from benchmarking.records import LaunchLoad, Point, Result, Run, to_json
+from db import identity
+
+Row = dict[str, Any]
+
+LOAD_STAGES = ("spawn", "import", "device_init", "weights_read", "to_device")
+
+
+def run_rows(
+    run: Run, *, metric_columns: Collection[str], source: str | None, source_sha256: str | None, ingested_at: datetime
+) -> dict[str, list[Row]]:
+    """The rows of every table a run goes to.
+
+    `metric_columns` are the names of benchmark_results' number columns; metrics without one go to other_metrics.
+    Raises FormatError for NaN, infinity and times that are not ISO 8601.
+    """
+    runs = _run_row(run) | {"source": source, "source_sha256": source_sha256, "ingested_at": ingested_at}
+    series = {row["series_id"]: row for row in (_series_row(run, result.point) for result in run.results)}
+    return {
+        "hardware_info": [_hardware_row(run)],
+        "benchmark_runs": [runs],
+        "series": list(series.values()),
+        "benchmark_results": [_result_row(run, result, metric_columns) for result in run.results],
+        "raw_benchmark_data": [row for result in run.results for row in _raw_rows(result)],
+    }
+
+
+def json_text(value: Any) -> str:
+    """The value as canonical JSON, so that equal values are equal text and can be grouped."""
+    return json.dumps(to_json(value), sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def utc(text: str, where: str) -> datetime:
+    """A naive UTC time from ISO 8601; a time without a zone is UTC already. Raises FormatError."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise FormatError(f"{where}: expected a time in ISO 8601, found {text!r}") from error
+    return time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
+
+
+def _hardware_row(run: Run) -> Row:
+    hardware, device = run.hardware, run.hardware.device
+    return {
+        "hardware_id": hardware.hardware_id,
+        "device_type": device.type,
+        "device_name": device.name,
+        "vendor": device.vendor,
+        "device_count": device.count,
+        "memory_bytes": device.memory_bytes,
+        "cpu_model": hardware.cpu_model,
+        "cpu_cores": hardware.cpu_cores,
+        "cpu_threads": hardware.cpu_threads,
+        "system_memory_bytes": hardware.memory_bytes,
+        "simulated": device.simulated,
+        "details": json_text(device),
+        "hashed_keys": json_text(hardware.hashed_keys),
+        "hash_version": hardware.hash_version,
+        "first_seen_at": utc(run.started_at, f"run {run.run_id}: started_at"),
+    }
+
+
+def _run_row(run: Run) -> Row:
+    return {
+        "run_id": run.run_id,
+        "session_id": run.session_id,
+        "hardware_id": run.hardware.hardware_id,
+        "status": run.status,
+        "error": run.error,
+        "started_at": utc(run.started_at, f"run {run.run_id}: started_at"),
+        "finished_at": utc(run.finished_at, f"run {run.run_id}: finished_at"),
+        "settings": json_text(run.settings),
+        "environment": json_text(run.environment),
+        "loads": json_text(run.loads),
+        "format_version": run.format_version,
+        **_workload_columns(run),
+        **_cell_columns(run),
+        **_load_columns(run.loads),
+        **_provenance_columns(run),
+    }
+
+
+def _workload_columns(run: Run) -> Row:
+    workload = run.cell.workload
+    return {
+        "model_id": workload.model_id,
+        "model_source": workload.source,
+        "model_revision": workload.revision,
+        "model_path": workload.path,
+        "weights": workload.weights,
+        "weights_reason": workload.weights_reason,
+        "weights_seed": workload.seed,
+        "architecture_type": workload.family,
+        "task": workload.task,
+        "parameter_count": workload.parameter_count,
+        "max_sequence_length": workload.max_sequence_length,
+        "vocab_size": workload.vocab_size,
+        "config_hash": workload.config_hash,
+        "config": json_text(workload.config),
+    }
+
+
+def _cell_columns(run: Run) -> Row:
+    cell, device = run.cell, run.cell.device
+    return {
+        "requested_device": cell.requested_device,
+        "device": device.selector,
+        "driver": device.driver,
+        "device_details": json_text(device),
+        "host_details": json_text(run.hardware.host),
+        "runtime": cell.runtime,
+        "runtime_mode": json_text(cell.runtime_mode),
+        "precision": cell.precision,
+        "num_threads": cell.num_threads,
+    }
+
+
+def _load_columns(loads: tuple[LaunchLoad, ...]) -> Row:
+    """Medians over the launches, in seconds; NULL for a stage that no launch had."""
+    columns: Row = {"load_time_s": median(sum(load.stages_s.values()) for load in loads) if loads else None}
+    for stage in LOAD_STAGES:
+        seconds = [load.stages_s[stage] for load in loads if stage in load.stages_s]
+        columns[f"load_{stage}_s"] = median(seconds) if seconds else None
+    return columns
+
+
+def _provenance_columns(run: Run) -> Row:
+    origin = run.provenance
+    commit_time = origin.git_commit_time
+    return {
+        "git_commit": origin.git_commit,
+        "git_branch": origin.git_branch,
+        "git_dirty": origin.git_dirty,
+        "git_commit_time": utc(commit_time, f"run {run.run_id}: git_commit_time") if commit_time else None,
+        "versions": list(origin.versions.items()),
+        "tags": list(origin.tags.items()),
+        "description": origin.description,
+        "command": shlex.join(origin.command),
+        "host": origin.host,
+        "tool_version": origin.tool_version,
+    }
+
+
+def _point_columns(point: Point) -> Row:
+    return {
+        "batch_size": point.batch_size,
+        "sequence_length": point.sequence_length,
+        "new_tokens": point.new_tokens,
+        "concurrency": point.concurrency,
+        "axes": json_text(point.axes),
+    }
+
+
+def _series_row(run: Run, point: Point) -> Row:
+    keys = identity.series_keys(run, point)
+    return {
+        **keys,
+        "series_id": identity.series_id(keys),
+        "axes": json_text(point.axes),
+        "runtime_mode": json_text(run.cell.runtime_mode),
+        "hashed_keys": json_text(keys),
+        "hash_version": identity.SERIES_HASH_VERSION,
+        "first_seen_at": utc(run.started_at, f"run {run.run_id}: started_at"),
+    }
+
+
+def _result_row(run: Run, result: Result, metric_columns: Collection[str]) -> Row:
+    metrics = {name: _finite(value, result, name) for name, value in result.metrics.items()}
+    if "doubts" in result.extra:
+        raise FormatError(f'result {result.result_id}: extra may not hold "doubts", which is kept for the doubts')
+    return {
+        "result_id": result.result_id,
+        "run_id": run.run_id,
+        "series_id": identity.series_id(identity.series_keys(run, result.point)),
+        **_point_columns(result.point),
+        "status": result.status,
+        "error": result.error,
+        "validity": result.validity,
+        "doubts": [doubt.kind for doubt in result.doubts],
+        "launches": result.launches,
+        "iterations": result.iterations,
+        "warmup_iterations": result.warmup_iterations,
+        "stop_reason": result.stop_reason,
+        "ci_scope": result.ci_scope,
+        **{name: value for name, value in metrics.items() if name in metric_columns},
+        "other_metrics": [(name, value) for name, value in metrics.items() if name not in metric_columns],
+        "missing": list(result.missing.items()),
+        "extra": json_text({**result.extra, "doubts": result.doubts}),
+    }
+
+
+def _raw_rows(result: Result) -> list[Row]:
+    return [
+        {
+            "result_id": result.result_id,
+            "launch": samples.launch,
+            "phase": samples.phase,
+            "metric": samples.metric,
+            "unit": samples.unit,
+            "started_at": utc(samples.started_at, f"result {result.result_id}: started_at"),
+            "inner_loops": samples.inner_loops,
+            "samples": [_finite(value, result, samples.metric) for value in samples.values],
+        }
+        for samples in result.samples
+    ]
+
+
+def _finite(value: float, result: Result, metric: str) -> float:
+    if not math.isfinite(value):
+        raise FormatError(f"result {result.result_id} ({result.point.label}): {metric} is {value}, which is no number")
+    return value

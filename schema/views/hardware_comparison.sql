@@ -1,0 +1,73 @@
+-- A series with no valid result shows its latest noisy or throttled one, with its doubts beside it; invalid results
+-- (wrong outputs) are never compared.
+CREATE OR REPLACE VIEW hardware_comparison AS
+WITH chosen AS (
+    SELECT r.*, coalesce(alias.canonical_series_id, r.series_id) AS read_as_series_id
+    FROM benchmark_results r
+    JOIN benchmark_runs run USING (run_id)
+    LEFT JOIN series_alias alias ON alias.series_id = r.series_id
+    WHERE r.status = 'ok' AND r.validity <> 'invalid'
+    QUALIFY row_number() OVER (
+        PARTITION BY coalesce(alias.canonical_series_id, r.series_id)
+        ORDER BY r.validity = 'valid' DESC, run.started_at DESC, r.result_id DESC
+    ) = 1
+)
+SELECT
+    run.model_id,
+    r.batch_size,
+    r.sequence_length,
+    r.new_tokens,
+    hardware.device_name,
+    run.runtime,
+    run.precision,
+    r.latency_median_ms,
+    r.latency_ci_low_ms,
+    r.latency_ci_high_ms,
+    r.throughput_samples_per_sec,
+    r.throughput_tokens_per_sec,
+    r.time_to_first_token_ms,
+    coalesce(
+        r.memory_device_process_peak_mb,
+        r.memory_device_reserved_peak_mb,
+        r.memory_device_allocated_peak_mb,
+        r.memory_peak_rss_infer_mb
+    ) AS memory_peak_mb,
+    r.latency_median_ms / min(r.latency_median_ms) FILTER (WHERE NOT hardware.simulated) OVER (
+        PARTITION BY run.model_id, run.config_hash, run.weights, run.task,
+            r.batch_size, r.sequence_length, r.new_tokens, r.concurrency, r.axes
+    ) AS times_fastest,
+    r.validity,
+    r.doubts,
+    r.ci_scope,
+    r.launches,
+    r.iterations,
+    r.latency_p90_ms,
+    r.time_per_output_token_ms,
+    r.first_call_ms,
+    run.load_time_s,
+    r.concurrency,
+    r.axes,
+    run.architecture_type,
+    run.task,
+    run.weights,
+    run.model_revision,
+    run.parameter_count,
+    run.runtime_mode,
+    run.num_threads,
+    run.device,
+    hardware.device_type,
+    hardware.cpu_model,
+    hardware.simulated,
+    run.started_at,
+    run.hardware_id,
+    r.read_as_series_id AS series_id,
+    run.run_id,
+    r.result_id
+FROM chosen r
+JOIN benchmark_runs run USING (run_id)
+JOIN hardware_info hardware USING (hardware_id)
+ORDER BY run.model_id, r.batch_size, r.sequence_length, r.new_tokens, r.latency_median_ms, r.result_id;
+
+COMMENT ON VIEW hardware_comparison IS 'Each model and point on each hardware, runtime and precision: the latest valid result of every series, fastest first.';
+COMMENT ON COLUMN hardware_comparison.memory_peak_mb IS 'Peak memory in MB (10^6 bytes): of the device where it was read, else resident memory of the process.';
+COMMENT ON COLUMN hardware_comparison.times_fastest IS 'Median latency over the lowest one of the same model and point on real hardware: 1 is the fastest.';

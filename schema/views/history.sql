@@ -1,0 +1,45 @@
+CREATE OR REPLACE VIEW history AS
+SELECT
+    coalesce(alias.canonical_series_id, r.series_id) AS series_id,
+    row_number() OVER (
+        PARTITION BY coalesce(alias.canonical_series_id, r.series_id)
+        ORDER BY coalesce(run.git_commit_time, run.started_at), run.started_at, r.result_id
+    ) AS position,
+    coalesce(run.git_commit_time, run.started_at) AS history_time,
+    run.git_commit,
+    run.git_branch,
+    run.git_dirty,
+    run.model_id,
+    run.model_revision,
+    run.architecture_type,
+    run.task,
+    run.weights,
+    hardware.device_type,
+    hardware.device_name,
+    run.device,
+    run.runtime,
+    run.runtime_mode,
+    run.precision,
+    run.num_threads,
+    r.* EXCLUDE (series_id, run_id, result_id),
+    run.load_time_s,
+    run.parameter_count,
+    run.started_at,
+    run.versions,
+    run.tags,
+    run.host,
+    hardware.simulated,
+    run.hardware_id,
+    run.session_id,
+    r.run_id,
+    r.result_id
+FROM benchmark_results r
+JOIN benchmark_runs run USING (run_id)
+JOIN hardware_info hardware USING (hardware_id)
+LEFT JOIN series_alias alias ON alias.series_id = r.series_id
+WHERE r.status = 'ok'
+ORDER BY series_id, position;
+
+COMMENT ON VIEW history IS 'Every measured result of every series, in the order of the commits (of the runs, where there is no commit).';
+COMMENT ON COLUMN history.position IS 'Place in the series, from 1.';
+COMMENT ON COLUMN history.history_time IS 'Time of the commit, else start of the run, UTC: the order of the history.';

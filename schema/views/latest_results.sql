@@ -1,0 +1,37 @@
+CREATE OR REPLACE VIEW latest_results AS
+SELECT
+    run.model_id,
+    run.model_revision,
+    run.architecture_type,
+    run.task,
+    run.weights,
+    hardware.device_type,
+    hardware.device_name,
+    run.device,
+    run.runtime,
+    run.runtime_mode,
+    run.precision,
+    run.num_threads,
+    r.* EXCLUDE (series_id, run_id, result_id),
+    run.load_time_s,
+    run.parameter_count,
+    run.started_at,
+    run.git_commit,
+    run.versions,
+    run.tags,
+    run.host,
+    hardware.simulated,
+    run.hardware_id,
+    coalesce(alias.canonical_series_id, r.series_id) AS series_id,
+    r.run_id,
+    r.result_id
+FROM benchmark_results r
+JOIN benchmark_runs run USING (run_id)
+JOIN hardware_info hardware USING (hardware_id)
+LEFT JOIN series_alias alias ON alias.series_id = r.series_id
+QUALIFY row_number() OVER (
+    PARTITION BY coalesce(alias.canonical_series_id, r.series_id) ORDER BY run.started_at DESC, r.result_id DESC
+) = 1
+ORDER BY run.model_id, run.device, run.runtime, run.precision, r.batch_size, r.sequence_length, r.new_tokens, series_id;
+
+COMMENT ON VIEW latest_results IS 'The newest result of every series, whatever became of it, with its run beside it.';

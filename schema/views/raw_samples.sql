@@ -1,0 +1,16 @@
+CREATE OR REPLACE VIEW raw_samples AS
+SELECT
+    result_id,
+    launch,
+    phase,
+    metric,
+    generate_subscripts(samples, 1) - 1 AS sample_index,
+    unnest(samples) AS value,
+    unit,
+    inner_loops,
+    started_at
+FROM raw_benchmark_data;
+
+COMMENT ON VIEW raw_samples IS 'One row a raw sample. Order by sample_index for the order in which the samples of a result, launch, phase and metric were taken.';
+COMMENT ON COLUMN raw_samples.sample_index IS 'Place among the samples of the same result, launch, phase and metric, from 0.';
+COMMENT ON COLUMN raw_samples.value IS 'The sample, in the unit of the row.';
