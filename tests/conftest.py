@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -202,3 +204,16 @@ def make_run() -> RunMaker:
         return Run(**{**defaults, **fields})
 
     return make
+
+
+@pytest.fixture
+def null_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """A function that writes the null device's script and makes this process and its children play it."""
+
+    def write(**script: Any) -> Path:
+        path = tmp_path / "null_script.json"
+        path.write_text(json.dumps(script))
+        monkeypatch.setenv("BENCHHOUSE_NULL_SCRIPT", str(path))
+        return path
+
+    return write

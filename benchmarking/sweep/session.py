@@ -48,13 +48,13 @@ def run(requests: Sequence[Request], output_dir: Path | None, ingest: Ingest | N
 
 def resume(output_dir: Path, ingest: Ingest | None, show: Show, model_id: str | None) -> int:
     """Finish the unfinished runs of a folder, all or those of one model, and return the exit code."""
-    tracks = [Track.resume(file) for file in spool.unfinished(output_dir)]
+    files = spool.unfinished(output_dir)
     if model_id is not None:
-        tracks = [track for track in tracks if track.plan.cell.workload.model_id == model_id]
-    if not tracks:
+        files = [file for file in files if file.read().plan.cell.workload.model_id == model_id]
+    if not files:
         of_model = "" if model_id is None else f" of {model_id}"
         raise UsageError(f"--resume: no unfinished run{of_model} in {output_dir}")
-    return _measure(tracks, True, ingest, show)
+    return _measure([Track.resume(file) for file in files], True, ingest, show)
 
 
 def dry_run(requests: Sequence[Request], show: Show) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,12 +25,35 @@ PARTIAL_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """A process that is or was at work on a run."""
+
+    host: str
+    pid: int
+    created_s: float
+    """Start of the process in Unix seconds: a process id alone comes back one day."""
+
+    def is_alive(self) -> bool:
+        """True while the process runs on this machine."""
+        import psutil
+
+        if self.host != platform.node():
+            return False
+        try:
+            return psutil.Process(self.pid).create_time() == self.created_s
+        except psutil.NoSuchProcess:
+            return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """What an unfinished run has so far."""
 
     plan: CellPlan
     loads: tuple[LaunchLoad, ...]
     measurements: tuple[Measurement, ...]
+    owner: Owner | None
+    """The process that was last at work on it."""
 
 
 class PartialRun:
@@ -54,6 +78,7 @@ class PartialRun:
                 continue
             header = {"format": PARTIAL_FORMAT, "version": PARTIAL_VERSION, "plan": to_json(plan)}
             partial._append(json.dumps(header, ensure_ascii=False, allow_nan=False))
+            partial.take()
             _sync_folder(folder)
             return partial
         raise AssertionError("the names never end")
@@ -66,6 +91,10 @@ class PartialRun:
     def append(self, record: LaunchLoad | Measurement) -> None:
         """Keep a load or a measurement, safe on disk when this returns. Raises StorageError."""
         self._append(f'{{"{type(record).__name__}":{dumps(record)}}}')
+
+    def take(self) -> None:
+        """Write down that this process is the one at work on the file. Raises StorageError."""
+        self._append(f'{{"Owner":{dumps(_this_process())}}}')
 
     def finish(self, run: Run) -> Path:
         """Write the finished run and drop the partial file. Raises StorageError, the partial file then stays."""
@@ -97,10 +126,12 @@ class PartialRun:
             raise FormatError(f"{self.path}: version {records[0].get('version')!r} is not {PARTIAL_VERSION}")
         loads = [record["LaunchLoad"] for record in records if "LaunchLoad" in record]
         measurements = [record["Measurement"] for record in records if "Measurement" in record]
+        owners = [record["Owner"] for record in records if "Owner" in record]
         return Progress(
             plan=from_json(CellPlan, records[0]["plan"], f"{self.path}: plan"),
             loads=tuple(from_json(LaunchLoad, load, f"{self.path}: load") for load in loads),
             measurements=tuple(from_json(Measurement, one, f"{self.path}: measurement") for one in measurements),
+            owner=from_json(Owner, owners[-1], f"{self.path}: owner") if owners else None,
         )
 
     def mend(self) -> None:
@@ -149,6 +180,12 @@ def unfinished(folder: Path) -> Sequence[PartialRun]:
     """The unfinished runs in a folder, oldest first."""
     paths = folder.glob(f"*{PARTIAL_SUFFIX}")
     return [PartialRun(path) for path in sorted(paths, key=lambda path: (path.stat().st_mtime_ns, path.name))]
+
+
+def _this_process() -> Owner:
+    import psutil
+
+    return Owner(host=platform.node(), pid=os.getpid(), created_s=psutil.Process().create_time())
 
 
 def _names(plan: CellPlan) -> Any:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
 
+from benchmarking.errors import UsageError
 from benchmarking.ids import uuid7
 from benchmarking.records import LaunchLoad, Measurement, Point, Result, Run, Workload
 from benchmarking.sweep.plan import CellPlan
@@ -35,9 +36,12 @@ class Track:
 
     @classmethod
     def resume(cls, file: PartialRun) -> Track:
-        """The track an unfinished file holds, from where it stopped."""
+        """The track an unfinished file holds, from where it stopped. Raises UsageError while a process is at it."""
         progress = file.read()
+        if progress.owner is not None and progress.owner.is_alive():
+            raise UsageError(f"{file.path}: PID {progress.owner.pid} is still at it: wait for it, or end it")
         file.mend()
+        file.take()
         return cls(progress.plan, file, progress.loads, progress.measurements)
 
     def keep(self, record: LaunchLoad | Measurement) -> None:

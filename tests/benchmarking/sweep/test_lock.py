@@ -54,9 +54,11 @@ def test_a_killed_holder_leaves_no_lock():
         assert said == []
 
 
-def test_no_name_needs_no_lock():
-    with device_lock(None, lambda message: None), device_lock(None, lambda message: None):
-        pass
-    with device_lock(f"test-{os.getpid()}-c", lambda message: None):
-        with device_lock(f"test-{os.getpid()}-d", lambda message: None):
-            assert True
+def test_no_name_needs_no_lock_and_two_names_do_not_meet():
+    said, held = [], []
+    with device_lock(None, said.append), device_lock(None, said.append):
+        held.append("none")
+    one, other = (f"test-{os.getpid()}-{letter}" for letter in "cd")
+    with device_lock(one, said.append), device_lock(other, said.append):
+        held.append("two")
+    assert (held, said) == (["none", "two"], [])

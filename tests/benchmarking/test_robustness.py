@@ -1,0 +1,157 @@
+"""Kills, interruptions and crowds: no finished point is lost, and nothing is left running."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from benchmarking.sweep import spool
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
+
+COMMAND = [sys.executable, "-m", "benchmarking.run_hardware_benchmark", "--quiet"]
+SWEEP = ["--model-id", "tiny-bert", "--device", "null", "--batch-sizes", "1,2,4", "--sequence-lengths", "32"]
+SHORT = ["--iterations", "5", "--warmup-iterations", "2", "--launches", "2", "--save"]
+POINTS = 3 * 2
+
+
+@pytest.fixture(autouse=True)
+def in_real_time(tmp_path, monkeypatch, null_script):
+    monkeypatch.chdir(tmp_path)
+    null_script(real_time=True, latency_ms={"*": [8.0, 9.0, 8.5]})
+
+
+def start(*arguments):
+    return subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process):
+    _, err = process.communicate(timeout=120)
+    return process.returncode, err
+
+
+def kept(folder):
+    """The samples of every finished point in the unfinished and finished runs of a folder."""
+    found = {}
+    for partial in spool.unfinished(folder):
+        for one in partial.read().measurements:
+            found |= {key(one.point.label, s.launch, s.metric, s.phase): list(s.values) for s in one.samples}
+    for path in folder.glob("*.json"):
+        for result in json.loads(path.read_text())["results"]:
+            label = "b{batch_size} s{sequence_length}".format(**result["point"])
+            found |= {key(label, s["launch"], s["metric"], s["phase"]): s["values"] for s in result["samples"]}
+    return found
+
+
+def key(*parts):
+    return " ".join(map(str, parts))
+
+
+def workers(supervisor):
+    try:
+        return psutil.Process(supervisor.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def complete(folder):
+    """The one finished run, every point of every launch in it."""
+    (path,) = folder.glob("*.json")
+    run = json.loads(path.read_text())
+    assert list(folder.glob("*.partial.jsonl")) == []
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_killing_the_supervisor_loses_no_finished_point(tmp_path, seed):
+    folder = tmp_path / "benchmark_results"
+    process = start(*SWEEP, *SHORT)
+    time.sleep(random.Random(seed).uniform(0.5, 3.0))
+    children = workers(process)
+    process.kill()
+    killed_s = time.monotonic()
+    finish(process)
+    psutil.wait_procs(children, timeout=max(0.0, killed_s + 1.0 - time.monotonic()))
+    assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
+    before = kept(folder)
+    if spool.unfinished(folder):
+        assert finish(start("--resume", "--save")) == (0, "")
+    elif not list(folder.glob("*.json")):  # killed before there was anything to keep
+        assert finish(start(*SWEEP, *SHORT)) == (0, "")
+    after = kept(folder)
+    assert all(after[name] == values for name, values in before.items())
+    assert all(result["launches"] == 2 for result in complete(folder)["results"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_killing_a_worker_loses_no_finished_point(tmp_path, seed):
+    folder = tmp_path / "benchmark_results"
+    process = start(*SWEEP, *SHORT)
+    time.sleep(random.Random(seed).uniform(0.5, 3.0))
+    before = kept(folder) if folder.is_dir() else {}
+    for child in workers(process):
+        child.kill()
+    code, _ = finish(process)
+    after, run = kept(folder), complete(folder)
+    assert all(after[name] == values for name, values in before.items())
+    failed = [result for result in run["results"] if result["status"] != "ok"]
+    assert all("killed by SIGKILL" in result["error"] for result in failed)
+    doubted = any(doubt["kind"] == "launch_failed" for result in run["results"] for doubt in result["doubts"])
+    assert code == (1 if failed or doubted else 0)
+
+
+def test_an_interruption_keeps_what_was_measured_and_resume_goes_on(tmp_path):
+    folder = tmp_path / "benchmark_results"
+    process = start(*SWEEP, *SHORT)
+    deadline_s = time.monotonic() + 30
+    while time.monotonic() < deadline_s and not (folder.is_dir() and kept(folder)):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    code, err = finish(process)
+    before = kept(folder)
+    assert code == 130
+    assert f"of {POINTS} points measured: kept; run_hardware_benchmark --resume goes on from here" in err
+    assert before
+    assert finish(start("--resume", "--save"))[0] == 0
+    after = kept(folder)
+    assert all(after[name] == values for name, values in before.items())
+    assert len([name for name in after if name.endswith("latency_wall measure")]) == POINTS
+
+
+def test_a_run_in_progress_is_not_taken_over(tmp_path):
+    folder = tmp_path / "benchmark_results"
+    process = start(*SWEEP, *SHORT)
+    deadline_s = time.monotonic() + 30
+    while time.monotonic() < deadline_s and not (folder.is_dir() and spool.unfinished(folder)):
+        time.sleep(0.02)
+    code, err = finish(start("--resume", "--save"))
+    assert code == 2
+    assert f"PID {process.pid} is still at it" in err
+    assert finish(process)[0] == 0
+
+
+def test_six_processes_saving_at_once_lose_nothing(tmp_path):
+    from db.warehouse import Warehouse
+
+    quick = ["--batch-sizes", "1", "--sequence-lengths", "32", "--iterations", "5", "--launches", "1", "--save"]
+    processes = [start("--model-id", "tiny-bert", "--device", "null", *quick) for _ in range(6)]
+    assert [finish(process) for process in processes] == [(0, "")] * 6
+    files = list((tmp_path / "benchmark_results").glob("*.json"))
+    with Warehouse.open(tmp_path / "benchmark_db.duckdb") as warehouse:
+        runs = warehouse.query("select run_id from benchmark_runs").df()
+        raw = warehouse.query(
+            "select len(samples) as n from benchmark_results join raw_benchmark_data using (result_id) where phase = 'measure' and metric = 'latency_wall'"
+        ).df()
+    assert len(files) == 6
+    assert sorted(runs.run_id.astype(str)) == sorted(json.loads(path.read_text())["run_id"] for path in files)
+    assert list(raw.n) == [5] * 6

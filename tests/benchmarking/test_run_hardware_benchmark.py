@@ -1,0 +1,224 @@
+"""The main command end to end on the null device: exact numbers, faults, and everything that was measured kept."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarking.run_hardware_benchmark import main
+
+NULL = ["--model-id", "tiny-bert", "--device", "null", "--quiet"]
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
+
+
+def run_json(capsys, *arguments):
+    code = main([*NULL, "--json", *arguments])
+    (run,) = json.loads(capsys.readouterr().out)
+    return code, run
+
+
+def by_label(run):
+    return {"b{batch_size} s{sequence_length}".format(**result["point"]): result for result in run["results"]}
+
+
+def raw(result, metric="latency_wall", phase="measure"):
+    return [s["values"] for s in result["samples"] if (s["metric"], s["phase"]) == (metric, phase)]
+
+
+def test_fixed_iterations_give_the_scripted_numbers(capsys, null_script):
+    null_script(latency_ms={"*": [9.0, 2.0, 4.0, 6.0, 8.0, 10.0]})
+    arguments = ["--batch-sizes", "2", "--sequence-lengths", "32", "--iterations", "5", "--warmup-iterations", "0"]
+    code, run = run_json(capsys, *arguments, "--launches", "3")
+    (result,) = run["results"]
+    metrics = result["metrics"]
+    assert code == 0
+    assert raw(result) == [[2.0, 4.0, 6.0, 8.0, 10.0]] * 3
+    assert metrics["first_call_ms"] == 9.0
+    assert metrics["latency_median_ms"] == metrics["latency_mean_ms"] == 6.0
+    assert (metrics["latency_min_ms"], metrics["latency_max_ms"]) == (2.0, 10.0)
+    assert metrics["throughput_samples_per_sec"] == pytest.approx(2 * 5 / 0.030)
+    assert metrics["throughput_tokens_per_sec"] == pytest.approx(2 * 32 * 5 / 0.030)
+    assert result["missing"]["latency_p90_ms"] == "too_few_samples"
+    assert (result["launches"], result["iterations"], result["stop_reason"]) == (3, 15, "fixed")
+
+
+def test_generation_splits_into_first_and_further_tokens(capsys, null_script):
+    null_script(latency_ms={"*": [20.0, 22.0, 18.0]})
+    arguments = ["--model-id", "tiny-gpt2", "--batch-sizes", "2", "--sequence-lengths", "32", "--new-tokens", "5"]
+    _, run = run_json(capsys, *arguments, "--iterations", "3", "--warmup-iterations", "2", "--launches", "1")
+    (result,) = run["results"]
+    metrics = result["metrics"]
+    assert raw(result) == [[20.0, 22.0, 18.0]]
+    assert raw(result, "time_to_first_token") == [[10.0, 11.0, 9.0]]
+    assert raw(result, "inter_token_latency") == [[2.5] * 4 + [2.75] * 4 + [2.25] * 4]
+    assert metrics["time_to_first_token_ms"] == 10.0
+    assert metrics["time_per_output_token_ms"] == 2.5
+    assert metrics["prefill_tokens_per_sec"] == pytest.approx(2 * 32 / 0.010)
+    assert metrics["decode_tokens_per_sec"] == pytest.approx(2 * 4 / 0.010)
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "error"),
+    [
+        ("raise", "failed", "RuntimeError: scripted: the call raised"),
+        ("oom", "failed", "scripted: out of memory"),
+        ("exit", "failed", "ended with exit code 3"),
+        ("kill", "failed", "killed by SIGKILL"),
+        ("hang", "timed_out", "no end within the time limit of 2 s"),
+    ],
+)
+def test_a_failed_point_is_recorded_and_the_sweep_continues(capsys, null_script, fault, status, error):
+    null_script(faults={"b2 s32": fault})
+    arguments = ["--batch-sizes", "1,2,4", "--sequence-lengths", "32", "--profile", "quick", "--timeout", "2"]
+    code, run = run_json(capsys, *arguments, "--launches", "2")
+    results = by_label(run)
+    assert code == 1
+    assert {label: result["status"] for label, result in results.items()} == {
+        "b1 s32": "ok",
+        "b2 s32": status,
+        "b4 s32": "ok",
+    }
+    assert error in results["b2 s32"]["error"]
+    assert error in run["error"]
+    assert run["error"].startswith("1 of 3 points failed; b2 s32: ")
+    assert results["b2 s32"]["metrics"] == {}
+    assert results["b4 s32"]["launches"] == 2
+
+
+def test_a_launch_that_failed_beside_good_ones_leaves_a_doubt(capsys, null_script):
+    null_script(faults={"b1 s32": "raise"}, fault_launches=[1])
+    code, run = run_json(
+        capsys, "--batch-sizes", "1", "--sequence-lengths", "32", "--profile", "quick", "--launches", "3"
+    )
+    (result,) = run["results"]
+    assert code == 1
+    assert (result["status"], result["launches"]) == ("ok", 2)
+    assert "launch_failed" in [doubt["kind"] for doubt in result["doubts"]]
+
+
+@pytest.mark.parametrize("fault", ["raise", "oom", "kill", "hang"])
+def test_a_load_that_fails_fails_every_point_with_its_reason(capsys, null_script, fault):
+    null_script(faults={"load": fault})
+    arguments = ["--batch-sizes", "1,2", "--sequence-lengths", "32", "--profile", "quick", "--timeout", "2"]
+    code, run = run_json(capsys, *arguments)
+    assert code == 1
+    assert run["status"] == ("timed_out" if fault == "hang" else "failed")
+    assert all(result["error"] for result in run["results"])
+
+
+def test_nan_in_the_output_makes_a_result_invalid(capsys, null_script):
+    null_script(faults={"b1 s32": "nan"})
+    _, run = run_json(capsys, "--batch-sizes", "1", "--sequence-lengths", "32", "--profile", "quick")
+    (result,) = run["results"]
+    assert result["validity"] == "invalid"
+
+
+def test_a_wrong_token_count_is_no_measurement(capsys, null_script):
+    null_script(faults={"b1 s32 n4": "tokens"})
+    arguments = ["--model-id", "tiny-gpt2", "--batch-sizes", "1", "--sequence-lengths", "32", "--new-tokens", "4"]
+    code, run = run_json(capsys, *arguments, "--profile", "quick")
+    assert code == 1
+    assert "token" in run["results"][0]["error"]
+
+
+def test_load_stages_come_from_the_load(capsys, null_script):
+    null_script(load_s={"weights_read": 1.5, "to_device": 0.25})
+    _, run = run_json(capsys, "--batch-sizes", "1", "--sequence-lengths", "32", "--profile", "quick")
+    stages = run["loads"][0]["stages_s"]
+    assert (stages["weights_read"], stages["to_device"]) == (1.5, 0.25)
+    assert stages["spawn"] > 0
+
+
+def test_results_without_save_leave_nothing_behind(capsys, tmp_path):
+    code, _ = run_json(capsys, "--batch-sizes", "1", "--sequence-lengths", "32", "--profile", "quick")
+    assert code == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_save_spools_and_stores_the_same_run(capsys, tmp_path):
+    from db.warehouse import Warehouse
+
+    arguments = ["--batch-sizes", "1,2", "--sequence-lengths", "32", "--profile", "quick", "--save"]
+    code, run = run_json(capsys, *arguments, "--tag", "suite=nightly", "--description", "a try")
+    (path,) = (tmp_path / "benchmark_results").glob("tiny-bert_null_null_float32_*.json")
+    assert code == 0
+    assert json.loads(path.read_text()) == run
+    with Warehouse.open(tmp_path / "benchmark_db.duckdb") as warehouse:
+        rows = warehouse.query("select count(*) as n, min(tags['suite']) as suite from benchmark_runs").df()
+        results = warehouse.query("select latency_median_ms from benchmark_results order by batch_size").df()
+    assert (rows.n[0], rows.suite[0]) == (1, "nightly")
+    assert list(results.latency_median_ms) == [result["metrics"]["latency_median_ms"] for result in run["results"]]
+
+
+def test_the_table_shows_the_points_and_the_doubtful_ones(capsys, null_script):
+    null_script(faults={"b1 s32": "nan", "b4 s32": "raise"})
+    code = main([*NULL, "--batch-sizes", "1,2,4", "--sequence-lengths", "32", "--profile", "quick"])
+    out = capsys.readouterr().out
+    assert code == 1
+    assert "median ms" in out
+    assert "invalid: " in out
+    assert "b4 s32: failed: RuntimeError: scripted: the call raised" in out
+
+
+def test_dry_run_prints_the_plan_and_measures_nothing(capsys, tmp_path):
+    assert main([*NULL, "--dry-run", "--save"]) == 0
+    out = capsys.readouterr().out
+    assert "tiny-bert (encoder-only, feature-extraction, random weights)" in out
+    assert "b8 s512" in out
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "--model-id is needed"),
+        (["--model-id", "bert-bas-uncased"], "bert-base-uncased"),
+        (["--model-id", "tiny-bert", "--device", "nul"], "null"),
+        (["--model-id", "tiny-bert", "--device", "cuda:97"], "cuda"),
+        (["--model-id", "tiny-bert", "--runtime", "eagre"], "did you mean eager"),
+        (["--model-id", "tiny-bert", "--batch-sizes", "0"], "--batch-sizes: takes a whole number from 1: got '0'"),
+        (["--model-id", "tiny-bert", "--batch-sizes", "-1"], "--batch-sizes"),
+        (["--model-id", "tiny-bert", "--batch-sizes", "two"], "takes whole numbers: got 'two'"),
+        (["--model-id", "tiny-bert", "--batch-sizes", ","], "the list is empty"),
+        (["--model-id", "tiny-bert", "--sequence-lengths", "1,x"], "--sequence-lengths"),
+        (["--model-id", "tiny-bert", "--device", "null", "--sequence-lengths", "99999"], "b1 s99999"),
+        (["--model-id", "tiny-bert", "--new-tokens", "4"], "generates nothing"),
+        (["--model-id", "tiny-bert", "--precision", "int3"], "--precision"),
+        (["--model-id", "tiny-bert", "--iterations", "0"], "--iterations"),
+        (["--model-id", "tiny-bert", "--timeout", "nan"], "takes seconds above 0"),
+        (["--model-id", "tiny-bert", "--tag", "novalue"], "takes key=value"),
+        (["--model-id", "tiny-bert", "--device", "null", "--attention", "sdpa"], "no option 'attention'"),
+        (["--resume"], "no unfinished run"),
+        (["--colour"], "unrecognized arguments"),
+    ],
+)
+def test_usage_errors_are_one_line_and_exit_code_2(capsys, arguments, message):
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+
+
+def test_an_output_folder_that_is_a_file_is_one_clear_line(capsys, tmp_path):
+    (tmp_path / "taken").write_text("")
+    assert main([*NULL, "--save", "--output-dir", "taken"]) == 1
+    err = capsys.readouterr().err
+    assert "cannot write to output folder taken" in err
+    assert err.count("\n") == 1
+
+
+def test_a_database_that_is_none_is_refused_before_anything_is_measured(capsys, tmp_path):
+    (tmp_path / "notes.txt").write_text("not a database, but long enough to be looked at " * 100)
+    code = main([*NULL, "--save", "--db-path", "notes.txt"])
+    err = capsys.readouterr().err
+    assert code == 1
+    assert "notes.txt" in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "benchmark_results").exists()
