@@ -1,0 +1,159 @@
+"""Draws results against the batch size: one line a group, its interval as a band, doubtful points hollow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from visualize import words
+from visualize.charts import Drawing, NotDrawn, Row
+from visualize.charts._rows import CELL, CELL_DETAILS, POINT, details, grouped, is_doubtful, is_ok
+from visualize.layout import Words, finish, new_figure
+from visualize.style import BAND_ALPHA, GREY, colour, look, marker, scale_batch_axis, scale_value_axis
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+BATCH_LABEL = "Batch size (inputs per call)"
+ALIKE = tuple(column for column in POINT if column != "sequence_length")
+"""What is the same all over a picture of one cell."""
+WIDTH_IN, PANEL_HEIGHT_IN = 6.4, 3.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """What one line joins. Each row has `batch_size`, `value`, and an interval `low` to `high` or None."""
+
+    label: str
+    rows: tuple[Row, ...]
+    style: int
+    """Number of its colour and marker; the same group has the same one in every panel."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPicture:
+    """What one of the charts against the batch size has of its own."""
+
+    title: str
+    value_label: Callable[[Row], str]
+    """The name and unit of what is drawn, for rows like this one."""
+    notes: Callable[[Sequence[Row]], Sequence[str]]
+    """What the caption must say about the interval."""
+    reference: Callable[[Sequence[Row]], tuple[str, float] | None] = lambda rows: None
+    """A horizontal line to compare with: (label, value)."""
+
+
+def draw_cells(picture: BatchPicture, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
+    """A picture for each cell (and number of new tokens, and so on), a line for each sequence length."""
+    for key, members in grouped(rows, (*CELL, *CELL_DETAILS, *ALIKE)):
+        drawn = [row for row in members if is_ok(row) and row["value"] is not None]
+        if drawn:
+            yield _drawing(picture, key, members, drawn)
+        else:
+            what = f"{picture.title}: {key['model_id']} on {words.cell(key)}"
+            yield NotDrawn(what=what, why=words.nothing_to_draw(members))
+
+
+def draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
+    """Draw the lines with their bands or, where there is nothing to join, whiskers. Scales are left to the caller."""
+    for line in lines:
+        rows = sorted(line.rows, key=lambda row: row["batch_size"])
+        sizes, values = [row["batch_size"] for row in rows], [row["value"] for row in rows]
+        axes.plot(sizes, values, color=colour(line.style), zorder=3, gid=f"line {line.label}")
+        _draw_interval(axes, line, rows)
+        for doubtful in (False, True):
+            chosen = [row for row in rows if is_doubtful(row) is doubtful]
+            if chosen:
+                axes.plot(
+                    [row["batch_size"] for row in chosen],
+                    [row["value"] for row in chosen],
+                    linestyle="none",
+                    color=colour(line.style),
+                    marker=marker(line.style),
+                    markerfacecolor="white" if doubtful else colour(line.style),
+                    gid=f"{'doubtful' if doubtful else 'valid'} {line.label}",
+                    zorder=4,
+                )
+
+
+def scale(panels: Sequence[Axes], rows: Sequence[Row], also: Sequence[float] = ()) -> None:
+    """Scales for panels that share their axes, from all that is drawn in them."""
+    sizes = sorted({int(row["batch_size"]) for row in rows})
+    ends = [row[column] for row in rows for column in ("value", "low", "high") if row[column] is not None]
+    for axes in panels:
+        scale_batch_axis(axes, sizes)
+        scale_value_axis(axes, [*ends, *also])
+
+
+def legend_entries(lines: Sequence[Line], rows: Sequence[Row]) -> tuple[Any, ...]:
+    """An artist for each line's legend entry, and one that explains hollow marks where there are any."""
+    from matplotlib.lines import Line2D
+
+    entries = [Line2D([], [], color=colour(line.style), marker=marker(line.style), label=line.label) for line in lines]
+    if any(is_doubtful(row) for row in rows):
+        entries.append(doubtful_entry())
+    return tuple(entries)
+
+
+def doubtful_entry() -> Any:
+    """The legend entry that explains hollow marks."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], color=GREY, marker="o", markerfacecolor="white", linestyle="none", label="hollow: doubtful")
+
+
+def _drawing(picture: BatchPicture, key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Drawing:
+    lines = [
+        Line(label=words.count(group["sequence_length"]), rows=tuple(rows), style=style)
+        for style, (group, rows) in enumerate(grouped(drawn, ("sequence_length",)))
+    ]
+    with look():
+        figure, (axes,) = new_figure(WIDTH_IN, PANEL_HEIGHT_IN)
+        draw_lines(axes, lines)
+        reference = picture.reference(drawn)
+        scale([axes], drawn, [reference[1]] if reference else [])
+        axes.set(xlabel=BATCH_LABEL, ylabel=picture.value_label(key))
+        entries = legend_entries(lines, drawn)
+        if reference:
+            entries += (axes.axhline(reference[1], color=GREY, linestyle="--", label=reference[0], gid="reference"),)
+        finish(figure, _words(picture, key, members, drawn, entries))
+    return Drawing(
+        figure=figure,
+        named_by=(*(str(key[column]) for column in CELL), *words.point_names(key)),
+        told_apart_by=details(key, CELL_DETAILS),
+    )
+
+
+def _words(
+    picture: BatchPicture, key: Row, members: Sequence[Row], drawn: Sequence[Row], entries: tuple[Any, ...]
+) -> Words:
+    has_tokens = any(row["sequence_length"] is not None for row in drawn)
+    fixed = (words.cell(key), str(key["task"]), words.point({**key, "sequence_length": None}, with_batch=False))
+    return Words(
+        title=f"{picture.title}: {key['model_id']}",
+        subtitle=words.SEPARATOR.join(part for part in fixed if part),
+        notes=words.caption(members, drawn, *picture.notes(drawn)),
+        legend=entries if has_tokens or len(entries) > 1 else (),
+        legend_title="Sequence length (tokens)" if has_tokens else None,
+    )
+
+
+def _draw_interval(axes: Axes, line: Line, rows: Sequence[Row]) -> None:
+    known = [row for row in rows if row["low"] is not None and row["high"] is not None]
+    if not known:
+        return
+    if len(rows) == 1:
+        (row,) = known
+        error = [[row["value"] - row["low"]], [row["high"] - row["value"]]]
+        bars = axes.errorbar(
+            [row["batch_size"]], [row["value"]], yerr=error, fmt="none", ecolor=colour(line.style), capsize=4
+        )
+        bars.lines[2][0].set_gid(f"interval {line.label}")
+        return
+    low = [math.nan if row["low"] is None else row["low"] for row in rows]
+    high = [math.nan if row["high"] is None else row["high"] for row in rows]
+    sizes = [row["batch_size"] for row in rows]
+    band = axes.fill_between(sizes, low, high, color=colour(line.style), alpha=BAND_ALPHA, linewidth=0, zorder=2)
+    band.set_gid(f"interval {line.label}")

@@ -1,0 +1,138 @@
+"""Reads rows: which columns every chart asks for, how rows are grouped, and which of them can be drawn."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from visualize.charts import Query, Row, Selection
+
+FACTS = """run.model_id, run.model_revision, run.config_hash, run.architecture_type, run.task, run.weights,
+    run.parameter_count, run.hardware_id, hardware.device_name, hardware.simulated, run.device, run.runtime,
+    run.runtime_mode, run.precision, run.num_threads, run.started_at,
+    series.metric_definition,
+    r.batch_size, r.sequence_length, r.new_tokens, r.concurrency, r.axes,
+    r.status, r.error, r.validity, r.doubts, r.launches, r.ci_scope"""
+"""What names a result and says how far to trust it; every chart's query selects these beside its own numbers."""
+
+TABLES = """benchmark_results r
+JOIN benchmark_runs run ON run.run_id = r.run_id
+JOIN hardware_info hardware ON hardware.hardware_id = run.hardware_id
+JOIN series ON series.series_id = r.series_id"""
+
+SELECTED = """($model_id IS NULL OR run.model_id = $model_id)
+    AND ($device IS NULL OR run.device = $device OR split_part(run.device, ':', 1) = $device)
+    AND ($runtime IS NULL OR run.runtime = $runtime)
+    AND ($precision IS NULL OR run.precision = $precision)"""
+"""The condition of a `Selection`, for a WHERE clause."""
+
+COMPARABLE = """(
+    SELECT result_id FROM hardware_comparison
+    UNION ALL
+    SELECT result_id FROM latest_results WHERE series_id NOT IN (SELECT series_id FROM hardware_comparison)
+)"""
+"""The results a comparison takes: what the view `hardware_comparison` shows of each series, and for a series it has
+nothing of, the newest result, which failed or is invalid and can only be counted."""
+
+CELL = ("model_id", "device", "runtime", "precision")
+"""What a picture of one cell is called after."""
+MODEL = ("task", "weights", "model_revision", "config_hash", "metric_definition")
+"""What makes two things of one model's name unlike."""
+SETUP = ("device_name", "runtime_mode", "num_threads", "hardware_id")
+"""What makes two things unlike that ran on one device, runtime and precision by name."""
+CELL_DETAILS = (*MODEL, *SETUP)
+"""What else makes two cells unlike: pictures of unlike cells are kept apart."""
+POINT = ("sequence_length", "new_tokens", "concurrency", "axes")
+"""What makes a point besides its batch size."""
+
+
+def query(sql: str, selection: Selection) -> Query:
+    """The query with the shared parts filled in and the selection bound to it."""
+    parts = {"facts": FACTS, "tables": TABLES, "selected": SELECTED, "comparable": COMPARABLE}
+    return Query(sql=sql.format(**parts), parameters=asdict(selection))
+
+
+def grouped(rows: Sequence[Row], columns: Sequence[str]) -> list[tuple[Row, list[Row]]]:
+    """The rows by equal values of `columns`: (those values, their rows), sorted by the values, numbers as numbers."""
+    groups: dict[tuple[Any, ...], tuple[Row, list[Row]]] = {}
+    for row in rows:
+        key = {column: row[column] for column in columns}
+        groups.setdefault(tuple(key.values()), (key, []))[1].append(row)
+    return sorted(groups.values(), key=lambda group: [order(group[0][column]) for column in columns])
+
+
+def order(value: Any) -> tuple[int, float, str]:
+    """A sort key for values of one column: None, then numbers by size, then the rest by their text."""
+    if value is None:
+        return (0, 0.0, "")
+    if isinstance(value, int | float):
+        return (1, float(value), "")
+    return (2, 0.0, str(value))
+
+
+def is_ok(row: Row) -> bool:
+    """Whether the point was measured."""
+    return bool(row["status"] == "ok")
+
+
+def is_doubtful(row: Row) -> bool:
+    """Whether the number should not be taken at its face."""
+    return bool(row["validity"] != "valid")
+
+
+def detail(column: str, value: Any) -> str:
+    """A detail in a few words: settings as `key=value`, an id or revision by its first 8 digits."""
+    if value is None:
+        return f"no {column}" if column in ("num_threads", "model_revision") else ""
+    if column in ("runtime_mode", "axes"):
+        return settings(value)
+    if column == "metric_definition":
+        return f"metrics {value}"
+    if column in ("config_hash", "hardware_id", "model_revision"):
+        return f"{column.split('_')[0]} {str(value)[:8]}"
+    return f"{value} threads" if column == "num_threads" else str(value)
+
+
+def settings(text: str) -> str:
+    """Settings stored as a JSON object, as "attention=sdpa, cache=static"; empty for no settings."""
+    return ", ".join(f"{key}={value}" for key, value in sorted(json.loads(text).items()))
+
+
+def details(key: Row, columns: Sequence[str]) -> tuple[str, ...]:
+    """The values of `columns` in words."""
+    return tuple(detail(column, key[column]) for column in columns)
+
+
+def told_apart(names: Sequence[str], facts: Sequence[Sequence[str]], separator: str) -> list[str]:
+    """Each name once: where several things share one, the first facts that tell them apart are added, then all that
+    differ, then a number.
+
+    `facts` has a sequence of equal length for each name.
+    """
+    shared = Counter(names)
+    result = [
+        separator.join((name, *_differing(facts, [i for i, n in enumerate(names) if n == name], index)))
+        if shared[name] > 1
+        else name
+        for index, name in enumerate(names)
+    ]
+    seen: Counter[str] = Counter()
+    for index, name in enumerate(result):
+        seen[name] += 1
+        if seen[name] > 1:
+            result[index] = f"{name}{separator}{seen[name]}"
+    return result
+
+
+def _differing(facts: Sequence[Sequence[str]], alike: Sequence[int], index: int) -> list[str]:
+    """Those facts of number `index` that are not the same in all of `alike`, as few of the first as tell all apart."""
+    columns = [c for c in range(len(facts[index])) if len({facts[i][c] for i in alike}) > 1]
+    for count in range(1, len(columns) + 1):
+        chosen = columns[:count]
+        if len({tuple(facts[i][c] for c in chosen) for i in alike}) == len(alike):
+            columns = chosen
+            break
+    return [facts[index][c] for c in columns if facts[index][c]]

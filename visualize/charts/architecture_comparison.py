@@ -1,0 +1,184 @@
+"""All models measured alike, by architecture family: latency and peak memory, a block for each task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from visualize import words
+from visualize.charts import Drawing, NotDrawn, Query, Row, Selection, _memory, _rows
+from visualize.charts._lines import doubtful_entry
+from visualize.layout import Words, finish, new_figure, wrap
+from visualize.style import TEXT_SIZE, colour, look, marker, scale_value_axis
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SQL = """
+SELECT {facts}, {memory},
+    r.latency_median_ms AS value, r.latency_ci_low_ms AS low, r.latency_ci_high_ms AS high
+FROM {tables}
+WHERE r.result_id IN {comparable} AND {selected}
+"""
+
+ALIKE = ("device", "runtime", "precision", "weights", "device_name", "num_threads", "hardware_id", "metric_definition")
+"""What is the same all over a picture. Settings of the runtime may differ, since not every model has the same ones."""
+DETAILS = ("device_name", "num_threads", "metric_definition", "hardware_id")
+ROW_IN, BLOCK_IN, AXIS_IN, LABEL_IN = 0.3, 0.45, 0.6, 2.6
+WIDTH_IN = 8.4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """The models of one task at the point that most of them were measured at."""
+
+    point: Row
+    rows: tuple[Row, ...]
+    """Slowest family first, slowest model first in each: from the bottom of the block up."""
+    elsewhere: tuple[str, ...]
+    """Models of the task that were measured, but not at this point."""
+
+
+@dataclass(frozen=True)
+class ArchitectureComparison:
+    name: str = "architecture_comparison"
+    title: str = "Models by architecture family"
+    needs: str = "two models or more on the same device, runtime and precision, with the same kind of weights"
+    scope: Literal["model", "models"] = "models"
+
+    def query(self, selection: Selection) -> Query:
+        return _rows.query(SQL.replace("{memory}", _memory.COLUMNS), selection)
+
+    def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
+        for key, members in _rows.grouped(rows, ALIKE):
+            measured = [row for row in members if _rows.is_ok(row) and row["validity"] != "invalid"]
+            what = f"{self.title} on {words.cell(key)}, {key['weights']} weights"
+            if not measured:
+                yield NotDrawn(what=what, why=words.nothing_to_draw(members))
+            elif len({row["model_id"] for row in measured}) < 2:
+                yield NotDrawn(what=what, why=f"{measured[0]['model_id']} is the only model measured there")
+            else:
+                yield _drawing(self.title, key, members, _blocks(measured))
+
+
+def _blocks(measured: Sequence[Row]) -> list[Block]:
+    return [_block(rows) for _, rows in _rows.grouped(measured, ("task",))]
+
+
+def _block(rows: Sequence[Row]) -> Block:
+    """The point most models share: of several such, the smallest batch, then the longest sequence."""
+    point, chosen = min(_rows.grouped(rows, ("batch_size", *_rows.POINT)), key=_preference)
+    there = {row["model_id"] for row in chosen}
+    best = {family: min(row["value"] for row in members) for family, members in _by_family(chosen)}
+    ordered = sorted(chosen, key=lambda row: (-best[row["architecture_type"]], row["architecture_type"], -row["value"]))
+    elsewhere = sorted({row["model_id"] for row in rows} - there)
+    return Block(point={**point, "task": rows[0]["task"]}, rows=tuple(ordered), elsewhere=tuple(elsewhere))
+
+
+def _preference(group: tuple[Row, list[Row]]) -> tuple[int, int, int]:
+    point, rows = group
+    return (-len({row["model_id"] for row in rows}), point["batch_size"], -(point["sequence_length"] or 0))
+
+
+def _by_family(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    return [(str(key["architecture_type"]), members) for key, members in _rows.grouped(rows, ("architecture_type",))]
+
+
+def _drawing(title: str, key: Row, members: Sequence[Row], blocks: Sequence[Block]) -> Drawing:
+    drawn = [row for block in blocks for row in block.rows]
+    styles = {family: style for style, (family, _) in enumerate(_by_family(drawn))}
+    memory = _memory.chosen(drawn)
+    heights = [BLOCK_IN + ROW_IN * len(block.rows) for block in blocks]
+    with look():
+        columns = 2 if memory else 1
+        figure, panels = new_figure(
+            WIDTH_IN, sum(heights) + AXIS_IN, len(blocks), columns, sharex="col", sharey="row", height_ratios=heights
+        )
+        for index, block in enumerate(blocks):
+            first, *rest = panels[index * columns : (index + 1) * columns]
+            _draw_block(figure, first, block, styles)
+            if memory and rest:
+                _draw_marks(
+                    rest[0], [{**row, "value": row[memory], "low": None, "high": None} for row in block.rows], styles
+                )
+        _scale(panels[0::columns], drawn, ("value", "low", "high"), "Latency per call, median (ms)")
+        if memory:
+            _scale(panels[1::columns], drawn, (memory,), _memory.LABELS[memory])
+        finish(figure, _words(title, key, members, blocks, styles))
+    return Drawing(
+        figure=figure,
+        named_by=tuple(str(key[column]) for column in ("device", "runtime", "precision", "weights")),
+        told_apart_by=_rows.details(key, DETAILS),
+    )
+
+
+def _draw_block(figure: Figure, axes: Axes, block: Block, styles: dict[str, int]) -> None:
+    _draw_marks(axes, block.rows, styles)
+    axes.set_yticks(range(len(block.rows)), [wrap(figure, name, TEXT_SIZE, LABEL_IN) for name in _names(block.rows)])
+    axes.set_ylim(-0.6, len(block.rows) - 0.4)
+    axes.set_title(f"{block.point['task']}: {words.point(block.point)}", loc="left", x=0)
+
+
+def _draw_marks(axes: Axes, rows: Sequence[Row], styles: dict[str, int]) -> None:
+    """A mark for each model, its interval as a whisker, coloured and shaped by its family."""
+    for place, row in enumerate(rows):
+        if row["value"] is None:
+            continue
+        style = styles[row["architecture_type"]]
+        if row["low"] is not None and row["high"] is not None:
+            axes.hlines(
+                place, row["low"], row["high"], color=colour(style), zorder=2, gid=f"interval {row['model_id']}"
+            )
+        face = "white" if _rows.is_doubtful(row) else colour(style)
+        axes.plot(
+            [row["value"]], [place], linestyle="none", marker=marker(style), color=colour(style),
+            markerfacecolor=face, zorder=3, gid=f"mark {row['model_id']}",
+        )  # fmt: skip
+
+
+def _names(rows: Sequence[Row]) -> list[str]:
+    """Each model with its size, and with what else tells two of one name apart."""
+    details = [_rows.details(row, ("runtime_mode", "model_revision", "config_hash")) for row in rows]
+    return _rows.told_apart([_name(row) for row in rows], details, ", ")
+
+
+def _name(row: Row) -> str:
+    count = row["parameter_count"]
+    return str(row["model_id"]) if count is None else f"{row['model_id']} ({words.size(count)})"
+
+
+def _scale(panels: Sequence[Axes], drawn: Sequence[Row], columns: Sequence[str], label: str) -> None:
+    values = [row[column] for row in drawn for column in columns if row[column] is not None]
+    for axes in panels:
+        scale_value_axis(axes, values, "x")
+    panels[-1].set_xlabel(label)
+
+
+def _words(title: str, key: Row, members: Sequence[Row], blocks: Sequence[Block], styles: dict[str, int]) -> Words:
+    drawn = [row for block in blocks for row in block.rows]
+    elsewhere = [f"{block.point['task']}: {', '.join(block.elsewhere)}" for block in blocks if block.elsewhere]
+    tasks = "Tasks differ in what a call does: compare inside a block." if len(blocks) > 1 else None
+    missing = f"Measured, but not at the point of their block: {'; '.join(elsewhere)}." if elsewhere else None
+    lost = [row for row in members if not _rows.is_ok(row) or row["validity"] == "invalid"]
+    return Words(
+        title=title,
+        subtitle=words.cell(key),
+        notes=words.caption([*drawn, *lost], drawn, words.interval(drawn, "Whisker"), tasks, missing),
+        legend=_legend(styles, drawn),
+        legend_title="Architecture family",
+    )
+
+
+def _legend(styles: dict[str, int], drawn: Sequence[Row]) -> tuple[Any, ...]:
+    from matplotlib.lines import Line2D
+
+    entries: list[Any] = [
+        Line2D([], [], color=colour(style), marker=marker(style), linestyle="none", label=family)
+        for family, style in styles.items()
+    ]
+    return (*entries, doubtful_entry()) if any(_rows.is_doubtful(row) for row in drawn) else tuple(entries)
+
+
+PLUGIN = ArchitectureComparison()

@@ -1,0 +1,114 @@
+"""One model on everything it was measured on: a panel for each kind of point, a line for each configuration."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from visualize import words
+from visualize.charts import Drawing, NotDrawn, Query, Row, Selection, _rows
+from visualize.charts._lines import BATCH_LABEL, Line, draw_lines, legend_entries, scale
+from visualize.layout import Words, drop, finish, new_figure
+from visualize.style import look
+
+SQL = """
+SELECT {facts},
+    r.latency_median_ms AS value, r.latency_ci_low_ms AS low, r.latency_ci_high_ms AS high
+FROM {tables}
+WHERE r.result_id IN {comparable} AND {selected}
+"""
+
+SUBJECT = ("model_id", *_rows.MODEL)
+"""What is the same all over a picture."""
+CONFIGURATION = ("device", "runtime", "precision", *_rows.SETUP)
+"""What makes a line."""
+POINT = ("batch_size", *_rows.POINT)
+COLUMNS, PANEL_WIDTH_IN, PANEL_HEIGHT_IN = 3, 3.0, 2.7
+
+
+@dataclass(frozen=True)
+class HardwareComparison:
+    name: str = "hardware_comparison"
+    title: str = "Latency by hardware"
+    needs: str = "a model measured at the same points on two devices, runtimes or precisions"
+    scope: Literal["model", "models"] = "model"
+
+    def query(self, selection: Selection) -> Query:
+        return _rows.query(SQL, selection)
+
+    def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
+        for key, members in _rows.grouped(rows, SUBJECT):
+            measured = [row for row in members if _rows.is_ok(row) and _is_comparable(row)]
+            drawn = _at_shared_points(measured)
+            if drawn:
+                yield _drawing(self.title, key, members, drawn)
+            elif measured:
+                yield NotDrawn(what=f"{self.title}: {key['model_id']}", why="no point was measured on two of them")
+            else:
+                yield NotDrawn(what=f"{self.title}: {key['model_id']}", why=words.nothing_to_draw(members))
+
+
+def _is_comparable(row: Row) -> bool:
+    return row["validity"] != "invalid" and row["value"] is not None
+
+
+def _at_shared_points(measured: Sequence[Row]) -> list[Row]:
+    """The rows at points that two configurations or more have; all of them when there is only one configuration."""
+    if len(_rows.grouped(measured, CONFIGURATION)) <= 1:
+        return list(measured)
+    points = Counter(point for point, _ in {(_at(row, POINT), _at(row, CONFIGURATION)) for row in measured})
+    return [row for row in measured if points[_at(row, POINT)] > 1]
+
+
+def _at(row: Row, columns: Sequence[str]) -> tuple[object, ...]:
+    return tuple(row[column] for column in columns)
+
+
+def _drawing(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Drawing:
+    lines = _lines(drawn)
+    panels = _rows.grouped(drawn, _rows.POINT)
+    columns = min(len(panels), COLUMNS)
+    grid_rows = -(-len(panels) // columns)
+    with look():
+        width_in = max(6.4, PANEL_WIDTH_IN * columns)
+        figure, axes = new_figure(width_in, PANEL_HEIGHT_IN * grid_rows, grid_rows, columns)
+        for panel, (point, rows) in zip(axes, panels, strict=False):
+            there = {id(row) for row in rows}
+            chosen = [(line, tuple(row for row in line.rows if id(row) in there)) for line in lines]
+            draw_lines(panel, [Line(label=line.label, rows=part, style=line.style) for line, part in chosen if part])
+            panel.set_title(words.point(point, with_batch=False))
+        drop(axes, len(panels), columns)
+        scale(axes[: len(panels)], drawn)
+        figure.supxlabel(BATCH_LABEL, fontsize="medium")
+        figure.supylabel("Latency per call, median (ms)", fontsize="medium")
+        finish(figure, _words(title, key, members, drawn, lines))
+    details = _rows.details(key, _rows.MODEL)
+    return Drawing(figure=figure, named_by=(str(key["model_id"]),), told_apart_by=details)
+
+
+def _lines(drawn: Sequence[Row]) -> list[Line]:
+    """A line for each configuration, named by its device, runtime and precision and by what else tells two apart."""
+    groups = _rows.grouped(drawn, CONFIGURATION)
+    labels = _rows.told_apart(
+        [words.cell(key) for key, _ in groups], [_rows.details(key, _rows.SETUP) for key, _ in groups], words.SEPARATOR
+    )
+    return [
+        Line(label=label, rows=tuple(rows), style=style)
+        for style, (label, (_, rows)) in enumerate(zip(labels, groups, strict=True))
+    ]
+
+
+def _words(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row], lines: Sequence[Line]) -> Words:
+    alone = "Measured on one configuration so far: there is nothing to compare it with." if len(lines) == 1 else None
+    whiskers = words.interval(drawn, "Band or whisker")
+    return Words(
+        title=f"{title}: {key['model_id']}",
+        subtitle=str(key["task"]),
+        notes=words.caption(members, drawn, whiskers, alone),
+        legend=legend_entries(lines, drawn),
+    )
+
+
+PLUGIN = HardwareComparison()

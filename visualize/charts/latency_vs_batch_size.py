@@ -1,0 +1,40 @@
+"""How the latency of a call grows with the batch size, for each sequence length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from visualize import words
+from visualize.charts import Drawing, NotDrawn, Query, Row, Selection, _rows
+from visualize.charts._lines import BatchPicture, draw_cells
+
+SQL = """
+SELECT {facts},
+    r.latency_median_ms AS value, r.latency_ci_low_ms AS low, r.latency_ci_high_ms AS high
+FROM {tables}
+WHERE r.result_id IN (SELECT result_id FROM latest_results) AND {selected}
+"""
+
+
+@dataclass(frozen=True)
+class LatencyVsBatchSize:
+    name: str = "latency_vs_batch_size"
+    title: str = "Latency vs batch size"
+    needs: str = "a model measured at one batch size or more"
+    scope: Literal["model", "models"] = "model"
+
+    def query(self, selection: Selection) -> Query:
+        return _rows.query(SQL, selection)
+
+    def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
+        picture = BatchPicture(
+            title=self.title,
+            value_label=lambda row: "Latency per call, median (ms)",
+            notes=lambda drawn: [words.interval(drawn)],
+        )
+        return draw_cells(picture, rows)
+
+
+PLUGIN = LatencyVsBatchSize()

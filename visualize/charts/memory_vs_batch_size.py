@@ -1,0 +1,47 @@
+"""How the peak memory grows with the batch size, for each sequence length, beside the size of the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from visualize.charts import Drawing, NotDrawn, Query, Row, Selection, _memory, _rows
+from visualize.charts._lines import BatchPicture, draw_cells
+from visualize.style import number
+
+SQL = """
+SELECT {facts}, {memory}, r.memory_weights_mb
+FROM {tables}
+WHERE r.result_id IN (SELECT result_id FROM latest_results) AND {selected}
+"""
+
+
+@dataclass(frozen=True)
+class MemoryVsBatchSize:
+    name: str = "memory_vs_batch_size"
+    title: str = "Peak memory vs batch size"
+    needs: str = "a model measured at one batch size or more, with a memory reading"
+    scope: Literal["model", "models"] = "model"
+
+    def query(self, selection: Selection) -> Query:
+        return _rows.query(SQL.replace("{memory}", _memory.COLUMNS), selection)
+
+    def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
+        for _, members in _rows.grouped(rows, ("hardware_id", "device", "runtime")):
+            column = _memory.chosen(members) or next(iter(_memory.LABELS))
+            rows_of_column = [{**row, "value": row[column], "low": None, "high": None} for row in members]
+            yield from draw_cells(_picture(self.title, _memory.LABELS[column]), rows_of_column)
+
+
+def _picture(title: str, label: str) -> BatchPicture:
+    note = "One reading a launch, drawn is the median over launches; no interval."
+    return BatchPicture(title=title, value_label=lambda row: label, notes=lambda drawn: [note], reference=_weights)
+
+
+def _weights(drawn: Sequence[Row]) -> tuple[str, float] | None:
+    sizes = [row["memory_weights_mb"] for row in drawn if row["memory_weights_mb"] is not None]
+    return (f"weights alone, {number(max(sizes))} MB", max(sizes)) if sizes else None
+
+
+PLUGIN = MemoryVsBatchSize()

@@ -1,0 +1,48 @@
+"""How many inputs, or generated tokens, a second come out at each batch size, for each sequence length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from visualize import words
+from visualize.charts import Drawing, NotDrawn, Query, Row, Selection, _rows
+from visualize.charts._lines import BatchPicture, draw_cells
+
+# One call is in flight at a time, so the throughput is the work of a call over the time of a call, and the latency's
+# interval is also the throughput's, upside down and in proportion.
+SQL = """
+SELECT {facts},
+    CASE WHEN r.new_tokens IS NULL THEN r.throughput_samples_per_sec ELSE r.throughput_tokens_per_sec END AS value,
+    value * r.latency_median_ms / r.latency_ci_high_ms AS low,
+    value * r.latency_median_ms / r.latency_ci_low_ms AS high
+FROM {tables}
+WHERE r.result_id IN (SELECT result_id FROM latest_results) AND {selected}
+"""
+
+
+@dataclass(frozen=True)
+class ThroughputVsBatchSize:
+    name: str = "throughput_vs_batch_size"
+    title: str = "Throughput vs batch size"
+    needs: str = "a model measured at one batch size or more"
+    scope: Literal["model", "models"] = "model"
+
+    def query(self, selection: Selection) -> Query:
+        return _rows.query(SQL, selection)
+
+    def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
+        picture = BatchPicture(title=self.title, value_label=_label, notes=_notes)
+        return draw_cells(picture, rows)
+
+
+def _label(row: Row) -> str:
+    return "Throughput (inputs/s)" if row["new_tokens"] is None else "Throughput (generated tokens/s)"
+
+
+def _notes(drawn: Sequence[Row]) -> list[str]:
+    return [words.interval(drawn, "Band, the latency's carried over")]
+
+
+PLUGIN = ThroughputVsBatchSize()

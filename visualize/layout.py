@@ -1,0 +1,181 @@
+"""Puts a figure together: words above, panels in the middle, legend and caption below, and nothing clipped.
+
+The words are measured and wrapped first and the figure is made as tall as they need; matplotlib's constrained layout
+then has only the panels to arrange.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from visualize.style import GREY, SMALL_SIZE, SUBTITLE_SIZE, TEXT_SIZE, TITLE_SIZE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.legend import Legend
+    from matplotlib.text import Text
+
+MARGIN_IN = 0.16
+GAP_IN = 0.09
+LINE_SPACING = 1.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """Everything written around the panels."""
+
+    title: str
+    subtitle: str
+    """What the picture holds fixed: model, device, runtime, precision."""
+    notes: tuple[str, ...] = ()
+    """Sentences of the caption, one line or more each."""
+    legend: tuple[Any, ...] = ()
+    """Artists with labels, in reading order."""
+    legend_title: str | None = None
+
+
+@dataclass(slots=True)
+class _Placed:
+    """Text blocks and their heights, collected from the top down before the figure's height is known."""
+
+    texts: list[tuple[Text, float]] = field(default_factory=list)
+    height_in: float = MARGIN_IN
+
+
+def new_figure(
+    width_in: float, panels_height_in: float, rows: int = 1, columns: int = 1, **sharing: Any
+) -> tuple[Figure, list[Axes]]:
+    """A figure without pyplot and its panels, row by row, that share both axes unless `sharing` says otherwise (see
+    `Figure.subplots`); `finish` adds the words."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width_in, panels_height_in))
+    FigureCanvasAgg(figure)
+    options = {"sharex": True, "sharey": True, **sharing}
+    return figure, list(figure.subplots(rows, columns, squeeze=False, **options).flat)
+
+
+def drop(panels: Sequence[Axes], used: int, columns: int) -> None:
+    """Take away the panels of an incomplete last row, and label the ticks of those above them instead."""
+    for index, panel in enumerate(panels):
+        if index >= used:
+            panel.remove()
+        elif index + columns >= used:
+            panel.tick_params(labelbottom=True)
+
+
+def finish(figure: Figure, words: Words) -> None:
+    """Write the words around the panels and give the figure the height that all of it needs."""
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    width_in, panels_in = figure.get_size_inches()
+    header = _Placed()
+    _write(figure, header, words.title, TITLE_SIZE, weight="bold")
+    _write(figure, header, words.subtitle, SUBTITLE_SIZE, color=GREY)
+    legend = _legend(figure, words)
+    legend_in = _height_in(figure, legend) + GAP_IN if legend else 0.0
+    footer = _Placed(height_in=legend_in + GAP_IN)
+    for note in words.notes:
+        _write(figure, footer, note, SMALL_SIZE, color=GREY)
+    height_in = header.height_in + panels_in + footer.height_in + MARGIN_IN
+    figure.set_size_inches(width_in, height_in)
+    panels_bottom_in = footer.height_in + MARGIN_IN
+    _place(header, height_in, height_in)
+    _place(footer, panels_bottom_in, height_in)
+    if legend:
+        legend.set_bbox_to_anchor((0.5, (panels_bottom_in - GAP_IN) / height_in), figure.transFigure)
+    side = MARGIN_IN / width_in
+    rect = (side, panels_bottom_in / height_in, 1 - 2 * side, panels_in / height_in)
+    figure.set_layout_engine(ConstrainedLayoutEngine(rect=rect, w_pad=0.04, h_pad=0.04, wspace=0.02, hspace=0.04))
+
+
+def wrap(figure: Figure, text: str, size: float, width_in: float, weight: str = "normal") -> str:
+    """The text in lines no wider than `width_in`: broken after spaces, after / - _ . where a word is too long, and
+    inside such a part when even that is too long."""
+    lines, line = [], ""
+    for piece in _pieces(text):
+        if line and _width_in(figure, (line + piece).rstrip(), size, weight) > width_in:
+            lines.append(line.rstrip())
+            line = ""
+        line += piece
+        while _width_in(figure, line.rstrip(), size, weight) > width_in:
+            cut = _longest_that_fits(figure, line, size, width_in, weight)
+            lines.append(line[:cut])
+            line = line[cut:]
+    return "\n".join([*lines, line.rstrip()])
+
+
+def _pieces(text: str) -> list[str]:
+    """The text cut where a line may break, nothing lost: words whole when short, else after / - _ and full stops."""
+    words = re.findall(r"\S+\s*", text)
+    return [
+        piece
+        for word in words
+        for piece in (re.findall(r"[^/_.-]*[/_.-]+|[^/_.-]+", word) if len(word) > 30 else [word])
+    ]
+
+
+def _longest_that_fits(figure: Figure, text: str, size: float, width_in: float, weight: str) -> int:
+    cut = len(text) - 1
+    while cut > 1 and _width_in(figure, text[:cut], size, weight) > width_in:
+        cut -= 1
+    return max(cut, 1)
+
+
+def _width_in(figure: Figure, text: str, size: float, weight: str) -> float:
+    from matplotlib.font_manager import FontProperties
+
+    properties = FontProperties(family="DejaVu Sans", size=size, weight=weight)
+    width_px, _, _ = _renderer(figure).get_text_width_height_descent(text, properties, ismath=False)
+    return float(width_px) / figure.dpi
+
+
+def _height_in(figure: Figure, artist: Text | Legend) -> float:
+    return float(artist.get_window_extent(_renderer(figure)).height) / figure.dpi
+
+
+def _renderer(figure: Figure) -> Any:
+    return figure.canvas.get_renderer()  # type: ignore[attr-defined]  # the Agg canvas has one, the base class does not
+
+
+def _write(figure: Figure, block: _Placed, text: str, size: float, **look: Any) -> None:
+    """Add wrapped text below what the block holds already."""
+    wrapped = wrap(figure, text, size, figure.get_size_inches()[0] - 2 * MARGIN_IN, look.get("weight", "normal"))
+    x = MARGIN_IN / figure.get_size_inches()[0]
+    artist = figure.text(x, 0, wrapped, fontsize=size, va="top", ha="left", linespacing=LINE_SPACING, **look)
+    artist.set_in_layout(False)
+    block.texts.append((artist, block.height_in))
+    block.height_in += _height_in(figure, artist) + GAP_IN / 2
+
+
+def _place(block: _Placed, top_in: float, height_in: float) -> None:
+    for artist, below_top_in in block.texts:
+        artist.set_y((top_in - below_top_in) / height_in)
+
+
+def _legend(figure: Figure, words: Words) -> Legend | None:
+    """The legend in as many columns as fit the width, its long labels wrapped."""
+    if not words.legend:
+        return None
+    width_in = figure.get_size_inches()[0] - 2 * MARGIN_IN
+    labels = [wrap(figure, str(artist.get_label()), TEXT_SIZE, width_in - 0.6) for artist in words.legend]
+    columns = len(labels)
+    while True:
+        legend = figure.legend(
+            handles=list(words.legend),
+            labels=labels,
+            title=words.legend_title,
+            loc="upper center",
+            ncols=columns,
+            borderaxespad=0.0,
+        )
+        legend.set_in_layout(False)
+        if columns == 1 or legend.get_window_extent(_renderer(figure)).width / figure.dpi <= width_in:
+            return legend
+        legend.remove()
+        columns -= 1

@@ -1,0 +1,138 @@
+"""The look all charts share: colours, markers, scales, number formats, and saving the same bytes every time.
+
+Importing this imports no matplotlib. Nothing here touches pyplot, and settings are changed only inside `look()`, so a
+program that imports these charts keeps its own.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ImageFormat = Literal["png", "svg"]
+FORMATS: tuple[ImageFormat, ...] = ("png", "svg")
+PNG_DPI = 200
+
+# Okabe and Ito's palette (2008) in an order whose neighbours differ most; its yellow is left out, since it is hard to
+# see on white.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# One more marker than colours would repeat together: 7 x 8 combinations before any repeats.
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+GREY = "#666666"
+BAND_ALPHA = 0.18
+
+TITLE_SIZE, SUBTITLE_SIZE, TEXT_SIZE, SMALL_SIZE = 12.0, 9.0, 9.0, 7.5
+
+_SETTINGS: dict[str, Any] = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so that a picture looks the same on every machine
+    "font.size": TEXT_SIZE,
+    "text.parse_math": False,  # a "$" in a model's or device's name is a dollar sign
+    "axes.unicode_minus": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.titlesize": TEXT_SIZE,
+    "axes.labelsize": TEXT_SIZE,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 6.0,
+    "lines.markeredgewidth": 1.4,
+    "legend.frameon": False,
+    "legend.fontsize": TEXT_SIZE,
+    "legend.title_fontsize": TEXT_SIZE,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    "svg.fonttype": "path",  # no picture depends on the fonts of the machine that shows it
+    "svg.hashsalt": "benchhouse",
+}
+
+
+@contextmanager
+def look() -> Iterator[None]:
+    """Matplotlib's defaults with our settings on top, for as long as the block runs."""
+    import matplotlib as mpl
+
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(_SETTINGS)  # type: ignore[arg-type]  # the stubs want each name as a literal
+        yield
+
+
+def colour(index: int) -> str:
+    """The colour of the line or group number `index`, from 0."""
+    return COLOURS[index % len(COLOURS)]
+
+
+def marker(index: int) -> str:
+    """The marker of the line or group number `index`, from 0: differs as the colour does, for print and for eyes."""
+    return MARKERS[index % len(MARKERS)]
+
+
+def image(figure: Figure, image_format: ImageFormat) -> bytes:
+    """The finished picture. The same figure gives the same bytes: no date, no random ids."""
+    buffer = io.BytesIO()
+    with look():
+        metadata: dict[str, Any] = {"Date": None, "Creator": "benchhouse"} if image_format == "svg" else {}
+        figure.savefig(buffer, format=image_format, dpi=PNG_DPI, metadata=metadata)
+    return buffer.getvalue()
+
+
+def number(value: float) -> str:
+    """A number as people write it on an axis or beside a mark: 0.25, 4.6, 37, 1,200."""
+    if value == 0 or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if abs(value) < 1 else f"{value:.1f}".removesuffix(".0")
+
+
+def spans_decade(values: Sequence[float]) -> bool:
+    """Whether positive values differ tenfold or more: then only a log scale shows the small ones."""
+    positive = [value for value in values if value > 0]
+    return len(positive) == len(values) > 0 and max(positive) >= 10 * min(positive)
+
+
+def grows_by_factors(sizes: Sequence[int]) -> bool:
+    """Whether sizes (sorted, distinct) grow by factors, as 1, 2, 4, 8 do, rather than by steps, as 8, 9, 10 do."""
+    return len(sizes) > 1 and all(after >= 1.5 * before for before, after in pairwise(sizes))
+
+
+def scale_batch_axis(axes: Axes, sizes: Sequence[int]) -> None:
+    """Ticks at the batch sizes that were measured; log2 where they grow by factors."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+    low, high = min(sizes), max(sizes)
+    if grows_by_factors(sizes):
+        axes.set_xscale("log", base=2)
+        axes.set_xlim(low / 2**0.35, high * 2**0.35)
+    else:
+        margin = 0.06 * (high - low) or 0.5
+        axes.set_xlim(low - margin, high + margin)
+    fits = grows_by_factors(sizes) or len(sizes) <= 8
+    axes.xaxis.set_major_locator(FixedLocator(list(sizes)) if fits else MaxNLocator(8, integer=True))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: f"{size:,.0f}"))
+
+
+def scale_value_axis(axes: Axes, values: Sequence[float], direction: Literal["x", "y"] = "y") -> None:
+    """Log where the values span a decade, else linear from 0 so that lengths may be compared."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axis = axes.yaxis if direction == "y" else axes.xaxis
+    set_limits = axes.set_ylim if direction == "y" else axes.set_xlim
+    low, high = min(values), max(values)
+    if spans_decade(values):
+        (axes.set_yscale if direction == "y" else axes.set_xscale)("log")
+        set_limits(low / (high / low) ** 0.06, high * (high / low) ** 0.06)
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low and direction == "y" else (1,)))
+        axis.set_minor_locator(NullLocator())
+    else:
+        set_limits(0, high * 1.08 or 1)
+    axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))

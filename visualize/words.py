@@ -1,0 +1,145 @@
+"""Words the charts: what a figure holds fixed, how far to trust it, and what is not in it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from visualize.charts import Row
+from visualize.charts._rows import is_doubtful, is_ok, settings
+from visualize.style import number
+
+SEPARATOR = " · "
+
+
+def cell(row: Row) -> str:
+    """The device, runtime and precision of a row: "NVIDIA H100 (cuda:0) · eager · float16"."""
+    return SEPARATOR.join((device(row), row["runtime"], row["precision"]))
+
+
+def device(row: Row) -> str:
+    """The device's model name and its selector, and whether it is a simulator."""
+    selector = f"{row['device']}, simulated" if row.get("simulated") else str(row["device"])
+    return f"{row['device_name']} ({selector})" if row["device_name"] else selector
+
+
+def point(row: Row, *, with_batch: bool = True) -> str:
+    """A point in words: "batch 4, sequence 128, 16 new tokens"."""
+    parts = [f"batch {row['batch_size']}"] if with_batch else []
+    parts += [f"sequence {row['sequence_length']}"] if row["sequence_length"] is not None else []
+    parts += [f"{row['new_tokens']} new tokens"] if row["new_tokens"] is not None else []
+    parts += [f"{row['concurrency']} requests in flight"] if row["concurrency"] != 1 else []
+    parts += [settings(row["axes"])] if row["axes"] != "{}" else []
+    return ", ".join(parts)
+
+
+def count(number_of: int | None) -> str:
+    """A number of tokens, "2,048"; "none" for a model without a sequence."""
+    return "none" if number_of is None else f"{number_of:,}"
+
+
+def point_names(row: Row) -> tuple[str, ...]:
+    """A point but for its batch size and sequence length, as parts of a file's name: ("n16", "image_size-224")."""
+    parts = [f"n{row['new_tokens']}"] if row["new_tokens"] is not None else []
+    parts += [f"c{row['concurrency']}"] if row["concurrency"] != 1 else []
+    return (*parts, *(f"{name}-{value}" for name, value in sorted(json.loads(row["axes"]).items())))
+
+
+def provenance(drawn: Sequence[Row]) -> str:
+    """One line on where the drawn numbers come from: weights, launches, date."""
+    launches = sorted({int(row["launches"]) for row in drawn})
+    count = str(launches[0]) if len(launches) == 1 else f"{launches[0]} to {launches[-1]}"
+    weights = " and ".join(sorted({row["weights"] for row in drawn}))
+    each = f"{count} launch{'' if launches == [1] else 'es'} a point"
+    return SEPARATOR.join((f"{weights} weights", each, f"measured {_dates(drawn)}"))
+
+
+def interval(drawn: Sequence[Row], what: str = "Band") -> str:
+    """What the drawn interval means, from the rows' `ci_scope`; that there is none when no row has one."""
+    scopes = {row["ci_scope"] for row in drawn if row["low"] is not None}
+    between = "95 % confidence interval of the median over launches"
+    within = "95 % confidence interval of the median inside the launches, which says nothing of the spread between them"
+    if not scopes:
+        return "No interval: too few samples for one."
+    if scopes == {"between"}:
+        return f"{what}: {between}."
+    if scopes == {"within"}:
+        return f"{what}: {within}."
+    return f"{what}: {between}; where there are fewer than 3 launches, {within}."
+
+
+def doubts(drawn: Sequence[Row]) -> str | None:
+    """How many drawn points are doubtful, and which doubts were raised; None when there are none."""
+    doubtful = [row for row in drawn if is_doubtful(row)]
+    if not doubtful:
+        return None
+    states = _counted(str(row["validity"]) for row in doubtful)
+    kinds = _counted(kind for row in doubtful for kind in row["doubts"])
+    return f"Hollow: {states} of {len(drawn)} points" + (f"; doubts raised: {kinds}." if kinds else ".")
+
+
+def absences(rows: Sequence[Row], drawn: Sequence[Row]) -> str | None:
+    """How many points are not drawn, which, and why; None when all are."""
+    there = {id(row) for row in drawn}
+    lost = [row for row in rows if id(row) not in there]
+    if not lost:
+        return None
+    where = "; ".join(point(row) for row in lost[:3]) + (" and others" if len(lost) > 3 else "")
+    error = _first_error(lost)
+    return f"Not drawn: {_counted(map(_state, lost))} of {len(rows)} points ({where})" + (
+        f": {error}" if error else "."
+    )
+
+
+def nothing_to_draw(rows: Sequence[Row]) -> str:
+    """Why there is no picture of these rows."""
+    error = _first_error(rows)
+    why = f" of {len(rows)} points" + (f"; the first error: {error}" if error else "")
+    return f"nothing to draw: {_counted(map(_state, rows))}{why}"
+
+
+def caption(rows: Sequence[Row], drawn: Sequence[Row], *more: str | None) -> tuple[str, ...]:
+    """The notes below a chart: provenance, what else the chart has to say, doubts, absences."""
+    notes = (provenance(drawn), *more, doubts(drawn), absences(rows, drawn))
+    return tuple(note for note in notes if note)
+
+
+def size(parameter_count: int) -> str:
+    """A number of parameters as people say it: "60.5 M", "109 M", "1.3 B"."""
+    for unit, name in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if parameter_count >= unit:
+            return f"{number(float(f'{parameter_count / unit:.3g}'))} {name}"
+    return str(parameter_count)
+
+
+def shortened(text: str, limit: int = 160) -> str:
+    """The first line of a text, cut at `limit` characters."""
+    line = " ".join(text.strip().split("\n", 1)[0].split())
+    return line if len(line) <= limit else line[: limit - 3] + "..."
+
+
+def _state(row: Row) -> str:
+    """What became of a point that is not drawn."""
+    if not is_ok(row):
+        return str(row["status"]).replace("_", " ")
+    return "invalid" if row["validity"] == "invalid" else "without this measure"
+
+
+def _first_error(rows: Sequence[Row]) -> str | None:
+    return next((shortened(str(row["error"])) for row in rows if row["error"]), None)
+
+
+def _counted(things: Iterable[str]) -> str:
+    counts = Counter(things)
+    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _dates(rows: Iterable[Row]) -> str:
+    days = sorted({_day(row["started_at"]) for row in rows})
+    return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+
+
+def _day(moment: datetime | str) -> str:
+    return moment.date().isoformat() if isinstance(moment, datetime) else moment[:10]
