@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmarking.errors import FormatError
+
 
 def arrow_table(rows: Sequence[Mapping[str, Any]], column_types: Mapping[str, str]) -> Any:
     """A `pyarrow.Table` of the rows.
 
     `column_types` are DuckDB's names of the column types. A column that a row does not have is NULL; a value for a
-    column that is not there is a bug and raises KeyError, so that nothing is dropped unseen.
+    column that is not there is a bug and raises KeyError, so that nothing is dropped unseen. Raises FormatError for a
+    number too large for its column and for text that is not Unicode.
     """
     import pyarrow as pa
 
@@ -19,7 +22,10 @@ def arrow_table(rows: Sequence[Mapping[str, Any]], column_types: Mapping[str, st
         raise KeyError(f"no such column: {', '.join(sorted(unknown))}")
     types = _arrow_types()
     schema = pa.schema([(name, types[kind]) for name, kind in column_types.items()])
-    return pa.Table.from_pylist(list(rows), schema=schema)
+    try:
+        return pa.Table.from_pylist(list(rows), schema=schema)
+    except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError) as error:
+        raise FormatError(f"a value cannot be stored: {error}") from error
 
 
 def _arrow_types() -> dict[str, Any]:

@@ -7,7 +7,7 @@ are never edited; views are, and are replaced whenever a migration ran or their 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,6 +19,18 @@ from benchmarking.errors import FormatError
 
 VIEWS_VERSION = 0
 """The row of schema_migrations that stands for the views."""
+
+INHERITED_COMMENTS = """
+SELECT format('COMMENT ON COLUMN "{}"."{}" IS ''{}''', view_name, column_name, replace(kept.comment, '''', ''''''))
+FROM duckdb_columns() shown
+JOIN duckdb_views() views ON view_name = shown.table_name AND NOT views.internal
+JOIN duckdb_columns() kept USING (column_name)
+JOIN (VALUES ('benchmark_results', 1), ('benchmark_runs', 2), ('hardware_info', 3), ('raw_benchmark_data', 4))
+    AS place (table_name, number) ON place.table_name = kept.table_name
+WHERE shown.comment IS NULL
+QUALIFY row_number() OVER (PARTITION BY view_name, column_name ORDER BY place.number) = 1
+"""
+"""One COMMENT statement a column; the first table named wins where several have the column."""
 
 
 class Connection(Protocol):
@@ -67,12 +79,8 @@ def version_of(connection: Connection, name: str) -> int:
 
     Raises FormatError when it belongs to somebody else or to a newer program. `name` is what to call it.
     """
-    tables = {row[0] for row in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
-    if not tables:
+    if not _is_made(connection, name):
         return 0
-    if "schema_migrations" not in tables:
-        known = ", ".join(sorted(tables)[:3])
-        raise FormatError(f"{name}: a DuckDB database, but not a benchmark warehouse (it holds {known}): name another")
     version = int(connection.execute("SELECT coalesce(max(version), 0) FROM schema_migrations").fetchall()[0][0])
     if version > latest_version():
         raise FormatError(
@@ -93,8 +101,22 @@ def migrate(connection: Connection, name: str, steps: Sequence[Migration] | None
     for step in pending:
         _apply(connection, step)
     if pending or _views_digest(connection) != views().sha256:
-        _apply(connection, views())
+        _apply(connection, views(), _inherit_comments)
         connection.execute("CHECKPOINT")
+
+
+def clear(connection: Connection, name: str) -> None:
+    """Drop every table and view, all or none. Raises FormatError when the database belongs to somebody else."""
+    if not _is_made(connection, name):
+        return
+    with transaction(connection):
+        for schema, view in connection.execute(
+            "SELECT schema_name, view_name FROM duckdb_views() WHERE NOT internal"
+        ).fetchall():
+            connection.execute(f"DROP VIEW {quoted(schema)}.{quoted(view)}")
+        for schema, table in connection.execute("SELECT schema_name, table_name FROM duckdb_tables()").fetchall():
+            connection.execute(f"DROP TABLE {quoted(schema)}.{quoted(table)}")
+    connection.execute("CHECKPOINT")
 
 
 @contextmanager
@@ -109,15 +131,37 @@ def transaction(connection: Connection) -> Iterator[None]:
         raise
 
 
-def _apply(connection: Connection, step: Migration) -> None:
+def quoted(name: str) -> str:
+    """An SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _apply(connection: Connection, step: Migration, finish: Callable[[Connection], None] | None = None) -> None:
     """The step and its row, both or neither."""
     now = datetime.now(UTC).replace(tzinfo=None)
     with transaction(connection):
         connection.execute(step.sql)
+        if finish is not None:
+            finish(connection)
         connection.execute(
             "INSERT OR REPLACE INTO schema_migrations (version, name, sha256, applied_at) VALUES (?, ?, ?, ?)",
             [step.version, step.name, step.sha256, now],
         )
+
+
+def _inherit_comments(connection: Connection) -> None:
+    """Give the views' columns that have no comment of their own the one of the table's column they show."""
+    for (statement,) in connection.execute(INHERITED_COMMENTS).fetchall():
+        connection.execute(statement)
+
+
+def _is_made(connection: Connection, name: str) -> bool:
+    """Whether the schema is there, at whatever version; False when the database is empty."""
+    tables = sorted(row[0] for row in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall())
+    if tables and "schema_migrations" not in tables:
+        holds = ", ".join(tables[:3])
+        raise FormatError(f"{name}: a DuckDB database, but not a benchmark warehouse (it holds {holds}): name another")
+    return bool(tables)
 
 
 def _views_digest(connection: Connection) -> str | None:

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from benchmarking.errors import FormatError, LockedError, StorageError
+from benchmarking.errors import StorageError
 from benchmarking.ids import uuid7
 from benchmarking.records import Run
 from db import migrate
 from db.arrow_rows import arrow_table
+from db.files import make_folder, part_beside, publish
 from db.rows import Row, run_rows
+from db.table import Table
+from db.trouble import is_locked, storage_error
 
 if TYPE_CHECKING:
     import duckdb
-    import pandas as pd
 
 MEMORY = ":memory:"
 STORAGE_VERSION = "v1.5.0"
@@ -30,27 +31,16 @@ STORAGE_VERSION = "v1.5.0"
 RETRY_FIRST_S = 0.02
 RETRY_MOST_S = 0.5
 
+KEY_OF_SHARED_ROWS = {
+    "hardware_info": "hardware_id",
+    "series": "series_id",
+    "benchmark_runs": None,
+    "benchmark_results": None,
+    "raw_benchmark_data": None,
+}
+"""The tables a run goes to; where runs share rows, the key that tells whether a row is there already."""
+
 Parameters = Sequence[object] | Mapping[str, object]
-
-
-class Table:
-    """The answer to a query."""
-
-    def __init__(self, arrow: Any) -> None:
-        self._arrow = arrow
-
-    def arrow(self) -> Any:
-        """As a `pyarrow.Table`."""
-        return self._arrow
-
-    def df(self) -> pd.DataFrame:
-        """As a `pandas.DataFrame`; maps are dictionaries."""
-        frame: pd.DataFrame = self._arrow.to_pandas(maps_as_pydicts="strict")
-        return frame
-
-    def dicts(self) -> list[dict[str, Any]]:
-        """One dictionary a row; maps are dictionaries, JSON is text."""
-        return [{name: _plain(value) for name, value in row.items()} for row in self._arrow.to_pylist()]
 
 
 class Warehouse:
@@ -75,7 +65,7 @@ class Warehouse:
         Raises FormatError for a file that is no warehouse or too new, StorageError for one that cannot be opened.
         """
         name = str(path)
-        if name != MEMORY and not Path(name).exists():
+        if name != MEMORY and not os.path.exists(name):
             if read_only or not create:
                 raise StorageError(f"no database at {name}: make it with setup_benchmark_db --db-path {name}")
             _create(Path(name))
@@ -86,6 +76,19 @@ class Warehouse:
             warehouse.close()
             raise
         return warehouse
+
+    @classmethod
+    def overwrite(cls, path: str | Path, *, lock_timeout_s: float = 30.0) -> Warehouse:
+        """An empty warehouse in the file, whatever warehouse of whatever version was in it.
+
+        The file is emptied under its lock, not replaced, so that nobody else can be writing to it. Raises as `open`
+        does; a file that is no warehouse is left alone.
+        """
+        name = str(path)
+        if os.path.exists(name):
+            with _told(name), _connect(name, False, lock_timeout_s) as connection:
+                migrate.clear(connection, name)
+        return cls.open(name, lock_timeout_s=lock_timeout_s)
 
     def __enter__(self) -> Warehouse:
         return self
@@ -107,17 +110,11 @@ class Warehouse:
         with self._using() as connection, migrate.transaction(connection):
             if self._has(run.run_id, source_sha256):
                 return False
-            rows = run_rows(
-                run,
-                metric_columns={name for name, kind in self._columns("benchmark_results").items() if kind == "DOUBLE"},
-                source=source,
-                source_sha256=source_sha256,
-                ingested_at=datetime.now(UTC).replace(tzinfo=None),
-            )
-            for table, key in (("hardware_info", "hardware_id"), ("series", "series_id")):
-                self._insert(table, rows[table], new_by=key)
-            for table in ("benchmark_runs", "benchmark_results", "raw_benchmark_data"):
-                self._insert(table, rows[table])
+            numbers = {name for name, kind in self._columns("benchmark_results").items() if kind == "DOUBLE"}
+            now = datetime.now(UTC).replace(tzinfo=None)
+            rows = run_rows(run, metric_columns=numbers, source=source, source_sha256=source_sha256, ingested_at=now)
+            for table, key in KEY_OF_SHARED_ROWS.items():
+                self._insert(table, rows[table], key)
         return True
 
     def query(self, sql: str, params: Parameters | None = None) -> Table:
@@ -130,22 +127,24 @@ class Warehouse:
 
     def backup(self, target: Path) -> None:
         """Copy everything into a new file, which appears only when it is complete. Raises StorageError."""
-        if target.exists():
-            raise StorageError(f"{target} exists already: a backup is never written over a file; name another")
-        part = _beside(target)
+        taken = StorageError(f"{target} is there already: a backup is never written over a file: name another")
+        if os.path.exists(target):
+            raise taken
+        with part_beside(target) as part:
+            self._copy_to(part)
+            if not publish(part, target):
+                raise taken
+
+    def _copy_to(self, path: Path) -> None:
+        alias = f"copy_{uuid7()}"
         with self._using() as connection:
-            quoted = str(part).replace("'", "''")
+            name = connection.execute("SELECT current_database()").fetchall()[0][0]
+            file = str(path).replace("'", "''")
+            connection.execute(f"ATTACH '{file}' AS {migrate.quoted(alias)} (STORAGE_VERSION '{STORAGE_VERSION}')")
             try:
-                connection.execute(f"ATTACH '{quoted}' AS backup (STORAGE_VERSION '{STORAGE_VERSION}')")
-                try:
-                    name = connection.execute("SELECT current_database()").fetchall()[0][0]
-                    connection.execute(f'COPY FROM DATABASE "{name}" TO backup')
-                finally:
-                    connection.execute("DETACH backup")
-                if not _publish(part, target):
-                    raise StorageError(f"{target} appeared meanwhile: a backup is never written over a file")
+                connection.execute(f"COPY FROM DATABASE {migrate.quoted(name)} TO {migrate.quoted(alias)}")
             finally:
-                part.unlink(missing_ok=True)
+                connection.execute(f"DETACH {migrate.quoted(alias)}")
 
     def _bring_up_to_date(self) -> None:
         with self._using() as connection:
@@ -153,8 +152,8 @@ class Warehouse:
                 migrate.migrate(connection, self.path)
             elif not migrate.is_current(connection, self.path):
                 raise StorageError(
-                    f"{self.path}: older than this program, and opened for reading only: "
-                    f"upgrade it with setup_benchmark_db --db-path {self.path}"
+                    f"{self.path}: made by another version of this program, and opened for reading only: "
+                    f"bring it up to date with setup_benchmark_db --db-path {self.path}"
                 )
 
     @contextmanager
@@ -176,7 +175,7 @@ class Warehouse:
             self._column_types[table] = dict(self._connection.execute(sql, [table]).fetchall())
         return self._column_types[table]
 
-    def _insert(self, table: str, rows: Sequence[Row], new_by: str | None = None) -> None:
+    def _insert(self, table: str, rows: Sequence[Row], new_by: str | None) -> None:
         """Insert the rows; with `new_by`, those whose key is not there yet."""
         self._connection.register("incoming", arrow_table(rows, self._columns(table)))
         known = f"WHERE {new_by} NOT IN (SELECT {new_by} FROM {table})" if new_by else ""
@@ -190,39 +189,11 @@ def _create(path: Path) -> None:
     Made beside it and moved: two processes that open a missing file at once could else leave an empty one, which DuckDB
     refuses for ever. Who comes second drops his own.
     """
-    part = _beside(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"cannot make a database in {path.parent}: {error.strerror}; name another place") from error
-    try:
-        with _told(str(path)):
-            connection = _connect(str(part), False, 0.0)
-            try:
-                migrate.migrate(connection, str(path))
-            finally:
-                connection.close()
-        _publish(part, path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _beside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{uuid7()}.new")
-
-
-def _publish(part: Path, path: Path) -> bool:
-    """Give a finished file its name, unless the name is taken: then False."""
-    try:
-        if os.name == "nt":
-            part.rename(path)  # on Windows this refuses an existing name
-        else:
-            os.link(part, path)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        raise StorageError(f"cannot make {path}: {error.strerror}; name another place") from error
-    return True
+    make_folder(path.parent)
+    with part_beside(path) as part:
+        with _told(str(path)), _connect(str(part), False, 0.0) as connection:
+            migrate.migrate(connection, str(path))
+        publish(part, path)
 
 
 def _connect(path: str, read_only: bool, lock_timeout_s: float) -> duckdb.DuckDBPyConnection:
@@ -234,11 +205,12 @@ def _connect(path: str, read_only: bool, lock_timeout_s: float) -> duckdb.DuckDB
     with _told(path, lock_timeout_s):
         while True:
             try:
-                config = {"storage_compatibility_version": STORAGE_VERSION}
-                return duckdb.connect(path, read_only=read_only, config=config)
+                return duckdb.connect(
+                    path, read_only=read_only, config={"storage_compatibility_version": STORAGE_VERSION}
+                )
             except duckdb.IOException as error:
                 left_s = deadline - time.monotonic()
-                if left_s <= 0 or not _is_lock(str(error)):
+                if left_s <= 0 or not is_locked(str(error)):
                     raise
             # Jitter, or processes that started together would keep meeting.
             time.sleep(min(left_s, random.uniform(pause_s / 2, pause_s)))
@@ -253,39 +225,7 @@ def _told(path: str, waited_s: float = 0.0) -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        raise _trouble(_first(error, duckdb.Error), path, waited_s) from error
-
-
-def _first(error: BaseException, kind: type[BaseException]) -> BaseException:
-    """The error that started it: what a failed ROLLBACK says afterwards helps nobody."""
-    while isinstance(error.__context__, kind):
-        error = error.__context__
-    return error
-
-
-def _trouble(error: BaseException, path: str, waited_s: float) -> StorageError:
-    text = str(error).strip()
-    if _is_lock(text):
-        pid = re.search(r"\(PID (\d+)\)", text)
-        holder = f"process {pid[1]} (PID) holds it" if pid else "another process holds it"
-        return LockedError(
-            f"{path} is locked: {holder}, waited {waited_s:g} s. Once it is free, load the run files with "
-            f"setup_benchmark_db --ingest FOLDER --db-path {path}"
-        )
-    if "not a valid DuckDB database" in text:
-        return FormatError(f"{path}: not a DuckDB database: name another file with --db-path")
-    if type(error).__name__ == "SerializationException" or "newer version of DuckDB" in text:
-        return FormatError(f"{path}: written by a newer DuckDB: upgrade with pip install -U duckdb. It says: {text}")
-    return StorageError(f"{path}: {text.splitlines()[0]}")
-
-
-def _is_lock(text: str) -> bool:
-    """Whether DuckDB says that another process holds the file (the first is POSIX, the others Windows)."""
-    signs = ("Could not set lock on file", "File is already open in", "being used by another process")
-    return any(sign in text for sign in signs)
-
-
-def _plain(value: Any) -> Any:
-    """Arrow gives a map as a list of pairs."""
-    is_map = isinstance(value, list) and value and all(isinstance(pair, tuple) for pair in value)
-    return dict(value) if is_map else value
+        first: BaseException = error
+        while isinstance(first.__context__, duckdb.Error):  # what a failed ROLLBACK says afterwards helps nobody
+            first = first.__context__
+        raise storage_error(str(first), path, waited_s) from error

@@ -54,3 +54,6 @@ COMMENT ON COLUMN architecture_comparison.latency_slowest_ms IS 'Highest of thes
 COMMENT ON COLUMN architecture_comparison.latency_per_million_parameters_ms IS 'Median latency in ms over millions of parameters, median over the series.';
 COMMENT ON COLUMN architecture_comparison.memory_peak_mb IS 'Peak memory in MB (10^6 bytes): of the device where it was read, else resident memory of the process.';
 COMMENT ON COLUMN architecture_comparison.doubtful_count IS 'Series among them with no valid result, whose latest noisy or throttled one was taken.';
+COMMENT ON COLUMN architecture_comparison.throughput_samples_per_sec IS 'Median over the series of the items per second.';
+COMMENT ON COLUMN architecture_comparison.throughput_tokens_per_sec IS 'Median over the series of the tokens per second.';
+COMMENT ON COLUMN architecture_comparison.time_to_first_token_ms IS 'Median over the series of the time to the first token in ms.';

@@ -1,0 +1,59 @@
+"""Files that appear under their name only when they are complete, and never over another one."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarking.errors import StorageError
+from benchmarking.ids import uuid7
+
+NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK)
+"""What `os.link` says on file systems without hard links."""
+
+
+@contextmanager
+def part_beside(path: Path) -> Iterator[Path]:
+    """A free name in the same folder to make a file under; what is left of it (and its log) goes away at the end."""
+    part = path.with_name(f".{path.name}.{uuid7()}.new")
+    try:
+        yield part
+    finally:
+        for left in (part, part.with_name(f"{part.name}.wal")):
+            left.unlink(missing_ok=True)
+
+
+def publish(part: Path, path: Path) -> bool:
+    """Give a finished file its name. False when the name is taken; StorageError when it cannot be."""
+    try:
+        if os.name == "nt":
+            part.rename(path)  # on Windows this refuses an existing name; elsewhere it would replace it
+        else:
+            _link(part, path)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise StorageError(f"cannot make {path}: {error.strerror}: name another place") from error
+    return True
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder and those above it. Raises StorageError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot make the folder {folder}: {error.strerror}: name another place") from error
+
+
+def _link(part: Path, path: Path) -> None:
+    try:
+        os.link(part, path)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        # The name is reserved first, so that nothing is replaced; for a moment an empty file can be seen.
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+        part.replace(path)

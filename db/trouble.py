@@ -1,0 +1,39 @@
+"""What DuckDB's errors mean here, told from their words: it has one class for most of them."""
+
+from __future__ import annotations
+
+import re
+
+from benchmarking.errors import FormatError, LockedError, StorageError
+
+LOCKED = ("Could not set lock on file", "File is already open in", "being used by another process")
+"""The first is what POSIX systems say, the others Windows."""
+
+
+def is_locked(text: str) -> bool:
+    """Whether DuckDB says that another process holds the file."""
+    return any(sign in text for sign in LOCKED)
+
+
+def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
+    """The error for a user: what happened to the database at `path`, and what to do."""
+    if is_locked(text):
+        return LockedError(
+            f"{path} is locked: {_holder(text)}, waited {waited_s:g} s. Nothing is lost that is in a run file: "
+            f"once the database is free, load it with setup_benchmark_db --ingest FOLDER --db-path {path}"
+        )
+    if "not a valid DuckDB database" in text:
+        return FormatError(f"{path}: not a DuckDB database: name another file with --db-path")
+    if "newer version of DuckDB" in text:
+        return FormatError(f"{path}: written by a newer DuckDB: upgrade with pip install -U duckdb")
+    return StorageError(f"{path}: {_first_paragraph(text)}")
+
+
+def _holder(text: str) -> str:
+    pid = re.search(r"\(PID (\d+)\)", text)
+    return f"the process with PID {pid[1]} holds it" if pid else "another process holds it"
+
+
+def _first_paragraph(text: str) -> str:
+    """DuckDB's message without the extract of the statement and the hints that follow it."""
+    return " ".join(text.strip().split("\n\n")[0].split())
