@@ -1,0 +1,222 @@
+"""AMD's management library (the Python package of ROCm): the facts of each GPU, and a watch on an open one."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from benchmarking.devices._base import HARDWARE_THERMAL, IN_USE_NAMES, POWER_BRAKE, SOFTWARE_POWER_CAP
+from benchmarking.devices._owners import Owners
+from benchmarking.devices._reading import UnreadableError, absent, gather
+from benchmarking.devices._torch import pci_address
+from benchmarking.records import FAILED, NO_PERMISSION, NOT_SUPPORTED, Json, Readings
+
+HZ_PER_MHZ = 1_000_000
+MICRO = 1_000_000
+
+UNSUPPORTED_CODES = (2, 3, 5, 40)
+"""amdsmi_status_t: NOT_SUPPORTED, NOT_YET_IMPLEMENTED, FAIL_LOAD_SYMBOL, NO_DATA."""
+NO_PERMISSION_CODE = 10
+
+VIOLATIONS = {
+    "active_prochot_thrm": POWER_BRAKE,
+    "active_ppt_pwr": SOFTWARE_POWER_CAP,
+    "active_socket_thrm": HARDWARE_THERMAL,
+    "active_vr_thrm": HARDWARE_THERMAL,
+    "active_hbm_thrm": HARDWARE_THERMAL,
+}
+"""Keys of amdsmi_get_violation_status. PROCHOT is the board's line that orders every chip down at once."""
+
+
+class AmdSmiError(Exception):
+    """amdsmi cannot be used; the message says why."""
+
+
+class AmdSmi:
+    """The library, initialized. Give `module` to read a recording in place of the machine."""
+
+    def __init__(self, module: Any = None) -> None:
+        self.module: Any = module or load_module()
+        try:
+            self.module.amdsmi_init()
+        except self.module.AmdSmiException as error:
+            raise AmdSmiError(f"amdsmi does not start: {_one_line(error)}") from error
+
+    def call(self, function: str, *arguments: Any) -> Any:
+        """What the amdsmi function gives. Raises UnreadableError with the reason, also for its "N/A"."""
+        try:
+            return getattr(self.module, function)(*arguments)
+        except self.module.AmdSmiException as error:
+            raise UnreadableError(f"{_reason(error)}: {function}: {_one_line(error)}") from error
+        except AttributeError as error:
+            raise UnreadableError(f"{NOT_SUPPORTED}: this amdsmi has no {function}") from error
+
+    def entry(self, function: str, key: str, *arguments: Any) -> Any:
+        """One entry of what the function gives. Raises UnreadableError."""
+        return known(self.call(function, *arguments).get(key), f"{function} {key}")
+
+    def handles(self) -> dict[str, Any]:
+        """The GPUs' handles by PCI address. Raises UnreadableError."""
+        handles = self.call("amdsmi_get_processor_handles")
+        return {_pci(self.call("amdsmi_get_gpu_device_bdf", handle)): handle for handle in handles}
+
+    def close(self) -> None:
+        """Let the library go."""
+        self.call("amdsmi_shut_down")
+
+
+def load_module() -> Any:
+    """The module `amdsmi`. Raises AmdSmiError: without its library the package prints, then raises KeyError."""
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            return importlib.import_module("amdsmi")
+    except ImportError as error:
+        raise AmdSmiError("package amdsmi is missing: pip install amdsmi of the ROCm version in use") from error
+    except (KeyError, OSError, AttributeError) as error:
+        raise AmdSmiError(f"amdsmi does not find libamd_smi.so: install ROCm's amd-smi-lib ({error})") from error
+
+
+def known(value: Any, what: str) -> Any:
+    """The value. Raises UnreadableError for amdsmi's ways to say that there is none."""
+    if value is None or value == "N/A" or value == "":
+        raise UnreadableError(f"{NOT_SUPPORTED}: amdsmi gives no {what}")
+    return value
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _reason(error: Any) -> str:
+    code = getattr(error, "err_code", None)
+    return NO_PERMISSION if code == NO_PERMISSION_CODE else NOT_SUPPORTED if code in UNSUPPORTED_CODES else FAILED
+
+
+def _pci(bdf: str) -> str:
+    """ "0000:c1:00.0" without its function."""
+    domain, bus, slot = bdf.partition(".")[0].split(":")
+    return pci_address(int(domain, 16), int(bus, 16), int(slot, 16))
+
+
+def handle_facts(smi: AmdSmi, handle: Any) -> Readings:
+    """Everything about a GPU that does not change while it runs. Power caps come in microwatts, clocks in MHz."""
+
+    def of(function: str, key: str, factor: int = 0, *arguments: Any) -> Callable[[], Any]:
+        return lambda: _scaled(smi.entry(function, key, handle, *arguments), factor)
+
+    graphics = smi.module.AmdSmiClkType.GFX
+    return gather(
+        {
+            "name": of("amdsmi_get_gpu_asic_info", "market_name"),
+            "gfx_target": of("amdsmi_get_gpu_asic_info", "target_graphics_version"),
+            "compute_units": of("amdsmi_get_gpu_asic_info", "num_compute_units"),
+            "uuid": lambda: known(smi.call("amdsmi_get_gpu_device_uuid", handle), "uuid"),
+            "driver": of("amdsmi_get_gpu_driver_info", "driver_version"),
+            "memory_bytes": lambda: _vram(smi, handle, "total"),
+            "power_cap_w": of("amdsmi_get_power_cap_info", "power_cap", MICRO),
+            "power_cap_default_w": of("amdsmi_get_power_cap_info", "default_power_cap", MICRO),
+            "clock_max_hz": lambda: smi.entry("amdsmi_get_clock_info", "max_clk", handle, graphics) * HZ_PER_MHZ,
+            "compute_partition": lambda: known(smi.call("amdsmi_get_gpu_compute_partition", handle), "partition"),
+            "pcie_width": lambda: _pcie(smi, handle, "pcie_metric", "pcie_width"),
+            "pcie_width_max": lambda: _pcie(smi, handle, "pcie_static", "max_pcie_width"),
+        }
+    )
+
+
+def _scaled(value: Any, divisor: int) -> Any:
+    return value / divisor if divisor else value
+
+
+def _vram(smi: AmdSmi, handle: Any, what: str) -> int:
+    """Bytes of video memory: "total", or "usage" for what all processes hold."""
+    return int(smi.call(f"amdsmi_get_gpu_memory_{what}", handle, smi.module.AmdSmiMemoryType.VRAM))
+
+
+def _pcie(smi: AmdSmi, handle: Any, group: str, key: str) -> Any:
+    return known(smi.entry("amdsmi_get_pcie_info", group, handle).get(key), key)
+
+
+class AmdSmiMonitor:
+    """The watch on one GPU, by its PCI address."""
+
+    def __init__(self, smi: AmdSmi, address: str, own_pid: int | None = None) -> None:
+        self._smi = smi
+        handles = smi.handles()
+        if address not in handles:
+            raise UnreadableError(f"{FAILED}: amdsmi lists no GPU at {address}")
+        self._handle = handles[address]
+        self._owners = Owners(self._pids_before(), own_pid)
+
+    def memory_in_use(self) -> Readings:
+        used = gather({"device_used_bytes": lambda: _vram(self._smi, self._handle, "usage")})
+        return used | gather({IN_USE_NAMES[0]: self._own_bytes})
+
+    def state(self) -> Readings:
+        types = self._smi.module.AmdSmiClkType
+        no_default = absent(f"{NOT_SUPPORTED}: AMD states no default clock", ("clock_default_hz",))
+        no_time = absent(f"{NOT_SUPPORTED}: amdsmi counts violations, not their time", ("violation_ns",))
+        read = gather(
+            {
+                "clock_hz": lambda: self._clock_hz(types.GFX),
+                "memory_clock_hz": lambda: self._clock_hz(types.MEM),
+                "temperature_c": self._temperature_c,
+                "power_w": self._power_w,
+                "throttle_reasons": self._throttle_reasons,
+                "foreign_pids": lambda: list[Json](self._owners.foreign(frozenset(self._processes()))),
+            }
+        )
+        return no_default | no_time | read
+
+    def energy_j(self) -> Readings:
+        return gather({"gpu": self._energy_j})
+
+    def close(self) -> None:
+        self._smi.close()
+
+    def _clock_hz(self, kind: Any) -> int:
+        return int(self._smi.entry("amdsmi_get_clock_info", "clk", self._handle, kind)) * HZ_PER_MHZ
+
+    def _temperature_c(self) -> int:
+        """The hottest spot, which is what the firmware throttles on; the edge where no other is told."""
+        sensors, current = self._smi.module.AmdSmiTemperatureType, self._smi.module.AmdSmiTemperatureMetric.CURRENT
+        try:
+            return int(self._smi.call("amdsmi_get_temp_metric", self._handle, sensors.HOTSPOT, current))
+        except UnreadableError:
+            return int(self._smi.call("amdsmi_get_temp_metric", self._handle, sensors.EDGE, current))
+
+    def _power_w(self) -> float:
+        """Watts: MI300 tells the current power, older GPUs the average one."""
+        power = self._smi.call("amdsmi_get_power_info", self._handle)
+        told = (power.get(key) for key in ("current_socket_power", "average_socket_power"))
+        return float(known(next((watts for watts in told if watts not in (None, "N/A")), None), "socket power"))
+
+    def _throttle_reasons(self) -> list[Json]:
+        status = self._smi.call("amdsmi_get_violation_status", self._handle)
+        told = {key: status.get(key) for key in VIOLATIONS if status.get(key) not in (None, "N/A")}
+        known(told or None, "violation status")
+        return list[Json](sorted({VIOLATIONS[key] for key, is_active in told.items() if is_active}))
+
+    def _energy_j(self) -> float:
+        """amdsmi_get_energy_count: counts times microjoules a count. ROCm before 6.4 calls the counts "power"."""
+        told = self._smi.call("amdsmi_get_energy_count", self._handle)
+        counts = known(told.get("energy_accumulator", told.get("power")), "energy count")
+        return float(counts * known(told.get("counter_resolution"), "counter resolution") / MICRO)
+
+    def _processes(self) -> Mapping[int, int]:
+        """Bytes of video memory of each process on the GPU, by pid."""
+        listed = self._smi.call("amdsmi_get_gpu_process_list", self._handle)
+        return {int(process["pid"]): int(process["memory_usage"]["vram_mem"]) for process in listed}
+
+    def _pids_before(self) -> frozenset[int]:
+        try:
+            return frozenset(self._processes())
+        except UnreadableError:  # the same call gives its reason in every state()
+            return frozenset()
+
+    def _own_bytes(self) -> int:
+        processes = self._processes()
+        own = self._owners.own_pid(frozenset(processes))
+        return 0 if own is None else processes[own]

@@ -1,0 +1,183 @@
+"""The machine's facts on Linux, from /proc and /sys under a root."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from benchmarking.devices import _cgroup
+from benchmarking.devices._reading import UnreadableError, gather, read_int, read_text
+from benchmarking.records import NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
+from benchmarking.units import BYTES_PER_KIB
+
+VENDORS = {
+    "GenuineIntel": "Intel",
+    "AuthenticAMD": "AMD",
+    "HygonGenuine": "Hygon",
+    "CentaurHauls": "Centaur",
+    "0x41": "Arm",
+    "0x42": "Broadcom",
+    "0x46": "Fujitsu",
+    "0x48": "HiSilicon",
+    "0x4e": "NVIDIA",
+    "0x51": "Qualcomm",
+    "0x61": "Apple",
+    "0xc0": "Ampere",
+}
+"""x86 vendor strings and the implementer codes of Arm's main ID register."""
+
+ARM_PARTS = {
+    "0xd03": "Cortex-A53",
+    "0xd08": "Cortex-A72",
+    "0xd0b": "Cortex-A76",
+    "0xd0c": "Neoverse N1",
+    "0xd40": "Neoverse V1",
+    "0xd49": "Neoverse N2",
+    "0xd4f": "Neoverse V2",
+    "0xd83": "Neoverse V3",
+    "0xd8e": "Neoverse N3",
+}
+"""Part numbers of Arm's own cores (implementer 0x41)."""
+
+CONTAINERS = {
+    "docker": "docker",
+    "kubepods": "kubernetes",
+    "libpod": "podman",
+    "lxc": "lxc",
+    "containerd": "containerd",
+}
+"""What a path of PID 1's cgroup holds in each kind of container."""
+
+
+def facts(root: Path) -> Readings:
+    """The machine's facts; names as in `_host`."""
+    cpuinfo = Readings(missing={})
+    try:
+        cpuinfo = _processor(read_text(root / "proc/cpuinfo"))
+    except UnreadableError as error:
+        cpuinfo = Readings(missing=dict.fromkeys(("cpu_model", "cpu_vendor", "cpu_capabilities"), str(error)))
+    rest = gather(
+        {
+            "cpu_cores": lambda: len(_cores(root)),
+            "cpu_sockets": lambda: len({package for package, _ in _cores(root)}),
+            "is_smt_active": lambda: read_int(root / "sys/devices/system/cpu/smt/active") == 1,
+            "numa_nodes": lambda: _numa_nodes(root),
+            "memory_bytes": lambda: _memory_bytes(root),
+            "os_version": lambda: _os_version(root),
+            "is_virtual_machine": lambda: _virtual_machine(root) is not None,
+            "virtual_machine": lambda: _expect(_virtual_machine(root), "no virtual machine"),
+            "is_container": lambda: _container(root) is not None,
+            "container": lambda: _expect(_container(root), "no container"),
+        }
+    )
+    return cpuinfo | rest | _cgroup.limits(root)
+
+
+def _processor(cpuinfo: str) -> Readings:
+    """Model, vendor, capabilities and logical processors of /proc/cpuinfo, x86 or Arm."""
+    blocks = [_fields(block) for block in cpuinfo.split("\n\n")]
+    processors = [block for block in blocks if "processor" in block]
+    first = processors[0] if processors else {}
+    return gather(
+        {
+            "cpu_model": lambda: _model(first, blocks),
+            "cpu_vendor": lambda: _vendor(first),
+            "cpu_capabilities": lambda: _capabilities(first),
+            "cpu_threads": lambda: _expect(len(processors) or None, "no processor in /proc/cpuinfo", NOT_SUPPORTED),
+        }
+    )
+
+
+def _fields(block: str) -> dict[str, str]:
+    pairs = (line.partition(":") for line in block.splitlines() if ":" in line)
+    return {key.strip(): " ".join(value.split()) for key, _, value in pairs}
+
+
+def _expect(value: Json, what: str, reason: str = NOT_APPLICABLE) -> Json:
+    if value is None:
+        raise UnreadableError(f"{reason}: {what}")
+    return value
+
+
+def _model(processor: dict[str, str], blocks: list[dict[str, str]]) -> Json:
+    if "model name" in processor:
+        return processor["model name"]
+    part, implementer = processor.get("CPU part"), processor.get("CPU implementer")
+    if part and implementer:
+        known = ARM_PARTS.get(part) if implementer == "0x41" else None
+        return f"{VENDORS.get(implementer, implementer)} {known or f'part {part}'}"
+    named = next((block[key] for block in blocks for key in ("Hardware", "cpu") if key in block), None)
+    return _expect(named, "no model in /proc/cpuinfo", NOT_SUPPORTED)
+
+
+def _vendor(processor: dict[str, str]) -> Json:
+    code = processor.get("vendor_id") or processor.get("CPU implementer")
+    return _expect(code and VENDORS.get(code, code), "no vendor in /proc/cpuinfo", NOT_SUPPORTED)
+
+
+def _capabilities(processor: dict[str, str]) -> Json:
+    flags = processor.get("flags") or processor.get("Features")
+    return _expect(sorted(flags.split()) if flags else None, "no flags in /proc/cpuinfo", NOT_SUPPORTED)
+
+
+def _cores(root: Path) -> set[tuple[int, int]]:
+    """Physical cores as (package, core). Offline processors have no topology and are not counted."""
+    folder = root / "sys/devices/system/cpu"
+    topologies = [path for path in folder.glob("cpu[0-9]*/topology") if path.is_dir()]
+    if not topologies:
+        raise UnreadableError(f"{NOT_SUPPORTED}: no {folder}/cpu0/topology")
+    return {(read_int(path / "physical_package_id"), read_int(path / "core_id")) for path in topologies}
+
+
+def _numa_nodes(root: Path) -> int:
+    folder = root / "sys/devices/system/node"
+    nodes = [path for path in folder.glob("node[0-9]*") if path.is_dir()]
+    if not nodes:
+        raise UnreadableError(f"{NOT_SUPPORTED}: no {folder}")
+    return len(nodes)
+
+
+def _memory_bytes(root: Path) -> int:
+    path = root / "proc/meminfo"
+    found = re.search(r"^MemTotal:\s+(\d+) kB", read_text(path), re.MULTILINE)
+    if found is None:
+        raise UnreadableError(f"{NOT_SUPPORTED}: no MemTotal in {path}")
+    return int(found[1]) * BYTES_PER_KIB
+
+
+def _os_version(root: Path) -> str:
+    path = root / "etc/os-release"
+    found = re.search(r'^PRETTY_NAME="?([^"\n]*)', read_text(path), re.MULTILINE)
+    if found is None:
+        raise UnreadableError(f"{NOT_SUPPORTED}: no PRETTY_NAME in {path}")
+    return found[1]
+
+
+def _virtual_machine(root: Path) -> str | None:
+    """What hosts this machine; None on bare metal. The CPU's hypervisor flag, the firmware's tables, Xen's folder."""
+    product = " ".join(_text_or_empty(root / f"sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name"))
+    has_flag = " hypervisor" in _text_or_empty(root / "proc/cpuinfo")
+    hypervisor = _text_or_empty(root / "sys/hypervisor/type")
+    is_virtual_product = re.search(r"QEMU|KVM|VMware|VirtualBox|Virtual Machine|Bochs|Xen", product) is not None
+    if not (has_flag or hypervisor or is_virtual_product):
+        return None
+    return product.strip() or hypervisor or "unknown hypervisor"
+
+
+def _container(root: Path) -> str | None:
+    """The kind of container this process is in; None outside."""
+    if (root / ".dockerenv").exists():
+        return "docker"
+    if (root / "run/.containerenv").exists():
+        return "podman"
+    named = _text_or_empty(root / "run/systemd/container")
+    groups = _text_or_empty(root / "proc/1/cgroup")
+    return named or next((kind for mark, kind in CONTAINERS.items() if mark in groups), None)
+
+
+def _text_or_empty(path: Path) -> str:
+    """The file's text, or nothing: for marks whose absence is itself the answer."""
+    try:
+        return read_text(path)
+    except UnreadableError:
+        return ""

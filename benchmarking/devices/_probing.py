@@ -1,0 +1,109 @@
+"""Finds the devices of this machine, and picks the one that `--device` means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+
+from benchmarking import plugins
+from benchmarking.devices._asking import PACKAGE, TIME_LIMIT_S, Probes
+from benchmarking.errors import UnsupportedError, UsageError
+from benchmarking.records import Device
+
+AUTO = "auto"
+NOT_HARDWARE = ("null",)
+"""Kinds that are asked only by name."""
+
+PREFERENCE: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("cuda", ()),
+    ("rocm", ()),
+    ("mps", ()),
+    ("openvino", ("GPU", "NPU")),
+    ("qnn", ()),
+    ("openvino", ("CPU",)),
+    ("cpu", ()),
+)
+"""What `auto` tries, in this order: the kind, and for OpenVINO which of its devices."""
+
+Supports = Callable[[Device], str | None]
+"""None, or why the request cannot run on the device."""
+
+
+def probe_all(names: Sequence[str] | None = None, time_limit_s: float = TIME_LIMIT_S) -> dict[str, tuple[Device, ...]]:
+    """What is found, or why not, for each kind (all hardware when no names are given), asked at the same time."""
+    hardware = [name for name in plugins.names(PACKAGE) if name not in NOT_HARDWARE]
+    with Probes(hardware if names is None else names, time_limit_s) as probes:
+        return {name: probes.answer(name) for name in probes.names}
+
+
+def select(request: str, supports: Supports) -> Device:
+    """The device a request means: "auto", a kind ("cuda"), or one exactly ("cuda:1", "openvino:GPU").
+
+    A kind alone is its first device (OpenVINO's in the order GPU, NPU, CPU). Raises UsageError for an unknown or absent
+    device with the reason, UnsupportedError when the device is there but the request cannot run on it. There is no
+    fallback: only `auto` chooses, and says why when it finds nothing.
+    """
+    if request == AUTO:
+        return _select_auto(supports)
+    device = _explicit(request)
+    why_not = supports(device)
+    if why_not is not None:
+        raise UnsupportedError(f"device {device.selector!r} ({device.name}) cannot run this: {why_not}")
+    return device
+
+
+def _select_auto(supports: Supports) -> Device:
+    """The first of `PREFERENCE` that is there, is no emulator, and supports the request."""
+    refused: dict[str, str] = {}
+    with Probes(tuple(dict.fromkeys(kind for kind, _ in PREFERENCE))) as probes:
+        answers: dict[str, tuple[Device, ...]] = {}
+        for kind, parts in PREFERENCE:
+            if kind not in answers:
+                answers[kind] = probes.answer(kind)
+            for device in _candidates(answers[kind], parts):
+                why_not = supports(device)
+                if why_not is None:
+                    return device
+                refused[device.selector] = why_not
+    reasons = "; ".join(f"{selector}: {why}" for selector, why in refused.items())
+    raise UnsupportedError(f"--device auto found no device for this request. {reasons}")
+
+
+def _candidates(devices: Sequence[Device], parts: tuple[str, ...]) -> list[Device]:
+    real = [device for device in devices if device.found and not device.simulated]
+    order = parts or ("",)
+    return [device for part in order for device in real if not part or _part(device).partition(".")[0] == part]
+
+
+def _explicit(request: str) -> Device:
+    kind, _, part = request.partition(":")
+    known = plugins.names(PACKAGE)
+    if kind not in known:
+        near = get_close_matches(kind.lower(), (*known, AUTO), n=2, cutoff=0.5)
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise UsageError(f"unknown device {request!r}.{hint} Devices: {AUTO}, {', '.join(known)}")
+    with Probes((kind,)) as probes:
+        devices = probes.answer(kind)
+    if not devices[0].found:
+        raise UsageError(f"device {request!r} is not available: {devices[0].why_not}")
+    if ":" not in request:
+        return devices[0]
+    return _exact(request, part, devices)
+
+
+def _exact(request: str, part: str, devices: Sequence[Device]) -> Device:
+    """The device with this part of a selector; "GPU" and "GPU.0" are the same."""
+    wanted = _canonical(part)
+    for device in devices:
+        if _part(device) and _canonical(_part(device)) == wanted:
+            return device
+    found = ", ".join(f"{device.selector} ({device.name})" for device in devices)
+    raise UsageError(f"there is no device {request!r}. Found: {found}")
+
+
+def _part(device: Device) -> str:
+    return device.selector.partition(":")[2]
+
+
+def _canonical(part: str) -> str:
+    return part.upper().removesuffix(".0")

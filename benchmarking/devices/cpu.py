@@ -1,0 +1,128 @@
+"""The processor: always there."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from statistics import fmean
+
+from benchmarking.devices import DeviceHandle
+from benchmarking.devices._base import STATE_NAMES, HostHandle
+from benchmarking.devices._host import host_facts, text_fact, usable_memory_bytes
+from benchmarking.devices._rapl import Rapl
+from benchmarking.devices._reading import UnreadableError, absent, gather, read_int, read_text
+from benchmarking.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Precision, Readings
+from benchmarking.units import NS_PER_MS
+
+PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "float16", "int8", "int4")
+"""What PyTorch runs on any CPU; without native support it converts, at a cost (`native_precisions` in the facts)."""
+
+NATIVE_CAPABILITIES: dict[Precision, frozenset[str]] = {
+    "bfloat16": frozenset({"avx512_bf16", "amx_bf16", "bf16"}),
+    "float16": frozenset({"avx512_fp16", "amx_fp16", "fphp", "asimdhp"}),
+    "int8": frozenset({"avx512_vnni", "avx_vnni", "avx_vnni_int8", "amx_int8", "asimddp", "i8mm"}),
+}
+"""Capabilities (Linux's names) of which one is enough to compute in a precision."""
+
+TEMPERATURE_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
+HZ_PER_KHZ = 1_000
+MILLI = 1_000
+
+
+class CpuHandle(HostHandle):
+    """The open processor. Clocks and temperatures come from Linux's /sys; elsewhere they need rights or drivers."""
+
+    torch_name: str | None = "cpu"
+
+    def __init__(self, rapl: Rapl | None = None, sys: Path = Path("/sys"), system: str | None = None) -> None:
+        super().__init__(rapl)
+        self._sys = sys
+        self._system = system or platform.system()
+
+    def state(self) -> Readings:
+        fixed = absent(f"{NOT_APPLICABLE}: a CPU is shared by all", ("foreign_pids",))
+        unread = absent(f"{NOT_SUPPORTED}: no interface on {self._system}", STATE_NAMES)
+        return unread | fixed | (self._linux_state() if self._system == "Linux" else Readings())
+
+    def _linux_state(self) -> Readings:
+        no_counter = absent(f"{NOT_SUPPORTED}: only energy is counted", ("power_w",))
+        no_reasons = absent(f"{NOT_SUPPORTED}: Linux counts throttling, it gives no reasons", ("throttle_reasons",))
+        read = gather(
+            {
+                "clock_hz": lambda: fmean(self._frequencies_hz("scaling_cur_freq")),
+                "clock_default_hz": lambda: fmean(self._frequencies_hz("base_frequency")),
+                "temperature_c": self._temperature_c,
+                "violation_ns": self._violation_ns,
+            }
+        )
+        return no_counter | no_reasons | read
+
+    def _frequencies_hz(self, name: str) -> list[int]:
+        paths = sorted(self._sys.glob(f"devices/system/cpu/cpu[0-9]*/cpufreq/{name}"))
+        if not paths:
+            raise UnreadableError(f"{NOT_SUPPORTED}: no {self._sys}/devices/system/cpu/cpu0/cpufreq/{name}")
+        return [read_int(path) * HZ_PER_KHZ for path in paths]
+
+    def _temperature_c(self) -> float:
+        """The hottest of the processor's sensors."""
+        folders = [
+            name.parent for name in self._sys.glob("class/hwmon/hwmon*/name") if read_text(name) in TEMPERATURE_SENSORS
+        ]
+        readings = [read_int(path) / MILLI for folder in folders for path in folder.glob("temp*_input")]
+        if not readings:
+            raise UnreadableError(f"{NOT_SUPPORTED}: no processor sensor in {self._sys}/class/hwmon")
+        return max(readings)
+
+    def _violation_ns(self) -> int:
+        """Time the packages spent throttled by heat since boot (Intel, Linux 5.7), the longest of them."""
+        name = "thermal_throttle/package_throttle_total_time_ms"
+        paths = list(self._sys.glob(f"devices/system/cpu/cpu[0-9]*/{name}"))
+        if not paths:
+            raise UnreadableError(f"{NOT_SUPPORTED}: no {self._sys}/devices/system/cpu/cpu0/{name}")
+        return max(read_int(path) for path in paths) * NS_PER_MS
+
+
+class CpuDevice:
+    """Found on every machine."""
+
+    name = "cpu"
+    implied_runtime: str | None = None
+    probes_in_process = True
+
+    def probe(self) -> tuple[Device, ...]:
+        return (describe(host_facts()),)
+
+    def open(self, device: Device) -> DeviceHandle:
+        return CpuHandle()
+
+    def lock_name(self, device: Device) -> str | None:
+        return "cpu"
+
+
+def describe(host: Readings) -> Device:
+    """The processor as a device, from the machine's facts."""
+    taken = ("cpu_capabilities", "cpu_cores", "cpu_threads", "architecture", "cgroup_cpu_quota_cores")
+    facts = Readings(
+        values={name: host.values[name] for name in taken if name in host.values},
+        missing={name: host.missing[name] for name in taken if name in host.missing},
+    )
+    native: Json = list(native_precisions(host.values.get("cpu_capabilities")))
+    return Device(
+        type="cpu",
+        selector="cpu",
+        found=True,
+        name=text_fact(host, "cpu_model") or f"{text_fact(host, 'architecture') or 'unknown'} processor",
+        vendor=text_fact(host, "cpu_vendor") or "unknown",
+        memory_bytes=usable_memory_bytes(host),
+        facts=facts | Readings(values={"native_precisions": native}),
+        precisions=PRECISIONS,
+    )
+
+
+def native_precisions(capabilities: Json) -> tuple[Precision, ...]:
+    """Precisions the processor computes in without converting; float32 always."""
+    known = {str(name) for name in capabilities} if isinstance(capabilities, list) else set()
+    return ("float32", *(precision for precision, names in NATIVE_CAPABILITIES.items() if names & known))
+
+
+PLUGIN = CpuDevice()

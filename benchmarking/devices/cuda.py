@@ -1,0 +1,134 @@
+"""NVIDIA GPUs, found through NVML and driven through torch.
+
+`cuda:N` counts as nvidia-smi does; the number torch gives the same GPU is looked up when it is opened.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections import Counter
+from typing import Any
+
+from benchmarking.devices import DeviceHandle
+from benchmarking.devices import _nvml as nvidia
+from benchmarking.devices._host import host_facts, usable_memory_bytes
+from benchmarking.devices._reading import UnreadableError
+from benchmarking.devices._torch import TorchGpuHandle, import_torch, torch_index, why_not_torch
+from benchmarking.devices._visible import visible
+from benchmarking.errors import BenchhouseError
+from benchmarking.records import Device, Json, Precision, Readings
+
+WHEEL_INDEX = "cu130"
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+FIRST_CAPABILITY: dict[Precision, tuple[int, int]] = {
+    "float32": (0, 0),
+    "tf32": (8, 0),
+    "bfloat16": (8, 0),
+    "float16": (5, 3),
+    "int8": (6, 1),
+    "int4": (7, 5),
+}
+"""Compute capability from which arithmetic in a precision exists (CUDA programming guide, arithmetic instructions and
+tensor cores). From 9.0 the tensor cores have no int4: weights are stored in it and computed in another."""
+
+LAST_NATIVE_INT4 = (8, 9)
+
+
+class CudaDevice:
+    """NVIDIA GPUs. Give `module` to read a recording of NVML."""
+
+    name = "cuda"
+    implied_runtime: str | None = None
+    probes_in_process = False
+
+    def __init__(self, module: Any = None) -> None:
+        self._module = module
+
+    def probe(self) -> tuple[Device, ...]:
+        why_torch = why_not_torch("CUDA", WHEEL_INDEX)
+        try:
+            nvml = nvidia.Nvml(self._module)
+        except nvidia.NvmlError as error:
+            return (self._absent("; ".join(filter(None, (str(error), why_torch)))),)
+        try:
+            return self._devices(nvml, why_torch)
+        except UnreadableError as error:
+            return (self._absent(f"the NVIDIA driver does not list its GPUs ({error}): look at nvidia-smi"),)
+        finally:
+            nvml.close()
+
+    def open(self, device: Device) -> DeviceHandle:
+        torch = import_torch(device)
+        index = torch_index(torch, device)
+        try:
+            monitor = nvidia.NvmlMonitor(nvidia.Nvml(self._module), str(device.facts.values.get("uuid")))
+        except (nvidia.NvmlError, UnreadableError) as error:
+            raise BenchhouseError(f"device {device.selector!r} cannot be watched: {error}") from error
+        return TorchGpuHandle(index, monitor, torch)
+
+    def lock_name(self, device: Device) -> str | None:
+        return f"cuda-{device.facts.values.get('uuid', device.selector)}"
+
+    def _devices(self, nvml: nvidia.Nvml, why_torch: str | None) -> tuple[Device, ...]:
+        handles = [nvml.call("nvmlDeviceGetHandleByIndex", i) for i in range(nvml.call("nvmlDeviceGetCount"))]
+        driver = nvidia.text(nvml.call("nvmlSystemGetDriverVersion"))
+        if not handles:
+            return (self._absent(f"NVIDIA driver {driver} lists no GPU: check that one is there with lspci"),)
+        found = [self._describe(nvml, index, handle, driver) for index, handle in enumerate(handles)]
+        if why_torch:
+            return (self._absent(f"{found[0].name} is there, but {why_torch}"),)
+        seen = visible(found, os.environ.get(VISIBLE))
+        if not seen:
+            hidden = f"{VISIBLE}={os.environ.get(VISIBLE)} hides {len(found)} x {found[0].name}: unset it"
+            return (self._absent(hidden),)
+        counts = Counter(device.name for device in found)
+        return tuple(dataclasses.replace(device, count=counts[device.name]) for device in seen)
+
+    def _describe(self, nvml: nvidia.Nvml, index: int, handle: Any, driver: str) -> Device:
+        facts = nvidia.handle_facts(nvml, handle)
+        capability = str(facts.values.get("compute_capability", "0.0"))
+        native: Json = list(native_precisions(capability))
+        return Device(
+            type="cuda",
+            selector=f"cuda:{index}",
+            found=True,
+            name=nvidia.text(nvml.call("nvmlDeviceGetName", handle)),
+            vendor="NVIDIA",
+            driver=driver,
+            memory_bytes=_memory_bytes(nvml, handle),
+            facts=facts | Readings(values={"native_precisions": native}),
+            precisions=precisions(capability),
+        )
+
+    def _absent(self, why: str) -> Device:
+        return Device(type="cuda", selector="cuda", found=False, why_not=why)
+
+
+def _memory_bytes(nvml: nvidia.Nvml, handle: Any) -> int | None:
+    """The GPU's memory; the machine's where it has none of its own and NVML tells nothing (Jetson, GB10)."""
+    try:
+        return int(nvml.call("nvmlDeviceGetMemoryInfo", handle).total)
+    except UnreadableError:
+        return usable_memory_bytes(host_facts())
+
+
+def precisions(compute_capability: str) -> tuple[Precision, ...]:
+    """Precisions a GPU of this compute capability ("9.0") runs."""
+    capability = _pair(compute_capability)
+    return tuple(precision for precision, first in FIRST_CAPABILITY.items() if capability >= first)
+
+
+def native_precisions(compute_capability: str) -> tuple[Precision, ...]:
+    """Those of them it has arithmetic for."""
+    has_int4 = _pair(compute_capability) <= LAST_NATIVE_INT4
+    return tuple(precision for precision in precisions(compute_capability) if precision != "int4" or has_int4)
+
+
+def _pair(compute_capability: str) -> tuple[int, int]:
+    major, _, minor = compute_capability.partition(".")
+    return int(major), int(minor or 0)
+
+
+PLUGIN = CudaDevice()

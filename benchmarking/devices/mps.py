@@ -1,0 +1,147 @@
+"""Apple's GPU through Metal Performance Shaders: one to a machine, on unified memory."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import platform
+from typing import Any
+
+from benchmarking.devices import DeviceHandle
+from benchmarking.devices._base import IN_USE_NAMES, PEAK_NAMES, STATE_NAMES, HostHandle, with_method
+from benchmarking.devices._host_macos import sysctl_values
+from benchmarking.devices._rapl import Rapl
+from benchmarking.devices._reading import RunCommand, UnreadableError, absent, gather, run_command
+from benchmarking.devices._torch import torch_build
+from benchmarking.errors import BenchhouseError
+from benchmarking.records import FAILED, NOT_SUPPORTED, Device, Json, Precision, Readings
+
+PROFILER = ("/usr/sbin/system_profiler", "-json", "SPDisplaysDataType")
+OLDEST_MACOS = 14
+"""Below it torch's wheels do not install, and Metal has no bfloat16."""
+
+PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "float16", "int8")
+NEEDS_ROOT = f"{NOT_SUPPORTED}: macOS tells it to root alone (powermetrics)"
+
+
+class MpsHandle(HostHandle):
+    """The open GPU. Metal keeps no peak and gives no clocks; memory is read as it is now."""
+
+    torch_name: str | None = "mps"
+
+    def __init__(self, torch: Any, rapl: Rapl | None = None) -> None:
+        super().__init__(rapl)
+        self._torch = torch
+
+    def synchronize(self) -> None:
+        self._torch.mps.synchronize()
+
+    def empty_cache(self) -> None:
+        self._torch.mps.empty_cache()
+
+    def peak_memory(self) -> Readings:
+        return absent(f"{NOT_SUPPORTED}: Metal keeps no peak", PEAK_NAMES)
+
+    def memory_in_use(self) -> Readings:
+        """What Metal's driver holds for this process; on unified memory there is no figure for all processes."""
+        own = Readings(values={IN_USE_NAMES[0]: int(self._torch.mps.driver_allocated_memory())})
+        return own | absent(f"{NOT_SUPPORTED}: unified memory", IN_USE_NAMES[1:])
+
+    def state(self) -> Readings:
+        return absent(NEEDS_ROOT, STATE_NAMES)
+
+    def energy_j(self) -> Readings:
+        return with_method(absent(NEEDS_ROOT, ("gpu", "cpu_pkg", "dram", "soc")))
+
+
+class MpsDevice:
+    """Apple's GPU. Give `run` to read recorded output of sysctl and system_profiler."""
+
+    name = "mps"
+    implied_runtime: str | None = None
+    probes_in_process = True
+
+    def __init__(self, run: RunCommand = run_command) -> None:
+        self._run = run
+
+    def probe(self) -> tuple[Device, ...]:
+        why_not = _why_not(platform.system(), platform.machine(), platform.mac_ver()[0])
+        if why_not:
+            return (self._absent(why_not),)
+        try:
+            return (describe(sysctl_values(self._run), self._run),)
+        except UnreadableError as error:
+            return (self._absent(f"macOS does not describe its hardware ({error}): run sysctl hw by hand"),)
+
+    def open(self, device: Device) -> DeviceHandle:
+        torch: Any = importlib.import_module("torch")
+        if not torch.backends.mps.is_available():
+            built = "does not see the GPU" if torch.backends.mps.is_built() else "is built without MPS"
+            raise BenchhouseError(f"device 'mps' was found, but torch {torch.__version__} {built}")
+        return MpsHandle(torch)
+
+    def lock_name(self, device: Device) -> str | None:
+        return "mps"
+
+    def _absent(self, why: str) -> Device:
+        return Device(type="mps", selector="mps", found=False, why_not=why)
+
+
+def _why_not(system: str, machine: str, macos: str) -> str | None:
+    """Why there is no Metal device for torch, and what would help; None when there is one."""
+    if system != "Darwin":
+        return f"MPS is Apple's GPU and needs macOS on Apple silicon; this is {system} on {machine}"
+    if machine != "arm64":
+        return f"this Python is for {machine}: on Apple silicon install an arm64 one; torch has no MPS for Intel Macs"
+    if int(macos.partition(".")[0] or 0) < OLDEST_MACOS:
+        return f"macOS {macos} is too old for torch's MPS: upgrade to macOS {OLDEST_MACOS} or newer"
+    return None if torch_build() else "torch is not installed: pip install torch"
+
+
+def describe(values: dict[str, str], run: RunCommand) -> Device:
+    """The GPU as a device, from sysctl's values and the system profiler. Raises UnreadableError without a chip name."""
+    gpu = _gpu(run)
+    chip = values.get("machdep.cpu.brand_string") or str(gpu.values.get("chip", ""))
+    if not chip:
+        raise UnreadableError(f"{NOT_SUPPORTED}: sysctl machdep.cpu.brand_string")
+    macos = values.get("kern.osproductversion", platform.mac_ver()[0])
+    facts = gather({"macos": lambda: macos, "model": lambda: _text(values, "hw.model")})
+    native: Json = list(PRECISIONS)
+    return Device(
+        type="mps",
+        selector="mps",
+        found=True,
+        name=chip,
+        vendor="Apple",
+        driver=f"macOS {macos}",
+        memory_bytes=int(values["hw.memsize"]) if "hw.memsize" in values else None,
+        facts=facts | gpu | Readings(values={"native_precisions": native}),
+        precisions=PRECISIONS,
+    )
+
+
+def _gpu(run: RunCommand) -> Readings:
+    """chip, gpu_cores and metal_family, from the system profiler's JSON."""
+    try:
+        displays = json.loads(run(PROFILER)).get("SPDisplaysDataType", [])
+    except UnreadableError as error:
+        return absent(str(error), ("gpu_cores", "metal_family"))
+    except ValueError as error:
+        return absent(f"{FAILED}: {PROFILER[0]} gave no JSON: {error}", ("gpu_cores", "metal_family"))
+    told = displays[0] if displays else {}
+    return gather(
+        {
+            "chip": lambda: _text(told, "sppci_model"),
+            "gpu_cores": lambda: int(_text(told, "sppci_cores")),
+            "metal_family": lambda: _text(told, "spdisplays_mtlgpufamilysupport").removeprefix("spdisplays_"),
+        }
+    )
+
+
+def _text(values: dict[str, str], key: str) -> str:
+    if not values.get(key):
+        raise UnreadableError(f"{NOT_SUPPORTED}: macOS gives no {key}")
+    return values[key]
+
+
+PLUGIN = MpsDevice()

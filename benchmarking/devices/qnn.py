@@ -1,0 +1,151 @@
+"""Qualcomm's NPU through ONNX Runtime's QNN plugin: Snapdragon; on x86 an emulator of it."""
+
+from __future__ import annotations
+
+import importlib
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarking.devices import DeviceHandle
+from benchmarking.devices._base import HostHandle
+from benchmarking.devices._host import host_facts, text_fact, usable_memory_bytes
+from benchmarking.devices._rapl import Rapl
+from benchmarking.errors import BenchhouseError
+from benchmarking.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Precision, Readings
+
+PROVIDER = "QNNExecutionProvider"
+BACKENDS = ("htp", "gpu", "cpu")
+"""QNN's backends in the order they are wanted: the tensor processor first."""
+
+PRECISIONS: tuple[Precision, ...] = ("float16", "int8")
+"""What the tensor processor computes in; a float32 graph is run in float16 there, which is not float32."""
+
+HARDWARE_MACHINES = ("arm64", "aarch64")
+"""Machines that can be a Snapdragon; elsewhere the backends are emulators."""
+
+
+class QnnHandle(HostHandle):
+    """An open NPU: what a session's options take. Calls return when they are done."""
+
+    def __init__(self, backend_path: str, library_path: str, rapl: Rapl | None = None) -> None:
+        super().__init__(rapl)
+        self.provider = PROVIDER
+        self.backend_path = backend_path
+        """Of the backend library, the provider's option `backend_path`."""
+        self.library_path = library_path
+        """Of the plugin, for `register_execution_provider_library`."""
+
+
+class QnnDevice:
+    """The NPU. Give the two modules to read a recording in their place."""
+
+    name = "qnn"
+    implied_runtime: str | None = "qnn"
+    probes_in_process = False
+
+    def __init__(self, onnxruntime: Any = None, plugin: Any = None) -> None:
+        self._onnxruntime = onnxruntime
+        self._plugin = plugin
+
+    def probe(self) -> tuple[Device, ...]:
+        why_not = self._missing()
+        if why_not:
+            return (self._absent(why_not),)
+        try:
+            listed = self._provider_devices()
+        except RuntimeError as error:
+            return (self._absent(f"ONNX Runtime does not take the QNN plugin: {error}"),)
+        if not listed:
+            return (self._absent(f"the QNN plugin offers no device on this {platform.machine()} machine"),)
+        backends = self._backends()
+        if not backends:
+            folder = Path(self._plugin.get_library_path()).parent
+            return (self._absent(f"no QNN backend library in {folder}: pip install --force-reinstall onnxruntime-qnn"),)
+        return (self._describe(listed, backends),)
+
+    def open(self, device: Device) -> DeviceHandle:
+        why_not = self._missing()
+        backends = {} if why_not else self._backends()
+        if not backends:
+            raise BenchhouseError(f"device 'qnn' is gone: {why_not or 'no backend library is left'}")
+        return QnnHandle(next(iter(backends.values())), self._plugin.get_library_path())
+
+    def lock_name(self, device: Device) -> str | None:
+        """The emulator computes on the CPU."""
+        return "cpu" if device.simulated else "qnn"
+
+    def _missing(self) -> str | None:
+        """What must be installed; loads the two packages."""
+        if platform.system() not in ("Linux", "Windows"):
+            return f"QNN needs Windows or Linux; this is {platform.system()}"
+        try:
+            self._onnxruntime = self._onnxruntime or importlib.import_module("onnxruntime")
+        except ImportError as error:
+            return f"package onnxruntime is missing: pip install onnxruntime onnxruntime-qnn ({error})"
+        if not hasattr(self._onnxruntime, "get_ep_devices"):
+            return f"onnxruntime {self._onnxruntime.__version__} takes no plugins: pip install 'onnxruntime>=1.23'"
+        try:
+            self._plugin = self._plugin or importlib.import_module("onnxruntime_qnn")
+        except ImportError:
+            return (
+                "package onnxruntime-qnn is missing: pip install --no-deps onnxruntime-qnn "
+                f"(beside onnxruntime {self._onnxruntime.__version__})"
+            )
+        is_plugin = hasattr(self._plugin, "get_library_path")
+        return None if is_plugin else "onnxruntime-qnn is too old to be a plugin: pip install 'onnxruntime-qnn>=2.0'"
+
+    def _provider_devices(self) -> list[Any]:
+        """ONNX Runtime's devices of the plugin, the NPU first."""
+        known = [entry for entry in self._onnxruntime.get_ep_devices() if entry.ep_name == PROVIDER]
+        if not known:
+            self._onnxruntime.register_execution_provider_library(PROVIDER, self._plugin.get_library_path())
+            known = [entry for entry in self._onnxruntime.get_ep_devices() if entry.ep_name == PROVIDER]
+        return sorted(known, key=lambda entry: ("NPU", "GPU", "CPU").index(_kind(entry)))
+
+    def _backends(self) -> dict[str, str]:
+        """Paths of the backend libraries that are there, by backend, the wanted one first."""
+        paths = {backend: getattr(self._plugin, f"get_qnn_{backend}_path", str)() for backend in BACKENDS}
+        return {backend: path for backend, path in paths.items() if path and Path(path).exists()}
+
+    def _describe(self, listed: Sequence[Any], backends: dict[str, str]) -> Device:
+        host = host_facts()
+        is_simulated = platform.machine().lower() not in HARDWARE_MACHINES
+        first = listed[0]
+        told = dict(first.device.metadata).get("Description")
+        processor = text_fact(host, "cpu_model") or platform.machine()
+        facts: dict[str, Json] = {
+            "backends": list[Json](backends),
+            "provider_devices": [_kind(entry) for entry in listed],
+            "processor": processor,
+            "native_precisions": list[Json](PRECISIONS),
+        }
+        return Device(
+            type="qnn",
+            selector="qnn",
+            found=True,
+            name=f"Qualcomm HTP emulator on {processor}" if is_simulated else told or f"Qualcomm NPU of {processor}",
+            vendor=str(first.ep_vendor),
+            driver=f"QNN plugin {dict(first.ep_metadata).get('version', self._plugin.__version__)}",
+            memory_bytes=usable_memory_bytes(host),
+            simulated=is_simulated,
+            facts=Readings(values=facts, missing=_snapdragon_missing(is_simulated)),
+            precisions=PRECISIONS,
+        )
+
+    def _absent(self, why: str) -> Device:
+        return Device(type="qnn", selector="qnn", found=False, why_not=why)
+
+
+def _kind(entry: Any) -> str:
+    """NPU, GPU or CPU: the last word of OrtHardwareDeviceType's member."""
+    return str(entry.device.type).rpartition(".")[2]
+
+
+def _snapdragon_missing(is_simulated: bool) -> dict[str, str]:
+    why = f"{NOT_APPLICABLE}: an emulator" if is_simulated else f"{NOT_SUPPORTED}: QNN tells it to no plugin"
+    return {"htp_architecture": why, "clock_max_hz": why}
+
+
+PLUGIN = QnnDevice()

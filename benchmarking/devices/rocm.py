@@ -1,0 +1,157 @@
+"""AMD GPUs, found through the Linux kernel and amdsmi, driven through torch, which calls them "cuda:N" too."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from benchmarking.devices import DeviceHandle
+from benchmarking.devices import _amdsmi as amd
+from benchmarking.devices._base import Monitor
+from benchmarking.devices._kfd import Node, SysfsMonitor, node_facts, nodes
+from benchmarking.devices._reading import UnreadableError, absent, read_text
+from benchmarking.devices._torch import TorchGpuHandle, import_torch, torch_index, why_not_torch
+from benchmarking.devices._visible import visible
+from benchmarking.errors import BenchhouseError
+from benchmarking.records import NOT_SUPPORTED, Device, Json, Precision, Readings
+
+WHEEL_INDEX = "rocm7.1"
+VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+OWN_FIELDS = ("name", "driver", "memory_bytes")
+"""Facts that have a field of their own in Device."""
+
+NO_BFLOAT16 = ("gfx8", "gfx900", "gfx906", "gfx101", "gfx103")
+"""Targets without bfloat16 arithmetic: before MI100 (gfx908), and RDNA 1 and 2."""
+NO_INT8_DOT = ("gfx8", "gfx900", "gfx1010")
+"""Targets without an int8 dot product: before Vega 20 (gfx906), and the first RDNA."""
+
+
+class RocmDevice:
+    """AMD GPUs. `sys` and `dev` are where the kernel's trees are; `module` is a recording of amdsmi."""
+
+    name = "rocm"
+    implied_runtime: str | None = None
+    probes_in_process = False
+
+    def __init__(self, module: Any = None, sys: Path = Path("/sys"), dev: Path = Path("/dev")) -> None:
+        self._module = module
+        self._sys = sys
+        self._dev = dev
+
+    def probe(self) -> tuple[Device, ...]:
+        why_torch = why_not_torch("ROCm", WHEEL_INDEX)
+        why_driver, found = self._driver_nodes()
+        if why_driver:
+            return (self._absent("; ".join(filter(None, (why_driver, why_torch)))),)
+        devices = self._devices(found)
+        if why_torch:
+            return (self._absent(f"{devices[0].name} is there, but {why_torch}"),)
+        seen: tuple[Device, ...] = tuple(devices)
+        for variable in VISIBLE:
+            seen = visible(seen, os.environ.get(variable)) if seen else seen
+        if not seen:
+            settings = " ".join(f"{name}={os.environ[name]}" for name in VISIBLE if name in os.environ)
+            return (self._absent(f"{settings} hides {len(devices)} x {devices[0].name}: unset it"),)
+        return seen
+
+    def open(self, device: Device) -> DeviceHandle:
+        torch = import_torch(device)
+        return TorchGpuHandle(torch_index(torch, device), self._monitor(device), torch)
+
+    def lock_name(self, device: Device) -> str | None:
+        return f"rocm-{device.facts.values.get('pci_address', device.selector)}"
+
+    def _driver_nodes(self) -> tuple[str | None, list[Node]]:
+        """Why the driver cannot be used, or the GPUs it shows."""
+        if platform.system() != "Linux":
+            return f"ROCm's driver is looked for on Linux only; this is {platform.system()}", []
+        try:
+            found = nodes(self._sys)
+        except UnreadableError as error:
+            return f"the amdgpu driver is not loaded ({error}): install ROCm's driver where there is an AMD GPU", []
+        if not found:
+            return "the amdgpu driver lists no GPU for computing: check that one is there with lspci", []
+        kfd = self._dev / "kfd"
+        if not os.access(kfd, os.R_OK | os.W_OK):
+            return f"no permission for {kfd}: add this user to the groups render and video", []
+        return None, found
+
+    def _devices(self, found: list[Node]) -> list[Device]:
+        by_address, why_no_smi = self._smi_facts()
+        described = [self._describe(i, node, by_address.get(node.address), why_no_smi) for i, node in enumerate(found)]
+        counts = Counter(device.name for device in described)
+        return [dataclasses.replace(device, count=counts[device.name]) for device in described]
+
+    def _smi_facts(self) -> tuple[dict[str, Readings], str]:
+        """amdsmi's facts by PCI address, and why there are none."""
+        try:
+            smi = amd.AmdSmi(self._module)
+        except amd.AmdSmiError as error:
+            return {}, str(error)
+        try:
+            return {address: amd.handle_facts(smi, handle) for address, handle in smi.handles().items()}, ""
+        except UnreadableError as error:
+            return {}, str(error)
+        finally:
+            smi.close()
+
+    def _describe(self, index: int, node: Node, told: Readings | None, why_no_smi: str) -> Device:
+        facts = node_facts(node) | (told or absent(f"{NOT_SUPPORTED}: {why_no_smi}", ("driver",)))
+        rest = {name: value for name, value in facts.values.items() if name not in OWN_FIELDS}
+        reasons = {name: why for name, why in facts.missing.items() if name not in OWN_FIELDS}
+        target = str(facts.values["gfx_target"])
+        native: Json = list(precisions(target))
+        memory = facts.values.get("memory_bytes")
+        return Device(
+            type="rocm",
+            selector=f"rocm:{index}",
+            found=True,
+            name=str(facts.values["name"]),
+            vendor="AMD",
+            driver=str(facts.values["driver"]) if "driver" in facts.values else self._kernel_driver(),
+            memory_bytes=memory if isinstance(memory, int) else None,
+            facts=Readings(
+                values={**rest, "pci_address": node.address, "native_precisions": native},
+                missing=reasons,
+            ),
+            precisions=precisions(target),
+        )
+
+    def _kernel_driver(self) -> str:
+        """The out-of-tree driver's version; the one in the kernel has the kernel's."""
+        try:
+            return read_text(self._sys / "module/amdgpu/version")
+        except UnreadableError:
+            return f"Linux {platform.release()}"
+
+    def _monitor(self, device: Device) -> Monitor:
+        address = str(device.facts.values.get("pci_address"))
+        try:
+            return amd.AmdSmiMonitor(amd.AmdSmi(self._module), address)
+        except (amd.AmdSmiError, UnreadableError):
+            return self._sysfs_monitor(device, address)
+
+    def _sysfs_monitor(self, device: Device, address: str) -> Monitor:
+        """Without amdsmi: what it alone could tell is missing with that reason in every reading."""
+        found = {node.address: node for node in self._driver_nodes()[1]}
+        if address not in found:
+            raise BenchhouseError(f"device {device.selector!r} ({device.name}) is gone: no AMD GPU at {address}")
+        return SysfsMonitor(found[address])
+
+    def _absent(self, why: str) -> Device:
+        return Device(type="rocm", selector="rocm", found=False, why_not=why)
+
+
+def precisions(gfx_target: str) -> tuple[Precision, ...]:
+    """Precisions a target has arithmetic for. No tf32: torch does not offer MI300's by default. int4: in none."""
+    found: list[Precision] = ["float32", "float16"]
+    found += [] if gfx_target.startswith(NO_BFLOAT16) else ["bfloat16"]
+    found += [] if gfx_target.startswith(NO_INT8_DOT) else ["int8"]
+    return tuple(found)
+
+
+PLUGIN = RocmDevice()
