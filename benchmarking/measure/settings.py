@@ -36,6 +36,8 @@ class Settings:
     memory_calls: int = 5
     energy_window_s: float = 5.0
     energy_windows: int = 3
+    cooldown_s: float = 15.0
+    """Pause before the one more try that a latency pass gets when heat or power throttled it."""
     point_per_process: bool = False
     """A fresh worker for every point: reference profile (memory), torch.compile."""
     seed: int = 0

@@ -1,0 +1,50 @@
+"""What every pass over a point works with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Protocol, runtime_checkable
+
+from benchmarking.devices import DeviceHandle
+from benchmarking.measure.live import Reporter
+from benchmarking.measure.settings import Settings
+from benchmarking.runtimes import Operation
+
+CompileCount = Callable[[], int]
+"""How many graphs or kernels the runtime has compiled so far in this process."""
+
+
+@runtime_checkable
+class ScriptedClock(Protocol):
+    """A device handle whose clock is a script's: the host's noise does not touch it, and it waits on its own."""
+
+    def sleep(self, duration_s: float) -> None:
+        """Let the scripted time pass."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """One operation on one device, and how to measure it."""
+
+    operation: Operation
+    handle: DeviceHandle
+    settings: Settings
+    live: Reporter = field(default_factory=lambda: Reporter(None))
+    compile_count: CompileCount | None = None
+    """None for a runtime that compiles nothing."""
+
+    def compiles(self) -> int:
+        """Compilations so far; always the same where nothing compiles."""
+        return 0 if self.compile_count is None else self.compile_count()
+
+    def sleep(self, duration_s: float) -> None:
+        """Wait, by the handle's clock."""
+        (self.handle.sleep if isinstance(self.handle, ScriptedClock) else time.sleep)(duration_s)
+
+
+def utc_now() -> str:
+    """Now, UTC, ISO 8601, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

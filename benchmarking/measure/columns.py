@@ -1,0 +1,69 @@
+"""The numbers a result can have: their column names, and the reason for each one that it has not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from benchmarking.measure.streaming import INTER_TOKEN_LATENCY, TIME_PER_OUTPUT_TOKEN, TIME_TO_FIRST_TOKEN
+from benchmarking.records import NOT_RUN
+
+STATISTICS = ("mean", "median", "std", "min", "p25", "p75", "p90", "p95", "p99", "max", "mad")
+LATENCY = (*(f"latency_{name}_ms" for name in STATISTICS), "latency_ci_low_ms", "latency_ci_high_ms")
+THROUGHPUT = ("throughput_samples_per_sec", "throughput_tokens_per_sec")
+
+OF_SERIES: Mapping[str, tuple[str, ...]] = {
+    "latency_wall": (*LATENCY, *THROUGHPUT),
+    "latency_device": ("latency_device_median_ms", "host_gap_ms"),
+    TIME_TO_FIRST_TOKEN: ("time_to_first_token_ms", "prefill_tokens_per_sec"),
+    TIME_PER_OUTPUT_TOKEN: ("time_per_output_token_ms", "decode_tokens_per_sec"),
+    INTER_TOKEN_LATENCY: ("inter_token_latency_p50_ms", "inter_token_latency_p99_ms"),
+}
+"""Columns computed from each raw metric."""
+
+OF_READING: Mapping[str, str] = {
+    "time_to_ready_s": "time_to_ready_s",
+    "compile_s": "compile_s",
+    "tokenize_ms": "tokenize_ms",
+    "flops": "flops",
+    "output_error": "output_error",
+    "energy_gpu_j_per_call": "energy_gpu_j_per_call",
+    "energy_cpu_pkg_j_per_call": "energy_cpu_pkg_j_per_call",
+    "energy_dram_j_per_call": "energy_dram_j_per_call",
+    "energy_soc_j_per_call": "energy_soc_j_per_call",
+    "energy_idle_w": "energy_idle_w",
+    "peak_rss_infer_bytes": "memory_peak_rss_infer_mb",
+    "device_allocated_peak_bytes": "memory_device_allocated_peak_mb",
+    "device_reserved_peak_bytes": "memory_device_reserved_peak_mb",
+    "device_process_peak_bytes": "memory_device_process_peak_mb",
+    "device_global_delta_bytes": "memory_device_global_delta_mb",
+}
+"""Column of each value with one reading a launch (`Measurement.metrics`)."""
+
+OF_LOAD: Mapping[str, str] = {
+    "weights_bytes": "memory_weights_mb",
+    "rss_base_bytes": "memory_rss_base_mb",
+    "peak_rss_load_bytes": "memory_peak_rss_load_mb",
+}
+"""Column of each value with one reading a load (`LaunchLoad.memory_bytes`)."""
+
+ALL: tuple[str, ...] = (
+    *(column for columns in OF_SERIES.values() for column in columns),
+    "first_call_ms",
+    *OF_READING.values(),
+    *OF_LOAD.values(),
+)
+
+
+def reasons_by_column(missing: Mapping[str, str]) -> dict[str, str]:
+    """Reasons of raw metrics and readings, by the columns that come of them. A column may also be named itself."""
+    reasons: dict[str, str] = {}
+    for name, why in missing.items():
+        columns = OF_SERIES.get(name) or (OF_READING.get(name) or OF_LOAD.get(name) or name,)
+        reasons |= dict.fromkeys(columns, why)
+    return reasons
+
+
+def complete(metrics: Mapping[str, float], reasons: Mapping[str, str], default: str = NOT_RUN) -> dict[str, str]:
+    """A reason for every column without a value."""
+    absent = dict.fromkeys((name for name in ALL if name not in metrics), default)
+    return {**absent, **{name: why for name, why in reasons.items() if name not in metrics}}

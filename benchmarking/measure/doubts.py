@@ -1,0 +1,227 @@
+"""Reasons not to take a number at its face, from the numbers themselves: pure functions, thresholds, evidence.
+
+invalid results are not ranked; throttled and noisy ones are shown with their mark; info is good to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarking.measure.estimates import Statistics
+from benchmarking.records import Device, Doubt, Json, Readings, Severity, Validity
+
+NOISY_IQR = 0.10
+"""Of the median. An idle machine stays below 2-3 %; at 10 % a difference of 5 % between two results means nothing."""
+VERY_NOISY_IQR = 0.25
+CORRELATED_TAU = 5.0
+"""Samples. Beyond it even the widened interval covers less than it says."""
+LAUNCH_SPREAD = 0.10
+"""(Largest - smallest) / median of the launch medians: more than memory layout and the choice of cores explain."""
+CPU_PRESSURE = 0.10
+"""Share of the last 10 s in which some task waited for a CPU, before the pass: somebody else is at work."""
+RUN_QUEUE_WAIT_SINGLE = 0.02
+"""Of wall time, with one busy thread, which has a core to itself unless somebody else takes it."""
+RUN_QUEUE_WAIT_SEVERAL = 0.05
+"""Summed over several threads, which get into each other's way a little at every barrier."""
+STEAL = 0.01
+"""Of all CPU time: the hypervisor gave it to another machine."""
+SEVERE_OUTLIERS = 0.05
+"""Of the samples: more than a stray interrupt now and then."""
+DRIFT = 0.05
+"""Between the medians of the first and the last third: it was still warming up, or heating up."""
+FEW_SAMPLES = 20
+"""Below it there is neither a half-width at the stop nor a 90th percentile."""
+LOW_CLOCK = 0.75
+"""Of the default clock: an accelerator at work that stays below it is held back."""
+MIN_SAMPLES_FOR_ZERO_SPREAD = 3
+"""Two readings may agree by chance where the clock is coarse."""
+
+THERMAL_WORDS = ("thermal", "power_brake", "hardware_slowdown", "hw_slowdown")
+"""What throttle reasons of heat and of the power brake have in their names; a cap by software is no throttling."""
+POWER_CAP_WORDS = ("power_cap", "power_limit")
+
+SEVERITIES: tuple[Severity, ...] = ("info", "noisy", "throttled", "invalid")
+"""From the mildest to the worst."""
+
+Doubts = tuple[Doubt, ...]
+
+
+def about_samples(statistics: Statistics, drift: float | None) -> Doubts:
+    """Doubts about one launch's wall times."""
+    few = _doubt("few_samples", "info", n=statistics.n, threshold=FEW_SAMPLES) if statistics.n < FEW_SAMPLES else None
+    if statistics.n >= MIN_SAMPLES_FOR_ZERO_SPREAD and statistics.max == statistics.min:
+        zero = _doubt("zero_spread", "invalid", n=statistics.n, every_sample_ms=statistics.median)
+        return _present(zero, few)
+    outliers = (statistics.outliers.severe_low + statistics.outliers.severe_high) / statistics.n
+    return _present(
+        _spread(statistics),
+        _above("correlated", "noisy", CORRELATED_TAU, tau_samples=statistics.tau),
+        _above("severe_outliers", "noisy", SEVERE_OUTLIERS, severe_share=outliers),
+        _away("drift", "noisy", DRIFT, relative_change=drift),
+        few,
+    )
+
+
+def _spread(statistics: Statistics) -> Doubt | None:
+    if statistics.median <= 0:
+        return None
+    iqr = (statistics.p75 - statistics.p25) / statistics.median
+    very = _above("very_noisy", "noisy", VERY_NOISY_IQR, iqr_over_median=iqr)
+    return very or _above("noisy", "noisy", NOISY_IQR, iqr_over_median=iqr)
+
+
+def about_stop(stop_reason: str, relative_half_width: float | None, target: float) -> Doubts:
+    """`target_missed` when the samples did not become as sure as asked.
+
+    A fixed number of calls that is too small to tell how sure they are is no more than `few_samples`.
+    """
+    met = relative_half_width is not None and relative_half_width <= target
+    unknown_by_choice = stop_reason == "fixed" and relative_half_width is None
+    if stop_reason == "target" or met or unknown_by_choice:
+        return ()
+    evidence = {"stop_reason": stop_reason, "relative_half_width": relative_half_width, "target": target}
+    return (Doubt(kind="target_missed", severity="noisy", evidence=evidence),)
+
+
+def about_warm_up(steady: bool | None, calls: int) -> Doubts:
+    """`not_steady` when the warm-up reached its cap first."""
+    return (_doubt("not_steady", "info", warmup_calls=calls),) if steady is False else ()
+
+
+def about_output(problem: str | None) -> Doubts:
+    """`wrong_output` for NaN, Inf or whatever else an operation finds wrong."""
+    return () if problem is None else (_doubt("wrong_output", "invalid", problem=problem),)
+
+
+def about_window(window: Mapping[str, Any], *, is_accelerator: bool) -> Doubts:
+    """Doubts about what the machine and the device did during the latency pass (names as `noise.Window` gives them)."""
+    return _present(
+        _any("foreign_process", "invalid", foreign_pids=window.get("foreign_pids")),
+        _above("compiled_in_window", "invalid", 0, compiles=window.get("compiles")),
+        _above("swapped_in", "invalid", 0, swapped_in_pages=window.get("swapped_in_pages")),
+        _above("major_faults", "invalid", 0, major_faults=window.get("major_faults")),
+        *_throttling(window, is_accelerator),
+        _above("cpu_pressure", "noisy", CPU_PRESSURE, cpu_pressure_before=window.get("cpu_pressure_before")),
+        _run_queue_wait(window),
+        _above("steal", "noisy", STEAL, steal_share=window.get("steal_share")),
+    )
+
+
+def _throttling(window: Mapping[str, Any], is_accelerator: bool) -> list[Doubt | None]:
+    reasons = [str(reason).lower() for reason in window.get("throttle_reasons", ())]
+    thermal = [reason for reason in reasons if any(word in reason for word in THERMAL_WORDS)]
+    capped = [reason for reason in reasons if any(word in reason for word in POWER_CAP_WORDS)]
+    clock, default = window.get("clock_hz_median"), window.get("clock_default_hz")
+    is_low = is_accelerator and clock is not None and default and clock < LOW_CLOCK * default
+    return [
+        _any("throttle_reason", "throttled", throttle_reasons=thermal),
+        _above("violation_time", "throttled", 0, violation_ns=window.get("violation_ns")),
+        _doubt("low_clock", "throttled", clock_hz=clock, default_hz=default, threshold=LOW_CLOCK) if is_low else None,
+        _above("quota_throttled", "throttled", 0, throttled_periods=window.get("throttled_periods")),
+        _any("power_capped", "info", throttle_reasons=capped),
+    ]
+
+
+def _run_queue_wait(window: Mapping[str, Any]) -> Doubt | None:
+    limit = RUN_QUEUE_WAIT_SEVERAL if window.get("busy_threads", 1) > 1 else RUN_QUEUE_WAIT_SINGLE
+    doubt = _above("run_queue_wait", "noisy", limit, run_queue_wait_share=window.get("run_queue_wait_share"))
+    if doubt is None:
+        return None
+    return Doubt(
+        kind=doubt.kind,
+        severity=doubt.severity,
+        evidence={**doubt.evidence, "busy_threads": window.get("busy_threads")},
+    )
+
+
+def about_device_memory(peak_bytes: float | None, weights_bytes: int | None) -> Doubts:
+    """`peak_below_weights`: the weights cannot have been on the device."""
+    if peak_bytes is None or weights_bytes is None or peak_bytes >= weights_bytes:
+        return ()
+    return (_doubt("peak_below_weights", "invalid", device_peak_bytes=peak_bytes, weights_bytes=weights_bytes),)
+
+
+def about_placement(nodes_on_cpu_unasked: int | None, nodes: int | None) -> Doubts:
+    """`cpu_fallback`: part of the model ran on the CPU although another device was asked for."""
+    if not nodes_on_cpu_unasked:
+        return ()
+    return (_doubt("cpu_fallback", "invalid", nodes_on_cpu_unasked=nodes_on_cpu_unasked, nodes=nodes),)
+
+
+def about_launches(medians_ms: Sequence[float], failures: Mapping[int, str]) -> Doubts:
+    """Doubts between launches: medians too far apart, or a launch (by number, with its error) that failed."""
+    centre = sorted(medians_ms)[len(medians_ms) // 2] if medians_ms else 0.0
+    spread = (max(medians_ms) - min(medians_ms)) / centre if len(medians_ms) > 1 and centre > 0 else None
+    errors = {str(launch): error for launch, error in failures.items()}
+    failed = _doubt("launch_failed", "noisy", errors=errors) if failures and medians_ms else None
+    return _present(_above("launch_spread", "noisy", LAUNCH_SPREAD, relative_spread=spread), failed)
+
+
+def about_environment(environment: Readings, device: Device | None = None) -> Doubts:
+    """What is good to know about the machine: the same for every result of a run."""
+    values, facts = environment.values, {} if device is None else device.facts.values
+    governor, cap, default_cap = values.get("cpu_governor"), facts.get("power_cap_w"), facts.get("power_cap_default_w")
+    on_battery = values.get("power_source") == "battery"
+    changed_cap = cap is not None and default_cap is not None and cap != default_cap
+    return _present(
+        _doubt("on_battery", "info") if on_battery else None,
+        _doubt("governor", "info", cpu_governor=governor) if governor not in (None, "performance") else None,
+        _doubt("vm", "info", virtual_machine=values.get("virtual_machine"))
+        if values.get("is_virtual_machine")
+        else None,
+        _doubt("container", "info", container=values.get("container")) if values.get("is_container") else None,
+        _doubt("mig", "info") if facts.get("is_mig_enabled") else None,
+        _doubt("power_cap", "info", power_cap_w=cap, power_cap_default_w=default_cap) if changed_cap else None,
+    )
+
+
+def validity(doubts: Sequence[Doubt]) -> Validity:
+    """The worst severity; what is only good to know leaves a result valid."""
+    worst: Severity = max((doubt.severity for doubt in doubts), key=SEVERITIES.index, default="info")
+    return "valid" if worst == "info" else worst
+
+
+def merge(by_launch: Sequence[tuple[int, Sequence[Doubt]]]) -> Doubts:
+    """One doubt of each kind over launches: that of the worst severity, with the launches it was met in."""
+    kinds: dict[str, list[tuple[int, Doubt]]] = {}
+    for launch, doubts in by_launch:
+        for doubt in doubts:
+            kinds.setdefault(doubt.kind, []).append((launch, doubt))
+    return tuple(_worst(met) for met in kinds.values())
+
+
+def _worst(met: Sequence[tuple[int, Doubt]]) -> Doubt:
+    launch, doubt = max(met, key=lambda one: SEVERITIES.index(one[1].severity))
+    evidence: dict[str, Json] = {**doubt.evidence, "launch": launch, "launches": [number for number, _ in met]}
+    return Doubt(kind=doubt.kind, severity=doubt.severity, evidence=evidence)
+
+
+def _doubt(kind: str, severity: Severity, **evidence: Json) -> Doubt:
+    return Doubt(kind=kind, severity=severity, evidence=evidence)
+
+
+def _above(kind: str, severity: Severity, threshold: float, **number: float | None) -> Doubt | None:
+    """A doubt when the one number is known and above the threshold."""
+    ((name, value),) = number.items()
+    if value is None or value <= threshold:
+        return None
+    return Doubt(kind=kind, severity=severity, evidence={name: value, "threshold": threshold})
+
+
+def _away(kind: str, severity: Severity, threshold: float, **number: float | None) -> Doubt | None:
+    """A doubt when the one number is known and further from zero than the threshold."""
+    ((name, value),) = number.items()
+    if value is None or abs(value) <= threshold:
+        return None
+    return Doubt(kind=kind, severity=severity, evidence={name: value, "threshold": threshold})
+
+
+def _any(kind: str, severity: Severity, **listed: Any) -> Doubt | None:
+    """A doubt when the one list has something in it."""
+    ((name, values),) = listed.items()
+    return Doubt(kind=kind, severity=severity, evidence={name: list(values)}) if values else None
+
+
+def _present(*doubts: Doubt | None) -> Doubts:
+    return tuple(doubt for doubt in doubts if doubt is not None)

@@ -1,0 +1,150 @@
+"""The energy pass: joules per call from the device's counters, over windows long enough for a counter to move."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import mean, stdev
+
+from benchmarking.measure.bench import Bench
+from benchmarking.measure.memory_pass import PassResult
+from benchmarking.records import COUNTER_STALE, FAILED, NOT_APPLICABLE, NOT_RUN, NOT_SUPPORTED, Json, Readings
+from benchmarking.units import NS_PER_S, ns_to_s
+
+DOMAINS = ("gpu", "cpu_pkg", "dram", "soc")
+IDLE_PREFERENCE = ("gpu", "soc", "cpu_pkg", "dram")
+"""`energy_idle_w` is of the first of these that is counted; all of them are in the extra."""
+MIN_CALLS = 10
+"""Besides the 5 s of a window: GPU counters move about every 100 ms, and a window's ends must weigh little."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnergyWindow:
+    """Counters over a stretch of time. `calls` is 0 for an idle one."""
+
+    calls: int
+    seconds: float
+    joules: dict[str, float]
+    """By domain, as far as both readings had it."""
+
+
+def energy_pass(bench: Bench) -> PassResult:
+    """J per call by domain, gross and net of the idle power. Without a counter nothing runs: there are only reasons."""
+    why_not = _why_not(bench)
+    counted = [domain for domain in DOMAINS if domain in bench.handle.energy_j().values]
+    if why_not is not None or not counted:
+        return PassResult(missing=_reasons(bench.handle.energy_j(), why_not))
+    bench.live("energy")
+    idle = _window(bench, busy=False)
+    windows = _busy_windows(bench)
+    strangers = bench.handle.state().values.get("foreign_pids")
+    if strangers:
+        return PassResult(missing=_reasons(bench.handle.energy_j(), _foreign(strangers)))
+    return summarise_windows(idle, windows, bench.handle.energy_j())
+
+
+def _busy_windows(bench: Bench) -> list[EnergyWindow]:
+    """As many windows as the settings say; fewer, but one, when slow calls would make them exceed the time limit."""
+    windows: list[EnergyWindow] = []
+    while not windows or (
+        len(windows) < bench.settings.energy_windows
+        and sum(window.seconds for window in windows) < bench.settings.max_time_s
+    ):
+        windows.append(_window(bench, busy=True))
+        bench.live("energy")
+    return windows
+
+
+def summarise_windows(idle: EnergyWindow, windows: Sequence[EnergyWindow], reading: Readings) -> PassResult:
+    """Means over the windows; net = gross - idle power x seconds a call. A counter that stood still is stale."""
+    metrics: dict[str, float] = {}
+    missing = _reasons(reading, None)
+    per_call: dict[str, Json] = {}
+    idle_w = {domain: joules / idle.seconds for domain, joules in idle.joules.items() if idle.seconds > 0}
+    for domain in DOMAINS:
+        counted = [window for window in windows if domain in window.joules]
+        if len(counted) < len(windows) or not windows:
+            continue
+        if any(window.joules[domain] <= 0 for window in windows):
+            missing[_name(domain)] = f"{COUNTER_STALE}: it did not move during a window"
+            continue
+        gross = [window.joules[domain] / window.calls for window in windows]
+        metrics[_name(domain)] = mean(gross)
+        per_call[domain] = list(gross)
+        if domain in idle_w:
+            net = [j - idle_w[domain] * window.seconds / window.calls for j, window in zip(gross, windows, strict=True)]
+            metrics[f"energy_{domain}_net_j_per_call"] = mean(net)
+        if len(gross) > 1:
+            metrics[f"energy_{domain}_sd_j_per_call"] = stdev(gross)
+    idle_domain = next((domain for domain in IDLE_PREFERENCE if _name(domain) in metrics and domain in idle_w), None)
+    if idle_domain is None:
+        missing["energy_idle_w"] = COUNTER_STALE
+    else:
+        metrics["energy_idle_w"] = idle_w[idle_domain]
+    missing = {name: why for name, why in missing.items() if name not in metrics}
+    extra: dict[str, Json] = {
+        "energy_method": reading.values.get("method"),
+        "energy_j_per_call_by_window": per_call,
+        "energy_idle_w_by_domain": dict(idle_w),
+        "energy_calls": [window.calls for window in windows],
+        "energy_calls_per_s": [window.calls / window.seconds for window in windows],
+    }
+    return PassResult(metrics=metrics, missing=missing, extra=extra)
+
+
+def _window(bench: Bench, *, busy: bool) -> EnergyWindow:
+    """Counters over one window, the device synced before both readings."""
+    handle, target_ns = bench.handle, bench.settings.energy_window_s * NS_PER_S
+    handle.synchronize()
+    before, start_ns, calls = handle.energy_j(), handle.now_ns(), 0
+    if not busy:
+        bench.sleep(bench.settings.energy_window_s)
+    while busy and (calls < MIN_CALLS or handle.now_ns() - start_ns < target_ns):
+        bench.operation.reset()
+        bench.operation.run(_no_mark)
+        handle.synchronize()
+        calls += 1
+    after, seconds = handle.energy_j(), ns_to_s(handle.now_ns() - start_ns)
+    joules = {domain: _joules(after, domain) - _joules(before, domain) for domain in _both(before, after)}
+    return EnergyWindow(calls=calls, seconds=seconds, joules=joules)
+
+
+def _no_mark(name: str) -> None:
+    """Nothing is timed here."""
+
+
+def _both(before: Readings, after: Readings) -> list[str]:
+    return [domain for domain in DOMAINS if domain in before.values and domain in after.values]
+
+
+def _joules(reading: Readings, domain: str) -> float:
+    value = reading.values[domain]
+    assert isinstance(value, int | float)
+    return float(value)
+
+
+def _why_not(bench: Bench) -> str | None:
+    if bench.settings.energy_windows < 1:
+        return f"{NOT_RUN}: no energy window was asked for"
+    state = bench.handle.state().values
+    if state.get("foreign_pids"):
+        return _foreign(state["foreign_pids"])
+    if state.get("is_mig_enabled"):
+        return f"{NOT_SUPPORTED}: under MIG the counter is the whole device's"
+    return None
+
+
+def _foreign(pids: Json) -> str:
+    return f"{NOT_APPLICABLE}: foreign processes use the device too: {pids}"
+
+
+def _reasons(reading: Readings, why_not: str | None) -> dict[str, str]:
+    """A reason for every energy metric: the given one, else the counters' own."""
+    reasons = {_name(domain): why_not or reading.missing.get(domain, NOT_SUPPORTED) for domain in DOMAINS}
+    if why_not is not None or not any(domain in reading.values for domain in DOMAINS):
+        reasons["energy_idle_w"] = why_not or reading.missing.get("method", NOT_SUPPORTED)
+    return {name: why or FAILED for name, why in reasons.items()}
+
+
+def _name(domain: str) -> str:
+    return f"energy_{domain}_j_per_call"

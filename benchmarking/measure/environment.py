@@ -1,0 +1,170 @@
+"""The state of the machine at the start of a run: what can change its speed and does not change while it measures.
+
+Imports nothing heavy, since the supervisor captures it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from benchmarking.devices._host import host_facts
+from benchmarking.devices._reading import UnreadableError, gather, read_int, read_text
+from benchmarking.measure.noise import allowed_cpus
+from benchmarking.records import NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
+
+ROOT = Path("/")
+
+HOST_FACTS = ("is_virtual_machine", "virtual_machine", "is_container", "container", "cgroup_cpu_quota_cores")
+"""Taken over from the machine's facts."""
+
+VARIABLE_PREFIXES = (
+    "OMP_",
+    "MKL_",
+    "KMP_",
+    "GOMP_",
+    "OPENBLAS_",
+    "TORCH",
+    "PYTORCH_",
+    "CUDA_",
+    "CUBLAS_",
+    "CUDNN_",
+    "NVIDIA_",
+    "HIP_",
+    "HSA_",
+    "ROCR_",
+    "MIOPEN_",
+    "HF_",
+    "TRANSFORMERS_",
+    "ORT_",
+    "OV_",
+    "MALLOC_",
+)
+VARIABLE_NAMES = ("LD_PRELOAD", "DYLD_INSERT_LIBRARIES", "PYTHONMALLOC", "PYTHONHASHSEED", "NUMEXPR_NUM_THREADS")
+PRELOADS = ("LD_PRELOAD", "DYLD_INSERT_LIBRARIES")
+"""Kept as the libraries' file names: the folders say nothing about speed and something about people."""
+
+SECRET = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH|COOKIE|HEADER", re.IGNORECASE)
+"""Variables with such a name are left out altogether."""
+URL_LOGIN = re.compile(r"(?<=://)[^/@\s]+@")
+
+
+def capture(root: Path = ROOT, variables: Mapping[str, str] | None = None) -> Readings:
+    """Everything about the environment that a result may depend on; takes some milliseconds."""
+    taken = gather(
+        {
+            "cpu_governor": lambda: _cpufreq(root, "scaling_governor"),
+            "cpu_scaling_driver": lambda: _cpufreq(root, "scaling_driver"),
+            "is_turbo_on": lambda: _is_turbo_on(root),
+            "cpu_affinity": lambda: _ranges(allowed_cpus()),
+            "load_average_1m": _load_average,
+            "cpu_pressure_avg10_percent": lambda: _pressure_percent(root),
+            "power_source": lambda: _power_source(root),
+            "address_space_randomization": lambda: read_int(root / "proc/sys/kernel/randomize_va_space"),
+            "transparent_hugepages": lambda: _transparent_hugepages(root),
+            "swappiness": lambda: read_int(root / "proc/sys/vm/swappiness"),
+        }
+    )
+    chosen: Json = dict(relevant_variables(os.environ if variables is None else variables))
+    return _host_facts() | taken | Readings(values={"environment_variables": chosen})
+
+
+def relevant_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables that steer libraries' speed, sorted. Secrets are left out, logins are cut from addresses."""
+    return {
+        name: _harmless(name, value)
+        for name, value in sorted(variables.items())
+        if (name in VARIABLE_NAMES or name.startswith(VARIABLE_PREFIXES)) and not SECRET.search(name)
+    }
+
+
+def _harmless(name: str, value: str) -> str:
+    if name in PRELOADS:
+        return ":".join(re.split(r"[/\\]", path)[-1] for path in re.split(r"[:\s]+", value) if path)
+    return URL_LOGIN.sub("", value)
+
+
+def _host_facts() -> Readings:
+    facts = host_facts()
+    return Readings(
+        values={name: facts.values[name] for name in HOST_FACTS if name in facts.values},
+        missing={name: facts.missing[name] for name in HOST_FACTS if name in facts.missing},
+    )
+
+
+def _cpufreq(root: Path, name: str) -> str:
+    """The value all CPUs share, or all values joined by commas."""
+    paths = list(root.glob(f"sys/devices/system/cpu/cpu[0-9]*/cpufreq/{name}"))
+    if not paths:
+        raise UnreadableError(f"{NOT_SUPPORTED}: no {root / 'sys/devices/system/cpu/cpu0/cpufreq' / name}")
+    return ",".join(sorted({read_text(path) for path in paths}))
+
+
+def _is_turbo_on(root: Path) -> bool:
+    """Clocks above the base clock: intel_pstate forbids them with 1, the other drivers allow them with 1."""
+    cpu = root / "sys/devices/system/cpu"
+    if (cpu / "intel_pstate/no_turbo").exists():
+        return read_int(cpu / "intel_pstate/no_turbo") == 0
+    return read_int(cpu / "cpufreq/boost") == 1
+
+
+def _ranges(numbers: list[int]) -> str:
+    """As the kernel writes CPU lists: "0-3,8"."""
+    starts = [number for number in numbers if number - 1 not in numbers]
+    ends = [number for number in numbers if number + 1 not in numbers]
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
+
+
+def _load_average() -> float:
+    if not hasattr(os, "getloadavg"):
+        raise UnreadableError(f"{NOT_SUPPORTED}: the system has no load average")
+    return os.getloadavg()[0]
+
+
+def _pressure_percent(root: Path) -> float:
+    found = re.search(r"^some avg10=([\d.]+)", read_text(root / "proc/pressure/cpu"))
+    if found is None:
+        raise UnreadableError(f"{NOT_SUPPORTED}: no 'some avg10' in {root / 'proc/pressure/cpu'}")
+    return float(found[1])
+
+
+def _power_source(root: Path) -> str:
+    """ "mains" or "battery"."""
+    supplies = root / "sys/class/power_supply"
+    if supplies.is_dir():
+        return _linux_power_source(supplies)
+    import psutil
+
+    battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+    if battery is None or battery.power_plugged is None:
+        raise UnreadableError(f"{NOT_APPLICABLE}: no battery")
+    return "mains" if battery.power_plugged else "battery"
+
+
+def _linux_power_source(supplies: Path) -> str:
+    """A mains supply that is online decides; else a battery that discharges (sysfs-class-power)."""
+    online = [read_int(path) for path in supplies.glob("*/online") if read_text(path.with_name("type")) != "Battery"]
+    if any(online):
+        return "mains"
+    states = [
+        read_text(path) for path in supplies.glob("*/status") if _scope(path.parent) != "Device"
+    ]  # a mouse's battery has the scope "Device"
+    if not states and not online:
+        raise UnreadableError(f"{NOT_APPLICABLE}: no power supply is listed in {supplies}")
+    return "battery" if "Discharging" in states or (online and states) else "mains"
+
+
+def _scope(supply: Path) -> str:
+    path = supply / "scope"
+    return read_text(path) if path.exists() else "System"
+
+
+def _transparent_hugepages(root: Path) -> str:
+    """always, madvise or never: the word in brackets."""
+    path = root / "sys/kernel/mm/transparent_hugepage/enabled"
+    found = re.search(r"\[(\w+)\]", read_text(path))
+    if found is None:
+        raise UnreadableError(f"{NOT_SUPPORTED}: {path} marks no choice")
+    return found[1]

@@ -1,0 +1,230 @@
+"""Statistics of one launch's samples, and of launches: computed from the raw values, which nothing here changes.
+
+Values keep the unit they come in. numpy and scipy are imported inside the functions, since the supervisor, which uses
+this module at the end of a run, has to start fast.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+BATCHES = 10
+MIN_SAMPLES_FOR_BATCHES = 20
+"""Batches of a single sample would ignore what correlation does to the mean."""
+T_975_DF9 = 2.2621571627982
+"""Student's t for a two-sided 95 % interval from 10 batch means."""
+
+MIN_SAMPLES_FOR_INTERVAL = 6
+"""With 5 samples even the whole range covers the median less than 95 % of the time (1 - 2 / 2^5 = 0.9375)."""
+INTERVAL_REACH = 0.98
+"""Half of 1.96: the sd of the number of samples below the median is sqrt(n) / 2."""
+
+TAIL_MIN_SAMPLES: Mapping[float, int] = {0.90: 29, 0.95: 59, 0.99: 299}
+"""Smallest n whose largest value exceeds the quantile with 95 % probability: n >= log(0.05) / log(q)."""
+
+MILD_FENCE_IQR = 1.5
+SEVERE_FENCE_IQR = 3.0
+FAR_MADS = 14.8
+"""|x - median| / MAD beyond which a value is called far: 10 sigma of a normal distribution (MAD = 0.6745 sigma)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outliers:
+    """Values beyond Tukey's fences: counted, never dropped. A severe one is not counted as mild too."""
+
+    mild_low: int
+    mild_high: int
+    severe_low: int
+    severe_high: int
+    far: int
+    """Beyond 14.8 median absolute deviations of the median; 0 when that deviation is 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics:
+    """What the samples of one launch say, in their own unit. None: too few samples."""
+
+    n: int
+    mean: float
+    sd: float | None
+    """With n - 1; None for a single sample."""
+    min: float
+    p25: float
+    median: float
+    p75: float
+    p90: float | None
+    p95: float | None
+    p99: float | None
+    max: float
+    mad: float
+    """Median of |x - median|, not scaled."""
+    tau: float
+    """Integrated autocorrelation time of the ranks, in samples; 1 for independent ones."""
+    ci_low: float | None
+    """Of the median, 95 %, widened by tau; None below 6 samples."""
+    ci_high: float | None
+    first: float
+    outliers: Outliers
+
+
+def describe(values: Sequence[float]) -> Statistics:
+    """All statistics of one launch's values, in the order they were taken. Raises ValueError when there are none."""
+    import numpy as np
+
+    if len(values) == 0:
+        raise ValueError("no samples to describe")
+    x = np.asarray(values, dtype=np.float64)
+    p25, median, p75 = (float(q) for q in np.quantile(x, (0.25, 0.5, 0.75)))
+    tau = autocorrelation_time(values)
+    interval = median_interval(values, tau)
+    return Statistics(
+        n=len(x),
+        mean=float(x.mean()),
+        sd=float(x.std(ddof=1)) if len(x) > 1 else None,
+        min=float(x.min()),
+        p25=p25,
+        median=median,
+        p75=p75,
+        p90=tail_quantile(values, 0.90),
+        p95=tail_quantile(values, 0.95),
+        p99=tail_quantile(values, 0.99),
+        max=float(x.max()),
+        mad=float(np.median(np.abs(x - median))),
+        tau=tau,
+        ci_low=interval[0] if interval else None,
+        ci_high=interval[1] if interval else None,
+        first=float(x[0]),
+        outliers=count_outliers(values),
+    )
+
+
+def tail_quantile(values: Sequence[float], q: float) -> float | None:
+    """The quantile by linear interpolation; None where `TAIL_MIN_SAMPLES` says that n does not support it."""
+    import numpy as np
+
+    if len(values) < TAIL_MIN_SAMPLES[q]:
+        return None
+    return float(np.quantile(np.asarray(values, dtype=np.float64), q))
+
+
+def count_outliers(values: Sequence[float]) -> Outliers:
+    """Outliers by Tukey's fences (1.5 and 3 IQR beyond the quartiles), and values far from the median in MADs."""
+    import numpy as np
+
+    x = np.asarray(values, dtype=np.float64)
+    p25, median, p75 = np.quantile(x, (0.25, 0.5, 0.75))
+    mild, severe = MILD_FENCE_IQR * (p75 - p25), SEVERE_FENCE_IQR * (p75 - p25)
+    distance = np.abs(x - median)
+    mad = np.median(distance)
+    severe_low, severe_high = int((x < p25 - severe).sum()), int((x > p75 + severe).sum())
+    return Outliers(
+        mild_low=int((x < p25 - mild).sum()) - severe_low,
+        mild_high=int((x > p75 + mild).sum()) - severe_high,
+        severe_low=severe_low,
+        severe_high=severe_high,
+        far=int((distance > FAR_MADS * mad).sum()) if mad > 0 else 0,
+    )
+
+
+def autocorrelation_time(values: Sequence[float]) -> float:
+    """Integrated autocorrelation time of the rank-transformed series, in samples, at least 1.
+
+    tau = -1 + 2 * sum of rho(2m) + rho(2m + 1) while that pair is positive (Geyer's initial positive sequence). Ranks,
+    so that one outlier cannot hide the correlation. A constant or very short series (n < 4) gives 1.
+    """
+    import numpy as np
+
+    n = len(values)
+    if n < 4:
+        return 1.0
+    ranks = _ranks(np.asarray(values, dtype=np.float64))
+    centred = ranks - ranks.mean()
+    if not centred.any():
+        return 1.0
+    rho = _autocorrelation(centred)
+    pairs = rho[: n - n % 2].reshape(-1, 2).sum(axis=1)
+    negative = np.flatnonzero(pairs <= 0)
+    end = int(negative[0]) if len(negative) else len(pairs)
+    return max(1.0, float(2 * pairs[:end].sum() - 1))
+
+
+def _ranks(x: Floats) -> Floats:
+    """Ranks from 1, equal values sharing their mean rank. (scipy.stats has it too, and takes a second to import.)"""
+    import numpy as np
+
+    _, places, counts = np.unique(x, return_inverse=True, return_counts=True)
+    shared: Floats = np.cumsum(counts) - (counts - 1) / 2
+    return shared[places]
+
+
+def _autocorrelation(centred: Floats) -> Floats:
+    """rho(0), rho(1), ... of a series with mean 0, by the Wiener-Khinchin theorem; padded so that it does not wrap."""
+    import numpy as np
+
+    spectrum = np.fft.rfft(centred, 2 * len(centred))
+    covariance: Floats = np.fft.irfft(spectrum * spectrum.conj())[: len(centred)]
+    rho: Floats = covariance / covariance[0]
+    return rho
+
+
+def median_interval(values: Sequence[float], tau: float) -> tuple[float, float] | None:
+    """95 % interval of the median from sorted ranks floor(n/2 - d) and ceil(n/2 + d) + 1, d = 0.98 sqrt(n tau).
+
+    Ranks count from 1 and are kept within 1..n. None below 6 samples.
+    """
+    n = len(values)
+    if n < MIN_SAMPLES_FOR_INTERVAL:
+        return None
+    reach = INTERVAL_REACH * math.sqrt(n * tau)
+    low = max(1, math.floor(n / 2 - reach))
+    high = min(n, math.ceil(n / 2 + reach) + 1)
+    ordered = sorted(values)
+    return float(ordered[low - 1]), float(ordered[high - 1])
+
+
+def relative_half_width(values: Sequence[float]) -> float | None:
+    """Half-width of the mean's 95 % interval over the mean, from 10 batch means and t with 9 degrees of freedom.
+
+    The earliest n mod 10 values belong to no batch. None below 20 samples or for a mean that is not positive.
+    """
+    import numpy as np
+
+    n = len(values)
+    if n < MIN_SAMPLES_FOR_BATCHES:
+        return None
+    means = np.asarray(values[n % BATCHES :], dtype=np.float64).reshape(BATCHES, -1).mean(axis=1)
+    centre = float(means.mean())
+    if centre <= 0:
+        return None
+    return T_975_DF9 * float(means.std(ddof=1)) / math.sqrt(BATCHES) / centre
+
+
+def between_launches_interval(medians: Sequence[float]) -> tuple[float, float]:
+    """95 % t interval on the logarithms of at least two launches' positive medians."""
+    import numpy as np
+    from scipy.special import stdtrit
+
+    logs = np.log(np.asarray(medians, dtype=np.float64))
+    half = float(stdtrit(len(logs) - 1, 0.975)) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
+    centre = float(logs.mean())
+    return math.exp(centre - half), math.exp(centre + half)
+
+
+def drift(values: Sequence[float]) -> float | None:
+    """Median of the last third over that of the first third, minus 1. None below 9 samples or for a zero median."""
+    import numpy as np
+
+    third = len(values) // 3
+    if third < 3:
+        return None
+    first, last = (float(np.median(part)) for part in (values[:third], values[-third:]))
+    return last / first - 1 if first > 0 else None

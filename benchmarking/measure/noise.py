@@ -1,0 +1,228 @@
+"""What else the machine did during a window: its counters before and after, and the differences.
+
+Nothing runs beside the timed calls: all readings are taken between timed regions. Sources are Linux's (proc(5), the
+kernel's sched-stats and psi documents) and getrusage(2); elsewhere each value has its reason.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarking.devices import DeviceHandle
+from benchmarking.devices._reading import UnreadableError, gather, read_int, read_text
+from benchmarking.measure import cgroup
+from benchmarking.measure.bench import ScriptedClock
+from benchmarking.measure.device_state import summarise_states
+from benchmarking.records import NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
+
+ROOT = Path("/")
+
+BUSY_SHARE = 0.1
+"""A thread that ran for more than this share of the window took part in the work."""
+HZ_PER_KHZ = 1_000
+HZ_PER_MHZ = 1_000_000
+
+FREQUENCY_CPUS = 16
+"""CPUs whose clock is read: each reading may interrupt its CPU, and large machines have hundreds."""
+
+
+class Window:
+    """The machine's and the device's counters over a pass."""
+
+    def __init__(self, handle: DeviceHandle, root: Path = ROOT) -> None:
+        self._handle = handle
+        self._root = root
+        self._states: list[Readings] = [handle.state()]
+        self._before = _readings(handle, root)
+        self._start_ns = time.perf_counter_ns()
+
+    def look(self) -> None:
+        """Read the device's state once more; call it between timed regions."""
+        self._states.append(self._handle.state())
+
+    def close(self) -> dict[str, Json]:
+        """The differences by name (units in the names), the states, and under `missing` the reasons."""
+        elapsed_s = (time.perf_counter_ns() - self._start_ns) / 1e9
+        changed = differences(self._before, _readings(self._handle, self._root), elapsed_s)
+        device = summarise_states(self._states)
+        missing = {**changed.missing, **device.missing}
+        return {"elapsed_s": elapsed_s, **changed.values, **device.values, "missing": dict(missing)}
+
+
+def _readings(handle: DeviceHandle, root: Path) -> Readings:
+    if isinstance(handle, ScriptedClock):
+        return Readings(missing={"host": f"{NOT_APPLICABLE}: the device's clock is scripted, the host's is not"})
+    return counters(root)
+
+
+def counters(root: Path = ROOT) -> Readings:
+    """Every counter as it stands now."""
+    return gather(
+        {
+            "steal": lambda: dict(zip(("steal", "total"), _cpu_ticks(root), strict=True)),
+            "cpu_pressure": lambda: _pressure(root),
+            "run_queue": lambda: dict(_run_queue(root)),
+            "throttling": lambda: dict(cgroup.throttling(root)),
+            "usage": _usage,
+            "swapped_in_pages": lambda: _swapped_in_pages(root),
+            "cpu_frequency_hz": lambda: _frequency_hz(root),
+            "temperatures_c": lambda: dict(_temperatures_c(root)),
+        }
+    )
+
+
+def differences(before: Readings, after: Readings, elapsed_s: float) -> Readings:
+    """What changed over `elapsed_s` seconds. Shares are 0..1; the run-queue wait is summed over threads, over wall."""
+    values: dict[str, Json] = {}
+    for name, change in _CHANGES.items():
+        if name in before.values and name in after.values and elapsed_s > 0:
+            values |= change(before.values[name], after.values[name], elapsed_s)
+    return Readings(values=values, missing={**before.missing, **after.missing})
+
+
+def _steal(before: Any, after: Any, elapsed_s: float) -> dict[str, Json]:
+    total = after["total"] - before["total"]
+    return {"steal_share": (after["steal"] - before["steal"]) / total} if total > 0 else {}
+
+
+def _cpu_pressure(before: Any, after: Any, elapsed_s: float) -> dict[str, Json]:
+    share = (after["total_us"] - before["total_us"]) / 1e6 / elapsed_s
+    return {"cpu_pressure_before": before["avg10_percent"] / 100, "cpu_pressure_share": share}
+
+
+def _run_queue_wait(before: Mapping[str, Any], after: Mapping[str, Any], elapsed_s: float) -> dict[str, Json]:
+    """A thread born in the window counts from 0; what one that ended in it waited is lost."""
+    ran_and_waited = [
+        (ran - old_ran, waited - old_waited)
+        for thread, (ran, waited) in after.items()
+        for old_ran, old_waited in (before.get(thread, (0, 0)),)
+    ]
+    busy = sum(ran_ns / 1e9 > BUSY_SHARE * elapsed_s for ran_ns, _ in ran_and_waited)
+    wait_s = sum(waited_ns for _, waited_ns in ran_and_waited) / 1e9
+    return {"run_queue_wait_share": wait_s / elapsed_s, "busy_threads": busy}
+
+
+def _throttled(before: Any, after: Any, elapsed_s: float) -> dict[str, Json]:
+    periods, lost_ns = after["periods"] - before["periods"], after["ns"] - before["ns"]
+    return {"throttled_periods": periods, "throttled_s": lost_ns / 1e9}
+
+
+def _used(before: Any, after: Any, elapsed_s: float) -> dict[str, Json]:
+    return {name: after[name] - before[name] for name in after}
+
+
+def _swapped_in(before: Any, after: Any, elapsed_s: float) -> dict[str, Json]:
+    return {"swapped_in_pages": after - before}
+
+
+def _frequencies(before: Any, after: Any, elapsed_s: float) -> dict[str, Json]:
+    return {"cpu_frequency_before_hz": before, "cpu_frequency_after_hz": after}
+
+
+def _temperatures(before: Any, after: Any, elapsed_s: float) -> dict[str, Json]:
+    return {"temperatures_before_c": before, "temperatures_after_c": after}
+
+
+_CHANGES = {
+    "steal": _steal,
+    "cpu_pressure": _cpu_pressure,
+    "run_queue": _run_queue_wait,
+    "throttling": _throttled,
+    "usage": _used,
+    "swapped_in_pages": _swapped_in,
+    "cpu_frequency_hz": _frequencies,
+    "temperatures_c": _temperatures,
+}
+
+
+def _cpu_ticks(root: Path) -> tuple[int, int]:
+    """Ticks stolen by the hypervisor and all ticks, since boot. Guests' ticks are in user and nice already."""
+    fields = [int(word) for word in read_text(root / "proc/stat").split("\n", 1)[0].split()[1:9]]
+    if len(fields) < 8:
+        raise UnreadableError(f"{NOT_SUPPORTED}: /proc/stat has no steal field")
+    return fields[7], sum(fields)
+
+
+def _pressure(root: Path) -> dict[str, Json]:
+    """Share of the last 10 s in which some task waited for a CPU, in percent, and the total in microseconds."""
+    some = next((line for line in read_text(root / "proc/pressure/cpu").splitlines() if line.startswith("some")), None)
+    if some is None:
+        raise UnreadableError(f"{NOT_SUPPORTED}: /proc/pressure/cpu has no line 'some'")
+    fields = dict(word.split("=") for word in some.split()[1:])
+    return {"avg10_percent": float(fields["avg10"]), "total_us": int(fields["total"])}
+
+
+def _run_queue(root: Path) -> dict[str, Json]:
+    """Nanoseconds run and waited for a CPU, by thread."""
+    threads: dict[str, Json] = {}
+    for path in root.glob("proc/self/task/*/schedstat"):
+        try:
+            ran, waited = read_text(path).split()[:2]
+        except UnreadableError:
+            continue  # the thread ended between the listing and the reading
+        threads[path.parent.name] = [int(ran), int(waited)]
+    if not threads:
+        raise UnreadableError(f"{NOT_SUPPORTED}: no {root / 'proc/self/task'}/*/schedstat")
+    return threads
+
+
+def _usage() -> dict[str, Json]:
+    """Major faults and context switches of all threads of this process. Raises UnreadableError without getrusage."""
+    try:
+        import resource
+    except ImportError as error:
+        raise UnreadableError(f"{NOT_SUPPORTED}: {sys.platform} has no getrusage") from error
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "major_faults": usage.ru_majflt,
+        "voluntary_switches": usage.ru_nvcsw,
+        "involuntary_switches": usage.ru_nivcsw,
+    }
+
+
+def _swapped_in_pages(root: Path) -> int:
+    for line in read_text(root / "proc/vmstat").splitlines():
+        if line.startswith("pswpin "):
+            return int(line.split()[1])
+    raise UnreadableError(f"{NOT_SUPPORTED}: /proc/vmstat has no pswpin")
+
+
+def _frequency_hz(root: Path) -> float:
+    """Mean clock of the CPUs this process may use."""
+    cpus = root / "sys/devices/system/cpu"
+    paths = [cpus / f"cpu{cpu}/cpufreq/scaling_cur_freq" for cpu in allowed_cpus()[:FREQUENCY_CPUS]]
+    readable = [path for path in paths if path.exists()]
+    if readable:
+        return sum(read_int(path) for path in readable) / len(readable) * HZ_PER_KHZ
+    lines = read_text(root / "proc/cpuinfo").splitlines()
+    megahertz = [float(line.split(":")[1]) for line in lines if line.startswith("cpu MHz")]
+    if not megahertz:
+        raise UnreadableError(f"{NOT_SUPPORTED}: neither cpufreq nor /proc/cpuinfo gives a clock")
+    return sum(megahertz) / len(megahertz) * HZ_PER_MHZ
+
+
+def allowed_cpus() -> list[int]:
+    """The CPUs this process may run on. Raises UnreadableError where the system does not say."""
+    if not hasattr(os, "sched_getaffinity"):
+        raise UnreadableError(f"{NOT_SUPPORTED}: the system has no CPU affinity call")
+    return sorted(os.sched_getaffinity(0))
+
+
+def _temperatures_c(root: Path) -> dict[str, Json]:
+    """Degrees Celsius by sensor: the thermal zones', else hwmon's."""
+    zones = {
+        f"{path.parent.name} {read_text(path.with_name('type'))}": read_int(path) / 1000
+        for path in root.glob("sys/class/thermal/thermal_zone*/temp")
+    }
+    sensors = zones or {
+        f"{path.parent.name} {read_text(path.with_name('name'))} {path.name}": read_int(path) / 1000
+        for path in root.glob("sys/class/hwmon/hwmon*/temp*_input")
+    }
+    if not sensors:
+        raise UnreadableError(f"{NOT_SUPPORTED}: no temperature sensor")
+    return dict(sensors)

@@ -1,0 +1,191 @@
+"""One launch at one point, pass by pass: first call, warm-up, latency, energy, memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarking.devices import DeviceHandle
+from benchmarking.measure import doubts
+from benchmarking.measure.bench import Bench, CompileCount, utc_now
+from benchmarking.measure.energy import energy_pass
+from benchmarking.measure.estimates import describe, drift
+from benchmarking.measure.latency import LatencyPass, latency_pass
+from benchmarking.measure.live import Report, Reporter
+from benchmarking.measure.memory_pass import PassResult, memory_pass
+from benchmarking.measure.settings import Settings
+from benchmarking.measure.streaming import check_tokens, phase_series, token_reasons, token_series
+from benchmarking.measure.timing import Stopwatch, quiet_gc
+from benchmarking.measure.warmup import WarmUp, warm_up
+from benchmarking.records import NOT_SUPPORTED, Doubt, Json, Measurement, Phase, Point, Samples
+from benchmarking.runtimes import Operation
+from benchmarking.units import ns_to_ms
+
+COOLDOWN_CURES = frozenset({"throttle_reason", "violation_time", "low_clock"})
+"""Throttling by heat or power, which a pause may end; a quota stays what it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstCall:
+    """The very first call at a point, synced."""
+
+    wall_ns: int
+    problem: str | None
+    """What the operation finds wrong with the output."""
+    has_marks: bool
+
+
+def measure_point(
+    operation: Operation,
+    handle: DeviceHandle,
+    point: Point,
+    launch: int,
+    settings: Settings,
+    *,
+    report: Report | None = None,
+    compile_count: CompileCount | None = None,
+) -> Measurement:
+    """What one launch says of one point: raw samples, single readings, the window's counters and the doubts.
+
+    `report` gets a `Live` now and then, never inside a timed region; `compile_count` tells how often the runtime has
+    compiled so far. What the operation raises goes through. Raises BenchhouseError for a call that made another number
+    of tokens than asked.
+    """
+    bench = Bench(
+        operation=operation, handle=handle, settings=settings, live=Reporter(report), compile_count=compile_count
+    )
+    started_at = utc_now()
+    first = _first_call(bench)
+    with quiet_gc():
+        warm = warm_up(bench, may_block=_may_block(bench, first), first_call_ns=first.wall_ns)
+        passes = _latency_passes(bench, warm.next_inner_loops)
+    result = _joined(energy_pass(bench), memory_pass(bench))
+    latency = passes[-1]
+    missing = {**result.missing, **_missing_series(bench, latency.watch)}
+    return Measurement(
+        point=point,
+        launch=launch,
+        status="ok",
+        started_at=started_at,
+        finished_at=utc_now(),
+        samples=(*_warm_up_samples(warm, launch), *_samples(latency, launch, operation.new_tokens)),
+        first_call_ms=ns_to_ms(first.wall_ns),
+        warmup_calls=warm.calls,
+        steady=warm.steady,
+        stop_reason=latency.stop_reason,
+        relative_half_width=latency.relative_half_width,
+        metrics=result.metrics,
+        missing=missing,
+        window=latency.window,
+        doubts=(
+            *doubts.about_output(first.problem),
+            *doubts.about_warm_up(warm.steady, warm.calls),
+            *_doubts(bench, latency),
+        ),
+        extra={**_work(operation), **warm.extra, **result.extra, **_first_try(bench, passes)},
+    )
+
+
+def _first_call(bench: Bench) -> FirstCall:
+    bench.live("first_call")
+    watch = Stopwatch(bench.operation, bench.handle)
+    output = watch.run(1)
+    check_tokens(watch, bench.operation.new_tokens)
+    return FirstCall(wall_ns=watch.block_ns[0], problem=bench.operation.problem(output), has_marks=bool(watch.marks))
+
+
+def _may_block(bench: Bench, first: FirstCall) -> bool:
+    """Blocks of calls are for short calls without marks; a fixed number of calls is timed one by one."""
+    return bench.operation.new_tokens is None and not first.has_marks and bench.settings.fixed_iterations is None
+
+
+def _latency_passes(bench: Bench, inner_loops: int) -> list[LatencyPass]:
+    """The latency pass; a second one after a pause when heat or power throttled the first."""
+    first = latency_pass(bench, inner_loops)
+    if not COOLDOWN_CURES & {doubt.kind for doubt in _doubts(bench, first)}:
+        return [first]
+    bench.live("cooldown")
+    bench.sleep(bench.settings.cooldown_s)
+    return [first, latency_pass(bench, inner_loops)]
+
+
+def _doubts(bench: Bench, latency: LatencyPass) -> tuple[Doubt, ...]:
+    values = latency.watch.calls_ms
+    return (
+        *doubts.about_window(latency.window, is_accelerator=bench.handle.torch_name != "cpu"),
+        *doubts.about_samples(describe(values), drift(values)),
+        *doubts.about_stop(latency.stop_reason, latency.relative_half_width, bench.settings.target_relative_half_width),
+    )
+
+
+def _warm_up_samples(warm: WarmUp, launch: int) -> tuple[Samples, ...]:
+    if not warm.values_ms:
+        return ()
+    return (_record("latency_wall", warm.values_ms, launch, "warmup", warm.started_at, warm.inner_loops),)
+
+
+def _samples(latency: LatencyPass, launch: int, new_tokens: int | None) -> tuple[Samples, ...]:
+    watch = latency.watch
+    series: dict[str, tuple[float, ...]] = {"latency_wall": tuple(watch.calls_ms)}
+    if watch.device_ns:
+        series["latency_device"] = tuple(watch.device_ms)
+    series |= {**token_series(watch, new_tokens), **phase_series(watch)}
+    return tuple(
+        _record(metric, values, launch, "measure", latency.started_at, watch.inner_loops)
+        for metric, values in series.items()
+    )
+
+
+def _record(
+    metric: str, values: tuple[float, ...], launch: int, phase: Phase, started_at: str, inner_loops: int
+) -> Samples:
+    return Samples(
+        launch=launch,
+        phase=phase,
+        metric=metric,
+        unit="ms",
+        started_at=started_at,
+        values=values,
+        inner_loops=inner_loops,
+    )
+
+
+def _missing_series(bench: Bench, watch: Stopwatch) -> dict[str, str]:
+    device = {} if watch.device_ns else {"latency_device": f"{NOT_SUPPORTED}: the device has no events"}
+    return {**device, **token_reasons(bench.operation.new_tokens)}
+
+
+def _work(operation: Operation) -> dict[str, Json]:
+    """What rates are computed from."""
+    return {
+        "items_per_call": operation.items_per_call,
+        "tokens_per_call": operation.tokens_per_call,
+        "prompt_tokens_per_call": operation.prompt_tokens_per_call,
+        "new_tokens": operation.new_tokens,
+    }
+
+
+def _first_try(bench: Bench, passes: list[LatencyPass]) -> dict[str, Json]:
+    """The pass that was throttled, beside the one that counts."""
+    if len(passes) == 1:
+        return {}
+    first = passes[0]
+    kinds: list[Json] = [doubt.kind for doubt in _doubts(bench, first)]
+    return {
+        "throttled_try": {
+            "latency_wall_ms": list(first.watch.calls_ms),
+            "window": dict(first.window),
+            "doubts": kinds,
+            "cooldown_s": bench.settings.cooldown_s,
+        }
+    }
+
+
+def _joined(*results: PassResult) -> PassResult:
+    metrics: dict[str, float] = {}
+    missing: dict[str, str] = {}
+    extra: dict[str, Json] = {}
+    for result in results:
+        metrics |= result.metrics
+        missing |= result.missing
+        extra |= result.extra
+    return PassResult(metrics=metrics, missing=missing, extra=extra)

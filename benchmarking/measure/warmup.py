@@ -1,0 +1,126 @@
+"""Warm-up: calls at the point's exact shape until two windows in a row look alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarking.measure.bench import Bench, utc_now
+from benchmarking.measure.estimates import MILD_FENCE_IQR
+from benchmarking.measure.timing import MIN_CALLS, Stopwatch, inner_loops_for
+from benchmarking.records import Json
+from benchmarking.units import NS_PER_MS, NS_PER_S
+
+WINDOW_CALLS = 10
+SLOW_WINDOW_CALLS = 5
+SLOW_CALL_NS = NS_PER_S // 2
+"""Beyond it windows are 5 calls, or the warm-up would cost more than the measuring."""
+MIN_TIME_S = 0.5
+ACCELERATOR_MIN_TIME_S = 1.0
+"""Clocks of an accelerator rise later than those of a CPU."""
+GRACE = 10
+"""The cap on calls times this holds before the minimum time is over: short calls need more to fill it, and on a clock
+that stands still the warm-up ends all the same."""
+MAX_RELATIVE_CHANGE = 0.05
+"""Between two windows' medians and quartiles. Less would never be reached on a machine that is not idle."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmUp:
+    """What the warm-up came to."""
+
+    calls: int
+    """All calls, those of blocks counted one by one."""
+    steady: bool | None
+    """None: too slow to judge, or a fixed number of calls was asked for."""
+    started_at: str
+    values_ms: tuple[float, ...]
+    inner_loops: int
+    """Calls per value of `values_ms`."""
+    next_inner_loops: int
+    """Calls per block that the latency pass should use."""
+    extra: dict[str, Json]
+
+
+def warm_up(bench: Bench, *, may_block: bool, first_call_ns: int) -> WarmUp:
+    """Call until steady, or until the settings' cap; `may_block`: the calls may be timed in blocks."""
+    fixed = bench.settings.fixed_warmup_iterations
+    if fixed is not None:
+        return _fixed(bench, fixed, may_block, first_call_ns)
+    started_at = utc_now()
+    bench.live("warmup")
+    watch = Stopwatch(bench.operation, bench.handle)
+    watch.run(MIN_CALLS)
+    calibration, extra = 0, {}
+    inner_loops = inner_loops_for(float(np.median(watch.block_ns))) if may_block else 1
+    if inner_loops > 1:
+        calibration, extra = len(watch), {"calibration_ms": watch.calls_ms}
+        watch = Stopwatch(bench.operation, bench.handle, inner_loops)
+    steady = _until_steady(bench, watch)
+    return WarmUp(
+        calls=calibration + len(watch) * inner_loops,
+        steady=steady,
+        started_at=started_at,
+        values_ms=tuple(watch.calls_ms),
+        inner_loops=inner_loops,
+        next_inner_loops=_next_inner_loops(watch.calls_ms, may_block),
+        extra=dict(extra),
+    )
+
+
+def _fixed(bench: Bench, calls: int, may_block: bool, first_call_ns: int) -> WarmUp:
+    started_at = utc_now()
+    watch = Stopwatch(bench.operation, bench.handle)
+    watch.run(calls)
+    return WarmUp(
+        calls=calls,
+        steady=None,
+        started_at=started_at,
+        values_ms=tuple(watch.calls_ms),
+        inner_loops=1,
+        next_inner_loops=_next_inner_loops(watch.calls_ms or [first_call_ns / NS_PER_MS], may_block),
+        extra={},
+    )
+
+
+def _next_inner_loops(calls_ms: Sequence[float], may_block: bool) -> int:
+    return inner_loops_for(float(np.median(calls_ms[-WINDOW_CALLS:])) * NS_PER_MS) if may_block else 1
+
+
+def _until_steady(bench: Bench, watch: Stopwatch) -> bool | None:
+    """Windows of calls until two in a row are alike; False at the cap, None when it came before the second window."""
+    settings = bench.settings
+    min_time_ns = (MIN_TIME_S if bench.handle.torch_name == "cpu" else ACCELERATOR_MIN_TIME_S) * NS_PER_S
+    max_time_ns = settings.warmup_max_time_s * NS_PER_S
+    window = SLOW_WINDOW_CALLS if watch.spent_ns > len(watch) * SLOW_CALL_NS else WINDOW_CALLS
+    before = _footprint(bench)
+    while True:
+        missing = window - len(watch) % window
+        watch.run(missing, max_time_ns)
+        bench.live("warmup", watch.calls_ms)
+        after = _footprint(bench)
+        values = watch.calls_ms
+        judged = len(values) >= 2 * window and len(values) % window == 0
+        if judged and watch.spent_ns >= min_time_ns and before == after and alike(values[-2 * window :]):
+            return True
+        max_calls = settings.warmup_max_calls * (1 if watch.spent_ns >= min_time_ns else GRACE)
+        if watch.spent_ns >= max_time_ns or len(values) >= max_calls:
+            return False if len(values) >= 2 * window else None
+        before = after
+
+
+def alike(values: Sequence[float]) -> bool:
+    """True when the two halves' medians and quartiles differ by at most 5 % and the first value is no high outlier."""
+    x = np.asarray(values, dtype=np.float64)
+    earlier, later = (np.quantile(half, (0.25, 0.5, 0.75)) for half in np.split(x, 2))
+    if (np.abs(later - earlier) > MAX_RELATIVE_CHANGE * earlier).any():
+        return False
+    q1, q3 = np.quantile(x, (0.25, 0.75))
+    return bool(x[0] <= q3 + MILD_FENCE_IQR * (q3 - q1))
+
+
+def _footprint(bench: Bench) -> tuple[int, Json]:
+    """What still changes while something is being built: compilations, and the device's peak memory."""
+    return bench.compiles(), bench.handle.peak_memory().values.get("device_allocated_peak_bytes")
