@@ -112,12 +112,14 @@ def _ordered(names: Sequence[str]) -> list[str]:
 
 def _describe(core: Any, name: str, names: Sequence[str], version: str) -> Device:
     kind = name.partition(".")[0]
-    full_name = f"AUTO over {', '.join(names)}" if name == "AUTO" else str(_property(core, name, "FULL_DEVICE_NAME"))
-    capabilities = [str(capability) for capability in _property(core, name, "OPTIMIZATION_CAPABILITIES")]
+    main = gather({key: _asked(core, name, key) for key in ("FULL_DEVICE_NAME", "OPTIMIZATION_CAPABILITIES")})
+    full_name = str(main.values.get("FULL_DEVICE_NAME", f"OpenVINO {name}"))
+    full_name = f"AUTO over {', '.join(names)}" if name == "AUTO" else full_name
+    listed = main.values.get("OPTIMIZATION_CAPABILITIES")
+    capabilities = [str(capability) for capability in listed] if isinstance(listed, list) else []
     native = tuple(PRECISIONS[capability] for capability in PRECISIONS if capability in capabilities)
-    told: Readings = gather(
-        {ours: _asked(core, name, theirs) for ours, theirs in FACTS.get(kind, COMMON_FACTS).items()}
-    )
+    properties = FACTS.get(kind, COMMON_FACTS)
+    told = gather({ours: _asked(core, name, theirs) for ours, theirs in properties.items()})
     lists: dict[str, Json] = {"capabilities": list[Json](capabilities), "native_precisions": list[Json](native)}
     return Device(
         type="openvino",
@@ -125,10 +127,10 @@ def _describe(core: Any, name: str, names: Sequence[str], version: str) -> Devic
         found=True,
         name=full_name,
         vendor=_vendor(full_name, name),
-        driver=f"OpenVINO {version}",
+        driver=f"OpenVINO {version.partition('-')[0]}",
         count=max(1, sum(other.partition(".")[0] == kind for other in names)),
         memory_bytes=_memory_bytes(core, name),
-        facts=told | Readings(values=lists),
+        facts=Readings(missing=main.missing) | told | Readings(values=lists),
         precisions=(*native, "int4") if "int8" in native else native,
     )
 
@@ -157,7 +159,7 @@ def _asked(core: Any, name: str, theirs: str) -> Any:
 
 
 def _property(core: Any, name: str, theirs: str) -> Any:
-    """A property of a device. Raises UnreadableError: OpenVINO's plugins raise RuntimeError for one they do not have."""
+    """A property of a device. Raises UnreadableError; OpenVINO raises RuntimeError where there is none."""
     try:
         return core.get_property(name, theirs)
     except (RuntimeError, TypeError) as error:

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.devices import DeviceHandle
-from benchmarking.devices._base import HostHandle
+from benchmarking.devices._base import STATE_NAMES, HostHandle
 from benchmarking.devices._host import host_facts, text_fact, usable_memory_bytes
 from benchmarking.devices._rapl import Rapl
+from benchmarking.devices._reading import absent
+from benchmarking.devices.cpu import CpuHandle
 from benchmarking.errors import BenchhouseError
 from benchmarking.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Precision, Readings
 
@@ -29,13 +31,20 @@ HARDWARE_MACHINES = ("arm64", "aarch64")
 class QnnHandle(HostHandle):
     """An open NPU: what a session's options take. Calls return when they are done."""
 
-    def __init__(self, backend_path: str, library_path: str, rapl: Rapl | None = None) -> None:
+    def __init__(self, backend_path: str, library_path: str, is_simulated: bool, rapl: Rapl | None = None) -> None:
         super().__init__(rapl)
         self.provider = PROVIDER
         self.backend_path = backend_path
         """Of the backend library, the provider's option `backend_path`."""
         self.library_path = library_path
         """Of the plugin, for `register_execution_provider_library`."""
+        self._is_simulated = is_simulated
+
+    def state(self) -> Readings:
+        """The processor's state where an emulator computes on it; QNN itself tells none."""
+        if self._is_simulated:
+            return CpuHandle(self._rapl).state()
+        return absent(f"{NOT_SUPPORTED}: QNN tells no state", STATE_NAMES)
 
 
 class QnnDevice:
@@ -55,8 +64,9 @@ class QnnDevice:
             return (self._absent(why_not),)
         try:
             listed = self._provider_devices()
-        except RuntimeError as error:
-            return (self._absent(f"ONNX Runtime does not take the QNN plugin: {error}"),)
+        except self._provider_errors() as error:
+            version = self._onnxruntime.__version__
+            return (self._absent(f"onnxruntime {version} does not take the QNN plugin: {error}"),)
         if not listed:
             return (self._absent(f"the QNN plugin offers no device on this {platform.machine()} machine"),)
         backends = self._backends()
@@ -70,7 +80,7 @@ class QnnDevice:
         backends = {} if why_not else self._backends()
         if not backends:
             raise BenchhouseError(f"device 'qnn' is gone: {why_not or 'no backend library is left'}")
-        return QnnHandle(next(iter(backends.values())), self._plugin.get_library_path())
+        return QnnHandle(next(iter(backends.values())), self._plugin.get_library_path(), device.simulated)
 
     def lock_name(self, device: Device) -> str | None:
         """The emulator computes on the CPU."""
@@ -103,6 +113,11 @@ class QnnDevice:
             self._onnxruntime.register_execution_provider_library(PROVIDER, self._plugin.get_library_path())
             known = [entry for entry in self._onnxruntime.get_ep_devices() if entry.ep_name == PROVIDER]
         return sorted(known, key=lambda entry: ("NPU", "GPU", "CPU").index(_kind(entry)))
+
+    def _provider_errors(self) -> tuple[type[Exception], ...]:
+        """What ONNX Runtime raises for a library it cannot load; its errors have no base of their own."""
+        state = self._onnxruntime.capi.onnxruntime_pybind11_state
+        return (state.Fail, state.InvalidArgument, state.NotImplemented, state.RuntimeException)
 
     def _backends(self) -> dict[str, str]:
         """Paths of the backend libraries that are there, by backend, the wanted one first."""

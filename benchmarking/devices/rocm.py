@@ -72,7 +72,8 @@ class RocmDevice:
         try:
             found = nodes(self._sys)
         except UnreadableError as error:
-            return f"the amdgpu driver is not loaded ({error}): install ROCm's driver where there is an AMD GPU", []
+            reason = str(error).partition(": ")[2]
+            return f"the amdgpu driver is not loaded ({reason}): install ROCm's driver where there is an AMD GPU", []
         if not found:
             return "the amdgpu driver lists no GPU for computing: check that one is there with lspci", []
         kfd = self._dev / "kfd"
