@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from visualize.style import GREY, SMALL_SIZE, SUBTITLE_SIZE, TEXT_SIZE, TITLE_SIZE
+from visualize.style import FONT, GREY, SMALL_SIZE, SUBTITLE_SIZE, TEXT_SIZE, TITLE_SIZE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 MARGIN_IN = 0.16
 GAP_IN = 0.09
 LINE_SPACING = 1.3
+POINTS_PER_INCH = 72
+LONG_WORD = 30
+"""Words of more letters may be broken inside; those of fewer are easier to read whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,13 +63,17 @@ def new_figure(
     return figure, list(figure.subplots(rows, columns, squeeze=False, **options).flat)
 
 
-def drop(panels: Sequence[Axes], used: int, columns: int) -> None:
-    """Take away the panels of an incomplete last row, and label the ticks of those above them instead."""
+def label_edges(panels: Sequence[Axes], used: int, columns: int, x_label: str, y_label: str) -> None:
+    """Label the axes of the left and the lowest panels of a grid, and take away those an incomplete last row lacks."""
     for index, panel in enumerate(panels):
         if index >= used:
             panel.remove()
-        elif index + columns >= used:
+            continue
+        if index + columns >= used:
             panel.tick_params(labelbottom=True)
+            panel.set_xlabel(x_label)
+        if index % columns == 0:
+            panel.set_ylabel(y_label)
 
 
 def finish(figure: Figure, words: Words) -> None:
@@ -78,7 +85,7 @@ def finish(figure: Figure, words: Words) -> None:
     _write(figure, header, words.title, TITLE_SIZE, weight="bold")
     _write(figure, header, words.subtitle, SUBTITLE_SIZE, color=GREY)
     legend = _legend(figure, words)
-    legend_in = _height_in(figure, legend) + GAP_IN if legend else 0.0
+    legend_in = float(legend.get_window_extent(_renderer(figure)).height) / figure.dpi + GAP_IN if legend else 0.0
     footer = _Placed(height_in=legend_in + GAP_IN)
     for note in words.notes:
         _write(figure, footer, note, SMALL_SIZE, color=GREY)
@@ -94,49 +101,44 @@ def finish(figure: Figure, words: Words) -> None:
     figure.set_layout_engine(ConstrainedLayoutEngine(rect=rect, w_pad=0.04, h_pad=0.04, wspace=0.02, hspace=0.04))
 
 
-def wrap(figure: Figure, text: str, size: float, width_in: float, weight: str = "normal") -> str:
-    """The text in lines no wider than `width_in`: broken after spaces, after / - _ . where a word is too long, and
-    inside such a part when even that is too long."""
+def wrap(text: str, size: float, width_in: float, weight: str = "normal") -> str:
+    """The text in lines no wider than `width_in`: broken after spaces, after / - _ . where a word is long, and inside
+    such a part when even that is too wide."""
     lines, line = [], ""
     for piece in _pieces(text):
-        if line and _width_in(figure, (line + piece).rstrip(), size, weight) > width_in:
-            lines.append(line.rstrip())
+        if line and _width_in((line + piece).rstrip(" "), size, weight) > width_in:
+            lines.append(line.rstrip(" "))
             line = ""
         line += piece
-        while _width_in(figure, line.rstrip(), size, weight) > width_in:
-            cut = _longest_that_fits(figure, line, size, width_in, weight)
+        while len(line) > 1 and _width_in(line.rstrip(" "), size, weight) > width_in:
+            cut = _longest_that_fits(line, size, width_in, weight)
             lines.append(line[:cut])
             line = line[cut:]
-    return "\n".join([*lines, line.rstrip()])
+    return "\n".join([*lines, line.rstrip(" ")])
 
 
 def _pieces(text: str) -> list[str]:
-    """The text cut where a line may break, nothing lost: words whole when short, else after / - _ and full stops."""
-    words = re.findall(r"\S+\s*", text)
-    return [
-        piece
-        for word in words
-        for piece in (re.findall(r"[^/_.-]*[/_.-]+|[^/_.-]+", word) if len(word) > 30 else [word])
-    ]
+    """The text cut where a line may break, nothing lost."""
+    words = re.findall(r"[^ ]+ *", text)
+    parts = [re.findall(r"[^/_.-]*[/_.-]+ *|[^/_.-]+", word) if len(word) > LONG_WORD else [word] for word in words]
+    return [piece for pieces in parts for piece in pieces]
 
 
-def _longest_that_fits(figure: Figure, text: str, size: float, width_in: float, weight: str) -> int:
+def _longest_that_fits(text: str, size: float, width_in: float, weight: str) -> int:
     cut = len(text) - 1
-    while cut > 1 and _width_in(figure, text[:cut], size, weight) > width_in:
+    while cut > 1 and _width_in(text[:cut], size, weight) > width_in:
         cut -= 1
-    return max(cut, 1)
+    return cut
 
 
-def _width_in(figure: Figure, text: str, size: float, weight: str) -> float:
+def _width_in(text: str, size: float, weight: str) -> float:
+    """Width of a line of text, by the font's own measures and so the same for every output."""
     from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
 
-    properties = FontProperties(family="DejaVu Sans", size=size, weight=weight)
-    width_px, _, _ = _renderer(figure).get_text_width_height_descent(text, properties, ismath=False)
-    return float(width_px) / figure.dpi
-
-
-def _height_in(figure: Figure, artist: Text | Legend) -> float:
-    return float(artist.get_window_extent(_renderer(figure)).height) / figure.dpi
+    properties = FontProperties(family=FONT, size=size, weight=weight)
+    width_pt, _, _ = text_to_path.get_text_width_height_descent(text, properties, ismath=False)
+    return float(width_pt) / POINTS_PER_INCH
 
 
 def _renderer(figure: Figure) -> Any:
@@ -145,12 +147,12 @@ def _renderer(figure: Figure) -> Any:
 
 def _write(figure: Figure, block: _Placed, text: str, size: float, **look: Any) -> None:
     """Add wrapped text below what the block holds already."""
-    wrapped = wrap(figure, text, size, figure.get_size_inches()[0] - 2 * MARGIN_IN, look.get("weight", "normal"))
+    wrapped = wrap(text, size, figure.get_size_inches()[0] - 2 * MARGIN_IN, look.get("weight", "normal"))
     x = MARGIN_IN / figure.get_size_inches()[0]
     artist = figure.text(x, 0, wrapped, fontsize=size, va="top", ha="left", linespacing=LINE_SPACING, **look)
     artist.set_in_layout(False)
     block.texts.append((artist, block.height_in))
-    block.height_in += _height_in(figure, artist) + GAP_IN / 2
+    block.height_in += (wrapped.count("\n") + 1) * size * LINE_SPACING / POINTS_PER_INCH + GAP_IN / 3
 
 
 def _place(block: _Placed, top_in: float, height_in: float) -> None:
@@ -163,7 +165,7 @@ def _legend(figure: Figure, words: Words) -> Legend | None:
     if not words.legend:
         return None
     width_in = figure.get_size_inches()[0] - 2 * MARGIN_IN
-    labels = [wrap(figure, str(artist.get_label()), TEXT_SIZE, width_in - 0.6) for artist in words.legend]
+    labels = [wrap(str(artist.get_label()), TEXT_SIZE, width_in - 0.6) for artist in words.legend]
     columns = len(labels)
     while True:
         legend = figure.legend(

@@ -30,8 +30,11 @@ BAND_ALPHA = 0.18
 
 TITLE_SIZE, SUBTITLE_SIZE, TEXT_SIZE, SMALL_SIZE = 12.0, 9.0, 9.0, 7.5
 
+FONT = "DejaVu Sans"
+"""Comes with matplotlib, so that a picture looks the same, and is measured the same, on every machine."""
+
 _SETTINGS: dict[str, Any] = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib, so that a picture looks the same on every machine
+    "font.family": FONT,
     "font.size": TEXT_SIZE,
     "text.parse_math": False,  # a "$" in a model's or device's name is a dollar sign
     "axes.unicode_minus": True,
@@ -75,6 +78,12 @@ def colour(index: int) -> str:
 def marker(index: int) -> str:
     """The marker of the line or group number `index`, from 0: differs as the colour does, for print and for eyes."""
     return MARKERS[index % len(MARKERS)]
+
+
+def line_style(index: int) -> Literal["-", "--", ":", "-."]:
+    """Solid for the first lines, dashed once the colours repeat, and so on."""
+    styles: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
+    return styles[index // len(COLOURS) % len(styles)]
 
 
 def image(figure: Figure, image_format: ImageFormat) -> bytes:

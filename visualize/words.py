@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
 from visualize.charts import Row
@@ -48,19 +48,22 @@ def point_names(row: Row) -> tuple[str, ...]:
 
 
 def provenance(drawn: Sequence[Row]) -> str:
-    """One line on where the drawn numbers come from: weights, launches, date."""
+    """One line on where the drawn numbers come from: weights, the settings they share, launches, date."""
     launches = sorted({int(row["launches"]) for row in drawn})
     count = str(launches[0]) if len(launches) == 1 else f"{launches[0]} to {launches[-1]}"
     weights = " and ".join(sorted({row["weights"] for row in drawn}))
     each = f"{count} launch{'' if launches == [1] else 'es'} a point"
-    return SEPARATOR.join((f"{weights} weights", each, f"measured {_dates(drawn)}"))
+    modes = {settings(row["runtime_mode"]) for row in drawn}
+    mode = modes.pop() if len(modes) == 1 else ""
+    parts = (f"{weights} weights", mode, each, f"measured {_dates(drawn)}")
+    return SEPARATOR.join(part for part in parts if part)
 
 
 def interval(drawn: Sequence[Row], what: str = "Band") -> str:
     """What the drawn interval means, from the rows' `ci_scope`; that there is none when no row has one."""
     scopes = {row["ci_scope"] for row in drawn if row["low"] is not None}
-    between = "95 % confidence interval of the median over launches"
-    within = "95 % confidence interval of the median inside the launches, which says nothing of the spread between them"
+    between = "95 % confidence interval of the median latency over launches"
+    within = "95 % confidence interval of the median latency inside launches, which says nothing of their spread"
     if not scopes:
         return "No interval: too few samples for one."
     if scopes == {"between"}:
@@ -80,13 +83,13 @@ def doubts(drawn: Sequence[Row]) -> str | None:
     return f"Hollow: {states} of {len(drawn)} points" + (f"; doubts raised: {kinds}." if kinds else ".")
 
 
-def absences(rows: Sequence[Row], drawn: Sequence[Row]) -> str | None:
-    """How many points are not drawn, which, and why; None when all are."""
+def absences(rows: Sequence[Row], drawn: Sequence[Row], named: Callable[[Row], str] = point) -> str | None:
+    """How many points are not drawn, which (`named`), and why; None when all are."""
     there = {id(row) for row in drawn}
     lost = [row for row in rows if id(row) not in there]
     if not lost:
         return None
-    where = "; ".join(point(row) for row in lost[:3]) + (" and others" if len(lost) > 3 else "")
+    where = "; ".join(named(row) for row in lost[:3]) + (" and others" if len(lost) > 3 else "")
     error = _first_error(lost)
     return f"Not drawn: {_counted(map(_state, lost))} of {len(rows)} points ({where})" + (
         f": {error}" if error else "."
@@ -100,9 +103,11 @@ def nothing_to_draw(rows: Sequence[Row]) -> str:
     return f"nothing to draw: {_counted(map(_state, rows))}{why}"
 
 
-def caption(rows: Sequence[Row], drawn: Sequence[Row], *more: str | None) -> tuple[str, ...]:
+def caption(
+    rows: Sequence[Row], drawn: Sequence[Row], *more: str | None, named: Callable[[Row], str] = point
+) -> tuple[str, ...]:
     """The notes below a chart: provenance, what else the chart has to say, doubts, absences."""
-    notes = (provenance(drawn), *more, doubts(drawn), absences(rows, drawn))
+    notes = (provenance(drawn), *more, doubts(drawn), absences(rows, drawn, named))
     return tuple(note for note in notes if note)
 
 

@@ -11,7 +11,7 @@ from visualize import words
 from visualize.charts import Drawing, NotDrawn, Row
 from visualize.charts._rows import CELL, CELL_DETAILS, POINT, details, grouped, is_doubtful, is_ok
 from visualize.layout import Words, finish, new_figure
-from visualize.style import BAND_ALPHA, GREY, colour, look, marker, scale_batch_axis, scale_value_axis
+from visualize.style import BAND_ALPHA, GREY, colour, line_style, look, marker, scale_batch_axis, scale_value_axis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,7 +61,7 @@ def draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
     for line in lines:
         rows = sorted(line.rows, key=lambda row: row["batch_size"])
         sizes, values = [row["batch_size"] for row in rows], [row["value"] for row in rows]
-        axes.plot(sizes, values, color=colour(line.style), zorder=3, gid=f"line {line.label}")
+        axes.plot(sizes, values, line_style(line.style), color=colour(line.style), zorder=3, gid=f"line {line.label}")
         _draw_interval(axes, line, rows)
         for doubtful in (False, True):
             chosen = [row for row in rows if is_doubtful(row) is doubtful]
@@ -91,7 +91,17 @@ def legend_entries(lines: Sequence[Line], rows: Sequence[Row]) -> tuple[Any, ...
     """An artist for each line's legend entry, and one that explains hollow marks where there are any."""
     from matplotlib.lines import Line2D
 
-    entries = [Line2D([], [], color=colour(line.style), marker=marker(line.style), label=line.label) for line in lines]
+    entries = [
+        Line2D(
+            [],
+            [],
+            color=colour(line.style),
+            linestyle=line_style(line.style),
+            marker=marker(line.style),
+            label=line.label,
+        )
+        for line in lines
+    ]
     if any(is_doubtful(row) for row in rows):
         entries.append(doubtful_entry())
     return tuple(entries)
@@ -130,7 +140,11 @@ def _words(
     picture: BatchPicture, key: Row, members: Sequence[Row], drawn: Sequence[Row], entries: tuple[Any, ...]
 ) -> Words:
     has_tokens = any(row["sequence_length"] is not None for row in drawn)
-    fixed = (words.cell(key), str(key["task"]), words.point({**key, "sequence_length": None}, with_batch=False))
+    fixed = (
+        words.cell(key),
+        str(key["task"]),
+        _unbroken(words.point({**key, "sequence_length": None}, with_batch=False)),
+    )
     return Words(
         title=f"{picture.title}: {key['model_id']}",
         subtitle=words.SEPARATOR.join(part for part in fixed if part),
@@ -138,6 +152,11 @@ def _words(
         legend=entries if has_tokens or len(entries) > 1 else (),
         legend_title="Sequence length (tokens)" if has_tokens else None,
     )
+
+
+def _unbroken(text: str) -> str:
+    """The text with no-break spaces, so that a line does not end inside it."""
+    return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def _draw_interval(axes: Axes, line: Line, rows: Sequence[Row]) -> None:

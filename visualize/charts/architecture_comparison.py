@@ -14,7 +14,6 @@ from visualize.style import TEXT_SIZE, colour, look, marker, scale_value_axis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 SQL = """
 SELECT {facts}, {memory},
@@ -26,7 +25,7 @@ WHERE r.result_id IN {comparable} AND {selected}
 ALIKE = ("device", "runtime", "precision", "weights", "device_name", "num_threads", "hardware_id", "metric_definition")
 """What is the same all over a picture. Settings of the runtime may differ, since not every model has the same ones."""
 DETAILS = ("device_name", "num_threads", "metric_definition", "hardware_id")
-ROW_IN, BLOCK_IN, AXIS_IN, LABEL_IN = 0.3, 0.45, 0.6, 2.6
+ROW_IN, LINE_IN, BLOCK_IN, AXIS_IN, LABEL_IN = 0.3, 0.16, 0.45, 0.6, 2.6
 WIDTH_IN = 8.4
 
 
@@ -90,7 +89,7 @@ def _drawing(title: str, key: Row, members: Sequence[Row], blocks: Sequence[Bloc
     drawn = [row for block in blocks for row in block.rows]
     styles = {family: style for style, (family, _) in enumerate(_by_family(drawn))}
     memory = _memory.chosen(drawn)
-    heights = [BLOCK_IN + ROW_IN * len(block.rows) for block in blocks]
+    heights = [_height_in(block) for block in blocks]
     with look():
         columns = 2 if memory else 1
         figure, panels = new_figure(
@@ -98,7 +97,7 @@ def _drawing(title: str, key: Row, members: Sequence[Row], blocks: Sequence[Bloc
         )
         for index, block in enumerate(blocks):
             first, *rest = panels[index * columns : (index + 1) * columns]
-            _draw_block(figure, first, block, styles)
+            _draw_block(first, block, styles)
             if memory and rest:
                 _draw_marks(
                     rest[0], [{**row, "value": row[memory], "low": None, "high": None} for row in block.rows], styles
@@ -114,9 +113,15 @@ def _drawing(title: str, key: Row, members: Sequence[Row], blocks: Sequence[Bloc
     )
 
 
-def _draw_block(figure: Figure, axes: Axes, block: Block, styles: dict[str, int]) -> None:
+def _height_in(block: Block) -> float:
+    """Height of a block whose rows are all as high as its longest name needs."""
+    lines = max(name.count("\n") + 1 for name in _names(block.rows))
+    return BLOCK_IN + len(block.rows) * (ROW_IN + (lines - 1) * LINE_IN)
+
+
+def _draw_block(axes: Axes, block: Block, styles: dict[str, int]) -> None:
     _draw_marks(axes, block.rows, styles)
-    axes.set_yticks(range(len(block.rows)), [wrap(figure, name, TEXT_SIZE, LABEL_IN) for name in _names(block.rows)])
+    axes.set_yticks(range(len(block.rows)), _names(block.rows))
     axes.set_ylim(-0.6, len(block.rows) - 0.4)
     axes.set_title(f"{block.point['task']}: {words.point(block.point)}", loc="left", x=0)
 
@@ -139,14 +144,19 @@ def _draw_marks(axes: Axes, rows: Sequence[Row], styles: dict[str, int]) -> None
 
 
 def _names(rows: Sequence[Row]) -> list[str]:
-    """Each model with its size, and with what else tells two of one name apart."""
+    """Each model with its size, and with what else tells two of one name apart, wrapped."""
     details = [_rows.details(row, ("runtime_mode", "model_revision", "config_hash")) for row in rows]
-    return _rows.told_apart([_name(row) for row in rows], details, ", ")
+    names = _rows.told_apart([_name(row) for row in rows], details, ", ")
+    return [wrap(name, TEXT_SIZE, LABEL_IN) for name in names]
 
 
 def _name(row: Row) -> str:
     count = row["parameter_count"]
     return str(row["model_id"]) if count is None else f"{row['model_id']} ({words.size(count)})"
+
+
+def _name_and_point(row: Row) -> str:
+    return f"{row['model_id']} at {words.point(row)}"
 
 
 def _scale(panels: Sequence[Axes], drawn: Sequence[Row], columns: Sequence[str], label: str) -> None:
@@ -165,7 +175,9 @@ def _words(title: str, key: Row, members: Sequence[Row], blocks: Sequence[Block]
     return Words(
         title=title,
         subtitle=words.cell(key),
-        notes=words.caption([*drawn, *lost], drawn, words.interval(drawn, "Whisker"), tasks, missing),
+        notes=words.caption(
+            [*drawn, *lost], drawn, words.interval(drawn, "Whisker"), tasks, missing, named=_name_and_point
+        ),
         legend=_legend(styles, drawn),
         legend_title="Architecture family",
     )

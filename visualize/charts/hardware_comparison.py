@@ -10,7 +10,7 @@ from typing import Literal
 from visualize import words
 from visualize.charts import Drawing, NotDrawn, Query, Row, Selection, _rows
 from visualize.charts._lines import BATCH_LABEL, Line, draw_lines, legend_entries, scale
-from visualize.layout import Words, drop, finish, new_figure
+from visualize.layout import Words, finish, label_edges, new_figure
 from visualize.style import look
 
 SQL = """
@@ -22,7 +22,7 @@ WHERE r.result_id IN {comparable} AND {selected}
 
 SUBJECT = ("model_id", *_rows.MODEL)
 """What is the same all over a picture."""
-CONFIGURATION = ("device", "runtime", "precision", *_rows.SETUP)
+CONFIGURATION = ("device_name", "device", "runtime", "precision", "runtime_mode", "num_threads", "hardware_id")
 """What makes a line."""
 POINT = ("batch_size", *_rows.POINT)
 COLUMNS, PANEL_WIDTH_IN, PANEL_HEIGHT_IN = 3, 3.0, 2.7
@@ -79,10 +79,8 @@ def _drawing(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row])
             chosen = [(line, tuple(row for row in line.rows if id(row) in there)) for line in lines]
             draw_lines(panel, [Line(label=line.label, rows=part, style=line.style) for line, part in chosen if part])
             panel.set_title(words.point(point, with_batch=False))
-        drop(axes, len(panels), columns)
         scale(axes[: len(panels)], drawn)
-        figure.supxlabel(BATCH_LABEL, fontsize="medium")
-        figure.supylabel("Latency per call, median (ms)", fontsize="medium")
+        label_edges(axes, len(panels), columns, BATCH_LABEL, "Latency per call, median (ms)")
         finish(figure, _words(title, key, members, drawn, lines))
     details = _rows.details(key, _rows.MODEL)
     return Drawing(figure=figure, named_by=(str(key["model_id"]),), told_apart_by=details)

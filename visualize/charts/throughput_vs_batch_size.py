@@ -42,7 +42,7 @@ def _label(row: Row) -> str:
 
 
 def _notes(drawn: Sequence[Row]) -> list[str]:
-    return [words.interval(drawn, "Band, the latency's carried over")]
+    return [words.interval(drawn, "Band, carried over from latency")]
 
 
 PLUGIN = ThroughputVsBatchSize()

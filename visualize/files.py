@@ -1,0 +1,76 @@
+"""Names the pictures' files and writes them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarking.errors import StorageError
+from db.files import make_folder
+from visualize.charts import Drawing
+from visualize.charts._rows import told_apart
+from visualize.style import ImageFormat, image
+
+LONGEST_STEM = 180
+"""File systems take names of 255 bytes; the rest is left for an ending and for tools that add their own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A drawing as the bytes of its files; its figure may go."""
+
+    named_by: tuple[str, ...]
+    told_apart_by: tuple[str, ...]
+    images: tuple[tuple[ImageFormat, bytes], ...]
+
+
+def picture(drawing: Drawing, formats: Sequence[ImageFormat]) -> Picture:
+    """The drawing in each of the formats."""
+    images = tuple((name, image(drawing.figure, name)) for name in formats)
+    return Picture(named_by=drawing.named_by, told_apart_by=drawing.told_apart_by, images=images)
+
+
+def stems(chart: str, pictures: Sequence[Picture]) -> list[str]:
+    """A file name without ending for each picture of a chart: safe on every file system, no longer than LONGEST_STEM,
+    and no two the same even where upper and lower case are."""
+    plain = ["_".join(map(safe, (chart, *one.named_by))) for one in pictures]
+    facts = [[safe(fact) for fact in one.told_apart_by] for one in pictures]
+    apart = told_apart([name.lower() for name in plain], facts, "_")
+    return [_shortened(name + other[len(name) :]) for name, other in zip(plain, apart, strict=True)]
+
+
+def safe(part: str) -> str:
+    """A part of a file's name: letters, digits and . _ = - stay, "/" becomes "--", the rest "-"."""
+    return re.sub(r"[^A-Za-z0-9._=-]+", "-", part.replace("/", "--")).strip("._-") or "-"
+
+
+def ready(folder: Path) -> Path:
+    """The folder, made if it is missing. Raises StorageError when it cannot be or takes no files."""
+    make_folder(folder)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise StorageError(f"cannot write to the folder {folder}: name another one with --output-dir")
+    return folder
+
+
+def write(chart: str, pictures: Sequence[Picture], folder: Path) -> list[Path]:
+    """Write the pictures of a chart, over what was there by their names. Raises StorageError."""
+    paths = []
+    for stem, one in zip(stems(chart, pictures), pictures, strict=True):
+        for image_format, content in one.images:
+            path = folder / f"{stem}.{image_format}"
+            try:
+                path.write_bytes(content)
+            except OSError as error:
+                raise StorageError(f"cannot write {path}: {error.strerror}: name another --output-dir") from error
+            paths.append(path)
+    return paths
+
+
+def _shortened(stem: str) -> str:
+    if len(stem) <= LONGEST_STEM:
+        return stem
+    return f"{stem[: LONGEST_STEM - 11]}-{hashlib.sha256(stem.encode()).hexdigest()[:10]}"

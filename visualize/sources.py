@@ -1,0 +1,104 @@
+"""Where the rows of the charts come from: a database, or run files in a warehouse of their own."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from benchmarking.errors import BenchhouseError, FormatError, StorageError, UsageError
+from db.spool import ingest_files, run_files
+from db.warehouse import MEMORY, Warehouse
+from visualize.charts import ChartPlugin, Row, Selection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """An open warehouse, what to call it, and what could not be read into it."""
+
+    warehouse: Warehouse
+    name: str
+    refused: tuple[str, ...] = ()
+
+
+def open_database(path: str, lock_timeout_s: float) -> Source:
+    """The database for reading. Raises StorageError when it is missing, locked, foreign, or has no results."""
+    warehouse = Warehouse.open(path, read_only=True, lock_timeout_s=lock_timeout_s)
+    if not _values(warehouse, "run_id"):
+        warehouse.close()
+        raise StorageError(
+            f"{path} has no runs yet: measure with run_hardware_benchmark --save --db-path {path}, "
+            f"or load run files with setup_benchmark_db --ingest FOLDER --db-path {path}"
+        )
+    return Source(warehouse=warehouse, name=path)
+
+
+def open_files(patterns: Sequence[str]) -> Source:
+    """The runs of files (or folders, or glob patterns) in memory. Raises StorageError when none can be read."""
+    paths = run_files(_expanded(patterns))
+    warehouse = Warehouse.open(MEMORY)
+    outcome = ingest_files(warehouse, paths)
+    refused = tuple(reason for _, reason in outcome.refused)
+    if outcome.loaded:
+        name = str(paths[0]) if len(paths) == 1 else f"{len(paths)} files"
+        return Source(warehouse=warehouse, name=name, refused=refused)
+    warehouse.close()
+    if not refused:
+        raise StorageError(f"no run file in {', '.join(patterns)}: --json-path takes the .json files of finished runs")
+    more = f" (and {len(refused) - 1} more files that cannot be read)" if len(refused) > 1 else ""
+    raise FormatError(refused[0] + more)
+
+
+def check(source: Source, selection: Selection) -> None:
+    """Raises UsageError, with near names and what there is, for a name that no run in the source has."""
+    for column in (field.name for field in fields(selection)):
+        wanted = getattr(selection, column)
+        known = _values(source.warehouse, column)
+        if column == "device":
+            known = sorted({*known, *(device.split(":")[0] for device in known)})
+        if wanted is not None and wanted not in known:
+            raise UsageError(_unknown(column, wanted, known, source.name))
+
+
+def rows(source: Source, chart: ChartPlugin, selection: Selection) -> list[Row]:
+    """The rows the chart asks for."""
+    query = chart.query(selection)
+    return list(source.warehouse.query(query.sql, query.parameters).dicts())
+
+
+def nothing_selected(source: Source, selection: Selection) -> BenchhouseError:
+    """Why a selection whose every name is known has no results: they were never measured together."""
+    sql = "SELECT DISTINCT device, runtime, precision FROM benchmark_runs WHERE $model IS NULL OR model_id = $model"
+    cells = source.warehouse.query(sql + " ORDER BY ALL", {"model": selection.model_id}).dicts()
+    there = ", ".join(" ".join(cell.values()) for cell in cells)
+    asked = " ".join(str(getattr(selection, f.name)) for f in fields(selection) if getattr(selection, f.name))
+    return StorageError(f"{source.name} has no results of {asked}: there are {there}")
+
+
+def _expanded(patterns: Sequence[str]) -> list[Path]:
+    """The files that are named, each once, in the order they are named; glob patterns a shell has left are expanded."""
+    paths: dict[Path, None] = {}
+    for pattern in patterns:
+        found = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern, recursive=True))
+        if not found:
+            kind = "no file matches" if glob.has_magic(pattern) else "no such file:"
+            raise StorageError(f"{kind} {pattern}: run_hardware_benchmark --save writes run files to benchmark_results")
+        paths.update({Path(path): None for path in found})
+    return list(paths)
+
+
+def _values(warehouse: Warehouse, column: str) -> list[str]:
+    """The values a column of benchmark_runs has, sorted; `column` is one of ours, never a user's text."""
+    rows = warehouse.query(f"SELECT DISTINCT {column} AS value FROM benchmark_runs ORDER BY 1").dicts()
+    return [str(row["value"]) for row in rows]
+
+
+def _unknown(column: str, wanted: str, known: Sequence[str], where: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.5)
+    near = near or [name for name in known if wanted.lower() in name.lower()][:3]
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    listed = ", ".join(known[:20]) + (f" and {len(known) - 20} more" if len(known) > 20 else "")
+    return f"no {column.removesuffix('_id')} {wanted!r} in {where}: {hint}there are {listed}"

@@ -1,0 +1,221 @@
+"""The command `visualize_benchmarks`: draws charts from the warehouse or from run files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if not __package__:  # run as a file: its folder is on the path, the one above is wanted
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from benchmarking import plugins
+from benchmarking.cli_support import (
+    Parser,
+    choice,
+    default_database,
+    names,
+    non_negative_seconds,
+    note,
+    one_line,
+    run_command,
+)
+from benchmarking.errors import EXIT_FAILED, EXIT_OK, StorageError
+from visualize.charts import PACKAGE, ChartPlugin, NotDrawn, Row, Selection
+from visualize.style import FORMATS, ImageFormat
+
+if TYPE_CHECKING:
+    from visualize.sources import Source
+
+NAME = "visualize_benchmarks"
+DEFAULT_OUTPUT_DIR = "benchmark_visualizations"
+ARCHITECTURES = "architecture_comparison"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is to be drawn, checked."""
+
+    charts: tuple[str, ...]
+    demanded: tuple[str, ...]
+    """Charts that were named, so that it is a failure, and not only a note, if one cannot be drawn."""
+    formats: tuple[ImageFormat, ...]
+    selection: Selection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """Everything that was read, after which the source is closed: a database is never held while drawing."""
+
+    rows: dict[str, list[Row]]
+    """By chart."""
+    troubles: tuple[str, ...]
+    """What could not be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of one chart."""
+
+    chart: str
+    paths: tuple[Path, ...]
+    not_drawn: tuple[str, ...]
+    """Pictures that could have been expected, and why there are none."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(NAME, _run, argv)
+
+
+def _run(argv: Sequence[str]) -> int:
+    options = _parser().parse_args(argv)
+    if options.list_charts:
+        _list_charts(options.json)
+        return EXIT_OK
+    request = _request(options)
+    gathered = _gather(options, request)
+    written: list[str] = []
+    troubles = list(gathered.troubles)
+    for outcome in _draw(request, gathered, Path(options.output_dir)):
+        written += map(str, outcome.paths)
+        if not options.json:
+            print(*outcome.paths, sep="\n", end="\n" if outcome.paths else "", flush=True)
+        if outcome.chart in request.demanded and not outcome.paths:
+            troubles += outcome.not_drawn[:1]
+        elif not options.quiet:
+            for reason in outcome.not_drawn:
+                note(f"not drawn: {one_line(reason)}")
+    if options.json:
+        print(json.dumps(written))
+    for trouble in troubles:
+        note(f"{NAME}: error: {one_line(trouble)}")
+    return EXIT_FAILED if troubles else EXIT_OK
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog=NAME,
+        description="Draw charts of benchmark results as PNG and SVG files, and print the path of each file.",
+    )
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument(
+        "--db-path", metavar="FILE", help="database (default $BENCHMARK_DB_PATH or benchmark_db.duckdb)"
+    )
+    source.add_argument("--json-path", metavar="FILE", nargs="+", help="run files, folders of them or glob patterns")
+    parser.add_argument("--model-id", metavar="NAME", help="draw this model (default: every model)")
+    parser.add_argument("--device", help='only results of this device: "cuda:0", or "cuda" for every one of them')
+    parser.add_argument("--runtime", help="only results of this runtime")
+    parser.add_argument("--precision", help="only results of this precision")
+    parser.add_argument("--charts", type=names, metavar="A,B", help="charts to draw (default: all that have data)")
+    parser.add_argument(
+        "--architecture-comparison",
+        action="store_true",
+        help="draw the comparison of all models by architecture family: alone, or beside the charts of --model-id",
+    )
+    parser.add_argument("--output-dir", metavar="DIR", default=DEFAULT_OUTPUT_DIR, help="folder (default %(default)s)")
+    parser.add_argument("--formats", type=names, default=FORMATS, metavar="A,B", help="png, svg or both (default both)")
+    parser.add_argument(
+        "--lock-timeout",
+        type=non_negative_seconds,
+        default=30.0,
+        metavar="S",
+        help="seconds to wait for a locked database (default %(default)g)",
+    )
+    parser.add_argument("--list-charts", action="store_true", help="list the charts and what each one needs")
+    parser.add_argument("--json", action="store_true", help="print a JSON list instead of lines")
+    parser.add_argument("--quiet", action="store_true", help="no notes on stderr about what is not drawn")
+    return parser
+
+
+def _request(options: argparse.Namespace) -> Request:
+    """The options, checked as far as they can be without the data. Raises UsageError."""
+    known = plugins.names(PACKAGE)
+    named = [choice(name, known, "chart") for name in options.charts or ()]
+    named += [ARCHITECTURES] if options.architecture_comparison else []
+    beside_model = options.model_id and not options.charts
+    default = [name for name in known if not options.model_id or _chart(name).scope == "model"]
+    charts = [*default, *named] if beside_model or not named else named
+    return Request(
+        charts=tuple(dict.fromkeys(charts)),
+        demanded=tuple(named),
+        formats=_formats(options.formats),
+        selection=Selection(
+            model_id=options.model_id, device=options.device, runtime=options.runtime, precision=options.precision
+        ),
+    )
+
+
+def _formats(named: Sequence[str]) -> tuple[ImageFormat, ...]:
+    wanted = {choice(name, FORMATS, "format") for name in named}
+    return tuple(known for known in FORMATS if known in wanted)
+
+
+def _gather(options: argparse.Namespace, request: Request) -> Gathered:
+    """All rows of all charts. Raises UsageError for unknown names and StorageError for what cannot be read."""
+    from visualize import sources
+
+    if options.json_path:
+        source = sources.open_files(options.json_path)
+    else:
+        source = sources.open_database(options.db_path or default_database(), options.lock_timeout)
+    with source.warehouse:
+        sources.check(source, request.selection)
+        return Gathered(rows=_rows(source, request), troubles=source.refused)
+
+
+def _rows(source: Source, request: Request) -> dict[str, list[Row]]:
+    from visualize import sources
+
+    every_model = replace(request.selection, model_id=None)
+    rows = {}
+    for name in request.charts:
+        chart = _chart(name)
+        rows[name] = sources.rows(source, chart, request.selection if chart.scope == "model" else every_model)
+    if not any(rows.values()):
+        raise sources.nothing_selected(source, request.selection)
+    return rows
+
+
+def _draw(request: Request, gathered: Gathered, folder: Path) -> Iterator[Outcome]:
+    """Draw and write chart after chart. Raises StorageError when not one picture could be made."""
+    from visualize import files
+
+    files.ready(folder)
+    outcomes = []
+    for name, rows in gathered.rows.items():
+        pictures, reasons = [], []
+        for drawing in _chart(name).draw(rows):
+            if isinstance(drawing, NotDrawn):
+                reasons.append(f"{drawing.what}: {drawing.why}")
+            else:
+                pictures.append(files.picture(drawing, request.formats))
+        outcome = Outcome(chart=name, paths=tuple(files.write(name, pictures, folder)), not_drawn=tuple(reasons))
+        outcomes.append(outcome)
+        yield outcome
+    if not any(outcome.paths for outcome in outcomes):
+        reasons = [reason for outcome in outcomes for reason in outcome.not_drawn]
+        raise StorageError(f"nothing could be drawn. {'; '.join(dict.fromkeys(reasons))}")
+
+
+def _chart(name: str) -> ChartPlugin:
+    chart: ChartPlugin = plugins.load(PACKAGE, name)
+    return chart
+
+
+def _list_charts(as_json: bool) -> None:
+    charts = [_chart(name) for name in plugins.names(PACKAGE)]
+    if as_json:
+        print(json.dumps([{"name": chart.name, "title": chart.title, "needs": chart.needs} for chart in charts]))
+        return
+    width = max(len(chart.name) for chart in charts)
+    for chart in charts:
+        print(f"{chart.name:<{width}}  needs {chart.needs}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
