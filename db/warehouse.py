@@ -19,6 +19,7 @@ from db import migrate
 from db.arrow_rows import arrow_table
 from db.files import make_folder, part_beside, publish
 from db.rows import Row, run_rows
+from db.spool import read_run
 from db.table import Table
 from db.trouble import is_locked, storage_error
 
@@ -116,6 +117,11 @@ class Warehouse:
             for table, key in KEY_OF_SHARED_ROWS.items():
                 self._insert(table, rows[table], key)
         return True
+
+    def ingest_file(self, path: Path) -> bool:
+        """Store the run of a run file; True, False and errors as with `ingest`, FormatError for a bad file too."""
+        file = read_run(path)
+        return self.ingest(file.run, source=str(path.resolve()), source_sha256=file.sha256)
 
     def query(self, sql: str, params: Parameters | None = None) -> Table:
         """The answer to a statement, its `?` or `$name` bound to `params`. Raises StorageError with DuckDB's words."""

@@ -3,7 +3,7 @@
 -- Times are naive UTC. Closed sets are VARCHAR with a CHECK. Only small tables have keys: on raw rows one would
 -- make the insert ten times slower. There are no foreign keys, since a referenced row could then not be updated: the
 -- writer keeps references whole and `setup_benchmark_db --verify` checks them.
--- list_sum is finite exactly when every sample is, and NULL for an empty list.
+-- list_sum is finite exactly when every sample is; of an empty list it is NULL, which a CHECK lets pass.
 
 CREATE TABLE schema_migrations (
     version INTEGER PRIMARY KEY,
@@ -221,7 +221,7 @@ CREATE TABLE benchmark_results (
     energy_idle_w DOUBLE CHECK (isfinite(energy_idle_w)),
     flops DOUBLE CHECK (isfinite(flops)),
     output_error DOUBLE CHECK (isfinite(output_error)),
-    other_metrics MAP(VARCHAR, DOUBLE) NOT NULL CHECK (coalesce(isfinite(list_sum(map_values(other_metrics))), true)),
+    other_metrics MAP(VARCHAR, DOUBLE) NOT NULL CHECK (isfinite(list_sum(map_values(other_metrics)))),
     missing MAP(VARCHAR, VARCHAR) NOT NULL,
     extra JSON NOT NULL
 );
@@ -297,7 +297,7 @@ CREATE TABLE raw_benchmark_data (
     unit VARCHAR NOT NULL,
     started_at TIMESTAMP NOT NULL,
     inner_loops INTEGER NOT NULL CHECK (inner_loops >= 1),
-    samples DOUBLE[] NOT NULL CHECK (coalesce(isfinite(list_sum(samples)), true))
+    samples DOUBLE[] NOT NULL CHECK (isfinite(list_sum(samples)))
 );
 COMMENT ON TABLE raw_benchmark_data IS 'Raw samples: one row a result, launch, phase and metric. The view raw_samples has one row a sample.';
 COMMENT ON COLUMN raw_benchmark_data.result_id IS 'The result: benchmark_results.result_id.';

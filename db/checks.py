@@ -1,0 +1,118 @@
+"""The checks on what is stored: each a query that gives a `subject` and a `problem` for every row that is at fault."""
+
+from __future__ import annotations
+
+REFERENCES = (
+    # table, its key, column, table it refers to, column there
+    ("benchmark_runs", "run_id", "hardware_id", "hardware_info", "hardware_id"),
+    ("benchmark_results", "result_id", "run_id", "benchmark_runs", "run_id"),
+    ("benchmark_results", "result_id", "series_id", "series", "series_id"),
+    ("raw_benchmark_data", "result_id", "result_id", "benchmark_results", "result_id"),
+    ("series", "series_id", "hardware_id", "hardware_info", "hardware_id"),
+    ("series_alias", "series_id", "canonical_series_id", "series", "series_id"),
+    ("change_points", "change_point_id", "series_id", "series", "series_id"),
+    ("change_points", "change_point_id", "result_id", "benchmark_results", "result_id"),
+    ("alerts", "alert_id", "series_id", "series", "series_id"),
+    ("alerts", "alert_id", "change_point_id", "change_points", "change_point_id"),
+)
+
+KEYS = (
+    ("hardware_info", "hardware_id"),
+    ("benchmark_runs", "run_id"),
+    ("benchmark_runs", "source_sha256"),
+    ("benchmark_results", "result_id"),
+    ("raw_benchmark_data", "result_id, launch, phase, metric"),
+    ("series", "series_id"),
+)
+"""Columns that name a row; checked by reading all rows, since an index may be what is broken."""
+
+ANNOTATED = (
+    ("run", "benchmark_runs", "run_id"),
+    ("result", "benchmark_results", "result_id"),
+    ("series", "series", "series_id"),
+    ("hardware", "hardware_info", "hardware_id"),
+    ("alert", "alerts", "alert_id"),
+)
+
+RAW_COUNTS = """
+WITH counted AS (
+    SELECT result_id, sum(len(samples)) AS samples, count(DISTINCT launch) AS launches
+    FROM raw_benchmark_data WHERE phase = 'measure' AND metric = 'latency_wall' GROUP BY result_id
+)
+SELECT result_id AS subject, format(
+    'result {}: {} iterations in {} launches, but {} raw samples in {}',
+    result_id, r.iterations, r.launches, coalesce(counted.samples, 0)::BIGINT, coalesce(counted.launches, 0)
+) AS problem
+FROM benchmark_results r LEFT JOIN counted USING (result_id)
+WHERE r.iterations <> coalesce(counted.samples, 0) OR (r.status = 'ok' AND r.launches <> coalesce(counted.launches, 0))
+ORDER BY result_id
+"""
+
+MISSING_VALUES = """
+SELECT result_id AS subject, 'result ' || result_id || ': ' || unnest(list_filter([
+    CASE WHEN status = 'ok' AND validity IS NULL THEN 'is ok but has no validity' END,
+    CASE WHEN status = 'ok' AND launches = 0 THEN 'is ok but no launch measured it' END,
+    CASE WHEN status = 'ok' AND latency_median_ms IS NULL AND missing['latency_median_ms'] IS NULL
+        THEN 'is ok but has neither a median latency nor a reason for it' END,
+    CASE WHEN status <> 'ok' AND error IS NULL THEN 'is ' || status || ' but does not say why' END,
+    CASE WHEN status <> 'ok' AND validity IS NOT NULL THEN 'is ' || status || ' but has a validity' END
+], lambda text: text IS NOT NULL)) AS problem
+FROM benchmark_results
+ORDER BY ALL
+"""
+
+SERIES = """
+SELECT result_id AS subject, 'result ' || result_id || ' is not what its series ' || series_id || ' is of' AS problem
+FROM benchmark_results r
+JOIN benchmark_runs run USING (run_id)
+JOIN series s USING (series_id)
+WHERE (r.batch_size, r.sequence_length, r.new_tokens, r.concurrency, r.axes, run.model_id, run.model_revision,
+        run.weights, run.config_hash, run.task, run.architecture_type, run.runtime, run.runtime_mode, run.precision,
+        run.num_threads, run.hardware_id)
+    IS DISTINCT FROM (s.batch_size, s.sequence_length, s.new_tokens, s.concurrency, s.axes, s.model_id,
+        s.model_revision, s.weights, s.config_hash, s.task, s.architecture_type, s.runtime, s.runtime_mode,
+        s.precision, s.num_threads, s.hardware_id)
+ORDER BY result_id
+"""
+
+ALIASES = """
+SELECT a.series_id AS subject, 'series ' || a.series_id || ' is read as one that is an alias itself' AS problem
+FROM series_alias a JOIN series_alias b ON b.series_id = a.canonical_series_id
+ORDER BY a.series_id
+"""
+
+
+def _orphans(table: str, key: str, column: str, other: str, other_column: str) -> str:
+    return f"""
+        SELECT DISTINCT {key} AS subject, '{table}: ' || {key} || ' refers to {column} ' || {column}
+            || ', which is not in {other}' AS problem
+        FROM {table} WHERE {column} IS NOT NULL AND {column} NOT IN (SELECT {other_column} FROM {other}) ORDER BY ALL
+    """
+
+
+def _duplicates(table: str, key: str) -> str:
+    return f"""
+        SELECT concat_ws(' ', {key}) AS subject,
+            format('{table}: {{}} rows have {key} {{}}', count(*), concat_ws(' ', {key})) AS problem
+        FROM {table} WHERE {key.split(",")[0]} IS NOT NULL GROUP BY {key} HAVING count(*) > 1 ORDER BY ALL
+    """
+
+
+def _annotations(kind: str, table: str, key: str) -> str:
+    return f"""
+        SELECT annotation_id AS subject,
+            'annotations: ' || annotation_id || ' is about {kind} ' || target_id || ', which is not there' AS problem
+        FROM annotations WHERE target_kind = '{kind}' AND target_id NOT IN (SELECT {key} FROM {table}) ORDER BY ALL
+    """
+
+
+CHECKS: tuple[tuple[str, str], ...] = (
+    *(("orphan", _orphans(*reference)) for reference in REFERENCES),
+    *(("orphan", _annotations(*annotated)) for annotated in ANNOTATED),
+    *(("duplicate", _duplicates(*key)) for key in KEYS),
+    ("raw_count", RAW_COUNTS),
+    ("missing_value", MISSING_VALUES),
+    ("series", SERIES),
+    ("series", ALIASES),
+)
+"""(kind of finding, query)."""

@@ -1,0 +1,166 @@
+"""Makes, upgrades, fills, verifies and backs up the warehouse."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from benchmarking.cli_support import Parser, default_database, non_negative_seconds, note, run_command
+from benchmarking.errors import EXIT_FAILED, EXIT_OK, UsageError
+from db import spool
+from db.verify import verify
+from db.warehouse import Warehouse
+
+NAME = "setup_benchmark_db"
+
+COUNTS = """
+SELECT
+    (SELECT max(version) FROM schema_migrations) AS schema_version,
+    (SELECT count(*) FROM benchmark_runs) AS runs,
+    (SELECT count(*) FROM benchmark_results) AS results,
+    (SELECT count(*) FROM hardware_info) AS hardware
+"""
+
+INGESTED = {"loaded": "loaded", "present": "already there", "refused": "refused", "unfinished": "unfinished"}
+
+Report = dict[str, Any]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(NAME, _run, argv)
+
+
+def _run(argv: Sequence[str]) -> int:
+    arguments = _parser().parse_args(argv)
+    _check(arguments)
+    with _open(arguments) as warehouse:
+        report = _work(warehouse, arguments)
+    _show(report, arguments)
+    return EXIT_FAILED if report.get("refused") or report.get("findings") else EXIT_OK
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(prog=NAME, description=__doc__)
+    parser.add_argument("--db-path", default=default_database(), metavar="FILE", help="the database (%(default)s)")
+    parser.add_argument("--overwrite", action="store_true", help="drop everything that is in it; asks first")
+    parser.add_argument("--yes", action="store_true", help="do not ask before --overwrite")
+    parser.add_argument(
+        "--ingest",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="DIR|FILE",
+        help="load a run file, or those of a folder (not of folders inside it); may be repeated; what is stored "
+        "already is left alone",
+    )
+    parser.add_argument("--verify", action="store_true", help="look for faults: schema, references, counts, checksums")
+    parser.add_argument("--backup", type=Path, metavar="FILE", help="copy the database into a new file")
+    parser.add_argument(
+        "--lock-timeout",
+        type=non_negative_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="wait so long while another process holds the database (%(default)g)",
+    )
+    parser.add_argument("--json", action="store_true", help="print what was done as JSON")
+    parser.add_argument("--quiet", action="store_true", help="print only what is wrong")
+    return parser
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """See that everything that was named can be done, before anything is."""
+    for place in arguments.ingest:
+        if not place.exists():
+            raise UsageError(f"--ingest: {place} does not exist: name a folder of run files, or run files")
+    if arguments.backup is not None and arguments.backup.exists():
+        raise UsageError(f"--backup: {arguments.backup} is there already: name a new file")
+    if arguments.overwrite:
+        _confirm(arguments)
+
+
+def _confirm(arguments: argparse.Namespace) -> None:
+    """Ask before a database is emptied. Raises UsageError when there is nobody to ask, or the answer is no."""
+    if arguments.yes or not Path(arguments.db_path).exists():
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"--overwrite drops everything in {arguments.db_path}: add --yes if that is meant")
+    print(f"Drop everything in {arguments.db_path}? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise UsageError(f"{arguments.db_path} was left as it is")
+
+
+def _open(arguments: argparse.Namespace) -> Warehouse:
+    if arguments.overwrite:
+        return Warehouse.overwrite(arguments.db_path, lock_timeout_s=arguments.lock_timeout)
+    # A mistyped name must not verify well, or be backed up, as an empty database.
+    only_looks = (arguments.verify or arguments.backup is not None) and not arguments.ingest
+    return Warehouse.open(arguments.db_path, lock_timeout_s=arguments.lock_timeout, create=not only_looks)
+
+
+def _work(warehouse: Warehouse, arguments: argparse.Namespace) -> Report:
+    """Do what was asked, in the order that makes sense, and say what was done."""
+    report: Report = {"database": arguments.db_path}
+    if arguments.ingest:
+        done = spool.ingest_files(warehouse, spool.run_files(arguments.ingest))
+        report["loaded"] = [str(path) for path in done.loaded]
+        report["present"] = [str(path) for path in done.present]
+        report["refused"] = [{"file": str(path), "reason": reason} for path, reason in done.refused]
+        report["unfinished"] = [str(path) for path in spool.unfinished_files(arguments.ingest)]
+    if arguments.verify:
+        report["findings"] = [dataclasses.asdict(finding) for finding in verify(warehouse)]
+    if arguments.backup is not None:
+        warehouse.backup(arguments.backup)
+        report["backup"] = str(arguments.backup)
+    return report | warehouse.query(COUNTS).dicts()[0]
+
+
+def _show(report: Report, arguments: argparse.Namespace) -> None:
+    """Results on stdout; what is left to do on stderr."""
+    for refused in report.get("refused", ()):
+        note(f"{NAME}: refused {_reason(refused)}")
+    for path in report.get("unfinished", ()):
+        folder = Path(path).parent
+        note(f"{NAME}: unfinished {path}: finish it with run_hardware_benchmark --resume --output-dir {folder}")
+    if arguments.json:
+        print(json.dumps(report, indent=2, ensure_ascii=False))
+        return
+    for finding in report.get("findings", ()):
+        print(f"{finding['kind']}: {finding['problem']}")
+    if not arguments.quiet:
+        print("\n".join(_lines(report)))
+
+
+def _reason(refused: dict[str, str]) -> str:
+    """The reason, with the file's name in front unless it says it."""
+    named = refused["reason"].startswith(refused["file"])
+    return refused["reason"] if named else f"{refused['file']}: {refused['reason']}"
+
+
+def _lines(report: Report) -> list[str]:
+    lines = [f"loaded {path}" for path in report.get("loaded", ())]
+    lines += [f"already there {path}" for path in report.get("present", ())]
+    if "loaded" in report:
+        counts = (f"{len(report[kind])} {word}" for kind, word in INGESTED.items())
+        lines.append(f"run files: {', '.join(counts)}")
+    if "findings" in report:
+        lines.append(f"verified: {len(report['findings']) or 'no'} fault{'s' * (len(report['findings']) != 1)}")
+    if "backup" in report:
+        lines.append(f"backup: {report['backup']}")
+    lines.append(
+        f"{report['database']}: schema {report['schema_version']}, runs {report['runs']}, "
+        f"results {report['results']}, hardware {report['hardware']}"
+    )
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())
