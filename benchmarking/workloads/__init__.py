@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from benchmarking.records import Family, Json, Point, Workload
+from benchmarking.records import Family, Json, Point, Scalar, Workload
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,14 +27,30 @@ class WorkloadPlugin(Protocol):
     def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
         """Longest input in tokens, with new tokens counted where they share its positions; None without a limit."""
 
+    def default_attention(self, config: Mapping[str, Json]) -> str:
+        """The attention implementation (transformers' name) the model is run with when none is named."""
+
     def check(self, workload: Workload, point: Point) -> str | None:
         """None, or why this point cannot be on this model (too long, ...). Asked before anything runs."""
 
     def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
         """The inputs of a call, by the model's argument names, seeded and realistic (no all-zero ids, no padding)."""
 
-    def build(self, workload: Workload) -> Any:
-        """The torch model class's empty instance for the task, on the meta device, in eval mode."""
+    def model_class(self, workload: Workload) -> Any:
+        """The torch class of the task's model, its module imported. Raises UnsupportedError when there is none."""
 
-    def torch_operation(self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any]) -> Operation:
-        """The call at a point on a loaded torch model (or a compiled wrapper of one), its inputs in place."""
+    def build(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> Any:
+        """The task's torch model, made from the configuration in eval mode, its weights for the caller to fill.
+
+        It is made where the caller's `torch.device` context says: on "meta" it costs nothing and has only shapes."""
+
+    def load(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> Any:
+        """The task's torch model in eval mode with the weights in `workload.path`, in host memory. Raises
+        BenchhouseError for weights that are not this model's."""
+
+    def torch_operation(
+        self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]
+    ) -> Operation:
+        """The call at a point on a loaded torch model (or a compiled wrapper of one), its inputs in place.
+
+        `mode` is the cell's runtime mode: the kind of cache is in it."""

@@ -1,0 +1,122 @@
+"""A workload's torch model, loaded and looked at: what it weighs, and whether it is what was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarking import plugins
+from benchmarking.errors import BenchhouseError, UnsupportedError
+from benchmarking.records import Json, Precision, Workload
+from benchmarking.runtimes._torch import dtype_of, memory_errors
+from benchmarking.workloads import WorkloadPlugin
+
+
+def family_plugin(workload: Workload) -> WorkloadPlugin:
+    """The plugin of the workload's family. Raises UnsupportedError when there is none."""
+    try:
+        plugin: WorkloadPlugin = plugins.load("benchmarking.workloads", workload.family.replace("-", "_"))
+    except KeyError as error:
+        raise UnsupportedError(f"this version does not run family {workload.family}") from error
+    return plugin
+
+
+def load_model(workload: Workload, precision: Precision, attention: str | None) -> Any:
+    """The model in host memory and eval mode: pretrained weights from its folder, or seeded random ones."""
+    from benchmarking.workloads._random_weights import fill, skip_random_initialisation
+
+    plugin = family_plugin(workload)
+    dtype = dtype_of(precision)
+    with memory_errors(f"loading {workload.model_id}"):
+        if workload.weights == "pretrained":
+            return plugin.load(workload, dtype=dtype, attention=attention)
+        with skip_random_initialisation():
+            model = plugin.build(workload, dtype=dtype, attention=attention)
+        fill(model, seed=workload.seed)
+        return model
+
+
+def to_device(model: Any, torch_name: str) -> Any:
+    """The model on a device. Raises OutOfMemoryError when it does not fit."""
+    with memory_errors(f"moving {weights_bytes(model)} bytes of weights to {torch_name}"):
+        return model.to(torch_name)
+
+
+def weights_bytes(module: Any) -> int:
+    """Bytes of the parameters and buffers, every storage counted once however many tensors share it."""
+    storages = {(str(t.device), t.untyped_storage().data_ptr()): t.untyped_storage().nbytes() for t in _tensors(module)}
+    return sum(storages.values())
+
+
+def parameter_count(module: Any) -> int:
+    """Values of the parameters, shared ones counted once."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def check_finite(module: Any, model_id: str) -> None:
+    """Raise BenchhouseError for weights that hold NaN or infinity, with the first such tensor's name.
+
+    A sum is NaN or infinite when a summand is, and needs one reading of the memory; only a tensor whose sum is not
+    finite is looked at value by value.
+    """
+    import torch
+
+    for name, parameter in module.named_parameters():
+        if not parameter.is_floating_point() or torch.isfinite(parameter.detach().sum(dtype=torch.float32)):
+            continue
+        finite = torch.isfinite(parameter)
+        if not finite.all():
+            count = f"{parameter.numel() - int(finite.sum())} of {parameter.numel()} values"
+            raise BenchhouseError(f"the weights of {model_id} are broken: {name} holds NaN or Inf ({count})")
+
+
+def verify(model: Any, precision: Precision, torch_name: str, attention: str | None) -> dict[str, Json]:
+    """What really runs, read back. Raises UnsupportedError when it is not what was asked for.
+
+    Parameters that the model's authors keep in float32 beside float16 are as they should be, and are in the answer.
+    """
+    import torch
+
+    from benchmarking.workloads._transformers import stays_float32
+
+    wanted = dtype_of(precision)
+    for name, parameter in model.named_parameters():
+        expected = torch.float32 if stays_float32(model, name, wanted) else wanted
+        if parameter.dtype != expected:
+            raise UnsupportedError(f"asked for {precision}, but {name} is {_dtype_name(parameter.dtype)}")
+    devices = sorted({_device_name(tensor) for tensor in _tensors(model)})
+    if devices != [torch_name]:
+        raise UnsupportedError(f"asked for {torch_name}, but the model is on {', '.join(devices)}")
+    found = getattr(getattr(model, "config", None), "_attn_implementation", None)
+    if attention is not None and found != attention:
+        raise UnsupportedError(f"asked for attention {attention}, but the model has {found}")
+    return {**describe(model), "attention": found}
+
+
+def describe(module: Any) -> dict[str, Json]:
+    """Class, parameter dtypes with their counts, and devices of a module."""
+    dtypes: dict[str, int] = {}
+    for parameter in module.parameters():
+        name = _dtype_name(parameter.dtype)
+        dtypes[name] = dtypes.get(name, 0) + parameter.numel()
+    return {
+        "model_class": type(module).__name__,
+        "parameter_dtypes": sorted(dtypes),
+        "parameters_by_dtype": dict(sorted(dtypes.items())),
+        "parameter_devices": sorted({_device_name(tensor) for tensor in _tensors(module)}),
+    }
+
+
+def _tensors(module: Any) -> Iterator[Any]:
+    yield from module.parameters()
+    yield from module.buffers()
+
+
+def _device_name(tensor: Any) -> str:
+    """As device handles name them: "cpu", "cuda:0", and "mps" without the number torch adds."""
+    device = tensor.device
+    return str(device.type) if device.type in {"cpu", "mps"} else str(device)
+
+
+def _dtype_name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,113 @@
+"""PyTorch as it is: every operator run as it is reached, on a CPU, an NVIDIA or AMD GPU, or an Apple GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+
+from benchmarking import plugins
+from benchmarking.devices import DeviceHandle
+from benchmarking.errors import BenchhouseError, UnsupportedError, UsageError
+from benchmarking.records import Cell, Device, Precision, Scalar, Workload
+from benchmarking.runtimes import Session, Stage
+
+DEVICES = ("cpu", "cuda", "rocm", "mps")
+PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "bfloat16", "float16")
+ATTENTIONS = ("eager", "sdpa", "flash_attention_2", "flex_attention")
+CACHES = ("dynamic", "static")
+
+
+class Eager:
+    """The runtime `eager`. Modes: attention, and for generation the kind of key-value cache."""
+
+    name = "eager"
+
+    def missing(self) -> str | None:
+        absent = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
+        return f"not installed: {', '.join(absent)}: pip install {' '.join(absent)}" if absent else None
+
+    def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
+        if device.type not in DEVICES:
+            return f"runtime eager runs on {', '.join(DEVICES)}, not on {device.type}"
+        if precision not in PRECISIONS:
+            return f"runtime eager has {', '.join(PRECISIONS)}, not {precision}"
+        if precision == "tf32" and device.type != "cuda":
+            return f"tf32 is a mode of NVIDIA's tensor cores (cuda), not of {device.type}"
+        if workload.source != "module" and workload.family.replace("-", "_") not in _families():
+            return f"runtime eager does not run family {workload.family}"
+        return None
+
+    def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        generates = _generates(workload)
+        known = ("attention", "cache") if generates else ("attention",)
+        if unknown := sorted(set(options) - set(known)):
+            raise UsageError(f"runtime eager has no option {unknown[0]!r} at task {workload.task}: {', '.join(known)}")
+        default = plugins.load("benchmarking.workloads", workload.family.replace("-", "_")).default_attention
+        attention = _choice("attention", options.get("attention", default(workload.config)), ATTENTIONS)
+        if attention == "flash_attention_2":
+            _check_flash_attention(device)
+        if not generates:
+            return {"attention": attention}
+        return {"attention": attention, "cache": _choice("cache", options.get("cache", CACHES[0]), CACHES)}
+
+    def import_libraries(self) -> None:
+        import torch  # noqa: F401
+        import transformers.models.auto.modeling_auto  # noqa: F401
+
+    def open(self, cell: Cell, handle: DeviceHandle, stage: Stage) -> Session:
+        from benchmarking.runtimes import _torch, _torch_model
+        from benchmarking.runtimes._torch_session import TorchSession
+
+        if handle.torch_name is None:
+            raise UnsupportedError(f"torch cannot use {cell.device.selector}")
+        attention = str(cell.runtime_mode["attention"]) if "attention" in cell.runtime_mode else None
+        with stage("import"):
+            _torch_model.family_plugin(cell.workload).model_class(cell.workload)
+        _torch.set_threads(cell.num_threads)
+        flags = _torch.MatmulPrecision(cell.precision)
+        try:
+            with stage("weights_read"):
+                model = _torch_model.load_model(cell.workload, cell.precision, attention)
+            with stage("to_device"):
+                model = _torch_model.to_device(model, handle.torch_name)
+            if cell.workload.weights == "pretrained":
+                _torch_model.check_finite(model, cell.workload.model_id)
+            verified = _torch_model.verify(model, cell.precision, handle.torch_name, attention)
+            verified |= {**_torch.threads_in_force(), **flags.in_force()}
+            _check_threads(cell, verified["num_threads"])
+        except BaseException:
+            flags.restore()
+            raise
+        return TorchSession(model, cell, handle.torch_name, verified, flags)
+
+
+def _families() -> tuple[str, ...]:
+    return plugins.names("benchmarking.workloads")
+
+
+def _generates(workload: Workload) -> bool:
+    generative: frozenset[str] = plugins.load(
+        "benchmarking.workloads", workload.family.replace("-", "_")
+    ).generative_tasks
+    return workload.task in generative
+
+
+def _choice(option: str, value: Scalar, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise UsageError(f"{option} {value!r}: runtime eager has {', '.join(known)}")
+    return str(value)
+
+
+def _check_flash_attention(device: Device) -> None:
+    if device.type not in ("cuda", "rocm"):
+        raise UnsupportedError(f"attention flash_attention_2 runs on cuda and rocm, not on {device.type}")
+    if importlib.util.find_spec("flash_attn") is None:
+        raise UnsupportedError("attention flash_attention_2 needs the package flash-attn: pip install flash-attn")
+
+
+def _check_threads(cell: Cell, in_force: object) -> None:
+    if cell.num_threads is not None and in_force != cell.num_threads:
+        raise BenchhouseError(f"asked for {cell.num_threads} threads, but torch uses {in_force}")
+
+
+PLUGIN = Eager()

@@ -1,0 +1,54 @@
+"""config.json, read as what it is: JSON. The supervisor does this, which imports no transformers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NoReturn
+
+from benchmarking.errors import FormatError, StorageError, UsageError
+from benchmarking.records import Json
+
+CONFIG_NAME = "config.json"
+
+NOT_ABOUT_THE_MODEL = frozenset({"_name_or_path", "dtype", "torch_dtype", "transformers_version"})
+"""Keys that say where a file came from or how it was stored. Left out, so that they do not change the hash: the
+precision is the run's own, whatever the weights were saved in."""
+
+
+def read_config(folder: Path) -> Mapping[str, Json]:
+    """The configuration of the model in `folder`.
+
+    Raises UsageError when there is none or it names no model, StorageError when it cannot be read, FormatError when it
+    is not JSON.
+    """
+    path = folder / CONFIG_NAME
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"{folder} has no {CONFIG_NAME}: --model-id takes a folder saved with save_pretrained"
+        ) from error
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise FormatError(f"{path} is not JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise FormatError(f"{path} is not a model's configuration: it holds no JSON object")
+    return check_config({key: value for key, value in data.items() if key not in NOT_ABOUT_THE_MODEL}, str(path))
+
+
+def check_config(config: Mapping[str, Json], where: str) -> Mapping[str, Json]:
+    """The configuration. Raises UsageError when it does not say which model it is, or asks for quantized layers."""
+    if not isinstance(config.get("model_type"), str) and not isinstance(config.get("_class_name"), str):
+        raise UsageError(f"{where} has no model_type: it does not say which model it configures")
+    if (quantization := config.get("quantization_config")) is not None:
+        method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
+        raise UsageError(f"{where}: weights quantized by {method} are not supported; take the unquantized model")
+    return config
+
+
+def _refuse(constant: str) -> NoReturn:
+    """Python reads NaN and Infinity, which are not JSON and which no record may hold."""
+    raise ValueError(f"{constant} is not allowed")

@@ -1,0 +1,89 @@
+"""Which family and task a configuration belongs to. The model's name has no say in it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+from benchmarking import plugins
+from benchmarking.errors import UsageError
+from benchmarking.records import Family, Json
+from benchmarking.workloads import WorkloadPlugin
+
+PACKAGE = "benchmarking.workloads"
+
+OTHER_FAMILIES: Mapping[Family, frozenset[str]] = {
+    "vision": frozenset({"beit", "convnext", "deit", "dinov2", "resnet", "swin", "vit"}),
+    "vision-text": frozenset({"align", "blip", "chinese_clip", "clip", "siglip"}),
+    "speech": frozenset({"hubert", "speech_to_text", "wav2vec2", "whisper"}),
+    "multimodal": frozenset({"idefics2", "llava", "llava_next", "paligemma", "qwen2_vl"}),
+    "diffusion": frozenset({"DiTTransformer2DModel", "Transformer2DModel", "UNet2DConditionModel", "UNet2DModel"}),
+    "mixture-of-experts": frozenset({"deepseek_v2", "gpt_oss", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe"}),
+    "state-space": frozenset({"falcon_mamba", "mamba", "mamba2", "rwkv"}),
+    "rag": frozenset({"rag"}),
+}
+"""The best-known model types of families that may have no plugin, to name the family instead of saying "unknown". The
+types of a family that has one are its plugin's."""
+
+ARCHITECTURE_TASKS = {"ForSequenceClassification": "text-classification"}
+"""Ends of architecture names of models that were made for one task and lose their head at any other."""
+
+
+def families() -> tuple[WorkloadPlugin, ...]:
+    """The plugin of every family there is."""
+    return tuple(plugins.load(PACKAGE, name) for name in plugins.names(PACKAGE))
+
+
+def family_of(config: Mapping[str, Json], model_id: str) -> WorkloadPlugin:
+    """The family of a configuration. Raises UsageError that says what is known for a model that no family takes."""
+    model_type = str(config.get("model_type") or config.get("_class_name"))
+    for plugin in families():
+        if model_type in plugin.model_types:
+            _check_architecture(plugin, config, model_id)
+            return plugin
+    for family, model_types in OTHER_FAMILIES.items():
+        if model_type in model_types:
+            have = ", ".join(plugin.name for plugin in families())
+            raise UsageError(
+                f"{model_id} is of family {family} ({model_type}), which this version does not run: {have}"
+            )
+    raise UsageError(f"{model_id}: unknown model_type {model_type!r}{_suggestion(model_type)}")
+
+
+def task_of(plugin: WorkloadPlugin, config: Mapping[str, Json], asked: str | None, model_id: str) -> str:
+    """The task that was asked for, else the one the model was made for, else the family's default."""
+    if asked is not None:
+        if asked not in plugin.tasks:
+            raise UsageError(
+                f"--task {asked}: {model_id} is of family {plugin.name}, whose tasks are {', '.join(plugin.tasks)}"
+            )
+        return asked
+    for ending, task in ARCHITECTURE_TASKS.items():
+        if task in plugin.tasks and any(name.endswith(ending) for name in architectures(config)):
+            return task
+    return plugin.tasks[0]
+
+
+def architectures(config: Mapping[str, Json]) -> tuple[str, ...]:
+    """The class names in the configuration."""
+    value = config.get("architectures")
+    return tuple(str(name) for name in value) if isinstance(value, list) else ()
+
+
+def _check_architecture(plugin: WorkloadPlugin, config: Mapping[str, Json], model_id: str) -> None:
+    """Raise UsageError for a model type used against its family: a BERT made a decoder, half a T5."""
+    if plugin.name == "encoder-only" and config.get("is_decoder") is True:
+        raise UsageError(
+            f"{model_id} is a {config.get('model_type')} made a decoder (is_decoder), which is not supported"
+        )
+    halves = [name for name in architectures(config) if name.endswith(("EncoderModel", "ForCausalLM"))]
+    if plugin.name == "encoder-decoder" and (halves or config.get("is_encoder_decoder") is False):
+        which = halves[0] if halves else "is_encoder_decoder is false"
+        raise UsageError(f"{model_id} is half of an encoder-decoder model ({which}), which is not supported")
+
+
+def _suggestion(model_type: str) -> str:
+    known = sorted(name for plugin in families() for name in plugin.model_types)
+    near = difflib.get_close_matches(model_type, known, n=3)
+    by_family = "; ".join(f"{plugin.name}: {', '.join(sorted(plugin.model_types))}" for plugin in families())
+    return f"{f' (did you mean {chr(32).join(near)}?)' if near else ''}. Known are {by_family}"

@@ -1,0 +1,151 @@
+"""Asks Hugging Face's cache, then its hub, for a model; run as a process of its own, which answers with JSON.
+
+huggingface_hub is too heavy for the supervisor, and a name that does not resolve must not hang it. `look_up` and
+`fetch_weights` are the caller's side, `main` is the process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarking.errors import BenchhouseError
+
+ROOT = Path(__file__).resolve().parents[2]
+NAME_PATTERN = re.compile(r"(\w([\w.-]*\w)?/)?\w([\w.-]*\w)?", re.ASCII)
+MAX_NAME_LENGTH = 96
+LOOK_UP_LIMIT_S = 20.0
+"""For the imports, the cache, and the hub's answers about one small file."""
+ANSWER_LIMIT_S = 5.0
+"""For the hub's first word: beyond it, it counts as unreachable."""
+CONFIG_FILES = ["config.json"]
+WEIGHT_FILES = ["model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What cache and hub have of a model."""
+
+    path: Path | None = None
+    """Folder of the snapshot, with a config.json; None when the model was not found."""
+    revision: str | None = None
+    """The hub's commit."""
+    why_not: str | None = None
+    """Why there is no folder, or why its weights could not be fetched."""
+
+
+def may_be_hub_name(name: str) -> bool:
+    """Whether the hub could have a model of this name: "model" or "owner/model"."""
+    return NAME_PATTERN.fullmatch(name) is not None and len(name) <= MAX_NAME_LENGTH
+
+
+def look_up(name: str) -> Found:
+    """The model's configuration, from the cache or the hub, within `LOOK_UP_LIMIT_S`."""
+    return _ask("look-up", name, limit_s=LOOK_UP_LIMIT_S)
+
+
+def fetch_weights(name: str, revision: str) -> Found:
+    """The model's safetensors weights at a commit, from the cache or the hub; takes as long as they are large.
+
+    Progress goes to stderr. `why_not` says what went wrong; the folder is there all the same.
+    """
+    return _ask("weights", name, revision, limit_s=None)
+
+
+def is_offline() -> bool:
+    """Whether `HF_HUB_OFFLINE` forbids asking the hub."""
+    return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
+
+
+def _ask(*arguments: str, limit_s: float | None) -> Found:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-m", "benchmarking.workloads._hub", *arguments]
+    try:
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, env=environment, timeout=limit_s, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return Found(why_not=f"the hub did not answer within {limit_s:.0f} s")
+    try:
+        answer = json.loads(done.stdout.splitlines()[-1])
+    except (ValueError, IndexError) as error:
+        raise BenchhouseError(f"asking the hub for {arguments[1]} failed with exit code {done.returncode}") from error
+    path = answer["path"]
+    return Found(path=None if path is None else Path(path), revision=answer["revision"], why_not=answer["why_not"])
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`look-up NAME` or `weights NAME REVISION`; prints one line of JSON."""
+    action, name, *rest = arguments
+    path, why_not = _look_up(name) if action == "look-up" else _weights(name, rest[0])
+    revision = None if path is None else Path(path).name
+    print(json.dumps({"path": path, "revision": revision, "why_not": why_not}))
+    return 0
+
+
+def _look_up(name: str) -> tuple[str | None, str | None]:
+    path, why_not = _snapshot(name, CONFIG_FILES, local_files_only=True)
+    if path is not None and (Path(path) / CONFIG_FILES[0]).is_file():
+        return path, None
+    if is_offline():
+        return None, "it is not in the local cache, and HF_HUB_OFFLINE is set"
+    path, why_not = _snapshot(name, CONFIG_FILES, local_files_only=False)
+    if path is None or (Path(path) / CONFIG_FILES[0]).is_file():
+        return path, why_not
+    return None, "the hub's model has no config.json"
+
+
+def _weights(name: str, revision: str) -> tuple[str | None, str | None]:
+    from benchmarking.workloads._weight_files import weight_files
+
+    path, why_not = _snapshot(name, WEIGHT_FILES, revision=revision, local_files_only=True)
+    try:
+        if path is not None and weight_files(Path(path)):
+            return path, None
+    except BenchhouseError as error:
+        why_not = str(error)  # incomplete in the cache: the hub has the rest
+    if is_offline():
+        return path, f"the local cache lacks weights ({why_not or 'no safetensors'}), and HF_HUB_OFFLINE is set"
+    fetched, why_not = _snapshot(name, WEIGHT_FILES, revision=revision, local_files_only=False)
+    return fetched or path, why_not
+
+
+def _snapshot(name: str, patterns: list[str], **options: Any) -> tuple[str | None, str | None]:
+    """The folder of the snapshot, or why there is none."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
+
+    try:
+        path: str = snapshot_download(name, allow_patterns=patterns, etag_timeout=ANSWER_LIMIT_S, **options)
+    except GatedRepoError:
+        return None, "the hub gives it only to accounts that were granted access: hf auth login"
+    except RepositoryNotFoundError:
+        return None, "the hub has no model of this name, or only for its owner: hf auth login"
+    except LocalEntryNotFoundError as error:
+        return None, f"it is not in the local cache, and the hub is not reachable ({_short(error.__cause__ or error)})"
+    except HFValidationError as error:
+        return None, f"it cannot be a name on the hub: {_short(error)}"
+    except (HfHubHTTPError, OSError) as error:
+        return None, f"the hub answered with an error: {_short(error)}"
+    return path, None
+
+
+def _short(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0][:200]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,94 @@
+"""Seeded random weights that a model of any size gets in about the time it takes to write them.
+
+Every tensor has its own stream of numbers, seeded by the seed and the tensor's name. So the values depend on neither
+the order nor the number of threads, and a model has the same weights on every platform and in every precision (up to
+the rounding of the precision).
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+DEFAULT_STANDARD_DEVIATION = 0.02
+CHUNK_VALUES = 1 << 20
+"""4 MB of float32: fits into a core's cache share, and bounds what is needed beside a half-precision model."""
+
+RANDOM_INITIALISERS = frozenset({"normal_", "uniform_", "trunc_normal_", "kaiming_uniform_", "xavier_uniform_"})
+"""torch's in-place random fills, by name; with them skipped, making a model costs milliseconds."""
+
+
+def skip_random_initialisation() -> Any:
+    """A context in which torch's random fills do nothing.
+
+    A model made in it has its buffers and its structure as always, computed by its own constructor, and parameters
+    whose memory has not been touched.
+    """
+    from torch.overrides import TorchFunctionMode
+
+    class SkipRandomInitialisation(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            if getattr(func, "__name__", None) in RANDOM_INITIALISERS:
+                return args[0] if args else kwargs["tensor"]
+            return func(*args, **kwargs)
+
+    return SkipRandomInitialisation()
+
+
+def fill(
+    model: Any, *, seed: int, standard_deviation: float | None = None, only: Collection[str] | None = None
+) -> None:
+    """Fill the model's parameters (those named in `only`, or all) with seeded values, in host memory.
+
+    Weights and biases are normal with the configuration's `initializer_range` (0.02 without one); the weights of
+    normalisation layers are 1 and their biases 0, as they are before training. Shared parameters are filled once.
+    """
+    import torch
+
+    deviation = _deviation(model) if standard_deviation is None else standard_deviation
+    norms = {id(p) for module in model.modules() if _is_norm(module) for p in module.parameters(recurse=False)}
+    normal: list[tuple[str, Any]] = []
+    for name, parameter in model.named_parameters():
+        if only is not None and name not in only:
+            continue
+        if id(parameter) in norms:
+            torch.nn.init.constant_(parameter, 0.0 if name.endswith("bias") else 1.0)
+        else:
+            normal.append((name, parameter.detach()))
+    # Largest first, so that no thread is left with a big tensor at the end.
+    normal.sort(key=lambda item: -item[1].numel())
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        list(threads.map(lambda item: _fill_normal(item[1], seed, item[0], deviation), normal))
+
+
+def _fill_normal(tensor: Any, seed: int, name: str, standard_deviation: float) -> None:
+    """Normal values, made in float32 a chunk at a time and rounded to the tensor's dtype as they are written."""
+    import numpy as np
+    import torch
+
+    generator = np.random.Generator(np.random.SFC64([seed, zlib.crc32(name.encode())]))
+    flat = tensor.view(-1)
+    chunk = np.empty(min(CHUNK_VALUES, flat.numel()), dtype=np.float32)
+    for start in range(0, flat.numel(), CHUNK_VALUES):
+        values = chunk[: min(CHUNK_VALUES, flat.numel() - start)]
+        generator.standard_normal(dtype=np.float32, out=values)
+        values *= np.float32(standard_deviation)
+        flat[start : start + len(values)].copy_(torch.from_numpy(values))
+
+
+def _deviation(model: Any) -> float:
+    config = getattr(model, "config", None)
+    for name in ("initializer_range", "init_std"):
+        value = getattr(config, name, None)
+        if isinstance(value, float) and 0 < value < 1:
+            return value
+    return DEFAULT_STANDARD_DEVIATION
+
+
+def _is_norm(module: Any) -> bool:
+    """LayerNorm, RMSNorm, T5LayerNorm, GroupNorm, BatchNorm2d, ...: every library's name for them has "Norm" in it."""
+    return "norm" in type(module).__name__.lower()

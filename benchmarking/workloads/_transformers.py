@@ -1,0 +1,167 @@
+"""Torch models of transformers for a workload: the class, an unfilled model, or one with a folder's weights."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from benchmarking.errors import BenchhouseError, UnsupportedError
+from benchmarking.records import Workload
+
+AUTO_CLASSES: Mapping[str, tuple[str, str]] = {
+    "feature-extraction": ("AutoModel", "MODEL_MAPPING"),
+    "fill-mask": ("AutoModelForMaskedLM", "MODEL_FOR_MASKED_LM_MAPPING"),
+    "text-classification": ("AutoModelForSequenceClassification", "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING"),
+    "text-generation": ("AutoModelForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING"),
+    "text2text-generation": ("AutoModelForSeq2SeqLM", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING"),
+}
+"""Task -> transformers' automatic class, and the mapping from configurations to model classes behind it."""
+
+
+def configuration(workload: Workload) -> Any:
+    """transformers' configuration object. Raises BenchhouseError when its values do not fit together."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    model_type = str(workload.config.get("model_type"))
+    try:
+        kind = CONFIG_MAPPING[model_type]
+    except KeyError as error:
+        raise UnsupportedError(
+            f"model_type {model_type} is unknown to the installed transformers: upgrade it"
+        ) from error
+    try:
+        return kind.from_dict(dict(workload.config))
+    except (TypeError, ValueError) as error:
+        raise BenchhouseError(f"the configuration of {workload.model_id} is not a {model_type}: {error}") from error
+
+
+def model_class(workload: Workload) -> Any:
+    """The class of the task's model, its module imported. Raises UnsupportedError when the model has none."""
+    from transformers.models.auto import modeling_auto
+
+    mapping = getattr(modeling_auto, AUTO_CLASSES[workload.task][1])
+    try:
+        found = mapping[type(configuration(workload))]
+    except KeyError as error:
+        model_type = workload.config.get("model_type")
+        raise UnsupportedError(f"{workload.model_id} ({model_type}) has no model for task {workload.task}") from error
+    return found[0] if isinstance(found, tuple) else found
+
+
+def build(workload: Workload, *, dtype: Any, attention: str | None = None) -> Any:
+    """The model from its configuration alone, in eval mode; the caller fills the weights."""
+    config = configuration(workload)
+    with _attention_errors(workload, attention):
+        model = _auto_class(workload).from_config(config, dtype=dtype, **_attention(attention))
+    _untie(model, workload)
+    for name, parameter in model.named_parameters():
+        if stays_float32(model, name, dtype):
+            parameter.data = parameter.data.float()
+    return model.eval()
+
+
+def load(workload: Workload, *, dtype: Any, attention: str | None = None) -> Any:
+    """The model with the safetensors weights in `workload.path`, in host memory and eval mode.
+
+    Raises BenchhouseError when the weights are not this model's. A head or pooler that the weights lack (an encoder
+    saved without its classifier) is filled with seeded random values.
+    """
+    config = configuration(workload)
+    try:
+        with _quiet(), _attention_errors(workload, attention):
+            model, report = _auto_class(workload).from_pretrained(
+                workload.path,
+                config=config,
+                dtype=dtype,
+                use_safetensors=True,
+                local_files_only=True,
+                output_loading_info=True,
+                **_attention(attention),
+            )
+    except (OSError, RuntimeError) as error:
+        raise BenchhouseError(f"the weights in {workload.path} do not load: {_first_line(error)}") from error
+    _fill_missing(model, workload, sorted(report["missing_keys"]))
+    return model.eval()
+
+
+def stays_float32(model: Any, name: str, dtype: Any) -> bool:
+    """Whether the model's authors keep this parameter in float32 when the rest is `dtype` (T5's `wo`)."""
+    import torch
+
+    kept = set(getattr(model, "_keep_in_fp32_modules_strict", None) or ())
+    if dtype == torch.float16:
+        kept |= set(getattr(model, "_keep_in_fp32_modules", None) or ())
+    return dtype in (torch.float16, torch.bfloat16) and not kept.isdisjoint(name.split("."))
+
+
+def _auto_class(workload: Workload) -> Any:
+    import transformers
+
+    model_class(workload)
+    return getattr(transformers, AUTO_CLASSES[workload.task][0])
+
+
+def _attention(attention: str | None) -> dict[str, str]:
+    return {} if attention is None else {"attn_implementation": attention}
+
+
+@contextmanager
+def _attention_errors(workload: Workload, attention: str | None) -> Iterator[None]:
+    """transformers says ValueError or ImportError for an attention implementation that cannot be had."""
+    try:
+        yield
+    except (ImportError, ValueError) as error:
+        if attention is None:
+            raise BenchhouseError(f"{workload.model_id} cannot be made: {_first_line(error)}") from error
+        raise UnsupportedError(f"attention {attention} for {workload.model_id}: {_first_line(error)}") from error
+
+
+def _untie(model: Any, workload: Workload) -> None:
+    """Give the output embeddings a parameter of their own where the configuration says so.
+
+    transformers 5 ties T5's whatever the configuration says, unless weights are read that differ; the models of
+    T5 1.1 (Flan) were published untied.
+    """
+    import torch
+
+    output, inputs = model.get_output_embeddings(), model.get_input_embeddings()
+    if workload.config.get("tie_word_embeddings") is not False or output is None:
+        return
+    if output.weight is inputs.weight:
+        output.weight = torch.nn.Parameter(torch.empty_like(inputs.weight), requires_grad=inputs.weight.requires_grad)
+
+
+def _fill_missing(model: Any, workload: Workload, missing: list[str]) -> None:
+    """Fill a head or pooler the weights lack. Raises BenchhouseError for tensors missing from the model's body."""
+    from benchmarking.workloads._random_weights import fill
+
+    prefix = f"{model.base_model_prefix}."
+    is_base = model.base_model is model
+    body = [name for name in missing if (is_base or name.startswith(prefix)) and "pooler" not in name.split(".")]
+    if body:
+        raise BenchhouseError(
+            f"the weights in {workload.path} lack {len(body)} tensors of {type(model).__name__}, the first is {body[0]}"
+        )
+    fill(model, seed=workload.seed, only=frozenset(missing))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No progress bars and loading reports: what matters of them is raised or stored."""
+    from transformers.utils import logging as library_logging
+
+    verbosity, bars = library_logging.get_verbosity(), library_logging.is_progress_bar_enabled()
+    library_logging.set_verbosity(logging.ERROR)
+    library_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        library_logging.set_verbosity(verbosity)
+        if bars:
+            library_logging.enable_progress_bar()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]

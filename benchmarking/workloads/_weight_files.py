@@ -1,0 +1,87 @@
+"""The safetensors files of a folder: which there are, and whether they are whole. Nothing but headers is read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from pathlib import Path
+
+from benchmarking.errors import FormatError, StorageError, UsageError
+
+SINGLE_NAME = "model.safetensors"
+INDEX_NAME = "model.safetensors.index.json"
+PICKLED_PATTERNS = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
+
+LENGTH_BYTES = 8
+MAX_HEADER_BYTES = 100_000_000
+"""safetensors' own limit; a longer header means that the file is something else."""
+
+
+def weight_files(folder: Path) -> tuple[Path, ...]:
+    """The weight files, one or all shards; empty when there are none.
+
+    Raises UsageError when there are only pickled weights, StorageError for a missing shard, FormatError for a file
+    that is broken off or not safetensors.
+    """
+    files = _files(folder)
+    for path in files:
+        check_whole(path)
+    if not files and (pickled := pickled_files(folder)):
+        raise UsageError(
+            f"{folder} has only pickled weights ({pickled[0].name}), which can run code when read. Convert them: load "
+            "the model with transformers where you trust it and call save_pretrained, which writes safetensors"
+        )
+    return files
+
+
+def pickled_files(folder: Path) -> tuple[Path, ...]:
+    """Weight files in formats that are not read."""
+    return tuple(sorted(path for pattern in PICKLED_PATTERNS for path in folder.glob(pattern)))
+
+
+def revision_of(files: tuple[Path, ...]) -> str:
+    """SHA-256 (hex) of the files' names and sizes: tells versions of a local folder apart without reading weights."""
+    text = "\n".join(f"{path.name} {path.stat().st_size}" for path in files)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def check_whole(path: Path) -> None:
+    """Raise FormatError unless the file is as long as its safetensors header says."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        start = file.read(LENGTH_BYTES)
+        header_length = struct.unpack("<Q", start)[0] if len(start) == LENGTH_BYTES else 0
+        if not 0 < header_length <= MAX_HEADER_BYTES:
+            pointer = ": it is a git-lfs pointer, run `git lfs pull`" if start.startswith(b"version ") else ""
+            raise FormatError(f"{path} is not a safetensors file{pointer}")
+        header = file.read(header_length)
+    needed = LENGTH_BYTES + header_length + (_data_bytes(path, header) if len(header) == header_length else 0)
+    if size < needed:
+        raise FormatError(f"{path} is broken off: {size} bytes of {needed}. Fetch it again")
+
+
+def _data_bytes(path: Path, header: bytes) -> int:
+    """Bytes of tensors after the header."""
+    try:
+        tensors = json.loads(header)
+        return max((entry["data_offsets"][1] for name, entry in tensors.items() if name != "__metadata__"), default=0)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        raise FormatError(f"{path} is not a safetensors file: its header cannot be read") from error
+
+
+def _files(folder: Path) -> tuple[Path, ...]:
+    index = folder / INDEX_NAME
+    if not index.is_file():
+        single = folder / SINGLE_NAME
+        return (single,) if single.is_file() else ()
+    try:
+        shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FormatError(f"{index} is not an index of safetensors shards: no weight_map can be read") from error
+    missing = [name for name in shards if not (folder / name).is_file()]
+    if missing:
+        raise StorageError(
+            f"{folder} lacks {len(missing)} of {len(shards)} weight files: {', '.join(missing)}. Fetch the model again"
+        )
+    return tuple(folder / name for name in shards)

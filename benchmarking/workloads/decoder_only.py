@@ -1,0 +1,60 @@
+"""Decoder-only text models (GPT and its kin): a prompt in one pass, then token after token from a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.records import Family, Point, Scalar, Workload
+from benchmarking.workloads import _limits
+from benchmarking.workloads._forward import ForwardPass
+from benchmarking.workloads._generation import CACHES, DecoderGeneration
+from benchmarking.workloads._text import TextFamily
+
+if TYPE_CHECKING:
+    from benchmarking.runtimes import Operation
+
+
+class DecoderOnly(TextFamily):
+    """GPT-2, OPT, GPT-NeoX, Llama, Mistral, Qwen, Gemma, Phi, Falcon, BLOOM, ..."""
+
+    name: Family = "decoder-only"
+    without_sdpa = frozenset({"bloom", "codegen", "gemma2", "gpt_neo", "gptj", "mpt", "xglm"})
+    model_types = without_sdpa | {
+        "cohere",
+        "falcon",
+        "gemma",
+        "gemma3_text",
+        "gpt2",
+        "gpt_bigcode",
+        "gpt_neox",
+        "granite",
+        "llama",
+        "mistral",
+        "olmo",
+        "olmo2",
+        "opt",
+        "phi",
+        "phi3",
+        "qwen2",
+        "qwen3",
+        "smollm3",
+        "stablelm",
+        "starcoder2",
+    }
+    tasks: tuple[str, ...] = ("text-generation", "feature-extraction")
+    generative_tasks = frozenset({"text-generation"})
+
+    def check(self, workload: Workload, point: Point) -> str | None:
+        generates = workload.task in self.generative_tasks
+        return _limits.why_not(workload, point, generates=generates, shared_positions=True)
+
+    def torch_operation(
+        self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]
+    ) -> Operation:
+        if workload.task not in self.generative_tasks:
+            return ForwardPass(model, point, inputs)
+        return DecoderGeneration(model, point, inputs, cache=str(mode.get("cache", CACHES[0])))
+
+
+PLUGIN = DecoderOnly()

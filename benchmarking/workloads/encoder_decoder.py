@@ -1,0 +1,47 @@
+"""Encoder-decoder text models (T5, BART and their kin): read the input once, then write token after token."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.records import Family, Json, Point, Scalar, Workload
+from benchmarking.workloads import _limits
+from benchmarking.workloads._generation import CACHES, EncoderDecoderGeneration
+from benchmarking.workloads._text import TextFamily
+
+if TYPE_CHECKING:
+    from benchmarking.runtimes import Operation
+
+RELATIVE_POSITIONS = frozenset({"longt5", "mt5", "t5", "umt5"})
+"""Model types without a table of positions, and so without a longest input (T5's `n_positions` is a leftover)."""
+
+
+class EncoderDecoder(TextFamily):
+    """T5, mT5, BART, mBART, Pegasus, M2M-100, Marian, Blenderbot, ..."""
+
+    name: Family = "encoder-decoder"
+    without_sdpa = frozenset({"longt5", "mvp"})
+    sdpa_since = {"mt5": (5, 15), "t5": (5, 15), "umt5": (5, 15)}  # noqa: RUF012 - TextFamily's annotation covers it
+    model_types = (
+        RELATIVE_POSITIONS
+        | without_sdpa
+        | {"bart", "blenderbot", "blenderbot-small", "m2m_100", "marian", "mbart", "pegasus", "plbart"}
+    )
+    tasks: tuple[str, ...] = ("text2text-generation",)
+    generative_tasks = frozenset({"text2text-generation"})
+
+    def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
+        return None if config.get("model_type") in RELATIVE_POSITIONS else _limits.positions(config)
+
+    def check(self, workload: Workload, point: Point) -> str | None:
+        generates = workload.task in self.generative_tasks
+        return _limits.why_not(workload, point, generates=generates, shared_positions=False)
+
+    def torch_operation(
+        self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]
+    ) -> Operation:
+        return EncoderDecoderGeneration(model, point, inputs, cache=str(mode.get("cache", CACHES[0])))
+
+
+PLUGIN = EncoderDecoder()

@@ -1,0 +1,52 @@
+"""Encoder-only text models (BERT and its kin): one pass over the whole input, both directions at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.records import Family, Json, Point, Scalar, Workload
+from benchmarking.workloads import _limits
+from benchmarking.workloads._forward import ForwardPass
+from benchmarking.workloads._text import TextFamily
+
+if TYPE_CHECKING:
+    from benchmarking.runtimes import Operation
+
+POSITIONS_AFTER_PADDING = frozenset(
+    {"camembert", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod"}
+)
+"""Model types that count positions from `pad_token_id` + 1, so that the first ones are never used."""
+
+
+class EncoderOnly(TextFamily):
+    """BERT, RoBERTa, DistilBERT, ALBERT, ELECTRA, DeBERTa, MPNet, ModernBERT, ..."""
+
+    name: Family = "encoder-only"
+    without_sdpa = frozenset({"convbert", "deberta", "deberta-v2", "megatron-bert", "mpnet", "rembert", "roformer"})
+    model_types = (
+        POSITIONS_AFTER_PADDING
+        | without_sdpa
+        | {"albert", "bert", "distilbert", "electra", "ernie", "mobilebert", "modernbert"}
+    )
+    tasks: tuple[str, ...] = ("feature-extraction", "fill-mask", "text-classification")
+    generative_tasks: frozenset[str] = frozenset()
+
+    def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
+        positions = _limits.positions(config)
+        if positions is None or config.get("model_type") not in POSITIONS_AFTER_PADDING:
+            return positions
+        padding = config.get("pad_token_id")
+        return positions - (padding if isinstance(padding, int) else 1) - 1
+
+    def check(self, workload: Workload, point: Point) -> str | None:
+        generates = workload.task in self.generative_tasks
+        return _limits.why_not(workload, point, generates=generates, shared_positions=False)
+
+    def torch_operation(
+        self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]
+    ) -> Operation:
+        return ForwardPass(model, point, inputs)
+
+
+PLUGIN = EncoderOnly()
