@@ -23,8 +23,9 @@ PNG_DPI = 200
 # Okabe and Ito's palette (2008) in an order whose neighbours differ most; its yellow is left out, since it is hard to
 # see on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-# One more marker than colours would repeat together: 7 x 8 combinations before any repeats.
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+# Shapes that are still seen when hollow. As many markers as colours would repeat together; so 56 pairs come before any
+# repeats.
+MARKERS = ("o", "s", "^", "D", "v", "<", "p", ">")
 GREY = "#666666"
 BAND_ALPHA = 0.18
 
@@ -109,23 +110,28 @@ def spans_decade(values: Sequence[float]) -> bool:
 
 
 def grows_by_factors(sizes: Sequence[int]) -> bool:
-    """Whether sizes (sorted, distinct) grow by factors, as 1, 2, 4, 8 do, rather than by steps, as 8, 9, 10 do."""
-    return len(sizes) > 1 and all(after >= 1.5 * before for before, after in pairwise(sizes))
+    """Whether sizes (sorted, distinct) grow by factors, as 1, 2, 4 do, rather than by steps, as 8, 9, 10 do; what
+    spans a factor of 8 does so in any case, or the small ones would be on top of each other."""
+    if len(sizes) < 2:
+        return False
+    return sizes[-1] >= 8 * sizes[0] or all(after >= 1.5 * before for before, after in pairwise(sizes))
 
 
-def scale_batch_axis(axes: Axes, sizes: Sequence[int]) -> None:
-    """Ticks at the batch sizes that were measured; log2 where they grow by factors."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+def scale_batch_axis(axes: Axes, sizes: Sequence[int], most_ticks: int = 8) -> None:
+    """Ticks at the batch sizes that were measured (sorted, distinct) if they are not too many; log2 where they grow by
+    factors."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-    low, high = min(sizes), max(sizes)
-    if grows_by_factors(sizes):
+    low, high = sizes[0], sizes[-1]
+    by_factors = grows_by_factors(sizes)
+    if by_factors:
         axes.set_xscale("log", base=2)
         axes.set_xlim(low / 2**0.35, high * 2**0.35)
     else:
         margin = 0.06 * (high - low) or 0.5
         axes.set_xlim(low - margin, high + margin)
-    fits = grows_by_factors(sizes) or len(sizes) <= 8
-    axes.xaxis.set_major_locator(FixedLocator(list(sizes)) if fits else MaxNLocator(8, integer=True))
+    many = LogLocator(2, numticks=most_ticks) if by_factors else MaxNLocator(most_ticks, integer=True)
+    axes.xaxis.set_major_locator(FixedLocator(list(sizes)) if len(sizes) <= most_ticks else many)
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: f"{size:,.0f}"))
 

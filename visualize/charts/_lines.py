@@ -78,12 +78,12 @@ def draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
                 )
 
 
-def scale(panels: Sequence[Axes], rows: Sequence[Row], also: Sequence[float] = ()) -> None:
+def scale(panels: Sequence[Axes], rows: Sequence[Row], also: Sequence[float] = (), most_ticks: int = 8) -> None:
     """Scales for panels that share their axes, from all that is drawn in them."""
     sizes = sorted({int(row["batch_size"]) for row in rows})
     ends = [row[column] for row in rows for column in ("value", "low", "high") if row[column] is not None]
     for axes in panels:
-        scale_batch_axis(axes, sizes)
+        scale_batch_axis(axes, sizes, most_ticks)
         scale_value_axis(axes, [*ends, *also])
 
 
@@ -125,10 +125,11 @@ def _drawing(picture: BatchPicture, key: Row, members: Sequence[Row], drawn: Seq
         reference = picture.reference(drawn)
         scale([axes], drawn, [reference[1]] if reference else [])
         axes.set(xlabel=BATCH_LABEL, ylabel=picture.value_label(key))
-        entries = legend_entries(lines, drawn)
+        has_tokens = any(row["sequence_length"] is not None for row in drawn)
+        entries = legend_entries(lines if has_tokens else (), drawn)
         if reference:
             entries += (axes.axhline(reference[1], color=GREY, linestyle="--", label=reference[0], gid="reference"),)
-        finish(figure, _words(picture, key, members, drawn, entries))
+        finish(figure, _words(picture, key, members, drawn, entries, has_tokens))
     return Drawing(
         figure=figure,
         named_by=(*(str(key[column]) for column in CELL), *words.point_names(key)),
@@ -137,9 +138,13 @@ def _drawing(picture: BatchPicture, key: Row, members: Sequence[Row], drawn: Seq
 
 
 def _words(
-    picture: BatchPicture, key: Row, members: Sequence[Row], drawn: Sequence[Row], entries: tuple[Any, ...]
+    picture: BatchPicture,
+    key: Row,
+    members: Sequence[Row],
+    drawn: Sequence[Row],
+    entries: tuple[Any, ...],
+    has_tokens: bool,
 ) -> Words:
-    has_tokens = any(row["sequence_length"] is not None for row in drawn)
     fixed = (
         words.cell(key),
         str(key["task"]),
@@ -149,7 +154,7 @@ def _words(
         title=f"{picture.title}: {key['model_id']}",
         subtitle=words.SEPARATOR.join(part for part in fixed if part),
         notes=words.caption(members, drawn, *picture.notes(drawn)),
-        legend=entries if has_tokens or len(entries) > 1 else (),
+        legend=entries,
         legend_title="Sequence length (tokens)" if has_tokens else None,
     )
 
@@ -160,19 +165,17 @@ def _unbroken(text: str) -> str:
 
 
 def _draw_interval(axes: Axes, line: Line, rows: Sequence[Row]) -> None:
-    known = [row for row in rows if row["low"] is not None and row["high"] is not None]
-    if not known:
-        return
-    if len(rows) == 1:
-        (row,) = known
-        error = [[row["value"] - row["low"]], [row["high"] - row["value"]]]
-        bars = axes.errorbar(
-            [row["batch_size"]], [row["value"]], yerr=error, fmt="none", ecolor=colour(line.style), capsize=4
-        )
-        bars.lines[2][0].set_gid(f"interval {line.label}")
-        return
-    low = [math.nan if row["low"] is None else row["low"] for row in rows]
-    high = [math.nan if row["high"] is None else row["high"] for row in rows]
+    """A band over neighbours that have an interval, a whisker for one whose neighbours have none."""
     sizes = [row["batch_size"] for row in rows]
-    band = axes.fill_between(sizes, low, high, color=colour(line.style), alpha=BAND_ALPHA, linewidth=0, zorder=2)
-    band.set_gid(f"interval {line.label}")
+    low, high = ([math.nan if row[end] is None else row[end] for row in rows] for end in ("low", "high"))
+    known = [False, *(not math.isnan(end) for end in low), False]
+    alone = [
+        row for row, *there in zip(rows, known, known[1:], known[2:], strict=False) if there == [False, True, False]
+    ]
+    if sum(known) > len(alone):
+        band = axes.fill_between(sizes, low, high, color=colour(line.style), alpha=BAND_ALPHA, linewidth=0, zorder=2)
+        band.set_gid(f"band {line.label}")
+    for row in alone:
+        error = [[row["value"] - row["low"]], [row["high"] - row["value"]]]
+        bars = axes.errorbar(row["batch_size"], row["value"], error, fmt="none", ecolor=colour(line.style), capsize=4)
+        bars.lines[2][0].set_gid(f"whisker {line.label}")

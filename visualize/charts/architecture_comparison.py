@@ -123,7 +123,8 @@ def _draw_block(axes: Axes, block: Block, styles: dict[str, int]) -> None:
     _draw_marks(axes, block.rows, styles)
     axes.set_yticks(range(len(block.rows)), _names(block.rows))
     axes.set_ylim(-0.6, len(block.rows) - 0.4)
-    axes.set_title(f"{block.point['task']}: {words.point(block.point)}", loc="left", x=0)
+    heading = f"{block.point['task']}: {words.point(block.point)}"
+    axes.set_title(wrap(heading, TEXT_SIZE, WIDTH_IN - LABEL_IN - 0.8), loc="left", x=0)
 
 
 def _draw_marks(axes: Axes, rows: Sequence[Row], styles: dict[str, int]) -> None:

@@ -79,7 +79,7 @@ def _drawing(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row])
             chosen = [(line, tuple(row for row in line.rows if id(row) in there)) for line in lines]
             draw_lines(panel, [Line(label=line.label, rows=part, style=line.style) for line, part in chosen if part])
             panel.set_title(words.point(point, with_batch=False))
-        scale(axes[: len(panels)], drawn)
+        scale(axes[: len(panels)], drawn, most_ticks=6)
         label_edges(axes, len(panels), columns, BATCH_LABEL, "Latency per call, median (ms)")
         finish(figure, _words(title, key, members, drawn, lines))
     details = _rows.details(key, _rows.MODEL)
@@ -104,9 +104,13 @@ def _words(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row], l
     return Words(
         title=f"{title}: {key['model_id']}",
         subtitle=str(key["task"]),
-        notes=words.caption(members, drawn, whiskers, alone),
+        notes=words.caption(members, drawn, whiskers, alone, named=_cell_and_point),
         legend=legend_entries(lines, drawn),
     )
+
+
+def _cell_and_point(row: Row) -> str:
+    return f"{words.cell(row)} at {words.point(row)}"
 
 
 PLUGIN = HardwareComparison()
