@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Protocol, runtime_checkable
 
 from benchmarking.devices import DeviceHandle
@@ -43,8 +42,3 @@ class Bench:
     def sleep(self, duration_s: float) -> None:
         """Wait, by the handle's clock."""
         (self.handle.sleep if isinstance(self.handle, ScriptedClock) else time.sleep)(duration_s)
-
-
-def utc_now() -> str:
-    """Now, UTC, ISO 8601, to the millisecond."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from benchmarking.clock import utc_now
 from benchmarking.measure import noise
-from benchmarking.measure.bench import Bench, utc_now
+from benchmarking.measure.bench import Bench
 from benchmarking.measure.stopping import StoppingRule
 from benchmarking.measure.streaming import check_tokens
 from benchmarking.measure.timing import Stopwatch

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from benchmarking.clock import utc_now
 from benchmarking.devices import DeviceHandle
 from benchmarking.measure import doubts
-from benchmarking.measure.bench import Bench, CompileCount, utc_now
+from benchmarking.measure.bench import Bench, CompileCount
 from benchmarking.measure.energy import energy_pass
 from benchmarking.measure.estimates import describe, drift
 from benchmarking.measure.latency import LatencyPass, latency_pass

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarking.measure.bench import Bench, utc_now
+from benchmarking.clock import utc_now
+from benchmarking.measure.bench import Bench
 from benchmarking.measure.estimates import MILD_FENCE_IQR
 from benchmarking.measure.timing import MIN_CALLS, Stopwatch, inner_loops_for
 from benchmarking.records import Json
@@ -96,19 +97,18 @@ def _until_steady(bench: Bench, watch: Stopwatch) -> bool | None:
     max_time_ns = settings.warmup_max_time_s * NS_PER_S
     window = SLOW_WINDOW_CALLS if watch.spent_ns > len(watch) * SLOW_CALL_NS else WINDOW_CALLS
     before = _footprint(bench)
-    while True:
-        missing = window - len(watch) % window
-        watch.run(missing, max_time_ns)
+    while watch.spent_ns < max_time_ns:
+        watch.run(window - len(watch) % window, max_time_ns)
         bench.live("warmup", watch.calls_ms)
-        after = _footprint(bench)
-        values = watch.calls_ms
-        judged = len(values) >= 2 * window and len(values) % window == 0
-        if judged and watch.spent_ns >= min_time_ns and before == after and alike(values[-2 * window :]):
+        after, values = _footprint(bench), watch.calls_ms
+        is_long_enough = watch.spent_ns >= min_time_ns
+        are_whole = len(values) >= 2 * window and len(values) % window == 0
+        if is_long_enough and are_whole and before == after and alike(values[-2 * window :]):
             return True
-        max_calls = settings.warmup_max_calls * (1 if watch.spent_ns >= min_time_ns else GRACE)
-        if watch.spent_ns >= max_time_ns or len(values) >= max_calls:
-            return False if len(values) >= 2 * window else None
+        if len(values) >= settings.warmup_max_calls * (1 if is_long_enough else GRACE):
+            break
         before = after
+    return False if len(watch) >= 2 * window else None
 
 
 def alike(values: Sequence[float]) -> bool:

@@ -48,7 +48,8 @@ class LoadFailed:
     """The model could not be loaded; no point can be measured."""
 
     error: str
-    out_of_memory: bool = False
+    traceback: str | None = None
+    """Of a bug; None for trouble that was foreseen."""
 
 
 Message = PointStarted | Live | LoadFailed | LaunchLoad | Measurement

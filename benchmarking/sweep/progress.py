@@ -83,7 +83,7 @@ class Progress:
         return f"point {min(settled + ahead, total)}/{total}"
 
     def _left_s(self) -> float | None:
-        """The time the open points will take: what they took in earlier launches, else as long as the longest so far."""
+        """What the open points will take: as long as in earlier launches, else as long as the longest so far."""
         if not self._durations_s:
             return None
         longest_s = max(max(durations) for durations in self._durations_s.values())

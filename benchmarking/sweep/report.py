@@ -89,12 +89,16 @@ def _value(value: object) -> str:
 
 
 def _number(metrics: Mapping[str, float], name: str) -> str:
-    return f"{metrics[name]:.4g}" if name in metrics else "-"
+    """Four significant digits, and never an exponent."""
+    if name not in metrics:
+        return "-"
+    value = metrics[name]
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _interval(metrics: Mapping[str, float]) -> str:
-    low, high = metrics.get("latency_ci_low_ms"), metrics.get("latency_ci_high_ms")
-    return "-" if low is None or high is None else f"{low:.4g} .. {high:.4g}"
+    names = ("latency_ci_low_ms", "latency_ci_high_ms")
+    return " .. ".join(_number(metrics, name) for name in names) if names[0] in metrics else "-"
 
 
 def _count(value: int | None) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from benchmarking import plugins
 from benchmarking.cli_support import choice
+from benchmarking.clock import utc_now
 from benchmarking.devices import DevicePlugin
 from benchmarking.errors import UnsupportedError, UsageError
 from benchmarking.measure.settings import Settings
@@ -71,7 +71,7 @@ def plan_cell(request: Request, session_id: str) -> CellPlan:
         skipped = {point.label: why_not for point in points}
     return CellPlan(
         session_id=session_id,
-        started_at=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        started_at=utc_now(),
         cell=cell,
         hardware=hardware(cell.device),
         provenance=provenance(request.command, request.tags, request.description),

@@ -7,10 +7,10 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarking.cli_support import note
+from benchmarking.clock import utc_now
 from benchmarking.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
 from benchmarking.ids import uuid7
 from benchmarking.records import Run, to_json
@@ -38,10 +38,10 @@ def run(requests: Sequence[Request], output_dir: Path | None, ingest: Ingest | N
     """Measure the requests and return the exit code. Without an output folder nothing is kept."""
     session_id = uuid7()
     plans = [plan_cell(request, session_id) for request in requests]
-    for plan in plans:
-        _say_weights(plan)
     with _folder(output_dir) as folder:
         spool.prepare(folder)
+        for plan in plans:
+            _say_weights(plan)
         tracks = [Track.start(folder, plan) for plan in plans]
         return _measure(tracks, output_dir is not None, ingest, show)
 
@@ -80,7 +80,7 @@ def _measure(tracks: Sequence[Track], keeps: bool, ingest: Ingest | None, show: 
         observer.close()
     runs, code = [], EXIT_OK
     for track in tracks:
-        finished = track.run(_utc_now())
+        finished = track.run(utc_now())
         runs.append(finished)
         path = track.file.finish(finished)
         if keeps and not show.quiet:
@@ -139,8 +139,9 @@ def _plan_text(plan: CellPlan) -> str:
     """The plan for people."""
     cell, settings = plan.cell, plan.settings
     mode = ", ".join(f"{name}={value}" for name, value in sorted(cell.runtime_mode.items()))
+    workload = cell.workload
     lines = [
-        f"model      {cell.workload.model_id} ({cell.workload.family}, {cell.workload.task}, {cell.workload.weights} weights)",
+        f"model      {workload.model_id} ({workload.family}, {workload.task}, {workload.weights} weights)",
         f"device     {cell.device.selector}: {cell.device.name}",
         f"runtime    {cell.runtime}" + (f" ({mode})" if mode else ""),
         f"precision  {cell.precision}",
@@ -152,7 +153,3 @@ def _plan_text(plan: CellPlan) -> str:
         why = plan.skipped.get(point.label)
         lines.append(f"  {point.label}" + (f"  skipped: {why}" if why else ""))
     return "\n".join(lines)
-
-
-def _utc_now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Protocol
 
 from benchmarking import plugins
+from benchmarking.clock import utc_now
 from benchmarking.records import FAILED, LaunchLoad, Measurement, Point, Status
 from benchmarking.sweep.lock import device_lock
 from benchmarking.sweep.messages import Job, Live, LoadFailed, PointStarted
@@ -140,7 +140,7 @@ class Attendance:
 
     def _load_failed(self, message: LoadFailed) -> None:
         for point in self.job.points:
-            self._settle(_without_samples(point, self.job.launch, "failed", message.error))
+            self._settle(_without_samples(point, self.job.launch, "failed", message.error, message.traceback))
 
 
 def _stamped(job: Job) -> Job:
@@ -150,8 +150,10 @@ def _stamped(job: Job) -> Job:
     return dataclasses.replace(job, spawned_at_ns=time.monotonic_ns())
 
 
-def _without_samples(point: Point, launch: int, status: Status, error: str) -> Measurement:
-    now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _without_samples(
+    point: Point, launch: int, status: Status, error: str, traceback: str | None = None
+) -> Measurement:
+    now = utc_now()
     return Measurement(
         point=point,
         launch=launch,
@@ -160,4 +162,5 @@ def _without_samples(point: Point, launch: int, status: Status, error: str) -> M
         started_at=now,
         finished_at=now,
         missing={"latency_median_ms": FAILED},
+        extra={} if traceback is None else {"traceback": traceback},
     )

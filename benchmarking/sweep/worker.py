@@ -16,10 +16,10 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import IO, Any
 
 from benchmarking import plugins
+from benchmarking.clock import utc_now
 from benchmarking.devices import DeviceHandle
 from benchmarking.errors import BenchhouseError, OutOfMemoryError
 from benchmarking.records import FAILED, LaunchLoad, Measurement, Point, Readings, from_json
@@ -51,12 +51,8 @@ def work(job: Job, home: IO[str], spawn_s: float) -> None:
     try:
         stages = Stages(spawn_s)
         session, handle = load(job, stages, send)
-    except BenchhouseError as error:
-        send(LoadFailed(error=_text(error), out_of_memory=isinstance(error, OutOfMemoryError)))
-        return
     except Exception as error:  # noqa: BLE001 - whatever a model's code raises must become a stored reason
-        traceback.print_exc()
-        send(LoadFailed(error=_text(error), out_of_memory=isinstance(error, MemoryError)))
+        send(LoadFailed(error=_text(error), traceback=_traceback(error)))
         return
     for index, point in enumerate(job.points):
         send(PointStarted(label=point.label))
@@ -128,7 +124,7 @@ def measure(
     """The point's measurement, or its failure with the reason."""
     from benchmarking.measure.point import measure_point
 
-    started_at = _utc_now()
+    started_at = utc_now()
 
     def report(live: Any) -> None:
         send(
@@ -147,8 +143,6 @@ def measure(
         ready_s = None if since_spawn_ns is None else (time.monotonic_ns() - since_spawn_ns) / 1e9
         measurement = measure_point(operation, handle, point, job.launch, job.settings, report=report)
     except Exception as error:  # noqa: BLE001 - a point that raises costs that point and is stored with its reason
-        if not isinstance(error, BenchhouseError):
-            traceback.print_exc()
         return _failure(job, point, started_at, error)
     return _with_time_to_ready(measurement, ready_s)
 
@@ -160,9 +154,9 @@ def _failure(job: Job, point: Point, started_at: str, error: Exception) -> Measu
         status="failed",
         error=_text(error),
         started_at=started_at,
-        finished_at=_utc_now(),
+        finished_at=utc_now(),
         missing={"latency_median_ms": FAILED},
-        extra={"out_of_memory": isinstance(error, OutOfMemoryError | MemoryError)},
+        extra={"out_of_memory": isinstance(error, OutOfMemoryError | MemoryError), "traceback": _traceback(error)},
     )
 
 
@@ -176,14 +170,22 @@ def _with_time_to_ready(measurement: Measurement, ready_s: float | None) -> Meas
     return dataclasses.replace(measurement, metrics=metrics)
 
 
+def _renamed(readings: Readings, name: str) -> Readings:
+    """A single reading, or the reason why there is none, under another name."""
+    for value in readings.values.values():
+        return Readings(values={name: value})
+    return Readings(missing=dict.fromkeys([name], *readings.missing.values()))
+
+
+def _traceback(error: Exception) -> str | None:
+    """Where a bug is; None for trouble that was foreseen."""
+    return None if isinstance(error, BenchhouseError) else "".join(traceback.format_exception(error))
+
+
 def _text(error: Exception) -> str:
     text = " ".join(str(error).split())
     text = text if isinstance(error, BenchhouseError) and text else f"{type(error).__name__}: {text}"
     return text if len(text) <= MAX_ERROR_CHARACTERS else text[: MAX_ERROR_CHARACTERS - 3] + "..."
-
-
-def _utc_now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _claim_stdout() -> IO[str]:

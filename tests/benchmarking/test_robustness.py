@@ -19,7 +19,8 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
 
 COMMAND = [sys.executable, "-m", "benchmarking.run_hardware_benchmark", "--quiet"]
 SWEEP = ["--model-id", "tiny-bert", "--device", "null", "--batch-sizes", "1,2,4", "--sequence-lengths", "32"]
-SHORT = ["--iterations", "5", "--warmup-iterations", "2", "--launches", "2", "--save"]
+SWEEP += ["--weights", "random"]
+SHORT = ["--iterations", "20", "--warmup-iterations", "2", "--launches", "2", "--save"]
 POINTS = 3 * 2
 
 
@@ -144,7 +145,7 @@ def test_six_processes_saving_at_once_lose_nothing(tmp_path):
     from db.warehouse import Warehouse
 
     quick = ["--batch-sizes", "1", "--sequence-lengths", "32", "--iterations", "5", "--launches", "1", "--save"]
-    processes = [start("--model-id", "tiny-bert", "--device", "null", *quick) for _ in range(6)]
+    processes = [start(*SWEEP, *quick) for _ in range(6)]
     assert [finish(process) for process in processes] == [(0, "")] * 6
     files = list((tmp_path / "benchmark_results").glob("*.json"))
     with Warehouse.open(tmp_path / "benchmark_db.duckdb") as warehouse:
