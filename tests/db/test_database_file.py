@@ -1,0 +1,194 @@
+"""The file of a warehouse: made, opened, locked, overwritten, backed up, and refused when it is not one."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from benchmarking.errors import FormatError, LockedError, StorageError
+from db.warehouse import Warehouse
+
+posix_only = pytest.mark.skipif(os.name != "posix", reason="needs a POSIX system")
+
+NOTHING = {"hardware_info": 0, "benchmark_runs": 0, "benchmark_results": 0, "raw_benchmark_data": 0, "series": 0}
+EVERYTHING = (
+    *("hardware_info", "benchmark_runs", "benchmark_results", "raw_benchmark_data", "series"),
+    *("schema_migrations", "series_alias", "change_points", "alerts", "annotations"),
+    *("hardware_comparison", "architecture_comparison", "latest_results", "history", "raw_samples"),
+)
+CATALOG = """
+SELECT table_name, column_name, data_type, is_nullable, comment FROM duckdb_columns() WHERE NOT internal ORDER BY ALL
+"""
+
+
+def test_a_missing_file_is_made_with_its_folders(tmp_path, make_run):
+    path = tmp_path / "new" / "deep" / "a.duckdb"
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest(make_run())
+    with Warehouse.open(path, create=False) as warehouse:
+        assert len(warehouse.query("SELECT * FROM benchmark_runs").dicts()) == 1
+    assert [entry.name for entry in path.parent.iterdir()] == ["a.duckdb"]
+
+
+@pytest.mark.parametrize("options", [{"read_only": True}, {"create": False}])
+def test_a_missing_file_is_not_made_unasked(tmp_path, options):
+    with pytest.raises(StorageError, match=r"no database at .*a\.duckdb: make it with setup_benchmark_db --db-path"):
+        Warehouse.open(tmp_path / "a.duckdb", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["x y'z.duckdb", 'a"b.duckdb', "backup.duckdb", "memory", "ünicode.duckdb"])
+@posix_only
+def test_any_file_name_will_do(tmp_path, make_run, name, row_counts):
+    with Warehouse.open(tmp_path / name) as warehouse:
+        warehouse.ingest(make_run())
+        warehouse.backup(tmp_path / f"copy of {name}")
+    with Warehouse.open(tmp_path / f"copy of {name}", create=False) as warehouse:
+        assert row_counts(warehouse)["benchmark_results"] == 4
+
+
+def test_a_text_file_is_no_database_and_stays_as_it_is(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("hello\n" * 1000)
+    for opener in (Warehouse.open, Warehouse.overwrite):
+        with pytest.raises(FormatError, match=r"notes\.txt: not a DuckDB database"):
+            opener(path)
+    assert path.read_text() == "hello\n" * 1000
+
+
+def test_a_folder_is_no_database(tmp_path):
+    with pytest.raises(StorageError, match=r"(?i)is a directory|denied"):
+        Warehouse.open(tmp_path)
+
+
+def test_a_place_that_cannot_be_is_one_clear_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot make the folder"):
+        Warehouse.open(tmp_path / "file" / "a.duckdb")
+
+
+@posix_only
+@pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_may_not_be_written_is_one_clear_error(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(StorageError, match="Permission denied"):
+        Warehouse.open(tmp_path / "a.duckdb")
+
+
+def test_somebody_elses_database_is_left_alone(tmp_path):
+    import duckdb
+
+    path = tmp_path / "other.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE TABLE customers (a INTEGER)")
+    for opener in (Warehouse.open, Warehouse.overwrite):
+        with pytest.raises(FormatError, match=r"not a benchmark warehouse \(it holds customers\)"):
+            opener(path)
+    with duckdb.connect(str(path)) as connection:
+        assert connection.execute("SELECT table_name FROM duckdb_tables()").fetchall() == [("customers",)]
+
+
+def test_a_database_whose_making_was_cut_off_is_made_whole(tmp_path, row_counts):
+    import duckdb
+
+    path = tmp_path / "a.duckdb"
+    duckdb.connect(str(path)).close()
+    with Warehouse.open(path) as warehouse:
+        assert row_counts(warehouse) == NOTHING
+
+
+def test_a_file_can_be_read_by_duckdb_1_5(database):
+    import duckdb
+
+    with duckdb.connect(str(database), read_only=True) as connection:
+        (tags,) = connection.execute("SELECT tags FROM duckdb_databases() WHERE path IS NOT NULL").fetchall()[0]
+    assert tags == {"storage_version": "v1.5.0+"}
+
+
+def test_reading_only_cannot_write(database, make_run):
+    with Warehouse.open(database, read_only=True) as warehouse, pytest.raises(StorageError, match="read-only"):
+        warehouse.ingest(make_run())
+
+
+def test_readers_share_the_file(database):
+    with Warehouse.open(database, read_only=True):
+        code = f"from db.warehouse import Warehouse; Warehouse.open({str(database)!r}, read_only=True).close()"
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_one_process_at_a_time_and_the_other_hears_whose_turn_it_is(database, holding):
+    with holding(database) as holder:
+        with pytest.raises(LockedError) as caught:
+            Warehouse.open(database, lock_timeout_s=0.1)
+        with pytest.raises(LockedError):
+            Warehouse.open(database, read_only=True, lock_timeout_s=0)
+    assert str(caught.value) == (
+        f"{database} is locked: the process with PID {holder.pid} holds it, waited 0.1 s. Nothing is lost that is in a "
+        f"run file: once the database is free, load it with setup_benchmark_db --ingest FOLDER --db-path {database}"
+    )
+
+
+def test_a_locked_database_is_waited_for(database, make_run, holding):
+    with holding(database, seconds=0.7), Warehouse.open(database, lock_timeout_s=60) as warehouse:
+        assert warehouse.ingest(make_run())
+
+
+@posix_only
+def test_a_forked_child_cannot_lose_what_it_writes(database, make_run):
+    with Warehouse.open(database) as warehouse:
+        child = os.fork()
+        if child == 0:
+            try:
+                warehouse.ingest(make_run())
+                os._exit(0)
+            except StorageError as error:
+                os._exit(7 if "after a fork" in str(error) else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        assert warehouse.ingest(make_run())
+
+
+def test_overwrite_leaves_an_empty_warehouse(database, make_run, row_counts):
+    with Warehouse.open(database) as warehouse:
+        warehouse.ingest(make_run())
+        warehouse.query("CREATE TABLE mine AS SELECT 1 AS a")
+    with Warehouse.overwrite(database) as warehouse:
+        assert row_counts(warehouse) == NOTHING
+        assert warehouse.query("SELECT * FROM duckdb_tables() WHERE table_name = 'mine'").dicts() == []
+        assert warehouse.ingest(make_run())
+
+
+def test_overwrite_takes_a_database_of_a_newer_program(database, row_counts):
+    with Warehouse.open(database) as warehouse:
+        warehouse.query("INSERT INTO schema_migrations VALUES (99, '0099_later', 'x', now()::TIMESTAMP)")
+    with Warehouse.overwrite(database) as warehouse:
+        assert row_counts(warehouse) == NOTHING
+
+
+def test_a_backup_is_equal_and_can_be_worked_with(database, tmp_path, make_run):
+    copy = tmp_path / "copy.duckdb"
+    with Warehouse.open(database) as warehouse:
+        warehouse.ingest(make_run(with_failed=True, with_doubtful=True))
+        warehouse.backup(copy)
+        original = {table: warehouse.query(f"SELECT * FROM {table} ORDER BY ALL").arrow() for table in EVERYTHING}
+        catalog = warehouse.query(CATALOG).dicts()
+    with Warehouse.open(copy, create=False) as warehouse:
+        assert {
+            table: warehouse.query(f"SELECT * FROM {table} ORDER BY ALL").arrow() for table in EVERYTHING
+        } == original
+        assert warehouse.query(CATALOG).dicts() == catalog
+        assert warehouse.ingest(make_run())
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["benchmark_db.duckdb", "copy.duckdb"]
+
+
+def test_a_backup_is_never_written_over_a_file(database, tmp_path):
+    target = tmp_path / "kept"
+    target.write_text("kept")
+    with Warehouse.open(database) as warehouse, pytest.raises(StorageError, match="there already"):
+        warehouse.backup(target)
+    assert target.read_text() == "kept"
+
+
+def test_a_backup_into_nowhere_is_one_clear_error(database, tmp_path):
+    with Warehouse.open(database) as warehouse, pytest.raises(StorageError, match="No such file"):
+        warehouse.backup(tmp_path / "nowhere" / "b.duckdb")

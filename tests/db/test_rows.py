@@ -1,0 +1,125 @@
+import dataclasses
+import json
+import math
+import shlex
+from datetime import datetime
+
+import pytest
+
+from benchmarking.errors import FormatError
+from benchmarking.records import Doubt, LaunchLoad, Point, Result, Samples
+from db.rows import json_text, run_rows, utc
+
+NOW = datetime(2026, 5, 1)
+COLUMNS = frozenset({"latency_median_ms"})
+
+
+def rows_of(run):
+    return run_rows(run, metric_columns=COLUMNS, source="runs/a.json", source_sha256="ab" * 32, ingested_at=NOW)
+
+
+def with_result(run, **fields):
+    return dataclasses.replace(run, results=(dataclasses.replace(run.results[0], **fields),))
+
+
+def test_times_become_naive_utc():
+    assert utc("2026-01-02T03:04:05Z", "x") == datetime(2026, 1, 2, 3, 4, 5)
+    assert utc("2026-01-02T03:04:05+02:00", "x") == datetime(2026, 1, 2, 1, 4, 5)
+    assert utc("2026-01-02T03:04:05.123456", "x") == datetime(2026, 1, 2, 3, 4, 5, 123456)
+
+
+def test_a_time_that_is_none_is_refused_by_name():
+    with pytest.raises(FormatError, match="run 7: started_at: expected a time in ISO 8601, found 'noon'"):
+        utc("noon", "run 7: started_at")
+
+
+def test_equal_values_are_equal_json():
+    assert json_text({"b": 1, "a": [True, None]}) == json_text({"a": [True, None], "b": 1}) == '{"a":[true,null],"b":1}'
+
+
+def test_metrics_without_a_column_are_kept_by_name(make_run):
+    run = with_result(make_run(), metrics={"latency_median_ms": 2.5, "energy_gpu_j_per_token": 0.5})
+    (row,) = rows_of(run)["benchmark_results"]
+    assert row["latency_median_ms"] == 2.5
+    assert row["other_metrics"] == [("energy_gpu_j_per_token", 0.5)]
+    assert "energy_gpu_j_per_token" not in row
+
+
+def test_a_metric_cannot_take_the_place_of_a_column_that_is_none(make_run):
+    run = with_result(make_run(), metrics={"run_id": 1.0})
+    (row,) = rows_of(run)["benchmark_results"]
+    assert row["run_id"] == run.run_id
+    assert row["other_metrics"] == [("run_id", 1.0)]
+
+
+def test_doubts_are_named_and_their_evidence_is_kept(make_run):
+    doubt = Doubt(kind="steal", severity="noisy", evidence={"share": 0.25})
+    (row,) = rows_of(with_result(make_run(), doubts=(doubt,), extra={"windows": [1]}))["benchmark_results"]
+    assert row["doubts"] == ["steal"]
+    assert json.loads(row["extra"]) == {
+        "doubts": [{"kind": "steal", "severity": "noisy", "evidence": {"share": 0.25}}],
+        "windows": [1],
+    }
+
+
+def test_extra_may_not_shadow_the_doubts(make_run):
+    with pytest.raises(FormatError, match='extra may not hold "doubts"'):
+        rows_of(with_result(make_run(), extra={"doubts": []}))
+
+
+def test_load_times_are_medians_over_launches(make_run):
+    stages = ({"spawn": 1.0, "import": 2.0}, {"spawn": 3.0, "import": 5.0}, {"spawn": 2.0, "import": 9.0})
+    loads = tuple(LaunchLoad(launch=i, stages_s=seconds) for i, seconds in enumerate(stages))
+    (row,) = rows_of(dataclasses.replace(make_run(), loads=loads))["benchmark_runs"]
+    assert row["load_time_s"] == 8.0  # of 3, 8, 11
+    assert (row["load_spawn_s"], row["load_import_s"]) == (2.0, 5.0)
+    assert row["load_weights_read_s"] is None
+
+
+def test_a_run_that_never_loaded_has_no_load_time(make_run):
+    (row,) = rows_of(dataclasses.replace(make_run(), loads=()))["benchmark_runs"]
+    assert row["load_time_s"] is None
+    assert row["loads"] == "[]"
+
+
+def test_the_command_can_be_typed_again(make_run):
+    run = make_run()
+    command = ("run_hardware_benchmark", "--description", "it's a try", "--tag", "a=b c")
+    run = dataclasses.replace(run, provenance=dataclasses.replace(run.provenance, command=command))
+    (row,) = rows_of(run)["benchmark_runs"]
+    assert tuple(shlex.split(row["command"])) == command
+
+
+def test_a_point_met_twice_is_one_series(make_run):
+    run = make_run(batch_sizes=(1,), sequence_lengths=(32,))
+    again = dataclasses.replace(run.results[0], result_id="second")
+    rows = rows_of(dataclasses.replace(run, results=(*run.results, again)))
+    assert len(rows["benchmark_results"]) == 2
+    assert len(rows["series"]) == 1
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_number_that_is_none_is_refused_by_name(make_run, value):
+    with pytest.raises(FormatError, match=r"\(b1 s32\): latency_median_ms is -?(nan|inf), which is no number"):
+        rows_of(with_result(make_run(), metrics={"latency_median_ms": value}))
+
+
+def test_a_sample_that_is_no_number_is_refused_by_name(make_run):
+    samples = Samples(
+        launch=0,
+        phase="measure",
+        metric="latency_wall",
+        unit="ms",
+        started_at="2026-01-02T03:04:05Z",
+        values=(math.nan,),
+    )
+    with pytest.raises(FormatError, match="latency_wall is nan"):
+        rows_of(with_result(make_run(), samples=(samples,)))
+
+
+def test_a_failed_point_is_a_row_without_samples(make_run):
+    failed = Result(result_id="r", point=Point(batch_size=8), status="failed", error="out of memory")
+    rows = rows_of(dataclasses.replace(make_run(), results=(failed,)))
+    (row,) = rows["benchmark_results"]
+    assert (row["status"], row["error"], row["validity"]) == ("failed", "out of memory", None)
+    assert rows["raw_benchmark_data"] == []

@@ -1,0 +1,50 @@
+"""DuckDB's messages, as each platform words them."""
+
+import pytest
+
+from benchmarking.errors import FormatError, LockedError, StorageError
+from db.trouble import is_locked, storage_error
+
+POSIX = (
+    'IO Error: Could not set lock on file "/tmp/a.duckdb": Conflicting lock is held in /usr/bin/python3.11 (PID 5229). '
+    "See also https://duckdb.org/docs/stable/connect/concurrency\n"
+)
+WINDOWS = (
+    'IO Error: Cannot open file "c:\\a.duckdb": The process cannot access the file because it is being used by another '
+    "process.\r\n\nFile is already open in \nC:\\Python311\\python.exe (PID 8124)\n"
+)
+NAMELESS = 'IO Error: Could not set lock on file "/net/a.duckdb": No locks available'
+
+
+@pytest.mark.parametrize(
+    ("text", "holder"),
+    [
+        (POSIX, "the process with PID 5229 holds it"),
+        (WINDOWS, "the process with PID 8124 holds it"),
+        (NAMELESS, "another process holds it"),
+    ],
+)
+def test_a_locked_file_names_who_holds_it(text, holder):
+    error = storage_error(text, "a.duckdb", 2.5)
+    assert is_locked(text)
+    assert isinstance(error, LockedError)
+    assert str(error).startswith(f"a.duckdb is locked: {holder}, waited 2.5 s.")
+    assert "setup_benchmark_db --ingest FOLDER --db-path a.duckdb" in str(error)
+
+
+def test_a_file_of_a_newer_duckdb_says_what_to_upgrade():
+    text = (
+        "IO Error: Trying to read a database file with version number 999, but we can only read versions between 64 "
+        "and 68.\nThe database file was created with an newer version of DuckDB.\n\nNewer DuckDB version might ..."
+    )
+    error = storage_error(text, "a.duckdb")
+    assert isinstance(error, FormatError)
+    assert str(error) == "a.duckdb: written by a newer DuckDB: upgrade with pip install -U duckdb"
+
+
+def test_other_trouble_keeps_its_words_but_not_its_hints():
+    text = 'Binder Error: no column "x"\nCandidates: "y"\n\nLINE 1: select x\n               ^'
+    error = storage_error(text, "a.duckdb")
+    assert type(error) is StorageError
+    assert not is_locked(text)
+    assert str(error) == 'a.duckdb: Binder Error: no column "x" Candidates: "y"'

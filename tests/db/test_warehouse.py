@@ -1,0 +1,140 @@
+"""What goes in comes out, once, whole, or not at all; and what is asked is answered."""
+
+import dataclasses
+import math
+
+import pytest
+
+from benchmarking.errors import FormatError, StorageError
+from benchmarking.records import Point
+
+NOTHING = {"hardware_info": 0, "benchmark_runs": 0, "benchmark_results": 0, "raw_benchmark_data": 0, "series": 0}
+
+
+def test_exact_rows_of_a_small_run(warehouse, make_run):
+    run = make_run(batch_sizes=(2,), sequence_lengths=(32,), launches=2, iterations=3)
+    warehouse.ingest(run, source="a.json", source_sha256="ab")
+    (row,) = warehouse.query(
+        "SELECT model_id, device, runtime, precision, status, load_time_s, tags, source, source_sha256, "
+        "git_commit_time FROM benchmark_runs"
+    ).dicts()
+    assert row | {"git_commit_time": str(row["git_commit_time"])} == {
+        "model_id": "bert-base-uncased",
+        "device": "cpu",
+        "runtime": "eager",
+        "precision": "float32",
+        "status": "ok",
+        "load_time_s": pytest.approx(3.3),
+        "tags": {"suite": "test"},
+        "source": "a.json",
+        "source_sha256": "ab",
+        "git_commit_time": "2026-01-01 00:00:00",
+    }
+    (row,) = warehouse.query(
+        "SELECT batch_size, sequence_length, latency_median_ms, latency_p95_ms, missing['latency_p99_ms'] AS why, "
+        "doubts, validity, launches, iterations, ci_scope FROM benchmark_results"
+    ).dicts()
+    assert row == {
+        "batch_size": 2,
+        "sequence_length": 32,
+        "latency_median_ms": 16.0,
+        "latency_p95_ms": None,
+        "why": "too_few_samples",
+        "doubts": [],
+        "validity": "valid",
+        "launches": 2,
+        "iterations": 6,
+        "ci_scope": "within",
+    }
+    raw = warehouse.query("SELECT launch, phase, metric, unit, samples FROM raw_benchmark_data ORDER BY launch").dicts()
+    assert raw == [
+        {"launch": i, "phase": "measure", "metric": "latency_wall", "unit": "ms", "samples": [15.0, 16.0, 17.0]}
+        for i in range(2)
+    ]
+
+
+def test_a_run_goes_in_once(warehouse, make_run):
+    run = make_run()
+    assert warehouse.ingest(run, source_sha256="ab") is True
+    assert warehouse.ingest(run) is False
+    assert warehouse.ingest(dataclasses.replace(run, run_id="another"), source_sha256="ab") is False
+    assert warehouse.query("SELECT count(*) AS n FROM benchmark_results").dicts() == [{"n": 4}]
+
+
+def test_hardware_and_series_are_shared_by_runs(warehouse, make_run):
+    warehouse.ingest(make_run())
+    warehouse.ingest(make_run(batch_sizes=(2, 4)))
+    (counts,) = warehouse.query(
+        "SELECT (SELECT count(*) FROM hardware_info) AS hardware, (SELECT count(*) FROM series) AS series, "
+        "(SELECT count(*) FROM benchmark_results) AS results"
+    ).dicts()
+    assert counts == {"hardware": 1, "series": 6, "results": 8}
+
+
+def test_a_run_that_cannot_be_stored_leaves_nothing(warehouse, make_run, row_counts):
+    run = make_run()
+    bad = dataclasses.replace(run.results[-1], metrics={"latency_median_ms": math.nan})
+    with pytest.raises(FormatError, match="latency_median_ms is nan"):
+        warehouse.ingest(dataclasses.replace(run, results=(*run.results[:-1], bad)))
+    assert row_counts(warehouse) == NOTHING
+    assert warehouse.ingest(run)
+
+
+def test_a_result_of_another_run_is_refused_with_everything_beside_it(warehouse, make_run, row_counts):
+    run = make_run()
+    warehouse.ingest(run)
+    before = row_counts(warehouse)
+    with pytest.raises(StorageError, match=run.results[0].result_id):
+        warehouse.ingest(dataclasses.replace(make_run(model_id="gpt2"), results=run.results))
+    assert row_counts(warehouse) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"point": Point(batch_size=3_000_000_000)}, "a value cannot be stored"),
+        ({"error": "\ud800"}, "a value cannot be stored"),
+        ({"point": Point(batch_size=0)}, "batch_size"),
+    ],
+)
+def test_a_value_no_column_takes_is_an_error_of_ours(warehouse, make_run, change, words):
+    run = make_run()
+    with pytest.raises(StorageError, match=words):
+        warehouse.ingest(dataclasses.replace(run, results=(dataclasses.replace(run.results[0], **change),)))
+
+
+@pytest.mark.parametrize("value", ["'nan'", "'infinity'", "'-infinity'"])
+@pytest.mark.parametrize("column", ["latency_median_ms", "latency_ci_low_ms", "energy_idle_w", "flops"])
+def test_the_database_itself_refuses_numbers_that_are_none(warehouse, make_run, column, value):
+    warehouse.ingest(make_run())
+    with pytest.raises(StorageError, match=column):
+        warehouse.query(f"UPDATE benchmark_results SET {column} = {value}::DOUBLE")
+
+
+def test_the_database_itself_refuses_samples_that_are_no_numbers(warehouse, make_run):
+    warehouse.ingest(make_run())
+    with pytest.raises(StorageError, match="samples"):
+        warehouse.query("UPDATE raw_benchmark_data SET samples = [1.0, 'nan'::DOUBLE]")
+    warehouse.query("UPDATE raw_benchmark_data SET samples = []")
+
+
+def test_query_binds_its_parameters(warehouse):
+    assert warehouse.query("SELECT ? + 1 AS n", [41]).dicts() == [{"n": 42}]
+    assert warehouse.query("SELECT $a || $b AS t", {"a": "x", "b": "'; DROP"}).dicts() == [{"t": "x'; DROP"}]
+
+
+def test_query_answers_in_three_forms(warehouse):
+    table = warehouse.query("SELECT 1 AS a, MAP {'k': 'v'} AS m, NULL::MAP(VARCHAR, VARCHAR) AS n")
+    assert table.arrow().column_names == ["a", "m", "n"]
+    assert table.dicts() == [{"a": 1, "m": {"k": "v"}, "n": None}]
+    assert table.df()["m"][0] == {"k": "v"}
+
+
+def test_query_says_what_is_wrong_with_it_in_one_line(warehouse):
+    with pytest.raises(StorageError, match=r"Catalog Error: Table with name benchmark_run does not exist") as caught:
+        warehouse.query("SELECT * FROM benchmark_run")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_statement_without_an_answer_gives_an_empty_table(warehouse):
+    assert warehouse.query("CREATE TEMP TABLE t (a INTEGER)").dicts() == []
