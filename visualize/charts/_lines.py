@@ -74,7 +74,7 @@ def draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
                     marker=marker(line.style),
                     markerfacecolor="white" if doubtful else colour(line.style),
                     gid=f"{'doubtful' if doubtful else 'valid'} {line.label}",
-                    zorder=4,
+                    zorder=5 if doubtful else 4,
                 )
 
 

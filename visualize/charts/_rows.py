@@ -29,6 +29,9 @@ SELECTED = """($model_id IS NULL OR run.model_id = $model_id)
     AND ($precision IS NULL OR run.precision = $precision)"""
 """The condition of a `Selection`, for a WHERE clause."""
 
+ORDER = "r.batch_size, r.sequence_length, r.new_tokens, run.started_at, r.result_id"
+"""For ORDER BY: the same results give the same picture, byte for byte."""
+
 COMPARABLE = """(
     SELECT result_id FROM hardware_comparison
     UNION ALL
@@ -41,7 +44,7 @@ CELL = ("model_id", "device", "runtime", "precision")
 """What a picture of one cell is called after."""
 MODEL = ("task", "weights", "model_revision", "config_hash", "metric_definition")
 """What makes two things of one model's name unlike."""
-SETUP = ("device_name", "runtime_mode", "num_threads", "hardware_id")
+SETUP = ("device_name", "simulated", "runtime_mode", "num_threads", "hardware_id")
 """What makes two things unlike that ran on one device, runtime and precision by name."""
 CELL_DETAILS = (*MODEL, *SETUP)
 """What else makes two cells unlike: pictures of unlike cells are kept apart."""
@@ -51,7 +54,7 @@ POINT = ("sequence_length", "new_tokens", "concurrency", "axes")
 
 def query(sql: str, selection: Selection) -> Query:
     """The query with the shared parts filled in and the selection bound to it."""
-    parts = {"facts": FACTS, "tables": TABLES, "selected": SELECTED, "comparable": COMPARABLE}
+    parts = {"facts": FACTS, "tables": TABLES, "selected": SELECTED, "comparable": COMPARABLE, "order": ORDER}
     return Query(sql=sql.format(**parts), parameters=asdict(selection))
 
 
@@ -89,6 +92,8 @@ def detail(column: str, value: Any) -> str:
         return f"no {column}" if column in ("num_threads", "model_revision") else ""
     if column in ("runtime_mode", "axes"):
         return settings(value)
+    if column == "simulated":
+        return "simulated" if value else ""
     if column == "metric_definition":
         return f"metrics {value}"
     if column in ("config_hash", "hardware_id", "model_revision"):

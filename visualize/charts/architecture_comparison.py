@@ -20,9 +20,20 @@ SELECT {facts}, {memory},
     r.latency_median_ms AS value, r.latency_ci_low_ms AS low, r.latency_ci_high_ms AS high
 FROM {tables}
 WHERE r.result_id IN {comparable} AND {selected}
+ORDER BY {order}
 """
 
-ALIKE = ("device", "runtime", "precision", "weights", "device_name", "num_threads", "hardware_id", "metric_definition")
+ALIKE = (
+    "device",
+    "runtime",
+    "precision",
+    "weights",
+    "device_name",
+    "simulated",
+    "num_threads",
+    "hardware_id",
+    "metric_definition",
+)
 """What is the same all over a picture. Settings of the runtime may differ, since not every model has the same ones."""
 DETAILS = ("device_name", "num_threads", "metric_definition", "hardware_id")
 ROW_IN, LINE_IN, BLOCK_IN, AXIS_IN, LABEL_IN = 0.3, 0.16, 0.45, 0.6, 2.6

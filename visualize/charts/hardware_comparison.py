@@ -18,11 +18,21 @@ SELECT {facts},
     r.latency_median_ms AS value, r.latency_ci_low_ms AS low, r.latency_ci_high_ms AS high
 FROM {tables}
 WHERE r.result_id IN {comparable} AND {selected}
+ORDER BY {order}
 """
 
 SUBJECT = ("model_id", *_rows.MODEL)
 """What is the same all over a picture."""
-CONFIGURATION = ("device_name", "device", "runtime", "precision", "runtime_mode", "num_threads", "hardware_id")
+CONFIGURATION = (
+    "device_name",
+    "simulated",
+    "device",
+    "runtime",
+    "precision",
+    "runtime_mode",
+    "num_threads",
+    "hardware_id",
+)
 """What makes a line."""
 POINT = ("batch_size", *_rows.POINT)
 COLUMNS, PANEL_WIDTH_IN, PANEL_HEIGHT_IN = 3, 3.0, 2.7

@@ -15,6 +15,7 @@ SELECT {facts},
     r.latency_median_ms AS value, r.latency_ci_low_ms AS low, r.latency_ci_high_ms AS high
 FROM {tables}
 WHERE r.result_id IN (SELECT result_id FROM latest_results) AND {selected}
+ORDER BY {order}
 """
 
 

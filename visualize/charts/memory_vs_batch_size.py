@@ -14,6 +14,7 @@ SQL = """
 SELECT {facts}, {memory}, r.memory_weights_mb
 FROM {tables}
 WHERE r.result_id IN (SELECT result_id FROM latest_results) AND {selected}
+ORDER BY {order}
 """
 
 

@@ -19,6 +19,7 @@ SELECT {facts},
     value * r.latency_median_ms / r.latency_ci_low_ms AS high
 FROM {tables}
 WHERE r.result_id IN (SELECT result_id FROM latest_results) AND {selected}
+ORDER BY {order}
 """
 
 

@@ -1,0 +1,184 @@
+"""The three charts against the batch size: what is drawn is what was measured.
+
+Runs of `make_run` have a median of batch x sequence / 4 ms and an interval of 0.3 ms to both sides.
+"""
+
+import pytest
+from matplotlib.colors import to_hex, to_rgba
+
+from visualize.charts import NotDrawn
+from visualize.style import COLOURS
+
+LATENCY, THROUGHPUT, MEMORY = "latency_vs_batch_size", "throughput_vs_batch_size", "memory_vs_batch_size"
+
+
+def test_latency_draws_a_line_of_medians_for_each_sequence_length(make_run, figures, see):
+    (figure,) = figures(LATENCY, make_run(batch_sizes=(1, 2, 4)))
+    (axes,) = figure.axes
+    assert see.points(axes, "line 32") == [(1, 8), (2, 16), (4, 32)]
+    assert see.points(axes, "line 128") == [(1, 32), (2, 64), (4, 128)]
+    assert see.points(axes, "valid 32") == see.points(axes, "line 32")
+    assert see.legend(figure) == ["32", "128"]
+    assert figure.legends[0].get_title().get_text() == "Sequence length (tokens)"
+
+
+def test_the_band_is_the_interval_that_was_measured(make_run, figures, see):
+    (figure,) = figures(LATENCY, make_run(batch_sizes=(1, 2, 4), sequence_lengths=(32,)))
+    assert see.band(figure.axes[0], "band 32") == [(1, 7.7, 8.3), (2, 15.7, 16.3), (4, 31.7, 32.3)]
+    assert "Band: 95 % confidence interval of the median latency over launches." in see.texts(figure)
+
+
+def test_an_interval_without_neighbours_is_a_whisker(make_run, figures, see, alter):
+    run = make_run(batch_sizes=(1, 2, 4), sequence_lengths=(32,))
+    bare = alter.metrics(latency_ci_low_ms=None, latency_ci_high_ms=None)
+    (figure,) = figures(LATENCY, alter.results(run, bare, where=lambda point: point.batch_size == 2))
+    assert see.gids(figure.axes[0]) == ["line 32", "valid 32", "whisker 32"]
+    (figure,) = figures(LATENCY, alter.only(run, where=lambda point: point.batch_size == 2))
+    assert see.whiskers(figure.axes[0], "whisker 32") == (2, 15.7, 16.3)
+
+
+def test_without_intervals_none_is_drawn_and_the_caption_says_so(make_run, figures, see, alter):
+    run = alter.results(make_run(), alter.metrics(latency_ci_low_ms=None, latency_ci_high_ms=None))
+    (figure,) = figures(LATENCY, run)
+    assert see.gids(figure.axes[0]) == ["line 128", "line 32", "valid 128", "valid 32"]
+    assert "No interval: too few samples for one." in see.texts(figure)
+
+
+def test_fewer_than_three_launches_are_said_to_say_nothing_of_their_spread(make_run, figures, see):
+    (figure,) = figures(LATENCY, make_run(launches=2))
+    note = "Band: 95 % confidence interval of the median latency inside launches, which says nothing of their spread."
+    assert note in see.texts(figure)
+
+
+def test_doubtful_points_are_hollow_and_explained(make_run, figures, see, alter):
+    run = alter.results(make_run(sequence_lengths=(32,)), alter.noisy, where=lambda point: point.batch_size == 2)
+    (figure,) = figures(LATENCY, run)
+    (axes,) = figure.axes
+    assert see.points(axes, "line 32") == [(1, 8), (2, 16)]
+    assert see.points(axes, "valid 32") == [(1, 8)]
+    assert see.points(axes, "doubtful 32") == [(2, 16)]
+    assert to_rgba(see.artist(axes, "doubtful 32").get_markerfacecolor()) == to_rgba("white")
+    assert to_hex(see.artist(axes, "valid 32").get_markerfacecolor()).upper() == COLOURS[0]
+    assert see.legend(figure) == ["32", "hollow: doubtful"]
+    assert "Hollow: 1 noisy of 2 points; doubts raised: 1 cpu_pressure." in see.texts(figure)
+
+
+def test_failed_points_are_not_drawn_but_counted_with_their_reason(make_run, figures, see):
+    (figure,) = figures(LATENCY, make_run(with_failed=True))
+    assert see.gids(figure.axes[0]) == ["band 128", "band 32", "line 128", "line 32", "valid 128", "valid 32"]
+    note = "Not drawn: 1 failed of 5 points (batch 64, sequence 512): OutOfMemoryError: 64 GB asked, 16 GB there"
+    assert note in see.texts(figure)
+
+
+def test_where_everything_failed_there_is_no_picture_but_a_reason(make_run, outcomes, alter):
+    (outcome,) = outcomes(LATENCY, alter.results(make_run(), alter.failed))
+    assert outcome == NotDrawn(
+        what="Latency vs batch size: bert-base-uncased on Test CPU (cpu) · eager · float32",
+        why="nothing to draw: 4 failed of 4 points; the first error: OutOfMemoryError: too big",
+    )
+
+
+def test_a_picture_says_what_it_holds_fixed(make_run, figures, see):
+    (figure,) = figures(LATENCY, make_run(model_id="gpt2", family="decoder-only"))
+    title, subtitle, provenance, *_ = see.texts(figure)
+    assert title == "Latency vs batch size: gpt2"
+    assert subtitle == "Test CPU (cpu) · eager · float32 · text-generation · 4 new tokens"
+    assert provenance == "random weights · attention=sdpa · 3 launches a point · measured 2026-01-02"
+
+
+def test_colours_and_markers_both_differ(make_run, figures, see):
+    (figure,) = figures(LATENCY, make_run(sequence_lengths=tuple(range(8, 80, 8))))
+    lines = [see.artist(figure.axes[0], f"valid {length}") for length in range(8, 80, 8)]
+    assert len({line.get_marker() for line in lines[:8]}) == 8
+    looks = {(line.get_color(), line.get_marker()) for line in lines}
+    assert len(looks) == 9
+    assert see.artist(figure.axes[0], "line 64").get_linestyle() == "--", "the colour of line 8, told apart by dashes"
+
+
+@pytest.mark.parametrize(
+    ("change", "parts"),
+    [
+        ({"weights": "pretrained"}, ("bert-base-uncased", "cpu", "eager", "float32")),
+        ({"task": "fill-mask"}, ("bert-base-uncased", "cpu", "eager", "float32")),
+        ({"revision": "abc"}, ("bert-base-uncased", "cpu", "eager", "float32")),
+    ],
+)
+def test_unlike_things_of_one_name_go_to_different_pictures(make_run, outcomes, alter, change, parts):
+    first, second = outcomes(LATENCY, make_run(), alter.workload(make_run(), **change))
+    assert first.named_by == second.named_by == parts
+    assert first.told_apart_by != second.told_apart_by
+
+
+def test_each_device_runtime_precision_and_number_of_new_tokens_has_its_own_picture(make_run, outcomes, alter):
+    gpt2 = {"model_id": "gpt2", "family": "decoder-only"}
+    longer = alter.results(make_run(**gpt2), alter.at(new_tokens=16))
+    runs = [make_run(**gpt2), longer, make_run(**gpt2, device="cuda"), make_run(**gpt2, precision="bfloat16")]
+    assert [drawing.named_by for drawing in outcomes(LATENCY, *runs)] == [
+        ("gpt2", "cpu", "eager", "bfloat16", "n4"),
+        ("gpt2", "cpu", "eager", "float32", "n4"),
+        ("gpt2", "cpu", "eager", "float32", "n16"),
+        ("gpt2", "cuda", "eager", "float32", "n4"),
+    ]
+
+
+def test_only_the_latest_result_of_a_series_is_drawn(make_run, figures, see):
+    older = make_run(started_at="2026-01-01T00:00:00Z", slowdown=2.0)
+    newer = make_run(started_at="2026-03-01T00:00:00Z")
+    (figure,) = figures(LATENCY, newer, older)
+    assert see.points(figure.axes[0], "line 32") == [(1, 8), (2, 16)]
+
+
+def test_throughput_counts_inputs_and_its_band_is_the_latency_s_upside_down(make_run, figures, see):
+    (figure,) = figures(THROUGHPUT, make_run(sequence_lengths=(32,)))
+    (axes,) = figure.axes
+    assert axes.get_ylabel() == "Throughput (inputs/s)"
+    assert see.points(axes, "line 32") == [(1, 125), (2, 125)]
+    expected = [(1, 125 * 8 / 8.3, 125 * 8 / 7.7), (2, 125 * 16 / 16.3, 125 * 16 / 15.7)]
+    assert see.band(axes, "band 32") == [pytest.approx(corner, rel=1e-12) for corner in expected]
+
+
+def test_throughput_of_generation_counts_generated_tokens(make_run, figures, see, alter):
+    run = make_run(model_id="gpt2", family="decoder-only", sequence_lengths=(32,))
+    (figure,) = figures(THROUGHPUT, alter.results(run, alter.metrics(throughput_tokens_per_sec=77.0)))
+    assert figure.axes[0].get_ylabel() == "Throughput (generated tokens/s)"
+    assert see.points(figure.axes[0], "line 32") == [(1, 77), (2, 77)]
+
+
+def test_memory_of_a_cpu_is_the_process_s_beside_its_weights(make_run, figures, see):
+    (figure,) = figures(MEMORY, make_run(batch_sizes=(1, 2, 4), sequence_lengths=(32,)))
+    (axes,) = figure.axes
+    assert axes.get_ylabel() == "Peak resident memory of the process (MB)"
+    assert see.points(axes, "line 32") == [(1, 910), (2, 920), (4, 940)]
+    assert list(see.artist(axes, "reference").get_ydata()) == [437.9, 437.9]
+    assert see.legend(figure) == ["32", "weights alone, 438 MB"]
+    assert see.gids(axes) == ["line 32", "reference", "valid 32"], "no band: there is no interval of memory"
+
+
+def test_memory_of_an_accelerator_is_its_own(make_run, figures, see, alter):
+    run = alter.results(make_run(device="cuda"), alter.metrics(memory_device_allocated_peak_mb=512.0))
+    (figure,) = figures(MEMORY, run)
+    assert figure.axes[0].get_ylabel() == "Peak device memory allocated (MB)"
+    assert see.points(figure.axes[0], "line 32") == [(1, 512), (2, 512)]
+
+
+def test_points_without_a_memory_reading_are_counted(make_run, figures, outcomes, see, alter):
+    bare = alter.metrics(memory_peak_rss_infer_mb=None)
+    (figure,) = figures(MEMORY, alter.results(make_run(), bare, where=lambda point: point.batch_size == 2))
+    note = "Not drawn: 2 without this measure of 4 points (batch 2, sequence 32; batch 2, sequence 128)."
+    assert note in see.texts(figure)
+    (outcome,) = outcomes(MEMORY, alter.results(make_run(), bare))
+    assert outcome.why == "nothing to draw: 4 without this measure of 4 points"
+
+
+def test_a_model_without_sequences_has_no_legend_to_read(make_run, figures, see, alter):
+    run = make_run(model_id="vit", family="vision", sequence_lengths=(32,))
+    run = alter.results(run, alter.at(sequence_length=None, axes={"image_size": 224}))
+    (figure,) = figures(LATENCY, run)
+    assert figure.legends == []
+    assert see.texts(figure)[1].endswith("feature-extraction · image_size=224")
+    assert see.points(figure.axes[0], "line none") == [(1, 8), (2, 16)]
+
+
+def test_a_simulated_device_is_called_so(make_run, figures, see, alter):
+    (figure,) = figures(LATENCY, alter.on_device(make_run(), "Emulator", simulated=True))
+    assert see.texts(figure)[1].startswith("Emulator (cpu, simulated) · eager")
