@@ -1,0 +1,78 @@
+"""Many processes at one database, and processes that die: nothing that was acknowledged is lost, nothing is half."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from db.verify import verify
+from db.warehouse import Warehouse
+
+SAVE_EACH = """
+import sys
+from pathlib import Path
+from db.warehouse import Warehouse
+
+for path in sys.argv[2:]:
+    with Warehouse.open(sys.argv[1], lock_timeout_s=120) as warehouse:
+        assert warehouse.ingest_file(Path(path))
+"""
+
+SAVE_ALL = """
+import sys
+from pathlib import Path
+from db.warehouse import Warehouse
+
+with Warehouse.open(sys.argv[1], lock_timeout_s=120) as warehouse:
+    print("open", flush=True)
+    for path in sys.argv[2:]:
+        warehouse.ingest_file(Path(path))
+        print(Path(path).stem, flush=True)
+"""
+
+
+def run_ids(warehouse):
+    return {row["run_id"] for row in warehouse.query("SELECT run_id FROM benchmark_runs").dicts()}
+
+
+def test_six_processes_saving_at_once_lose_nothing(tmp_path, spool_run):
+    path = tmp_path / "new.duckdb"  # not there yet: they also meet at its making
+    spooled = [[spool_run(f"{writer}-{i}", batch_sizes=(1,)) for i in range(4)] for writer in range(6)]
+    writers = [
+        subprocess.Popen([sys.executable, "-c", SAVE_EACH, str(path), *(str(file) for file, _ in batch)])
+        for batch in spooled
+    ]
+    assert [writer.wait(timeout=300) for writer in writers] == [0] * 6
+    with Warehouse.open(path, create=False) as warehouse:
+        assert run_ids(warehouse) == {run.run_id for batch in spooled for _, run in batch}
+        assert verify(warehouse) == []
+    assert [entry.name for entry in tmp_path.iterdir() if entry.name != "runs"] == ["new.duckdb"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+def test_a_killed_process_leaves_all_of_a_run_or_nothing(tmp_path, spool_run):
+    path = tmp_path / "a.duckdb"
+    spooled = {f"{i}": spool_run(f"{i}", iterations=1000) for i in range(12)}
+    ids = {name: run.run_id for name, (_, run) in spooled.items()}
+    files = [str(file) for file, _ in spooled.values()]
+    acknowledged = set()
+    for moment_s in (0.0, *(random.uniform(0.0, 0.4) for _ in range(4))):
+        command = [sys.executable, "-c", SAVE_ALL, str(path), *files]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout.readline() == "open\n"
+            time.sleep(moment_s)
+            writer.send_signal(signal.SIGKILL)
+            lines = writer.stdout.read().split("\n")[:-1]
+        acknowledged |= {ids[line] for line in lines}
+        with Warehouse.open(path, create=False) as warehouse:
+            assert acknowledged <= run_ids(warehouse)
+            assert verify(warehouse) == []
+    with Warehouse.open(path) as warehouse:
+        for file in files:
+            warehouse.ingest_file(Path(file))
+        assert run_ids(warehouse) == set(ids.values())
