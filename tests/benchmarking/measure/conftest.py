@@ -1,0 +1,128 @@
+"""A device and an operation whose time only a script moves, so that everything measured is exact."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarking.measure.bench import Bench
+from benchmarking.measure.settings import Settings
+from benchmarking.records import Readings
+
+MS = 1_000_000
+
+
+class FakeTimer:
+    """Events that say the device took half of the wall time between them."""
+
+    def __init__(self, handle):
+        self.handle = handle
+        self.begin = self.end = 0
+
+    def start(self):
+        self.begin = self.handle.clock_ns
+
+    def stop(self):
+        self.end = self.handle.clock_ns
+
+    def elapsed_ns(self):
+        return (self.end - self.begin) // 2
+
+
+class FakeHandle:
+    """`events` logs what was called; `states` and `in_use` are played in order, the last one for ever."""
+
+    def __init__(self, *, torch_name="cpu", has_events=False, states=(), in_use=(), peaks=None, power_w=None):
+        self.torch_name = torch_name
+        self.has_events = has_events
+        self.clock_ns = 0
+        self.events = []
+        self.states = list(states) or [Readings()]
+        self.in_use = list(in_use) or [Readings()]
+        self.peaks = peaks or Readings()
+        self.power_w = power_w
+        self.stranded_j = None
+        self.slept_s = []
+
+    def now_ns(self):
+        self.events.append("now")
+        return self.clock_ns
+
+    def sleep(self, duration_s):
+        self.slept_s.append(duration_s)
+        self.clock_ns += round(duration_s * 1e9)
+
+    def timer(self):
+        return FakeTimer(self) if self.has_events else None
+
+    def synchronize(self):
+        self.events.append("sync")
+
+    def empty_cache(self):
+        self.events.append("empty_cache")
+
+    def reset_peak_memory(self):
+        self.events.append("reset_peak_memory")
+
+    def peak_memory(self):
+        return self.peaks
+
+    def memory_in_use(self):
+        return self.in_use.pop(0) if len(self.in_use) > 1 else self.in_use[0]
+
+    def state(self):
+        return self.states.pop(0) if len(self.states) > 1 else self.states[0]
+
+    def energy_j(self):
+        if self.power_w is None:
+            return Readings(missing=dict.fromkeys(("gpu", "cpu_pkg", "dram", "soc"), "not_supported"))
+        joules = self.stranded_j if self.stranded_j is not None else self.power_w * self.clock_ns / 1e9
+        return Readings(values={"gpu": joules, "method": "counter"}, missing={"cpu_pkg": "no_permission: rapl"})
+
+    def close(self):
+        return None
+
+
+class FakeOperation:
+    """Calls that take the scripted milliseconds, over and over; a list inside is the gaps before each mark's name."""
+
+    def __init__(self, handle, durations_ms, *, new_tokens=None, items=1, prompt_tokens=None, problem=None):
+        self.handle = handle
+        self.script = itertools.cycle(durations_ms)
+        self.items_per_call = items
+        self.new_tokens = new_tokens
+        self.tokens_per_call = None if new_tokens is None else items * new_tokens
+        self.prompt_tokens_per_call = prompt_tokens
+        self.what_is_wrong = problem
+        self.calls = 0
+
+    def reset(self):
+        self.handle.events.append("reset")
+
+    def run(self, mark):
+        self.handle.events.append("run")
+        self.calls += 1
+        step = next(self.script)
+        for part in step if isinstance(step, (list, tuple)) else [step]:
+            name, duration_ms = part if isinstance(part, tuple) else (None, part)
+            self.handle.clock_ns += round(duration_ms * MS)
+            if name is not None:
+                mark(name)
+        return self.calls
+
+    def problem(self, output):
+        return self.what_is_wrong
+
+
+@pytest.fixture
+def fake():
+    """Makes handles, operations and benches: `fake.bench(durations_ms, settings...)`."""
+
+    def bench(durations_ms, *, handle=None, compile_count=None, operation=None, **settings):
+        handle = handle or FakeHandle()
+        operation = operation or FakeOperation(handle, durations_ms)
+        return Bench(operation=operation, handle=handle, settings=Settings(**settings), compile_count=compile_count)
+
+    return SimpleNamespace(handle=FakeHandle, operation=FakeOperation, bench=bench)

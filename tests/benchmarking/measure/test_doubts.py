@@ -1,0 +1,261 @@
+from dataclasses import replace
+
+import pytest
+
+from benchmarking.measure import doubts
+from benchmarking.measure.estimates import describe, drift
+from benchmarking.records import Device, Doubt, Readings
+
+SMALL = 1e-9
+
+
+def kinds(found):
+    return [(one.kind, one.severity) for one in found]
+
+
+def samples(values):
+    return doubts.about_samples(describe(values), drift(values))
+
+
+def spread(iqr):
+    """25 values with median 1 and the given IQR, without outliers, drift or correlation."""
+    low, high = 1 - iqr / 2, 1 + iqr / 2
+    return [1.0, low, high, 1.0, high, low] * 4 + [1.0]
+
+
+@pytest.mark.parametrize(
+    ("iqr", "expected"),
+    [
+        (0.09, []),
+        (0.11, [("noisy", "noisy")]),
+        (0.24, [("noisy", "noisy")]),
+        (0.26, [("very_noisy", "noisy")]),
+    ],
+)
+def test_spread_is_judged_by_the_interquartile_range(iqr, expected):
+    assert kinds(samples(spread(iqr))) == expected
+
+
+def test_spread_at_its_threshold_is_no_doubt():
+    at = [16.0, 15.0, 17.0, 15.0, 17.0, 16.0] * 4 + [16.0]  # IQR / median = 2 / 16
+    assert describe(at).p75 - describe(at).p25 == 2.0
+    assert kinds(samples(at)) == [("noisy", "noisy")]
+    wider = [20.0, 19.0, 21.0, 19.0, 21.0, 20.0] * 4 + [20.0]  # exactly 0.10
+    assert kinds(samples(wider)) == []
+
+
+def test_a_spread_of_nothing_at_all_is_invalid():
+    assert kinds(samples([5.0] * 30)) == [("zero_spread", "invalid")]
+    assert kinds(samples([5.0] * 3)) == [("zero_spread", "invalid"), ("few_samples", "info")]
+    assert kinds(samples([5.0] * 2)) == [("few_samples", "info")]
+    assert kinds(samples([5.0])) == [("few_samples", "info")]
+
+
+@pytest.mark.parametrize(("n", "expected"), [(19, [("few_samples", "info")]), (20, []), (21, [])])
+def test_few_samples(n, expected):
+    assert (
+        kinds(samples([100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8, 100.1] * 3)[0:0] + samples(_mild(n))) == expected
+    )
+
+
+def _mild(n):
+    return ([100.0, 101.0, 99.0, 100.5, 99.5] * 5)[:n]
+
+
+@pytest.mark.parametrize(("tau", "expected"), [(4.99, []), (5.0, []), (5.01, [("correlated", "noisy")])])
+def test_correlated_samples(tau, expected):
+    assert kinds(doubts.about_samples(_with(tau=tau), None)) == expected
+
+
+@pytest.mark.parametrize(("severe", "expected"), [(0, []), (5, []), (6, [("severe_outliers", "noisy")])])
+def test_severe_outliers_beyond_five_percent(severe, expected):
+    outliers = replace(_with().outliers, severe_high=severe - severe // 2, severe_low=severe // 2)
+    assert kinds(doubts.about_samples(_with(n=100, outliers=outliers), None)) == expected
+
+
+def _with(**fields):
+    return replace(describe([100.0, 101.0, 99.0, 100.5, 99.5] * 5), **fields)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [(0.05, []), (-0.05, []), (0.051, [("drift", "noisy")]), (-0.051, [("drift", "noisy")]), (None, [])],
+)
+def test_drift_either_way(change, expected):
+    assert kinds(doubts.about_samples(_with(), change)) == expected
+
+
+@pytest.mark.parametrize(
+    ("reason", "width", "expected"),
+    [
+        ("target", 0.02, []),
+        ("max_time", 0.02, []),
+        ("max_time", 0.021, ["target_missed"]),
+        ("max_time", None, ["target_missed"]),
+        ("plateau", 0.5, ["target_missed"]),
+        ("max_samples", 0.03, ["target_missed"]),
+        ("fixed", 0.01, []),
+        ("fixed", 0.03, ["target_missed"]),
+        ("fixed", None, []),
+    ],
+)
+def test_a_missed_target_is_noise(reason, width, expected):
+    assert [one.kind for one in doubts.about_stop(reason, width, 0.02)] == expected
+
+
+@pytest.mark.parametrize(("steady", "expected"), [(True, []), (None, []), (False, [("not_steady", "info")])])
+def test_warm_up_that_gave_up(steady, expected):
+    assert kinds(doubts.about_warm_up(steady, 300)) == expected
+
+
+def test_wrong_output_is_invalid():
+    assert kinds(doubts.about_output("NaN")) == [("wrong_output", "invalid")]
+    assert doubts.about_output(None) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "threshold", "kind", "severity"),
+    [
+        ("compiles", 0, "compiled_in_window", "invalid"),
+        ("swapped_in_pages", 0, "swapped_in", "invalid"),
+        ("major_faults", 0, "major_faults", "invalid"),
+        ("violation_ns", 0, "violation_time", "throttled"),
+        ("throttled_periods", 0, "quota_throttled", "throttled"),
+        ("cpu_pressure_before", 0.10, "cpu_pressure", "noisy"),
+        ("run_queue_wait_share", 0.02, "run_queue_wait", "noisy"),
+        ("steal_share", 0.01, "steal", "noisy"),
+    ],
+)
+def test_window_counters_at_below_and_above_their_threshold(name, threshold, kind, severity):
+    for value in (threshold, threshold - SMALL):
+        assert window({name: value}) == ()
+    (doubt,) = window({name: threshold + SMALL})
+    assert (doubt.kind, doubt.severity) == (kind, severity)
+    assert doubt.evidence[name] == threshold + SMALL
+    assert doubt.evidence["threshold"] == threshold
+
+
+def window(values, is_accelerator=True):
+    return doubts.about_window(values, is_accelerator=is_accelerator)
+
+
+def test_nothing_known_is_nothing_doubted():
+    assert window({}) == ()
+
+
+@pytest.mark.parametrize(
+    ("threads", "share", "is_doubt"), [(1, 0.03, True), (2, 0.03, False), (2, 0.05, False), (2, 0.06, True)]
+)
+def test_several_threads_may_wait_a_little_longer(threads, share, is_doubt):
+    found = window({"busy_threads": threads, "run_queue_wait_share": share})
+    assert [one.kind for one in found] == (["run_queue_wait"] if is_doubt else [])
+    assert all(one.evidence["busy_threads"] == threads for one in found)
+
+
+def test_strangers_on_the_device_make_it_invalid():
+    assert window({"foreign_pids": []}) == ()
+    (doubt,) = window({"foreign_pids": [12, 13]})
+    assert (doubt.kind, doubt.severity, doubt.evidence) == ("foreign_process", "invalid", {"foreign_pids": [12, 13]})
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("software_thermal", [("throttle_reason", "throttled")]),
+        ("hardware_thermal", [("throttle_reason", "throttled")]),
+        ("power_brake", [("throttle_reason", "throttled")]),
+        ("hardware_slowdown", [("throttle_reason", "throttled")]),
+        ("software_power_cap", [("power_capped", "info")]),
+        ("gpu_idle", []),
+        ("clocks_setting", []),
+    ],
+)
+def test_heat_and_the_power_brake_throttle_a_cap_by_software_does_not(reason, expected):
+    assert kinds(window({"throttle_reasons": [reason]})) == expected
+
+
+@pytest.mark.parametrize(("clock", "is_doubt"), [(749.9, True), (750.0, False), (1000.0, False)])
+def test_a_low_clock_is_throttling_on_an_accelerator_only(clock, is_doubt):
+    values = {"clock_hz_median": clock, "clock_default_hz": 1000.0}
+    assert [one.kind for one in window(values)] == (["low_clock"] if is_doubt else [])
+    assert window(values, is_accelerator=False) == ()
+
+
+@pytest.mark.parametrize(
+    ("peak", "weights", "is_doubt"), [(99, 100, True), (100, 100, False), (None, 100, False), (1, None, False)]
+)
+def test_weights_that_do_not_fit_under_the_peak_were_not_there(peak, weights, is_doubt):
+    found = doubts.about_device_memory(peak, weights)
+    assert kinds(found) == ([("peak_below_weights", "invalid")] if is_doubt else [])
+
+
+def test_a_silent_fallback_to_the_cpu_is_invalid():
+    assert kinds(doubts.about_placement(3, 100)) == [("cpu_fallback", "invalid")]
+    assert doubts.about_placement(0, 100) == ()
+    assert doubts.about_placement(None, None) == ()
+
+
+@pytest.mark.parametrize(
+    ("medians", "is_doubt"), [([100, 110, 100], False), ([100, 111, 100], True), ([100], False), ([0, 0], False)]
+)
+def test_launches_that_differ_by_more_than_ten_percent(medians, is_doubt):
+    assert kinds(doubts.about_launches(medians, {})) == ([("launch_spread", "noisy")] if is_doubt else [])
+
+
+def test_a_failed_launch_beside_a_good_one_is_noise():
+    (doubt,) = doubts.about_launches([100.0], {1: "killed by signal 9"})
+    assert (doubt.kind, doubt.severity, doubt.evidence) == (
+        "launch_failed",
+        "noisy",
+        {"errors": {"1": "killed by signal 9"}},
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ({"power_source": "battery"}, "on_battery"),
+        ({"cpu_governor": "powersave"}, "governor"),
+        ({"is_virtual_machine": True, "virtual_machine": "KVM"}, "vm"),
+        ({"is_container": True, "container": "docker"}, "container"),
+    ],
+)
+def test_the_environment_is_good_to_know(values, kind):
+    assert kinds(doubts.about_environment(Readings(values=values))) == [(kind, "info")]
+
+
+def test_a_plain_environment_raises_no_doubt():
+    plain = {"power_source": "mains", "cpu_governor": "performance", "is_virtual_machine": False, "is_container": False}
+    assert doubts.about_environment(Readings(values=plain)) == ()
+    assert doubts.about_environment(Readings()) == ()
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({"is_mig_enabled": True}, ["mig"]),
+        ({"power_cap_w": 300.0, "power_cap_default_w": 350.0}, ["power_cap"]),
+        ({"power_cap_w": 350.0, "power_cap_default_w": 350.0}, []),
+        ({"power_cap_w": 350.0}, []),
+    ],
+)
+def test_the_device_is_good_to_know_about_too(facts, expected):
+    device = Device(type="cuda", selector="cuda:0", found=True, facts=Readings(values=facts))
+    assert [one.kind for one in doubts.about_environment(Readings(), device)] == expected
+
+
+def test_validity_is_the_worst_severity():
+    def of(*severities):
+        return doubts.validity([Doubt(kind="k", severity=one) for one in severities])
+
+    assert of() == of("info") == "valid"
+    assert of("info", "noisy") == "noisy"
+    assert of("throttled", "noisy") == "throttled"
+    assert of("noisy", "invalid", "throttled") == "invalid"
+
+
+def test_the_same_doubt_of_several_launches_is_kept_once_with_the_worst_evidence():
+    mild = Doubt(kind="a", severity="info", evidence={"x": 1})
+    bad = Doubt(kind="a", severity="noisy", evidence={"x": 2})
+    (merged,) = doubts.merge([(0, [mild]), (2, [bad])])
+    assert (merged.severity, merged.evidence) == ("noisy", {"x": 2, "launch": 2, "launches": [0, 2]})

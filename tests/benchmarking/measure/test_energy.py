@@ -1,0 +1,84 @@
+import pytest
+
+from benchmarking.measure.energy import EnergyWindow, energy_pass, summarise_windows
+from benchmarking.records import Readings
+
+COUNTER = Readings(values={"gpu": 1.0, "method": "counter"}, missing={"dram": "not_supported"})
+
+
+def window(calls, seconds, joules):
+    return EnergyWindow(calls=calls, seconds=seconds, joules={"gpu": joules})
+
+
+def test_joules_per_call_gross_and_net_by_hand():
+    # 500 J / 10 calls and 540 J / 10 calls; idle 100 J / 5 s = 20 W over 0.5 s a call
+    result = summarise_windows(window(0, 5.0, 100.0), [window(10, 5.0, 500.0), window(10, 5.0, 540.0)], COUNTER)
+    assert result.metrics["energy_gpu_j_per_call"] == pytest.approx(52.0)
+    assert result.metrics["energy_gpu_net_j_per_call"] == pytest.approx(52.0 - 20.0 * 0.5)
+    assert result.metrics["energy_gpu_sd_j_per_call"] == pytest.approx(2.0 * 2**0.5)
+    assert result.metrics["energy_idle_w"] == pytest.approx(20.0)
+    assert result.extra["energy_calls_per_s"] == [2.0, 2.0]
+
+
+def test_one_window_has_no_deviation():
+    result = summarise_windows(window(0, 5.0, 100.0), [window(10, 5.0, 500.0)], COUNTER)
+    assert "energy_gpu_sd_j_per_call" not in result.metrics
+
+
+def test_a_counter_that_stood_still_is_stale():
+    result = summarise_windows(window(0, 5.0, 0.0), [window(10, 5.0, 500.0), window(10, 5.0, 0.0)], COUNTER)
+    assert result.metrics == {}
+    assert result.missing["energy_gpu_j_per_call"].startswith("counter_stale")
+    assert result.missing["energy_idle_w"].startswith("counter_stale")
+
+
+def test_nothing_runs_without_a_counter(fake):
+    bench = fake.bench([5])
+    result = energy_pass(bench)
+    assert bench.operation.calls == 0
+    assert result.metrics == {}
+    assert set(result.missing) == {
+        *(f"energy_{domain}_j_per_call" for domain in ("gpu", "cpu_pkg", "dram", "soc")),
+        "energy_idle_w",
+    }
+
+
+def test_windows_last_long_enough_and_hold_ten_calls(fake):
+    handle = fake.handle(power_w=10.0)
+    fast = fake.bench([100], handle=handle, energy_windows=3)
+    assert energy_pass(fast).extra["energy_calls"] == [50, 50, 50]
+    slow = fake.bench([1000], handle=fake.handle(power_w=10.0), energy_windows=1)
+    result = energy_pass(slow)
+    assert result.extra["energy_calls"] == [10]
+    assert result.metrics["energy_gpu_j_per_call"] == pytest.approx(10.0)
+
+
+def test_slow_calls_end_after_the_window_that_passed_the_time_limit(fake):
+    bench = fake.bench([3000], handle=fake.handle(power_w=10.0), energy_windows=3, max_time_s=20.0)
+    assert energy_pass(bench).extra["energy_calls"] == [10]
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        ({"foreign_pids": [77]}, "not_applicable: foreign processes"),
+        ({"is_mig_enabled": True}, "not_supported: under MIG"),
+    ],
+)
+def test_a_shared_counter_is_not_read(fake, state, reason):
+    bench = fake.bench([5], handle=fake.handle(power_w=10.0, states=[Readings(values=state)]))
+    result = energy_pass(bench)
+    assert bench.operation.calls == 0
+    assert all(why.startswith(reason) for why in result.missing.values())
+
+
+def test_a_stranger_that_came_meanwhile_spoils_the_windows(fake):
+    states = [Readings(), Readings(values={"foreign_pids": [77]})]
+    result = energy_pass(fake.bench([100], handle=fake.handle(power_w=10.0, states=states)))
+    assert result.metrics == {}
+    assert result.missing["energy_gpu_j_per_call"].startswith("not_applicable: foreign")
+
+
+def test_energy_can_be_left_out(fake):
+    result = energy_pass(fake.bench([5], handle=fake.handle(power_w=10.0), energy_windows=0))
+    assert result.missing["energy_gpu_j_per_call"].startswith("not_run")

@@ -1,0 +1,122 @@
+import subprocess
+import sys
+
+import pytest
+
+from benchmarking.measure import environment
+from benchmarking.measure.environment import capture, relevant_variables
+
+
+def write(root, files):
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    return root
+
+
+def laptop(root):
+    return write(
+        root,
+        {
+            "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave\n",
+            "sys/devices/system/cpu/cpu1/cpufreq/scaling_governor": "performance\n",
+            "sys/devices/system/cpu/cpu0/cpufreq/scaling_driver": "intel_pstate\n",
+            "sys/devices/system/cpu/intel_pstate/no_turbo": "1\n",
+            "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
+            "proc/sys/kernel/randomize_va_space": "2\n",
+            "proc/sys/vm/swappiness": "60\n",
+            "proc/pressure/cpu": "some avg10=12.50 avg60=0.38 avg300=0.21 total=6094477\n",
+            "sys/class/power_supply/AC/type": "Mains\n",
+            "sys/class/power_supply/AC/online": "0\n",
+            "sys/class/power_supply/BAT0/type": "Battery\n",
+            "sys/class/power_supply/BAT0/status": "Discharging\n",
+            "sys/class/power_supply/mouse/type": "Battery\n",
+            "sys/class/power_supply/mouse/scope": "Device\n",
+            "sys/class/power_supply/mouse/status": "Discharging\n",
+        },
+    )
+
+
+def test_a_recorded_laptop_is_read_whole(tmp_path):
+    values = capture(laptop(tmp_path), {}).values
+    assert values["cpu_governor"] == "performance,powersave"
+    assert values["cpu_scaling_driver"] == "intel_pstate"
+    assert values["is_turbo_on"] is False
+    assert values["transparent_hugepages"] == "madvise"
+    assert (values["address_space_randomization"], values["swappiness"]) == (2, 60)
+    assert values["cpu_pressure_avg10_percent"] == 12.5
+    assert values["power_source"] == "battery"
+    assert values["environment_variables"] == {}
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"AC/online": "1", "AC/type": "Mains", "BAT0/type": "Battery", "BAT0/status": "Discharging"}, "mains"),
+        ({"BAT0/type": "Battery", "BAT0/status": "Charging"}, "mains"),
+        ({"BAT0/type": "Battery", "BAT0/status": "Discharging"}, "battery"),
+        ({"AC/online": "1", "AC/type": "Mains"}, "mains"),
+    ],
+)
+def test_power_source(tmp_path, files, expected):
+    write(tmp_path, {f"sys/class/power_supply/{name}": text for name, text in files.items()})
+    assert capture(tmp_path, {}).values["power_source"] == expected
+
+
+def test_a_server_without_supplies_or_cpufreq_has_reasons(tmp_path):
+    (tmp_path / "sys/class/power_supply").mkdir(parents=True)
+    missing = capture(tmp_path, {}).missing
+    assert missing["power_source"].startswith("not_applicable")
+    assert missing["cpu_governor"].startswith("not_supported")
+    assert missing["is_turbo_on"].startswith("not_supported")
+
+
+def test_turbo_of_other_drivers_is_on_with_one(tmp_path):
+    write(tmp_path, {"sys/devices/system/cpu/cpufreq/boost": "1\n"})
+    assert capture(tmp_path, {}).values["is_turbo_on"] is True
+
+
+def test_only_variables_that_matter_are_kept_and_never_a_secret():
+    variables = {
+        "OMP_NUM_THREADS": "4",
+        "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+        "HOME": "/home/somebody",
+        "HF_TOKEN": "hf_abc",
+        "HUGGING_FACE_HUB_TOKEN": "hf_abc",
+        "HF_HUB_API_KEY": "abc",
+        "HF_ENDPOINT": "https://user:secret@mirror.example/path",
+        "LD_PRELOAD": "/home/somebody/lib/libjemalloc.so.2:/usr/lib/libiomp5.so",
+    }
+    assert relevant_variables(variables) == {
+        "HF_ENDPOINT": "https://mirror.example/path",
+        "LD_PRELOAD": "libjemalloc.so.2:libiomp5.so",
+        "OMP_NUM_THREADS": "4",
+        "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+    }
+
+
+@pytest.mark.parametrize(
+    ("cpus", "text"), [([0], "0"), ([0, 1, 2, 3], "0-3"), ([0, 1, 4, 6, 7], "0-1,4,6-7"), ([], "")]
+)
+def test_cpu_lists_are_written_as_the_kernel_does(cpus, text):
+    assert environment._ranges(cpus) == text
+
+
+def test_this_machine_can_be_captured_without_anything_heavy():
+    code = (
+        "import sys\n"
+        "from benchmarking.measure.environment import capture\n"
+        "readings = capture()\n"
+        "assert readings.values and 'environment_variables' in readings.values\n"
+        "heavy = {'numpy', 'scipy', 'torch', 'pandas', 'duckdb'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("module", ["aggregate", "doubts", "memory", "noise", "settings"])
+def test_what_the_supervisor_imports_is_light(module):
+    code = f"import sys, benchmarking.measure.{module}\nassert not {{'numpy', 'scipy', 'torch'}} & set(sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,151 @@
+import ctypes
+import os
+import struct
+import sys
+import time
+
+import pytest
+
+from benchmarking.devices._reading import UnreadableError
+from benchmarking.measure import memory
+from benchmarking.measure.memory import LinuxPeak, SampledPeak, phys_footprint_bytes, status_bytes
+from benchmarking.measure.memory_pass import memory_pass
+from benchmarking.measure.sampling import PeakSampler
+from benchmarking.records import Readings
+
+STATUS = "Name:\tpython\nVmPeak:\t  999999 kB\nVmHWM:\t    2152 kB\nVmRSS:\t    2100 kB\n"
+
+
+def test_the_high_water_mark_is_read_in_bytes():
+    assert status_bytes(STATUS, "VmHWM") == 2152 * 1024
+    with pytest.raises(UnreadableError, match="not_supported: no VmLck"):
+        status_bytes(STATUS, "VmLck")
+
+
+def test_linux_resets_the_mark_by_writing_five(tmp_path):
+    (tmp_path / "clear_refs").write_text("")
+    (tmp_path / "status").write_text(STATUS)
+    peak = LinuxPeak(tmp_path)
+    peak.reset()
+    assert (tmp_path / "clear_refs").read_text() == "5"
+    assert peak.read() == 2152 * 1024
+
+
+def test_a_refused_reset_is_a_reason_and_not_an_old_peak(tmp_path, monkeypatch):
+    (tmp_path / "status").write_text(STATUS)
+    peak = LinuxPeak(tmp_path)
+    with pytest.raises(UnreadableError, match="not_run"):
+        peak.read()
+    (tmp_path / "clear_refs").mkdir()
+    peak.reset()
+    with pytest.raises(UnreadableError, match=r"not_supported: .*clear_refs"):
+        peak.read()
+    monkeypatch.setattr(type(tmp_path), "write_text", _refuse)
+    peak.reset()
+    with pytest.raises(UnreadableError, match=r"no_permission: .*clear_refs"):
+        peak.read()
+
+
+def _refuse(path, text):
+    raise PermissionError(13, "Permission denied")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="clear_refs is Linux's")
+def test_the_real_peak_follows_an_allocation_and_forgets_it_on_reset():
+    method = memory.reset_peak_rss()
+    assert method.values == {"peak_rss_method": "high_water_mark"}
+    before = memory.peak_rss_bytes()
+    if before.missing:
+        pytest.skip(before.missing["peak_rss_bytes"])
+    block = b"x" * 80_000_000
+    grown = memory.peak_rss_bytes().values["peak_rss_bytes"]
+    del block
+    assert grown - before.values["peak_rss_bytes"] > 70_000_000
+    memory.reset_peak_rss()
+    assert memory.peak_rss_bytes().values["peak_rss_bytes"] < grown - 70_000_000
+
+
+def test_resident_memory_now_is_read_everywhere():
+    assert memory.rss_bytes().values["rss_bytes"] > 1_000_000
+
+
+class FakeSystem:
+    """proc_pid_rusage of macOS: ri_phys_footprint is the eighth 64-bit field after a 16-byte UUID."""
+
+    def __init__(self, footprint, result=0):
+        self.footprint, self.result, self.asked = footprint, result, None
+
+    def proc_pid_rusage(self, pid, flavor, buffer):
+        self.asked = (pid, flavor, ctypes.sizeof(buffer))
+        buffer.raw = struct.pack("<16s10Q", b"u" * 16, 1, 2, 3, 4, 5, 6, 7, self.footprint, 9, 10)
+        return self.result
+
+
+def test_macos_footprint_is_read_from_the_documented_place():
+    system = FakeSystem(123_456_789)
+    assert phys_footprint_bytes(system) == 123_456_789
+    assert system.asked == (os.getpid(), 0, 96)
+    with pytest.raises(UnreadableError, match="proc_pid_rusage"):
+        phys_footprint_bytes(FakeSystem(0, result=-1))
+
+
+def test_a_sampled_peak_is_the_largest_reading_and_its_sampler_ends_with_it():
+    values = iter([10, 50, 20])
+    peak = SampledPeak(lambda: next(values, 5))
+    peak.reset()
+    _until(lambda: next(values, None) is None)
+    assert peak.read() in (10, 50)  # which readings the thread took before this one is a matter of time
+    with pytest.raises(UnreadableError, match="not_run"):
+        peak.read()
+
+
+def test_the_sampler_keeps_the_largest_of_each_name():
+    readings = [{"a": 1, "b": 9}, {"a": 5, "b": 2}, {"a": 3, "b": 4}]
+    sampler = PeakSampler(lambda: readings.pop(0) if len(readings) > 1 else readings[0], 0.001)
+    _until(lambda: sampler.readings >= 3)
+    assert sampler.stop() == {"a": 5, "b": 9}
+
+
+def test_the_sampler_hands_on_what_a_reading_raised():
+    answers = iter([{"a": 1}])
+    sampler = PeakSampler(lambda: next(answers), 0.001)
+    sampler._thread.join(5)
+    with pytest.raises(StopIteration):
+        sampler.stop()
+
+
+def _until(claim, limit_s=5.0):
+    deadline = time.monotonic() + limit_s
+    while not claim() and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+def test_the_memory_pass_calls_with_peaks_started_anew(fake):
+    peaks = Readings(values={"device_allocated_peak_bytes": 700, "device_reserved_peak_bytes": 900})
+    bench = fake.bench([5], handle=fake.handle(peaks=peaks))
+    result = memory_pass(bench)
+    assert bench.operation.calls == 5
+    assert bench.handle.events.index("reset_peak_memory") < bench.handle.events.index("run")
+    assert (result.metrics["device_allocated_peak_bytes"], result.metrics["device_reserved_peak_bytes"]) == (700, 900)
+    assert result.missing["device_process_peak_bytes"] == "not_supported"
+    assert result.extra["memory_calls"] == 5
+    assert ("peak_rss_infer_bytes" in result.metrics) != ("peak_rss_infer_bytes" in result.missing)
+
+
+def test_memory_in_use_is_sampled_and_the_difference_leaves_out_what_others_hold(fake):
+    in_use = [Readings(values={"device_process_bytes": own, "device_used_bytes": used}) for own, used in _USE]
+    result = memory_pass(fake.bench([5], handle=fake.handle(in_use=in_use)))
+    assert result.metrics["device_process_peak_bytes"] == 450
+    assert result.metrics["device_global_delta_bytes"] == 950 - (600 - 100)
+    assert result.extra["device_memory_interval_s"] == 0.020
+
+
+_USE = [(100, 600), (450, 950), (300, 800)]  # at rest, then as sampled
+
+
+def test_a_stranger_leaves_no_difference_to_tell(fake):
+    in_use = [Readings(values={"device_process_bytes": 1, "device_used_bytes": 2})]
+    handle = fake.handle(in_use=in_use, states=[Readings(values={"foreign_pids": [4]})])
+    result = memory_pass(fake.bench([5], handle=handle))
+    assert result.metrics["device_process_peak_bytes"] == 1
+    assert result.missing["device_global_delta_bytes"].startswith("not_applicable: a foreign process")

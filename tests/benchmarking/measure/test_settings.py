@@ -1,0 +1,37 @@
+import pytest
+
+from benchmarking.errors import UsageError
+from benchmarking.measure.settings import PROFILES, settings
+
+
+def test_profiles_are_those_of_the_specification():
+    def of(name):
+        one = PROFILES[name]
+        counts = (one.launches, one.min_samples, one.max_samples)
+        return one.target_relative_half_width, counts, (one.min_time_s, one.max_time_s)
+
+    assert of("quick") == (0.05, (1, 10, 200), (0.5, 5.0))
+    assert of("standard") == (0.02, (3, 30, 960), (1.0, 20.0))
+    assert of("reference") == (0.01, (5, 60, 4800), (3.0, 60.0))
+    assert [PROFILES[name].point_per_process for name in ("quick", "standard", "reference")] == [False, False, True]
+
+
+def test_flags_change_the_profile():
+    chosen = settings("quick", iterations=7, warmup_iterations=0, launches=2, seed=5)
+    counts = (chosen.fixed_iterations, chosen.fixed_warmup_iterations, chosen.launches, chosen.seed)
+    assert counts == (7, 0, 2, 5)
+    assert chosen.max_samples == 200
+    assert settings("reference").launches == 5
+
+
+@pytest.mark.parametrize(
+    ("flags", "name"),
+    [
+        ({"iterations": 0}, "--iterations"),
+        ({"warmup_iterations": -1}, "--warmup-iterations"),
+        ({"launches": 0}, "--launches"),
+    ],
+)
+def test_counts_that_cannot_be_are_usage_errors(flags, name):
+    with pytest.raises(UsageError, match=name):
+        settings("standard", **flags)

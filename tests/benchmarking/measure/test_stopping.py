@@ -1,0 +1,97 @@
+import pytest
+
+from benchmarking.measure.latency import latency_pass
+from benchmarking.measure.settings import Settings
+from benchmarking.measure.stopping import StoppingRule
+
+QUIET = (1.00, 1.01, 0.99, 1.005, 0.995, 1.01, 0.99, 1.0, 1.005, 0.995)
+
+
+def looks(settings, until=10_000):
+    rule, count, seen = StoppingRule(settings), 0, []
+    while count < until and (not seen or rule.next_count(count) > count):
+        count = rule.next_count(count)
+        seen.append(count)
+    return seen
+
+
+def test_looks_are_at_geometric_counts_up_to_the_maximum():
+    assert looks(Settings()) == [30, 60, 120, 240, 480, 960]
+    assert looks(Settings(min_samples=10, max_samples=200)) == [10, 20, 40, 80, 160, 200]
+    assert looks(Settings(fixed_iterations=100)) == [30, 60, 100]
+    assert looks(Settings(fixed_iterations=2)) == [2]
+
+
+def test_stops_on_target_at_the_first_look_that_meets_it(fake):
+    result = latency_pass(fake.bench([100 * factor for factor in QUIET]), 1)
+    assert (result.stop_reason, len(result.watch)) == ("target", 30)
+    assert result.relative_half_width < 0.02
+
+
+def test_the_minimum_time_delays_the_target(fake):
+    result = latency_pass(fake.bench([10 * factor for factor in QUIET], min_time_s=1.0), 1)
+    assert (result.stop_reason, len(result.watch)) == ("target", 120)  # 30 and 60 calls are 0.3 and 0.6 s
+
+
+def test_stops_at_the_maximum_of_samples(fake):
+    noisy = [10, 10, 10, 10, 200, 10, 10, 10, 10, 10, 10, 10, 10]
+    result = latency_pass(fake.bench(noisy, max_samples=60, target_relative_half_width=1e-9), 1)
+    assert (result.stop_reason, len(result.watch)) == ("max_samples", 60)
+
+
+def test_a_target_met_at_the_maximum_counts_as_met(fake):
+    bench = fake.bench([1 * factor for factor in QUIET], max_samples=60, min_time_s=9.0)
+    assert latency_pass(bench, 1).stop_reason == "target"
+
+
+def test_stops_at_the_maximum_of_time_between_looks(fake):
+    result = latency_pass(fake.bench([900, 1500], max_time_s=20.0), 1)
+    assert result.stop_reason == "max_time"
+    assert len(result.watch) == 17  # 8 pairs are 19.2 s
+    assert result.relative_half_width is None
+
+
+def test_slow_calls_are_taken_three_times_whatever_the_limit(fake):
+    assert len(latency_pass(fake.bench([60_000]), 1).watch) == 3
+
+
+def test_stops_on_a_plateau_when_more_calls_do_not_help(fake):
+    rising = [100 * 1.01**i for i in range(400)]
+    result = latency_pass(fake.bench(rising, max_time_s=1e6, max_samples=4800), 1)
+    assert (result.stop_reason, len(result.watch)) == ("plateau", 120)
+
+
+def test_a_fixed_number_overrides_every_limit(fake):
+    result = latency_pass(fake.bench([60_000], fixed_iterations=40, max_time_s=1.0), 1)
+    assert (result.stop_reason, len(result.watch)) == ("fixed", 40)
+    assert latency_pass(fake.bench([5], fixed_iterations=1), 1).stop_reason == "fixed"
+
+
+def test_independent_noise_seldom_looks_like_a_plateau():
+    import numpy as np
+
+    rng = np.random.default_rng(3)
+    plateaus = 0
+    for _ in range(100):
+        rule, values = StoppingRule(Settings(target_relative_half_width=1e-9, max_samples=10_000)), []
+        for count in (30, 60, 120):
+            values += list(100 + 10 * rng.standard_normal(count - len(values)))
+            reason = rule.look(values, measured_s=5.0)
+        plateaus += reason == "plateau"
+    assert plateaus <= 12
+
+
+def test_the_device_is_looked_at_between_timed_regions_only(fake):
+    handle = fake.handle()
+    handle.state = lambda state=handle.state: (handle.events.append("state"), state())[1]
+    latency_pass(fake.bench([100 * factor for factor in QUIET], handle=handle), 1)
+    readings_before = [
+        handle.events[:index].count("now") for index, event in enumerate(handle.events) if event == "state"
+    ]
+    assert readings_before == [0, 60]  # each timed region has two readings of the clock: none is open
+    assert handle.events.count("state") == 2  # before, and at the one look
+
+
+@pytest.mark.parametrize("measured_s", [0.0, 0.99])
+def test_no_target_before_the_minimum_time(measured_s):
+    assert StoppingRule(Settings()).look([1.0, 1.01] * 15, measured_s) is None

@@ -1,0 +1,107 @@
+import itertools
+
+import pytest
+
+from benchmarking.measure.warmup import alike, warm_up
+from benchmarking.records import Readings
+
+JITTER = (1.00, 1.01, 0.99, 1.005, 0.995, 1.01, 0.99, 1.0, 1.005, 0.995)
+
+
+def warm(bench, may_block=True, first_call_ns=0):
+    return warm_up(bench, may_block=may_block, first_call_ns=first_call_ns)
+
+
+def test_decaying_calls_become_steady_in_the_first_two_windows_that_are_alike(fake):
+    settled = [50 * factor for factor in JITTER]
+    bench = fake.bench([500 - 30 * i for i in range(10)] + settled * 100)
+    result = warm(bench)
+    assert result.steady is True
+    assert result.calls == 30
+    assert len(result.values_ms) == 30
+    assert result.values_ms[0] == 500.0
+
+
+def test_a_first_value_that_sticks_out_is_not_steady_yet(fake):
+    bench = fake.bench([90, *[50 * factor for factor in JITTER] * 100])
+    assert warm(bench).calls == 30  # 20 would do for the medians
+
+
+def test_the_minimum_time_holds_although_calls_are_alike(fake):
+    calls_ms = [2 * factor for factor in JITTER]
+    assert warm(fake.bench(calls_ms)).calls == 250  # 0.5 s on a CPU
+    accelerator = fake.handle(torch_name="cuda:0")
+    assert warm(fake.bench(calls_ms, handle=accelerator)).calls == 500  # 1 s elsewhere
+
+
+def test_a_steady_drift_gives_up_at_the_cap_of_calls(fake):
+    bench = fake.bench([10 * 1.02**i for i in range(100)], warmup_max_calls=60)
+    result = warm(bench)
+    assert (result.steady, result.calls) == (False, 60)
+
+
+def test_the_cap_of_time_gives_up_too(fake):
+    bench = fake.bench([400 * 1.05**i for i in range(40)], warmup_max_time_s=16.0)
+    result = warm(bench)
+    assert result.steady is False
+    assert 16_000 <= sum(result.values_ms) < 16_000 + max(result.values_ms)
+
+
+def test_calls_too_slow_for_two_windows_are_not_judged(fake):
+    result = warm(fake.bench([12_000]))
+    assert (result.steady, result.calls) == (None, 3)
+
+
+def test_slow_calls_are_judged_by_windows_of_five(fake):
+    assert warm(fake.bench([600 * factor for factor in JITTER])).calls == 10
+
+
+def test_compiling_is_not_steady(fake):
+    compiles = itertools.chain([0, 1, 2, 3], itertools.repeat(3))
+    bench = fake.bench([100 * factor for factor in JITTER], compile_count=lambda: next(compiles))
+    assert warm(bench).calls == 40  # the count stands still for the first time from window 3 to 4
+
+
+def test_growing_device_memory_is_not_steady(fake):
+    handle = fake.handle()
+    peaks = itertools.chain([1, 2, 3, 4], itertools.repeat(4))
+    handle.peak_memory = lambda: Readings(values={"device_allocated_peak_bytes": next(peaks)})
+    assert warm(fake.bench([100 * factor for factor in JITTER], handle=handle)).calls == 40
+
+
+def test_short_calls_are_warmed_up_in_blocks(fake):
+    result = warm(fake.bench([0.1 * factor for factor in JITTER]))
+    assert result.inner_loops == 10
+    assert result.next_inner_loops == 10
+    assert len(result.extra["calibration_ms"]) == 3
+    assert result.calls == 3 + 10 * len(result.values_ms)
+    assert result.values_ms[0] == pytest.approx(0.1, rel=0.01)
+
+
+def test_calls_that_may_not_be_blocked_are_timed_alone(fake):
+    result = warm(fake.bench([0.5]), may_block=False)
+    assert (result.inner_loops, result.next_inner_loops) == (1, 1)
+
+
+def test_a_fixed_number_of_warm_up_calls_is_kept_exactly(fake):
+    result = warm(fake.bench([5, 6], fixed_warmup_iterations=4))
+    assert (result.calls, result.values_ms, result.steady) == (4, (5.0, 6.0, 5.0, 6.0), None)
+
+
+def test_without_warm_up_the_first_call_tells_the_block(fake):
+    result = warm(fake.bench([5], fixed_warmup_iterations=0), first_call_ns=100_000)
+    assert (result.calls, result.values_ms, result.next_inner_loops) == (0, (), 10)
+
+
+def test_a_clock_that_stands_still_ends_all_the_same(fake):
+    assert warm(fake.bench([0.0], warmup_max_calls=20), may_block=False).steady is False
+
+
+@pytest.mark.parametrize(("factor", "expected"), [(1.0, True), (1.05, True), (1.06, False), (0.94, False)])
+def test_windows_are_alike_up_to_five_percent(factor, expected):
+    window = [100.0, 101.0, 99.0, 100.0, 100.0]
+    assert alike(window + [value * factor for value in window]) is expected
+
+
+def test_windows_with_other_quartiles_are_not_alike():
+    assert not alike([100, 100, 100, 100, 100, 80, 80, 100, 120, 120])
