@@ -77,7 +77,7 @@ def node_facts(node: Node) -> Readings:
             "name": lambda: product_name(node),
             "gfx_target": lambda: node.gfx_target,
             "compute_units": lambda: node.properties["simd_count"] // max(node.properties.get("simd_per_cu", 1), 1),
-            "uuid": lambda: read_text(node.device / "unique_id"),
+            "unique_id": lambda: read_text(node.device / "unique_id"),
             "memory_bytes": lambda: read_int(node.device / "mem_info_vram_total"),
             "power_cap_w": lambda: read_int(_sensor(node, "power1_cap")) / MICRO,
             "power_cap_default_w": lambda: read_int(_sensor(node, "power1_cap_default")) / MICRO,

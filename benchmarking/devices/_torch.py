@@ -156,7 +156,7 @@ def pci_address(domain: int, bus: int, slot: int) -> str:
 
 
 def _identities(facts: Mapping[str, object]) -> set[str]:
-    names = (facts.get("pci_address"), facts.get("uuid"))
+    names = (facts.get("pci_address"), facts.get("uuid"), facts.get("unique_id"))
     return {name.lower().removeprefix("gpu-") for name in names if isinstance(name, str)}
 
 
@@ -167,7 +167,12 @@ def _torch_identities(properties: Any) -> set[str]:
         slot = getattr(properties, "pci_device_id", 0)
         found.add(pci_address(getattr(properties, "pci_domain_id", 0), properties.pci_bus_id, slot))
     uuid = str(getattr(properties, "uuid", "")).lower().removeprefix("gpu-")
-    if uuid:
-        text = bytes.fromhex(uuid.replace("-", ""))
-        found |= {uuid, text.decode().lower()} if text.isascii() else {uuid}
-    return found
+    return found | ({uuid, _hip_text(uuid)} if uuid else set())
+
+
+def _hip_text(uuid: str) -> str:
+    """The digits whose ASCII bytes HIP hands out as a UUID; the UUID itself where it is no such thing."""
+    try:
+        return bytes.fromhex(uuid.replace("-", "")).decode("ascii").lower()
+    except ValueError:
+        return uuid

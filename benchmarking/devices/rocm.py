@@ -63,7 +63,8 @@ class RocmDevice:
         return TorchGpuHandle(torch_index(torch, device), self._monitor(device), torch)
 
     def lock_name(self, device: Device) -> str | None:
-        return f"rocm-{device.facts.values.get('pci_address', device.selector)}"
+        address = str(device.facts.values.get("pci_address", device.selector))
+        return f"rocm-{address.replace(':', '-')}"
 
     def _driver_nodes(self) -> tuple[str | None, list[Node]]:
         """Why the driver cannot be used, or the GPUs it shows."""

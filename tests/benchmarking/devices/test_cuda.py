@@ -1,0 +1,215 @@
+"""The CUDA device on recorded NVML answers."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarking.devices import _nvml, _torch, cuda
+from benchmarking.devices._torch import TorchBuild, TorchGpuHandle
+from benchmarking.errors import BenchhouseError
+
+FIRST_UUID = "GPU-5f1c7d0e-6b3a-4c8e-9d2f-1a2b3c4d5e6f"
+
+
+@pytest.fixture(autouse=True)
+def torch_with_cuda(monkeypatch):
+    monkeypatch.setattr(_torch, "torch_build", lambda: TorchBuild(version="2.13.0+cu130", cuda="13.0"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def test_two_gpus_of_a_model_are_found_with_their_facts(nvml):
+    first, second = cuda.CudaDevice(nvml()).probe()
+    assert (first.selector, second.selector) == ("cuda:0", "cuda:1")
+    assert (first.name, first.vendor, first.driver, first.count) == ("NVIDIA H100 80GB HBM3", "NVIDIA", "580.95.05", 2)
+    assert first.memory_bytes == 85_520_809_984
+    assert first.precisions == ("float32", "tf32", "bfloat16", "float16", "int8", "int4")
+    assert first.facts.values["compute_capability"] == "9.0"
+    assert first.facts.values["pci_address"] == "0000:18:00"
+    assert first.facts.values["power_cap_w"] == 650.0
+    assert first.facts.values["power_cap_default_w"] == 700.0
+    assert first.facts.values["clock_max_hz"] == 1_980_000_000
+    assert first.facts.values["cuda_driver_version"] == "13.0"
+    assert first.facts.values["is_ecc_enabled"] is True
+    assert first.facts.values["is_mig_enabled"] is False
+    assert second.facts.values["is_mig_enabled"] is True
+    assert second.facts.values["pcie_width"] == 8
+    assert "int4" not in first.facts.values["native_precisions"]
+
+
+def test_what_a_consumer_gpu_does_not_tell_is_missing_with_its_reason(nvml):
+    (device,) = cuda.CudaDevice(nvml("nvml_rtx_2080_ti.json")).probe()
+    assert device.precisions == ("float32", "float16", "int8", "int4")
+    assert device.facts.missing["clock_default_hz"].startswith("not_supported: nvmlDeviceGetDefaultApplicationsClock")
+    assert device.facts.missing["is_mig_enabled"].startswith("not_supported")
+    assert "is_mig_enabled" not in device.facts.values
+
+
+@pytest.mark.parametrize(
+    ("capability", "expected"),
+    [
+        ("5.2", ("float32",)),
+        ("5.3", ("float32", "float16")),
+        ("7.5", ("float32", "float16", "int8", "int4")),
+        ("8.0", ("float32", "tf32", "bfloat16", "float16", "int8", "int4")),
+        ("12.0", ("float32", "tf32", "bfloat16", "float16", "int8", "int4")),
+    ],
+)
+def test_precisions_follow_the_compute_capability(capability, expected):
+    assert cuda.precisions(capability) == expected
+
+
+def test_state_converts_units_and_names_the_throttle_reasons(nvml):
+    state = _nvml.NvmlMonitor(_nvml.Nvml(nvml()), FIRST_UUID, own_pid=4242).state()
+    assert state.values == {
+        "clock_hz": 1_755_000_000,
+        "clock_default_hz": 1_980_000_000,
+        "memory_clock_hz": 2_619_000_000,
+        "temperature_c": 38,
+        "power_w": 113.287,
+        "throttle_reasons": ["hardware_thermal", "software_power_cap"],
+        "violation_ns": 31_000_000,
+        "power_violation_ns": 5_200_000_000,
+        "foreign_pids": [],
+    }
+    assert state.missing == {}
+
+
+def test_an_old_driver_is_asked_by_the_older_name_of_the_throttle_call(nvml):
+    nvml_2080 = _nvml.Nvml(nvml("nvml_rtx_2080_ti.json"))
+    state = _nvml.NvmlMonitor(nvml_2080, "GPU-0c1d2e3f-4a5b-6c7d-8e9f-a0b1c2d3e4f5", own_pid=1).state()
+    assert state.values["throttle_reasons"] == ["software_power_cap"]
+    assert state.missing["violation_ns"].startswith("no_permission: nvmlDeviceGetViolationStatus")
+    assert state.missing["clock_default_hz"].startswith("not_supported")
+
+
+def test_energy_is_millijoules_turned_joules(nvml):
+    energy = _nvml.NvmlMonitor(_nvml.Nvml(nvml()), FIRST_UUID, own_pid=1).energy_j()
+    assert energy.values == {"gpu": 987_654.321}
+
+
+def test_energy_of_a_gpu_without_counter_is_missing(nvml):
+    monitor = _nvml.NvmlMonitor(
+        _nvml.Nvml(nvml("nvml_rtx_2080_ti.json")), "GPU-0c1d2e3f-4a5b-6c7d-8e9f-a0b1c2d3e4f5", own_pid=1
+    )
+    assert monitor.energy_j().missing["gpu"].startswith("not_supported: nvmlDeviceGetTotalEnergyConsumption")
+
+
+def test_process_memory_is_that_of_the_own_pid(nvml):
+    memory = _nvml.NvmlMonitor(_nvml.Nvml(nvml()), FIRST_UUID, own_pid=4242).memory_in_use()
+    assert memory.values == {"device_used_bytes": 633_843_712, "device_process_bytes": 540_016_640}
+
+
+def test_a_process_that_was_there_before_is_foreign(nvml):
+    monitor = _nvml.NvmlMonitor(_nvml.Nvml(nvml()), FIRST_UUID, own_pid=1)
+    assert monitor.state().values["foreign_pids"] == [4242]
+    assert monitor.memory_in_use().values["device_process_bytes"] == 0
+
+
+def test_memory_a_driver_does_not_tell_by_process_is_missing_not_zero(nvml):
+    monitor = _nvml.NvmlMonitor(
+        _nvml.Nvml(nvml("nvml_rtx_2080_ti.json")), "GPU-0c1d2e3f-4a5b-6c7d-8e9f-a0b1c2d3e4f5", own_pid=77
+    )
+    assert monitor.memory_in_use().missing["device_process_bytes"].startswith("not_supported")
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(12, "driver is not installed"), (9, "not loaded: modprobe nvidia"), (18, "reboot"), (4, "no permission")],
+)
+def test_a_driver_that_does_not_start_says_why_and_what_to_do(nvml, code, words):
+    (device,) = cuda.CudaDevice(nvml(init_error=code)).probe()
+    assert not device.found
+    assert words in device.why_not
+
+
+def test_a_driver_without_a_gpu_is_not_found(nvml):
+    module = nvml()
+    module.recording["devices"] = []
+    (device,) = cuda.CudaDevice(module).probe()
+    assert device.why_not == "NVIDIA driver 580.95.05 lists no GPU: check that one is there with lspci"
+    assert module.is_shut_down
+
+
+def test_torch_built_without_cuda_is_named_with_its_version(nvml, monkeypatch):
+    monkeypatch.setattr(_torch, "torch_build", lambda: TorchBuild(version="2.13.0+cpu"))
+    (device,) = cuda.CudaDevice(nvml()).probe()
+    assert device.why_not.startswith("NVIDIA H100 80GB HBM3 is there, but torch 2.13.0+cpu is built without CUDA")
+    assert "pip install torch --index-url" in device.why_not
+
+
+def test_torch_for_rocm_is_no_torch_for_cuda(nvml, monkeypatch):
+    monkeypatch.setattr(_torch, "torch_build", lambda: TorchBuild(version="2.13.0+rocm7.1", hip="7.1.1"))
+    (device,) = cuda.CudaDevice(nvml()).probe()
+    assert "torch 2.13.0+rocm7.1 is built without CUDA (for ROCm 7.1.1)" in device.why_not
+
+
+def test_missing_torch_is_said(nvml, monkeypatch):
+    monkeypatch.setattr(_torch, "torch_build", lambda: None)
+    (device,) = cuda.CudaDevice(nvml()).probe()
+    assert "torch is not installed: pip install torch" in device.why_not
+
+
+def test_missing_binding_is_said_with_the_line_that_installs_it(monkeypatch):
+    def refuse(name):
+        raise ImportError(f"No module named {name!r}")
+
+    monkeypatch.setattr(_nvml.importlib, "import_module", refuse)
+    (device,) = cuda.CudaDevice().probe()
+    assert device.why_not == "package nvidia-ml-py is missing: pip install nvidia-ml-py"
+
+
+def test_hidden_gpus_are_not_found_and_the_variable_is_named(nvml, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    (device,) = cuda.CudaDevice(nvml()).probe()
+    assert device.why_not == "CUDA_VISIBLE_DEVICES= hides 2 x NVIDIA H100 80GB HBM3: unset it"
+
+
+def test_a_gpu_keeps_its_number_when_others_are_hidden(nvml, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    (device,) = cuda.CudaDevice(nvml()).probe()
+    assert (device.selector, device.count) == ("cuda:1", 2)
+
+
+def test_opening_maps_the_gpu_to_torchs_number_by_pci_address(nvml, fake_torch, monkeypatch):
+    _, second = cuda.CudaDevice(nvml()).probe()
+    seen = [SimpleNamespace(name="x", pci_domain_id=0, pci_bus_id=bus, pci_device_id=0) for bus in (0x18, 0x2A)]
+    torch = fake_torch(list(reversed(seen)))
+    monkeypatch.setattr(cuda, "import_torch", lambda device: torch)
+    handle = cuda.CudaDevice(nvml()).open(second)
+    assert isinstance(handle, TorchGpuHandle)
+    assert handle.torch_name == "cuda:0"
+    handle.synchronize()
+    assert torch.calls == [("synchronize", (0,))]
+    assert handle.energy_j().values["gpu"] == 123.456
+    assert handle.energy_j().values["method"] == "counter"
+
+
+def test_opening_a_gpu_that_vanished_from_the_driver_is_an_error(nvml, fake_torch, monkeypatch):
+    first, _ = cuda.CudaDevice(nvml()).probe()
+    module = nvml()
+    module.recording["devices"] = module.recording["devices"][1:]
+    seen = SimpleNamespace(name="x", pci_domain_id=0, pci_bus_id=0x18, pci_device_id=0)
+    monkeypatch.setattr(cuda, "import_torch", lambda device: fake_torch([seen]))
+    with pytest.raises(BenchhouseError, match=r"'cuda:0' cannot be watched: .*nvmlDeviceGetHandleByUUID"):
+        cuda.CudaDevice(module).open(first)
+
+
+def test_gpus_are_locked_one_by_one(nvml):
+    first, second = cuda.CudaDevice(nvml()).probe()
+    assert cuda.PLUGIN.lock_name(first) == f"cuda-{FIRST_UUID}"
+    assert cuda.PLUGIN.lock_name(first) != cuda.PLUGIN.lock_name(second)
+
+
+def test_a_gpu_on_shared_memory_has_the_machines(nvml, monkeypatch):
+    module = nvml()
+    module.recording["devices"][0]["nvmlDeviceGetMemoryInfo"] = {"error": 3}
+    monkeypatch.setattr(cuda, "usable_memory_bytes", lambda facts: 128_000_000_000)
+    assert cuda.CudaDevice(module).probe()[0].memory_bytes == 128_000_000_000
+
+
+def test_a_recording_is_not_changed_by_probing(nvml):
+    module = nvml()
+    assert [dataclasses.asdict(d) for d in cuda.CudaDevice(module).probe()] == [
+        dataclasses.asdict(d) for d in cuda.CudaDevice(module).probe()
+    ]

@@ -1,0 +1,44 @@
+"""What `--list-devices` shows."""
+
+import json
+
+from benchmarking.devices._listing import listing_json, listing_text
+from benchmarking.records import Device, from_json
+
+FOUND = {
+    "cpu": (
+        Device(
+            type="cpu",
+            selector="cpu",
+            found=True,
+            name="AMD EPYC",
+            memory_bytes=25_276_514_304,
+            precisions=("float32", "int8"),
+        ),
+    ),
+    "cuda": (Device(type="cuda", selector="cuda", found=False, why_not="no driver: install it"),),
+    "qnn": (Device(type="qnn", selector="qnn", found=True, name="Emulator", driver="QNN 2", simulated=True),),
+    "null": (Device(type="null", selector="null", found=True, name="null device"),),
+}
+
+
+def test_table_is_aligned_and_gives_the_reasons():
+    assert listing_text(FOUND).splitlines() == [
+        "DEVICE  NAME                               MEMORY   PRECISIONS    DRIVER",
+        "cpu     AMD EPYC                           25.3 GB  float32 int8  -",
+        "qnn     Emulator (emulated, never ranked)  -        -             QNN 2",
+        "",
+        "NOT FOUND",
+        "cuda    no driver: install it",
+    ]
+
+
+def test_all_found_needs_no_second_part():
+    assert "NOT FOUND" not in listing_text({"cpu": FOUND["cpu"]})
+
+
+def test_json_is_the_records_without_the_null_device():
+    listed = listing_json(FOUND)
+    assert [entry["selector"] for entry in listed] == ["cpu", "cuda", "qnn"]
+    assert from_json(Device, json.loads(json.dumps(listed[0]))) == FOUND["cpu"][0]
+    assert listed[1]["why_not"] == "no driver: install it"

@@ -1,0 +1,97 @@
+"""Apple's GPU on recorded sysctl and system_profiler output."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarking.devices import mps
+from benchmarking.devices._base import IN_USE_NAMES, PEAK_NAMES, STATE_NAMES
+from benchmarking.devices._reading import UnreadableError
+from benchmarking.errors import BenchhouseError
+
+
+@pytest.fixture
+def mac(monkeypatch, recorded_text):
+    """The commands of an M2 Max, and a platform that says it is one."""
+    monkeypatch.setattr(mps.platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(mps.platform, "machine", lambda: "arm64")
+    monkeypatch.setattr(mps.platform, "mac_ver", lambda: ("15.6.1", ("", "", ""), "arm64"))
+    names = {"/usr/sbin/sysctl": "macos_m2_max_sysctl.txt", "/usr/sbin/system_profiler": "macos_m2_max_displays.json"}
+    return lambda command: recorded_text(names[command[0]])
+
+
+def test_gpu_is_found_with_its_facts(mac):
+    (device,) = mps.MpsDevice(mac).probe()
+    assert (device.found, device.selector, device.name, device.vendor) == (True, "mps", "Apple M2 Max", "Apple")
+    assert (device.driver, device.memory_bytes) == ("macOS 15.6.1", 34_359_738_368)
+    assert device.facts.values["gpu_cores"] == 38
+    assert device.facts.values["metal_family"] == "metal3"
+    assert device.facts.values["model"] == "Mac14,6"
+    assert device.precisions == ("float32", "bfloat16", "float16", "int8")
+
+
+def test_a_profiler_that_fails_costs_its_facts_only(mac):
+    def run(command):
+        if "profiler" in command[0]:
+            raise UnreadableError("failed: system_profiler took more than 10 s")
+        return mac(command)
+
+    (device,) = mps.MpsDevice(run).probe()
+    assert device.name == "Apple M2 Max"
+    assert device.facts.missing["gpu_cores"] == "failed: system_profiler took more than 10 s"
+
+
+def test_a_profiler_that_prints_no_json_costs_its_facts_only(mac):
+    (device,) = mps.MpsDevice(lambda command: "?" if "profiler" in command[0] else mac(command)).probe()
+    assert device.facts.missing["gpu_cores"].startswith("failed: /usr/sbin/system_profiler gave no JSON")
+
+
+def test_a_mac_without_sysctl_is_not_found_with_the_reason(mac):
+    def refuse(command):
+        raise UnreadableError("not_supported: no command /usr/sbin/sysctl")
+
+    (device,) = mps.MpsDevice(refuse).probe()
+    assert not device.found
+    assert "no command /usr/sbin/sysctl" in device.why_not
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "macos", "words"),
+    [
+        ("Linux", "x86_64", "", "needs macOS on Apple silicon; this is Linux on x86_64"),
+        ("Darwin", "x86_64", "15.1", "install an arm64 one"),
+        ("Darwin", "arm64", "13.6.9", "macOS 13.6.9 is too old"),
+    ],
+)
+def test_why_there_is_no_gpu(system, machine, macos, words):
+    assert words in mps._why_not(system, machine, macos)
+
+
+def test_missing_torch_is_said(monkeypatch):
+    monkeypatch.setattr(mps, "torch_build", lambda: None)
+    assert mps._why_not("Darwin", "arm64", "15.1") == "torch is not installed: pip install torch"
+
+
+def test_handle_reads_what_metal_tells(tmp_path):
+    calls = []
+    metal = SimpleNamespace(
+        synchronize=lambda: calls.append("synchronize"),
+        empty_cache=lambda: calls.append("empty_cache"),
+        driver_allocated_memory=lambda: 12_345,
+    )
+    handle = mps.MpsHandle(SimpleNamespace(mps=metal))
+    handle.synchronize()
+    handle.empty_cache()
+    assert calls == ["synchronize", "empty_cache"]
+    assert handle.torch_name == "mps"
+    assert handle.memory_in_use().values == {IN_USE_NAMES[0]: 12_345}
+    assert handle.memory_in_use().missing == {IN_USE_NAMES[1]: "not_supported: unified memory"}
+    assert set(handle.peak_memory().missing) == set(PEAK_NAMES)
+    assert set(handle.state().missing) == set(STATE_NAMES)
+    assert handle.energy_j().values == {}
+
+
+def test_opening_where_torch_has_no_mps_is_an_error():
+    (device,) = mps.PLUGIN.probe()
+    with pytest.raises(BenchhouseError, match=r"'mps' was found, but torch .* is built without MPS"):
+        mps.PLUGIN.open(device)

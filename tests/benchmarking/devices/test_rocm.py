@@ -1,0 +1,193 @@
+"""The ROCm device on a recorded kernel tree and recorded amdsmi answers."""
+
+import pytest
+
+from benchmarking.devices import _amdsmi, _kfd, _torch, rocm
+from benchmarking.devices._kfd import SysfsMonitor, gfx_target, nodes
+from benchmarking.devices._torch import TorchBuild
+from benchmarking.errors import BenchhouseError
+
+ADDRESS = "0000:c1:00"
+
+
+@pytest.fixture(autouse=True)
+def linux_with_rocm(monkeypatch):
+    monkeypatch.setattr(rocm.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(_torch, "torch_build", lambda: TorchBuild(version="2.13.0+rocm7.1", hip="7.1.1"))
+    for name in rocm.VISIBLE:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def without_amdsmi(monkeypatch):
+    def refuse():
+        raise _amdsmi.AmdSmiError("package amdsmi is missing: pip install amdsmi of the ROCm version in use")
+
+    monkeypatch.setattr(_amdsmi, "load_module", refuse)
+
+
+def device_of(kfd, module=None):
+    return rocm.RocmDevice(module=module, sys=kfd, dev=kfd.parent / "dev")
+
+
+def test_gpu_is_found_with_amdsmis_facts(kfd, amdsmi):
+    (device,) = device_of(kfd, amdsmi).probe()
+    assert (device.selector, device.name, device.vendor) == ("rocm:0", "AMD Instinct MI300X", "AMD")
+    assert (device.driver, device.count, device.memory_bytes) == ("6.12.12", 1, 206_141_652_992)
+    assert device.precisions == ("float32", "float16", "bfloat16", "int8")
+    assert device.facts.values["gfx_target"] == "gfx942"
+    assert device.facts.values["pci_address"] == ADDRESS
+    assert device.facts.values["compute_units"] == 304
+    assert device.facts.values["power_cap_w"] == 750.0
+    assert device.facts.values["clock_max_hz"] == 2_100_000_000
+    assert device.facts.values["compute_partition"] == "SPX"
+
+
+def test_gpu_is_found_without_amdsmi_from_the_kernel_alone(kfd, without_amdsmi):
+    (device,) = device_of(kfd).probe()
+    assert device.name == "AMD Instinct MI300X OAM"
+    assert device.memory_bytes == 206_141_652_992
+    assert device.facts.values["compute_units"] == 304
+    assert device.facts.values["gfx_target"] == "gfx942"
+    assert device.driver.startswith("Linux ")
+
+
+def test_a_chip_without_product_name_is_named_by_its_target(kfd, without_amdsmi):
+    (kfd / "class/drm/renderD128/device/product_name").write_text("\n")
+    (device,) = device_of(kfd).probe()
+    assert device.name == "AMD ip discovery (gfx942)"
+
+
+@pytest.mark.parametrize(
+    ("version", "target"), [(90402, "gfx942"), (90010, "gfx90a"), (110000, "gfx1100"), (100302, "gfx1032")]
+)
+def test_gfx_target_is_spelled_as_the_compiler_does(version, target):
+    assert gfx_target(version) == target
+
+
+def test_old_targets_lack_bfloat16_and_int8():
+    assert rocm.precisions("gfx900") == ("float32", "float16")
+    assert rocm.precisions("gfx1030") == ("float32", "float16", "int8")
+    assert rocm.precisions("gfx90a") == ("float32", "float16", "bfloat16", "int8")
+
+
+def test_amdsmi_state_has_one_vocabulary_with_nvidias(amdsmi):
+    monitor = _amdsmi.AmdSmiMonitor(_amdsmi.AmdSmi(amdsmi), ADDRESS, own_pid=4242)
+    state = monitor.state()
+    assert state.values == {
+        "clock_hz": 2_104_000_000,
+        "memory_clock_hz": 1_300_000_000,
+        "temperature_c": 47,
+        "power_w": 213.0,
+        "throttle_reasons": ["hardware_thermal", "software_power_cap"],
+        "foreign_pids": [9001],
+    }
+    assert set(state.missing) == {"clock_default_hz", "violation_ns"}
+
+
+def test_amdsmi_memory_is_the_processs_own_and_the_total(amdsmi):
+    monitor = _amdsmi.AmdSmiMonitor(_amdsmi.AmdSmi(amdsmi), ADDRESS, own_pid=4242)
+    assert monitor.memory_in_use().values == {
+        "device_used_bytes": 1_297_219_584,
+        "device_process_bytes": 713_031_680,
+    }
+
+
+def test_amdsmi_energy_is_counts_times_resolution_in_microjoules(amdsmi):
+    """2e9 counts of 15.25 uJ are 30500 J."""
+    monitor = _amdsmi.AmdSmiMonitor(_amdsmi.AmdSmi(amdsmi), ADDRESS, own_pid=1)
+    assert monitor.energy_j().values == {"gpu": 30_500.0}
+
+
+def test_edge_temperature_stands_in_where_the_hot_spot_is_not_told(amdsmi):
+    amdsmi.recording["amdsmi_get_temp_metric"] = {"0": 33, "1": {"error": 2}}
+    monitor = _amdsmi.AmdSmiMonitor(_amdsmi.AmdSmi(amdsmi), ADDRESS, own_pid=1)
+    assert monitor.state().values["temperature_c"] == 33
+
+
+def test_amdsmis_not_available_is_missing_never_a_value(amdsmi):
+    amdsmi.recording["amdsmi_get_power_info"] = {"current_socket_power": "N/A", "average_socket_power": "N/A"}
+    amdsmi.recording["amdsmi_get_clock_info"] = {"0": {"clk": "N/A"}, "4": {"error": 10}}
+    del amdsmi.recording["amdsmi_get_violation_status"]
+    state = _amdsmi.AmdSmiMonitor(_amdsmi.AmdSmi(amdsmi), ADDRESS, own_pid=1).state()
+    assert state.missing["power_w"] == "not_supported: amdsmi gives no socket power"
+    assert state.missing["clock_hz"] == "not_supported: amdsmi gives no amdsmi_get_clock_info clk"
+    assert state.missing["memory_clock_hz"].startswith("no_permission: amdsmi_get_clock_info")
+    assert state.missing["throttle_reasons"] == "not_supported: this amdsmi has no amdsmi_get_violation_status"
+
+
+def test_sysfs_state_is_what_hwmon_gives_and_reasons_for_the_rest(kfd):
+    monitor = SysfsMonitor(nodes(kfd)[0])
+    state = monitor.state()
+    assert state.values == {
+        "clock_hz": 2_104_000_000,
+        "memory_clock_hz": 1_300_000_000,
+        "temperature_c": 47.0,
+        "power_w": 213.0,
+    }
+    assert state.missing["foreign_pids"] == _kfd.NEEDS_AMDSMI
+    assert monitor.memory_in_use().values == {"device_used_bytes": 297_807_872}
+    assert monitor.energy_j().missing == {"gpu": _kfd.NEEDS_AMDSMI}
+
+
+def test_a_driver_that_is_not_loaded_is_said(tmp_path):
+    (device,) = rocm.RocmDevice(sys=tmp_path).probe()
+    assert not device.found
+    assert device.why_not.startswith("the amdgpu driver is not loaded (no ")
+
+
+def test_a_machine_with_cpu_nodes_alone_has_no_gpu(kfd):
+    (kfd / "class/kfd/kfd/topology/nodes/1/properties").unlink()
+    (device,) = device_of(kfd).probe()
+    assert "lists no GPU" in device.why_not
+
+
+def test_a_device_file_that_may_not_be_opened_is_said(kfd, amdsmi):
+    (device,) = rocm.RocmDevice(module=amdsmi, sys=kfd, dev=kfd.parent / "nowhere").probe()
+    assert "no permission for" in device.why_not
+    assert "groups render and video" in device.why_not
+
+
+def test_torch_without_rocm_is_named(kfd, amdsmi, monkeypatch):
+    monkeypatch.setattr(_torch, "torch_build", lambda: TorchBuild(version="2.13.0+cu130", cuda="13.0"))
+    (device,) = device_of(kfd, amdsmi).probe()
+    assert (
+        "AMD Instinct MI300X is there, but torch 2.13.0+cu130 is built without ROCm (for CUDA 13.0)" in device.why_not
+    )
+
+
+def test_other_systems_are_told_that_linux_is_needed(monkeypatch):
+    monkeypatch.setattr(rocm.platform, "system", lambda: "Windows")
+    (device,) = rocm.RocmDevice().probe()
+    assert "Linux only; this is Windows" in device.why_not
+
+
+def test_hidden_gpus_name_the_variables(kfd, amdsmi, monkeypatch):
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "-1")
+    (device,) = device_of(kfd, amdsmi).probe()
+    assert device.why_not == "HIP_VISIBLE_DEVICES=-1 hides 1 x AMD Instinct MI300X: unset it"
+
+
+def test_opening_without_amdsmi_watches_through_the_kernel(kfd, without_amdsmi, fake_torch, monkeypatch):
+    from types import SimpleNamespace
+
+    plugin = device_of(kfd)
+    (device,) = plugin.probe()
+    text = b"348a2b8f6c1d5e00".hex()
+    seen = SimpleNamespace(name="AMD Instinct MI300X", uuid=f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:]}")
+    monkeypatch.setattr(rocm, "import_torch", lambda device: fake_torch([SimpleNamespace(name="x", uuid=""), seen]))
+    handle = plugin.open(device)
+    assert handle.torch_name == "cuda:1"
+    assert handle.state().values["temperature_c"] == 47.0
+    assert plugin.lock_name(device) == "rocm-0000-c1-00"
+
+
+def test_opening_a_gpu_that_is_gone_is_an_error(kfd, without_amdsmi, fake_torch, monkeypatch):
+    from types import SimpleNamespace
+
+    plugin = device_of(kfd)
+    (device,) = plugin.probe()
+    (kfd / "class/kfd/kfd/topology/nodes/1/properties").unlink()
+    monkeypatch.setattr(rocm, "import_torch", lambda device: fake_torch([SimpleNamespace(name=device.name)]))
+    with pytest.raises(BenchhouseError, match="is gone: no AMD GPU at 0000:c1:00"):
+        plugin.open(device)
