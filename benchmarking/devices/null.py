@@ -81,6 +81,10 @@ class NullHandle:
             time.sleep(duration_ns / 1e9)
         self._now_ns += duration_ns
 
+    def sleep(self, duration_s: float) -> None:
+        """Wait, by the script's clock. Having this tells that the host's noise is no part of what is measured here."""
+        self.spend(round(duration_s * 1e9))
+
     def timer(self) -> DeviceTimer | None:
         return None
 

@@ -1,4 +1,8 @@
-"""The memory pass: some calls of their own, with the peaks of the process and of the device started anew before."""
+"""The memory pass: some calls of their own, with the peaks of the process and of the device started anew before.
+
+What a device only tells as it stands is sampled on a thread: nothing is timed in this pass, runtimes let the
+interpreter's lock go while they compute, and only the handle knows which process it is in a container's eyes.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import median
 
 from benchmarking.clock import utc_now
 from benchmarking.devices import DeviceHandle
@@ -17,9 +18,9 @@ from benchmarking.measure.settings import Settings
 from benchmarking.measure.streaming import check_tokens, phase_series, token_reasons, token_series
 from benchmarking.measure.timing import Stopwatch, quiet_gc
 from benchmarking.measure.warmup import WarmUp, warm_up
-from benchmarking.records import NOT_SUPPORTED, Doubt, Json, Measurement, Phase, Point, Samples
+from benchmarking.records import NOT_APPLICABLE, NOT_SUPPORTED, Doubt, Json, Measurement, Phase, Point, Samples
 from benchmarking.runtimes import Operation
-from benchmarking.units import ns_to_ms
+from benchmarking.units import ns_to_ms, ns_to_s
 
 COOLDOWN_CURES = frozenset({"throttle_reason", "violation_time", "low_clock"})
 """Throttling by heat or power, which a pause may end; a quota stays what it is."""
@@ -30,6 +31,8 @@ class FirstCall:
     """The very first call at a point, synced."""
 
     wall_ns: int
+    compiles: int
+    """Compilations during it."""
     problem: str | None
     """What the operation finds wrong with the output."""
     has_marks: bool
@@ -59,8 +62,8 @@ def measure_point(
     with quiet_gc():
         warm = warm_up(bench, may_block=_may_block(bench, first), first_call_ns=first.wall_ns)
         passes = _latency_passes(bench, warm.next_inner_loops)
-    result = _joined(energy_pass(bench), memory_pass(bench))
     latency = passes[-1]
+    result = _joined(_compile_pass(bench, first, latency), energy_pass(bench), memory_pass(bench))
     missing = {**result.missing, **_missing_series(bench, latency.watch)}
     return Measurement(
         point=point,
@@ -88,10 +91,26 @@ def measure_point(
 
 def _first_call(bench: Bench) -> FirstCall:
     bench.live("first_call")
+    compiles = bench.compiles()
     watch = Stopwatch(bench.operation, bench.handle)
     output = watch.run(1)
     check_tokens(watch, bench.operation.new_tokens)
-    return FirstCall(wall_ns=watch.block_ns[0], problem=bench.operation.problem(output), has_marks=bool(watch.marks))
+    return FirstCall(
+        wall_ns=watch.block_ns[0],
+        compiles=bench.compiles() - compiles,
+        problem=bench.operation.problem(output),
+        has_marks=bool(watch.marks),
+    )
+
+
+def _compile_pass(bench: Bench, first: FirstCall, latency: LatencyPass) -> PassResult:
+    """`compile_s` as far as it can be told from outside: the first call less a steady one, an upper bound."""
+    if bench.compile_count is None:
+        return PassResult(missing={"compile_s": f"{NOT_APPLICABLE}: nothing is compiled"})
+    beyond_ns = first.wall_ns - median(latency.watch.block_ns) / latency.watch.inner_loops
+    if first.compiles == 0 or beyond_ns <= 0:
+        return PassResult(missing={"compile_s": f"{NOT_APPLICABLE}: the first call compiled nothing"})
+    return PassResult(metrics={"compile_s": ns_to_s(beyond_ns)}, extra={"compile_method": "upper_bound"})
 
 
 def _may_block(bench: Bench, first: FirstCall) -> bool:

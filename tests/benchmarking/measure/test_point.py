@@ -153,3 +153,22 @@ def test_energy_is_measured_where_a_counter_exists(fake):
     assert result.metrics["energy_idle_w"] == pytest.approx(50.0)
     assert result.missing["energy_cpu_pkg_j_per_call"] == "no_permission: rapl"
     assert result.extra["energy_method"] == "counter"
+
+
+def test_compile_time_is_the_first_call_less_a_steady_one(fake):
+    handle = fake.handle()
+    operation = fake.operation(handle, [2000, *[100, 102, 98] * 50])
+    settings = Settings(fixed_iterations=3, fixed_warmup_iterations=3)
+    result = measure_point(operation, handle, POINT, 0, settings, compile_count=lambda: int(operation.calls >= 1))
+    assert result.metrics["compile_s"] == pytest.approx(1.9)
+    assert result.extra["compile_method"] == "upper_bound"
+
+
+def test_without_compiling_there_is_no_compile_time(fake):
+    handle = fake.handle()
+    operation = fake.operation(handle, [20, 21])
+    settings = Settings(fixed_iterations=3, fixed_warmup_iterations=3)
+    for count in (None, lambda: 7):
+        result = measure_point(operation, handle, POINT, 0, settings, compile_count=count)
+        assert "compile_s" not in result.metrics
+        assert result.missing["compile_s"].startswith("not_applicable")
