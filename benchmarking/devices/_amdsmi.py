@@ -140,19 +140,19 @@ def _pcie(smi: AmdSmi, handle: Any, group: str, key: str) -> Any:
 
 
 class AmdSmiMonitor:
-    """The watch on one GPU, by its PCI address."""
+    """The watch on one GPU, by its PCI address; made before this process touches the GPU, unless `is_in_use`."""
 
-    def __init__(self, smi: AmdSmi, address: str, own_pid: int | None = None) -> None:
+    def __init__(self, smi: AmdSmi, address: str, own_pid: int | None = None, is_in_use: bool = False) -> None:
         self._smi = smi
         handles = smi.handles()
         if address not in handles:
             raise UnreadableError(f"{FAILED}: amdsmi lists no GPU at {address}")
         self._handle = handles[address]
-        self._owners = Owners(self._pids_before(), own_pid)
+        self._owners = Owners(frozenset() if is_in_use else self._pids_before(), own_pid)
 
     def memory_in_use(self) -> Readings:
         used = gather({"device_used_bytes": lambda: _vram(self._smi, self._handle, "usage")})
-        return used | gather({IN_USE_NAMES[0]: self._own_bytes})
+        return used | gather({IN_USE_NAMES[0]: lambda: self._owners.own_bytes(self._processes())})
 
     def state(self) -> Readings:
         types = self._smi.module.AmdSmiClkType
@@ -205,7 +205,7 @@ class AmdSmiMonitor:
         counts = known(told.get("energy_accumulator", told.get("power")), "energy count")
         return float(counts * known(told.get("counter_resolution"), "counter resolution") / MICRO)
 
-    def _processes(self) -> Mapping[int, int]:
+    def _processes(self) -> Mapping[int, int | None]:
         """Bytes of video memory of each process on the GPU, by pid."""
         listed = self._smi.call("amdsmi_get_gpu_process_list", self._handle)
         return {int(process["pid"]): int(process["memory_usage"]["vram_mem"]) for process in listed}
@@ -215,8 +215,3 @@ class AmdSmiMonitor:
             return frozenset(self._processes())
         except UnreadableError:  # the same call gives its reason in every state()
             return frozenset()
-
-    def _own_bytes(self) -> int:
-        processes = self._processes()
-        own = self._owners.own_pid(frozenset(processes))
-        return 0 if own is None else processes[own]

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from benchmarking.devices import _cgroup
-from benchmarking.devices._reading import UnreadableError, gather, read_int, read_text
+from benchmarking.devices._reading import UnreadableError, absent, gather, read_int, read_text
 from benchmarking.records import NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
 from benchmarking.units import BYTES_PER_KIB
 
@@ -51,11 +51,10 @@ CONTAINERS = {
 
 def facts(root: Path) -> Readings:
     """The machine's facts; names as in `_host`."""
-    cpuinfo = Readings(missing={})
     try:
-        cpuinfo = _processor(read_text(root / "proc/cpuinfo"))
+        processor = _processor(read_text(root / "proc/cpuinfo"))
     except UnreadableError as error:
-        cpuinfo = Readings(missing=dict.fromkeys(("cpu_model", "cpu_vendor", "cpu_capabilities"), str(error)))
+        processor = absent(str(error), ("cpu_model", "cpu_vendor", "cpu_capabilities", "cpu_threads"))
     rest = gather(
         {
             "cpu_cores": lambda: len(_cores(root)),
@@ -70,7 +69,7 @@ def facts(root: Path) -> Readings:
             "container": lambda: _expect(_container(root), "no container"),
         }
     )
-    return cpuinfo | rest | _cgroup.limits(root)
+    return processor | rest | _cgroup.limits(root)
 
 
 def _processor(cpuinfo: str) -> Readings:

@@ -141,16 +141,16 @@ def _cuda_version(number: int) -> str:
 
 
 class NvmlMonitor:
-    """The watch on one GPU, by its UUID."""
+    """The watch on one GPU, by its UUID; made before this process touches the GPU, unless `is_in_use`."""
 
-    def __init__(self, nvml: Nvml, uuid: str, own_pid: int | None = None) -> None:
+    def __init__(self, nvml: Nvml, uuid: str, own_pid: int | None = None, is_in_use: bool = False) -> None:
         self._nvml = nvml
         self._handle = nvml.call("nvmlDeviceGetHandleByUUID", uuid)
-        self._owners = Owners(self._pids_before(), own_pid)
+        self._owners = Owners(frozenset() if is_in_use else self._pids_before(), own_pid)
 
     def memory_in_use(self) -> Readings:
         total = gather({"device_used_bytes": lambda: int(self._call("nvmlDeviceGetMemoryInfo").used)})
-        return total | gather({IN_USE_NAMES[0]: self._own_bytes})
+        return total | gather({IN_USE_NAMES[0]: lambda: self._owners.own_bytes(self._processes())})
 
     def state(self) -> Readings:
         module = self._nvml.module
@@ -187,16 +187,6 @@ class NvmlMonitor:
             return frozenset(self._processes())
         except UnreadableError:  # the same call gives its reason in every state()
             return frozenset()
-
-    def _own_bytes(self) -> int:
-        processes = self._processes()
-        own = self._owners.own_pid(frozenset(processes))
-        if own is None:
-            return 0  # the driver lists every process that has a context: without one, nothing is held
-        used = processes[own]
-        if used is None:
-            raise UnreadableError(f"{NOT_SUPPORTED}: this driver does not tell memory by process")
-        return used
 
     def _throttle_reasons(self) -> list[Json]:
         try:

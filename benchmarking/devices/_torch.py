@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,6 +121,12 @@ class TorchGpuHandle(HostHandle):
 
     def close(self) -> None:
         self._monitor.close()
+
+
+def is_gpu_in_use() -> bool:
+    """Whether torch in this process works on a GPU already (a model handed over by the user)."""
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_initialized())
 
 
 def import_torch(device: Device) -> Any:

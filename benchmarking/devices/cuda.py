@@ -14,7 +14,7 @@ from benchmarking.devices import DeviceHandle
 from benchmarking.devices import _nvml as nvidia
 from benchmarking.devices._host import host_facts, usable_memory_bytes
 from benchmarking.devices._reading import UnreadableError
-from benchmarking.devices._torch import TorchGpuHandle, import_torch, torch_index, why_not_torch
+from benchmarking.devices._torch import TorchGpuHandle, import_torch, is_gpu_in_use, torch_index, why_not_torch
 from benchmarking.devices._visible import visible
 from benchmarking.errors import BenchhouseError
 from benchmarking.records import Device, Json, Precision, Readings
@@ -60,13 +60,13 @@ class CudaDevice:
             nvml.close()
 
     def open(self, device: Device) -> DeviceHandle:
-        torch = import_torch(device)
-        index = torch_index(torch, device)
+        uuid = str(device.facts.values.get("uuid"))
         try:
-            monitor = nvidia.NvmlMonitor(nvidia.Nvml(self._module), str(device.facts.values.get("uuid")))
+            monitor = nvidia.NvmlMonitor(nvidia.Nvml(self._module), uuid, is_in_use=is_gpu_in_use())
         except (nvidia.NvmlError, UnreadableError) as error:
             raise BenchhouseError(f"device {device.selector!r} cannot be watched: {error}") from error
-        return TorchGpuHandle(index, monitor, torch)
+        torch = import_torch(device)
+        return TorchGpuHandle(torch_index(torch, device), monitor, torch)
 
     def lock_name(self, device: Device) -> str | None:
         return f"cuda-{device.facts.values.get('uuid', device.selector)}"

@@ -14,7 +14,7 @@ from benchmarking.devices import _amdsmi as amd
 from benchmarking.devices._base import Monitor
 from benchmarking.devices._kfd import Node, SysfsMonitor, node_facts, nodes
 from benchmarking.devices._reading import UnreadableError, absent, read_text
-from benchmarking.devices._torch import TorchGpuHandle, import_torch, torch_index, why_not_torch
+from benchmarking.devices._torch import TorchGpuHandle, import_torch, is_gpu_in_use, torch_index, why_not_torch
 from benchmarking.devices._visible import visible
 from benchmarking.errors import BenchhouseError
 from benchmarking.records import NOT_SUPPORTED, Device, Json, Precision, Readings
@@ -59,8 +59,9 @@ class RocmDevice:
         return seen
 
     def open(self, device: Device) -> DeviceHandle:
+        monitor = self._monitor(device)
         torch = import_torch(device)
-        return TorchGpuHandle(torch_index(torch, device), self._monitor(device), torch)
+        return TorchGpuHandle(torch_index(torch, device), monitor, torch)
 
     def lock_name(self, device: Device) -> str | None:
         address = str(device.facts.values.get("pci_address", device.selector))
@@ -133,7 +134,7 @@ class RocmDevice:
     def _monitor(self, device: Device) -> Monitor:
         address = str(device.facts.values.get("pci_address"))
         try:
-            return amd.AmdSmiMonitor(amd.AmdSmi(self._module), address)
+            return amd.AmdSmiMonitor(amd.AmdSmi(self._module), address, is_in_use=is_gpu_in_use())
         except (amd.AmdSmiError, UnreadableError):
             return self._sysfs_monitor(device, address)
 

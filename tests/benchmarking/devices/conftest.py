@@ -1,4 +1,4 @@
-"""Vendors' libraries that answer from recordings, and machines made of files."""
+"""Vendors' libraries that answer from files, and machines made of files (see tests/fixtures/devices/README.md)."""
 
 from __future__ import annotations
 

@@ -103,7 +103,13 @@ def test_process_memory_is_that_of_the_own_pid(nvml):
 def test_a_process_that_was_there_before_is_foreign(nvml):
     monitor = _nvml.NvmlMonitor(_nvml.Nvml(nvml()), FIRST_UUID, own_pid=1)
     assert monitor.state().values["foreign_pids"] == [4242]
-    assert monitor.memory_in_use().values["device_process_bytes"] == 0
+    assert monitor.memory_in_use().missing["device_process_bytes"].startswith("not_supported: the driver does not list")
+
+
+def test_a_process_that_was_on_the_gpu_before_it_was_opened_is_ours_in_a_container(nvml):
+    monitor = _nvml.NvmlMonitor(_nvml.Nvml(nvml()), FIRST_UUID, own_pid=1, is_in_use=True)
+    assert monitor.state().values["foreign_pids"] == []
+    assert monitor.memory_in_use().values["device_process_bytes"] == 540_016_640
 
 
 def test_memory_a_driver_does_not_tell_by_process_is_missing_not_zero(nvml):

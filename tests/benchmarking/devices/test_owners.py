@@ -29,6 +29,17 @@ def test_our_number_of_the_host_is_remembered_when_others_come():
     assert owners.foreign(frozenset({31337, 31400})) == [31400]
 
 
+def test_own_bytes_are_never_guessed():
+    owners = Owners(frozenset({7}), own=42)
+    assert owners.own_bytes({7: 100, 42: 500}) == 500
+    with pytest.raises(UnreadableError, match="does not list this process"):
+        owners.own_bytes({7: 100})
+    with pytest.raises(UnreadableError, match="does not list this process"):
+        owners.own_bytes({})
+    with pytest.raises(UnreadableError, match="does not tell memory by process"):
+        owners.own_bytes({42: None})
+
+
 def test_two_newcomers_cannot_be_told_apart():
     owners = Owners(frozenset(), own=42)
     with pytest.raises(UnreadableError, match=r"not_supported: the driver's pids \(5, 6\) are of another namespace"):
