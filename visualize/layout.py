@@ -104,6 +104,8 @@ def finish(figure: Figure, words: Words) -> None:
 def wrap(text: str, size: float, width_in: float, weight: str = "normal") -> str:
     """The text in lines no wider than `width_in`: broken after spaces, after / - _ . where a word is long, and inside
     such a part when even that is too wide."""
+    if _width_in(text, size, weight) <= width_in:
+        return text
     lines, line = [], ""
     for piece in _pieces(text):
         if line and _width_in((line + piece).rstrip(" "), size, weight) > width_in:

@@ -12,6 +12,7 @@ from visualize.charts._rows import is_doubtful, is_ok, settings
 from visualize.style import number
 
 SEPARATOR = " · "
+NO_VALUE = "without this measure"
 
 
 def cell(row: Row) -> str:
@@ -83,15 +84,20 @@ def doubts(drawn: Sequence[Row]) -> str | None:
     return f"Hollow: {states} of {len(drawn)} points" + (f"; doubts raised: {kinds}." if kinds else ".")
 
 
-def absences(rows: Sequence[Row], drawn: Sequence[Row], named: Callable[[Row], str] = point) -> str | None:
-    """How many points are not drawn, which (`named`), and why; None when all are."""
+def absences(
+    rows: Sequence[Row], drawn: Sequence[Row], named: Callable[[Row], str] = point, otherwise: str = NO_VALUE
+) -> str | None:
+    """How many points are not drawn, which (`named`), and why; None when all are.
+
+    `otherwise` says what keeps out those that were measured and are valid.
+    """
     there = {id(row) for row in drawn}
     lost = [row for row in rows if id(row) not in there]
     if not lost:
         return None
     where = "; ".join(named(row) for row in lost[:3]) + (" and others" if len(lost) > 3 else "")
     error = _first_error(lost)
-    return f"Not drawn: {_counted(map(_state, lost))} of {len(rows)} points ({where})" + (
+    return f"Not drawn: {_counted(_state(row, otherwise) for row in lost)} of {len(rows)} points ({where})" + (
         f": {error}" if error else "."
     )
 
@@ -100,14 +106,18 @@ def nothing_to_draw(rows: Sequence[Row]) -> str:
     """Why there is no picture of these rows."""
     error = _first_error(rows)
     why = f" of {len(rows)} points" + (f"; the first error: {error}" if error else "")
-    return f"nothing to draw: {_counted(map(_state, rows))}{why}"
+    return f"nothing to draw: {_counted(_state(row, NO_VALUE) for row in rows)}{why}"
 
 
 def caption(
-    rows: Sequence[Row], drawn: Sequence[Row], *more: str | None, named: Callable[[Row], str] = point
+    rows: Sequence[Row],
+    drawn: Sequence[Row],
+    *more: str | None,
+    named: Callable[[Row], str] = point,
+    otherwise: str = NO_VALUE,
 ) -> tuple[str, ...]:
     """The notes below a chart: provenance, what else the chart has to say, doubts, absences."""
-    notes = (provenance(drawn), *more, doubts(drawn), absences(rows, drawn, named))
+    notes = (provenance(drawn), *more, doubts(drawn), absences(rows, drawn, named, otherwise))
     return tuple(note for note in notes if note)
 
 
@@ -125,11 +135,11 @@ def shortened(text: str, limit: int = 160) -> str:
     return line if len(line) <= limit else line[: limit - 3] + "..."
 
 
-def _state(row: Row) -> str:
+def _state(row: Row, otherwise: str) -> str:
     """What became of a point that is not drawn."""
     if not is_ok(row):
         return str(row["status"]).replace("_", " ")
-    return "invalid" if row["validity"] == "invalid" else "without this measure"
+    return "invalid" if row["validity"] == "invalid" else otherwise
 
 
 def _first_error(rows: Sequence[Row]) -> str | None:

@@ -7,21 +7,30 @@ from dataclasses import replace
 import pytest
 
 from benchmarking import plugins
+from benchmarking.ids import uuid7
 from benchmarking.records import Doubt, canonical_hash
 from db.warehouse import Warehouse
 from visualize.charts import PACKAGE, Drawing, Selection
 
 
+@pytest.fixture(scope="session")
+def shared_warehouse():
+    """One warehouse for all tests: making it takes longer than a test."""
+    with Warehouse.open(":memory:") as warehouse:
+        yield warehouse
+
+
 @pytest.fixture
-def rows_of():
+def rows_of(shared_warehouse):
     """The rows a chart's query gives of runs."""
 
     def rows(name, *runs, **selection):
-        with Warehouse.open(":memory:") as warehouse:
-            for run in runs:
-                warehouse.ingest(run)
-            query = plugins.load(PACKAGE, name).query(Selection(**selection))
-            return warehouse.query(query.sql, query.parameters).dicts()
+        for table in ("hardware_info", "series", "benchmark_runs", "benchmark_results", "raw_benchmark_data"):
+            shared_warehouse.query(f"DELETE FROM {table}")
+        for run in runs:
+            shared_warehouse.ingest(run)
+        query = plugins.load(PACKAGE, name).query(Selection(**selection))
+        return shared_warehouse.query(query.sql, query.parameters).dicts()
 
     return rows
 
@@ -65,6 +74,17 @@ class Alter:
     def workload(run, **facts):
         """The run, as if of another workload."""
         return replace(run, cell=replace(run.cell, workload=replace(run.cell.workload, **facts)))
+
+    @staticmethod
+    def mode(run, **settings):
+        """The run, as if with other settings of the runtime."""
+        return replace(run, cell=replace(run.cell, runtime_mode=settings))
+
+    @staticmethod
+    def renewed(run):
+        """The run with ids of its own."""
+        results = tuple(replace(result, result_id=uuid7()) for result in run.results)
+        return replace(run, run_id=uuid7(), results=results)
 
     @staticmethod
     def results(run, change, where=lambda point: True):
@@ -115,7 +135,7 @@ class See:
     @staticmethod
     def artist(axes, gid):
         """The one artist of the panel with this id."""
-        (artist,) = [artist for artist in axes.findobj(lambda a: a.get_gid() == gid)]
+        (artist,) = axes.findobj(lambda a: a.get_gid() == gid)
         return artist
 
     @staticmethod

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import count
 from typing import Any
 
 from visualize.charts import Query, Row, Selection
@@ -117,26 +117,24 @@ def told_apart(names: Sequence[str], facts: Sequence[Sequence[str]], separator: 
 
     `facts` has a sequence of equal length for each name.
     """
-    shared = Counter(names)
-    result = [
-        separator.join((name, *_differing(facts, [i for i, n in enumerate(names) if n == name], index)))
-        if shared[name] > 1
-        else name
+    alike = {name: [index for index, other in enumerate(names) if other == name] for name in names}
+    longer = [
+        separator.join((name, *_differing(facts, alike[name], index))) if len(alike[name]) > 1 else name
         for index, name in enumerate(names)
     ]
-    seen: Counter[str] = Counter()
-    for index, name in enumerate(result):
-        seen[name] += 1
-        if seen[name] > 1:
-            result[index] = f"{name}{separator}{seen[name]}"
-    return result
+    unique: list[str] = []
+    for name in longer:
+        numbered = (f"{name}{separator}{number}" for number in count(2))
+        free = (other for other in numbered if other not in unique and other not in longer)
+        unique.append(next(free) if name in unique else name)
+    return unique
 
 
 def _differing(facts: Sequence[Sequence[str]], alike: Sequence[int], index: int) -> list[str]:
     """Those facts of number `index` that are not the same in all of `alike`, as few of the first as tell all apart."""
     columns = [c for c in range(len(facts[index])) if len({facts[i][c] for i in alike}) > 1]
-    for count in range(1, len(columns) + 1):
-        chosen = columns[:count]
+    for length in range(1, len(columns) + 1):
+        chosen = columns[:length]
         if len({tuple(facts[i][c] for c in chosen) for i in alike}) == len(alike):
             columns = chosen
             break

@@ -35,6 +35,7 @@ CONFIGURATION = (
 )
 """What makes a line."""
 POINT = ("batch_size", *_rows.POINT)
+UNSHARED = "on one configuration only"
 COLUMNS, PANEL_WIDTH_IN, PANEL_HEIGHT_IN = 3, 3.0, 2.7
 
 
@@ -55,7 +56,9 @@ class HardwareComparison:
             if drawn:
                 yield _drawing(self.title, key, members, drawn)
             elif measured:
-                yield NotDrawn(what=f"{self.title}: {key['model_id']}", why="no point was measured on two of them")
+                count = len(_rows.grouped(measured, CONFIGURATION))
+                why = f"{count} configurations, but no point that two of them share"
+                yield NotDrawn(what=f"{self.title}: {key['model_id']}", why=why)
             else:
                 yield NotDrawn(what=f"{self.title}: {key['model_id']}", why=words.nothing_to_draw(members))
 
@@ -114,7 +117,7 @@ def _words(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row], l
     return Words(
         title=f"{title}: {key['model_id']}",
         subtitle=str(key["task"]),
-        notes=words.caption(members, drawn, whiskers, alone, named=_cell_and_point),
+        notes=words.caption(members, drawn, whiskers, alone, named=_cell_and_point, otherwise=UNSHARED),
         legend=legend_entries(lines, drawn),
     )
 

@@ -1,0 +1,88 @@
+"""The comparison of hardware: like with like, at the same points."""
+
+import pytest
+
+from visualize.charts import NotDrawn
+
+NAME = "hardware_comparison"
+
+
+def test_a_panel_for_each_sequence_length_and_a_line_for_each_configuration(make_run, figures, see, alter):
+    fast = alter.on_device(make_run(slowdown=0.5), "Fast Card", "cuda:0")
+    (figure,) = figures(NAME, make_run(), fast)
+    assert [axes.get_title() for axes in figure.axes] == ["sequence 32", "sequence 128"]
+    assert see.legend(figure) == ["Fast Card (cuda:0) · eager · float32", "Test CPU (cpu) · eager · float32"]
+    left, right = figure.axes
+    assert see.points(left, "line Fast Card (cuda:0) · eager · float32") == [(1, 4), (2, 8)]
+    assert see.points(left, "line Test CPU (cpu) · eager · float32") == [(1, 8), (2, 16)]
+    assert see.points(right, "line Test CPU (cpu) · eager · float32") == [(1, 32), (2, 64)]
+    assert left.get_ylim() == right.get_ylim()
+
+
+def test_only_points_that_two_configurations_share_are_compared(make_run, figures, see, alter):
+    other = alter.on_device(make_run(batch_sizes=(1, 64), sequence_lengths=(32, 512)), "Other")
+    (figure,) = figures(NAME, make_run(batch_sizes=(1, 2), sequence_lengths=(32, 128)), other)
+    (axes,) = figure.axes
+    assert axes.get_title() == "sequence 32"
+    assert see.points(axes, "line Other (cpu) · eager · float32") == [(1, 8)]
+    note = "Not drawn: 6 on one configuration only of 8 points"
+    assert any(text.startswith(note) for text in see.texts(figure))
+
+
+def test_without_a_shared_point_there_is_no_comparison(make_run, outcomes, alter):
+    other = alter.on_device(make_run(sequence_lengths=(512,)), "Other")
+    (outcome,) = outcomes(NAME, make_run(sequence_lengths=(32,)), other)
+    why = "2 configurations, but no point that two of them share"
+    assert outcome == NotDrawn(what="Latency by hardware: bert-base-uncased", why=why)
+
+
+def test_one_configuration_alone_is_drawn_and_said_to_be_alone(make_run, figures, see):
+    (figure,) = figures(NAME, make_run())
+    assert "Measured on one configuration so far: there is nothing to compare it with." in see.texts(figure)
+
+
+@pytest.mark.parametrize("change", [{"weights": "pretrained"}, {"task": "fill-mask"}, {"config_hash": "0" * 64}])
+def test_unlike_weights_tasks_and_configurations_of_the_model_are_never_in_one_picture(
+    make_run, figures, alter, change
+):
+    assert len(figures(NAME, make_run(), alter.workload(make_run(), **change))) == 2
+
+
+def test_new_tokens_and_requests_in_flight_make_panels_of_their_own(make_run, figures, alter):
+    run = make_run(model_id="gpt2", family="decoder-only", sequence_lengths=(32,))
+    runs = [run, alter.results(run, alter.at(new_tokens=64)), alter.results(run, alter.at(concurrency=8))]
+    (figure,) = figures(NAME, *(alter.renewed(one) for one in runs))
+    assert [axes.get_title() for axes in figure.axes] == [
+        "sequence 32, 4 new tokens",
+        "sequence 32, 4 new tokens, 8 requests in flight",
+        "sequence 32, 64 new tokens",
+    ]
+
+
+def test_invalid_results_are_counted_and_not_compared(make_run, figures, see, alter):
+    run = alter.results(make_run(sequence_lengths=(32,)), alter.invalid, where=lambda point: point.batch_size == 2)
+    (figure,) = figures(NAME, run)
+    assert see.points(figure.axes[0], "line Test CPU (cpu) · eager · float32") == [(1, 8)]
+    assert any(text.startswith("Not drawn: 1 invalid of 2 points") for text in see.texts(figure))
+
+
+def test_a_valid_result_is_preferred_to_a_newer_doubtful_one(make_run, figures, see, alter):
+    newer = make_run(slowdown=3.0, started_at="2026-05-01T00:00:00Z")
+    (figure,) = figures(NAME, make_run(), alter.results(newer, alter.noisy))
+    assert see.points(figure.axes[0], "line Test CPU (cpu) · eager · float32") == [(1, 8), (2, 16)]
+
+
+def test_configurations_of_one_name_are_told_apart_by_what_differs(make_run, figures, see, alter):
+    eager = alter.mode(make_run(), attention="eager")
+    (figure,) = figures(NAME, make_run(), eager)
+    name = "Test CPU (cpu) · eager · float32"
+    assert see.legend(figure) == [f"{name} · attention=eager", f"{name} · attention=sdpa"]
+
+
+def test_an_incomplete_last_row_leaves_no_empty_panel_and_no_axis_without_numbers(make_run, figures):
+    (figure,) = figures(NAME, make_run(sequence_lengths=(8, 16, 32, 64, 128)))
+    figure.draw_without_rendering()
+    assert len(figure.axes) == 5
+    labelled = [any(label.get_visible() for label in axes.get_xticklabels()) for axes in figure.axes]
+    assert labelled == [False, False, True, True, True]
+    assert [axes.get_xlabel() != "" for axes in figure.axes] == labelled

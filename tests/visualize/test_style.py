@@ -1,0 +1,146 @@
+"""Scales, numbers, and bytes that do not change."""
+
+import subprocess
+import sys
+
+import matplotlib as mpl
+import pytest
+from matplotlib.figure import Figure
+
+from visualize import style
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (0.25, "0.25"), (0.001234, "0.00123"), (1, "1"), (4.56, "4.6"), (99.95, "100"), (1234.5, "1,234")],
+)
+def test_numbers_are_written_as_people_write_them(value, text):
+    assert style.number(value) == text
+
+
+def test_ten_times_is_a_decade_and_nothing_at_or_below_zero_is_in_one():
+    assert style.spans_decade([1.0, 10.0])
+    assert not style.spans_decade([1.0, 9.99])
+    assert not style.spans_decade([0.0, 100.0])
+    assert not style.spans_decade([])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "by_factors"),
+    [((1,), False), ((1, 2), True), ((1, 2, 4, 8), True), ((8, 9, 10, 12), False), (tuple(range(1, 9)), True)],
+)
+def test_batch_sizes_that_double_grow_by_factors(sizes, by_factors):
+    assert style.grows_by_factors(sizes) is by_factors
+
+
+def axes_of_batches(sizes, **options):
+    axes = Figure().subplots()
+    style.scale_batch_axis(axes, sizes, **options)
+    return axes
+
+
+def test_batches_that_double_have_a_log2_axis_with_a_tick_each():
+    axes = axes_of_batches((1, 2, 4, 8))
+    assert axes.get_xscale() == "log"
+    assert axes.xaxis.get_transform().base == 2
+    assert list(axes.get_xticks()) == [1, 2, 4, 8]
+    assert [axes.xaxis.get_major_formatter()(size) for size in (1, 8, 1024)] == ["1", "8", "1,024"]
+
+
+def test_batches_that_step_have_a_linear_axis():
+    axes = axes_of_batches((8, 9, 10, 12))
+    assert axes.get_xscale() == "linear"
+    assert list(axes.get_xticks()) == [8, 9, 10, 12]
+    assert axes.get_xlim() == pytest.approx((7.76, 12.24))
+
+
+def test_a_single_batch_size_is_in_the_middle_of_its_axis():
+    assert axes_of_batches((4,)).get_xlim() == (3.5, 4.5)
+
+
+def test_of_too_many_batch_sizes_only_some_have_a_tick():
+    ticks = axes_of_batches(tuple(2**power for power in range(12)), most_ticks=6).get_xticks()
+    assert set(ticks) <= {2.0**power for power in range(-8, 24)}
+    assert len([tick for tick in ticks if 1 <= tick <= 2048]) <= 6
+
+
+def test_values_over_a_decade_are_on_a_log_axis_that_shows_them_all():
+    axes = Figure().subplots()
+    style.scale_value_axis(axes, [2.0, 50.0])
+    assert axes.get_yscale() == "log"
+    low, high = axes.get_ylim()
+    assert low < 2.0
+    assert high > 50.0
+
+
+def test_values_within_a_decade_are_on_a_linear_axis_from_zero():
+    axes = Figure().subplots()
+    style.scale_value_axis(axes, [20.0, 50.0], "x")
+    assert axes.get_xscale() == "linear"
+    assert axes.get_xlim() == (0, 54)
+
+
+def test_colours_markers_and_dashes_together_tell_56_lines_apart():
+    looks = {(style.colour(i), style.marker(i)) for i in range(56)}
+    assert len(looks) == 56
+    assert [style.line_style(i) for i in (0, 6, 7, 14)] == ["-", "-", "--", ":"]
+
+
+def contrast_with_white(colour):
+    """WCAG 2's contrast ratio."""
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 1.05 / (0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05)
+
+
+def test_every_colour_is_seen_on_white():
+    assert contrast_with_white("#000000") == pytest.approx(21)
+    assert min(map(contrast_with_white, style.COLOURS)) > 2
+
+
+def test_settings_hold_inside_look_only():
+    before = dict(mpl.rcParams)
+    with mpl.rc_context({"lines.linewidth": 9.0}):
+        with style.look():
+            assert mpl.rcParams["lines.linewidth"] == 1.6
+        assert mpl.rcParams["lines.linewidth"] == 9.0
+    assert dict(mpl.rcParams) == before
+
+
+@pytest.mark.parametrize("image_format", style.FORMATS)
+def test_the_same_figure_gives_the_same_bytes(make_run, figures, image_format):
+    run = make_run()
+    first, second = (figures("latency_vs_batch_size", run)[0] for _ in range(2))
+    content = style.image(first, image_format)
+    assert content == style.image(first, image_format) == style.image(second, image_format)
+    assert content.startswith(b"\x89PNG" if image_format == "png" else b"<?xml")
+
+
+def test_an_svg_carries_no_date(make_run, figures):
+    (figure,) = figures("latency_vs_batch_size", make_run())
+    content = style.image(figure, "svg").decode()
+    assert "dc:date" not in content
+    assert 'id="band 32"' in content
+
+
+def test_a_png_has_150_dots_an_inch_or_more(make_run, figures):
+    (figure,) = figures("latency_vs_batch_size", make_run())
+    width_px = int.from_bytes(style.image(figure, "png")[16:20], "big")
+    assert width_px == 6.4 * style.PNG_DPI
+    assert style.PNG_DPI >= 150
+
+
+def test_drawing_leaves_an_importer_s_pyplot_alone():
+    code = (
+        "import sys, matplotlib\n"
+        "def settings(): return {k: matplotlib.rcParams[k] for k in matplotlib.rcParams if k != 'backend'}\n"
+        "before = settings()\n"
+        "from visualize import layout, style\n"
+        "with style.look():\n"
+        "    figure, _ = layout.new_figure(4, 3)\n"
+        "    layout.finish(figure, layout.Words(title='t', subtitle='s'))\n"
+        "style.image(figure, 'svg')\n"
+        "assert 'matplotlib.pyplot' not in sys.modules\n"
+        "assert settings() == before\n"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
