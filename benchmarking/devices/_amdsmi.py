@@ -104,8 +104,11 @@ def _pci(bdf: str) -> str:
 def handle_facts(smi: AmdSmi, handle: Any) -> Readings:
     """Everything about a GPU that does not change while it runs. Power caps come in microwatts, clocks in MHz."""
 
-    def of(function: str, key: str, factor: int = 0, *arguments: Any) -> Callable[[], Any]:
-        return lambda: _scaled(smi.entry(function, key, handle, *arguments), factor)
+    def of(function: str, key: str) -> Callable[[], Any]:
+        return lambda: smi.entry(function, key, handle)
+
+    def watts(key: str) -> Callable[[], Json]:
+        return lambda: smi.entry("amdsmi_get_power_cap_info", key, handle) / MICRO
 
     graphics = smi.module.AmdSmiClkType.GFX
     return gather(
@@ -116,18 +119,14 @@ def handle_facts(smi: AmdSmi, handle: Any) -> Readings:
             "uuid": lambda: known(smi.call("amdsmi_get_gpu_device_uuid", handle), "uuid"),
             "driver": of("amdsmi_get_gpu_driver_info", "driver_version"),
             "memory_bytes": lambda: _vram(smi, handle, "total"),
-            "power_cap_w": of("amdsmi_get_power_cap_info", "power_cap", MICRO),
-            "power_cap_default_w": of("amdsmi_get_power_cap_info", "default_power_cap", MICRO),
+            "power_cap_w": watts("power_cap"),
+            "power_cap_default_w": watts("default_power_cap"),
             "clock_max_hz": lambda: smi.entry("amdsmi_get_clock_info", "max_clk", handle, graphics) * HZ_PER_MHZ,
             "compute_partition": lambda: known(smi.call("amdsmi_get_gpu_compute_partition", handle), "partition"),
             "pcie_width": lambda: _pcie(smi, handle, "pcie_metric", "pcie_width"),
             "pcie_width_max": lambda: _pcie(smi, handle, "pcie_static", "max_pcie_width"),
         }
     )
-
-
-def _scaled(value: Any, divisor: int) -> Any:
-    return value / divisor if divisor else value
 
 
 def _vram(smi: AmdSmi, handle: Any, what: str) -> int:

@@ -145,9 +145,14 @@ def torch_index(torch: Any, device: Device) -> int:
     """
     wanted = _identities(device.facts.values)
     seen = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
-    for index, properties in enumerate(seen):
-        if wanted & _torch_identities(properties):
-            return index
+    matching = [index for index, properties in enumerate(seen) if wanted & _torch_identities(properties)]
+    if len(matching) > 1:
+        raise BenchhouseError(
+            f"device {device.selector!r} is split: torch shows {len(matching)} GPUs at {sorted(wanted)}. "
+            "Leave one of them visible with CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES"
+        )
+    if matching:
+        return matching[0]
     if len(seen) == device.count == 1 and seen[0].name == device.name:
         return 0
     names = ", ".join(f"cuda:{index} {properties.name}" for index, properties in enumerate(seen)) or "none"

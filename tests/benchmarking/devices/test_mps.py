@@ -91,7 +91,9 @@ def test_handle_reads_what_metal_tells(tmp_path):
     assert handle.energy_j().values == {}
 
 
-def test_opening_where_torch_has_no_mps_is_an_error():
-    (device,) = mps.PLUGIN.probe()
+def test_opening_where_torch_has_no_mps_is_an_error(monkeypatch, mac):
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
+    monkeypatch.setattr("torch.backends.mps.is_built", lambda: False)
+    (device,) = mps.MpsDevice(mac).probe()
     with pytest.raises(BenchhouseError, match=r"'mps' was found, but torch .* is built without MPS"):
         mps.PLUGIN.open(device)

@@ -64,13 +64,20 @@ def test_no_gpu_is_taken_by_number_when_there_are_several(fake_torch):
         torch_index(fake_torch(seen), gpu(count=2))
 
 
+def test_parts_of_a_split_gpu_are_not_taken_for_one_another(fake_torch):
+    part = SimpleNamespace(name="H100", pci_domain_id=0, pci_bus_id=0x18, pci_device_id=0)
+    with pytest.raises(BenchhouseError, match="'cuda:0' is split: torch shows 2 GPUs"):
+        torch_index(fake_torch([part, part]), gpu())
+
+
 def test_a_gpu_torch_does_not_see_is_an_error_that_names_the_variables(fake_torch):
     seen = [SimpleNamespace(name="H100", pci_domain_id=0, pci_bus_id=0x2A, pci_device_id=0)]
     with pytest.raises(BenchhouseError, match="CUDA_VISIBLE_DEVICES"):
         torch_index(fake_torch(seen), gpu(count=2))
 
 
-def test_torch_that_sees_no_gpu_is_an_error():
+def test_torch_that_sees_no_gpu_is_an_error(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(BenchhouseError, match=r"'cuda:0' was found, but torch .* sees no GPU"):
         _torch.import_torch(gpu())
 
