@@ -92,8 +92,9 @@ def test_handle_reads_what_metal_tells(tmp_path):
 
 
 def test_opening_where_torch_has_no_mps_is_an_error(monkeypatch, mac):
-    monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
-    monkeypatch.setattr("torch.backends.mps.is_built", lambda: False)
+    backend = SimpleNamespace(is_available=lambda: False, is_built=lambda: False)
+    torch = SimpleNamespace(__version__="2.13.0", backends=SimpleNamespace(mps=backend))
     (device,) = mps.MpsDevice(mac).probe()
-    with pytest.raises(BenchhouseError, match=r"'mps' was found, but torch .* is built without MPS"):
+    monkeypatch.setattr(mps.importlib, "import_module", lambda name: torch)
+    with pytest.raises(BenchhouseError, match=r"'mps' was found, but torch 2\.13\.0 is built without MPS"):
         mps.PLUGIN.open(device)
