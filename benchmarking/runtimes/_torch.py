@@ -5,7 +5,7 @@ Nothing here imports torch before it is called.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -58,16 +58,17 @@ def out_of_memory(doing: str, error: BaseException) -> OutOfMemoryError:
     return OutOfMemoryError(f"out of memory while {doing}: {said}")
 
 
-def set_threads(num_threads: int | None) -> None:
-    """Set torch's threads where a number was asked for.
+def set_threads(num_threads: int | None) -> Callable[[], None]:
+    """Set torch's threads where a number was asked for; what comes back puts the old number back.
 
     The second pool, between operators, can be set once a process and before its first use; an eager forward pass does
     not use it, so a process that is too far is left as it is. What is in force is in `threads_in_force`.
     """
     import torch
 
+    before = torch.get_num_threads()
     if num_threads is None:
-        return
+        return lambda: None
     torch.set_num_threads(num_threads)
     if torch.get_num_interop_threads() != num_threads:
         try:
@@ -75,6 +76,7 @@ def set_threads(num_threads: int | None) -> None:
         except RuntimeError as error:
             if "cannot set number of interop threads" not in str(error):
                 raise
+    return lambda: torch.set_num_threads(before)
 
 
 def threads_in_force() -> dict[str, Json]:

@@ -21,19 +21,25 @@ def family_plugin(workload: Workload) -> WorkloadPlugin:
     return plugin
 
 
-def load_model(workload: Workload, precision: Precision, attention: str | None) -> Any:
-    """The model in host memory and eval mode: pretrained weights from its folder, or seeded random ones."""
+def load_model(workload: Workload, precision: Precision, attention: str | None) -> tuple[Any, dict[str, Json]]:
+    """The model in host memory and eval mode: pretrained weights from its folder, or seeded random ones.
+
+    The second part is for `verified`: the parameters that pretrained weights lack (the head of another task), which are
+    seeded random values too.
+    """
     from benchmarking.workloads._random_weights import fill, skip_random_initialisation
 
     plugin = family_plugin(workload)
     dtype = dtype_of(precision)
     with memory_errors(f"loading {workload.model_id}"):
         if workload.weights == "pretrained":
-            return plugin.load(workload, dtype=dtype, attention=attention)
+            model, missing = plugin.load(workload, dtype=dtype, attention=attention)
+            fill(model, seed=workload.seed, only=missing)
+            return model, {"random_parameters": list(missing)}
         with skip_random_initialisation():
             model = plugin.build(workload, dtype=dtype, attention=attention)
         fill(model, seed=workload.seed)
-        return model
+        return model, {}
 
 
 def to_device(model: Any, torch_name: str) -> Any:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from benchmarking.errors import UsageError
 from benchmarking.records import Cell, Json, Point
 from benchmarking.runtimes import Mark, Operation
-from benchmarking.runtimes._torch import MatmulPrecision, is_out_of_memory, memory_errors, out_of_memory
+from benchmarking.runtimes._torch import is_out_of_memory, memory_errors, out_of_memory
 from benchmarking.runtimes._torch_model import family_plugin, parameter_count, weights_bytes
 
 
@@ -49,16 +50,18 @@ class TorchOperation:
 
 
 class TorchSession:
-    """A workload's model on a device."""
+    """A workload's model on a device. `cleanup` holds what puts torch's settings back at the end."""
 
-    def __init__(self, model: Any, cell: Cell, torch_name: str, verified: Mapping[str, Json], flags: MatmulPrecision):
+    def __init__(
+        self, model: Any, cell: Cell, torch_name: str, verified: Mapping[str, Json], cleanup: ExitStack
+    ) -> None:
         self.model: Any = model
         self.verified: Mapping[str, Json] = verified
         self.weights_bytes: int | None = weights_bytes(model)
         self.parameter_count: int | None = parameter_count(model)
         self._cell = cell
         self._torch_name = torch_name
-        self._flags = flags
+        self._cleanup = cleanup
 
     def operation(self, point: Point) -> Operation:
         import torch
@@ -75,4 +78,4 @@ class TorchSession:
 
     def close(self) -> None:
         self.model = None
-        self._flags.restore()
+        self._cleanup.close()

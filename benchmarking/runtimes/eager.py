@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
+from contextlib import ExitStack
 
 from benchmarking import plugins
 from benchmarking.devices import DeviceHandle
@@ -63,22 +64,20 @@ class Eager:
         attention = str(cell.runtime_mode["attention"]) if "attention" in cell.runtime_mode else None
         with stage("import"):
             _torch_model.family_plugin(cell.workload).model_class(cell.workload)
-        _torch.set_threads(cell.num_threads)
-        flags = _torch.MatmulPrecision(cell.precision)
-        try:
+        with ExitStack() as cleanup:
+            cleanup.callback(_torch.set_threads(cell.num_threads))
+            flags = _torch.MatmulPrecision(cell.precision)
+            cleanup.callback(flags.restore)
             with stage("weights_read"):
-                model = _torch_model.load_model(cell.workload, cell.precision, attention)
+                model, loaded = _torch_model.load_model(cell.workload, cell.precision, attention)
             with stage("to_device"):
                 model = _torch_model.to_device(model, handle.torch_name)
             if cell.workload.weights == "pretrained":
                 _torch_model.check_finite(model, cell.workload.model_id)
             verified = _torch_model.verify(model, cell.precision, handle.torch_name, attention)
-            verified |= {**_torch.threads_in_force(), **flags.in_force()}
+            verified |= {**loaded, **_torch.threads_in_force(), **flags.in_force()}
             _check_threads(cell, verified["num_threads"])
-        except BaseException:
-            flags.restore()
-            raise
-        return TorchSession(model, cell, handle.torch_name, verified, flags)
+            return TorchSession(model, cell, handle.torch_name, verified, cleanup.pop_all())
 
 
 def _families() -> tuple[str, ...]:

@@ -44,9 +44,10 @@ class WorkloadPlugin(Protocol):
 
         It is made where the caller's `torch.device` context says: on "meta" it costs nothing and has only shapes."""
 
-    def load(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> Any:
-        """The task's torch model in eval mode with the weights in `workload.path`, in host memory. Raises
-        BenchhouseError for weights that are not this model's."""
+    def load(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> tuple[Any, tuple[str, ...]]:
+        """The task's torch model in eval mode with the weights in `workload.path`, in host memory, and the names of
+        parameters that the weights lack (a head), left for the caller to fill. Raises BenchhouseError for weights that
+        are not this model's."""
 
     def torch_operation(
         self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]

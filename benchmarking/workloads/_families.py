@@ -84,6 +84,7 @@ def _check_architecture(plugin: WorkloadPlugin, config: Mapping[str, Json], mode
 
 def _suggestion(model_type: str) -> str:
     known = sorted(name for plugin in families() for name in plugin.model_types)
-    near = difflib.get_close_matches(model_type, known, n=3)
+    near = ", ".join(difflib.get_close_matches(model_type, known, n=3))
+    question = f" (did you mean {near}?)" if near else ""
     by_family = "; ".join(f"{plugin.name}: {', '.join(sorted(plugin.model_types))}" for plugin in families())
-    return f"{f' (did you mean {chr(32).join(near)}?)' if near else ''}. Known are {by_family}"
+    return f"{question}. Known are {by_family}"

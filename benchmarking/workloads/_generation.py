@@ -44,6 +44,7 @@ class GreedyGeneration(ABC):
         self.items_per_call = point.batch_size
         self.tokens_per_call: int | None = point.batch_size * point.new_tokens
         self.prompt_tokens_per_call: int | None = point.batch_size * point.sequence_length
+        self._cache: Any = None
 
     @abstractmethod
     def prefill(self) -> Any:
@@ -54,7 +55,8 @@ class GreedyGeneration(ABC):
         """Take in one token a sequence (batch x 1); the logits that follow, batch x vocabulary."""
 
     def reset(self) -> None:
-        """Nothing: a call begins with its own empty cache, whose cost is the call's."""
+        """Let the last call's cache go. A call begins with its own empty one, whose cost is the call's."""
+        self._cache = None
 
     def run(self, mark: Mark) -> Generated:
         logits = prefill_logits = self.prefill()
@@ -96,8 +98,7 @@ class DecoderGeneration(GreedyGeneration):
         self._last_only = {"logits_to_keep": 1} if _takes(model, "logits_to_keep") else {}
         self._static: Any = None
         if cache == "static":
-            self._static = static_cache(model, point.batch_size, self._prompt.shape[1] + self._steps)
-        self._cache: Any = None
+            self._static = static_cache(model, self._prompt.shape[1] + self._steps)
 
     def prefill(self) -> Any:
         from transformers import DynamicCache
@@ -121,24 +122,17 @@ class EncoderDecoderGeneration(GreedyGeneration):
     """An encoder-decoder model's: the encoder and the decoder's first step are the prefill."""
 
     def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any], cache: str) -> None:
+        from transformers import EncoderDecoderCache
+
         super().__init__(point)
         self._model = model
         self._prompt = inputs["input_ids"]
         self._start = self._prompt.new_full((point.batch_size, 1), start_token(model))
         self._static: Any = None
         if cache == "static":
-            self._static = self._static_caches(point.batch_size)
-        self._cache: Any = None
+            own, cross = static_cache(model, self._steps), static_cache(model, self._prompt.shape[1])
+            self._static = EncoderDecoderCache(own, cross)
         self._encoded: Any = None
-
-    def _static_caches(self, batch_size: int) -> Any:
-        from transformers import EncoderDecoderCache
-
-        own = static_cache(self._model, batch_size, self._steps)
-        cross = static_cache(self._model, batch_size, self._prompt.shape[1])
-        caches = EncoderDecoderCache(own, cross)
-        caches.reset()  # made from allocated caches, it would take the cross-attention for filled
-        return caches
 
     def prefill(self) -> Any:
         from transformers import DynamicCache, EncoderDecoderCache
@@ -161,17 +155,17 @@ class EncoderDecoderGeneration(GreedyGeneration):
         return self._model(decoder_input_ids=tokens, past_key_values=self._cache, use_cache=True, **encoder)
 
 
-def static_cache(model: Any, batch_size: int, length: int) -> Any:
-    """A static cache of `length` tokens, allocated now rather than in the first call."""
+def static_cache(model: Any, length: int) -> Any:
+    """A static cache for `length` tokens. It takes its memory in the first call, which is never one of the timed ones,
+    because only the layers know their shapes; later calls clear and use the same memory.
+
+    Raises UnsupportedError for a model that cannot use one.
+    """
     from transformers import StaticCache
 
-    config = model.config.get_text_config(decoder=True)
-    heads = _decoder_heads(config)
-    key_value_heads = getattr(config, "num_key_value_heads", None) or heads
-    head_dim = getattr(config, "head_dim", None) or getattr(config, "d_kv", None) or config.hidden_size // heads
-    cache = StaticCache(config=model.config, max_cache_len=length)
-    cache.early_initialization(batch_size, key_value_heads, head_dim, model.dtype, model.device)
-    return cache
+    if not getattr(model, "_can_compile_fullgraph", True):
+        raise UnsupportedError(f"{type(model).__name__} has no static cache: take the dynamic one")
+    return StaticCache(config=model.config, max_cache_len=length)
 
 
 def start_token(model: Any) -> int:
@@ -182,11 +176,6 @@ def start_token(model: Any) -> int:
             if isinstance(value, int):
                 return value
     raise UnsupportedError("the configuration has neither decoder_start_token_id nor bos_token_id")
-
-
-def _decoder_heads(config: Any) -> int:
-    heads: int = getattr(config, "decoder_attention_heads", None) or config.num_attention_heads
-    return heads
 
 
 def _takes(model: Any, argument: str) -> bool:

@@ -72,7 +72,7 @@ def _ask(*arguments: str, limit_s: float | None) -> Found:
             command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, env=environment, timeout=limit_s, check=False
         )
     except subprocess.TimeoutExpired:
-        return Found(why_not=f"the hub did not answer within {limit_s:.0f} s")
+        return Found(why_not=f"the hub did not answer within {limit_s:g} s")
     try:
         answer = json.loads(done.stdout.splitlines()[-1])
     except (ValueError, IndexError) as error:

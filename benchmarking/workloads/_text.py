@@ -39,7 +39,7 @@ class TextFamily:
     def build(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> Any:
         return _transformers.build(workload, dtype=dtype, attention=attention)
 
-    def load(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> Any:
+    def load(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> tuple[Any, tuple[str, ...]]:
         return _transformers.load(workload, dtype=dtype, attention=attention)
 
 

@@ -62,11 +62,11 @@ def build(workload: Workload, *, dtype: Any, attention: str | None = None) -> An
     return model.eval()
 
 
-def load(workload: Workload, *, dtype: Any, attention: str | None = None) -> Any:
-    """The model with the safetensors weights in `workload.path`, in host memory and eval mode.
+def load(workload: Workload, *, dtype: Any, attention: str | None = None) -> tuple[Any, tuple[str, ...]]:
+    """The model with the safetensors weights in `workload.path`, in host memory and eval mode; what they lack.
 
-    Raises BenchhouseError when the weights are not this model's. A head or pooler that the weights lack (an encoder
-    saved without its classifier) is filled with seeded random values.
+    An encoder is often saved without the head of a task, or without its pooler: the names of those parameters come
+    back, for the caller to fill. Raises BenchhouseError when the weights are otherwise not this model's.
     """
     config = configuration(workload)
     try:
@@ -82,8 +82,9 @@ def load(workload: Workload, *, dtype: Any, attention: str | None = None) -> Any
             )
     except (OSError, RuntimeError) as error:
         raise BenchhouseError(f"the weights in {workload.path} do not load: {_first_line(error)}") from error
-    _fill_missing(model, workload, sorted(report["missing_keys"]))
-    return model.eval()
+    missing = tuple(sorted(report["missing_keys"]))
+    _check_body(model, workload, missing)
+    return model.eval(), missing
 
 
 def stays_float32(model: Any, name: str, dtype: Any) -> bool:
@@ -133,10 +134,8 @@ def _untie(model: Any, workload: Workload) -> None:
         output.weight = torch.nn.Parameter(torch.empty_like(inputs.weight), requires_grad=inputs.weight.requires_grad)
 
 
-def _fill_missing(model: Any, workload: Workload, missing: list[str]) -> None:
-    """Fill a head or pooler the weights lack. Raises BenchhouseError for tensors missing from the model's body."""
-    from benchmarking.workloads._random_weights import fill
-
+def _check_body(model: Any, workload: Workload, missing: tuple[str, ...]) -> None:
+    """Raise BenchhouseError when the weights lack more of the model than a head or pooler."""
     prefix = f"{model.base_model_prefix}."
     is_base = model.base_model is model
     body = [name for name in missing if (is_base or name.startswith(prefix)) and "pooler" not in name.split(".")]
@@ -144,7 +143,6 @@ def _fill_missing(model: Any, workload: Workload, missing: list[str]) -> None:
         raise BenchhouseError(
             f"the weights in {workload.path} lack {len(body)} tensors of {type(model).__name__}, the first is {body[0]}"
         )
-    fill(model, seed=workload.seed, only=frozenset(missing))
 
 
 @contextmanager

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from benchmarking.runtimes import Operation
 
 POSITIONS_AFTER_PADDING = frozenset(
-    {"camembert", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod"}
+    {"camembert", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl"}
 )
 """Model types that count positions from `pad_token_id` + 1, so that the first ones are never used."""
 

@@ -1,0 +1,310 @@
+"""The eager runtime: what it supports, what it opens, what it verifies, and how it fails."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from benchmarking.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, UsageError
+from benchmarking.records import Device, Point
+from benchmarking.runtimes import _torch, _torch_model, eager
+from benchmarking.runtimes.eager import PLUGIN
+from benchmarking.workloads._resolve import resolve
+
+POINT = Point(batch_size=2, sequence_length=16)
+GENERATE = Point(batch_size=2, sequence_length=16, new_tokens=5)
+
+
+def device(kind):
+    return Device(type=kind, selector=kind, found=True, precisions=("float32", "tf32", "bfloat16", "float16", "int8"))
+
+
+def ignore(event):
+    return None
+
+
+@pytest.mark.parametrize(
+    ("kind", "precision", "reason"),
+    [
+        ("cpu", "float32", None),
+        ("cpu", "float16", None),
+        ("cuda", "tf32", None),
+        ("rocm", "bfloat16", None),
+        ("mps", "float16", None),
+        ("cpu", "tf32", "NVIDIA"),
+        ("rocm", "tf32", "NVIDIA"),
+        ("cpu", "int8", "not int8"),
+        ("cuda", "int4", "not int4"),
+        ("openvino", "float32", "not on openvino"),
+        ("null", "float32", "not on null"),
+    ],
+)
+def test_pairs_that_do_not_go_together_have_a_reason(kind, precision, reason):
+    found = PLUGIN.supports(device(kind), resolve("tiny-bert"), precision)
+    assert found is None if reason is None else reason in found
+
+
+def test_a_family_without_a_plugin_is_not_supported():
+    workload = replace(resolve("tiny-bert"), family="speech")
+    assert PLUGIN.supports(device("cpu"), workload, "float32") == "runtime eager does not run family speech"
+
+
+def test_missing_packages_are_named_with_the_way_to_get_them(monkeypatch):
+    assert PLUGIN.missing() is None
+    monkeypatch.setattr(eager.importlib.util, "find_spec", lambda name: None if name == "transformers" else object())
+    assert PLUGIN.missing() == "not installed: transformers: pip install transformers"
+
+
+def test_mode_is_complete_with_its_defaults():
+    assert PLUGIN.mode(device("cpu"), resolve("tiny-bert"), {}) == {"attention": "sdpa"}
+    assert PLUGIN.mode(device("cpu"), resolve("tiny-gpt2"), {}) == {"attention": "sdpa", "cache": "dynamic"}
+    asked = {"attention": "eager", "cache": "static"}
+    assert PLUGIN.mode(device("cpu"), resolve("tiny-t5"), asked) == asked
+    features = resolve("tiny-gpt2", task="feature-extraction")
+    assert PLUGIN.mode(device("cpu"), features, {}) == {"attention": "sdpa"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "error", "message"),
+    [
+        ("cpu", {"attention": "magic"}, UsageError, "attention 'magic': runtime eager has eager, sdpa"),
+        ("cpu", {"cache": "sliding"}, UsageError, "cache 'sliding': runtime eager has dynamic, static"),
+        ("cpu", {"compile": True}, UsageError, "no option 'compile'"),
+        ("cpu", {"attention": "flash_attention_2"}, UnsupportedError, "runs on cuda and rocm, not on cpu"),
+        ("cuda", {"attention": "flash_attention_2"}, UnsupportedError, "pip install flash-attn"),
+    ],
+)
+def test_modes_that_cannot_be_are_refused(monkeypatch, kind, options, error, message):
+    monkeypatch.setattr(eager.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(error, match=message):
+        PLUGIN.mode(device(kind), resolve("tiny-gpt2"), options)
+
+
+def test_cache_is_no_option_of_a_single_pass():
+    with pytest.raises(UsageError, match="no option 'cache' at task feature-extraction"):
+        PLUGIN.mode(device("cpu"), resolve("tiny-bert"), {"cache": "static"})
+
+
+def test_open_times_its_stages_and_verifies_what_runs(open_eager, stages):
+    session = open_eager("tiny-bert", num_threads=1)
+    assert stages == ["import", "weights_read", "to_device"]
+    assert session.parameter_count == 202_688
+    assert session.weights_bytes == 202_688 * 4 + 2 * 512 * 8  # and two buffers of 512 int64 positions
+    assert session.verified == {
+        "model_class": "BertModel",
+        "parameter_dtypes": ["float32"],
+        "parameters_by_dtype": {"float32": 202_688},
+        "parameter_devices": ["cpu"],
+        "attention": "sdpa",
+        "num_threads": 1,
+        "num_interop_threads": torch.get_num_interop_threads(),
+        "float32_matmul_precision": "highest",
+        "cudnn_allow_tf32": False,
+    }
+
+
+def test_shared_weights_are_weighed_and_counted_once(open_eager):
+    session = open_eager("tiny-gpt2")
+    assert session.parameter_count == 198_400
+    assert session.weights_bytes == 198_400 * 4
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_half_precision_has_half_the_weight(open_eager, precision):
+    session = open_eager("tiny-gpt2", precision=precision)
+    assert session.weights_bytes == 198_400 * 2
+    assert session.verified["parameter_dtypes"] == [precision]
+
+
+def test_parameters_that_stay_float32_beside_float16_are_told(open_eager):
+    session = open_eager("tiny-t5", precision="float16")
+    assert session.verified["parameters_by_dtype"] == {"float16": 230_400 - 32_768, "float32": 32_768}
+
+
+@pytest.mark.parametrize(("name", "point"), [("tiny-bert", POINT), ("tiny-gpt2", GENERATE), ("tiny-t5", GENERATE)])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_attention_is_the_one_that_was_asked_and_gives_the_same_numbers(open_eager, name, point, attention):
+    session = open_eager(name, attention=attention)
+    assert session.verified["attention"] == attention
+    reference = open_eager(name)
+    operation, expected = session.operation(point), reference.operation(point)
+    arrays, wanted = (o.arrays(o.run(ignore)) for o in (operation, expected))
+    assert arrays.keys() == wanted.keys()
+    for key in arrays:
+        torch.testing.assert_close(torch.from_numpy(arrays[key]), torch.from_numpy(wanted[key]), rtol=1e-3, atol=1e-4)
+
+
+def test_operation_counts_and_marks(open_eager):
+    operation, marks = open_eager("tiny-gpt2", cache="static").operation(GENERATE), []
+    output = operation.run(marks.append)
+    assert marks == ["token"] * 5
+    assert operation.problem(output) is None
+    assert (operation.items_per_call, operation.tokens_per_call) == (2, 10)
+    assert (operation.prompt_tokens_per_call, operation.new_tokens) == (32, 5)
+
+
+def test_forward_pass_counts_its_tokens(open_eager):
+    operation = open_eager("tiny-bert").operation(POINT)
+    assert (operation.items_per_call, operation.tokens_per_call) == (2, 32)
+    assert (operation.prompt_tokens_per_call, operation.new_tokens) == (None, None)
+
+
+@pytest.mark.parametrize("task", ["fill-mask", "text-classification"])
+def test_other_tasks_of_encoders_run(open_eager, task):
+    operation = open_eager("tiny-bert", task=task).operation(POINT)
+    shape = operation.arrays(operation.run(ignore))["logits"].shape
+    assert shape == ((2, 16, 1024) if task == "fill-mask" else (2, 2))
+
+
+def test_calls_run_in_inference_mode_and_do_not_leak_it(open_eager):
+    operation = open_eager("tiny-bert").operation(POINT)
+    assert operation.run(ignore).last_hidden_state.is_inference()
+    assert not torch.is_inference_mode_enabled()
+
+
+def test_a_point_that_cannot_be_is_refused(open_eager):
+    with pytest.raises(UsageError, match="takes at most 512"):
+        open_eager("tiny-bert").operation(Point(batch_size=1, sequence_length=513))
+
+
+def test_nan_in_the_output_is_a_problem(open_eager):
+    session = open_eager("tiny-bert")
+    session.model.encoder.layer[1].output.dense.bias.data[3] = math.nan
+    operation = session.operation(POINT)
+    assert operation.problem(operation.run(ignore)) == "NaN or Inf in last_hidden_state: 2048 of 2048 values"
+
+
+def test_nan_in_a_folders_weights_is_refused_with_the_tensors_name(open_eager, tmp_path):
+    from transformers import BertConfig, BertModel
+
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    model = BertModel(BertConfig(vocab_size=50, **sizes))
+    model.encoder.layer[0].intermediate.dense.weight.data[0, :3] = math.inf
+    model.save_pretrained(tmp_path)
+    with pytest.raises(
+        BenchhouseError, match=r"encoder\.layer\.0\.intermediate\.dense\.weight holds NaN or Inf \(3 of"
+    ):
+        open_eager(str(tmp_path))
+
+
+def test_large_finite_weights_are_not_taken_for_broken_ones():
+    linear = torch.nn.Linear(4, 4)
+    linear.weight.data.fill_(3e38)  # whose sum is infinite
+    _torch_model.check_finite(linear, "m")
+
+
+def test_parameters_that_the_weights_lack_are_told(open_eager, tmp_path):
+    from transformers import BertConfig, BertModel
+
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    BertModel(BertConfig(vocab_size=50, **sizes)).save_pretrained(tmp_path)
+    session = open_eager(str(tmp_path), task="text-classification")
+    assert session.verified["random_parameters"] == ["classifier.bias", "classifier.weight"]
+    operation = session.operation(POINT)
+    assert operation.problem(operation.run(ignore)) is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you tried"),
+        RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes."),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total"),
+        RuntimeError("HIP out of memory. Tried to allocate 2.00 GiB"),
+        RuntimeError("MPS backend out of memory (MPS allocated: 9.06 GB, other allocations: 1.2 GB"),
+    ],
+)
+def test_failed_allocations_are_out_of_memory_errors(open_eager, monkeypatch, error):
+    operation = open_eager("tiny-bert").operation(POINT)
+
+    def fail(mark):
+        raise error
+
+    monkeypatch.setattr(operation.inner, "run", fail)
+    with pytest.raises(OutOfMemoryError, match="out of memory while running b2 s16: "):
+        operation.run(ignore)
+
+
+def test_other_errors_of_a_call_keep_their_type(open_eager, monkeypatch):
+    operation = open_eager("tiny-bert").operation(POINT)
+
+    def fail(mark):
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    monkeypatch.setattr(operation.inner, "run", fail)
+    with pytest.raises(RuntimeError, match="mat1 and mat2") as caught:
+        operation.run(ignore)
+    assert not isinstance(caught.value, BenchhouseError)
+
+
+def test_a_real_failed_allocation_is_recognised():
+    with pytest.raises(OutOfMemoryError, match="out of memory while filling"), _torch.memory_errors("filling"):
+        torch.empty(1 << 60, dtype=torch.uint8)
+
+
+def test_failed_load_is_out_of_memory_and_restores_the_flags(open_eager, monkeypatch):
+    before = torch.backends.cudnn.allow_tf32
+
+    def fail(*args, **kwargs):
+        raise MemoryError
+
+    monkeypatch.setattr("benchmarking.workloads._transformers.build", fail)
+    with pytest.raises(OutOfMemoryError, match="out of memory while loading tiny-bert"):
+        open_eager("tiny-bert")
+    assert torch.backends.cudnn.allow_tf32 == before
+
+
+def test_what_runs_must_be_what_was_asked():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2).half())
+    with pytest.raises(UnsupportedError, match=r"asked for float32, but 1\.weight is float16"):
+        _torch_model.verify(model, "float32", "cpu", None)
+    with pytest.raises(UnsupportedError, match="asked for cuda:0, but the model is on cpu"):
+        _torch_model.verify(model[0], "float32", "cuda:0", None)
+    with pytest.raises(UnsupportedError, match="asked for attention sdpa, but the model has None"):
+        _torch_model.verify(model[0], "float32", "cpu", "sdpa")
+
+
+def test_threads_are_set_for_a_session_and_put_back(open_eager):
+    before = torch.get_num_threads()
+    session = open_eager("tiny-bert", num_threads=before + 1)
+    assert torch.get_num_threads() == before + 1
+    session.close()
+    assert torch.get_num_threads() == before
+
+
+def test_threads_that_are_not_in_force_are_an_error(open_eager, monkeypatch):
+    monkeypatch.setattr(_torch, "set_threads", lambda count: lambda: None)
+    wanted = torch.get_num_threads() + 1
+    with pytest.raises(BenchhouseError, match=f"asked for {wanted} threads, but torch uses"):
+        open_eager("tiny-bert", num_threads=wanted)
+
+
+def test_device_that_torch_cannot_use_is_refused(open_eager):
+    with pytest.raises(UnsupportedError, match="torch cannot use cpu"):
+        open_eager("tiny-bert", torch_name=None)
+
+
+@pytest.mark.parametrize(("precision", "matmul", "cudnn"), [("float32", "highest", False), ("tf32", "high", True)])
+def test_tf32_is_set_for_the_precision_and_put_back(precision, matmul, cudnn):
+    before = (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32)
+    flags = _torch.MatmulPrecision(precision)
+    assert flags.in_force() == {"float32_matmul_precision": matmul, "cudnn_allow_tf32": cudnn}
+    assert torch.backends.cuda.matmul.allow_tf32 is (precision == "tf32")
+    flags.restore()
+    assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == before
+
+
+def test_weights_bytes_counts_a_storage_once_and_whole():
+    module = torch.nn.Module()
+    storage = torch.zeros(10)
+    module.register_buffer("part", storage[:4])
+    module.register_buffer("rest", storage[4:])
+    module.weight = torch.nn.Parameter(torch.zeros(3, dtype=torch.float16))
+    module.tied = module.weight
+    assert _torch_model.weights_bytes(module) == 10 * 4 + 3 * 2
+    assert _torch_model.parameter_count(module) == 3
+    assert _torch_model.weights_bytes(torch.nn.Identity()) == 0

@@ -1,0 +1,110 @@
+"""Small models saved to folders, a cache of the hub's shape, and a hub on this machine."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SHA = "c0ffee" + "0" * 34
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No test sees the user's cache or asks the real hub."""
+    monkeypatch.setenv("HF_HOME", str(tmp_path_factory.mktemp("hf_home")))
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture
+def save_tiny() -> Callable[..., Path]:
+    """A function that saves the catalog's tiny model, as transformers makes it, into a folder."""
+
+    def save(folder: Path, name: str = "tiny-bert", **options: Any) -> Path:
+        import transformers
+        from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+        from benchmarking.workloads import _catalog
+
+        entry = _catalog.find(name)
+        assert entry is not None
+        model_class = options.pop("model_class", entry.model_class)
+        config = CONFIG_MAPPING[entry.config["model_type"]].from_dict(dict(entry.config))
+        getattr(transformers, model_class)(config).save_pretrained(folder, **options)
+        return folder
+
+    return save
+
+
+@pytest.fixture
+def cached_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Path]:
+    """A function that makes the folder of a model's snapshot in a hub cache of this test's own, and names it `main`."""
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+
+    def make(name: str) -> Path:
+        root = tmp_path / "hf" / "hub" / f"models--{name.replace('/', '--')}"
+        (root / "refs").mkdir(parents=True)
+        (root / "refs" / "main").write_text(SHA)
+        snapshot = root / "snapshots" / SHA
+        snapshot.mkdir(parents=True)
+        return snapshot
+
+    return make
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str, dict[str, bytes]]]:
+    """A hub on this machine: put files into it as hub[model][file name] = content."""
+    models: dict[str, dict[str, bytes]] = {}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer = _answer(models, self.path)
+            self.send_response(200 if answer is not None else 404)
+            content, headers = answer if answer is not None else (b"", {"X-Error-Code": "RepoNotFound"})
+            for name, value in {**headers, "Content-Length": str(len(content))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(content)
+
+        do_HEAD = do_GET  # noqa: N815 - the base class's naming
+
+        def log_message(self, format: str, *args: Any) -> None:
+            return None
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    yield models
+    server.shutdown()
+    server.server_close()
+
+
+def _answer(models: dict[str, dict[str, bytes]], path: str) -> tuple[bytes, dict[str, str]] | None:
+    """The content and headers of the hub's answer, or None for a model or file it does not have."""
+    for model, files in models.items():
+        if path.startswith(f"/api/models/{model}/tree/"):
+            entries = [{"type": "file", "path": n, "size": len(c), "oid": _oid(n)} for n, c in files.items()]
+            return json.dumps(entries).encode(), {"Content-Type": "application/json"}
+        if path.startswith(f"/api/models/{model}"):
+            siblings = [{"rfilename": name} for name in files]
+            data = {"id": model, "modelId": model, "sha": SHA, "siblings": siblings, "private": False}
+            return json.dumps(data).encode(), {"Content-Type": "application/json"}
+        name = path.rsplit("/", 1)[-1]
+        if path.startswith(f"/{model}/resolve/") and name in files:
+            return files[name], {"ETag": f'"{_oid(name)}"', "X-Repo-Commit": SHA}
+    return None
+
+
+def _oid(name: str) -> str:
+    return name.encode().hex()[:40].ljust(40, "0")

@@ -1,0 +1,116 @@
+"""The catalog: names, aliases, and parameter counts that the configurations really give."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarking.errors import UsageError
+from benchmarking.workloads import _catalog
+from benchmarking.workloads._families import family_of
+from benchmarking.workloads._listing import listing_json, listing_text
+from benchmarking.workloads._resolve import resolve
+
+PUBLISHED = {
+    "bert-base-uncased": 109_482_240,
+    "bert-large-uncased": 335_141_888,
+    "roberta-base": 124_645_632,
+    "distilbert-base-uncased": 66_362_880,
+    "microsoft/MiniLM-L12-H384-uncased": 33_360_000,
+    "gpt2": 124_439_808,
+    "distilgpt2": 81_912_576,
+    "gpt2-medium": 354_823_168,
+    "facebook/opt-125m": 125_239_296,
+    "t5-small": 60_506_624,
+    "google/flan-t5-base": 247_577_856,
+    "facebook/bart-base": 139_420_416,
+}
+TINY = {"tiny-bert": 202_688, "tiny-gpt2": 198_400, "tiny-t5": 230_400}
+
+
+def test_catalog_holds_the_published_models_and_the_tiny_ones():
+    assert {entry.name: entry.parameter_count for entry in _catalog.entries()} == PUBLISHED | TINY
+
+
+@pytest.mark.parametrize("name", [*PUBLISHED, *TINY])
+def test_parameter_count_is_that_of_the_model_built_on_the_meta_device(name):
+    import torch
+
+    entry = _catalog.find(name)
+    workload = resolve(name, weights="random")
+    with torch.device("meta"):
+        model = family_of(entry.config, name).build(workload, dtype=torch.float32)
+    assert type(model).__name__ == entry.model_class
+    assert sum(parameter.numel() for parameter in model.parameters()) == entry.parameter_count
+    assert workload.parameter_count == entry.parameter_count
+    assert not model.training
+
+
+def test_parameter_count_is_not_told_for_a_task_it_was_not_counted_for():
+    assert resolve("bert-base-uncased", weights="random", task="fill-mask").parameter_count is None
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"),
+    [
+        ("google-bert/bert-base-uncased", "bert-base-uncased"),
+        ("openai-community/gpt2", "gpt2"),
+        ("google-t5/t5-small", "t5-small"),
+        ("FacebookAI/roberta-base", "roberta-base"),
+        ("distilbert/distilbert-base-uncased", "distilbert-base-uncased"),
+    ],
+)
+def test_aliases_are_the_same_model(alias, name):
+    assert _catalog.find(alias) is _catalog.find(name)
+    assert resolve(alias, weights="random").config_hash == resolve(name, weights="random").config_hash
+
+
+def test_names_and_aliases_are_unique():
+    assert len(set(_catalog.names())) == len(_catalog.names())
+
+
+def test_unknown_name_is_not_found():
+    assert _catalog.find("bert-base-uncase") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "longest"),
+    [
+        ("bert-base-uncased", 512),
+        ("roberta-base", 512),  # 514 positions, of which two lie before the first token's
+        ("distilbert-base-uncased", 512),
+        ("gpt2", 1024),
+        ("facebook/opt-125m", 2048),
+        ("facebook/bart-base", 1024),
+        ("t5-small", None),
+        ("google/flan-t5-base", None),
+    ],
+)
+def test_longest_sequence_is_the_published_one(name, longest):
+    assert resolve(name, weights="random").max_sequence_length == longest
+
+
+def test_listing_has_a_row_for_every_model():
+    rows = {row["name"]: row for row in listing_json()}
+    assert list(rows) == [entry.name for entry in _catalog.entries()]
+    assert rows["t5-small"] == {
+        "name": "t5-small",
+        "aliases": ["google-t5/t5-small"],
+        "family": "encoder-decoder",
+        "task": "text2text-generation",
+        "model_class": "T5ForConditionalGeneration",
+        "parameter_count": 60_506_624,
+        "max_sequence_length": None,
+    }
+
+
+def test_listing_text_lines_up_under_its_headings():
+    lines = listing_text().splitlines()
+    gpt2 = next(line for line in lines if line.startswith("gpt2 "))
+    assert gpt2.split() == ["gpt2", "decoder-only", "text-generation", "124.4", "M", "1024"]
+    assert len(gpt2) == len(lines[0])
+    assert lines[0].index("family") == gpt2.index("decoder-only")
+
+
+def test_resolve_says_what_weights_it_takes():
+    with pytest.raises(UsageError, match="auto, pretrained, random"):
+        resolve("gpt2", weights="best")

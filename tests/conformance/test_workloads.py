@@ -1,0 +1,138 @@
+"""One suite over every family there is: a new file in benchmarking/workloads is tested by being there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarking import plugins
+from benchmarking.records import FAMILIES, Cell, Device, Point
+from benchmarking.workloads import _catalog
+from benchmarking.workloads._families import OTHER_FAMILIES, family_of
+from benchmarking.workloads._resolve import resolve
+
+PACKAGE = "benchmarking.workloads"
+NAMES = plugins.names(PACKAGE)
+CPU = Device(type="cpu", selector="cpu", found=True, precisions=("float32",))
+
+
+@pytest.fixture(params=NAMES)
+def plugin(request: pytest.FixtureRequest) -> Any:
+    return plugins.load(PACKAGE, request.param)
+
+
+@pytest.fixture
+def tiny(plugin: Any) -> Any:
+    """The workload of the family's tiny model."""
+    entries = [e for e in _catalog.entries() if not e.hub and family_of(e.config, e.name) is plugin]
+    assert len(entries) == 1, f"family {plugin.name} needs exactly one tiny model in the catalog"
+    return resolve(entries[0].name)
+
+
+def points(plugin: Any, workload: Any) -> Iterator[Point]:
+    new_tokens = 3 if workload.task in plugin.generative_tasks else None
+    for batch_size in (1, 2):
+        yield Point(batch_size=batch_size, sequence_length=8, new_tokens=new_tokens)
+
+
+def open_session(workload: Any, options: dict[str, Any] | None = None) -> Any:
+    from contextlib import nullcontext
+
+    from benchmarking.runtimes.eager import PLUGIN
+
+    cell = Cell(
+        workload=workload,
+        device=CPU,
+        requested_device="cpu",
+        runtime="eager",
+        runtime_mode=PLUGIN.mode(CPU, workload, options or {}),
+    )
+    return PLUGIN.open(cell, SimpleNamespace(torch_name="cpu"), lambda name: nullcontext())  # type: ignore[arg-type]
+
+
+def test_file_and_family_have_the_same_name(plugin: Any) -> None:
+    assert plugin.name in FAMILIES
+    assert plugin.name.replace("-", "_") in NAMES
+
+
+def test_generative_tasks_are_tasks(plugin: Any) -> None:
+    assert plugin.tasks
+    assert set(plugin.tasks) >= plugin.generative_tasks
+
+
+def test_model_types_belong_to_one_family_and_transformers_knows_them(plugin: Any) -> None:
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    assert {name for name in plugin.model_types if name not in CONFIG_MAPPING} == set()
+    for other in (plugins.load(PACKAGE, name) for name in NAMES):
+        assert other is plugin or plugin.model_types.isdisjoint(other.model_types)
+    for family, model_types in OTHER_FAMILIES.items():
+        assert family == plugin.name or plugin.model_types.isdisjoint(model_types)
+
+
+def test_tiny_model_is_of_the_family_and_its_default_task(plugin: Any, tiny: Any) -> None:
+    assert (tiny.family, tiny.task) == (plugin.name, plugin.tasks[0])
+
+
+def test_inputs_are_seeded_and_of_the_points_size(plugin: Any, tiny: Any) -> None:
+    for point in points(plugin, tiny):
+        assert plugin.check(tiny, point) is None
+        first, again, other = (plugin.inputs(tiny, point, seed) for seed in (1, 1, 2))
+        assert first
+        for name, array in first.items():
+            assert array.shape[0] == point.batch_size
+            np.testing.assert_array_equal(array, again[name])
+        assert any((first[name] != other[name]).any() for name in first)
+
+
+def test_model_on_the_meta_device_has_the_catalogs_parameters(plugin: Any, tiny: Any) -> None:
+    import torch
+
+    with torch.device("meta"):
+        model = plugin.build(tiny, dtype=torch.float32)
+    assert type(model) is plugin.model_class(tiny)
+    assert sum(parameter.numel() for parameter in model.parameters()) == tiny.parameter_count
+
+
+def test_every_task_runs_and_gives_finite_numbers(plugin: Any, tiny: Any) -> None:
+    for task in plugin.tasks:
+        workload = resolve(tiny.model_id, task=task)
+        session = open_session(workload)
+        for point in points(plugin, workload):
+            operation, marks = session.operation(point), []
+            operation.reset()
+            output = operation.run(marks.append)
+            assert operation.problem(output) is None
+            assert operation.items_per_call == point.batch_size
+            assert operation.new_tokens == point.new_tokens
+            assert marks == ["token"] * (point.new_tokens or 0)
+            assert all(np.isfinite(array).all() for array in operation.arrays(output).values())
+        session.close()
+
+
+def test_same_seed_gives_the_same_output(plugin: Any, tiny: Any) -> None:
+    point = next(points(plugin, tiny))
+    arrays = []
+    for _ in range(2):
+        session = open_session(tiny)
+        operation = session.operation(point)
+        arrays.append(operation.arrays(operation.run(lambda event: None)))
+        session.close()
+    assert arrays[0].keys() == arrays[1].keys()
+    for name in arrays[0]:
+        np.testing.assert_allclose(arrays[0][name], arrays[1][name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_importing_a_family_imports_nothing_heavy(name: str) -> None:
+    code = (
+        f"import sys, {PACKAGE}.{name}; "
+        "heavy = {'torch', 'transformers', 'numpy', 'safetensors'} & set(sys.modules); assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
