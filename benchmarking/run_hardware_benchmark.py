@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,9 +25,9 @@ from benchmarking.cli_support import (
     run_command,
     tag,
 )
-from benchmarking.errors import EXIT_OK, LockedError, UsageError
+from benchmarking.errors import EXIT_OK, StorageError, UsageError
 from benchmarking.measure.settings import PROFILES, settings
-from benchmarking.records import PRECISIONS, Run
+from benchmarking.records import PRECISIONS
 from benchmarking.sweep import session
 from benchmarking.sweep.request import DEFAULT_BATCH_SIZES, DEFAULT_SEQUENCE_LENGTHS, DEFAULT_TIMEOUT_S, Request
 
@@ -62,20 +64,29 @@ def _database(arguments: argparse.Namespace) -> session.Ingest | None:
         return None
     if importlib.util.find_spec("duckdb") is None:
         raise UsageError("--save needs duckdb: pip install duckdb")
-    from db.warehouse import Warehouse
+    _check_database(arguments.db_path)
 
-    try:
-        Warehouse.open(arguments.db_path, lock_timeout_s=0.0).close()
-    except LockedError as error:
-        note(f"{error}; going on: it is needed at the end only")
+    def ingest(path: Path) -> None:
+        from db.warehouse import Warehouse
 
-    def ingest(path: Path, run: Run) -> None:
         with Warehouse.open(arguments.db_path, lock_timeout_s=arguments.lock_timeout) as warehouse:
             warehouse.ingest_file(path)
         if not arguments.quiet:
             note(f"stored in {arguments.db_path}")
 
     return ingest
+
+
+def _check_database(db_path: str) -> None:
+    """Make the database if it is missing, and raise StorageError now, not after an hour, when it is no warehouse.
+
+    Done by a process of its own: this one stays small beside the worker.
+    """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [sys.executable, "-m", "db.ready", db_path]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if done.returncode != EXIT_OK:
+        raise StorageError(done.stderr.strip().splitlines()[-1])
 
 
 def _request(arguments: argparse.Namespace, argv: Sequence[str]) -> Request:

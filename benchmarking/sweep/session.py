@@ -30,7 +30,7 @@ class Show:
     quiet: bool = False
 
 
-Ingest = Callable[[Path, Run], None]
+Ingest = Callable[[Path], None]
 """Stores a spooled run. Raises StorageError when it cannot; the file stays."""
 
 
@@ -85,18 +85,18 @@ def _measure(tracks: Sequence[Track], keeps: bool, ingest: Ingest | None, show: 
         path = track.file.finish(finished)
         if keeps and not show.quiet:
             note(f"run file: {path}")
-        code = max(code, _store(path, finished, ingest))
+        code = max(code, _store(path, ingest))
         if track.has_failures:
             code = EXIT_FAILED
     _print(runs, show)
     return code
 
 
-def _store(path: Path, finished: Run, ingest: Ingest | None) -> int:
+def _store(path: Path, ingest: Ingest | None) -> int:
     if ingest is None:
         return EXIT_OK
     try:
-        ingest(path, finished)
+        ingest(path)
     except StorageError as error:
         note(f"not stored: {error}")
         return EXIT_FAILED

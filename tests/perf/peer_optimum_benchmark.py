@@ -1,8 +1,8 @@
 """Wall time of a whole sweep, bert-base over batch 1,4 x sequence 32,128, against optimum-benchmark 0.6.0.
 
 The peer runs in a virtual environment of its own, made on first use in --peer-venv. Both measure the same saved model;
-the peer with its process launcher, duration 3 s and 10 iterations, this project with one launch of the standard profile,
-which takes at least as many samples. Prints figures.
+the peer with its process launcher, duration 3 s and 10 iterations, this project with one launch of the standard
+profile, which takes at least as many samples. Prints figures.
 """
 
 from __future__ import annotations
