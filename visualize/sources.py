@@ -46,7 +46,7 @@ def open_files(patterns: Sequence[str]) -> Source:
     warehouse.close()
     if not refused:
         raise StorageError(f"no run file in {', '.join(patterns)}: --json-path takes the .json files of finished runs")
-    more = f" (and {len(refused) - 1} more files that cannot be read)" if len(refused) > 1 else ""
+    more = f"; {len(refused) - 1} more {'is' if len(refused) == 2 else 'are'} bad" if len(refused) > 1 else ""
     raise FormatError(refused[0] + more)
 
 

@@ -198,8 +198,9 @@ def _draw(request: Request, gathered: Gathered, folder: Path) -> Iterator[Outcom
         outcomes.append(outcome)
         yield outcome
     if not any(outcome.paths for outcome in outcomes):
-        reasons = [reason for outcome in outcomes for reason in outcome.not_drawn]
-        raise StorageError(f"nothing could be drawn. {'; '.join(dict.fromkeys(reasons))}")
+        reasons = list(dict.fromkeys(reason for outcome in outcomes for reason in outcome.not_drawn))
+        more = f"; and {len(reasons) - 2} more" if len(reasons) > 2 else ""
+        raise StorageError(f"nothing could be drawn. {'; '.join(reasons[:2])}{more}")
 
 
 def _chart(name: str) -> ChartPlugin:

@@ -1,0 +1,270 @@
+"""The command, from its arguments to the files it writes and the one line it says when it cannot."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarking.records import dumps
+from db.warehouse import Warehouse
+from visualize import visualize_benchmarks
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty working folder, and no database named by the environment."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def database(here):
+    """A function that stores runs in bench.duckdb."""
+
+    def store(*runs):
+        with Warehouse.open(here / "bench.duckdb") as warehouse:
+            for run in runs:
+                warehouse.ingest(run)
+        return "bench.duckdb"
+
+    return store
+
+
+@pytest.fixture
+def spool(here):
+    """A function that writes run files to runs/."""
+
+    def write(**runs):
+        (here / "runs").mkdir()
+        for name, run in runs.items():
+            (here / "runs" / f"{name}.json").write_text(dumps(run))
+
+    return write
+
+
+@pytest.fixture
+def draw(capsys):
+    """Runs the command: (exit code, lines on stdout, lines on stderr)."""
+
+    def run(*argv):
+        capsys.readouterr()
+        code = visualize_benchmarks.main(argv)
+        done = capsys.readouterr()
+        return code, done.out.splitlines(), done.err.splitlines()
+
+    return run
+
+
+def test_a_model_s_charts_are_drawn_from_the_database_and_their_paths_printed(database, draw, make_run):
+    code, out, err = draw("--db-path", database(make_run()), "--model-id", "bert-base-uncased")
+    cell = "bert-base-uncased_cpu_eager_float32"
+    stems = [
+        "hardware_comparison_bert-base-uncased",
+        f"latency_vs_batch_size_{cell}",
+        f"memory_vs_batch_size_{cell}",
+        f"throughput_vs_batch_size_{cell}",
+    ]
+    assert (code, err) == (0, [])
+    assert out == [str(Path("benchmark_visualizations", f"{s}.{f}")) for s in stems for f in ("png", "svg")]
+    assert all(Path(path).stat().st_size > 5000 for path in out)
+
+
+def test_run_files_need_no_database_and_globs_may_be_quoted(spool, draw, make_run):
+    spool(a=make_run(model_id="a/b"), b=make_run(model_id="gpt2", family="decoder-only"))
+    code, out, err = draw(
+        "--json-path", "runs/*.json", "--charts", "latency_vs_batch_size", "--formats", "svg", "--json"
+    )
+    assert (code, err) == (0, [])
+    (line,) = out
+    assert [Path(path).name for path in json.loads(line)] == [
+        "latency_vs_batch_size_a--b_cpu_eager_float32.svg",
+        "latency_vs_batch_size_gpt2_cpu_eager_float32_n4.svg",
+    ]
+    assert not list(Path().glob("*.duckdb"))
+
+
+def test_the_database_of_the_environment_is_the_default(database, draw, make_run, monkeypatch):
+    monkeypatch.setenv("BENCHMARK_DB_PATH", database(make_run()))
+    code, out, _ = draw("--charts", "latency_vs_batch_size", "--formats", "png", "--output-dir", "elsewhere")
+    assert code == 0
+    assert out == [str(Path("elsewhere/latency_vs_batch_size_bert-base-uncased_cpu_eager_float32.png"))]
+
+
+def test_the_architecture_comparison_is_drawn_alone_or_beside_a_model_s_charts(database, draw, make_run):
+    path = database(make_run(), make_run(model_id="roberta-base"))
+    base = ("--db-path", path, "--formats", "svg", "--architecture-comparison")
+    _, out, _ = draw(*base)
+    assert [Path(name).name for name in out] == ["architecture_comparison_cpu_eager_float32_random.svg"]
+    _, out, _ = draw(*base, "--model-id", "roberta-base")
+    assert len(out) == 5
+    assert 'id="mark bert-base-uncased"' in Path(out[-1]).read_text(), "all models are compared, not only the one named"
+    assert all("roberta-base" in name for name in out if "architecture" not in name)
+
+
+def test_filters_choose_the_cells(database, draw, make_run, alter):
+    runs = [make_run(), make_run(precision="bfloat16"), alter.on_device(make_run(device="cuda"), "Card", "cuda:0")]
+    base = ("--db-path", database(*runs), "--charts", "latency_vs_batch_size", "--formats", "svg")
+    assert len(draw(*base)[1]) == 3
+    for filters, names in [
+        (("--device", "cuda"), ["cuda-0_eager_float32"]),
+        (("--device", "cuda:0"), ["cuda-0_eager_float32"]),
+        (("--precision", "bfloat16"), ["cpu_eager_bfloat16"]),
+        (("--device", "cpu", "--runtime", "eager", "--precision", "float32"), ["cpu_eager_float32"]),
+    ]:
+        _, out, _ = draw(*base, *filters)
+        assert [Path(name).stem.removeprefix("latency_vs_batch_size_bert-base-uncased_") for name in out] == names
+
+
+def test_what_is_not_drawn_is_noted_unless_quiet(database, draw, make_run):
+    base = ("--db-path", database(make_run()), "--formats", "svg")
+    code, out, (note,) = draw(*base)
+    assert (code, len(out)) == (0, 4)
+    assert note.startswith("not drawn: Models by architecture family on Test CPU (cpu)")
+    assert note.endswith("bert-base-uncased is the only model measured there")
+    assert draw(*base, "--quiet")[2] == []
+
+
+def test_a_chart_that_was_named_and_cannot_be_drawn_is_a_failure(database, draw, make_run):
+    base = ("--db-path", database(make_run()), "--formats", "svg")
+    code, out, (error,) = draw(*base, "--charts", "latency_vs_batch_size,architecture_comparison", "--quiet")
+    assert (code, len(out)) == (1, 1)
+    assert "bert-base-uncased is the only model measured there" in error
+
+
+def test_a_bad_file_among_good_ones_is_named_and_the_others_are_drawn(spool, draw, make_run):
+    spool(good=make_run())
+    Path("runs/torn.json").write_text(Path("runs/good.json").read_text()[:1000])
+    code, out, err = draw("--json-path", "runs", "--charts", "latency_vs_batch_size", "--formats", "svg")
+    assert (code, len(out), len(err)) == (1, 1, 1)
+    assert str(Path("runs/torn.json")) in err[0]
+
+
+def test_listing_the_charts_needs_no_data(here, draw):
+    code, out, err = draw("--list-charts")
+    assert (code, len(out), err) == (0, 5, [])
+    code, (line,), _ = draw("--list-charts", "--json")
+    assert [sorted(chart) for chart in json.loads(line)] == [["name", "needs", "title"]] * 5
+
+
+def test_drawing_twice_gives_the_same_files(database, draw, make_run):
+    base = ("--db-path", database(make_run(with_failed=True)), "--charts", "hardware_comparison")
+    first = {path: Path(path).read_bytes() for path in draw(*base)[1]}
+    assert {path: Path(path).read_bytes() for path in draw(*base)[1]} == first
+
+
+BAD = {
+    "missing database": (1, ("--db-path", "no.duckdb"), "no database at no.duckdb"),
+    "not a database": (1, ("--db-path", "text.txt"), "not a DuckDB database"),
+    "empty database": (1, ("--db-path", "empty.duckdb"), "empty.duckdb has no runs yet: measure with"),
+    "unknown model": (2, ("--db-path", "bench.duckdb", "--model-id", "bert-base"), "did you mean bert-base-uncased?"),
+    "unknown device": (2, ("--db-path", "bench.duckdb", "--device", "cuda"), "no device 'cuda' in bench.duckdb"),
+    "unknown precision": (2, ("--db-path", "bench.duckdb", "--precision", "fp16"), "there are float32"),
+    "unknown runtime": (2, ("--db-path", "bench.duckdb", "--runtime", "eagre"), "did you mean eager?"),
+    "unknown chart": (2, ("--charts", "latency_vs_batch"), "did you mean latency_vs_batch_size"),
+    "unknown format": (2, ("--formats", "pdf"), "known: png, svg"),
+    "empty list": (2, ("--charts", ","), "the list is empty"),
+    "two sources": (2, ("--db-path", "a", "--json-path", "b"), "not allowed with"),
+    "no such file": (1, ("--json-path", "no.json"), "no such file: no.json"),
+    "no match": (1, ("--json-path", "no/*.json"), "no file matches no/*.json"),
+    "torn file": (1, ("--json-path", "torn.json"), "torn.json: not JSON, or cut off"),
+    "foreign file": (1, ("--json-path", "foreign.json"), "not a benchhouse run"),
+    "binary file": (1, ("--json-path", "bench.duckdb"), "not JSON, or cut off"),
+    "folder without runs": (1, ("--json-path", "folder"), "no run file in folder"),
+    "folder of bad files": (
+        1,
+        ("--json-path", "."),
+        'not a benchhouse run (no "format": "benchhouse-run"); 1 more is bad',
+    ),
+    "folder that is a file": (1, ("--db-path", "bench.duckdb", "--output-dir", "text.txt"), "text.txt"),
+    "negative wait": (2, ("--lock-timeout", "-1"), "takes seconds from 0"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_clear_line(here, database, draw, make_run, case):
+    expected_code, argv, message = BAD[case]
+    if "bench.duckdb" in argv:
+        database(make_run())
+    if "empty.duckdb" in argv:
+        Warehouse.open("empty.duckdb").close()
+    Path("folder").mkdir()
+    Path("text.txt").write_text("some text\n" * 100)
+    Path("torn.json").write_text(dumps(make_run())[:2000])
+    Path("foreign.json").write_text('{"a": 1}')
+    code, out, err = draw(*argv)
+    assert (code, out, len(err)) == (expected_code, [], 1)
+    assert err[0].startswith("visualize_benchmarks: error: ")
+    assert message in err[0]
+
+
+def test_where_every_point_failed_it_says_so(database, draw, make_run, alter):
+    code, out, (error,) = draw("--db-path", database(alter.results(make_run(), alter.failed)), "--quiet")
+    assert (code, out) == (1, [])
+    assert error.startswith("visualize_benchmarks: error: nothing could be drawn. ")
+    assert "4 failed of 4 points; the first error: OutOfMemoryError: too big" in error
+
+
+def test_names_that_exist_but_were_never_together_say_what_there_is(database, draw, make_run):
+    path = database(make_run(), make_run(model_id="gpt2", family="decoder-only", precision="bfloat16"))
+    code, _, (error,) = draw("--db-path", path, "--model-id", "gpt2", "--precision", "float32")
+    assert code == 1
+    assert "no results of gpt2 float32: there are cpu eager bfloat16" in error
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_write_permission_is_refused(database, draw, make_run, here):
+    (here / "closed").mkdir(mode=0o500)
+    code, _, (error,) = draw("--db-path", database(make_run()), "--output-dir", "closed")
+    assert (code, "cannot write to the folder closed" in error) == (1, True)
+
+
+def test_a_locked_database_is_said_to_be_locked_and_by_whom(database, draw, make_run):
+    path = database(make_run())
+    code = f"from db.warehouse import Warehouse\nw = Warehouse.open({path!r})\nprint('held', flush=True)\ninput()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout.readline() == "held\n"
+        result, _, (error,) = draw("--db-path", path, "--lock-timeout", "0")
+        holder.communicate("\n")
+    assert result == 1
+    assert f"bench.duckdb is locked: the process with PID {holder.pid} holds it" in error
+
+
+def test_reading_changes_nothing_in_the_database(database, draw, make_run):
+    path = database(make_run())
+    before = Path(path).read_bytes()
+    draw("--db-path", path, "--charts", "latency_vs_batch_size", "--formats", "svg")
+    assert Path(path).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["-m", "visualize.visualize_benchmarks"],
+        [str(ROOT / "visualize" / "visualize_benchmarks.py")],
+        ["-m", "benchmarking.cli", "visualize_benchmarks"],
+    ],
+)
+def test_every_way_to_start_it_works(here, command):
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, *command, "--list-charts"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert [line.split()[0] for line in done.stdout.splitlines()] == [
+        "architecture_comparison",
+        "hardware_comparison",
+        "latency_vs_batch_size",
+        "memory_vs_batch_size",
+        "throughput_vs_batch_size",
+    ]
