@@ -61,20 +61,24 @@ class SampledPeak:
     def __init__(self, read_bytes: Callable[[], int]) -> None:
         self._read_bytes = read_bytes
         self._sampler: PeakSampler | None = None
+        self._why_not = f"{NOT_RUN}: the peak was not reset"
 
     def reset(self) -> None:
-        """Start a new period."""
+        """Start a new period. Where the value cannot be read, `read` tells so."""
         if self._sampler is not None:
             self._sampler.stop()
-        self._sampler = PeakSampler(lambda: {PEAK: self._read_bytes()}, FOOTPRINT_INTERVAL_S)
+            self._sampler = None
+        try:
+            self._sampler = PeakSampler(lambda: {PEAK: self._read_bytes()}, FOOTPRINT_INTERVAL_S)
+        except UnreadableError as error:
+            self._why_not = str(error)
 
     def read(self) -> int:
         """Bytes at the peak; ends the period, so that no sampler runs beside timed calls. Raises UnreadableError."""
         if self._sampler is None:
-            raise UnreadableError(f"{NOT_RUN}: the peak was not reset")
-        peaks = self._sampler.stop()
-        self._sampler = None
-        return int(peaks[PEAK])
+            raise UnreadableError(self._why_not)
+        sampler, self._sampler = self._sampler, None
+        return int(sampler.stop()[PEAK])
 
 
 class LifetimePeak:

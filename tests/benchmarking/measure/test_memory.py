@@ -3,12 +3,13 @@ import os
 import struct
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from benchmarking.devices._reading import UnreadableError
 from benchmarking.measure import memory
-from benchmarking.measure.memory import LinuxPeak, SampledPeak, phys_footprint_bytes, status_bytes
+from benchmarking.measure.memory import LifetimePeak, LinuxPeak, SampledPeak, phys_footprint_bytes, status_bytes
 from benchmarking.measure.memory_pass import memory_pass
 from benchmarking.measure.sampling import PeakSampler
 from benchmarking.records import Readings
@@ -97,6 +98,30 @@ def test_a_sampled_peak_is_the_largest_reading_and_its_sampler_ends_with_it():
     assert peak.read() in (10, 50)  # which readings the thread took before this one is a matter of time
     with pytest.raises(UnreadableError, match="not_run"):
         peak.read()
+
+
+def test_a_footprint_that_cannot_be_read_is_a_reason():
+    def refuse():
+        raise UnreadableError("no_permission: proc_pid_rusage")
+
+    peak = SampledPeak(refuse)
+    peak.reset()
+    with pytest.raises(UnreadableError, match="no_permission"):
+        peak.read()
+
+
+@pytest.mark.parametrize(("platform", "kind"), [("linux", LinuxPeak), ("darwin", SampledPeak), ("win32", LifetimePeak)])
+def test_each_system_has_its_own_peak(platform, kind):
+    assert type(memory._peak_of(platform)) is kind
+
+
+def test_windows_gives_the_peak_working_set(monkeypatch):
+    import psutil
+
+    monkeypatch.setattr(psutil.Process, "memory_info", lambda process: SimpleNamespace(rss=5, peak_wset=77))
+    peak = LifetimePeak()
+    peak.reset()
+    assert peak.read() == 77
 
 
 def test_the_sampler_keeps_the_largest_of_each_name():
