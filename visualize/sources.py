@@ -68,11 +68,13 @@ def rows(source: Source, chart: ChartPlugin, selection: Selection) -> list[Row]:
 
 
 def nothing_selected(source: Source, selection: Selection) -> BenchhouseError:
-    """Why a selection whose every name is known has no results: they were never measured together."""
+    """Why a selection whose every name is known has no results: mostly, that they were never measured together."""
+    asked = " ".join(str(getattr(selection, f.name)) for f in fields(selection) if getattr(selection, f.name))
+    if not asked:
+        return StorageError(f"{source.name} has runs but no results: they failed before their first point")
     sql = "SELECT DISTINCT device, runtime, precision FROM benchmark_runs WHERE $model IS NULL OR model_id = $model"
     cells = source.warehouse.query(sql + " ORDER BY ALL", {"model": selection.model_id}).dicts()
     there = ", ".join(" ".join(cell.values()) for cell in cells)
-    asked = " ".join(str(getattr(selection, f.name)) for f in fields(selection) if getattr(selection, f.name))
     return StorageError(f"{source.name} has no results of {asked}: there are {there}")
 
 

@@ -133,33 +133,36 @@ class See:
     """Reads figures."""
 
     @staticmethod
-    def artist(axes, gid):
-        """The one artist of the panel with this id."""
-        (artist,) = axes.findobj(lambda a: a.get_gid() == gid)
+    def artist(axes, label):
+        """The one artist of the panel that is labelled so."""
+        (artist,) = [artist for artist in axes.get_children() if artist.get_label() in (label, f"_{label}")]
         return artist
 
     @staticmethod
-    def gids(axes):
-        """The ids of all artists that carry data."""
-        return sorted({artist.get_gid() for artist in axes.findobj(lambda a: a.get_gid() is not None)})
+    def labels(axes):
+        """The labels of everything in the panel that shows data."""
+        given = [str(artist.get_label()) for artist in (*axes.lines, *axes.collections)]
+        return sorted(label.removeprefix("_") for label in given)
 
     @classmethod
-    def points(cls, axes, gid):
+    def points(cls, axes, label):
         """The (x, y) of a line or of marks."""
-        return [(float(x), float(y)) for x, y in cls.artist(axes, gid).get_xydata()]
+        return [(float(x), float(y)) for x, y in cls.artist(axes, label).get_xydata()]
 
     @classmethod
-    def band(cls, axes, gid):
+    def band(cls, axes, label):
         """The (x, low, high) of a band."""
-        corners = {tuple(map(float, corner)) for path in cls.artist(axes, gid).get_paths() for corner in path.vertices}
+        corners = {
+            tuple(map(float, corner)) for path in cls.artist(axes, label).get_paths() for corner in path.vertices
+        }
         sizes = sorted({x for x, _ in corners})
         return [(x, min(y for at, y in corners if at == x), max(y for at, y in corners if at == x)) for x in sizes]
 
     @classmethod
-    def whiskers(cls, axes, gid):
+    def whiskers(cls, axes, label):
         """The (x, low, high) of a whisker."""
-        ((start, end),) = cls.artist(axes, gid).get_segments()
-        return float(start[0]), float(start[1]), float(end[1])
+        (x, low), (_, high) = cls.points(axes, label)
+        return x, low, high
 
     @staticmethod
     def texts(figure):

@@ -72,9 +72,10 @@ def test_a_number_never_makes_a_name_that_is_taken():
     [
         ("runtime_mode", '{"cache":"static","attention":"sdpa"}', "attention=sdpa, cache=static"),
         ("num_threads", 4, "4 threads"),
-        ("num_threads", None, "no num_threads"),
+        ("num_threads", None, "default threads"),
         ("hardware_id", "0123456789abcdef", "hardware 01234567"),
-        ("model_revision", None, "no model_revision"),
+        ("model_revision", None, "no revision"),
+        ("model_revision", "f00dfeed99", "revision f00dfeed"),
         ("simulated", True, "simulated"),
         ("simulated", False, ""),
         ("device_name", None, ""),

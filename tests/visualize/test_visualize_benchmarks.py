@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,9 +102,10 @@ def test_the_architecture_comparison_is_drawn_alone_or_beside_a_model_s_charts(d
     base = ("--db-path", path, "--formats", "svg", "--architecture-comparison")
     _, out, _ = draw(*base)
     assert [Path(name).name for name in out] == ["architecture_comparison_cpu_eager_float32_random.svg"]
+    of_all = Path(out[0]).read_bytes()
     _, out, _ = draw(*base, "--model-id", "roberta-base")
     assert len(out) == 5
-    assert 'id="mark bert-base-uncased"' in Path(out[-1]).read_text(), "all models are compared, not only the one named"
+    assert Path(out[-1]).read_bytes() == of_all, "all models are compared, not only the one named"
     assert all("roberta-base" in name for name in out if "architecture" not in name)
 
 
@@ -208,6 +210,14 @@ def test_where_every_point_failed_it_says_so(database, draw, make_run, alter):
     assert (code, out) == (1, [])
     assert error.startswith("visualize_benchmarks: error: nothing could be drawn. ")
     assert "4 failed of 4 points; the first error: OutOfMemoryError: too big" in error
+
+
+def test_runs_that_failed_before_their_first_point_are_said_to_have(database, draw, make_run):
+    code, _, (error,) = draw(
+        "--db-path", database(replace(make_run(), results=(), status="failed", error="no weights"))
+    )
+    assert code == 1
+    assert "bench.duckdb has runs but no results: they failed before their first point" in error
 
 
 def test_names_that_exist_but_were_never_together_say_what_there_is(database, draw, make_run):

@@ -57,11 +57,16 @@ def draw_cells(picture: BatchPicture, rows: Sequence[Row]) -> Iterator[Drawing |
 
 
 def draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
-    """Draw the lines with their bands or, where there is nothing to join, whiskers. Scales are left to the caller."""
+    """Draw the lines with their bands or, where there is nothing to join, whiskers. Scales are left to the caller.
+
+    What is drawn is labelled "_line 128", "_band 128" and so on; matplotlib keeps such labels out of legends.
+    """
     for line in lines:
         rows = sorted(line.rows, key=lambda row: row["batch_size"])
         sizes, values = [row["batch_size"] for row in rows], [row["value"] for row in rows]
-        axes.plot(sizes, values, line_style(line.style), color=colour(line.style), zorder=3, gid=f"line {line.label}")
+        axes.plot(
+            sizes, values, line_style(line.style), color=colour(line.style), zorder=3, label=f"_line {line.label}"
+        )
         _draw_interval(axes, line, rows)
         for doubtful in (False, True):
             chosen = [row for row in rows if is_doubtful(row) is doubtful]
@@ -73,7 +78,7 @@ def draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
                     color=colour(line.style),
                     marker=marker(line.style),
                     markerfacecolor="white" if doubtful else colour(line.style),
-                    gid=f"{'doubtful' if doubtful else 'valid'} {line.label}",
+                    label=f"_{'doubtful' if doubtful else 'valid'} {line.label}",
                     zorder=5 if doubtful else 4,
                 )
 
@@ -128,7 +133,7 @@ def _drawing(picture: BatchPicture, key: Row, members: Sequence[Row], drawn: Seq
         has_tokens = any(row["sequence_length"] is not None for row in drawn)
         entries = legend_entries(lines if has_tokens else (), drawn)
         if reference:
-            entries += (axes.axhline(reference[1], color=GREY, linestyle="--", label=reference[0], gid="reference"),)
+            entries += (axes.axhline(reference[1], color=GREY, linestyle="--", label=reference[0]),)
         finish(figure, _words(picture, key, members, drawn, entries, has_tokens))
     return Drawing(
         figure=figure,
@@ -174,8 +179,7 @@ def _draw_interval(axes: Axes, line: Line, rows: Sequence[Row]) -> None:
     ]
     if sum(known) > len(alone):
         band = axes.fill_between(sizes, low, high, color=colour(line.style), alpha=BAND_ALPHA, linewidth=0, zorder=2)
-        band.set_gid(f"band {line.label}")
+        band.set_label(f"_band {line.label}")
     for row in alone:
-        error = [[row["value"] - row["low"]], [row["high"] - row["value"]]]
-        bars = axes.errorbar(row["batch_size"], row["value"], error, fmt="none", ecolor=colour(line.style), capsize=4)
-        bars.lines[2][0].set_gid(f"whisker {line.label}")
+        ends, label = [row["low"], row["high"]], f"_whisker {line.label}"
+        axes.plot([row["batch_size"]] * 2, ends, color=colour(line.style), marker="_", markersize=9, label=label)

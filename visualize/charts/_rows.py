@@ -89,7 +89,7 @@ def is_doubtful(row: Row) -> bool:
 def detail(column: str, value: Any) -> str:
     """A detail in a few words: settings as `key=value`, an id or revision by its first 8 digits."""
     if value is None:
-        return f"no {column}" if column in ("num_threads", "model_revision") else ""
+        return {"num_threads": "default threads", "model_revision": "no revision"}.get(column, "")
     if column in ("runtime_mode", "axes"):
         return settings(value)
     if column == "simulated":
@@ -97,7 +97,7 @@ def detail(column: str, value: Any) -> str:
     if column == "metric_definition":
         return f"metrics {value}"
     if column in ("config_hash", "hardware_id", "model_revision"):
-        return f"{column.split('_')[0]} {str(value)[:8]}"
+        return f"{column.removeprefix('model_').split('_')[0]} {str(value)[:8]}"
     return f"{value} threads" if column == "num_threads" else str(value)
 
 

@@ -63,7 +63,7 @@ class ArchitectureComparison:
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
         for key, members in _rows.grouped(rows, ALIKE):
-            measured = [row for row in members if _rows.is_ok(row) and row["validity"] != "invalid"]
+            measured = [row for row in members if _is_comparable(row)]
             what = f"{self.title} on {words.cell(key)}, {key['weights']} weights"
             if not measured:
                 yield NotDrawn(what=what, why=words.nothing_to_draw(members))
@@ -71,6 +71,10 @@ class ArchitectureComparison:
                 yield NotDrawn(what=what, why=f"{measured[0]['model_id']} is the only model measured there")
             else:
                 yield _drawing(self.title, key, members, _blocks(measured))
+
+
+def _is_comparable(row: Row) -> bool:
+    return _rows.is_ok(row) and row["validity"] != "invalid" and row["value"] is not None
 
 
 def _blocks(measured: Sequence[Row]) -> list[Block]:
@@ -146,12 +150,12 @@ def _draw_marks(axes: Axes, rows: Sequence[Row], styles: dict[str, int]) -> None
         style = styles[row["architecture_type"]]
         if row["low"] is not None and row["high"] is not None:
             axes.hlines(
-                place, row["low"], row["high"], color=colour(style), zorder=2, gid=f"interval {row['model_id']}"
+                place, row["low"], row["high"], color=colour(style), zorder=2, label=f"_interval {row['model_id']}"
             )
         face = "white" if _rows.is_doubtful(row) else colour(style)
         axes.plot(
             [row["value"]], [place], linestyle="none", marker=marker(style), color=colour(style),
-            markerfacecolor=face, zorder=3, gid=f"mark {row['model_id']}",
+            markerfacecolor=face, zorder=3, label=f"_mark {row['model_id']}",
         )  # fmt: skip
 
 
@@ -183,7 +187,7 @@ def _words(title: str, key: Row, members: Sequence[Row], blocks: Sequence[Block]
     elsewhere = [f"{block.point['task']}: {', '.join(block.elsewhere)}" for block in blocks if block.elsewhere]
     tasks = "Tasks differ in what a call does: compare inside a block." if len(blocks) > 1 else None
     missing = f"Measured, but not at the point of their block: {'; '.join(elsewhere)}." if elsewhere else None
-    lost = [row for row in members if not _rows.is_ok(row) or row["validity"] == "invalid"]
+    lost = [row for row in members if not _is_comparable(row)]
     return Words(
         title=title,
         subtitle=words.cell(key),

@@ -27,7 +27,7 @@ def test_whiskers_are_the_intervals(make_run, figures, see):
     (figure,) = figures(NAME, make_run(), make_run(model_id="other"))
     ((start, end),) = see.artist(figure.axes[0], "interval other").get_segments()
     assert (float(start[0]), float(end[0])) == (31.7, 32.3)
-    assert see.gids(figure.axes[1]) == ["mark bert-base-uncased", "mark other"], "memory has no interval"
+    assert see.labels(figure.axes[1]) == ["mark bert-base-uncased", "mark other"], "memory has no interval"
 
 
 def test_tasks_have_blocks_of_their_own_and_a_warning(make_run, figures, see):
