@@ -60,7 +60,7 @@ def provenance(drawn: Sequence[Row]) -> str:
     return SEPARATOR.join(part for part in parts if part)
 
 
-def interval(drawn: Sequence[Row], what: str = "Band") -> str:
+def interval(drawn: Sequence[Row], what: str = "Band or whisker") -> str:
     """What the drawn interval means, from the rows' `ci_scope`; that there is none when no row has one."""
     scopes = {row["ci_scope"] for row in drawn if row["low"] is not None}
     between = "95 % confidence interval of the median latency over launches"

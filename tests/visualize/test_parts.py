@@ -118,7 +118,9 @@ def test_launches_and_dates_that_differ_are_given_as_ranges():
 
 def test_intervals_of_both_scopes_are_both_explained():
     text = words.interval([row(), row(ci_scope="within")])
-    assert text.startswith("Band: 95 % confidence interval of the median latency over launches; where there are fewer")
+    assert text.startswith(
+        "Band or whisker: 95 % confidence interval of the median latency over launches; where there are fewer"
+    )
 
 
 def test_long_errors_are_cut_to_their_first_line():

@@ -113,7 +113,7 @@ def _lines(drawn: Sequence[Row]) -> list[Line]:
 
 def _words(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row], lines: Sequence[Line]) -> Words:
     alone = "Measured on one configuration so far: there is nothing to compare it with." if len(lines) == 1 else None
-    whiskers = words.interval(drawn, "Band or whisker")
+    whiskers = words.interval(drawn)
     return Words(
         title=f"{title}: {key['model_id']}",
         subtitle=str(key["task"]),

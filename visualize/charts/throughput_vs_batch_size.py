@@ -43,7 +43,7 @@ def _label(row: Row) -> str:
 
 
 def _notes(drawn: Sequence[Row]) -> list[str]:
-    return [words.interval(drawn, "Band, carried over from latency")]
+    return [words.interval(drawn, "Band or whisker, carried over from latency")]
 
 
 PLUGIN = ThroughputVsBatchSize()

@@ -25,7 +25,7 @@ def test_latency_draws_a_line_of_medians_for_each_sequence_length(make_run, figu
 def test_the_band_is_the_interval_that_was_measured(make_run, figures, see):
     (figure,) = figures(LATENCY, make_run(batch_sizes=(1, 2, 4), sequence_lengths=(32,)))
     assert see.band(figure.axes[0], "band 32") == [(1, 7.7, 8.3), (2, 15.7, 16.3), (4, 31.7, 32.3)]
-    assert "Band: 95 % confidence interval of the median latency over launches." in see.texts(figure)
+    assert "Band or whisker: 95 % confidence interval of the median latency over launches." in see.texts(figure)
 
 
 def test_an_interval_without_neighbours_is_a_whisker(make_run, figures, see, alter):
@@ -54,7 +54,7 @@ def test_without_intervals_none_is_drawn_and_the_caption_says_so(make_run, figur
 
 def test_fewer_than_three_launches_are_said_to_say_nothing_of_their_spread(make_run, figures, see):
     (figure,) = figures(LATENCY, make_run(launches=2))
-    note = "Band: 95 % confidence interval of the median latency inside launches, which says nothing of their spread."
+    note = "Band or whisker: 95 % confidence interval of the median latency inside launches, which says nothing of their spread."
     assert note in see.texts(figure)
 
 
