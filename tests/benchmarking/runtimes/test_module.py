@@ -101,7 +101,8 @@ def test_workload_of_a_transformers_model_has_its_family():
     assert workload.config["n_embd"] == 16
 
 
-def test_workload_of_any_other_module_is_one_pass():
+def test_workload_of_any_other_module_has_no_family():
     workload = module_workload(Net())
-    assert (workload.model_id, workload.family, workload.task) == ("Net", "encoder-only", "feature-extraction")
+    assert (workload.model_id, workload.family, workload.task) == ("Net", None, "feature-extraction")
+    assert workload.weights == "given"
     assert workload.parameter_count == 10
