@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -54,21 +55,27 @@ def verify(warehouse: Warehouse) -> list[Finding]:
 
 def _schema(warehouse: Warehouse) -> Iterator[Finding]:
     """Differences from a warehouse made anew."""
+    expected, found = _new_schema(), _schema_of(warehouse)
+    for name in sorted(expected.keys() | found.keys()):
+        if name not in found:
+            yield Finding(kind="schema", subject=name, problem=f"{name} is missing")
+        elif name not in expected:
+            yield Finding(kind="schema", subject=name, problem=f"{name} is not part of the schema")
+        elif expected[name] != found[name]:
+            problem = f"{name} is {found[name]!r}, expected {expected[name]!r}"
+            yield Finding(kind="schema", subject=name, problem=problem)
+
+
+@cache
+def _new_schema() -> dict[str, str]:
     with Warehouse.open(MEMORY) as fresh:
-        for kind, sql in SCHEMA.items():
-            expected, found = _values(fresh, sql), _values(warehouse, sql)
-            for name in sorted(expected.keys() | found.keys()):
-                if name not in found:
-                    yield Finding(kind="schema", subject=name, problem=f"{kind} {name} is missing")
-                elif name not in expected:
-                    yield Finding(kind="schema", subject=name, problem=f"{kind} {name} is not part of the schema")
-                elif expected[name] != found[name]:
-                    problem = f"{kind} {name} is {found[name]!r}, expected {expected[name]!r}"
-                    yield Finding(kind="schema", subject=name, problem=problem)
+        return _schema_of(fresh)
 
 
-def _values(warehouse: Warehouse, sql: str) -> dict[str, str]:
-    return {row["name"]: row["value"] for row in warehouse.query(sql).dicts()}
+def _schema_of(warehouse: Warehouse) -> dict[str, str]:
+    return {
+        f"{kind} {row['name']}": row["value"] for kind, sql in SCHEMA.items() for row in warehouse.query(sql).dicts()
+    }
 
 
 def _migrations(warehouse: Warehouse) -> Iterator[Finding]:

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from benchmarking.records import dumps
-from db.warehouse import MEMORY, Warehouse
+from db.warehouse import Warehouse
 
 
-@pytest.fixture
-def warehouse():
-    with Warehouse.open(MEMORY) as opened:
-        yield opened
-
-
-@pytest.fixture
-def database(tmp_path):
-    """Path of an empty warehouse."""
-    path = tmp_path / "benchmark_db.duckdb"
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory):
+    """Path of an empty warehouse to copy: making one takes longer than most tests."""
+    path = tmp_path_factory.mktemp("empty") / "empty.duckdb"
     Warehouse.open(path).close()
     return path
+
+
+@pytest.fixture
+def database(tmp_path, empty_database):
+    """Path of an empty warehouse."""
+    return Path(shutil.copy(empty_database, tmp_path / "benchmark_db.duckdb"))
+
+
+@pytest.fixture
+def warehouse(tmp_path_factory, empty_database):
+    with Warehouse.open(shutil.copy(empty_database, tmp_path_factory.mktemp("warehouse") / "a.duckdb")) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -257,7 +257,7 @@ def test_a_full_disk_is_one_clear_line_and_loses_nothing(spool_run):
         resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
 
     main(["--quiet"])
-    spool_run(iterations=30_000)
+    spool_run(iterations=10_000)
     command = [sys.executable, "-m", "db.setup_benchmark_db", "--ingest", "runs"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=small_files)
     assert done.returncode == 1
