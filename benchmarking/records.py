@@ -46,7 +46,7 @@ Status = Literal["ok", "failed", "skipped", "timed_out"]
 Validity = Literal["valid", "noisy", "throttled", "invalid"]
 Severity = Literal["info", "noisy", "throttled", "invalid"]
 Phase = Literal["warmup", "measure"]
-WeightsKind = Literal["pretrained", "random"]
+WeightsKind = Literal["pretrained", "random", "given"]
 
 FAMILIES: tuple[Family, ...] = get_args(Family)
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
@@ -133,7 +133,8 @@ class Workload:
 
     model_id: str
     """As it was asked for: hub name, folder, or catalog name."""
-    family: Family
+    family: Family | None
+    """None for a torch module whose configuration names none."""
     task: str
     """Hugging Face's task name: feature-extraction, text-generation, text2text-generation, ..."""
     source: Literal["catalog", "local", "hub", "module"]
@@ -143,7 +144,7 @@ class Workload:
     config_hash: str
     """SHA-256 of the configuration's canonical JSON."""
     weights: WeightsKind
-    """What was decided: pretrained where they were found (or demanded), else seeded random ones."""
+    """Pretrained where they were found (or demanded), else seeded random ones; "given" with a module."""
     weights_reason: str | None = None
     """Why the weights are random although they were not asked to be."""
     seed: int = 0

@@ -96,7 +96,7 @@ def _request(arguments: argparse.Namespace, argv: Sequence[str]) -> Request:
         runtime=arguments.runtime,
         precision=arguments.precision,
         task=arguments.task,
-        weights=None if arguments.weights == "auto" else arguments.weights,
+        weights=arguments.weights,
         batch_sizes=arguments.batch_sizes,
         sequence_lengths=arguments.sequence_lengths,
         new_tokens=arguments.new_tokens,

@@ -40,7 +40,7 @@ def _version(root: Path) -> int:
 
 def _quotas(root: Path) -> Iterator[float]:
     """CPU quotas in cores, of this group and those above it."""
-    for folder in _folders(root, "cpu"):
+    for folder in controller_folders(root, "cpu"):
         yield from _quota_v2(folder / "cpu.max")
         yield from _quota_v1(folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us")
 
@@ -59,14 +59,14 @@ def _quota_v1(quota: Path, period: Path) -> Iterator[float]:
 
 def _memory_limits(root: Path) -> Iterator[int]:
     """Memory limits in bytes, of this group and those above it."""
-    for folder in _folders(root, "memory"):
+    for folder in controller_folders(root, "memory"):
         for name in ("memory.max", "memory.limit_in_bytes"):
             text = read_text(folder / name) if (folder / name).exists() else "max"
             if text != "max" and int(text) < UNLIMITED_BYTES:
                 yield int(text)
 
 
-def _folders(root: Path, controller: str) -> Iterator[Path]:
+def controller_folders(root: Path, controller: str) -> Iterator[Path]:
     """Folders of this process's group and of its ancestors, in the controller's own hierarchy and the unified one.
 
     Inside a container the path that /proc tells may be the host's, where nothing is mounted; the mount's own root is

@@ -108,7 +108,16 @@ class NullHandle:
         return Readings(missing=dict.fromkeys(("device_process_bytes", "device_used_bytes"), NOT_SUPPORTED))
 
     def state(self) -> Readings:
-        names = ("clock_hz", "temperature_c", "power_w", "throttle_reasons", "violation_ns", "foreign_pids")
+        names = (
+            "clock_hz",
+            "clock_default_hz",
+            "memory_clock_hz",
+            "temperature_c",
+            "power_w",
+            "throttle_reasons",
+            "violation_ns",
+            "foreign_pids",
+        )
         values = dict(self.script.state)
         return Readings(values=values, missing={name: NOT_SUPPORTED for name in names if name not in values})
 

@@ -14,7 +14,7 @@ def throttling(root: Path) -> dict[str, int]:
 
     A group's own file does not count what its parents' quotas do to it. Raises UnreadableError when no group counts.
     """
-    files = [path for folder in _cgroup._folders(root, "cpu") if (path := folder / "cpu.stat").exists()]
+    files = [path for folder in _cgroup.controller_folders(root, "cpu") if (path := folder / "cpu.stat").exists()]
     counts = [count for path in files if (count := _throttling(read_text(path))) is not None]
     if not counts:
         raise UnreadableError(f"{NOT_SUPPORTED}: no control group of this process counts throttling")

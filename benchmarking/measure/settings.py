@@ -84,6 +84,8 @@ def settings(
         raise UsageError(f"--warmup-iterations takes a number from 0: got {warmup_iterations}")
     if launches is not None and launches < 1:
         raise UsageError(f"--launches takes a number from 1: got {launches}")
+    if profile not in PROFILES:
+        raise UsageError(f"unknown profile {profile!r}: known: {', '.join(PROFILES)}")
     base = PROFILES[profile]
     return replace(
         base,

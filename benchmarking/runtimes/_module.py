@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarking.errors import BenchhouseError, UsageError
-from benchmarking.records import Json, Point, Workload, canonical_hash
+from benchmarking.records import Family, Json, Point, Workload, canonical_hash
 from benchmarking.runtimes import Mark, Operation
 from benchmarking.runtimes._torch import threads_in_force
 from benchmarking.runtimes._torch_model import describe, parameter_count, weights_bytes
@@ -75,26 +75,29 @@ class ModuleSession:
 def module_workload(module: Any, name: str | None = None) -> Workload:
     """The workload record of a user's module: its class and configuration, its weights as they are.
 
-    The family is that of the transformers configuration it carries. A module without one is called encoder-only: one
-    pass over the inputs, nothing generated.
+    The family is that of the transformers configuration it carries; None without one, or with one of no family here.
     """
-    from benchmarking.workloads._families import family_of
-
     model_id = name or type(module).__name__
     carried: Any = getattr(module, "config", None)
     config: dict[str, Json] = carried.to_diff_dict() if hasattr(carried, "to_diff_dict") else {}
     config = {"module_class": f"{type(module).__module__}.{type(module).__qualname__}", **config}
-    family = family_of(config, model_id).name if "model_type" in config else "encoder-only"
     return Workload(
         model_id=model_id,
-        family=family,
+        family=_family(config),
         task="feature-extraction",
         source="module",
         config=config,
         config_hash=canonical_hash(config),
-        weights="pretrained",
+        weights="given",
         parameter_count=parameter_count(module),
     )
+
+
+def _family(config: Mapping[str, Json]) -> Family | None:
+    """The family that has the configuration's model type."""
+    from benchmarking.workloads._families import families
+
+    return next((plugin.name for plugin in families() if config.get("model_type") in plugin.model_types), None)
 
 
 def batch_size(positional: Sequence[Any], named: Mapping[str, Any]) -> int:

@@ -5,20 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarking import plugins
 from benchmarking.errors import BenchhouseError, UnsupportedError
 from benchmarking.records import Json, Precision, Workload
 from benchmarking.runtimes._torch import dtype_of, memory_errors
-from benchmarking.workloads import WorkloadPlugin
-
-
-def family_plugin(workload: Workload) -> WorkloadPlugin:
-    """The plugin of the workload's family. Raises UnsupportedError when there is none."""
-    try:
-        plugin: WorkloadPlugin = plugins.load("benchmarking.workloads", workload.family.replace("-", "_"))
-    except KeyError as error:
-        raise UnsupportedError(f"this version does not run family {workload.family}") from error
-    return plugin
+from benchmarking.workloads._families import plugin_of
 
 
 def load_model(workload: Workload, precision: Precision, attention: str | None) -> tuple[Any, dict[str, Json]]:
@@ -29,7 +19,7 @@ def load_model(workload: Workload, precision: Precision, attention: str | None) 
     """
     from benchmarking.workloads._random_weights import fill, skip_random_initialisation
 
-    plugin = family_plugin(workload)
+    plugin = plugin_of(workload)
     dtype = dtype_of(precision)
     with memory_errors(f"loading {workload.model_id}"):
         if workload.weights == "pretrained":

@@ -10,7 +10,8 @@ from benchmarking.errors import UsageError
 from benchmarking.records import Cell, Json, Point
 from benchmarking.runtimes import Mark, Operation
 from benchmarking.runtimes._torch import is_out_of_memory, memory_errors, out_of_memory
-from benchmarking.runtimes._torch_model import family_plugin, parameter_count, weights_bytes
+from benchmarking.runtimes._torch_model import parameter_count, weights_bytes
+from benchmarking.workloads._families import plugin_of
 
 
 class TorchOperation:
@@ -67,7 +68,7 @@ class TorchSession:
         import torch
 
         workload = self._cell.workload
-        plugin = family_plugin(workload)
+        plugin = plugin_of(workload)
         if (why_not := plugin.check(workload, point)) is not None:
             raise UsageError(why_not)
         arrays = plugin.inputs(workload, point, workload.seed)

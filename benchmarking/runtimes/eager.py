@@ -6,11 +6,11 @@ import importlib.util
 from collections.abc import Mapping
 from contextlib import ExitStack
 
-from benchmarking import plugins
 from benchmarking.devices import DeviceHandle
 from benchmarking.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.records import Cell, Device, Precision, Scalar, Workload
 from benchmarking.runtimes import Session, Stage
+from benchmarking.workloads._families import families, plugin_of
 
 DEVICES = ("cpu", "cuda", "rocm", "mps")
 PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "bfloat16", "float16")
@@ -34,7 +34,7 @@ class Eager:
             return f"runtime eager has {', '.join(PRECISIONS)}, not {precision}"
         if precision == "tf32" and device.type != "cuda":
             return f"tf32 is a mode of NVIDIA's tensor cores (cuda), not of {device.type}"
-        if workload.source != "module" and workload.family.replace("-", "_") not in _families():
+        if workload.source != "module" and workload.family not in {plugin.name for plugin in families()}:
             return f"runtime eager does not run family {workload.family}"
         return None
 
@@ -43,8 +43,8 @@ class Eager:
         known = ("attention", "cache") if generates else ("attention",)
         if unknown := sorted(set(options) - set(known)):
             raise UsageError(f"runtime eager has no option {unknown[0]!r} at task {workload.task}: {', '.join(known)}")
-        default = plugins.load("benchmarking.workloads", workload.family.replace("-", "_")).default_attention
-        attention = _choice("attention", options.get("attention", default(workload.config)), ATTENTIONS)
+        default = plugin_of(workload).default_attention(workload.config)
+        attention = _choice("attention", options.get("attention", default), ATTENTIONS)
         if attention == "flash_attention_2":
             _check_flash_attention(device)
         if not generates:
@@ -63,7 +63,7 @@ class Eager:
             raise UnsupportedError(f"torch cannot use {cell.device.selector}")
         attention = str(cell.runtime_mode["attention"]) if "attention" in cell.runtime_mode else None
         with stage("import"):
-            _torch_model.family_plugin(cell.workload).model_class(cell.workload)
+            plugin_of(cell.workload).model_class(cell.workload)
         with ExitStack() as cleanup:
             cleanup.callback(_torch.set_threads(cell.num_threads))
             flags = _torch.MatmulPrecision(cell.precision)
@@ -80,15 +80,8 @@ class Eager:
             return TorchSession(model, cell, handle.torch_name, verified, cleanup.pop_all())
 
 
-def _families() -> tuple[str, ...]:
-    return plugins.names("benchmarking.workloads")
-
-
 def _generates(workload: Workload) -> bool:
-    generative: frozenset[str] = plugins.load(
-        "benchmarking.workloads", workload.family.replace("-", "_")
-    ).generative_tasks
-    return workload.task in generative
+    return workload.task in plugin_of(workload).generative_tasks
 
 
 def _choice(option: str, value: Scalar, known: tuple[str, ...]) -> str:

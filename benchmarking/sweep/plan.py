@@ -28,8 +28,8 @@ class CellPlan:
     provenance: Provenance
     environment: Readings = field(default_factory=Readings)
     settings: Settings
-    timeout_s: float
-    """Limit for loading, and for each point of a launch."""
+    timeout_s: float | None
+    """Limit for loading, and for each point of a launch; None for none."""
     points: tuple[Point, ...]
     """In ascending size."""
     skipped: Mapping[str, str] = field(default_factory=dict)
@@ -48,7 +48,14 @@ class CellPlan:
 
 
 def grid(axes: Mapping[str, tuple[Any, ...]]) -> tuple[Point, ...]:
-    """Every combination of the axes' values, the smallest work first. Axes are fields of Point."""
+    """Every combination of the axes' values, the smallest work first. Axes are fields of Point.
+
+    Raises UsageError for a value that is no whole number from 1.
+    """
+    for name, values in axes.items():
+        for value in values:
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise UsageError(f"{name} takes whole numbers from 1: got {value!r}")
     combinations = itertools.product(*axes.values())
     points = [Point(**dict(zip(axes, values, strict=True))) for values in combinations]
     return tuple(sorted(points, key=_work))

@@ -57,10 +57,11 @@ class WorkerProcess:
         self.kill()
         self._stderr.close()
 
-    def receive(self, deadline_s: float) -> Message | None:
+    def receive(self, deadline_s: float | None) -> Message | None:
         """The next message; None when the worker has ended. Raises TimeLimitError at `deadline_s` (monotonic clock)."""
         try:
-            line = self._messages.get(timeout=max(0.0, deadline_s - time.monotonic()))
+            wait_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
+            line = self._messages.get(timeout=wait_s)
         except queue.Empty:
             raise TimeLimitError from None
         return None if line is None else decode(line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from benchmarking import plugins
 from benchmarking.cli_support import choice
@@ -11,10 +12,11 @@ from benchmarking.clock import utc_now
 from benchmarking.devices import DevicePlugin
 from benchmarking.errors import UnsupportedError, UsageError
 from benchmarking.measure.settings import Settings
-from benchmarking.records import Cell, Device, Point, Precision, Scalar, WeightsKind, Workload
+from benchmarking.records import Cell, Device, Point, Precision, Scalar, Workload
 from benchmarking.runtimes import RuntimePlugin
 from benchmarking.sweep.plan import CellPlan, check_points, grid
 from benchmarking.workloads import WorkloadPlugin
+from benchmarking.workloads._families import plugin_of
 
 DEFAULT_RUNTIME = "eager"
 DEFAULT_BATCH_SIZES = (1, 2, 4, 8)
@@ -24,7 +26,6 @@ DEFAULT_TIMEOUT_S = 600.0
 
 RUNTIMES = "benchmarking.runtimes"
 DEVICES = "benchmarking.devices"
-WORKLOADS = "benchmarking.workloads"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,7 @@ class Request:
     runtime: str | None = None
     precision: Precision = "float32"
     task: str | None = None
-    weights: WeightsKind | None = None
+    weights: Literal["auto", "pretrained", "random"] = "auto"
     batch_sizes: tuple[int, ...] = DEFAULT_BATCH_SIZES
     sequence_lengths: tuple[int, ...] | None = None
     new_tokens: tuple[int, ...] | None = None
@@ -58,10 +59,8 @@ def plan_cell(request: Request, session_id: str) -> CellPlan:
     from benchmarking.provenance import provenance
     from benchmarking.workloads._resolve import resolve
 
-    workload = resolve(
-        request.model_id, task=request.task, weights=request.weights or "auto", seed=request.settings.seed
-    )
-    family: WorkloadPlugin = plugins.load(WORKLOADS, workload.family.replace("-", "_"))
+    workload = resolve(request.model_id, task=request.task, weights=request.weights, seed=request.settings.seed)
+    family = plugin_of(workload)
     points = _points(request, workload, family)
     skipped = check_points(
         points, lambda point: family.check(workload, point), skip_unsupported=request.skip_unsupported

@@ -106,8 +106,9 @@ class Attendance:
                         return
             worker.exit_status()
 
-    def _deadline_s(self) -> float:
-        return time.monotonic() + self.track.plan.timeout_s
+    def _deadline_s(self) -> float | None:
+        limit_s = self.track.plan.timeout_s
+        return None if limit_s is None else time.monotonic() + limit_s
 
     def _settle(self, measurement: Measurement) -> None:
         """Keep a measurement, unless its point deserves another try in a process of its own."""

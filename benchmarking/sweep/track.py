@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from benchmarking.errors import UsageError
@@ -91,25 +91,7 @@ class Track:
 
     def run(self, finished_at: str) -> Run:
         """The run's record, from what there is."""
-        plan = self.plan
-        results = tuple(self._result(point) for point in plan.points)
-        failed = [result for result in results if result.status in ("failed", "timed_out")]
-        measured = any(result.status == "ok" for result in results)
-        return Run(
-            run_id=plan.run_id,
-            session_id=plan.session_id,
-            status="ok" if measured else failed[0].status if failed else "skipped",
-            error=_error(failed, len(results)),
-            started_at=plan.started_at,
-            finished_at=finished_at,
-            cell=dataclasses.replace(plan.cell, workload=self._workload()),
-            hardware=plan.hardware,
-            provenance=plan.provenance,
-            settings=plan.settings_json(),
-            environment=plan.environment,
-            loads=tuple(self.loads),
-            results=results,
-        )
+        return finished_run(self.plan, self.loads, self.measurements, finished_at)
 
     def _is_open(self, point: Point, launch: int) -> bool:
         """True for a point that a launch still has to do. One that only ever failed is not tried in later launches."""
@@ -118,20 +100,47 @@ class Track:
             return False
         return not own or any(one.status == "ok" for one in own)
 
-    def _result(self, point: Point) -> Result:
-        from benchmarking.measure.aggregate import summarise
 
-        if point.label in self.plan.skipped:
-            return Result(result_id=uuid7(), point=point, status="skipped", error=self.plan.skipped[point.label])
-        own = tuple(one for one in self.measurements if one.point.label == point.label)
-        return summarise(uuid7(), point, own, tuple(self.loads))
+def finished_run(
+    plan: CellPlan, loads: Sequence[LaunchLoad], measurements: Sequence[Measurement], finished_at: str
+) -> Run:
+    """The record of a run: what was planned, and what the launches measured of it."""
+    results = tuple(_result(plan, point, loads, measurements) for point in plan.points)
+    failed = [result for result in results if result.status in ("failed", "timed_out")]
+    measured = any(result.status == "ok" for result in results)
+    return Run(
+        run_id=plan.run_id,
+        session_id=plan.session_id,
+        status="ok" if measured else failed[0].status if failed else "skipped",
+        error=_error(failed, len(results)),
+        started_at=plan.started_at,
+        finished_at=finished_at,
+        cell=dataclasses.replace(plan.cell, workload=_counted(plan.cell.workload, loads)),
+        hardware=plan.hardware,
+        provenance=plan.provenance,
+        settings=plan.settings_json(),
+        environment=plan.environment,
+        loads=tuple(loads),
+        results=results,
+    )
 
-    def _workload(self) -> Workload:
-        """The workload with the parameter count that the first load found."""
-        workload = self.plan.cell.workload
-        counts = [load.verified.get("parameter_count") for load in self.loads]
-        count = next((count for count in counts if isinstance(count, int)), workload.parameter_count)
-        return dataclasses.replace(workload, parameter_count=count)
+
+def _result(plan: CellPlan, point: Point, loads: Sequence[LaunchLoad], measurements: Sequence[Measurement]) -> Result:
+    from benchmarking.measure import doubts
+    from benchmarking.measure.aggregate import summarise
+
+    if point.label in plan.skipped:
+        return Result(result_id=uuid7(), point=point, status="skipped", error=plan.skipped[point.label])
+    own = tuple(one for one in measurements if one.point.label == point.label)
+    context = doubts.about_environment(plan.environment, plan.cell.device)
+    return summarise(uuid7(), point, own, tuple(loads), context=context)
+
+
+def _counted(workload: Workload, loads: Sequence[LaunchLoad]) -> Workload:
+    """The workload with the parameter count that the first load found."""
+    counts = [load.verified.get("parameter_count") for load in loads]
+    count = next((count for count in counts if isinstance(count, int)), workload.parameter_count)
+    return dataclasses.replace(workload, parameter_count=count)
 
 
 def _error(failed: list[Result], total: int) -> str | None:

@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Mapping
 
 from benchmarking import plugins
-from benchmarking.errors import UsageError
-from benchmarking.records import Family, Json
+from benchmarking.errors import UnsupportedError, UsageError
+from benchmarking.records import Family, Json, Workload
 from benchmarking.workloads import WorkloadPlugin
 
 PACKAGE = "benchmarking.workloads"
@@ -32,6 +32,15 @@ ARCHITECTURE_TASKS = {"ForSequenceClassification": "text-classification"}
 def families() -> tuple[WorkloadPlugin, ...]:
     """The plugin of every family there is."""
     return tuple(plugins.load(PACKAGE, name) for name in plugins.names(PACKAGE))
+
+
+def plugin_of(workload: Workload) -> WorkloadPlugin:
+    """The plugin of the workload's family. Raises UnsupportedError when there is none."""
+    name = (workload.family or "").replace("-", "_")
+    if name not in plugins.names(PACKAGE):
+        raise UnsupportedError(f"{workload.model_id}: this version does not run family {workload.family}")
+    plugin: WorkloadPlugin = plugins.load(PACKAGE, name)
+    return plugin
 
 
 def family_of(config: Mapping[str, Json], model_id: str) -> WorkloadPlugin:

@@ -59,10 +59,10 @@ CREATE TABLE benchmark_runs (
     model_source VARCHAR NOT NULL,
     model_revision VARCHAR,
     model_path VARCHAR,
-    weights VARCHAR NOT NULL CHECK (weights IN ('pretrained', 'random')),
+    weights VARCHAR NOT NULL CHECK (weights IN ('pretrained', 'random', 'given')),
     weights_reason VARCHAR,
     weights_seed BIGINT NOT NULL,
-    architecture_type VARCHAR NOT NULL CHECK (architecture_type IN ('encoder-only', 'decoder-only', 'encoder-decoder', 'vision', 'vision-text', 'speech', 'multimodal', 'diffusion', 'mixture-of-experts', 'state-space', 'rag')),
+    architecture_type VARCHAR CHECK (architecture_type IN ('encoder-only', 'decoder-only', 'encoder-decoder', 'vision', 'vision-text', 'speech', 'multimodal', 'diffusion', 'mixture-of-experts', 'state-space', 'rag')),
     task VARCHAR NOT NULL,
     parameter_count BIGINT CHECK (parameter_count >= 0),
     max_sequence_length BIGINT CHECK (max_sequence_length >= 1),
@@ -114,10 +114,10 @@ COMMENT ON COLUMN benchmark_runs.model_id IS 'The model as it was asked for: hub
 COMMENT ON COLUMN benchmark_runs.model_source IS 'Where the model''s configuration came from: catalog, local, hub or module.';
 COMMENT ON COLUMN benchmark_runs.model_revision IS 'Hub commit, or the hash of a local folder''s weight files; NULL in the catalog.';
 COMMENT ON COLUMN benchmark_runs.model_path IS 'Folder with the configuration and weights, for the sources local and hub.';
-COMMENT ON COLUMN benchmark_runs.weights IS 'pretrained, or random: seeded random weights of the same architecture.';
+COMMENT ON COLUMN benchmark_runs.weights IS 'pretrained; random: seeded random weights of the same architecture; given: those of a torch module handed over.';
 COMMENT ON COLUMN benchmark_runs.weights_reason IS 'Why the weights are random although they were not asked to be.';
 COMMENT ON COLUMN benchmark_runs.weights_seed IS 'Seed of random weights.';
-COMMENT ON COLUMN benchmark_runs.architecture_type IS 'Architecture family, from the model''s configuration.';
+COMMENT ON COLUMN benchmark_runs.architecture_type IS 'Architecture family, from the model''s configuration; NULL for a torch module whose configuration names none.';
 COMMENT ON COLUMN benchmark_runs.task IS 'Task by Hugging Face''s name: feature-extraction, text-generation, ...';
 COMMENT ON COLUMN benchmark_runs.parameter_count IS 'Parameters of the model, shared ones counted once.';
 COMMENT ON COLUMN benchmark_runs.max_sequence_length IS 'Longest sequence the model takes, in tokens; NULL without a limit.';
@@ -314,9 +314,9 @@ CREATE TABLE series (
     hardware_id VARCHAR NOT NULL,
     model_id VARCHAR NOT NULL,
     model_revision VARCHAR,
-    weights VARCHAR NOT NULL CHECK (weights IN ('pretrained', 'random')),
+    weights VARCHAR NOT NULL CHECK (weights IN ('pretrained', 'random', 'given')),
     config_hash VARCHAR NOT NULL,
-    architecture_type VARCHAR NOT NULL CHECK (architecture_type IN ('encoder-only', 'decoder-only', 'encoder-decoder', 'vision', 'vision-text', 'speech', 'multimodal', 'diffusion', 'mixture-of-experts', 'state-space', 'rag')),
+    architecture_type VARCHAR CHECK (architecture_type IN ('encoder-only', 'decoder-only', 'encoder-decoder', 'vision', 'vision-text', 'speech', 'multimodal', 'diffusion', 'mixture-of-experts', 'state-space', 'rag')),
     task VARCHAR NOT NULL,
     batch_size INTEGER NOT NULL CHECK (batch_size >= 1),
     sequence_length INTEGER CHECK (sequence_length >= 1),

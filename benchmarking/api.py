@@ -1,0 +1,168 @@
+"""Measuring from Python: `benchmark_model` gives the same record as the command."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarking import plugins
+from benchmarking.clock import utc_now
+from benchmarking.devices import DeviceHandle, DevicePlugin
+from benchmarking.errors import UsageError
+from benchmarking.ids import uuid7
+from benchmarking.measure.settings import ProfileName, Settings, settings
+from benchmarking.records import PRECISIONS, Cell, Device, LaunchLoad, Precision, Run
+from benchmarking.runtimes import Session
+from benchmarking.sweep.plan import CellPlan
+
+if TYPE_CHECKING:
+    import torch
+
+DEVICES = "benchmarking.devices"
+
+
+def benchmark_model(
+    model: str | torch.nn.Module,
+    inputs: Any = None,
+    *,
+    name: str | None = None,
+    profile: ProfileName = "standard",
+    iterations: int | None = None,
+    warmup_iterations: int | None = None,
+    tags: Mapping[str, str] | None = None,
+    description: str | None = None,
+    **request: Any,
+) -> Run:
+    """Measure a model and return the run; nothing is stored.
+
+    A torch module is measured in this process, where it is and as it is, on `inputs`: a tensor, a tuple of positional
+    arguments, or a mapping of named ones. That is one launch, so its interval speaks of this process only. `name` is
+    what the run calls it; without one, its class.
+
+    A model id (hub name, folder, or name in the catalog) is measured in fresh processes, as the command does it.
+    `request` takes the other fields of `benchmarking.sweep.request.Request` (device, precision, batch_sizes,
+    sequence_lengths, new_tokens, ...), and `launches`.
+
+    Raises UsageError for what makes no sense, other BenchhouseErrors for what does not work out; a point of a model id
+    that fails is a failed result of the run. A script that calls this with a model id needs no main guard.
+    """
+    about = {"tags": dict(tags or {}), "description": description}
+    if isinstance(model, str):
+        if inputs is not None or name is not None:
+            raise UsageError("inputs and name go with a torch module; a model id makes its own")
+        chosen = settings(
+            profile,
+            iterations=iterations,
+            warmup_iterations=warmup_iterations,
+            launches=request.pop("launches", None),
+        )
+        return _measure_model_id(model, chosen, {**request, **about})
+    if request:
+        raise UsageError(f"{sorted(request)[0]} goes with a model id; a module is measured where it is and as it is")
+    if inputs is None:
+        raise UsageError("a module is measured on inputs: pass a tensor, a tuple or a mapping")
+    chosen = settings(profile, iterations=iterations, warmup_iterations=warmup_iterations, launches=1)
+    return _measure_module(model, inputs, name, chosen, about)
+
+
+def _measure_model_id(model_id: str, chosen: Settings, fields: Mapping[str, Any]) -> Run:
+    from benchmarking.sweep.progress import Silence
+    from benchmarking.sweep.request import Request, plan_cell
+    from benchmarking.sweep.supervisor import sweep
+    from benchmarking.sweep.track import Track
+
+    try:
+        request = Request(model_id=model_id, settings=chosen, command=tuple(sys.argv), **fields)
+    except TypeError as error:
+        raise UsageError(f"benchmark_model: {error}") from error
+    with tempfile.TemporaryDirectory(prefix="benchhouse-") as folder:
+        track = Track.start(Path(folder), plan_cell(request, uuid7()))
+        sweep([track], Silence())
+        return track.run(utc_now())
+
+
+def _measure_module(module: Any, inputs: Any, name: str | None, chosen: Settings, about: Mapping[str, Any]) -> Run:
+    from benchmarking.measure.point import measure_point
+    from benchmarking.runtimes._module import ModuleSession, module_workload
+    from benchmarking.sweep.track import finished_run
+
+    session = ModuleSession(module, inputs)
+    device, handle = _device_of(module)
+    try:
+        cell = Cell(
+            workload=module_workload(module, name),
+            device=device,
+            requested_device=device.selector,
+            runtime="eager",
+            precision=_precision_of(session),
+        )
+        plan = _plan(cell, session, chosen, about)
+        (point,) = plan.points
+        measurement = measure_point(session.operation(point), handle, point, 0, chosen)
+        return finished_run(plan, [_load(session)], [measurement], utc_now())
+    finally:
+        session.close()
+        handle.close()
+
+
+def _plan(cell: Cell, session: Any, chosen: Settings, about: Mapping[str, Any]) -> CellPlan:
+    from benchmarking.devices._hardware import hardware
+    from benchmarking.measure.environment import capture
+    from benchmarking.provenance import provenance
+
+    return CellPlan(
+        session_id=uuid7(),
+        started_at=utc_now(),
+        cell=cell,
+        hardware=hardware(cell.device),
+        provenance=provenance(tuple(sys.argv), about["tags"], about["description"]),
+        environment=capture(),
+        settings=chosen,
+        timeout_s=None,
+        points=(session.point(),),
+    )
+
+
+def _load(session: Session) -> LaunchLoad:
+    """What is known of a module that was loaded before: its size, and what really runs."""
+    sizes = {} if session.weights_bytes is None else {"weights_bytes": session.weights_bytes}
+    verified = {**session.verified, "parameter_count": session.parameter_count}
+    return LaunchLoad(launch=0, stages_s={}, memory_bytes=sizes, verified=verified)
+
+
+def _device_of(module: Any) -> tuple[Device, DeviceHandle]:
+    """The device the module is on, found and opened. Raises UsageError for one that no plugin knows."""
+    import torch
+
+    from benchmarking.devices._probing import probe_all
+
+    place = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
+    kind = "rocm" if place.type == "cuda" and torch.version.hip else place.type
+    if kind not in plugins.names(DEVICES):
+        raise UsageError(f"the module is on {place}, which is none of {', '.join(plugins.names(DEVICES))}")
+    plugin: DevicePlugin = plugins.load(DEVICES, kind)
+    found = [device for device in probe_all((kind,))[kind] if device.found]
+    for device in found:
+        handle = plugin.open(device)
+        if handle.torch_name is not None and _is_same(torch.device(handle.torch_name), place):
+            return device, handle
+        handle.close()
+    known = ", ".join(device.selector for device in found) or "nothing"
+    raise UsageError(f"the module is on {place}, but what was found is {known}")
+
+
+def _is_same(one: torch.device, other: torch.device) -> bool:
+    return one.type == other.type and (one.index or 0) == (other.index or 0)
+
+
+def _precision_of(session: Session) -> Precision:
+    """The precision of the module's parameters. Raises UsageError for mixed or unusual ones."""
+    dtypes = session.verified.get("parameter_dtypes")
+    names = sorted(str(dtype) for dtype in dtypes) if isinstance(dtypes, list) else []
+    for precision in PRECISIONS:
+        if names in ([precision], []):
+            return precision
+    raise UsageError(f"the module's parameters are {', '.join(names)}: one of {', '.join(PRECISIONS)} is needed")

@@ -1,0 +1,70 @@
+"""`benchmark_model` gives the same record as the command."""
+
+from __future__ import annotations
+
+import json
+
+import jsonschema
+import pytest
+import torch
+
+from benchmarking import benchmark_model
+from benchmarking.errors import UsageError
+from benchmarking.json_schema import run_schema
+from benchmarking.records import dumps
+from db.warehouse import Warehouse
+
+QUICK = {"profile": "quick", "iterations": 8, "warmup_iterations": 2}
+
+
+@pytest.fixture
+def module():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 64))
+
+
+def test_a_module_is_measured_as_it_is(module):
+    module.train()
+    run = benchmark_model(module, torch.randn(8, 64), name="mlp", tags={"a": "b"}, **QUICK)
+    (result,) = run.results
+    assert (run.status, run.cell.workload.model_id, run.cell.workload.source) == ("ok", "mlp", "module")
+    assert (run.cell.workload.family, run.cell.workload.weights) == (None, "given")
+    assert run.cell.workload.parameter_count == 64 * 256 + 256 + 256 * 64 + 64
+    assert (result.point.batch_size, result.launches, result.iterations, result.ci_scope) == (8, 1, 8, "within")
+    assert result.metrics["latency_median_ms"] > 0
+    assert result.metrics["memory_weights_mb"] == run.cell.workload.parameter_count * 4 / 1e6
+    assert run.provenance.tags == {"a": "b"}
+    assert module.training
+
+
+def test_a_modules_run_is_valid_and_can_be_stored(module):
+    run = benchmark_model(module, {"input": torch.randn(8, 64)}, **QUICK)
+    jsonschema.validate(json.loads(dumps(run)), run_schema())
+    with Warehouse.open(":memory:") as warehouse:
+        assert warehouse.ingest(run)
+        (row,) = warehouse.query("select model_id, architecture_type, weights from benchmark_runs").dicts()
+    assert row == {"model_id": "Sequential", "architecture_type": None, "weights": "given"}
+
+
+def test_a_model_id_is_measured_in_fresh_processes(monkeypatch):
+    run = benchmark_model("tiny-bert", device="null", batch_sizes=(1, 2), sequence_lengths=(32,), launches=2, **QUICK)
+    assert [result.point.label for result in run.results] == ["b1 s32", "b2 s32"]
+    assert {result.launches for result in run.results} == {2}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fields", "message"),
+    [
+        (("tiny-bert", torch.zeros(1)), {}, "inputs and name go with a torch module"),
+        (("tiny-bert",), {"device": "null", "colour": 1}, "colour"),
+        (("tiny-bert",), {"device": "null", "batch_sizes": (0,)}, "batch_size takes whole numbers from 1: got 0"),
+        (("tiny-bert",), {"device": "null", "profile": "fast"}, "unknown profile 'fast'"),
+        ((torch.nn.Linear(2, 2),), {}, "pass a tensor"),
+        ((torch.nn.Linear(2, 2), torch.zeros(1, 2)), {"device": "cpu"}, "device goes with a model id"),
+        ((torch.nn.Linear(2, 2), "text"), {}, "no tensor with a batch dimension"),
+        ((torch.nn.Linear(2, 2).double(), torch.zeros(1, 2).double()), {}, "parameters are float64"),
+    ],
+)
+def test_what_makes_no_sense_is_a_usage_error(arguments, fields, message):
+    with pytest.raises(UsageError, match=message):
+        benchmark_model(*arguments, **fields)
