@@ -57,8 +57,10 @@ def key(*parts):
 
 
 def workers(supervisor):
+    """The measuring processes of a command, not what it asks in passing."""
     try:
-        return psutil.Process(supervisor.pid).children(recursive=True)
+        children = psutil.Process(supervisor.pid).children(recursive=True)
+        return [child for child in children if "benchmarking.sweep.worker" in child.cmdline()]
     except psutil.NoSuchProcess:
         return []
 
