@@ -41,14 +41,10 @@ WRITER = FILE_FORMAT | {"threads": 1}
 RETRY_FIRST_S = 0.02
 RETRY_MOST_S = 0.5
 
-KEY_OF_SHARED_ROWS = {
-    "hardware_info": "hardware_id",
-    "series": "series_id",
-    "benchmark_runs": None,
-    "benchmark_results": None,
-    "raw_benchmark_data": None,
-}
-"""The tables a run goes to; where runs share rows, the key that tells whether a row is there already."""
+SHARED = {"hardware_info": "hardware_id", "series": "series_id"}
+"""The tables whose rows runs share, with their keys."""
+OWN = ("benchmark_runs", "benchmark_results", "raw_benchmark_data")
+"""The tables in which each row belongs to one run."""
 
 Parameters = Sequence[object] | Mapping[str, object]
 
@@ -123,8 +119,10 @@ class Warehouse:
             numbers = {name for name, kind in self._columns("benchmark_results").items() if kind == "DOUBLE"}
             now = datetime.now(UTC).replace(tzinfo=None)
             rows = run_rows(run, metric_columns=numbers, source=source, source_sha256=source_sha256, ingested_at=now)
-            for table, key in KEY_OF_SHARED_ROWS.items():
-                self._insert(table, rows[table], key)
+            for table, key in SHARED.items():
+                self._insert(table, self._new(table, key, rows[table]))
+            for table in OWN:
+                self._insert(table, rows[table])
         return True
 
     def ingest_file(self, path: Path) -> bool:
@@ -191,12 +189,17 @@ class Warehouse:
             self._column_types[table] = {row[0]: row[1] for row in rows}
         return self._column_types[table]
 
-    def _insert(self, table: str, rows: Sequence[Row], new_by: str | None) -> None:
-        """Insert the rows; with `new_by`, those whose key is not there yet."""
-        self._connection.register("incoming", arrow_table(rows, self._columns(table)))
-        known = f"WHERE {new_by} NOT IN (SELECT {new_by} FROM {table})" if new_by else ""
-        self._connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming {known}")
-        self._connection.unregister("incoming")
+    def _new(self, table: str, key: str, rows: Sequence[Row]) -> list[Row]:
+        """Those of the rows whose key is not in the table."""
+        sql = f"SELECT {key} FROM {table} WHERE {key} IN (SELECT unnest($keys))"
+        known = {row[0] for row in self._connection.execute(sql, {"keys": [row[key] for row in rows]}).fetchall()}
+        return [row for row in rows if row[key] not in known]
+
+    def _insert(self, table: str, rows: Sequence[Row]) -> None:
+        if rows:
+            self._connection.register("incoming", arrow_table(rows, self._columns(table)))
+            self._connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming")
+            self._connection.unregister("incoming")
 
 
 def _create(path: Path) -> None:
