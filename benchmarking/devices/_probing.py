@@ -39,8 +39,8 @@ def probe_all(names: Sequence[str] | None = None, time_limit_s: float = TIME_LIM
 def select(request: str, supports: Supports) -> Device:
     """The device a request means: "auto", a kind ("cuda"), or one exactly ("cuda:1", "openvino:GPU").
 
-    A kind alone is its first device (OpenVINO's in the order GPU, NPU, CPU). Raises UsageError for an unknown or absent
-    device with the reason, UnsupportedError when the device is there but the request cannot run on it. There is no
+    A kind alone is its first device (OpenVINO's in the order GPU, NPU, CPU). Raises UsageError for an unknown kind,
+    UnsupportedError with the reason for a device that is absent or that the request cannot run on. There is no
     fallback: only `auto` chooses, and says why when it finds nothing.
     """
     if request == AUTO:
@@ -85,7 +85,7 @@ def _explicit(request: str) -> Device:
     with Probes((kind,)) as probes:
         devices = probes.answer(kind)
     if not devices[0].found:
-        raise UsageError(f"device {request!r} is not available: {devices[0].why_not}")
+        raise UnsupportedError(f"device {request!r} is not available: {devices[0].why_not}")
     if ":" not in request:
         return devices[0]
     return _exact(request, part, devices)
@@ -98,7 +98,7 @@ def _exact(request: str, part: str, devices: Sequence[Device]) -> Device:
         if _part(device) and _canonical(_part(device)) == wanted:
             return device
     found = ", ".join(f"{device.selector} ({device.name})" for device in devices)
-    raise UsageError(f"there is no device {request!r}. Found: {found}")
+    raise UnsupportedError(f"there is no device {request!r}. Found: {found}")
 
 
 def _part(device: Device) -> str:

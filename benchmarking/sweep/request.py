@@ -24,6 +24,7 @@ DEFAULT_SEQUENCE_LENGTHS = (128, 512)
 DEFAULT_NEW_TOKENS = (16,)
 DEFAULT_TIMEOUT_S = 600.0
 
+AUTO = "auto"
 RUNTIMES = "benchmarking.runtimes"
 DEVICES = "benchmarking.devices"
 
@@ -33,7 +34,7 @@ class Request:
     """What a user asks to be measured; None leaves the choice to the program."""
 
     model_id: str
-    device: str = "auto"
+    device: str = AUTO
     runtime: str | None = None
     precision: Precision = "float32"
     task: str | None = None
@@ -86,6 +87,8 @@ def runtime_for(request: Request, device: Device) -> str:
     """The runtime that was asked for, or the one the device implies, or the default."""
     if request.runtime is not None:
         return choice(request.runtime, plugins.names(RUNTIMES), "runtime")
+    if device.type not in plugins.names(DEVICES):
+        return DEFAULT_RUNTIME
     plugin: DevicePlugin = plugins.load(DEVICES, device.type)
     return plugin.implied_runtime or DEFAULT_RUNTIME
 
@@ -94,25 +97,20 @@ def _cell(request: Request, workload: Workload) -> tuple[Cell, str | None]:
     """The cell, and the reason why it is only to be stored as skipped, if it is."""
     from benchmarking.devices._probing import select
 
-    def why_not(device: Device) -> str | None:
-        return _why_not(request, device, workload)
-
+    device, mode, reason = None, dict(request.options), None
     try:
-        device = select(request.device, why_not)
-        reason = None
+        device = select(request.device, lambda device: _why_not(request, device, workload))
+        mode = dict(_runtime(request, device).mode(device, workload, request.options))
     except UnsupportedError as error:
         if not request.skip_unsupported:
             raise
         reason = str(error)
-        device = Device(type=request.device.split(":")[0], selector=request.device, found=False, why_not=reason)
-    name = runtime_for(request, device)
-    runtime: RuntimePlugin = plugins.load(RUNTIMES, name)
-    mode = runtime.mode(device, workload, request.options) if reason is None else dict(request.options)
+        device = device or _skipped_device(request.device, reason)
     cell = Cell(
         workload=workload,
         device=device,
         requested_device=request.device,
-        runtime=name,
+        runtime=runtime_for(request, device),
         runtime_mode=mode,
         precision=request.precision,
         num_threads=request.num_threads,
@@ -120,12 +118,28 @@ def _cell(request: Request, workload: Workload) -> tuple[Cell, str | None]:
     return cell, reason
 
 
+def _skipped_device(requested: str, reason: str) -> Device:
+    """The device of points that are skipped: as it was found, or as absent."""
+    from benchmarking.devices._probing import select
+
+    absent = Device(type=requested.split(":")[0], selector=requested, found=False, why_not=reason)
+    try:
+        return absent if requested == AUTO else select(requested, lambda device: None)
+    except UnsupportedError:
+        return absent
+
+
+def _runtime(request: Request, device: Device) -> RuntimePlugin:
+    runtime: RuntimePlugin = plugins.load(RUNTIMES, runtime_for(request, device))
+    return runtime
+
+
 def _why_not(request: Request, device: Device, workload: Workload) -> str | None:
     """Why the device cannot do what is asked, or None."""
     name = runtime_for(request, device)
     if name not in plugins.names(RUNTIMES):
         return f"{device.selector} runs on runtime {name}, which this version does not have"
-    runtime: RuntimePlugin = plugins.load(RUNTIMES, name)
+    runtime = _runtime(request, device)
     if (missing := runtime.missing()) is not None:
         return f"runtime {name}: {missing}"
     if request.precision not in device.precisions:

@@ -9,24 +9,27 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 DEFAULT_STANDARD_DEVIATION = 0.02
 CHUNK_VALUES = 1 << 20
 """4 MB of float32: fits into a core's cache share, and bounds what is needed beside a half-precision model."""
 
-RANDOM_INITIALISERS = frozenset({"normal_", "uniform_", "trunc_normal_", "kaiming_uniform_", "xavier_uniform_"})
+RANDOM_INITIALISERS = frozenset({"normal_", "uniform_", "kaiming_uniform_", "xavier_uniform_"})
 """torch's in-place random fills, by name; with them skipped, making a model costs milliseconds."""
 
 
-def skip_random_initialisation() -> Any:
+@contextmanager
+def skip_random_initialisation() -> Iterator[None]:
     """A context in which torch's random fills do nothing.
 
     A model made in it has its buffers and its structure as always, computed by its own constructor, and parameters
     whose memory has not been touched.
     """
+    import torch
     from torch.overrides import TorchFunctionMode
 
     class SkipRandomInitialisation(TorchFunctionMode):
@@ -36,7 +39,14 @@ def skip_random_initialisation() -> Any:
                 return args[0] if args else kwargs["tensor"]
             return func(*args, **kwargs)
 
-    return SkipRandomInitialisation()
+    # It draws again until every value is in bounds: with the drawing skipped, that might never end.
+    truncated_normal = torch.nn.init._no_grad_trunc_normal_
+    torch.nn.init._no_grad_trunc_normal_ = lambda tensor, *_, **__: tensor
+    try:
+        with SkipRandomInitialisation():
+            yield
+    finally:
+        torch.nn.init._no_grad_trunc_normal_ = truncated_normal
 
 
 def fill(

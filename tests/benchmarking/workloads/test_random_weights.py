@@ -150,3 +150,12 @@ def test_only_the_named_parameters_are_filled():
     weight = linear.weight.detach().clone()
     fill(linear, seed=0, only={"bias"})
     assert torch.equal(linear.weight, weight)
+
+
+def test_a_truncated_normal_fill_ends_whatever_the_memory_held():
+    tensor = torch.full((8,), 1e9)
+    with skip_random_initialisation():
+        torch.nn.init.trunc_normal_(tensor)
+    assert (tensor == 1e9).all()
+    torch.nn.init.trunc_normal_(tensor)
+    assert tensor.abs().max() <= 2

