@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarking.devices import DeviceHandle, DeviceTimer
+from benchmarking.devices._base import ENERGY_DOMAINS, IN_USE_NAMES, PEAK_NAMES, STATE_NAMES
 from benchmarking.errors import FormatError, StorageError
 from benchmarking.records import NOT_SUPPORTED, PRECISIONS, Device, Json, Readings
 
@@ -99,31 +100,21 @@ class NullHandle:
 
     def peak_memory(self) -> Readings:
         if self.script.peak_memory_bytes is None:
-            why = dict.fromkeys(("device_allocated_peak_bytes", "device_reserved_peak_bytes"), NOT_SUPPORTED)
+            why = dict.fromkeys(PEAK_NAMES, NOT_SUPPORTED)
             return Readings(missing=why)
         peak = self.script.peak_memory_bytes
-        return Readings(values={"device_allocated_peak_bytes": peak, "device_reserved_peak_bytes": peak})
+        return Readings(values=dict.fromkeys(PEAK_NAMES, peak))
 
     def memory_in_use(self) -> Readings:
-        return Readings(missing=dict.fromkeys(("device_process_bytes", "device_used_bytes"), NOT_SUPPORTED))
+        return Readings(missing=dict.fromkeys(IN_USE_NAMES, NOT_SUPPORTED))
 
     def state(self) -> Readings:
-        names = (
-            "clock_hz",
-            "clock_default_hz",
-            "memory_clock_hz",
-            "temperature_c",
-            "power_w",
-            "throttle_reasons",
-            "violation_ns",
-            "foreign_pids",
-        )
         values = dict(self.script.state)
-        return Readings(values=values, missing={name: NOT_SUPPORTED for name in names if name not in values})
+        return Readings(values=values, missing={name: NOT_SUPPORTED for name in STATE_NAMES if name not in values})
 
     def energy_j(self) -> Readings:
         if self.script.power_w is None:
-            return Readings(missing=dict.fromkeys(("gpu", "cpu_pkg", "dram", "soc"), NOT_SUPPORTED))
+            return Readings(missing=dict.fromkeys(ENERGY_DOMAINS, NOT_SUPPORTED))
         joules = self.script.power_w * self.now_ns() / 1e9
         return Readings(values={"gpu": joules, "method": "counter"})
 

@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from benchmarking.measure.estimates import median_interval
-
 MIN_INTERVAL_S = 0.25
 """People read no faster, and every report wakes another process."""
 
@@ -46,6 +44,10 @@ class Reporter:
         elapsed_s = self._clock_s() - self._start_s
         if self._report is None or (phase == self._phase and elapsed_s - self._last_s < MIN_INTERVAL_S):
             return
+        from benchmarking.measure.estimates import (
+            median_interval,  # the supervisor, which reads reports, needs no numpy
+        )
+
         self._phase, self._last_s = phase, elapsed_s
         interval = median_interval(values_ms, tau=1.0)
         ordered = sorted(values_ms)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarking.errors import FormatError
+from benchmarking.measure.live import Live
 from benchmarking.measure.settings import Settings
 from benchmarking.records import Cell, LaunchLoad, Measurement, Point, dumps, from_json
 
@@ -28,19 +29,6 @@ class PointStarted:
     """The worker turns to a point."""
 
     label: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Live:
-    """How a point is doing."""
-
-    label: str
-    phase: str
-    """warmup, measure, energy, memory."""
-    calls: int
-    median_ms: float | None = None
-    low_ms: float | None = None
-    high_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,8 @@ import time
 from collections.abc import Sequence
 from typing import TextIO
 
+from benchmarking.measure.live import Live
 from benchmarking.records import Measurement, Point
-from benchmarking.sweep.messages import Live
 from benchmarking.sweep.track import Track
 
 REDRAW_S = 0.2

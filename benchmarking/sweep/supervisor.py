@@ -6,15 +6,17 @@ and sleeps while a worker measures.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Sequence
 from typing import Protocol
 
 from benchmarking import plugins
 from benchmarking.clock import utc_now
+from benchmarking.measure.live import Live
 from benchmarking.records import FAILED, LaunchLoad, Measurement, Point, Status
 from benchmarking.sweep.lock import device_lock
-from benchmarking.sweep.messages import Job, Live, LoadFailed, PointStarted
+from benchmarking.sweep.messages import Job, LoadFailed, Message, PointStarted
 from benchmarking.sweep.process import TimeLimitError, WorkerProcess
 from benchmarking.sweep.track import Track
 
@@ -71,16 +73,16 @@ class Attendance:
         self.loaded = False
         self.current: Point | None = None
         self.settled = 0
+        self.deadline_s: float | None = None
 
     def attend(self) -> None:
         """Start the worker and take its messages until it is done, lost, or out of time."""
-        job = self.job = _stamped(self.job)
-        points = {point.label: point for point in job.points}
-        with WorkerProcess(job) as worker:
-            deadline_s = self._deadline_s()
-            while self.settled < len(job.points):
+        self.job = _stamped(self.job)
+        self.deadline_s = self._next_deadline_s()
+        with WorkerProcess(self.job) as worker:
+            while self.settled < len(self.job.points):
                 try:
-                    message = worker.receive(deadline_s)
+                    message = worker.receive(self.deadline_s)
                 except TimeLimitError:
                     worker.kill()
                     self._lost("timed_out", f"no end within the time limit of {self.track.plan.timeout_s:g} s")
@@ -88,25 +90,31 @@ class Attendance:
                 if message is None:
                     self._ended(worker)
                     return
-                if isinstance(message, LoadFailed):
-                    self._load_failed(message)
+                if not self._take(message):
                     return
-                if isinstance(message, LaunchLoad):
-                    self.loaded = True
-                    self.track.keep(message)
-                elif isinstance(message, PointStarted):
-                    self.current = points[message.label]
-                    deadline_s = self._deadline_s()
-                    self.observer.live(self.track, job.launch, self.current, None)
-                elif isinstance(message, Live):
-                    self.observer.live(self.track, job.launch, points[message.label], message)
-                else:
-                    self._settle(message)
-                    if message.extra.get("out_of_memory"):
-                        return
             worker.exit_status()
 
-    def _deadline_s(self) -> float | None:
+    def _take(self, message: Message) -> bool:
+        """Do what a message asks for; False when it is the worker's last."""
+        if isinstance(message, LoadFailed):
+            self._load_failed(message)
+            return False
+        if isinstance(message, LaunchLoad):
+            self.loaded = True
+            self.track.keep(message)
+        elif isinstance(message, PointStarted):
+            self.current = next(point for point in self.job.points if point.label == message.label)
+            self.deadline_s = self._next_deadline_s()
+            self.observer.live(self.track, self.job.launch, self.current, None)
+        elif isinstance(message, Live):
+            if self.current is not None:
+                self.observer.live(self.track, self.job.launch, self.current, message)
+        else:
+            self._settle(message)
+            return not message.extra.get("out_of_memory")
+        return True
+
+    def _next_deadline_s(self) -> float | None:
         limit_s = self.track.plan.timeout_s
         return None if limit_s is None else time.monotonic() + limit_s
 
@@ -146,8 +154,6 @@ class Attendance:
 
 def _stamped(job: Job) -> Job:
     """The job as of now: waiting for the device is no part of starting the worker."""
-    import dataclasses
-
     return dataclasses.replace(job, spawned_at_ns=time.monotonic_ns())
 
 

@@ -6,6 +6,7 @@ It never outlives its supervisor.
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import gc
 import json
 import os
@@ -14,9 +15,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import IO, Any
+from typing import IO
 
 from benchmarking import plugins
 from benchmarking.clock import utc_now
@@ -24,10 +25,12 @@ from benchmarking.devices import DeviceHandle
 from benchmarking.errors import BenchhouseError, OutOfMemoryError
 from benchmarking.records import FAILED, LaunchLoad, Measurement, Point, Readings, from_json
 from benchmarking.runtimes import RuntimePlugin, Session
-from benchmarking.sweep.messages import Job, Live, LoadFailed, Message, PointStarted, encode
+from benchmarking.sweep.messages import Job, LoadFailed, Message, PointStarted, encode
 
 PR_SET_PDEATHSIG = 1
 MAX_ERROR_CHARACTERS = 500
+
+Send = Callable[[Message], None]
 
 
 def main() -> int:
@@ -87,7 +90,7 @@ class Stages:
         return time.perf_counter_ns() if self.handle is None else self.handle.now_ns()
 
 
-def load(job: Job, stages: Stages, send: Any) -> tuple[Session, DeviceHandle]:
+def load(job: Job, stages: Stages, send: Send) -> tuple[Session, DeviceHandle]:
     """The loaded model and its device; sends what it took."""
     from benchmarking.measure import memory
 
@@ -99,6 +102,7 @@ def load(job: Job, stages: Stages, send: Any) -> tuple[Session, DeviceHandle]:
     taken = memory.reset_peak_rss() | _renamed(memory.rss_bytes(), "rss_base_bytes")
     with stages("device_init"):
         handle: DeviceHandle = device.open(cell.device)
+        handle.synchronize()
     stages.handle = handle
     session = runtime.open(cell, handle, stages)
     taken |= _renamed(memory.peak_rss_bytes(), "peak_rss_load_bytes")
@@ -119,29 +123,16 @@ def load(job: Job, stages: Stages, send: Any) -> tuple[Session, DeviceHandle]:
 
 
 def measure(
-    job: Job, session: Session, handle: DeviceHandle, point: Point, send: Any, since_spawn_ns: int | None
+    job: Job, session: Session, handle: DeviceHandle, point: Point, send: Send, since_spawn_ns: int | None
 ) -> Measurement:
     """The point's measurement, or its failure with the reason."""
     from benchmarking.measure.point import measure_point
 
     started_at = utc_now()
-
-    def report(live: Any) -> None:
-        send(
-            Live(
-                label=point.label,
-                phase=live.phase,
-                calls=live.calls,
-                median_ms=live.median_ms,
-                low_ms=live.low_ms,
-                high_ms=live.high_ms,
-            )
-        )
-
     try:
         operation = session.operation(point)
         ready_s = None if since_spawn_ns is None else (time.monotonic_ns() - since_spawn_ns) / 1e9
-        measurement = measure_point(operation, handle, point, job.launch, job.settings, report=report)
+        measurement = measure_point(operation, handle, point, job.launch, job.settings, report=send)
     except Exception as error:  # noqa: BLE001 - a point that raises costs that point and is stored with its reason
         return _failure(job, point, started_at, error)
     return _with_time_to_ready(measurement, ready_s)
@@ -162,8 +153,6 @@ def _failure(job: Job, point: Point, started_at: str, error: Exception) -> Measu
 
 def _with_time_to_ready(measurement: Measurement, ready_s: float | None) -> Measurement:
     """Spawn to the end of the first call, which only the first point of a process has."""
-    import dataclasses
-
     if ready_s is None or measurement.first_call_ms is None:
         return measurement
     metrics = {**measurement.metrics, "time_to_ready_s": ready_s + measurement.first_call_ms / 1e3}
