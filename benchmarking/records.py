@@ -5,6 +5,9 @@ All records are frozen and keyword-only, hold JSON-able values, and go to JSON a
 
 Format history
     1  first published format
+
+2026-11-21: a torch module that is handed over has weights "given" and, unless its configuration names one, no family.
+Calling it pretrained, or a member of the nearest family, would be a guess that a query takes for a fact.
 """
 
 from __future__ import annotations

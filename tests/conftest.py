@@ -206,6 +206,12 @@ def make_run() -> RunMaker:
     return make
 
 
+@pytest.fixture(autouse=True)
+def without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test asks the hub, wherever the tests run; those of the hub's own code bring a server along."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
 @pytest.fixture
 def null_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """A function that writes the null device's script and makes this process and its children play it."""

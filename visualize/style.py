@@ -2,6 +2,10 @@
 
 Importing this imports no matplotlib. Nothing here touches pyplot, and settings are changed only inside `look()`, so a
 program that imports these charts keeps its own.
+
+2026-11-21: drawn with matplotlib alone. seaborn imports pyplot, whose state belongs to the importing program, and takes
+a second to start; its palettes are not needed, since Okabe and Ito's is the one these charts are checked with. What
+this rules out: seaborn's statistical plots here; a notebook may of course use them on the warehouse's frames.
 """
 
 from __future__ import annotations
