@@ -33,6 +33,9 @@ from benchmarking.sweep.request import DEFAULT_BATCH_SIZES, DEFAULT_SEQUENCE_LEN
 
 NAME = "run_hardware_benchmark"
 DEFAULT_OUTPUT_DIR = "benchmark_results"
+WITHOUT_DUCKDB = (
+    "duckdb is not installed, so only the run file is written: load it with setup_benchmark_db --ingest where duckdb is"
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,14 +62,21 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _database(arguments: argparse.Namespace) -> session.Ingest | None:
-    """What stores a run, seen to work before anything is measured; None without --save."""
-    if not arguments.save:
+    """What stores a run, seen to work before anything is measured; None when nothing is to be kept.
+
+    A run that is resumed was begun with --save.
+    """
+    if not (arguments.save or arguments.resume):
         return None
-    if importlib.util.find_spec("duckdb") is None:
-        raise UsageError("--save needs duckdb: pip install duckdb")
-    _check_database(arguments.db_path)
+    has_duckdb = importlib.util.find_spec("duckdb") is not None
+    if has_duckdb:
+        _check_database(arguments.db_path)
+    else:
+        note(WITHOUT_DUCKDB)
 
     def ingest(path: Path) -> None:
+        if not has_duckdb:
+            raise StorageError(WITHOUT_DUCKDB)
         from db.warehouse import Warehouse
 
         with Warehouse.open(arguments.db_path, lock_timeout_s=arguments.lock_timeout) as warehouse:
@@ -86,7 +96,8 @@ def _check_database(db_path: str) -> None:
     command = [sys.executable, "-m", "db.ready", db_path]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode != EXIT_OK:
-        raise StorageError(done.stderr.strip().splitlines()[-1])
+        said = done.stderr.strip().splitlines()
+        raise StorageError(said[-1] if said else f"{db_path}: the check of the database ended with {done.returncode}")
 
 
 def _request(arguments: argparse.Namespace, argv: Sequence[str]) -> Request:
@@ -169,6 +180,12 @@ def _parser() -> Parser:
         help="seconds for loading, and for each point of a launch (default %(default)g)",
     )
     how.add_argument("--skip-unsupported", action="store_true", help="store what cannot be as skipped, with its reason")
+    _add_keeping(parser)
+    _add_showing(parser)
+    return parser
+
+
+def _add_keeping(parser: Parser) -> None:
     keep = parser.add_argument_group("what becomes of it")
     keep.add_argument("--save", action="store_true", help="write a run file and store it in the database")
     keep.add_argument("--output-dir", default=DEFAULT_OUTPUT_DIR, metavar="DIR", help="run files (default %(default)s)")
@@ -189,14 +206,16 @@ def _parser() -> Parser:
         "--tag", type=tag, action="append", default=[], metavar="K=V", help="label of the run; repeatable"
     )
     keep.add_argument("--description", help="a sentence about the run")
-    keep.add_argument("--resume", action="store_true", help="finish the unfinished runs of --output-dir")
+    keep.add_argument("--resume", action="store_true", help="finish and store the unfinished runs of --output-dir")
+
+
+def _add_showing(parser: Parser) -> None:
     other = parser.add_argument_group("other")
     other.add_argument("--dry-run", action="store_true", help="print the plan and measure nothing")
     other.add_argument("--list-devices", action="store_true", help="every kind of device: found, or why not")
     other.add_argument("--list-models", action="store_true", help="the models that need no network")
     other.add_argument("--json", action="store_true", help="results on stdout as JSON")
     other.add_argument("--quiet", action="store_true", help="no progress on stderr")
-    return parser
 
 
 def _add_list(group: argparse._ArgumentGroup, flag: str, default: tuple[int, ...] | None, text: str) -> None:

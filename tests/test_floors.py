@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("benchmarking", "db", "visualize")
-SHARED = {f"benchmarking.{name}" for name in ("records", "errors", "units", "plugins", "ids", "cli_support")}
+SHARED = {f"benchmarking.{name}" for name in ("records", "codec", "errors", "units", "plugins", "ids", "cli_support")}
 """What every floor may use: words, errors and small helpers that measure nothing."""
 HEAVY = {"torch", "transformers", "numpy", "scipy", "pandas", "duckdb", "pyarrow", "matplotlib", "seaborn", "openvino"}
 

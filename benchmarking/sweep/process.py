@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -73,7 +74,8 @@ class WorkerProcess:
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                _close(pipe)
+                with suppress(BrokenPipeError):  # what was still unsaid has no reader any more
+                    pipe.close()
 
     def exit_status(self) -> int:
         """How it ended: the exit code, negative for a signal."""
@@ -101,11 +103,10 @@ class WorkerProcess:
     def _say(self, line: str) -> None:
         """Send the job; stdin stays open, since its end tells the worker that the supervisor is gone."""
         assert self._process.stdin is not None
-        try:
+        # One that died at once breaks the pipe: `receive` then gives None, and `why_it_ended` the reason.
+        with suppress(BrokenPipeError):
             self._process.stdin.write(line)
             self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # it died at once: `receive` gives None and `why_it_ended` the reason
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
@@ -125,10 +126,3 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _close(pipe: object) -> None:
-    try:
-        pipe.close()  # type: ignore[attr-defined]
-    except BrokenPipeError:
-        return  # what was still unsaid has no reader any more

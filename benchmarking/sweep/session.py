@@ -74,7 +74,7 @@ def _measure(tracks: Sequence[Track], keeps: bool, ingest: Ingest | None, show: 
         sweep(tracks, observer)
     except KeyboardInterrupt:
         observer.close()
-        _say_interrupted(tracks, keeps)
+        _say_interrupted(tracks, keeps, show)
         raise
     finally:
         observer.close()
@@ -108,7 +108,7 @@ def _print(runs: Sequence[Run], show: Show) -> None:
 
     if show.json:
         print(json.dumps([to_json(finished) for finished in runs], indent=1))
-    else:
+    elif runs:
         print("\n\n".join(table(finished) for finished in runs))
 
 
@@ -118,11 +118,14 @@ def _say_weights(plan: CellPlan) -> None:
         note(f"{workload.model_id}: random weights (seed {workload.seed}): {workload.weights_reason}")
 
 
-def _say_interrupted(tracks: Sequence[Track], keeps: bool) -> None:
+def _say_interrupted(tracks: Sequence[Track], keeps: bool, show: Show) -> None:
+    """What becomes of the points so far: with --save they are in the spool, else they go to the screen."""
     settled = sum(track.points_settled for track in tracks)
     total = sum(track.points_total for track in tracks)
     kept = "kept; run_hardware_benchmark --resume goes on from here" if keeps else "not kept, as --save was not given"
     note(f"{settled} of {total} points measured: {kept}")
+    if not keeps:
+        _print([track.run(utc_now()) for track in tracks if track.measurements], show)
 
 
 @contextmanager

@@ -54,12 +54,9 @@ class Track:
 
     def next_points(self, launch: int) -> tuple[Point, ...]:
         """The points the next worker of a launch is to do; empty when the launch is done."""
-        todo = tuple(point for point in self.plan.runnable if self._is_open(point, launch))
-        if not todo:
-            return ()
-        if self.plan.settings.point_per_process or (todo[0].label, launch) in self._second_tries:
-            return todo[:1]
-        return todo
+        points = tuple(point for point in self.plan.runnable if self._is_open(point, launch))
+        alone = self.plan.settings.point_per_process or (points and (points[0].label, launch) in self._second_tries)
+        return points[:1] if alone else points
 
     def second_try(self, what: str, launch: int) -> bool:
         """Give a point (its label: in a process of its own) or the load one more try; False when it has had it."""

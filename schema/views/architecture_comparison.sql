@@ -1,6 +1,7 @@
 CREATE OR REPLACE VIEW architecture_comparison AS
 WITH chosen AS (
-    SELECT r.*, run.model_id, run.parameter_count, run.architecture_type, run.runtime, run.precision, run.hardware_id
+    SELECT r.*, run.model_id, run.parameter_count, run.architecture_type, run.task, run.weights, run.runtime,
+        run.precision, run.hardware_id
     FROM benchmark_results r
     JOIN benchmark_runs run USING (run_id)
     LEFT JOIN series_alias alias ON alias.series_id = r.series_id
@@ -12,12 +13,14 @@ WITH chosen AS (
 )
 SELECT
     r.architecture_type,
+    r.task,
     r.batch_size,
     r.sequence_length,
     r.new_tokens,
     any_value(hardware.device_name) AS device_name,
     r.runtime,
     r.precision,
+    r.weights,
     count(DISTINCT r.model_id) AS models_count,
     median(r.latency_median_ms) AS latency_median_ms,
     min(r.latency_median_ms) AS latency_fastest_ms,
@@ -41,11 +44,12 @@ SELECT
     r.hardware_id
 FROM chosen r
 JOIN hardware_info hardware USING (hardware_id)
-GROUP BY r.architecture_type, r.batch_size, r.sequence_length, r.new_tokens, r.concurrency, r.axes,
-    r.runtime, r.precision, r.hardware_id
-ORDER BY r.batch_size, r.sequence_length, r.new_tokens, device_name, r.runtime, r.precision, r.architecture_type;
+GROUP BY r.architecture_type, r.task, r.batch_size, r.sequence_length, r.new_tokens, r.concurrency, r.axes,
+    r.runtime, r.precision, r.weights, r.hardware_id
+ORDER BY r.batch_size, r.sequence_length, r.new_tokens, device_name, r.runtime, r.precision, r.weights,
+    r.architecture_type, r.task;
 
-COMMENT ON VIEW architecture_comparison IS 'Each architecture family at each point on each hardware, runtime and precision: medians over its models'' latest valid results.';
+COMMENT ON VIEW architecture_comparison IS 'Each architecture family and task at each point on each hardware, runtime, precision and kind of weights: medians over its models'' latest valid results.';
 COMMENT ON COLUMN architecture_comparison.models_count IS 'Models the row speaks of.';
 COMMENT ON COLUMN architecture_comparison.models IS 'Their names.';
 COMMENT ON COLUMN architecture_comparison.latency_median_ms IS 'Median over the models'' series of their median latency in ms.';

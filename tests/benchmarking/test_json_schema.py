@@ -26,7 +26,7 @@ def test_the_file_is_what_the_records_give():
 
 def test_a_run_file_is_valid(validator, make_run):
     for run in (make_run(), make_run(family="decoder-only", with_failed=True, with_doubtful=True)):
-        validator.validate(json.loads(json.dumps(to_json(run))))
+        assert list(validator.iter_errors(json.loads(json.dumps(to_json(run))))) == []
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from benchmarking.sweep import spool
+from db.warehouse import Warehouse
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
 
@@ -30,13 +31,20 @@ def in_real_time(tmp_path, monkeypatch, null_script):
     null_script(real_time=True, latency_ms={"*": [8.0, 9.0, 8.5]})
 
 
-def start(*arguments):
-    return subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+def start(*arguments, stdout=subprocess.DEVNULL):
+    return subprocess.Popen([*COMMAND, *arguments], stdout=stdout, stderr=subprocess.PIPE, text=True)
 
 
 def finish(process):
     _, err = process.communicate(timeout=120)
     return process.returncode, err
+
+
+def wait_until(condition):
+    deadline_s = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
 
 
 def kept(folder):
@@ -87,7 +95,7 @@ def test_killing_the_supervisor_loses_no_finished_point(tmp_path, seed):
     assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
     before = kept(folder)
     if spool.unfinished(folder):
-        assert finish(start("--resume", "--save")) == (0, "")
+        assert finish(start("--resume")) == (0, "")
     elif not list(folder.glob("*.json")):  # killed before there was anything to keep
         assert finish(start(*SWEEP, *SHORT)) == (0, "")
     after = kept(folder)
@@ -116,36 +124,48 @@ def test_killing_a_worker_loses_no_finished_point(tmp_path, seed):
 def test_an_interruption_keeps_what_was_measured_and_resume_goes_on(tmp_path):
     folder = tmp_path / "benchmark_results"
     process = start(*SWEEP, *SHORT)
-    deadline_s = time.monotonic() + 30
-    while time.monotonic() < deadline_s and not (folder.is_dir() and kept(folder)):
-        time.sleep(0.02)
+    wait_until(lambda: folder.is_dir() and kept(folder))
     process.send_signal(signal.SIGINT)
     code, err = finish(process)
     before = kept(folder)
     assert code == 130
     assert f"of {POINTS} points measured: kept; run_hardware_benchmark --resume goes on from here" in err
     assert before
-    assert finish(start("--resume", "--save"))[0] == 0
+    assert finish(start("--resume"))[0] == 0
     after = kept(folder)
     assert all(after[name] == values for name, values in before.items())
     assert len([name for name in after if name.endswith("latency_wall measure")]) == POINTS
+    with Warehouse.open(tmp_path / "benchmark_db.duckdb") as warehouse:
+        (row,) = warehouse.query("select count(*) as results from benchmark_results").dicts()
+    assert row == {"results": 3}
+
+
+def test_an_interruption_without_save_shows_what_was_measured(tmp_path, monkeypatch):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    process = start(*SWEEP, *[flag for flag in SHORT if flag != "--save"], stdout=subprocess.PIPE)
+    wait_until(lambda: any(kept(folder) for folder in scratch.glob("benchhouse-*") if folder.is_dir()))
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "not kept, as --save was not given" in err
+    assert "median ms" in out
+    assert "no launch measured this point" in out
+    assert list(scratch.glob("benchhouse-*/*.partial.jsonl")) == []
 
 
 def test_a_run_in_progress_is_not_taken_over(tmp_path):
     folder = tmp_path / "benchmark_results"
     process = start(*SWEEP, *SHORT)
-    deadline_s = time.monotonic() + 30
-    while time.monotonic() < deadline_s and not (folder.is_dir() and spool.unfinished(folder)):
-        time.sleep(0.02)
-    code, err = finish(start("--resume", "--save"))
+    wait_until(lambda: folder.is_dir() and spool.unfinished(folder))
+    code, err = finish(start("--resume"))
     assert code == 2
     assert f"PID {process.pid} is still at it" in err
     assert finish(process)[0] == 0
 
 
 def test_six_processes_saving_at_once_lose_nothing(tmp_path):
-    from db.warehouse import Warehouse
-
     quick = ["--batch-sizes", "1", "--sequence-lengths", "32", "--iterations", "5", "--launches", "1", "--save"]
     processes = [start(*SWEEP, *quick) for _ in range(6)]
     assert [finish(process) for process in processes] == [(0, "")] * 6

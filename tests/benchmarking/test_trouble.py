@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -178,3 +179,13 @@ def test_the_null_script_must_be_json_with_known_keys(capsys, monkeypatch, tmp_p
         monkeypatch.setenv("BENCHHOUSE_NULL_SCRIPT", str(tmp_path / "script.json"))
         assert main([*SWEEP, *QUICK]) == 1
         assert message in capsys.readouterr().out
+
+
+def test_without_duckdb_the_run_file_is_written_and_the_rest_is_said(capsys, monkeypatch, tmp_path):
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "duckdb" else find_spec(name))
+    code = main([*SWEEP, *QUICK, "--save"])
+    assert code == 1
+    assert "duckdb is not installed, so only the run file is written" in capsys.readouterr().err
+    assert len(list((tmp_path / "benchmark_results").glob("*.json"))) == 1
+    assert not (tmp_path / "benchmark_db.duckdb").exists()
