@@ -82,14 +82,23 @@ def positive_ints(text: str) -> tuple[int, ...]:
     return tuple(sorted({positive_int(part) for part in parts}))
 
 
+def positive_numbers(text: str) -> tuple[float, ...]:
+    """A list such as 2.5,30: numbers above 0, sorted, each once, whole ones as int; for argparse."""
+    parts = [part.strip() for part in text.split(",")]
+    if not any(parts):
+        raise argparse.ArgumentTypeError("the list is empty: give numbers such as 2.5,30")
+    values = {_number(part, "takes numbers above 0", lambda value: value > 0) for part in parts}
+    return tuple(int(value) if value.is_integer() else value for value in sorted(values))
+
+
 def non_negative_seconds(text: str) -> float:
     """A duration in seconds from 0, for argparse."""
-    return _seconds(text, "takes seconds from 0", lambda value: value >= 0)
+    return _number(text, "takes seconds from 0", lambda value: value >= 0)
 
 
 def positive_seconds(text: str) -> float:
     """A duration in seconds above 0, for argparse."""
-    return _seconds(text, "takes seconds above 0", lambda value: value > 0)
+    return _number(text, "takes seconds above 0", lambda value: value > 0)
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -126,7 +135,7 @@ def _int(text: str) -> int:
         raise argparse.ArgumentTypeError(f"takes whole numbers: got {text!r}") from None
 
 
-def _seconds(text: str, wanted: str, fits: Callable[[float], bool]) -> float:
+def _number(text: str, wanted: str, fits: Callable[[float], bool]) -> float:
     try:
         value = float(text)
     except ValueError:

@@ -171,7 +171,8 @@ class Point:
     concurrency: int = 1
     """Requests in flight."""
     axes: Mapping[str, int | float] = field(default_factory=dict)
-    """Further axes of the family: image_size, audio_seconds, steps, documents, top_k."""
+    """Further axes of the family: image_size (pixels a side), audio_seconds, steps (of denoising), documents (of the
+    corpus), top_k (documents retrieved)."""
 
     @property
     def label(self) -> str:

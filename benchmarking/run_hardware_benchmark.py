@@ -21,6 +21,7 @@ from benchmarking.cli_support import (
     note,
     positive_int,
     positive_ints,
+    positive_numbers,
     positive_seconds,
     run_command,
     tag,
@@ -29,10 +30,18 @@ from benchmarking.errors import EXIT_OK, StorageError, UsageError
 from benchmarking.measure.settings import PROFILES, settings
 from benchmarking.records import PRECISIONS
 from benchmarking.sweep import session
-from benchmarking.sweep.request import DEFAULT_BATCH_SIZES, DEFAULT_SEQUENCE_LENGTHS, DEFAULT_TIMEOUT_S, Request
+from benchmarking.sweep.request import DEFAULT_BATCH_SIZES, DEFAULT_TIMEOUT_S, Request
 
 NAME = "run_hardware_benchmark"
 DEFAULT_OUTPUT_DIR = "benchmark_results"
+AXIS_FLAGS = {
+    "image_size": "image_sizes",
+    "audio_seconds": "audio_seconds",
+    "steps": "steps",
+    "documents": "documents",
+    "top_k": "top_k",
+}
+"""Further axes of the grid, and the flag of each."""
 WITHOUT_DUCKDB = (
     "duckdb is not installed, so only the run file is written: load it with setup_benchmark_db --ingest where duckdb is"
 )
@@ -111,6 +120,7 @@ def _request(arguments: argparse.Namespace, argv: Sequence[str]) -> Request:
         batch_sizes=arguments.batch_sizes,
         sequence_lengths=arguments.sequence_lengths,
         new_tokens=arguments.new_tokens,
+        axes={axis: values for axis, flag in AXIS_FLAGS.items() if (values := getattr(arguments, flag)) is not None},
         num_threads=arguments.num_threads,
         options={} if arguments.attention is None else {"attention": arguments.attention},
         settings=settings(
@@ -164,9 +174,14 @@ def _parser() -> Parser:
     what.add_argument("--attention", help="attention implementation (eager, sdpa, ...); without it the runtime's own")
     what.add_argument("--num-threads", type=positive_int, metavar="N", help="intra-op threads")
     grid = parser.add_argument_group("grid")
-    _add_list(grid, "--batch-sizes", DEFAULT_BATCH_SIZES, "sequences per call")
-    _add_list(grid, "--sequence-lengths", None, f"tokens per sequence; default {_text(DEFAULT_SEQUENCE_LENGTHS)}")
+    _add_list(grid, "--batch-sizes", DEFAULT_BATCH_SIZES, "sequences, images, ... per call")
+    _add_list(grid, "--sequence-lengths", None, "tokens per sequence; default 128,512 for text")
     _add_list(grid, "--new-tokens", None, "tokens to generate per sequence, where the task generates; default 16")
+    _add_list(grid, "--image-sizes", None, "pixels a side, where images go in or come out; default the model's own")
+    grid.add_argument("--audio-seconds", type=positive_numbers, metavar="S,S", help="seconds of speech per sequence")
+    _add_list(grid, "--steps", None, "denoising steps per call of a diffusion model")
+    _add_list(grid, "--documents", None, "documents of the corpus of retrieval-augmented generation")
+    _add_list(grid, "--top-k", None, "documents retrieved per question")
     how = parser.add_argument_group("how it is measured")
     how.add_argument("--profile", choices=tuple(PROFILES), default="standard", help="how exact, and so how long")
     how.add_argument("--iterations", type=positive_int, metavar="N", help="exactly N timed calls per point and launch")

@@ -60,6 +60,7 @@ def summarise(
         **_readings(measured),
         **_load_memory(own_loads),
     }
+    metrics |= rates.derived(metrics)
     found = _doubts(measurements, measured, statistics, own_loads, context)
     return Result(
         result_id=result_id,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from benchmarking.measure.streaming import INTER_TOKEN_LATENCY, TIME_PER_OUTPUT_TOKEN, TIME_TO_FIRST_TOKEN
+from benchmarking.measure.streaming import INTER_TOKEN_LATENCY, PHASES, TIME_PER_OUTPUT_TOKEN, TIME_TO_FIRST_TOKEN
 from benchmarking.records import NOT_RUN
 
 STATISTICS = ("mean", "median", "std", "min", "p25", "p75", "p90", "p95", "p99", "max", "mad")
@@ -17,6 +17,7 @@ OF_SERIES: Mapping[str, tuple[str, ...]] = {
     TIME_TO_FIRST_TOKEN: ("time_to_first_token_ms", "prefill_tokens_per_sec"),
     TIME_PER_OUTPUT_TOKEN: ("time_per_output_token_ms", "decode_tokens_per_sec"),
     INTER_TOKEN_LATENCY: ("inter_token_latency_p50_ms", "inter_token_latency_p99_ms"),
+    **{phase: (f"{phase.removeprefix('phase_')}_ms",) for phase in PHASES},
 }
 """Columns computed from each raw metric."""
 
@@ -25,6 +26,10 @@ OF_READING: Mapping[str, str] = {
     "compile_s": "compile_s",
     "tokenize_ms": "tokenize_ms",
     "flops": "flops",
+    "bytes_accessed": "bytes_accessed",
+    "audio_seconds_per_call": "audio_seconds_per_call",
+    "active_parameter_count": "active_parameter_count",
+    "expert_load_imbalance": "expert_load_imbalance",
     "output_error": "output_error",
     "energy_gpu_j_per_call": "energy_gpu_j_per_call",
     "energy_cpu_pkg_j_per_call": "energy_cpu_pkg_j_per_call",
@@ -46,9 +51,13 @@ OF_LOAD: Mapping[str, str] = {
 }
 """Column of each value with one reading a load (`LaunchLoad.memory_bytes`)."""
 
+DERIVED = ("real_time_factor", "achieved_flops_per_sec")
+"""Columns computed from the median latency and a reading."""
+
 ALL: tuple[str, ...] = (
     *(column for columns in OF_SERIES.values() for column in columns),
     "first_call_ms",
+    *DERIVED,
     *OF_READING.values(),
     *OF_LOAD.values(),
 )

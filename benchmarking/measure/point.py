@@ -15,10 +15,20 @@ from benchmarking.measure.latency import LatencyPass, latency_pass
 from benchmarking.measure.live import Report, Reporter
 from benchmarking.measure.memory_pass import PassResult, memory_pass
 from benchmarking.measure.settings import Settings
-from benchmarking.measure.streaming import check_tokens, phase_series, token_reasons, token_series
+from benchmarking.measure.streaming import check_tokens, phase_reasons, phase_series, token_reasons, token_series
 from benchmarking.measure.timing import Stopwatch, quiet_gc
 from benchmarking.measure.warmup import WarmUp, warm_up
-from benchmarking.records import NOT_APPLICABLE, NOT_SUPPORTED, Doubt, Json, Measurement, Phase, Point, Samples
+from benchmarking.records import (
+    NOT_APPLICABLE,
+    NOT_SUPPORTED,
+    Doubt,
+    Json,
+    Measurement,
+    Phase,
+    Point,
+    Readings,
+    Samples,
+)
 from benchmarking.runtimes import Operation
 from benchmarking.units import ns_to_ms, ns_to_s
 
@@ -35,6 +45,8 @@ class FirstCall:
     """Compilations during it."""
     problem: str | None
     """What the operation finds wrong with the output."""
+    readings: PassResult
+    """What else the operation knows of the call."""
     has_marks: bool
 
 
@@ -63,7 +75,13 @@ def measure_point(
         warm = warm_up(bench, may_block=_may_block(bench, first), first_call_ns=first.wall_ns)
         passes = _latency_passes(bench, warm.next_inner_loops)
     latency = passes[-1]
-    result = _joined(_compile_pass(bench, first, latency), energy_pass(bench), memory_pass(bench))
+    result = _joined(
+        first.readings,
+        _compile_pass(bench, first, latency),
+        energy_pass(bench),
+        memory_pass(bench),
+        _count_pass(bench, launch),
+    )
     missing = {**result.missing, **_missing_series(bench, latency.watch)}
     return Measurement(
         point=point,
@@ -99,6 +117,7 @@ def _first_call(bench: Bench) -> FirstCall:
         wall_ns=watch.block_ns[0],
         compiles=bench.compiles() - compiles,
         problem=bench.operation.problem(output),
+        readings=_numbers(bench.operation.readings(output)),
         has_marks=bool(watch.marks),
     )
 
@@ -111,6 +130,20 @@ def _compile_pass(bench: Bench, first: FirstCall, latency: LatencyPass) -> PassR
     if first.compiles == 0 or beyond_ns <= 0:
         return PassResult(missing={"compile_s": f"{NOT_APPLICABLE}: the first call compiled nothing"})
     return PassResult(metrics={"compile_s": ns_to_s(beyond_ns)}, extra={"compile_method": "upper_bound"})
+
+
+def _count_pass(bench: Bench, launch: int) -> PassResult:
+    """FLOPs and bytes of a call. They are the same in every launch, and counting is slow: the first one does it."""
+    if launch > 0:
+        return PassResult()
+    bench.live("count")
+    return _numbers(bench.operation.count())
+
+
+def _numbers(readings: Readings) -> PassResult:
+    """Readings as a pass's result: the numbers, and the reasons for those that are absent."""
+    values = {name: float(value) for name, value in readings.values.items() if isinstance(value, int | float)}
+    return PassResult(metrics=values, missing=dict(readings.missing))
 
 
 def _may_block(bench: Bench, first: FirstCall) -> bool:
@@ -171,7 +204,7 @@ def _record(
 
 def _missing_series(bench: Bench, watch: Stopwatch) -> dict[str, str]:
     device = {} if watch.device_ns else {"latency_device": f"{NOT_SUPPORTED}: the device has no events"}
-    return {**device, **token_reasons(bench.operation.new_tokens)}
+    return {**device, **token_reasons(bench.operation.new_tokens), **phase_reasons(phase_series(watch))}
 
 
 def _work(operation: Operation) -> dict[str, Json]:

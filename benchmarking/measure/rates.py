@@ -21,6 +21,22 @@ def metrics(measured: Sequence[Measurement]) -> dict[str, float]:
     return {name: median(values[name] for values in by_launch if name in values) for name in sorted(names)}
 
 
+def derived(values: Mapping[str, float]) -> dict[str, float]:
+    """What follows from a point's median latency and its readings.
+
+    real-time factor = median latency / seconds of audio in a call: below 1 is faster than it was spoken.
+    achieved FLOP/s = FLOPs of a call / median latency.
+    """
+    latency_s = values["latency_median_ms"] / MS_PER_S
+    audio_s, flops = values.get("audio_seconds_per_call"), values.get("flops")
+    found: dict[str, float] = {}
+    if audio_s:
+        found["real_time_factor"] = latency_s / audio_s
+    if flops is not None and latency_s > 0:
+        found["achieved_flops_per_sec"] = flops / latency_s
+    return found
+
+
 def _of_launch(measurement: Measurement) -> dict[str, float]:
     series = {one.metric: one.values for one in measurement.samples if one.phase == "measure" and one.values}
 
@@ -28,7 +44,12 @@ def _of_launch(measurement: Measurement) -> dict[str, float]:
         value = measurement.extra.get(name)
         return value if isinstance(value, int) and value > 0 else None
 
-    return {**_throughput(series, count), **_device(series), **_tokens(series, count)}
+    return {
+        **_throughput(series, count),
+        **_device(series),
+        **_tokens(series, count),
+        **_phases(series),
+    }
 
 
 def _throughput(series: Series, count: Callable[[str], int | None]) -> dict[str, float]:
@@ -49,6 +70,15 @@ def _device(series: Series) -> dict[str, float]:
         return {}
     gaps = [wall - device for wall, device in zip(series["latency_wall"], device_ms, strict=True)]
     return {"latency_device_median_ms": median(device_ms), "host_gap_ms": median(gaps)}
+
+
+def _phases(series: Series) -> dict[str, float]:
+    """The median of each phase; of a step, over all steps of all calls."""
+    return {
+        f"{name.removeprefix('phase_')}_ms": median(values)
+        for name, values in series.items()
+        if name.startswith("phase_")
+    }
 
 
 def _tokens(series: Series, count: Callable[[str], int | None]) -> dict[str, float]:

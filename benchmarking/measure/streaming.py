@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import pairwise
 
 from benchmarking.errors import BenchhouseError
 from benchmarking.measure.timing import Stopwatch
 from benchmarking.records import NOT_APPLICABLE
+from benchmarking.runtimes import TOKEN
 from benchmarking.units import ns_to_ms
 
-TOKEN = "token"
 TIME_TO_FIRST_TOKEN = "time_to_first_token"
 TIME_PER_OUTPUT_TOKEN = "time_per_output_token"
 INTER_TOKEN_LATENCY = "inter_token_latency"
+PREFILL = "phase_prefill"
+DECODE = "phase_decode"
+STEP = "phase_step"
+PHASES = ("phase_retrieve", "phase_image_encode", "phase_encode", PREFILL, DECODE, STEP)
+"""The phases that have a column; a family may mark others, which are stored without one."""
 
 Series = Mapping[str, tuple[float, ...]]
 
@@ -63,12 +68,28 @@ def token_reasons(new_tokens: int | None) -> dict[str, str]:
 
 
 def phase_series(watch: Stopwatch) -> Series:
-    """Milliseconds by `phase_<name>` for marks other than tokens: each since the mark before it, or since the start."""
+    """Milliseconds by `phase_<name>`: each phase since the mark before it, or since the start of the call.
+
+    A call with tokens has the phases prefill, up to its first token, and decode, from there to its last. A mark that
+    comes several times in a call ("step") gives that many values a call.
+    """
     phases: dict[str, list[float]] = {}
     for started_ns, marks in watch.call_marks():
-        since_ns = started_ns
+        since_ns, first_ns, last_ns = started_ns, 0, 0
         for name, at_ns in marks:
             if name != TOKEN:
                 phases.setdefault(f"phase_{name}", []).append(ns_to_ms(at_ns - since_ns))
+            elif not first_ns:
+                phases.setdefault(PREFILL, []).append(ns_to_ms(at_ns - since_ns))
+                first_ns = at_ns
+            else:
+                last_ns = at_ns
             since_ns = at_ns
+        if last_ns:
+            phases.setdefault(DECODE, []).append(ns_to_ms(last_ns - first_ns))
     return {name: tuple(values) for name, values in phases.items()}
+
+
+def phase_reasons(found: Collection[str]) -> dict[str, str]:
+    """Why phases are absent, by raw metric: those that a call of this workload does not have."""
+    return {name: f"{NOT_APPLICABLE}: the call has no such phase" for name in PHASES if name not in found}

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from benchmarking.devices import DeviceHandle, DeviceTimer
-from benchmarking.runtimes import Operation
+from benchmarking.runtimes import TOKEN, Operation
 from benchmarking.units import NS_PER_MS
 
 BLOCK_NS = NS_PER_MS
@@ -91,6 +91,8 @@ class Stopwatch:
         timers = self._timers or (None,) * self.inner_loops
 
         def mark(name: str) -> None:
+            if name != TOKEN:  # a token is on the host when it is marked; a phase's end may still be in the queue
+                sync()
             note((name, now()))
 
         output: object = None

@@ -7,10 +7,13 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from benchmarking.devices import DeviceHandle
-from benchmarking.records import Cell, Device, Json, Point, Precision, Scalar, Workload
+from benchmarking.records import Cell, Device, Json, Point, Precision, Readings, Scalar, Workload
 
 Mark = Callable[[str], None]
-"""`mark("token")` notes the time inside a timed call: at each token that has reached the host, at each phase's end."""
+"""`mark(name)` notes the time inside a timed call: "token" for each token that has reached the host; any other name
+ends the phase of that name ("encode", "retrieve", "step"), and waits for the device first."""
+
+TOKEN = "token"
 
 Stage = Callable[[str], AbstractContextManager[None]]
 """`with stage("weights_read"):` times one stage of the load, with the device synced at its end."""
@@ -36,6 +39,14 @@ class Operation(Protocol):
 
     def problem(self, output: Any) -> str | None:
         """What is wrong with an output (NaN, Inf, token count), or None. Asked outside the timed region."""
+
+    def readings(self, output: Any) -> Readings:
+        """What else there is to know of a call, as numbers: tokenize_ms, audio_seconds_per_call,
+        active_parameter_count, expert_load_imbalance, ... Asked once, outside the timed region, with a call's output;
+        may run parts of the model again."""
+
+    def count(self) -> Readings:
+        """`flops` and `bytes_accessed` of a call, counted while running it once more, slowly."""
 
 
 class Session(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarking.errors import BenchhouseError, UsageError
-from benchmarking.records import Family, Json, Point, Workload, canonical_hash
+from benchmarking.records import Family, Json, Point, Readings, Workload, canonical_hash
 from benchmarking.runtimes import Mark, Operation
 from benchmarking.runtimes._torch import threads_in_force
 from benchmarking.runtimes._torch_model import describe, parameter_count, weights_bytes
@@ -36,6 +36,10 @@ class ModuleOperation:
     def problem(self, output: Any) -> str | None:
         found = _output_tensor(output)
         return None if found is None else non_finite(*found)
+
+    def readings(self, output: Any) -> Readings:
+        """Nothing more is known of a module's call."""
+        return Readings()
 
     def arrays(self, output: Any) -> dict[str, Any]:
         """The output's main tensor as a float32 numpy array; empty when it has none."""

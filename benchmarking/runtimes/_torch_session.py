@@ -7,17 +7,18 @@ from contextlib import ExitStack
 from typing import Any
 
 from benchmarking.errors import UsageError
-from benchmarking.records import Cell, Json, Point
+from benchmarking.records import Cell, Json, Point, Readings
 from benchmarking.runtimes import Mark, Operation
 from benchmarking.runtimes._torch import is_out_of_memory, memory_errors, out_of_memory
 from benchmarking.runtimes._torch_model import parameter_count, weights_bytes
+from benchmarking.workloads import FamilyOperation
 from benchmarking.workloads._families import plugin_of
 
 
 class TorchOperation:
     """A family's operation, run as inference, with torch's failed allocations told apart from other errors."""
 
-    def __init__(self, inner: Operation, label: str) -> None:
+    def __init__(self, inner: FamilyOperation, label: str) -> None:
         import torch
 
         self.items_per_call = inner.items_per_call
@@ -44,9 +45,19 @@ class TorchOperation:
         with self._inference_mode():
             return self.inner.problem(output)
 
+    def readings(self, output: Any) -> Readings:
+        with self._inference_mode():
+            return self.inner.readings(output)
+
+    def count(self) -> Readings:
+        from benchmarking.runtimes._torch_count import counted
+
+        self.reset()
+        return counted(lambda: self.run(lambda name: None))
+
     def arrays(self, output: Any) -> dict[str, Any]:
         """The output as numpy arrays on the host by name, to compare with another runtime's."""
-        arrays: dict[str, Any] = self.inner.arrays(output)  # type: ignore[attr-defined]
+        arrays: dict[str, Any] = self.inner.arrays(output)
         return arrays
 
 

@@ -15,7 +15,6 @@ from benchmarking.workloads._families import families, plugin_of
 DEVICES = ("cpu", "cuda", "rocm", "mps")
 PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "bfloat16", "float16")
 ATTENTIONS = ("eager", "sdpa", "flash_attention_2", "flex_attention")
-CACHES = ("dynamic", "static")
 
 
 class Eager:
@@ -39,17 +38,20 @@ class Eager:
         return None
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        generates = _generates(workload)
-        known = ("attention", "cache") if generates else ("attention",)
+        plugin = plugin_of(workload)
+        known: dict[str, tuple[str, ...]] = {}
+        default = plugin.default_attention(workload.config)
+        if default is not None:
+            known["attention"] = (default, *(name for name in ATTENTIONS if name != default))
+        if workload.task in plugin.generative_tasks:
+            known["cache"] = plugin.caches
         if unknown := sorted(set(options) - set(known)):
-            raise UsageError(f"runtime eager has no option {unknown[0]!r} at task {workload.task}: {', '.join(known)}")
-        default = plugin_of(workload).default_attention(workload.config)
-        attention = _choice("attention", options.get("attention", default), ATTENTIONS)
-        if attention == "flash_attention_2":
+            has = ", ".join(known) or "none"
+            raise UsageError(f"runtime eager has no option {unknown[0]!r} at task {workload.task}; it has {has}")
+        mode = {name: _choice(name, options.get(name, values[0]), values) for name, values in known.items()}
+        if mode.get("attention") == "flash_attention_2":
             _check_flash_attention(device)
-        if not generates:
-            return {"attention": attention}
-        return {"attention": attention, "cache": _choice("cache", options.get("cache", CACHES[0]), CACHES)}
+        return mode
 
     def import_libraries(self) -> None:
         import torch  # noqa: F401
@@ -78,10 +80,6 @@ class Eager:
             verified |= {**loaded, **_torch.threads_in_force(), **flags.in_force()}
             _check_threads(cell, verified["num_threads"])
             return TorchSession(model, cell, handle.torch_name, verified, cleanup.pop_all())
-
-
-def _generates(workload: Workload) -> bool:
-    return workload.task in plugin_of(workload).generative_tasks
 
 
 def _choice(option: str, value: Scalar, known: tuple[str, ...]) -> str:

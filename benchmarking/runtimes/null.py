@@ -12,7 +12,7 @@ from typing import Any
 from benchmarking.devices import DeviceHandle
 from benchmarking.devices.null import Fault, NullHandle
 from benchmarking.errors import OutOfMemoryError, UsageError
-from benchmarking.records import Cell, Device, Json, Point, Precision, Scalar, Workload
+from benchmarking.records import NOT_APPLICABLE, Cell, Device, Json, Point, Precision, Readings, Scalar, Workload
 from benchmarking.runtimes import Mark, Operation, Session, Stage
 
 MS_PER_TOKEN = 0.01
@@ -47,6 +47,12 @@ class NullOperation:
             self._handle.spend(spent_ns)
             mark("token")
         return "NaN" if self._fault == "nan" else "ok"
+
+    def readings(self, output: Any) -> Readings:
+        return Readings()
+
+    def count(self) -> Readings:
+        return Readings(missing=dict.fromkeys(("flops", "bytes_accessed"), f"{NOT_APPLICABLE}: nothing is computed"))
 
     def problem(self, output: Any) -> str | None:
         return "NaN in the output" if output == "NaN" else None

@@ -14,6 +14,10 @@ from benchmarking.records import Cell, Hardware, Json, Point, Provenance, Readin
 
 Check = Callable[[Point], str | None]
 
+POINT_FIELDS = ("batch_size", "sequence_length", "new_tokens", "concurrency")
+FRACTIONAL_AXES = ("audio_seconds",)
+"""Axes whose values need not be whole."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellPlan:
@@ -48,17 +52,15 @@ class CellPlan:
 
 
 def grid(axes: Mapping[str, tuple[Any, ...]]) -> tuple[Point, ...]:
-    """Every combination of the axes' values, the smallest work first. Axes are fields of Point.
+    """Every combination of the axes' values, the smallest work first: fields of Point, or names of `Point.axes`.
 
-    Raises UsageError for a value that is no whole number from 1.
+    Raises UsageError for a value that is no whole number from 1, or of `FRACTIONAL_AXES` no number above 0.
     """
     for name, values in axes.items():
         for value in values:
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise UsageError(f"{name} takes whole numbers from 1: got {value!r}")
+            _check_value(name, value)
     combinations = itertools.product(*axes.values())
-    points = [Point(**dict(zip(axes, values, strict=True))) for values in combinations]
-    return tuple(sorted(points, key=_work))
+    return tuple(sorted((_point(dict(zip(axes, values, strict=True))) for values in combinations), key=_work))
 
 
 def check_points(points: tuple[Point, ...], check: Check, *, skip_unsupported: bool) -> Mapping[str, str]:
@@ -73,7 +75,24 @@ def check_points(points: tuple[Point, ...], check: Check, *, skip_unsupported: b
     return reasons
 
 
-def _work(point: Point) -> tuple[float, int, int]:
-    """Roughly what a point costs: tokens, then batch size."""
-    tokens = point.batch_size * ((point.sequence_length or 1) + (point.new_tokens or 0))
-    return (tokens, point.batch_size, point.sequence_length or 0)
+def _check_value(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UsageError(f"{name} takes numbers: got {value!r}")
+    if name in FRACTIONAL_AXES:
+        if not 0 < value < float("inf"):
+            raise UsageError(f"{name} takes numbers above 0: got {value!r}")
+    elif value != int(value) or value < 1:
+        raise UsageError(f"{name} takes whole numbers from 1: got {value!r}")
+
+
+def _point(values: Mapping[str, Any]) -> Point:
+    own = {name: value for name, value in values.items() if name in POINT_FIELDS}
+    return Point(**own, axes={name: value for name, value in values.items() if name not in POINT_FIELDS})
+
+
+def _work(point: Point) -> tuple[float, int, int, tuple[tuple[str, float], ...]]:
+    """Roughly what a point costs: tokens times what its other axes multiply, then batch size."""
+    work: float = point.batch_size * ((point.sequence_length or 1) + (point.new_tokens or 0))
+    for name, value in point.axes.items():
+        work *= value**2 if name == "image_size" else value
+    return (work, point.batch_size, point.sequence_length or 0, tuple(sorted(point.axes.items())))

@@ -17,11 +17,10 @@ from benchmarking.runtimes import RuntimePlugin
 from benchmarking.sweep.plan import CellPlan, check_points, grid
 from benchmarking.workloads import WorkloadPlugin
 from benchmarking.workloads._families import plugin_of
+from benchmarking.workloads._limits import AXIS_NAMES
 
 DEFAULT_RUNTIME = "eager"
 DEFAULT_BATCH_SIZES = (1, 2, 4, 8)
-DEFAULT_SEQUENCE_LENGTHS = (128, 512)
-DEFAULT_NEW_TOKENS = (16,)
 DEFAULT_TIMEOUT_S = 600.0
 
 AUTO = "auto"
@@ -42,6 +41,8 @@ class Request:
     batch_sizes: tuple[int, ...] = DEFAULT_BATCH_SIZES
     sequence_lengths: tuple[int, ...] | None = None
     new_tokens: tuple[int, ...] | None = None
+    axes: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Values of further axes by name: image_size, audio_seconds, steps, documents, top_k."""
     num_threads: int | None = None
     options: Mapping[str, Scalar] = field(default_factory=dict)
     """Options of the runtime by name, such as attention."""
@@ -150,22 +151,35 @@ def _why_not(request: Request, device: Device, workload: Workload) -> str | None
 
 def _points(request: Request, workload: Workload, family: WorkloadPlugin) -> tuple[Point, ...]:
     """The grid. Default sequence lengths that the model cannot take are left out; ones that were asked for are not."""
-    axes: dict[str, tuple[int | None, ...]] = {"batch_size": request.batch_sizes}
-    axes["sequence_length"] = request.sequence_lengths or DEFAULT_SEQUENCE_LENGTHS
-    if workload.task in family.generative_tasks:
-        axes["new_tokens"] = request.new_tokens or DEFAULT_NEW_TOKENS
-    elif request.new_tokens is not None:
-        raise UsageError(f"--new-tokens: task {workload.task} of {workload.model_id} generates nothing")
+    axes = {"batch_size": request.batch_sizes, **family.axes(workload), **_asked(request, workload, family)}
     points = grid(axes)
-    if request.sequence_lengths is None:
+    if request.sequence_lengths is None and "sequence_length" in axes:
         points = tuple(point for point in points if family.check(workload, point) is None) or _longest(axes, workload)
     return points
 
 
-def _longest(axes: Mapping[str, tuple[int | None, ...]], workload: Workload) -> tuple[Point, ...]:
+def _asked(request: Request, workload: Workload, family: WorkloadPlugin) -> dict[str, tuple[float, ...]]:
+    """The values that were asked for, by axis. Raises UsageError for an axis the workload does not have."""
+    asked: dict[str, tuple[float, ...] | None] = {
+        "sequence_length": request.sequence_lengths,
+        "new_tokens": request.new_tokens,
+        **request.axes,
+    }
+    given = {name: values for name, values in asked.items() if values is not None}
+    has = family.axes(workload)
+    for name in given:
+        if name not in has:
+            raise UsageError(
+                f"task {workload.task} of {workload.model_id} has no {AXIS_NAMES.get(name, name)}; its grid is "
+                f"{', '.join(AXIS_NAMES[one] for one in ('batch_size', *has))}"
+            )
+    return given
+
+
+def _longest(axes: Mapping[str, tuple[float, ...]], workload: Workload) -> tuple[Point, ...]:
     """The grid of a model too short for every default: its own longest sequence, less the tokens to generate."""
-    new_tokens = max((count for count in axes.get("new_tokens", ()) if count is not None), default=0)
-    longest = (workload.max_sequence_length or min(DEFAULT_SEQUENCE_LENGTHS)) - new_tokens
+    new_tokens = int(max(axes.get("new_tokens", ()), default=0))
+    longest = (workload.max_sequence_length or int(min(axes["sequence_length"]))) - new_tokens
     if longest < 1:
         raise UsageError(f"{workload.model_id} takes {workload.max_sequence_length} tokens: fewer than --new-tokens")
     return grid({**axes, "sequence_length": (longest,)})

@@ -5,12 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from benchmarking.records import Family, Json, Point, Scalar, Workload
+from benchmarking.records import Family, Json, Point, Readings, Scalar, Workload
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from benchmarking.runtimes import Operation
+    from benchmarking.runtimes import Mark
+
+
+class FamilyOperation(Protocol):
+    """What a family makes of a torch model and a point: all of `runtimes.Operation` (see there) but the counting."""
+
+    items_per_call: int
+    tokens_per_call: int | None
+    prompt_tokens_per_call: int | None
+    new_tokens: int | None
+
+    def reset(self) -> None: ...
+
+    def run(self, mark: Mark) -> Any: ...
+
+    def problem(self, output: Any) -> str | None: ...
+
+    def readings(self, output: Any) -> Readings: ...
+
+    def arrays(self, output: Any) -> dict[str, Any]:
+        """What of the output is compared with other runtimes', as numpy arrays by name."""
 
 
 class WorkloadPlugin(Protocol):
@@ -23,12 +43,19 @@ class WorkloadPlugin(Protocol):
     """Hugging Face task names that can be run, the default first."""
     generative_tasks: frozenset[str]
     """Those of them that generate tokens, and so have the new-tokens axis."""
+    caches: tuple[str, ...]
+    """Kinds of cache of the tasks that generate, the default first ("dynamic", "static"). They make different cells."""
+
+    def axes(self, workload: Workload) -> Mapping[str, tuple[float, ...]]:
+        """The axes beside the batch size that every point of this workload has, with the values taken when none are
+        asked for. Names: sequence_length, new_tokens, and those of `Point.axes`."""
 
     def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
         """Longest input in tokens, with new tokens counted where they share its positions; None without a limit."""
 
-    def default_attention(self, config: Mapping[str, Json]) -> str:
-        """The attention implementation (transformers' name) the model is run with when none is named."""
+    def default_attention(self, config: Mapping[str, Json]) -> str | None:
+        """The attention implementation (transformers' name) the model is run with when none is named; None for a model
+        that gives no choice of one."""
 
     def check(self, workload: Workload, point: Point) -> str | None:
         """None, or why this point cannot be on this model (too long, ...). Asked before anything runs."""
@@ -51,7 +78,7 @@ class WorkloadPlugin(Protocol):
 
     def torch_operation(
         self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]
-    ) -> Operation:
+    ) -> FamilyOperation:
         """The call at a point on a loaded torch model (or a compiled wrapper of one), its inputs in place.
 
         `mode` is the cell's runtime mode: the kind of cache is in it."""

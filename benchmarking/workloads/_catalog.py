@@ -1,7 +1,7 @@
 """The built-in catalog: published configurations of well-known models, so that they run on a machine without network.
 
-The facts are the models' own config.json values, less what only concerns training or sampling. Nothing is read before
-it is asked for.
+One file a family in the folder catalog. The facts are the models' own config.json values, less what only concerns
+training or sampling. Nothing is read before it is asked for.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from benchmarking.records import Json
+from benchmarking.records import FAMILIES, Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +33,11 @@ class Entry:
 
 @cache
 def entries() -> tuple[Entry, ...]:
-    """Every model of the catalog, in the order of the file."""
-    text = resources.files(__package__).joinpath("catalog.json").read_text(encoding="utf-8")
-    return tuple(Entry(**{**data, "aliases": tuple(data["aliases"])}) for data in json.loads(text)["models"])
+    """Every model of the catalog, family by family."""
+    folder = resources.files(__package__).joinpath("catalog")
+    files = [folder.joinpath(f"{family}.json") for family in FAMILIES]
+    models = [data for file in files if file.is_file() for data in json.loads(file.read_text(encoding="utf-8"))]
+    return tuple(Entry(**{**data, "aliases": tuple(data["aliases"])}) for data in models)
 
 
 def find(name: str) -> Entry | None:

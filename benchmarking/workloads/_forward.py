@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarking.records import Point
+from benchmarking.records import Point, Readings
 from benchmarking.runtimes import Mark
 
 OUTPUT_NAMES = ("logits", "last_hidden_state")
@@ -38,6 +38,10 @@ class ForwardPass:
     def problem(self, output: Any) -> str | None:
         name, tensor = main_tensor(output)
         return non_finite(name, tensor)
+
+    def readings(self, output: Any) -> Readings:
+        """A forward pass has no numbers of its own beside its times."""
+        return Readings()
 
     def arrays(self, output: Any) -> dict[str, Any]:
         """The output on the host, as float32 numpy arrays by name: to compare with another runtime's."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarking.errors import UnsupportedError
-from benchmarking.records import Point
+from benchmarking.records import Point, Readings
 from benchmarking.runtimes import Mark
 from benchmarking.workloads._forward import host_array, non_finite
 
@@ -75,6 +75,10 @@ class GreedyGeneration(ABC):
         if len(output.tokens) != self.items_per_call or lengths != {self._steps}:
             return f"token count: {len(output.tokens)} rows of {sorted(lengths)}, asked {self._steps} each"
         return non_finite("prefill logits", output.prefill_logits) or non_finite("last logits", output.last_logits)
+
+    def readings(self, output: Generated) -> Readings:
+        """Families whose models have more to tell say it here."""
+        return Readings()
 
     def arrays(self, output: Generated) -> dict[str, Any]:
         """Tokens (int64) and prefill logits (float32) as numpy arrays: to compare with another runtime's."""

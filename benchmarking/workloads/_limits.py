@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from benchmarking.records import Json, Point, Workload
 
 POSITION_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx")
 """Where configurations keep the number of positions, the most common name first."""
+
+AXIS_NAMES: Mapping[str, str] = {
+    "batch_size": "batch size",
+    "sequence_length": "sequence length",
+    "new_tokens": "number of new tokens",
+    "image_size": "image size",
+    "audio_seconds": "length of audio",
+    "steps": "number of steps",
+    "documents": "number of documents",
+    "top_k": "top-k",
+}
+"""Every axis but concurrency, in the words of messages."""
 
 
 def positions(config: Mapping[str, Json]) -> int | None:
@@ -22,18 +34,32 @@ def why_not(workload: Workload, point: Point, *, generates: bool, shared_positio
     `generates`: the task has new tokens. `shared_positions`: they follow the prompt in the same positions
     (decoder-only); else they have positions of their own, as many as the prompt.
     """
-    if point.sequence_length is None:
-        return f"{workload.model_id} takes text: the point needs a sequence length"
-    if generates and point.new_tokens is None:
-        return f"task {workload.task} generates: the point needs a number of new tokens"
-    if not generates and point.new_tokens is not None:
-        return f"task {workload.task} of {workload.model_id} generates nothing: leave new tokens out"
-    if point.axes:
-        return f"{workload.model_id} takes text: it has no axis {', '.join(sorted(point.axes))}"
-    return _too_long(workload, point.sequence_length, point.new_tokens or 0, shared_positions)
+    names = ("sequence_length", "new_tokens") if generates else ("sequence_length",)
+    if (problem := wrong_axes(workload, point, names)) is not None:
+        return problem
+    return too_long(workload, point.sequence_length or 0, point.new_tokens or 0, shared_positions=shared_positions)
 
 
-def _too_long(workload: Workload, prompt: int, new_tokens: int, shared_positions: bool) -> str | None:
+def wrong_axes(workload: Workload, point: Point, names: Collection[str]) -> str | None:
+    """None, or which axis a point lacks, or has too many: `names` are the workload's, beside the batch size."""
+    has = axes_of(point)
+    for name in names:
+        if name not in has:
+            return f"task {workload.task} of {workload.model_id}: the point needs {AXIS_NAMES[name]}"
+    for name in has:
+        if name not in names:
+            return f"task {workload.task} of {workload.model_id} has no {AXIS_NAMES.get(name, name)}: leave it out"
+    return None
+
+
+def axes_of(point: Point) -> dict[str, float]:
+    """The point's values on the axes beside batch size and concurrency."""
+    fields = {"sequence_length": point.sequence_length, "new_tokens": point.new_tokens}
+    return {**{name: value for name, value in fields.items() if value is not None}, **point.axes}
+
+
+def too_long(workload: Workload, prompt: int, new_tokens: int, *, shared_positions: bool) -> str | None:
+    """None, or how a prompt and new tokens (0 for none) go beyond the model's positions."""
     limit = workload.max_sequence_length
     if limit is None:
         return None

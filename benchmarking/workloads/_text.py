@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.records import Json, Point, Workload
 from benchmarking.workloads import _inputs, _limits, _transformers
+from benchmarking.workloads._generation import CACHES
 
 if TYPE_CHECKING:
     import numpy as np
+
+DEFAULT_SEQUENCE_LENGTHS = (128, 512)
+DEFAULT_NEW_TOKENS = (16,)
 
 
 class TextFamily:
@@ -20,10 +24,17 @@ class TextFamily:
     sdpa_since: Mapping[str, tuple[int, int]] = {}
     """Model types that got scaled-dot-product attention in a version of transformers this program may meet."""
 
+    generative_tasks: frozenset[str] = frozenset()
+    caches: tuple[str, ...] = CACHES
+
+    def axes(self, workload: Workload) -> Mapping[str, tuple[float, ...]]:
+        tokens = {"new_tokens": DEFAULT_NEW_TOKENS} if workload.task in self.generative_tasks else {}
+        return {"sequence_length": DEFAULT_SEQUENCE_LENGTHS, **tokens}
+
     def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
         return _limits.positions(config)
 
-    def default_attention(self, config: Mapping[str, Json]) -> str:
+    def default_attention(self, config: Mapping[str, Json]) -> str | None:
         model_type = str(config.get("model_type"))
         since = self.sdpa_since.get(model_type)
         if model_type in self.without_sdpa or (since is not None and _transformers_version() < since):

@@ -12,7 +12,7 @@ from benchmarking.workloads._generation import CACHES, DecoderGeneration
 from benchmarking.workloads._text import TextFamily
 
 if TYPE_CHECKING:
-    from benchmarking.runtimes import Operation
+    from benchmarking.workloads import FamilyOperation
 
 
 class DecoderOnly(TextFamily):
@@ -51,7 +51,7 @@ class DecoderOnly(TextFamily):
 
     def torch_operation(
         self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]
-    ) -> Operation:
+    ) -> FamilyOperation:
         if workload.task not in self.generative_tasks:
             return ForwardPass(model, point, inputs)
         return DecoderGeneration(model, point, inputs, cache=str(mode.get("cache", CACHES[0])))

@@ -11,7 +11,7 @@ from benchmarking.workloads._generation import CACHES, EncoderDecoderGeneration
 from benchmarking.workloads._text import TextFamily
 
 if TYPE_CHECKING:
-    from benchmarking.runtimes import Operation
+    from benchmarking.workloads import FamilyOperation
 
 RELATIVE_POSITIONS = frozenset({"longt5", "mt5", "t5", "umt5"})
 """Model types without a table of positions, and so without a longest input (T5's `n_positions` is a leftover)."""
@@ -40,7 +40,7 @@ class EncoderDecoder(TextFamily):
 
     def torch_operation(
         self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]
-    ) -> Operation:
+    ) -> FamilyOperation:
         return EncoderDecoderGeneration(model, point, inputs, cache=str(mode.get("cache", CACHES[0])))
 
 

@@ -11,7 +11,7 @@ from benchmarking.workloads._forward import ForwardPass
 from benchmarking.workloads._text import TextFamily
 
 if TYPE_CHECKING:
-    from benchmarking.runtimes import Operation
+    from benchmarking.workloads import FamilyOperation
 
 POSITIONS_AFTER_PADDING = frozenset(
     {"camembert", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl"}
@@ -45,7 +45,7 @@ class EncoderOnly(TextFamily):
 
     def torch_operation(
         self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]
-    ) -> Operation:
+    ) -> FamilyOperation:
         return ForwardPass(model, point, inputs)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -36,9 +37,12 @@ def tiny(plugin: Any) -> Any:
 
 
 def points(plugin: Any, workload: Any) -> Iterator[Point]:
-    new_tokens = 3 if workload.task in plugin.generative_tasks else None
+    """The smallest values of the workload's axes, sequences cut to 8 and new tokens to 3, at two batch sizes."""
+    small = {"sequence_length": 8, "new_tokens": 3, "steps": 2}
+    values = {name: small.get(name, min(values)) for name, values in plugin.axes(workload).items()}
+    own = {name: values.pop(name) for name in ("sequence_length", "new_tokens") if name in values}
     for batch_size in (1, 2):
-        yield Point(batch_size=batch_size, sequence_length=8, new_tokens=new_tokens)
+        yield Point(batch_size=batch_size, **own, axes=values)
 
 
 def open_session(workload: Any, options: dict[str, Any] | None = None) -> Any:
@@ -61,9 +65,25 @@ def test_file_and_family_have_the_same_name(plugin: Any) -> None:
     assert plugin.name.replace("-", "_") in NAMES
 
 
-def test_generative_tasks_are_tasks(plugin: Any) -> None:
+def test_generative_tasks_are_tasks_and_have_new_tokens_and_caches(plugin: Any, tiny: Any) -> None:
     assert plugin.tasks
     assert set(plugin.tasks) >= plugin.generative_tasks
+    for task in plugin.tasks:
+        workload = resolve(tiny.model_id, task=task)
+        assert ("new_tokens" in plugin.axes(workload)) == (task in plugin.generative_tasks)
+    assert plugin.caches or not plugin.generative_tasks
+
+
+def test_a_point_without_an_axis_or_with_a_foreign_one_is_refused(plugin: Any, tiny: Any) -> None:
+    point = next(points(plugin, tiny))
+    foreign = dataclasses.replace(point, axes={**point.axes, "storeys": 3})
+    assert "storeys" in plugin.check(tiny, foreign)
+    for name in point.axes:
+        fewer = {axis: value for axis, value in point.axes.items() if axis != name}
+        assert plugin.check(tiny, dataclasses.replace(point, axes=fewer)) is not None
+    for name in ("sequence_length", "new_tokens"):
+        if getattr(point, name) is not None:
+            assert plugin.check(tiny, dataclasses.replace(point, **{name: None})) is not None
 
 
 def test_model_types_belong_to_one_family_and_transformers_knows_them(plugin: Any) -> None:
@@ -111,7 +131,7 @@ def test_every_task_runs_and_gives_finite_numbers(plugin: Any, tiny: Any) -> Non
             assert operation.problem(output) is None
             assert operation.items_per_call == point.batch_size
             assert operation.new_tokens == point.new_tokens
-            assert marks == ["token"] * (point.new_tokens or 0)
+            assert marks.count("token") == (point.new_tokens or 0)
             assert all(np.isfinite(array).all() for array in operation.arrays(output).values())
         session.close()
 
