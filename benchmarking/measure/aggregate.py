@@ -191,7 +191,7 @@ def _reasons(measured: Sequence[Measurement], loads: Sequence[LaunchLoad]) -> di
     tokens = {} if measured[0].extra.get("tokens_per_call") else {columns.THROUGHPUT[1]: f"{NOT_APPLICABLE}: no tokens"}
     told = [one.missing for one in loads] + [one.missing for one in measured]
     by_column = {name: why for missing in told for name, why in columns.reasons_by_column(missing).items()}
-    return {**few, **tails, **tokens, **by_column}
+    return {**few, **tails, **tokens, **columns.OF_SOME_CALLS, **by_column}
 
 
 def _common(reasons: Sequence[str | None]) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from benchmarking.measure.streaming import INTER_TOKEN_LATENCY, PHASES, TIME_PER_OUTPUT_TOKEN, TIME_TO_FIRST_TOKEN
-from benchmarking.records import NOT_RUN
+from benchmarking.records import NOT_APPLICABLE, NOT_RUN
 
 STATISTICS = ("mean", "median", "std", "min", "p25", "p75", "p90", "p95", "p99", "max", "mad")
 LATENCY = (*(f"latency_{name}_ms" for name in STATISTICS), "latency_ci_low_ms", "latency_ci_high_ms")
@@ -51,8 +51,15 @@ OF_LOAD: Mapping[str, str] = {
 }
 """Column of each value with one reading a load (`LaunchLoad.memory_bytes`)."""
 
-DERIVED = ("real_time_factor", "achieved_flops_per_sec")
-"""Columns computed from the median latency and a reading."""
+DERIVED: Mapping[str, str] = {"real_time_factor": "audio_seconds_per_call", "achieved_flops_per_sec": "flops"}
+"""Columns computed from the median latency and a reading, and which reading."""
+
+OF_SOME_CALLS: Mapping[str, str] = {
+    "audio_seconds_per_call": f"{NOT_APPLICABLE}: no audio",
+    "active_parameter_count": f"{NOT_APPLICABLE}: no experts to choose from",
+    "expert_load_imbalance": f"{NOT_APPLICABLE}: no experts to choose from",
+}
+"""Why readings are absent that only some families have."""
 
 ALL: tuple[str, ...] = (
     *(column for columns in OF_SERIES.values() for column in columns),
@@ -75,4 +82,6 @@ def reasons_by_column(missing: Mapping[str, str]) -> dict[str, str]:
 def complete(metrics: Mapping[str, float], reasons: Mapping[str, str], default: str = NOT_RUN) -> dict[str, str]:
     """A reason for every column without a value."""
     absent = dict.fromkeys((name for name in ALL if name not in metrics), default)
-    return {**absent, **{name: why for name, why in reasons.items() if name not in metrics}}
+    known = {name: why for name, why in reasons.items() if name not in metrics}
+    derived = {name: known[of] for name, of in DERIVED.items() if name not in metrics and of in known}
+    return {**absent, **derived, **known}

@@ -17,7 +17,7 @@ from benchmarking.runtimes import RuntimePlugin
 from benchmarking.sweep.plan import CellPlan, check_points, grid
 from benchmarking.workloads import WorkloadPlugin
 from benchmarking.workloads._families import plugin_of
-from benchmarking.workloads._limits import AXIS_NAMES
+from benchmarking.workloads._limits import no_axis
 
 DEFAULT_RUNTIME = "eager"
 DEFAULT_BATCH_SIZES = (1, 2, 4, 8)
@@ -169,10 +169,7 @@ def _asked(request: Request, workload: Workload, family: WorkloadPlugin) -> dict
     has = family.axes(workload)
     for name in given:
         if name not in has:
-            raise UsageError(
-                f"task {workload.task} of {workload.model_id} has no {AXIS_NAMES.get(name, name)}; its grid is "
-                f"{', '.join(AXIS_NAMES[one] for one in ('batch_size', *has))}"
-            )
+            raise UsageError(no_axis(workload, name, has))
     return given
 
 

@@ -45,11 +45,17 @@ def wrong_axes(workload: Workload, point: Point, names: Collection[str]) -> str 
     has = axes_of(point)
     for name in names:
         if name not in has:
-            return f"task {workload.task} of {workload.model_id}: the point needs {AXIS_NAMES[name]}"
-    for name in has:
-        if name not in names:
-            return f"task {workload.task} of {workload.model_id} has no {AXIS_NAMES.get(name, name)}: leave it out"
-    return None
+            return f"task {workload.task} of {workload.model_id}: the point lacks its {AXIS_NAMES[name]}"
+    return next((no_axis(workload, name, names) for name in has if name not in names), None)
+
+
+def no_axis(workload: Workload, name: str, names: Collection[str]) -> str:
+    """Why an axis makes no sense for a workload whose own ones are `names`."""
+    task = f"task {workload.task} of {workload.model_id}"
+    if name == "new_tokens":
+        return f"{task} generates nothing: leave new tokens out"
+    has = ", ".join(AXIS_NAMES[own] for own in ("batch_size", *names))
+    return f"{task} has no {AXIS_NAMES.get(name, name)}; its grid is {has}"
 
 
 def axes_of(point: Point) -> dict[str, float]:

@@ -88,7 +88,7 @@ class FakeHandle:
 class FakeOperation:
     """Calls that take the scripted milliseconds, over and over; a list inside is the gaps before each mark's name."""
 
-    def __init__(self, handle, durations_ms, *, new_tokens=None, items=1, prompt_tokens=None, problem=None):
+    def __init__(self, handle, durations_ms, *, new_tokens=None, items=1, prompt_tokens=None, problem=None, known=None):
         self.handle = handle
         self.script = itertools.cycle(durations_ms)
         self.items_per_call = items
@@ -96,7 +96,8 @@ class FakeOperation:
         self.tokens_per_call = None if new_tokens is None else items * new_tokens
         self.prompt_tokens_per_call = prompt_tokens
         self.what_is_wrong = problem
-        self.calls = 0
+        self.known = known or Readings()
+        self.calls = self.counted = 0
 
     def reset(self):
         self.handle.events.append("reset")
@@ -114,6 +115,13 @@ class FakeOperation:
 
     def problem(self, output):
         return self.what_is_wrong
+
+    def readings(self, output):
+        return self.known
+
+    def count(self):
+        self.counted += 1
+        return Readings(values={"flops": 2_000_000.0}, missing={"bytes_accessed": "not_supported"})
 
 
 @pytest.fixture

@@ -164,6 +164,22 @@ def test_readings_and_loads_become_columns_in_mb():
     assert result.missing["host_gap_ms"] == "not_supported: no events"
 
 
+def test_phases_are_medians_and_the_real_time_factor_is_latency_over_audio():
+    series = {"phase_encode": (30.0, 40.0, 60.0), "phase_step": (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)}
+    one = measured(0, [90, 100, 180], series=series, metrics={"audio_seconds_per_call": 5.0})
+    metrics = summarise("id", POINT, [one], []).metrics
+    assert (metrics["encode_ms"], metrics["step_ms"]) == (40.0, 3.5)
+    assert metrics["real_time_factor"] == pytest.approx(0.1 / 5)
+
+
+def test_achieved_flops_are_those_of_a_call_over_the_median_latency():
+    launches = [measured(0, [90, 100, 180], metrics={"flops": 3e9}), measured(1, [190, 200, 280])]
+    assert summarise("id", POINT, launches, []).metrics["achieved_flops_per_sec"] == pytest.approx(3e9 / 0.150)
+    without = summarise("id", POINT, [measured(0, around(100), missing={"flops": "not_supported: a kernel"})], [])
+    assert without.missing["achieved_flops_per_sec"] == "not_supported: a kernel"
+    assert without.missing["real_time_factor"] == "not_applicable: no audio"
+
+
 def test_every_column_has_a_value_or_a_reason():
     result = summarise("id", POINT, [measured(0, around(100))], [])
     assert set(columns.ALL) == (result.metrics.keys() | result.missing.keys())

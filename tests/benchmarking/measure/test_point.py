@@ -36,6 +36,24 @@ def test_a_quiet_operation_is_measured_pass_by_pass(fake):
     assert [one.phase for one in seen] == ["first_call", "warmup", "measure", "memory"]
 
 
+def test_what_the_operation_knows_is_stored_with_the_reasons_for_what_it_does_not(fake):
+    handle = fake.handle()
+    known = Readings(values={"active_parameter_count": 12}, missing={"tokenize_ms": "not_applicable: no tokenizer"})
+    result = measure(fake.operation(handle, [5, 6], known=known), handle, fixed_iterations=3)
+    assert result.metrics["active_parameter_count"] == 12.0
+    assert result.missing["tokenize_ms"] == "not_applicable: no tokenizer"
+
+
+@pytest.mark.parametrize(("launch", "counted"), [(0, 1), (1, 0)])
+def test_work_is_counted_in_the_first_launch_only(fake, launch, counted):
+    handle = fake.handle()
+    operation = fake.operation(handle, [5, 6])
+    result = measure_point(operation, handle, POINT, launch, Settings(fixed_iterations=3))
+    assert operation.counted == counted
+    assert result.metrics.get("flops") == (2_000_000.0 if counted else None)
+    assert ("bytes_accessed" in result.missing) == bool(counted)
+
+
 def test_a_measurement_goes_to_json_and_back(fake):
     handle = fake.handle(has_events=True)
     result = measure(fake.operation(handle, [5, 6]), handle, fixed_iterations=7, fixed_warmup_iterations=2)

@@ -1,7 +1,7 @@
 import pytest
 
 from benchmarking.errors import BenchhouseError
-from benchmarking.measure.streaming import check_tokens, phase_series, token_reasons, token_series
+from benchmarking.measure.streaming import check_tokens, phase_reasons, phase_series, token_reasons, token_series
 from benchmarking.measure.timing import Stopwatch
 
 
@@ -41,8 +41,36 @@ def test_a_call_with_another_number_of_tokens_is_refused(fake, marks):
         check_tokens(timed, 2)
 
 
-def test_phases_are_timed_from_the_mark_before(fake):
-    timed = watch(fake, [[("embed", 4), ("retrieve", 6), ("token", 20), ("token", 1)]], 2, 2)
-    assert phase_series(timed) == {"phase_embed": (4.0, 4.0), "phase_retrieve": (6.0, 6.0)}
-    check_tokens(timed, 2)
-    assert token_series(timed, 2)["time_to_first_token"] == (30.0, 30.0)
+def test_phases_are_timed_from_the_mark_before_and_decode_from_the_first_token_to_the_last(fake):
+    timed = watch(fake, [[("embed", 4), ("retrieve", 6), ("token", 20), ("token", 1), ("token", 2), 5]], 2, 3)
+    assert phase_series(timed) == {
+        "phase_embed": (4.0, 4.0),
+        "phase_retrieve": (6.0, 6.0),
+        "phase_prefill": (20.0, 20.0),
+        "phase_decode": (3.0, 3.0),
+    }
+    check_tokens(timed, 3)
+    assert token_series(timed, 3)["time_to_first_token"] == (30.0, 30.0)
+
+
+def test_a_single_token_is_all_prefill(fake):
+    assert phase_series(watch(fake, [[("token", 50), 3]], 1, 1)) == {"phase_prefill": (50.0,)}
+
+
+def test_a_phase_that_comes_several_times_gives_a_value_each_time(fake):
+    timed = watch(fake, [[("step", 4), ("step", 6), ("step", 5)]], 2, None)
+    assert phase_series(timed) == {"phase_step": (4.0, 6.0, 5.0) * 2}
+
+
+def test_a_phase_ends_when_the_device_is_done_and_a_token_when_it_is_marked(fake):
+    handle = fake.handle()
+    watch = Stopwatch(fake.operation(handle, [[("encode", 4), ("token", 6)]], new_tokens=1), handle)
+    watch.run(1)
+    # the call's own sync at either end, and one more for the phase, before its clock reading; none for the token
+    assert handle.events == ["reset", "sync", "now", "run", "sync", "now", "now", "sync", "now"]
+
+
+def test_phases_that_a_call_does_not_have_are_not_applicable():
+    reasons = phase_reasons({"phase_encode"})
+    assert "phase_encode" not in reasons
+    assert reasons["phase_step"] == "not_applicable: the call has no such phase"

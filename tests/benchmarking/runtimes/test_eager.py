@@ -70,7 +70,7 @@ def test_mode_is_complete_with_its_defaults():
 @pytest.mark.parametrize(
     ("kind", "options", "error", "message"),
     [
-        ("cpu", {"attention": "magic"}, UsageError, "attention 'magic': runtime eager has eager, sdpa"),
+        ("cpu", {"attention": "magic"}, UsageError, "attention 'magic': runtime eager has sdpa, eager"),
         ("cpu", {"cache": "sliding"}, UsageError, "cache 'sliding': runtime eager has dynamic, static"),
         ("cpu", {"compile": True}, UsageError, "no option 'compile'"),
         ("cpu", {"attention": "flash_attention_2"}, UnsupportedError, "runs on cuda and rocm, not on cpu"),

@@ -19,6 +19,40 @@ def test_new_tokens_count_as_work():
     assert [point.label for point in points] == ["b1 s32 n1", "b1 s40 n1", "b1 s32 n16", "b1 s40 n16"]
 
 
+def test_further_axes_are_in_the_points_and_count_as_work():
+    points = grid({"batch_size": (1, 2), "image_size": (224, 384)})
+    assert [point.label for point in points] == [
+        "b1 image_size=224",
+        "b2 image_size=224",
+        "b1 image_size=384",  # 384 x 384 pixels are more than twice 224 x 224
+        "b2 image_size=384",
+    ]
+    assert points[0].axes == {"image_size": 224}
+
+
+def test_audio_may_have_fractions_of_a_second():
+    assert [point.label for point in grid({"batch_size": (1,), "audio_seconds": (2.5, 30)})] == [
+        "b1 audio_seconds=2.5",
+        "b1 audio_seconds=30",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("image_size", 0, "image_size takes whole numbers from 1: got 0"),
+        ("image_size", 1.5, "image_size takes whole numbers from 1: got 1.5"),
+        ("audio_seconds", 0, "audio_seconds takes numbers above 0: got 0"),
+        ("audio_seconds", float("inf"), "audio_seconds takes numbers above 0: got inf"),
+        ("steps", "two", "steps takes numbers: got 'two'"),
+        ("batch_size", True, "batch_size takes numbers: got True"),
+    ],
+)
+def test_values_that_are_no_place_on_an_axis_are_refused(name, value, message):
+    with pytest.raises(UsageError, match=message):
+        grid({"batch_size": (1,), name: (value,)})
+
+
 def too_long(point: Point) -> str | None:
     return f"{point.sequence_length} tokens are too long" if (point.sequence_length or 0) > 64 else None
 

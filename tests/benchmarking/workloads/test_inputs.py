@@ -80,6 +80,7 @@ def test_decoder_asked_for_features_has_the_whole_length():
 
 def test_axes_that_do_not_belong_are_refused():
     assert "generates nothing" in check("tiny-bert", batch_size=1, sequence_length=8, new_tokens=4)
-    assert "needs a number of new tokens" in check("tiny-gpt2", batch_size=1, sequence_length=8)
-    assert "needs a sequence length" in check("tiny-bert", batch_size=1)
-    assert "has no axis image_size" in check("tiny-bert", batch_size=1, sequence_length=8, axes={"image_size": 224})
+    assert "the point lacks its number of new tokens" in check("tiny-gpt2", batch_size=1, sequence_length=8)
+    assert "the point lacks its sequence length" in check("tiny-bert", batch_size=1)
+    foreign = check("tiny-bert", batch_size=1, sequence_length=8, axes={"image_size": 224})
+    assert foreign.endswith("has no image size; its grid is batch size, sequence length")
