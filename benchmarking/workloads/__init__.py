@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from benchmarking.records import Family, Json, Point, Readings, Scalar, Workload
 
@@ -82,3 +82,11 @@ class WorkloadPlugin(Protocol):
         """The call at a point on a loaded torch model (or a compiled wrapper of one), its inputs in place.
 
         `mode` is the cell's runtime mode: the kind of cache is in it."""
+
+
+@runtime_checkable
+class ChoosesTasks(Protocol):
+    """What a family has besides when not every model of it has every task."""
+
+    def tasks_of(self, config: Mapping[str, Json]) -> tuple[str, ...]:
+        """Those of the family's tasks that a model of this configuration has, the default first."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from benchmarking import plugins
 from benchmarking.errors import UnsupportedError, UsageError
 from benchmarking.records import Family, Json, Workload
-from benchmarking.workloads import WorkloadPlugin
+from benchmarking.workloads import ChoosesTasks, WorkloadPlugin
 
 PACKAGE = "benchmarking.workloads"
 
@@ -61,16 +61,21 @@ def family_of(config: Mapping[str, Json], model_id: str) -> WorkloadPlugin:
 
 def task_of(plugin: WorkloadPlugin, config: Mapping[str, Json], asked: str | None, model_id: str) -> str:
     """The task that was asked for, else the one the model was made for, else the family's default."""
+    tasks = tasks_of(plugin, config)
     if asked is not None:
-        if asked not in plugin.tasks:
-            raise UsageError(
-                f"--task {asked}: {model_id} is of family {plugin.name}, whose tasks are {', '.join(plugin.tasks)}"
-            )
+        if asked not in tasks:
+            whose = "whose tasks are" if tasks == plugin.tasks else "and its tasks are"
+            raise UsageError(f"--task {asked}: {model_id} is of family {plugin.name}, {whose} {', '.join(tasks)}")
         return asked
     for ending, task in ARCHITECTURE_TASKS.items():
-        if task in plugin.tasks and any(name.endswith(ending) for name in architectures(config)):
+        if task in tasks and any(name.endswith(ending) for name in architectures(config)):
             return task
-    return plugin.tasks[0]
+    return tasks[0]
+
+
+def tasks_of(plugin: WorkloadPlugin, config: Mapping[str, Json]) -> tuple[str, ...]:
+    """The tasks that a model of this configuration has, the default first."""
+    return plugin.tasks_of(config) if isinstance(plugin, ChoosesTasks) else plugin.tasks
 
 
 def architectures(config: Mapping[str, Json]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarking.records import Family
 from benchmarking.workloads import _catalog
-from benchmarking.workloads._families import family_of
+from benchmarking.workloads._families import family_of, tasks_of
 
 HEADINGS = ("model", "family", "task", "parameters", "max sequence")
 
@@ -35,7 +35,7 @@ def _row(entry: _catalog.Entry) -> dict[str, Any]:
         "name": entry.name,
         "aliases": list(entry.aliases),
         "family": family,
-        "task": plugin.tasks[0],
+        "task": tasks_of(plugin, entry.config)[0],
         "model_class": entry.model_class,
         "parameter_count": entry.parameter_count,
         "max_sequence_length": plugin.max_sequence_length(entry.config),
