@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from benchmarking.clock import utc_now
 from benchmarking.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
 from benchmarking.ids import uuid7
 from benchmarking.records import Run, to_json
+from benchmarking.storing import Ingest
 from benchmarking.sweep import spool
 from benchmarking.sweep.plan import CellPlan
 from benchmarking.sweep.progress import Progress, Silence
@@ -28,10 +29,6 @@ class Show:
 
     json: bool = False
     quiet: bool = False
-
-
-Ingest = Callable[[Path], None]
-"""Stores a spooled run. Raises StorageError when it cannot; the file stays."""
 
 
 def run(requests: Sequence[Request], output_dir: Path | None, ingest: Ingest | None, show: Show) -> int:

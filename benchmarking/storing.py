@@ -1,0 +1,59 @@
+"""Stores run files in the warehouse, by processes of their own: the measuring command stays small beside its workers.
+
+Without duckdb the run files are kept and loaded elsewhere.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarking.cli_support import note
+from benchmarking.errors import EXIT_OK, StorageError
+
+WITHOUT_DUCKDB = (
+    "duckdb is not installed, so only the run file is written: load it with setup_benchmark_db --ingest where duckdb is"
+)
+SPEAKER = "setup_benchmark_db: "
+
+Ingest = Callable[[Path], None]
+"""Stores a run file; one that is stored already stays as it is. Raises StorageError when it cannot; the file stays."""
+
+
+def database(db_path: str, lock_timeout_s: float, *, quiet: bool) -> Ingest:
+    """What stores a run file in the database, which is seen to work now, not after an hour of measuring.
+
+    It is made if it is missing. Raises StorageError for a file that is no warehouse.
+    """
+    if importlib.util.find_spec("duckdb") is None:
+        note(WITHOUT_DUCKDB)
+        return _refuse
+    _run("db.ready", db_path)
+
+    def ingest(path: Path) -> None:
+        limit = f"{lock_timeout_s:g}"
+        _run("db.setup_benchmark_db", "--db-path", db_path, "--ingest", str(path), "--lock-timeout", limit, "--quiet")
+        if not quiet:
+            note(f"stored in {db_path}")
+
+    return ingest
+
+
+def _refuse(path: Path) -> None:
+    raise StorageError(WITHOUT_DUCKDB)
+
+
+def _run(module: str, *arguments: str) -> None:
+    """Run a module in a process of its own. Raises StorageError with its last word when it fails."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [sys.executable, "-P", "-m", module, *arguments]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, stdin=subprocess.DEVNULL, check=False
+    )
+    if done.returncode != EXIT_OK:
+        said = done.stderr.strip().splitlines() or [f"{module} ended with {done.returncode}"]
+        raise StorageError(said[-1].removeprefix(SPEAKER).removeprefix("error: "))
