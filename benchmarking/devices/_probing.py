@@ -27,6 +27,8 @@ PREFERENCE: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 Supports = Callable[[Device], str | None]
 """None, or why the request cannot run on the device."""
+Answers = dict[str, tuple[Device, ...]]
+"""What kinds of devices have answered, by kind."""
 
 
 def probe_all(names: Sequence[str] | None = None, time_limit_s: float = TIME_LIMIT_S) -> dict[str, tuple[Device, ...]]:
@@ -36,27 +38,28 @@ def probe_all(names: Sequence[str] | None = None, time_limit_s: float = TIME_LIM
         return {name: probes.answer(name) for name in probes.names}
 
 
-def select(request: str, supports: Supports) -> Device:
+def select(request: str, supports: Supports, answers: Answers | None = None) -> Device:
     """The device a request means: "auto", a kind ("cuda"), or one exactly ("cuda:1", "openvino:GPU").
 
     A kind alone is its first device (OpenVINO's in the order GPU, NPU, CPU). Raises UsageError for an unknown kind,
     UnsupportedError with the reason for a device that is absent or that the request cannot run on. There is no
-    fallback: only `auto` chooses, and says why when it finds nothing.
+    fallback: only `auto` chooses, and says why when it finds nothing. Kinds in `answers` are not asked again, and what
+    is asked goes into it.
     """
+    answers = {} if answers is None else answers
     if request == AUTO:
-        return _select_auto(supports)
-    device = _explicit(request)
+        return _select_auto(supports, answers)
+    device = _explicit(request, answers)
     why_not = supports(device)
     if why_not is not None:
         raise UnsupportedError(f"device {device.selector!r} ({device.name}) cannot run this: {why_not}")
     return device
 
 
-def _select_auto(supports: Supports) -> Device:
+def _select_auto(supports: Supports, answers: Answers) -> Device:
     """The first of `PREFERENCE` that is there, is no emulator, and supports the request."""
     refused: dict[str, str] = {}
-    with Probes(tuple(dict.fromkeys(kind for kind, _ in PREFERENCE))) as probes:
-        answers: dict[str, tuple[Device, ...]] = {}
+    with Probes([kind for kind in dict.fromkeys(kind for kind, _ in PREFERENCE) if kind not in answers]) as probes:
         for kind, parts in PREFERENCE:
             if kind not in answers:
                 answers[kind] = probes.answer(kind)
@@ -75,15 +78,17 @@ def _candidates(devices: Sequence[Device], parts: tuple[str, ...]) -> list[Devic
     return [device for part in order for device in real if not part or _part(device).partition(".")[0] == part]
 
 
-def _explicit(request: str) -> Device:
+def _explicit(request: str, answers: Answers) -> Device:
     kind, _, part = request.partition(":")
     known = plugins.names(PACKAGE)
     if kind not in known:
         near = get_close_matches(kind.lower(), (*known, AUTO), n=2, cutoff=0.5)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         raise UsageError(f"unknown device {request!r}.{hint} Devices: {AUTO}, {', '.join(known)}")
-    with Probes((kind,)) as probes:
-        devices = probes.answer(kind)
+    if kind not in answers:
+        with Probes((kind,)) as probes:
+            answers[kind] = probes.answer(kind)
+    devices = answers[kind]
     if not devices[0].found:
         raise UnsupportedError(f"device {request!r} is not available: {devices[0].why_not}")
     if ":" not in request:

@@ -14,6 +14,7 @@ from benchmarking.errors import UnsupportedError, UsageError
 from benchmarking.measure.settings import Settings
 from benchmarking.records import Cell, Device, Point, Precision, Scalar, Workload
 from benchmarking.runtimes import RuntimePlugin
+from benchmarking.sweep.machine import Machine
 from benchmarking.sweep.plan import CellPlan, check_points, grid
 from benchmarking.workloads import WorkloadPlugin
 from benchmarking.workloads._families import plugin_of
@@ -43,6 +44,8 @@ class Request:
     new_tokens: tuple[int, ...] | None = None
     axes: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Values of further axes by name: image_size, audio_seconds, steps, documents, top_k."""
+    shared_axes: frozenset[str] = frozenset()
+    """Axes that are asked of several models at once, so that they are left out where a model does not have them."""
     num_threads: int | None = None
     options: Mapping[str, Scalar] = field(default_factory=dict)
     """Options of the runtime by name, such as attention."""
@@ -54,29 +57,37 @@ class Request:
     description: str | None = None
 
 
-def plan_cell(request: Request, session_id: str) -> CellPlan:
-    """The plan of one cell. Raises UsageError for a request that cannot be, with the reason."""
-    from benchmarking.devices._hardware import hardware
-    from benchmarking.measure.environment import capture
-    from benchmarking.provenance import provenance
+def workload_of(request: Request) -> Workload:
+    """The workload a request names; may ask the hub. Raises UsageError and StorageError as `resolve` does."""
     from benchmarking.workloads._resolve import resolve
 
-    workload = resolve(request.model_id, task=request.task, weights=request.weights, seed=request.settings.seed)
+    return resolve(request.model_id, task=request.task, weights=request.weights, seed=request.settings.seed)
+
+
+def plan_cell(
+    request: Request, session_id: str, *, workload: Workload | None = None, machine: Machine | None = None
+) -> CellPlan:
+    """The plan of one cell. Raises UsageError for a request that cannot be, with the reason.
+
+    `workload` and `machine` are looked up when they are not given: plans of many cells share them.
+    """
+    machine = Machine() if machine is None else machine
+    workload = workload_of(request) if workload is None else workload
     family = plugin_of(workload)
     points = _points(request, workload, family)
     skipped = check_points(
         points, lambda point: family.check(workload, point), skip_unsupported=request.skip_unsupported
     )
-    cell, why_not = _cell(request, workload)
+    cell, why_not = _cell(request, workload, machine)
     if why_not is not None:
         skipped = {point.label: why_not for point in points}
     return CellPlan(
         session_id=session_id,
         started_at=utc_now(),
         cell=cell,
-        hardware=hardware(cell.device),
-        provenance=provenance(request.command, request.tags, request.description),
-        environment=capture(),
+        hardware=machine.hardware(cell.device),
+        provenance=machine.provenance(request.command, request.tags, request.description),
+        environment=machine.environment,
         settings=request.settings,
         timeout_s=request.timeout_s,
         points=points,
@@ -94,19 +105,19 @@ def runtime_for(request: Request, device: Device) -> str:
     return plugin.implied_runtime or DEFAULT_RUNTIME
 
 
-def _cell(request: Request, workload: Workload) -> tuple[Cell, str | None]:
+def _cell(request: Request, workload: Workload, machine: Machine) -> tuple[Cell, str | None]:
     """The cell, and the reason why it is only to be stored as skipped, if it is."""
     from benchmarking.devices._probing import select
 
     device, mode, reason = None, dict(request.options), None
     try:
-        device = select(request.device, lambda device: _why_not(request, device, workload))
+        device = select(request.device, lambda device: _why_not(request, device, workload), machine.devices)
         mode = dict(_runtime(request, device).mode(device, workload, request.options))
     except UnsupportedError as error:
         if not request.skip_unsupported:
             raise
         reason = str(error)
-        device = device or _skipped_device(request.device, reason)
+        device = device or _skipped_device(request.device, reason, machine)
     cell = Cell(
         workload=workload,
         device=device,
@@ -119,13 +130,13 @@ def _cell(request: Request, workload: Workload) -> tuple[Cell, str | None]:
     return cell, reason
 
 
-def _skipped_device(requested: str, reason: str) -> Device:
+def _skipped_device(requested: str, reason: str, machine: Machine) -> Device:
     """The device of points that are skipped: as it was found, or as absent."""
     from benchmarking.devices._probing import select
 
     absent = Device(type=requested.split(":")[0], selector=requested, found=False, why_not=reason)
     try:
-        return absent if requested == AUTO else select(requested, lambda device: None)
+        return absent if requested == AUTO else select(requested, lambda device: None, machine.devices)
     except UnsupportedError:
         return absent
 
@@ -159,14 +170,16 @@ def _points(request: Request, workload: Workload, family: WorkloadPlugin) -> tup
 
 
 def _asked(request: Request, workload: Workload, family: WorkloadPlugin) -> dict[str, tuple[float, ...]]:
-    """The values that were asked for, by axis. Raises UsageError for an axis the workload does not have."""
+    """The values that were asked for, by axis. Raises UsageError for an axis that only this workload was asked for and
+    does not have."""
     asked: dict[str, tuple[float, ...] | None] = {
         "sequence_length": request.sequence_lengths,
         "new_tokens": request.new_tokens,
         **request.axes,
     }
-    given = {name: values for name, values in asked.items() if values is not None}
     has = family.axes(workload)
+    elsewhere = request.shared_axes - set(has)
+    given = {name: values for name, values in asked.items() if values is not None and name not in elsewhere}
     for name in given:
         if name not in has:
             raise UsageError(no_axis(workload, name, has))
