@@ -13,6 +13,7 @@ from benchmarking.records import Provenance
 PACKAGES = (
     "torch",
     "transformers",
+    "diffusers",
     "tokenizers",
     "safetensors",
     "numpy",

@@ -12,7 +12,7 @@ from benchmarking.records import Json
 
 CONFIG_NAME = "config.json"
 
-NOT_ABOUT_THE_MODEL = frozenset({"_name_or_path", "dtype", "torch_dtype", "transformers_version"})
+NOT_ABOUT_THE_MODEL = frozenset({"_diffusers_version", "_name_or_path", "dtype", "torch_dtype", "transformers_version"})
 """Keys that say where a file came from or how it was stored. Left out, so that they do not change the hash: the
 precision is the run's own, whatever the weights were saved in."""
 

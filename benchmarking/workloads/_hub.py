@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.errors import BenchhouseError
+from benchmarking.workloads._pipelines import CONFIG_FILES, DENOISERS, has_config, model_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME_PATTERN = re.compile(r"(\w([\w.-]*\w)?/)?\w([\w.-]*\w)?", re.ASCII)
@@ -25,8 +26,12 @@ LOOK_UP_LIMIT_S = 20.0
 """For the imports, the cache, and the hub's answers about one small file."""
 ANSWER_LIMIT_S = 5.0
 """For the hub's first word: beyond it, it counts as unreachable."""
-CONFIG_FILES = ["config.json"]
 WEIGHT_FILES = ["model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"]
+WEIGHT_FILES += [
+    f"{folder}diffusion_pytorch_model{ending}"
+    for folder in ("", *(f"{name}/" for name in DENOISERS))
+    for ending in (".safetensors", ".safetensors.index.json", "-*-of-*.safetensors")
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +39,7 @@ class Found:
     """What cache and hub have of a model."""
 
     path: Path | None = None
-    """Folder of the snapshot, with a config.json; None when the model was not found."""
+    """Folder of the snapshot, of a model or a pipeline; None when the model was not found."""
     revision: str | None = None
     """The hub's commit."""
     why_not: str | None = None
@@ -92,12 +97,12 @@ def main(arguments: Sequence[str]) -> int:
 
 def _look_up(name: str) -> tuple[str | None, str | None]:
     path, why_not = _snapshot(name, CONFIG_FILES, local_files_only=True)
-    if path is not None and (Path(path) / CONFIG_FILES[0]).is_file():
+    if path is not None and has_config(model_folder(Path(path))):
         return path, None
     if is_offline():
         return None, "it is not in the local cache, and HF_HUB_OFFLINE is set"
     path, why_not = _snapshot(name, CONFIG_FILES, local_files_only=False)
-    if path is None or (Path(path) / CONFIG_FILES[0]).is_file():
+    if path is None or has_config(model_folder(Path(path))):
         return path, why_not
     return None, "the hub's model has no config.json"
 
@@ -107,7 +112,7 @@ def _weights(name: str, revision: str) -> tuple[str | None, str | None]:
 
     path, why_not = _snapshot(name, WEIGHT_FILES, revision=revision, local_files_only=True)
     try:
-        if path is not None and weight_files(Path(path)):
+        if path is not None and weight_files(model_folder(Path(path))):
             return path, None
     except BenchhouseError as error:
         why_not = str(error)  # incomplete in the cache: the hub has the rest
@@ -117,7 +122,7 @@ def _weights(name: str, revision: str) -> tuple[str | None, str | None]:
     return fetched or path, why_not
 
 
-def _snapshot(name: str, patterns: list[str], **options: Any) -> tuple[str | None, str | None]:
+def _snapshot(name: str, patterns: Sequence[str], **options: Any) -> tuple[str | None, str | None]:
     """The folder of the snapshot, or why there is none."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
@@ -129,7 +134,7 @@ def _snapshot(name: str, patterns: list[str], **options: Any) -> tuple[str | Non
     )
 
     try:
-        path: str = snapshot_download(name, allow_patterns=patterns, etag_timeout=ANSWER_LIMIT_S, **options)
+        path: str = snapshot_download(name, allow_patterns=list(patterns), etag_timeout=ANSWER_LIMIT_S, **options)
     except GatedRepoError:
         return None, "the hub gives it only to accounts that were granted access: hf auth login"
     except RepositoryNotFoundError:

@@ -17,6 +17,7 @@ from benchmarking.records import Json, WeightsKind, Workload, canonical_hash
 from benchmarking.workloads import _catalog, _hub
 from benchmarking.workloads._config import read_config
 from benchmarking.workloads._families import family_of, task_of, tasks_of
+from benchmarking.workloads._pipelines import model_folder
 from benchmarking.workloads._weight_files import revision_of, weight_files
 
 WeightsChoice = Literal["auto", "pretrained", "random"]
@@ -70,7 +71,7 @@ def _source(model_id: str, weights: WeightsChoice) -> Source:
         raise UsageError(f"--weights takes {', '.join(WEIGHTS_CHOICES)}: got {weights!r}")
     folder = Path(model_id).expanduser()
     if folder.is_dir():
-        return _local(folder.resolve(), weights)
+        return _local(model_folder(folder.resolve()), weights)
     entry = _catalog.find(model_id)
     if entry is not None and (weights == "random" or not entry.hub):
         return _from_catalog(entry, weights, "the catalog has configurations only, and no hub has this model")
@@ -88,7 +89,7 @@ def _local(folder: Path, weights: WeightsChoice) -> Source:
     if files:
         return replace(source, weights="pretrained", revision=revision_of(files))
     if weights == "pretrained":
-        raise UsageError(f"--weights pretrained: {folder} has no model.safetensors and no index of shards")
+        raise UsageError(f"--weights pretrained: {folder} has no safetensors weights and no index of shards")
     return replace(source, weights_reason=f"{folder} has a configuration but no weights")
 
 
@@ -106,9 +107,8 @@ def _from_hub(model_id: str, entry: _catalog.Entry | None, weights: WeightsChoic
         if entry is None:
             raise UsageError(f"--model-id {model_id}: {why_not}. {_near(model_id)}")
         return _from_catalog(entry, weights, why_not)
-    source = Source(
-        kind="hub", config=read_config(found.path), weights="random", path=found.path, revision=found.revision
-    )
+    folder = model_folder(found.path)
+    source = Source(kind="hub", config=read_config(folder), weights="random", path=folder, revision=found.revision)
     if weights == "random":
         return source
     return _with_hub_weights(source, model_id, found.revision, weights)
@@ -116,7 +116,7 @@ def _from_hub(model_id: str, entry: _catalog.Entry | None, weights: WeightsChoic
 
 def _with_hub_weights(source: Source, model_id: str, revision: str, weights: WeightsChoice) -> Source:
     fetched = _hub.fetch_weights(model_id, revision)
-    folder = fetched.path or source.path
+    folder = source.path if fetched.path is None else model_folder(fetched.path)
     assert folder is not None  # a source of kind hub has its folder
     why_not = fetched.why_not
     try:

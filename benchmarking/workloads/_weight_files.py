@@ -9,9 +9,9 @@ from pathlib import Path
 
 from benchmarking.errors import FormatError, StorageError, UsageError
 
-SINGLE_NAME = "model.safetensors"
-INDEX_NAME = "model.safetensors.index.json"
-PICKLED_PATTERNS = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
+STEMS = ("model", "diffusion_pytorch_model")
+"""How transformers and diffusers name weight files, before .safetensors, .safetensors.index.json or -00001-of-..."""
+PICKLED_PATTERNS = ("pytorch_model*.bin", "diffusion_pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 
 LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 100_000_000
@@ -71,10 +71,16 @@ def _data_bytes(path: Path, header: bytes) -> int:
 
 
 def _files(folder: Path) -> tuple[Path, ...]:
-    index = folder / INDEX_NAME
-    if not index.is_file():
-        single = folder / SINGLE_NAME
-        return (single,) if single.is_file() else ()
+    for stem in STEMS:
+        if (index := folder / f"{stem}.safetensors.index.json").is_file():
+            return _shards(folder, index)
+        if (single := folder / f"{stem}.safetensors").is_file():
+            return (single,)
+    return ()
+
+
+def _shards(folder: Path, index: Path) -> tuple[Path, ...]:
+    """The files that an index of shards names. Raises StorageError for a missing one, FormatError for a bad index."""
     try:
         shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
