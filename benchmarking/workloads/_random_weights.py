@@ -21,6 +21,15 @@ CHUNK_VALUES = 1 << 20
 RANDOM_INITIALISERS = frozenset({"normal_", "uniform_", "kaiming_uniform_", "xavier_uniform_"})
 """torch's in-place random fills, by name; with them skipped, making a model costs milliseconds."""
 
+AS_CONSTRUCTED = frozenset(
+    {"A_log", "D", "time_decay", "time_first", "time_mix_key", "time_mix_receptance", "time_mix_value"}
+)
+"""Parameters of recurrences (Mamba's, RWKV's) that keep what their own constructors compute, which draws nothing: a
+decay per channel, from fast to slow. Normal values would make every channel forget at the same pace."""
+
+TIME_STEP_BIASES = ("dt_bias", "dt_proj.bias")
+"""Ends of the names of Mamba's biases of the time step."""
+
 
 @contextmanager
 def skip_random_initialisation() -> Iterator[None]:
@@ -35,8 +44,11 @@ def skip_random_initialisation() -> Iterator[None]:
     class SkipRandomInitialisation(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
-            if getattr(func, "__name__", None) in RANDOM_INITIALISERS:
+            name = getattr(func, "__name__", None)
+            if name in RANDOM_INITIALISERS:
                 return args[0] if args else kwargs["tensor"]
+            if name == "linalg_qr":  # an orthogonal fill's: of a large embedding, half a minute
+                return args[0], args[0].new_empty(args[0].shape[-1], args[0].shape[-1])
             return func(*args, **kwargs)
 
     # It draws again until every value is in bounds: with the drawing skipped, that might never end.
@@ -55,7 +67,8 @@ def fill(
     """Fill the model's parameters (those named in `only`, or all) with seeded values, in host memory.
 
     Weights and biases are normal with the configuration's `initializer_range` (0.02 without one); the weights of
-    normalisation layers are 1 and their biases 0, as they are before training. Shared parameters are filled once.
+    normalisation layers are 1 and their biases 0, as they are before training. What gives a recurrence its pace is as its
+    constructor makes it (`AS_CONSTRUCTED`, `_fill_time_steps`). Shared parameters are filled once.
     """
     import torch
 
@@ -63,9 +76,11 @@ def fill(
     norms = {id(p) for module in model.modules() if _is_norm(module) for p in module.parameters(recurse=False)}
     normal: list[tuple[str, Any]] = []
     for name, parameter in model.named_parameters():
-        if only is not None and name not in only:
+        if (only is not None and name not in only) or name.rsplit(".", 1)[-1] in AS_CONSTRUCTED:
             continue
-        if id(parameter) in norms:
+        if name.endswith(TIME_STEP_BIASES):
+            _fill_time_steps(parameter.detach(), seed, name, model.config)
+        elif id(parameter) in norms:
             torch.nn.init.constant_(parameter, 0.0 if name.endswith("bias") else 1.0)
         else:
             normal.append((name, parameter.detach()))
@@ -88,6 +103,18 @@ def _fill_normal(tensor: Any, seed: int, name: str, standard_deviation: float) -
         generator.standard_normal(dtype=np.float32, out=values)
         values *= np.float32(standard_deviation)
         flat[start : start + len(values)].copy_(torch.from_numpy(values))
+
+
+def _fill_time_steps(tensor: Any, seed: int, name: str, config: Any) -> None:
+    """Biases b whose time steps softplus(b) are log-uniform between the configuration's `time_step_min` and
+    `time_step_max`, and at least `time_step_floor`: b = dt + ln(1 - exp(-dt)), as Mamba's authors initialise it."""
+    import numpy as np
+    import torch
+
+    generator = np.random.Generator(np.random.SFC64([seed, zlib.crc32(name.encode())]))
+    low, high = np.log(config.time_step_min), np.log(config.time_step_max)
+    steps = np.maximum(np.exp(generator.uniform(low, high, tensor.numel())), config.time_step_floor)
+    tensor.view(-1).copy_(torch.from_numpy(steps + np.log(-np.expm1(-steps))))
 
 
 def _deviation(model: Any) -> float:
