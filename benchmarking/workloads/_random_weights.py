@@ -67,8 +67,8 @@ def fill(
     """Fill the model's parameters (those named in `only`, or all) with seeded values, in host memory.
 
     Weights and biases are normal with the configuration's `initializer_range` (0.02 without one); the weights of
-    normalisation layers are 1 and their biases 0, as they are before training. What gives a recurrence its pace is as its
-    constructor makes it (`AS_CONSTRUCTED`, `_fill_time_steps`). Shared parameters are filled once.
+    normalisation layers are 1 and their biases 0, as they are before training; what gives a recurrence its pace is as
+    its constructor makes it (`AS_CONSTRUCTED`, `_fill_time_steps`). Shared parameters are filled once.
     """
     import torch
 
