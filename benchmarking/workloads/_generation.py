@@ -99,7 +99,7 @@ class DecoderGeneration(GreedyGeneration):
         self._model = model
         self._prompt = inputs["input_ids"]
         # As `generate` does: only the last position's logits are needed, and a vocabulary is wide.
-        self._last_only = {"logits_to_keep": 1} if _takes(model, "logits_to_keep") else {}
+        self._last_only = {"logits_to_keep": 1} if takes(model, "logits_to_keep") else {}
         self._static: Any = None
         if cache == "static":
             self._static = static_cache(model, self._prompt.shape[1] + self._steps)
@@ -182,6 +182,6 @@ def start_token(model: Any) -> int:
     raise UnsupportedError("the configuration has neither decoder_start_token_id nor bos_token_id")
 
 
-def _takes(model: Any, argument: str) -> bool:
+def takes(model: Any, argument: str) -> bool:
     """Whether the model's forward has this argument; a compiled wrapper is asked for what it wraps."""
     return argument in inspect.signature(getattr(model, "_orig_mod", model).forward).parameters
