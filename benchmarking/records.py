@@ -134,17 +134,18 @@ class Workload:
     model_id: str
     """As it was asked for: hub name, folder, or catalog name."""
     family: Family | None
-    """None for a torch module whose configuration names none."""
+    """None for a bench, and for a torch module whose configuration names none."""
     task: str
     """Hugging Face's task name: feature-extraction, text-generation, text2text-generation, ..."""
-    source: Literal["catalog", "local", "hub", "module"]
-    """Where the configuration came from; "module" is a torch module handed to `benchmark_model`."""
+    source: Literal["catalog", "local", "hub", "module", "bench"]
+    """Where the configuration came from; "module" is a torch module handed to `benchmark_model`, "bench" a class that
+    somebody wrote, whose file is `path`."""
     config: Mapping[str, Json]
     """The model's configuration, as transformers' `to_diff_dict` gives it, with `model_type`."""
     config_hash: str
     """SHA-256 of the configuration's canonical JSON."""
     weights: WeightsKind
-    """Pretrained where they were found (or demanded), else seeded random ones; "given" with a module."""
+    """Pretrained where they were found (or demanded), else seeded random ones; "given" with a module or a bench."""
     weights_reason: str | None = None
     """Why the weights are random although they were not asked to be."""
     seed: int = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from benchmarking.devices import DeviceHandle
 from benchmarking.records import Cell, Device, Json, Point, Precision, Readings, Scalar, Workload
@@ -47,6 +47,22 @@ class Operation(Protocol):
 
     def count(self) -> Readings:
         """`flops` and `bytes_accessed` of a call, counted while running it once more, slowly."""
+
+
+@runtime_checkable
+class SelfTimed(Protocol):
+    """An operation that takes the time of its calls itself: its readings stand in for the clock's, as they are."""
+
+    def own_times_ns(self) -> Mapping[str, int]:
+        """Nanoseconds of the last call by raw metric: latency_wall always, time_to_first_token where it is taken."""
+
+
+@runtime_checkable
+class Closable(Protocol):
+    """An operation that holds something of its own, which is let go when its point is done, however that ended."""
+
+    def close(self) -> None:
+        """Let it go."""
 
 
 class Session(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,7 +60,12 @@ def grid(axes: Mapping[str, tuple[Any, ...]]) -> tuple[Point, ...]:
         for value in values:
             _check_value(name, value)
     combinations = itertools.product(*axes.values())
-    return tuple(sorted((_point(dict(zip(axes, values, strict=True))) for values in combinations), key=_work))
+    return ascending(_point(dict(zip(axes, values, strict=True))) for values in combinations)
+
+
+def ascending(points: Iterable[Point]) -> tuple[Point, ...]:
+    """The points, the smallest work first."""
+    return tuple(sorted(points, key=_work))
 
 
 def check_points(points: tuple[Point, ...], check: Check, *, skip_unsupported: bool) -> Mapping[str, str]:

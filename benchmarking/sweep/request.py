@@ -78,6 +78,19 @@ def plan_cell(
     skipped = check_points(
         points, lambda point: family.check(workload, point), skip_unsupported=request.skip_unsupported
     )
+    return plan_points(request, session_id, workload, points, skipped=skipped, machine=machine)
+
+
+def plan_points(
+    request: Request,
+    session_id: str,
+    workload: Workload,
+    points: tuple[Point, ...],
+    *,
+    skipped: Mapping[str, str],
+    machine: Machine,
+) -> CellPlan:
+    """The plan of a cell whose workload and points are settled; of the request the rest counts."""
     cell, why_not = _cell(request, workload, machine)
     if why_not is not None:
         skipped = {point.label: why_not for point in points}
