@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchmarking.errors import BenchhouseError, UnsupportedError
 from benchmarking.records import Json, Precision, Workload
 from benchmarking.runtimes._torch import dtype_of, memory_errors
+from benchmarking.workloads import TellsImplementation
 from benchmarking.workloads._families import plugin_of
 
 
@@ -87,6 +88,12 @@ def verify(model: Any, precision: Precision, torch_name: str, attention: str | N
     if attention is not None and found != attention:
         raise UnsupportedError(f"asked for attention {attention}, but the model has {found}")
     return {**describe(model), "attention": found}
+
+
+def implementation(model: Any, workload: Workload) -> Mapping[str, Json]:
+    """Which code the model runs in, where its family has a choice of it."""
+    plugin = plugin_of(workload)
+    return plugin.verified(model) if isinstance(plugin, TellsImplementation) else {}
 
 
 def describe(module: Any) -> dict[str, Json]:

@@ -60,12 +60,16 @@ class Eager:
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage) -> Session:
         from benchmarking.runtimes import _torch, _torch_model
         from benchmarking.runtimes._torch_session import TorchSession
+        from benchmarking.workloads._page_cache import page_cache_of
+        from benchmarking.workloads._processing import open_processing
 
         if handle.torch_name is None:
             raise UnsupportedError(f"torch cannot use {cell.device.selector}")
         attention = str(cell.runtime_mode["attention"]) if "attention" in cell.runtime_mode else None
         with stage("import"):
             plugin_of(cell.workload).model_class(cell.workload)
+        files = page_cache_of(cell.workload)  # before anything reads them; it is no part of the load
+        processing = open_processing(cell.workload, stage)
         with ExitStack() as cleanup:
             cleanup.callback(_torch.set_threads(cell.num_threads))
             flags = _torch.MatmulPrecision(cell.precision)
@@ -77,9 +81,10 @@ class Eager:
             if cell.workload.weights == "pretrained":
                 _torch_model.check_finite(model, cell.workload.model_id)
             verified = _torch_model.verify(model, cell.precision, handle.torch_name, attention)
-            verified |= {**loaded, **_torch.threads_in_force(), **flags.in_force()}
+            verified |= {**loaded, **files, **processing.verified, **_torch.threads_in_force(), **flags.in_force()}
+            verified |= _torch_model.implementation(model, cell.workload)
             _check_threads(cell, verified["num_threads"])
-            return TorchSession(model, cell, handle.torch_name, verified, cleanup.pop_all())
+            return TorchSession(model, cell, handle.torch_name, verified, cleanup.pop_all(), processing)
 
 
 def _choice(option: str, value: Scalar, known: tuple[str, ...]) -> str:

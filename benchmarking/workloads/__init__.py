@@ -85,6 +85,14 @@ class WorkloadPlugin(Protocol):
 
 
 @runtime_checkable
+class TellsImplementation(Protocol):
+    """What a family has besides whose models choose their own code, which changes their speed."""
+
+    def verified(self, model: Any) -> Mapping[str, Json]:
+        """Which code a loaded torch model runs in (kernels or slow reference code, ...), read back from it."""
+
+
+@runtime_checkable
 class ChoosesTasks(Protocol):
     """What a family has besides when not every model of it has every task."""
 
