@@ -189,7 +189,7 @@ def test_broken_index_of_shards_is_refused(tmp_path):
         ({"model_type": "zzz"}, UsageError, "Known are .*encoder-only: albert, bert"),
         ({"model_type": "whisper"}, UsageError, "is of family speech"),
         ({"model_type": "mixtral"}, UsageError, "is of family mixture-of-experts"),
-        ({"_class_name": "UNet2DConditionModel"}, UsageError, "is of family diffusion"),
+        ({"_class_name": "UNet2DModel"}, UsageError, r"unknown model_type 'UNet2DModel' \(did you mean UNet2DCond"),
         ({**TINY, "is_decoder": True}, UsageError, "made a decoder"),
         ({"model_type": "t5", "architectures": ["T5EncoderModel"]}, UsageError, "half of an encoder-decoder"),
     ],

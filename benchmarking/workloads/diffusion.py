@@ -1,0 +1,164 @@
+"""Diffusion models: from noise to an image in many passes through one denoiser, a UNet or a transformer (DiT).
+
+A call is the whole denoising loop of the point's steps, with the DDIM step of `_denoising`. It is the denoiser's work
+alone: no text encoder makes the prompt's embeddings, which are seeded numbers of the shape that CLIP gives (77 tokens),
+and no VAE makes pixels of the latents, which are an eighth of `image_size` a side. There is no classifier-free guidance
+(one pass a step and image; with guidance it would be two). Images a call is its batch size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.records import Family, Json, Point, Scalar, Workload
+from benchmarking.workloads import _diffusers, _limits
+from benchmarking.workloads._denoising import DenoisingLoop, NoiseSchedule, floats_as
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from benchmarking.workloads import FamilyOperation
+    from benchmarking.workloads._denoising import Denoiser
+
+AXES = ("image_size", "steps")
+DEFAULT_IMAGE_SIZE = 512
+"""Where the configuration names none."""
+DEFAULT_STEPS = (20,)
+
+PIXELS_PER_LATENT = 8
+"""A side: what the VAEs of Stable Diffusion, SDXL and DiT make of an image."""
+PROMPT_TOKENS = 77
+"""Length of the prompt's embeddings, which CLIP's text encoder pads every prompt to."""
+TIME_IDS = 6
+"""SDXL's sizes: original height and width, cut from the top and left, wanted height and width."""
+
+STABLE_DIFFUSION = NoiseSchedule(
+    beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear", steps_offset=1, set_alpha_to_one=False
+)
+DIT = NoiseSchedule(beta_start=0.0001, beta_end=0.02, beta_schedule="linear", steps_offset=0, set_alpha_to_one=True)
+"""The published schedules. What a step costs does not depend on them."""
+
+
+class Diffusion:
+    """Stable Diffusion's UNets (1, 2 and XL), and DiT."""
+
+    name: Family = "diffusion"
+    model_types = frozenset({_diffusers.UNET, _diffusers.DIT, _diffusers.OLD_TRANSFORMER})
+    tasks: tuple[str, ...] = ("text-to-image", "unconditional-image-generation")
+    """The hub has no name for images of a class, which DiT makes: it counts them as unconditional, no prompt given."""
+    generative_tasks: frozenset[str] = frozenset()
+    caches: tuple[str, ...] = ()
+
+    def tasks_of(self, config: Mapping[str, Json]) -> tuple[str, ...]:
+        return (self.tasks[1 if _is_dit(config) else 0],)
+
+    def axes(self, workload: Workload) -> Mapping[str, tuple[float, ...]]:
+        latent_size = workload.config.get("sample_size")
+        size = latent_size * PIXELS_PER_LATENT if isinstance(latent_size, int) else DEFAULT_IMAGE_SIZE
+        return {"image_size": (size,), "steps": DEFAULT_STEPS}
+
+    def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
+        """None: a call takes no tokens."""
+        return None
+
+    def default_attention(self, config: Mapping[str, Json]) -> str | None:
+        """None: diffusers' models take torch's scaled-dot-product attention, and no other is offered here."""
+        return None
+
+    def check(self, workload: Workload, point: Point) -> str | None:
+        if (problem := _limits.wrong_axes(workload, point, AXES)) is not None:
+            return problem
+        if (why_not := _diffusers.missing() or _diffusers.unsupported(workload.config)) is not None:
+            return why_not
+        size, steps, unit = int(point.axes["image_size"]), int(point.axes["steps"]), _pixels_per_unit(workload.config)
+        if size % unit:
+            near = max(size // unit, 1) * unit
+            return f"image size {size}: {workload.model_id} takes multiples of {unit} pixels, such as {near}"
+        if steps > (limit := _schedule(workload.config).max_steps):
+            return f"{steps} steps: {workload.model_id} takes at most {limit}"
+        return None
+
+    def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
+        """Noise, batch x channels x latent height x latent width, and what the denoiser is told of the image."""
+        import numpy as np
+
+        config, batch_size = workload.config, point.batch_size
+        latent_size = int(point.axes["image_size"]) // PIXELS_PER_LATENT
+        generator = np.random.default_rng([seed, batch_size, latent_size])
+
+        def normal(*shape: int) -> np.ndarray:
+            return generator.standard_normal((batch_size, *shape), dtype=np.float32)
+
+        noise = normal(_number(config, "in_channels", 4), latent_size, latent_size)
+        if _is_dit(config):
+            classes = _number(config, "num_embeds_ada_norm", 1000)
+            return {"hidden_states": noise, "class_labels": generator.integers(0, classes, batch_size)}
+        prompt = normal(PROMPT_TOKENS, _number(config, "cross_attention_dim", 1280))
+        inputs = {"sample": noise, "encoder_hidden_states": prompt}
+        if config.get("addition_embed_type") == "text_time":
+            size = point.axes["image_size"]
+            inputs["text_embeds"] = normal(_pooled_size(config))
+            inputs["time_ids"] = np.tile(np.array([size, size, 0, 0, size, size], dtype=np.float32), (batch_size, 1))
+        return inputs
+
+    def model_class(self, workload: Workload) -> Any:
+        return _diffusers.model_class(workload)
+
+    def build(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> Any:
+        return _diffusers.build(workload, dtype=dtype)
+
+    def load(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> tuple[Any, tuple[str, ...]]:
+        return _diffusers.load(workload, dtype=dtype)
+
+    def torch_operation(
+        self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]
+    ) -> FamilyOperation:
+        own = floats_as(model, inputs)
+        noise = own.pop("hidden_states" if _is_dit(workload.config) else "sample")
+        denoiser = _dit(model, own) if _is_dit(workload.config) else _unet(model, own)
+        return DenoisingLoop(denoiser, point, noise, _schedule(workload.config).steps(int(point.axes["steps"])))
+
+
+def _unet(model: Any, inputs: dict[str, Any]) -> Denoiser:
+    prompt = inputs.pop("encoder_hidden_states")
+    added = {"added_cond_kwargs": inputs} if inputs else {}
+    return lambda latents, times: model(latents, times, encoder_hidden_states=prompt, return_dict=False, **added)[0]
+
+
+def _dit(model: Any, inputs: dict[str, Any]) -> Denoiser:
+    """DiT also tells how sure it is, in a second half of its channels, which DDIM has no use for."""
+
+    def noise_in(latents: Any, times: Any) -> Any:
+        output = model(latents, times, class_labels=inputs["class_labels"], return_dict=False)[0]
+        return output[:, : latents.shape[1]]
+
+    return noise_in
+
+
+def _is_dit(config: Mapping[str, Json]) -> bool:
+    return _diffusers.class_name(config) == _diffusers.DIT
+
+
+def _schedule(config: Mapping[str, Json]) -> NoiseSchedule:
+    return DIT if _is_dit(config) else STABLE_DIFFUSION
+
+
+def _pixels_per_unit(config: Mapping[str, Json]) -> int:
+    """What an image's side must be a multiple of: a latent's pixels, and in a DiT a patch of latents."""
+    return PIXELS_PER_LATENT * (_number(config, "patch_size", 2) if _is_dit(config) else 1)
+
+
+def _pooled_size(config: Mapping[str, Json]) -> int:
+    """Width of SDXL's embedding of the whole prompt: what its projection takes, less the embeddings of the sizes."""
+    taken = _number(config, "projection_class_embeddings_input_dim", 2816)
+    return taken - TIME_IDS * _number(config, "addition_time_embed_dim", 256)
+
+
+def _number(config: Mapping[str, Json], name: str, default: int) -> int:
+    """A number of the configuration; `default` is diffusers' own for a configuration without it."""
+    value = config.get(name)
+    return value if isinstance(value, int) else default
+
+
+PLUGIN = Diffusion()
