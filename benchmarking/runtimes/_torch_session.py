@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -13,12 +13,16 @@ from benchmarking.runtimes._torch import is_out_of_memory, memory_errors, out_of
 from benchmarking.runtimes._torch_model import parameter_count, weights_bytes
 from benchmarking.workloads import FamilyOperation
 from benchmarking.workloads._families import plugin_of
+from benchmarking.workloads._processing import Processing
 
 
 class TorchOperation:
     """A family's operation, run as inference, with torch's failed allocations told apart from other errors."""
 
-    def __init__(self, inner: FamilyOperation, label: str) -> None:
+    def __init__(
+        self, inner: FamilyOperation, label: str, preparation: Callable[[], Readings] = lambda: Readings()
+    ) -> None:
+        """`preparation` tells what making the inputs took (`tokenize_ms`); it is asked with the other readings."""
         import torch
 
         self.items_per_call = inner.items_per_call
@@ -27,6 +31,7 @@ class TorchOperation:
         self.new_tokens = inner.new_tokens
         self.inner = inner
         self._label = label
+        self._preparation = preparation
         self._inference_mode = torch.inference_mode
 
     def reset(self) -> None:
@@ -47,7 +52,7 @@ class TorchOperation:
 
     def readings(self, output: Any) -> Readings:
         with self._inference_mode():
-            return self.inner.readings(output)
+            return self._preparation() | self.inner.readings(output)
 
     def count(self) -> Readings:
         from benchmarking.runtimes._torch_count import counted
@@ -62,10 +67,16 @@ class TorchOperation:
 
 
 class TorchSession:
-    """A workload's model on a device. `cleanup` holds what puts torch's settings back at the end."""
+    """A workload's model on a device, with what makes its inputs. `cleanup` puts torch's settings back at the end."""
 
     def __init__(
-        self, model: Any, cell: Cell, torch_name: str, verified: Mapping[str, Json], cleanup: ExitStack
+        self,
+        model: Any,
+        cell: Cell,
+        torch_name: str,
+        verified: Mapping[str, Json],
+        cleanup: ExitStack,
+        processing: Processing,
     ) -> None:
         self.model: Any = model
         self.verified: Mapping[str, Json] = verified
@@ -74,6 +85,7 @@ class TorchSession:
         self._cell = cell
         self._torch_name = torch_name
         self._cleanup = cleanup
+        self._processing = processing
 
     def operation(self, point: Point) -> Operation:
         import torch
@@ -82,11 +94,11 @@ class TorchSession:
         plugin = plugin_of(workload)
         if (why_not := plugin.check(workload, point)) is not None:
             raise UsageError(why_not)
-        arrays = plugin.inputs(workload, point, workload.seed)
+        prepared = self._processing.inputs(plugin, workload, point)
         with memory_errors(f"placing the inputs of {point.label}"):
-            inputs = {name: torch.from_numpy(array).to(self._torch_name) for name, array in arrays.items()}
+            inputs = {name: torch.from_numpy(array).to(self._torch_name) for name, array in prepared.arrays.items()}
             inner = plugin.torch_operation(self.model, workload, point, inputs, self._cell.runtime_mode)
-        return TorchOperation(inner, point.label)
+        return TorchOperation(inner, point.label, prepared.readings)
 
     def close(self) -> None:
         self.model = None
