@@ -1,7 +1,8 @@
 """Does the harness report what a bare loop sees, and does it stay out of the way?
 
-The median latency of bert-base-uncased at batch 1, sequence 128, against a bare loop in a fresh process, interleaved;
-and the supervisor's own CPU and memory while its worker measures. Prints figures; ratios hold on a quiet machine only.
+The median latency of bert-base-uncased at batch 1, sequence 128, against a bare loop: in fresh processes, interleaved,
+which holds on a quiet machine only, since processes of their own differ; and call by call in one process, which noise
+hits alike. Then the supervisor's own CPU and memory while its worker measures. Prints figures.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
+from typing import Any
 
 import psutil
 
@@ -33,6 +36,45 @@ with torch.inference_mode():
         calls.append(time.perf_counter() - start)
 print(json.dumps(statistics.median(calls) * 1e3))
 """
+
+
+def same_process_ratio(calls: int) -> float:
+    """Median of the harness's calls over the median of bare calls of the same model, taken in turns."""
+    import torch
+
+    from benchmarking.devices.cpu import PLUGIN as CPU
+    from benchmarking.measure.timing import Stopwatch, quiet_gc
+    from benchmarking.records import Cell, Point
+    from benchmarking.runtimes.eager import PLUGIN as EAGER
+    from benchmarking.workloads._resolve import resolve
+
+    (device,) = CPU.probe()
+    workload = resolve("bert-base-uncased", weights="random")
+    mode = EAGER.mode(device, workload, {})
+    cell = Cell(workload=workload, device=device, requested_device="cpu", runtime="eager", runtime_mode=mode)
+    handle = CPU.open(device)
+    session = EAGER.open(cell, handle, lambda name: nullcontext())
+    watch = Stopwatch(session.operation(Point(batch_size=1, sequence_length=128)), handle)
+    ids = torch.randint(1000, 30000, (1, 128))
+    bare = []
+    with quiet_gc():
+        for number in range(calls):
+            if number % 2:
+                watch.run(1)
+            bare.append(bare_call_ms(session.model, ids))
+            if not number % 2:
+                watch.run(1)
+    warm = calls // 10
+    return statistics.median(watch.calls_ms[warm:]) / statistics.median(bare[warm:])
+
+
+def bare_call_ms(model: Any, ids: Any) -> float:
+    import torch
+
+    with torch.inference_mode():
+        start = time.perf_counter()
+        model(input_ids=ids)
+        return (time.perf_counter() - start) * 1e3
 
 
 def bare_ms(iterations: int) -> float:
@@ -82,7 +124,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--iterations", type=int, default=60)
+    parser.add_argument("--calls", type=int, default=400, help="of either kind, in turns, in one process")
     arguments = parser.parse_args()
+    print(
+        f"one process, in turns: ratio {same_process_ratio(arguments.calls):.4f} of {arguments.calls} calls", flush=True
+    )
     ratios, shares, memories = [], [], []
     for number in range(arguments.rounds):
         bare = bare_ms(arguments.iterations)
@@ -93,6 +139,8 @@ def main() -> int:
         print(
             f"round {number + 1}: bare {bare:.2f} ms, harness {harness:.2f} ms, ratio {harness / bare:.4f}", flush=True
         )
+    if not ratios:
+        return 0
     print(f"ratio: median {statistics.median(ratios):.4f}, from {min(ratios):.4f} to {max(ratios):.4f}")
     print(f"supervisor while it waits: {max(shares):.2%} of a core at most, {max(memories):.1f} MB at most")
     return 0
