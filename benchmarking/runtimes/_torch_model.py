@@ -25,12 +25,25 @@ def load_model(workload: Workload, precision: Precision, attention: str | None) 
     with memory_errors(f"loading {workload.model_id}"):
         if workload.weights == "pretrained":
             model, missing = plugin.load(workload, dtype=dtype, attention=attention)
+            take_own_memory(model)
             fill(model, seed=workload.seed, only=missing)
             return model, {"random_parameters": list(missing)}
         with skip_random_initialisation():
             model = plugin.build(workload, dtype=dtype, attention=attention)
         fill(model, seed=workload.seed)
         return model, {}
+
+
+def take_own_memory(module: Any) -> None:
+    """Move parameters and buffers that lie in a mapped file into memory of the process.
+
+    safetensors lends the file's pages, and a page is read when it is first touched. Without this the reading would not
+    be in the stage that is named for it but in the first calls, and a file that is written to would change the model.
+    Storages that torch has allocated itself, after a conversion, are resizable; borrowed ones are not.
+    """
+    for tensor in _tensors(module):
+        if not tensor.untyped_storage().resizable():
+            tensor.data = tensor.data.clone()
 
 
 def to_device(model: Any, torch_name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The files of a model's tokenizer and processors: which there are, and reading them. Data only, no code, no pickles."""
+"""The files of a model's tokenizer and processors: which there are, and reading them. Data only: no code, no pickle."""
 
 from __future__ import annotations
 
