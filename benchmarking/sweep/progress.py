@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from benchmarking.measure.live import Live
-from benchmarking.records import Measurement, Point
+from benchmarking.records import Cell, Measurement, Point
 from benchmarking.sweep.track import Track
 
 REDRAW_S = 0.2
@@ -28,23 +28,23 @@ class Progress:
         self._on_terminal = self._stream.isatty()
         self._point_began_s = self._drawn_s = time.monotonic()
         self._durations_s: dict[str, list[float]] = {}
+        self._left_s: float | None = None
 
     def launch(self, track: Track, launch: int) -> None:
-        cell = track.plan.cell
         count = track.plan.settings.launches
-        text = f"loading {cell.workload.model_id} on {cell.device.selector} ({cell.runtime}, {cell.precision})"
-        self._show(f"{text}, launch {launch + 1}/{count}", lasting=False)
+        self._show(f"loading {cell_name(track.plan.cell)}, launch {launch + 1}/{count}", lasting=False)
 
     def live(self, track: Track, launch: int, point: Point, live: Live | None) -> None:
         now_s = time.monotonic()
         if live is None:
             self._point_began_s = now_s
-        elif now_s - self._drawn_s < REDRAW_S:
+        elif now_s - self._drawn_s < REDRAW_S or not self._on_terminal:
             return
         self._show(self._live_text(track, launch, point, live), lasting=False)
 
     def measured(self, track: Track, measurement: Measurement) -> None:
         self._durations_s.setdefault(_key(track, measurement.point), []).append(time.monotonic() - self._point_began_s)
+        self._left_s = self._estimate_left_s()
         self._show(self._measured_text(track, measurement), lasting=True)
 
     def waiting(self, message: str) -> None:
@@ -57,32 +57,38 @@ class Progress:
             self._stream.flush()
 
     def _live_text(self, track: Track, launch: int, point: Point, live: Live | None) -> str:
-        parts = [self._head(1), point.label, f"launch {launch + 1}/{track.plan.settings.launches}"]
+        parts = [self._head(1), *self._cell(track), point.label, f"launch {launch + 1}/{track.plan.settings.launches}"]
         if live is not None:
             parts.append(f"{live.phase} {live.calls} calls")
             if live.median_ms is not None:
                 parts.append(_interval(live.median_ms, live.low_ms, live.high_ms))
-        left_s = self._left_s()
-        return "  ".join(parts + ([f"about {_duration(left_s)} left"] if left_s is not None else []))
+        return "  ".join(parts + self._left())
 
     def _measured_text(self, track: Track, measurement: Measurement) -> str:
-        parts = [self._head(0), track.plan.cell.workload.model_id, measurement.point.label]
+        name = self._cell(track) or [track.plan.cell.workload.model_id]
+        parts = [self._head(0), *name, measurement.point.label]
         parts.append(f"launch {measurement.launch + 1}/{track.plan.settings.launches}")
         if measurement.status != "ok":
             return "  ".join([*parts, f"{measurement.status.replace('_', ' ')}: {measurement.error}"])
         values = [v for s in measurement.samples if _is_latency(s.metric, s.phase) for v in s.values]
         parts.append(f"{len(values)} calls  median {statistics.median(values):.4g} ms" if values else "no samples")
         doubts = ", ".join(doubt.kind for doubt in measurement.doubts if doubt.severity != "info")
-        left_s = self._left_s()
         parts += [f"[{doubts}]"] if doubts else []
-        return "  ".join(parts + ([f"about {_duration(left_s)} left"] if left_s else []))
+        return "  ".join(parts + self._left())
+
+    def _cell(self, track: Track) -> list[str]:
+        """Which cell it is, where there are several."""
+        return [cell_name(track.plan.cell)] if len(self._tracks) > 1 else []
+
+    def _left(self) -> list[str]:
+        return [f"about {duration_text(self._left_s)} left"] if self._left_s else []
 
     def _head(self, ahead: int) -> str:
         settled = sum(track.points_settled for track in self._tracks)
         total = sum(track.points_total for track in self._tracks)
         return f"point {min(settled + ahead, total)}/{total}"
 
-    def _left_s(self) -> float | None:
+    def _estimate_left_s(self) -> float | None:
         """What the open points will take: as long as in earlier launches, else as long as the longest so far."""
         if not self._durations_s:
             return None
@@ -102,6 +108,11 @@ class Progress:
         elif lasting:
             self._stream.write(text + "\n")
         self._stream.flush()
+
+
+def cell_name(cell: Cell) -> str:
+    """A cell in a line: "gpt2 on cuda:0 (eager, float16)"."""
+    return f"{cell.workload.model_id} on {cell.device.selector} ({cell.runtime}, {cell.precision})"
 
 
 class Silence:
@@ -137,7 +148,7 @@ def _interval(median_ms: float, low_ms: float | None, high_ms: float | None) -> 
     return f"median {median_ms:.4g} ms [{low_ms:.4g}, {high_ms:.4g}]"
 
 
-def _duration(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """A duration as a person says it."""
     if seconds < 90:
         return f"{seconds:.0f} s"

@@ -11,11 +11,12 @@ from pathlib import Path
 
 from benchmarking.cli_support import note
 from benchmarking.clock import utc_now
-from benchmarking.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
+from benchmarking.errors import EXIT_FAILED, EXIT_OK, UsageError
 from benchmarking.ids import uuid7
 from benchmarking.records import Run, to_json
 from benchmarking.storing import Ingest
 from benchmarking.sweep import spool
+from benchmarking.sweep.finishing import Finished, finish, why_not_stored
 from benchmarking.sweep.plan import CellPlan
 from benchmarking.sweep.progress import Progress, Silence
 from benchmarking.sweep.request import Request, plan_cell
@@ -65,39 +66,39 @@ def dry_run(requests: Sequence[Request], show: Show) -> int:
 
 
 def _measure(tracks: Sequence[Track], keeps: bool, ingest: Ingest | None, show: Show) -> int:
-    """Sweep, then finish every run. An interruption leaves the partial files, which hold all that was measured."""
+    """Sweep; every run is finished and stored as soon as its last launch is done.
+
+    An interruption leaves the partial files of the others, which hold all that was measured.
+    """
     observer = Silence() if show.quiet else Progress(tracks)
+    finished: list[Finished] = []
+    codes = [EXIT_OK]
+
+    def done(track: Track) -> None:
+        observer.close()
+        finished.append(one := finish(track))
+        codes.append(_store(one, keeps, ingest, show))
+
     try:
-        sweep(tracks, observer)
+        sweep(tracks, observer, done)
     except KeyboardInterrupt:
         observer.close()
-        _say_interrupted(tracks, keeps, show)
+        _say_interrupted(tracks, [one.run for one in finished], keeps, show)
         raise
     finally:
         observer.close()
-    runs, code = [], EXIT_OK
-    for track in tracks:
-        finished = track.run(utc_now())
-        runs.append(finished)
-        path = track.file.finish(finished)
-        if keeps and not show.quiet:
-            note(f"run file: {path}")
-        code = max(code, _store(path, ingest))
-        if track.has_failures:
-            code = EXIT_FAILED
-    _print(runs, show)
-    return code
+    _print([one.run for one in finished], show)
+    return max(codes)
 
 
-def _store(path: Path, ingest: Ingest | None) -> int:
-    if ingest is None:
-        return EXIT_OK
-    try:
-        ingest(path)
-    except StorageError as error:
-        note(f"not stored: {error}")
-        return EXIT_FAILED
-    return EXIT_OK
+def _store(one: Finished, keeps: bool, ingest: Ingest | None, show: Show) -> int:
+    """Store a finished run; the exit code says whether anything about it went wrong."""
+    if keeps and not show.quiet:
+        note(f"run file: {one.path}")
+    problem = why_not_stored(one.path, ingest)
+    if problem is not None:
+        note(f"not stored: {problem}")
+    return EXIT_OK if problem is None and not one.has_failures else EXIT_FAILED
 
 
 def _print(runs: Sequence[Run], show: Show) -> None:
@@ -115,14 +116,16 @@ def _say_weights(plan: CellPlan) -> None:
         note(f"{workload.model_id}: random weights (seed {workload.seed}): {workload.weights_reason}")
 
 
-def _say_interrupted(tracks: Sequence[Track], keeps: bool, show: Show) -> None:
+def _say_interrupted(tracks: Sequence[Track], finished: Sequence[Run], keeps: bool, show: Show) -> None:
     """What becomes of the points so far: with --save they are in the spool, else they go to the screen."""
     settled = sum(track.points_settled for track in tracks)
     total = sum(track.points_total for track in tracks)
     kept = "kept; run_hardware_benchmark --resume goes on from here" if keeps else "not kept, as --save was not given"
     note(f"{settled} of {total} points measured: {kept}")
     if not keeps:
-        _print([track.run(utc_now()) for track in tracks if track.measurements], show)
+        over = {run.run_id for run in finished}
+        begun = [track for track in tracks if track.measurements and track.plan.run_id not in over]
+        _print([*finished, *(track.run(utc_now()) for track in begun)], show)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from benchmarking import plugins
@@ -37,13 +37,19 @@ class Observer(Protocol):
         """The device is not free."""
 
 
-def sweep(tracks: Sequence[Track], observer: Observer) -> None:
-    """Measure everything that is still to do. Raises StorageError when what was measured cannot be kept."""
+def sweep(tracks: Sequence[Track], observer: Observer, done: Callable[[Track], None] | None = None) -> None:
+    """Measure everything that is still to do; `done` is called with each track as soon as its last launch is over.
+
+    Raises StorageError when what was measured cannot be kept.
+    """
     launches = max((track.plan.settings.launches for track in tracks), default=0)
     for launch in range(launches):
         for track in tracks:
             if launch < track.plan.settings.launches:
+                track.begin()
                 _run_launch(track, launch, observer)
+            if launch == track.plan.settings.launches - 1 and done is not None:
+                done(track)
 
 
 def _run_launch(track: Track, launch: int, observer: Observer) -> None:

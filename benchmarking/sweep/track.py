@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from benchmarking.clock import utc_now
 from benchmarking.errors import UsageError
 from benchmarking.ids import uuid7
 from benchmarking.records import LaunchLoad, Measurement, Point, Result, Run, Workload
@@ -19,20 +20,23 @@ class Track:
     def __init__(
         self,
         plan: CellPlan,
-        file: PartialRun,
+        folder: Path,
+        file: PartialRun | None = None,
         loads: Iterable[LaunchLoad] = (),
         measurements: Iterable[Measurement] = (),
     ) -> None:
         self.plan = plan
-        self.file = file
+        self.folder = folder
+        self._file = file
         self.loads = list(loads)
         self.measurements = list(measurements)
         self._second_tries: set[tuple[str, int]] = set()
+        self._open: tuple[tuple[int, Point], ...] | None = None
 
     @classmethod
     def start(cls, folder: Path, plan: CellPlan) -> Track:
-        """A new track with a new file in `folder`."""
-        return cls(plan, PartialRun.create(folder, plan))
+        """A new track, whose file will be in `folder`."""
+        return cls(plan, folder)
 
     @classmethod
     def resume(cls, file: PartialRun) -> Track:
@@ -42,7 +46,19 @@ class Track:
             raise UsageError(f"{file.path}: PID {progress.owner.pid} is still at it: wait for it, or end it")
         file.mend()
         file.take()
-        return cls(progress.plan, file, progress.loads, progress.measurements)
+        return cls(progress.plan, file.path.parent, file, progress.loads, progress.measurements)
+
+    def begin(self) -> None:
+        """Make the file of a run that has none yet: it begins now. Raises StorageError."""
+        if self._file is None:
+            self.plan = dataclasses.replace(self.plan, started_at=utc_now())
+            self._file = PartialRun.create(self.folder, self.plan)
+
+    @property
+    def file(self) -> PartialRun:
+        """The file of a run that has begun."""
+        assert self._file is not None
+        return self._file
 
     def keep(self, record: LaunchLoad | Measurement) -> None:
         """Put a load or a measurement on disk and remember it."""
@@ -51,10 +67,15 @@ class Track:
             self.loads.append(record)
         else:
             self.measurements.append(record)
+            self._open = None
+
+    def release(self) -> None:
+        """Let the raw samples go, once the run is finished: a batch has many runs, and they are all on disk."""
+        self.measurements = [dataclasses.replace(one, samples=()) for one in self.measurements]
 
     def next_points(self, launch: int) -> tuple[Point, ...]:
         """The points the next worker of a launch is to do; empty when the launch is done."""
-        points = tuple(point for point in self.plan.runnable if self._is_open(point, launch))
+        points = tuple(point for of_launch, point in self._still_open() if of_launch == launch)
         alone = self.plan.settings.point_per_process or (points and (points[0].label, launch) in self._second_tries)
         return points[:1] if alone else points
 
@@ -68,8 +89,7 @@ class Track:
 
     def open_points(self) -> list[Point]:
         """The points that are still to be done, once for each launch they are to be done in."""
-        launches = range(self.plan.settings.launches)
-        return [point for launch in launches for point in self.plan.runnable if self._is_open(point, launch)]
+        return [point for _, point in self._still_open()]
 
     @property
     def points_settled(self) -> int:
@@ -90,12 +110,19 @@ class Track:
         """The run's record, from what there is."""
         return finished_run(self.plan, self.loads, self.measurements, finished_at)
 
-    def _is_open(self, point: Point, launch: int) -> bool:
-        """True for a point that a launch still has to do. One that only ever failed is not tried in later launches."""
-        own = [one for one in self.measurements if one.point.label == point.label]
-        if any(one.launch == launch for one in own):
-            return False
-        return not own or any(one.status == "ok" for one in own)
+    def _still_open(self) -> tuple[tuple[int, Point], ...]:
+        """(launch, point) for all that is to be done. A point that only ever failed is not tried in later launches.
+
+        Kept until a measurement comes, since the progress asks for it while a worker measures.
+        """
+        if self._open is None:
+            tried = {(one.point.label, one.launch) for one in self.measurements}
+            worked = {one.point.label for one in self.measurements if one.status == "ok"}
+            given_up = {label for label, _ in tried} - worked
+            todo = [(point, label) for point in self.plan.runnable if (label := point.label) not in given_up]
+            launches = range(self.plan.settings.launches)
+            self._open = tuple((launch, p) for launch in launches for p, label in todo if (label, launch) not in tried)
+        return self._open
 
 
 def finished_run(
