@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from benchmarking.api import benchmark_model
+    from benchmarking.benches import BenchmarkConfig, ModelBenchmark, create_config_variants
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "benchmark_model"]
+__all__ = ["BenchmarkConfig", "ModelBenchmark", "__version__", "benchmark_model", "create_config_variants"]
+
+HOMES = {
+    "BenchmarkConfig": "benchmarking.benches",
+    "ModelBenchmark": "benchmarking.benches",
+    "benchmark_model": "benchmarking.api",
+    "create_config_variants": "benchmarking.benches",
+}
+"""Where each public name is from."""
 
 
 def __getattr__(name: str) -> Any:
-    """`benchmark_model`, loaded when it is asked for: commands start without it."""
-    if name == "benchmark_model":
-        from benchmarking.api import benchmark_model
-
-        return benchmark_model
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """The public names, each loaded when it is asked for: commands start without them."""
+    if name not in HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(HOMES[name]), name)

@@ -94,6 +94,11 @@ def about_output(problem: str | None) -> Doubts:
     return () if problem is None else (_doubt("wrong_output", "invalid", problem=problem),)
 
 
+def about_clock(*, timed_by_itself: bool) -> Doubts:
+    """`timed_by_itself` for a call that took its own time: what it took in, and how it waited, is not known here."""
+    return (_doubt("timed_by_itself", "info"),) if timed_by_itself else ()
+
+
 def about_window(window: Mapping[str, Any], *, is_accelerator: bool) -> Doubts:
     """Doubts about what the machine and the device did during the latency pass (names as `noise.Window` gives them)."""
     return _present(

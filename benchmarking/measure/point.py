@@ -15,8 +15,16 @@ from benchmarking.measure.latency import LatencyPass, latency_pass
 from benchmarking.measure.live import Report, Reporter
 from benchmarking.measure.memory_pass import PassResult, memory_pass
 from benchmarking.measure.settings import Settings
-from benchmarking.measure.streaming import check_tokens, phase_reasons, phase_series, token_reasons, token_series
-from benchmarking.measure.timing import Stopwatch, quiet_gc
+from benchmarking.measure.streaming import (
+    check_tokens,
+    own_reasons,
+    own_series,
+    phase_reasons,
+    phase_series,
+    token_reasons,
+    token_series,
+)
+from benchmarking.measure.timing import LATENCY_WALL, Stopwatch, quiet_gc
 from benchmarking.measure.warmup import WarmUp, warm_up
 from benchmarking.records import (
     NOT_APPLICABLE,
@@ -29,7 +37,7 @@ from benchmarking.records import (
     Readings,
     Samples,
 )
-from benchmarking.runtimes import Operation
+from benchmarking.runtimes import Operation, SelfTimed
 from benchmarking.units import ns_to_ms, ns_to_s
 
 COOLDOWN_CURES = frozenset({"throttle_reason", "violation_time", "low_clock"})
@@ -100,6 +108,7 @@ def measure_point(
         window=latency.window,
         doubts=(
             *doubts.about_output(first.problem),
+            *doubts.about_clock(timed_by_itself=isinstance(operation, SelfTimed)),
             *doubts.about_warm_up(warm.steady, warm.calls),
             *_doubts(bench, latency),
         ),
@@ -147,8 +156,10 @@ def _numbers(readings: Readings) -> PassResult:
 
 
 def _may_block(bench: Bench, first: FirstCall) -> bool:
-    """Blocks of calls are for short calls without marks; a fixed number of calls is timed one by one."""
-    return bench.operation.new_tokens is None and not first.has_marks and bench.settings.fixed_iterations is None
+    """Blocks of calls are for short calls without marks; a fixed number of calls is timed one by one, and a call that
+    times itself speaks of one call."""
+    has_parts = bench.operation.new_tokens is not None or first.has_marks or isinstance(bench.operation, SelfTimed)
+    return not has_parts and bench.settings.fixed_iterations is None
 
 
 def _latency_passes(bench: Bench, inner_loops: int) -> list[LatencyPass]:
@@ -173,15 +184,15 @@ def _doubts(bench: Bench, latency: LatencyPass) -> tuple[Doubt, ...]:
 def _warm_up_samples(warm: WarmUp, launch: int) -> tuple[Samples, ...]:
     if not warm.values_ms:
         return ()
-    return (_record("latency_wall", warm.values_ms, launch, "warmup", warm.started_at, warm.inner_loops),)
+    return (_record(LATENCY_WALL, warm.values_ms, launch, "warmup", warm.started_at, warm.inner_loops),)
 
 
 def _samples(latency: LatencyPass, launch: int, new_tokens: int | None) -> tuple[Samples, ...]:
     watch = latency.watch
-    series: dict[str, tuple[float, ...]] = {"latency_wall": tuple(watch.calls_ms)}
+    series: dict[str, tuple[float, ...]] = {LATENCY_WALL: tuple(watch.calls_ms)}
     if watch.device_ns:
         series["latency_device"] = tuple(watch.device_ms)
-    series |= {**token_series(watch, new_tokens), **phase_series(watch)}
+    series |= {**token_series(watch, new_tokens), **phase_series(watch), **own_series(watch)}
     return tuple(
         _record(metric, values, launch, "measure", latency.started_at, watch.inner_loops)
         for metric, values in series.items()
@@ -203,6 +214,8 @@ def _record(
 
 
 def _missing_series(bench: Bench, watch: Stopwatch) -> dict[str, str]:
+    if isinstance(bench.operation, SelfTimed):
+        return {**own_reasons(watch), **phase_reasons(phase_series(watch))}
     device = {} if watch.device_ns else {"latency_device": f"{NOT_SUPPORTED}: the device has no events"}
     return {**device, **token_reasons(bench.operation.new_tokens), **phase_reasons(phase_series(watch))}
 

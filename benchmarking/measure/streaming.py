@@ -93,3 +93,15 @@ def phase_series(watch: Stopwatch) -> Series:
 def phase_reasons(found: Collection[str]) -> dict[str, str]:
     """Why phases are absent, by raw metric: those that a call of this workload does not have."""
     return {name: f"{NOT_APPLICABLE}: the call has no such phase" for name in PHASES if name not in found}
+
+
+def own_series(watch: Stopwatch) -> Series:
+    """Milliseconds by raw metric of what calls that time themselves say beside their wall time."""
+    return {name: tuple(map(ns_to_ms, values)) for name, values in watch.own_ns.items()}
+
+
+def own_reasons(watch: Stopwatch) -> dict[str, str]:
+    """Why the finer times of calls that time themselves are absent, by raw metric."""
+    why = f"{NOT_APPLICABLE}: the call times itself and does not say"
+    finer = ("latency_device", TIME_TO_FIRST_TOKEN, TIME_PER_OUTPUT_TOKEN, INTER_TOKEN_LATENCY)
+    return {name: why for name in finer if name not in watch.own_ns}

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from benchmarking.devices import DeviceHandle, DeviceTimer
-from benchmarking.runtimes import TOKEN, Operation
+from benchmarking.runtimes import TOKEN, Operation, SelfTimed
 from benchmarking.units import NS_PER_MS
 
 BLOCK_NS = NS_PER_MS
 """Calls shorter than this are timed in blocks at least this long: below it the clock's own cost starts to show."""
 MAX_INNER_LOOPS = 10_000
 """A block of calls that do nothing ends all the same."""
+LATENCY_WALL = "latency_wall"
 MIN_CALLS = 3
 """Taken whatever the time limit says: fewer have neither a middle nor a spread."""
 
@@ -49,16 +50,20 @@ class Stopwatch:
         self.started_ns: list[int] = []
         """Clock at the start of each block (of one call, unless `inner_loops` is more)."""
         self.block_ns: list[int] = []
-        """Wall time of each block."""
+        """Wall time of each block; of a call that times itself, what it says."""
         self.device_ns: list[int] = []
         """The device's own time for each block; empty where the device has no events."""
         self.marks: list[tuple[str, int]] = []
         """What the calls marked, with the clock's reading; those of block i end at `mark_ends[i]`."""
         self.mark_ends: list[int] = []
+        self.own_ns: dict[str, list[int]] = {}
+        """What calls that time themselves say beside their wall time, by raw metric."""
         self.spent_ns = 0
+        """By the clock, whatever calls say of themselves."""
         self._operation = operation
         self._handle = handle
-        self._timers = _timers(handle, inner_loops)
+        self._own = operation if isinstance(operation, SelfTimed) else None
+        self._timers = () if self._own is not None else _timers(handle, inner_loops)
 
     def __len__(self) -> int:
         return len(self.block_ns)
@@ -116,10 +121,14 @@ class Stopwatch:
                 break
         return output
 
-    def _keep(self, started_ns: int, block_ns: int) -> None:
+    def _keep(self, started_ns: int, elapsed_ns: int) -> None:
+        own: Mapping[str, int] = {} if self._own is None else self._own.own_times_ns()
         self.started_ns.append(started_ns)
-        self.block_ns.append(block_ns)
-        self.spent_ns += block_ns
+        self.block_ns.append(own.get(LATENCY_WALL, elapsed_ns))
+        self.spent_ns += elapsed_ns
+        for name, value in own.items():
+            if name != LATENCY_WALL:
+                self.own_ns.setdefault(name, []).append(value)
         if self._timers:
             self.device_ns.append(sum(timer.elapsed_ns() for timer in self._timers))
 

@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import IO
 
 from benchmarking import plugins
@@ -24,7 +24,7 @@ from benchmarking.clock import utc_now
 from benchmarking.devices import DeviceHandle
 from benchmarking.errors import BenchhouseError, OutOfMemoryError
 from benchmarking.records import FAILED, LaunchLoad, Measurement, Point, Readings, from_json
-from benchmarking.runtimes import RuntimePlugin, Session
+from benchmarking.runtimes import Closable, RuntimePlugin, Session
 from benchmarking.sweep.messages import Job, LoadFailed, Message, PointStarted, encode
 
 PR_SET_PDEATHSIG = 1
@@ -127,12 +127,14 @@ def measure(
 ) -> Measurement:
     """The point's measurement, or its failure with the reason."""
     from benchmarking.measure.point import measure_point
+    from benchmarking.runtimes._closing import always_after
 
     started_at = utc_now()
     try:
         operation = session.operation(point)
         ready_s = None if since_spawn_ns is None else (time.monotonic_ns() - since_spawn_ns) / 1e9
-        measurement = measure_point(operation, handle, point, job.launch, job.settings, report=send)
+        with always_after(operation.close) if isinstance(operation, Closable) else nullcontext():
+            measurement = measure_point(operation, handle, point, job.launch, job.settings, report=send)
     except Exception as error:  # noqa: BLE001 - a point that raises costs that point and is stored with its reason
         return _failure(job, point, started_at, error)
     return _with_time_to_ready(measurement, ready_s)

@@ -1,0 +1,11 @@
+"""People's own benchmarks: classes in files of a folder, run like everything else. `examples/` holds one to copy.
+
+A file defines a `ModelBenchmark`; `discover` finds the files of a folder, `plan_benches` makes plans of them.
+"""
+
+from __future__ import annotations
+
+from benchmarking.benches.config import BenchmarkConfig, create_config_variants
+from benchmarking.benches.model_benchmark import ModelBenchmark
+
+__all__ = ["BenchmarkConfig", "ModelBenchmark", "create_config_variants"]

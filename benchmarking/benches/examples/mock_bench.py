@@ -1,0 +1,64 @@
+"""A benchmark to copy: it needs no torch and measures nothing real, so it runs only with --enable-mock.
+
+    batch_benchmark --benches benches --enable-mock
+
+To make one of your own: copy this file into a folder `benches/`, take `is_mock` away, load your model in `setup_model`
+onto `self.torch_device`, and call it once in `run`. Everything else (warm-up, number of calls, statistics, memory,
+doubts, the database) is done around it.
+"""
+
+from __future__ import annotations
+
+import time
+
+from benchmarking import BenchmarkConfig, ModelBenchmark, create_config_variants
+
+MS_PER_TOKEN = 0.02
+SPREAD = (1.00, 1.03, 0.98, 1.01, 0.99)
+"""Factors of successive calls: real ones are never all the same."""
+
+
+class MockBench(ModelBenchmark):
+    """Waits instead of running a model: the calls are timed from outside."""
+
+    is_mock = True
+    configs = create_config_variants(
+        BenchmarkConfig(name="mock", sequence_length=16), {"variant": ["plain", "eager"], "batch_size": [1, 4]}
+    )
+
+    def setup_model(self) -> None:
+        tokens = self.config.batch_size * (self.config.sequence_length or 1)
+        self.call_s = tokens * MS_PER_TOKEN / 1000 / (2 if self.config.variant == "eager" else 1)
+
+    def run(self) -> list[float]:
+        time.sleep(self.call_s)
+        return [1.0] * self.config.batch_size
+
+    def problem(self, output: list[float]) -> str | None:
+        return None if len(output) == self.config.batch_size else f"{len(output)} rows"
+
+    def cleanup_model(self) -> None:
+        self.call_s = 0.0
+
+
+class MockGeneration(ModelBenchmark):
+    """Takes its own times, here from a table, and returns them in milliseconds."""
+
+    is_mock = True
+
+    @classmethod
+    def configs(cls) -> tuple[BenchmarkConfig, ...]:
+        base = BenchmarkConfig(name="mock-generation", sequence_length=32, new_tokens=8, options={"speed": 1.0})
+        return create_config_variants(base, {"batch_size": [1, 2]})
+
+    def setup_model(self) -> None:
+        self.calls = 0
+        self.token_ms = MS_PER_TOKEN * self.config.batch_size / float(self.config.options["speed"])
+
+    def measure_time_to_first_token(self) -> float:
+        return self.token_ms * (self.config.sequence_length or 0)
+
+    def measure_latency(self) -> float:
+        self.calls += 1
+        tokens = (self.config.sequence_length or 0) + (self.config.new_tokens or 0)
+        return self.token_ms * tokens * SPREAD[self.calls % len(SPREAD)]

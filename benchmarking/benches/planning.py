@@ -1,0 +1,103 @@
+"""From benchmarks to the plans of cells: the same plans that models get."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from benchmarking.benches.config import BenchmarkConfig
+from benchmarking.benches.discovery import Bench
+from benchmarking.errors import UsageError
+from benchmarking.measure.settings import Settings
+from benchmarking.records import Json, Workload, canonical_hash
+from benchmarking.sweep.machine import Machine
+from benchmarking.sweep.plan import CellPlan, ascending
+from benchmarking.sweep.request import DEFAULT_TIMEOUT_S, Request, plan_points
+
+RUNTIME = "bench"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchPlanning:
+    """What of a command's wishes goes for its benchmarks."""
+
+    session_id: str
+    settings: Settings
+    """Their fixed numbers of calls, where given, come before those of a config."""
+    device: str | None = None
+    """In place of what the configs say, as `--device` takes it."""
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    skip_unsupported: bool = False
+    command: tuple[str, ...] = ()
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """Added to those of the configs, before which they come."""
+    description: str | None = None
+
+
+def plan_benches(
+    benches: Sequence[Bench], planning: BenchPlanning, machine: Machine | None = None
+) -> tuple[CellPlan, ...]:
+    """One plan for all configs of a benchmark that differ in their point only. Raises UsageError for what cannot be."""
+    machine = Machine() if machine is None else machine
+    return tuple(_plan(bench, configs, planning, machine) for bench in benches for configs in _cells(bench.configs))
+
+
+def _cells(configs: Sequence[BenchmarkConfig]) -> list[list[BenchmarkConfig]]:
+    """The configs, those of a cell together."""
+    cells: dict[str, list[BenchmarkConfig]] = {}
+    for config in configs:
+        rest = replace(config, batch_size=1, sequence_length=None, new_tokens=None, axes={})
+        cells.setdefault(canonical_hash(rest), []).append(config)
+    return list(cells.values())
+
+
+def _plan(bench: Bench, configs: Sequence[BenchmarkConfig], planning: BenchPlanning, machine: Machine) -> CellPlan:
+    first, settings = configs[0], planning.settings
+    request = Request(
+        model_id=first.name,
+        device=planning.device or first.device,
+        runtime=RUNTIME,
+        precision=first.precision,
+        options={} if first.variant is None else {"variant": first.variant},
+        settings=replace(
+            settings,
+            fixed_iterations=_first(settings.fixed_iterations, first.iterations),
+            fixed_warmup_iterations=_first(settings.fixed_warmup_iterations, first.warmup_iterations),
+        ),
+        timeout_s=planning.timeout_s,
+        skip_unsupported=planning.skip_unsupported,
+        command=planning.command,
+        tags={**first.tags, **planning.tags},
+        description=planning.description,
+    )
+    points = ascending(config.point for config in configs)
+    try:
+        return plan_points(request, planning.session_id, workload_of(bench, first), points, skipped={}, machine=machine)
+    except UsageError as error:
+        raise type(error)(f"benchmark {bench.label}, {first.name}: {error}") from error
+
+
+def workload_of(bench: Bench, config: BenchmarkConfig) -> Workload:
+    """A benchmark as a workload. Its file's folder is no part of what it is; the worker finds it by `path`."""
+    about: dict[str, Json] = {
+        "bench": bench.class_name,
+        "file": Path(bench.path).name,
+        "timed_by": bench.timed_by,
+        "devices": list(bench.devices),
+        "options": dict(config.options),
+    }
+    return Workload(
+        model_id=config.name,
+        family=None,
+        task=bench.task,
+        source="bench",
+        config=about,
+        config_hash=canonical_hash(about),
+        weights="given",
+        path=bench.path,
+    )
+
+
+def _first(*values: int | None) -> int | None:
+    return next((value for value in values if value is not None), None)

@@ -1,0 +1,54 @@
+"""Benchmarks that people wrote themselves, whatever they run: a class found by file and name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from benchmarking.devices import DeviceHandle
+from benchmarking.errors import UsageError
+from benchmarking.records import Cell, Device, Precision, Scalar, Workload
+from benchmarking.runtimes import Session, Stage
+
+OPTION = "variant"
+
+
+class BenchRuntime:
+    """The runtime `bench`. Modes: who times the calls (timed_by), and the variant."""
+
+    name = "bench"
+
+    def missing(self) -> str | None:
+        """Nothing: what a benchmark needs it imports itself."""
+        return None
+
+    def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
+        if workload.source != "bench":
+            return "runtime bench runs people's own benchmarks, not models: see batch_benchmark --benches"
+        devices = workload.config["devices"]
+        if isinstance(devices, list) and devices and device.type not in devices:
+            return f"{workload.config['bench']} runs on {', '.join(map(str, devices))}, not on {device.type}"
+        if device.type == "null" and workload.config["timed_by"] != "bench":
+            return "device null has no clock of its own: there a benchmark must time itself"
+        return None
+
+    def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        if unknown := sorted(set(options) - {OPTION}):
+            raise UsageError(f"runtime bench has no option {unknown[0]!r}; it has {OPTION}")
+        return {"timed_by": str(workload.config["timed_by"]), **options}
+
+    def import_libraries(self) -> None:
+        """Nothing yet: the benchmark's own imports are taken when its file is."""
+
+    def open(self, cell: Cell, handle: DeviceHandle, stage: Stage) -> Session:
+        from pathlib import Path
+
+        from benchmarking.benches._loading import load_class
+        from benchmarking.runtimes._bench_session import BenchSession
+
+        path = Path(cell.workload.path or "")
+        with stage("import"):
+            bench = load_class(path, str(cell.workload.config["bench"]))
+        return BenchSession(bench, path, cell, handle)
+
+
+PLUGIN = BenchRuntime()
