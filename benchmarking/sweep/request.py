@@ -18,6 +18,7 @@ from benchmarking.sweep.machine import Machine
 from benchmarking.sweep.plan import CellPlan, check_points, grid
 from benchmarking.workloads import WorkloadPlugin
 from benchmarking.workloads._families import plugin_of
+from benchmarking.workloads._footprint import Fit
 from benchmarking.workloads._limits import no_axis
 
 DEFAULT_RUNTIME = "eager"
@@ -92,15 +93,19 @@ def plan_points(
 ) -> CellPlan:
     """The plan of a cell whose workload and points are settled; of the request the rest counts."""
     cell, why_not = _cell(request, workload, machine)
+    fit = Fit.of(cell)
     if why_not is not None:
         skipped = {point.label: why_not for point in points}
+    else:
+        left = [point for point in points if point.label not in skipped]
+        skipped = {**skipped, **fit.refused(left, may_skip=request.skip_unsupported)}
     return CellPlan(
         session_id=session_id,
         started_at=utc_now(),
         cell=cell,
         hardware=machine.hardware(cell.device),
         provenance=machine.provenance(request.command, request.tags, request.description),
-        environment=machine.environment,
+        environment=machine.environment | fit.readings,
         settings=request.settings,
         timeout_s=request.timeout_s,
         points=points,

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import struct
 from pathlib import Path
+from typing import Any
 
 from benchmarking.errors import FormatError, StorageError, UsageError
 
 STEMS = ("model", "diffusion_pytorch_model")
 """How transformers and diffusers name weight files, before .safetensors, .safetensors.index.json or -00001-of-..."""
 PICKLED_PATTERNS = ("pytorch_model*.bin", "diffusion_pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
+
+Tensor = dict[str, Any]
+"""An entry of a header: dtype, shape, data_offsets."""
 
 LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 100_000_000
@@ -48,26 +53,45 @@ def revision_of(files: tuple[Path, ...]) -> str:
 
 def check_whole(path: Path) -> None:
     """Raise FormatError unless the file is as long as its safetensors header says."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        start = file.read(LENGTH_BYTES)
-        header_length = struct.unpack("<Q", start)[0] if len(start) == LENGTH_BYTES else 0
-        if not 0 < header_length <= MAX_HEADER_BYTES:
-            pointer = ": it is a git-lfs pointer, run `git lfs pull`" if start.startswith(b"version ") else ""
-            raise FormatError(f"{path} is not a safetensors file{pointer}")
-        header = file.read(header_length)
-    needed = LENGTH_BYTES + header_length + (_data_bytes(path, header) if len(header) == header_length else 0)
-    if size < needed:
+    tensors, header_end = _header(path)
+    needed = header_end + max((entry["data_offsets"][1] for entry in tensors.values()), default=0)
+    if (size := path.stat().st_size) < needed:
         raise FormatError(f"{path} is broken off: {size} bytes of {needed}. Fetch it again")
 
 
-def _data_bytes(path: Path, header: bytes) -> int:
-    """Bytes of tensors after the header."""
+def tensor_names(path: Path) -> frozenset[str]:
+    """The names of the tensors in a file. Raises FormatError as `check_whole` does."""
+    return frozenset(_header(path)[0])
+
+
+def value_count(path: Path) -> int:
+    """Values in all tensors of a file. Raises FormatError as `check_whole` does."""
+    return sum(math.prod(entry["shape"]) for entry in _header(path)[0].values())
+
+
+def _header(path: Path) -> tuple[dict[str, Tensor], int]:
+    """The tensors by name, and where their bytes begin."""
+    with path.open("rb") as file:
+        start = file.read(LENGTH_BYTES)
+        length = struct.unpack("<Q", start)[0] if len(start) == LENGTH_BYTES else 0
+        if not 0 < length <= MAX_HEADER_BYTES:
+            pointer = ": it is a git-lfs pointer, run `git lfs pull`" if start.startswith(b"version ") else ""
+            raise FormatError(f"{path} is not a safetensors file{pointer}")
+        header = file.read(length)
+    if len(header) < length:
+        size = path.stat().st_size
+        raise FormatError(f"{path} is broken off: {size} bytes of at least {LENGTH_BYTES + length}. Fetch it again")
+    return _tensors(path, header), LENGTH_BYTES + length
+
+
+def _tensors(path: Path, header: bytes) -> dict[str, Tensor]:
     try:
-        tensors = json.loads(header)
-        return max((entry["data_offsets"][1] for name, entry in tensors.items() if name != "__metadata__"), default=0)
+        tensors = {name: entry for name, entry in json.loads(header).items() if name != "__metadata__"}
+        for entry in tensors.values():
+            entry["data_offsets"][1] + math.prod(entry["shape"])  # both there, both numbers
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise FormatError(f"{path} is not a safetensors file: its header cannot be read") from error
+    return tensors
 
 
 def _files(folder: Path) -> tuple[Path, ...]:

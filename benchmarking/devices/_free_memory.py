@@ -1,0 +1,66 @@
+"""Memory that a model could still have: of the machine, within this process's control group, and of a device."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarking.devices._cgroup import controller_folders
+from benchmarking.devices._reading import UnreadableError, read_text
+from benchmarking.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Readings
+
+HOST_MEMORY_TYPES = ("cpu", "mps")
+"""Devices that compute in the machine's memory."""
+OWN_MEMORY_TYPES = ("cuda", "rocm")
+FREE = "free_memory_bytes"
+"""Also the name of the fact in which a device may tell it."""
+
+CGROUP_FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
+"""Limit and use, in versions 2 and 1."""
+RECLAIMABLE = frozenset({"inactive_file", "active_file", "total_inactive_file", "total_active_file"})
+"""Lines of memory.stat: page cache, which is counted as used but given back when it is needed."""
+
+
+def free_memory(device: Device) -> Readings:
+    """`free_memory_bytes` of the device, or the reason why it is not known.
+
+    Of a GPU whose driver told no free memory when it was found it is all of its memory, which is never too little.
+    """
+    if device.type in HOST_MEMORY_TYPES:
+        return Readings(values={FREE: free_host_bytes()})
+    if device.type not in OWN_MEMORY_TYPES:
+        return Readings(missing={FREE: f"{NOT_APPLICABLE}: where {device.type} computes is not known"})
+    told = device.facts.values.get(FREE, device.memory_bytes)
+    if not isinstance(told, int):
+        return Readings(missing={FREE: f"{NOT_SUPPORTED}: {device.selector} does not tell its memory"})
+    return Readings(values={FREE: told})
+
+
+def free_host_bytes(root: Path = Path("/")) -> int:
+    """Memory of the machine that can be had without swapping, or what the control group leaves, where that is less."""
+    import psutil
+
+    groups = free_in_groups(root) if sys.platform == "linux" else ()
+    available = int(psutil.virtual_memory().available)
+    return int(min([available, *groups]))
+
+
+def free_in_groups(root: Path) -> Iterator[int]:
+    """What each control group of this process that has a limit leaves. A file that cannot be read limits nothing."""
+    try:
+        for folder in controller_folders(root, "memory"):
+            for limit_name, used_name in CGROUP_FILES:
+                if (folder / limit_name).exists() and (limit := read_text(folder / limit_name)) != "max":
+                    used = int(read_text(folder / used_name)) - _reclaimable_bytes(folder)
+                    yield max(int(limit) - used, 0)
+    except UnreadableError:
+        return
+
+
+def _reclaimable_bytes(folder: Path) -> int:
+    """Page cache of the group. Version 1 counts the groups below in lines of their own, which hold the others."""
+    lines = [line.split() for line in read_text(folder / "memory.stat").splitlines()]
+    found = {name: int(value) for name, value in (line for line in lines if len(line) == 2) if name in RECLAIMABLE}
+    of_all = {name: value for name, value in found.items() if name.startswith("total_")}
+    return sum((of_all or found).values())
