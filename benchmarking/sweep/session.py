@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,12 +30,18 @@ class Show:
 
     json: bool = False
     quiet: bool = False
+    text: Callable[[Sequence[Run]], str] | None = None
+    """The finished runs for people, where they are not shown as a table each."""
 
 
 def run(requests: Sequence[Request], output_dir: Path | None, ingest: Ingest | None, show: Show) -> int:
     """Measure the requests and return the exit code. Without an output folder nothing is kept."""
     session_id = uuid7()
-    plans = [plan_cell(request, session_id) for request in requests]
+    return run_plans([plan_cell(request, session_id) for request in requests], output_dir, ingest, show)
+
+
+def run_plans(plans: Sequence[CellPlan], output_dir: Path | None, ingest: Ingest | None, show: Show) -> int:
+    """Measure plans that are made already, as `run` does."""
     with _folder(output_dir) as folder:
         spool.prepare(folder)
         for plan in plans:
@@ -57,7 +63,11 @@ def resume(output_dir: Path, ingest: Ingest | None, show: Show, model_id: str | 
 
 def dry_run(requests: Sequence[Request], show: Show) -> int:
     """Print the plan and measure nothing."""
-    plans = [plan_cell(request, uuid7()) for request in requests]
+    return show_plans([plan_cell(request, uuid7()) for request in requests], show)
+
+
+def show_plans(plans: Sequence[CellPlan], show: Show) -> int:
+    """Print plans and measure nothing."""
     if show.json:
         print(json.dumps([to_json(plan) for plan in plans], indent=1))
     else:
@@ -107,7 +117,7 @@ def _print(runs: Sequence[Run], show: Show) -> None:
     if show.json:
         print(json.dumps([to_json(finished) for finished in runs], indent=1))
     elif runs:
-        print("\n\n".join(table(finished) for finished in runs))
+        print("\n\n".join(table(finished) for finished in runs) if show.text is None else show.text(runs))
 
 
 def _say_weights(plan: CellPlan) -> None:
