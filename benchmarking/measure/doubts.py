@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarking.measure.estimates import Statistics
-from benchmarking.records import Device, Doubt, Json, Readings, Severity, Validity
+from benchmarking.records import Device, Doubt, Json, Readings, Severity, Validity, Workload
 
 NOISY_IQR = 0.10
 """Of the median. An idle machine stays below 2-3 %; at 10 % a difference of 5 % between two results means nothing."""
@@ -179,6 +179,13 @@ def about_environment(environment: Readings, device: Device | None = None) -> Do
         _doubt("mig", "info") if facts.get("is_mig_enabled") else None,
         _doubt("power_cap", "info", power_cap_w=cap, power_cap_default_w=default_cap) if changed_cap else None,
     )
+
+
+def about_workload(workload: Workload) -> Doubts:
+    """`random_routing`: with random weights the experts' choice, and so their load, is not the trained model's."""
+    if workload.family != "mixture-of-experts" or workload.weights != "random":
+        return ()
+    return (_doubt("random_routing", "info", weights=workload.weights),)
 
 
 def validity(doubts: Sequence[Doubt]) -> Validity:

@@ -156,7 +156,8 @@ def _result(plan: CellPlan, point: Point, loads: Sequence[LaunchLoad], measureme
     if point.label in plan.skipped:
         return Result(result_id=uuid7(), point=point, status="skipped", error=plan.skipped[point.label])
     own = tuple(one for one in measurements if one.point.label == point.label)
-    context = doubts.about_environment(plan.environment, plan.cell.device)
+    machine = doubts.about_environment(plan.environment, plan.cell.device)
+    context = (*machine, *doubts.about_workload(plan.cell.workload))
     return summarise(uuid7(), point, own, tuple(loads), context=context)
 
 

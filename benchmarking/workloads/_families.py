@@ -17,7 +17,6 @@ OTHER_FAMILIES: Mapping[Family, frozenset[str]] = {
     "vision-text": frozenset({"align", "blip", "chinese_clip", "clip", "siglip"}),
     "speech": frozenset({"hubert", "speech_to_text", "wav2vec2", "whisper"}),
     "multimodal": frozenset({"idefics2", "llava", "llava_next", "paligemma", "qwen2_vl"}),
-    "mixture-of-experts": frozenset({"deepseek_v2", "gpt_oss", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe"}),
     "rag": frozenset({"rag"}),
 }
 """The best-known model types of families that may have no plugin, to name the family instead of saying "unknown". The
