@@ -43,7 +43,7 @@ class Eager:
         default = plugin.default_attention(workload.config)
         if default is not None:
             known["attention"] = (default, *(name for name in ATTENTIONS if name != default))
-        if workload.task in plugin.generative_tasks:
+        if "new_tokens" in plugin.axes(workload):
             known["cache"] = plugin.caches
         if unknown := sorted(set(options) - set(known)):
             has = ", ".join(known) or "none"

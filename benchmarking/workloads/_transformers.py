@@ -16,8 +16,21 @@ AUTO_CLASSES: Mapping[str, tuple[str, str]] = {
     "text-classification": ("AutoModelForSequenceClassification", "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING"),
     "text-generation": ("AutoModelForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING"),
     "text2text-generation": ("AutoModelForSeq2SeqLM", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING"),
+    "image-classification": ("AutoModelForImageClassification", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING"),
+    "zero-shot-image-classification": (
+        "AutoModelForZeroShotImageClassification",
+        "MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING",
+    ),
+    "image-to-text": ("AutoModelForImageTextToText", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING"),
+    "automatic-speech-recognition": ("AutoModelForSpeechSeq2Seq", "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING"),
+    "audio-classification": ("AutoModelForAudioClassification", "MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING"),
 }
 """Task -> transformers' automatic class, and the mapping from configurations to model classes behind it."""
+
+SECOND_CLASSES: Mapping[str, tuple[str, str]] = {
+    "automatic-speech-recognition": ("AutoModelForCTC", "MODEL_FOR_CTC_MAPPING"),
+}
+"""The same for models that do a task in another way: speech recognisers without a decoder."""
 
 
 def configuration(workload: Workload) -> Any:
@@ -39,15 +52,7 @@ def configuration(workload: Workload) -> Any:
 
 def model_class(workload: Workload) -> Any:
     """The class of the task's model, its module imported. Raises UnsupportedError when the model has none."""
-    from transformers.models.auto import modeling_auto
-
-    mapping = getattr(modeling_auto, AUTO_CLASSES[workload.task][1])
-    try:
-        found = mapping[type(configuration(workload))]
-    except KeyError as error:
-        model_type = workload.config.get("model_type")
-        raise UnsupportedError(f"{workload.model_id} ({model_type}) has no model for task {workload.task}") from error
-    return found[0] if isinstance(found, tuple) else found
+    return _classes(workload)[1]
 
 
 def build(workload: Workload, *, dtype: Any, attention: str | None = None) -> Any:
@@ -98,10 +103,21 @@ def stays_float32(model: Any, name: str, dtype: Any) -> bool:
 
 
 def _auto_class(workload: Workload) -> Any:
-    import transformers
+    return _classes(workload)[0]
 
-    model_class(workload)
-    return getattr(transformers, AUTO_CLASSES[workload.task][0])
+
+def _classes(workload: Workload) -> tuple[Any, Any]:
+    """The automatic class and the model class of the task's model."""
+    import transformers
+    from transformers.models.auto import modeling_auto
+
+    kind = type(configuration(workload))
+    for names in (AUTO_CLASSES[workload.task], SECOND_CLASSES.get(workload.task)):
+        if names is not None and kind in (mapping := getattr(modeling_auto, names[1])):
+            found = mapping[kind]
+            return getattr(transformers, names[0]), found[0] if isinstance(found, tuple) else found
+    model_type = workload.config.get("model_type")
+    raise UnsupportedError(f"{workload.model_id} ({model_type}) has no model for task {workload.task}")
 
 
 def _attention(attention: str | None) -> dict[str, str]:

@@ -8,7 +8,7 @@ import torch
 
 from benchmarking.errors import BenchhouseError, UnsupportedError
 from benchmarking.records import Point
-from benchmarking.workloads import _text, _transformers
+from benchmarking.workloads import _transformers, _transformers_family
 from benchmarking.workloads._families import family_of
 from benchmarking.workloads._resolve import resolve
 from benchmarking.workloads.encoder_decoder import PLUGIN as ENCODER_DECODER
@@ -131,10 +131,10 @@ def test_parameters_kept_in_float32_beside_float16_are_the_librarys(tmp_path, sa
 
 
 def test_attention_of_older_transformers_is_eager_where_it_has_no_other(monkeypatch):
-    monkeypatch.setattr(_text, "_transformers_version", lambda: (5, 14))
+    monkeypatch.setattr(_transformers_family, "_transformers_version", lambda: (5, 14))
     assert ENCODER_DECODER.default_attention({"model_type": "t5"}) == "eager"
     assert ENCODER_DECODER.default_attention({"model_type": "bart"}) == "sdpa"
-    monkeypatch.setattr(_text, "_transformers_version", lambda: (5, 15))
+    monkeypatch.setattr(_transformers_family, "_transformers_version", lambda: (5, 15))
     assert ENCODER_DECODER.default_attention({"model_type": "t5"}) == "sdpa"
     monkeypatch.undo()
-    assert _text._transformers_version() >= (5, 0)
+    assert _transformers_family._transformers_version() >= (5, 0)
