@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from db import calibration
+from db.rows import AXES
+
 REFERENCES = (
     # table, its key, column, table it refers to, column there
     ("benchmark_runs", "run_id", "hardware_id", "hardware_info", "hardware_id"),
@@ -12,6 +15,7 @@ REFERENCES = (
     ("series_alias", "series_id", "canonical_series_id", "series", "series_id"),
     ("change_points", "change_point_id", "series_id", "series", "series_id"),
     ("change_points", "change_point_id", "result_id", "benchmark_results", "result_id"),
+    ("hardware_info", "hardware_id", "calibration_run_id", "benchmark_runs", "run_id"),
     ("alerts", "alert_id", "series_id", "series", "series_id"),
     ("alerts", "alert_id", "change_point_id", "change_points", "change_point_id"),
 )
@@ -33,6 +37,13 @@ ANNOTATED = (
     ("hardware", "hardware_info", "hardware_id"),
     ("alert", "alerts", "alert_id"),
 )
+
+UNCHECKED = (
+    *("audio_seconds", "retrieve_ms", "image_encode_ms", "encode_ms", "prefill_ms", "decode_ms", "step_ms"),
+    *("real_time_factor", "audio_seconds_per_call", "active_parameter_count", "expert_load_imbalance"),
+    *("bytes_accessed", "achieved_flops_per_sec"),
+)
+"""Number columns of benchmark_results that came too late for a CHECK of their own."""
 
 RAW_COUNTS = """
 WITH counted AS (
@@ -75,6 +86,30 @@ WHERE (r.batch_size, r.sequence_length, r.new_tokens, r.concurrency, r.axes, run
 ORDER BY result_id
 """
 
+NUMBERS = f"""
+SELECT result_id AS subject, format('result {{}}: {{}} is {{}}', result_id, name, value) AS problem
+FROM (UNPIVOT (SELECT result_id, {", ".join(UNCHECKED)} FROM benchmark_results) ON COLUMNS(* EXCLUDE result_id))
+WHERE NOT isfinite(value)
+ORDER BY ALL
+"""
+
+AXIS_COLUMNS = f"""
+SELECT result_id AS subject,
+    'result ' || result_id || ': its axes are ' || axes || ', but its columns say otherwise' AS problem
+FROM benchmark_results
+WHERE ({", ".join(AXES)}) IS DISTINCT FROM ({", ".join(f"TRY_CAST(axes->>'{name}' AS DOUBLE)" for name in AXES)})
+ORDER BY result_id
+"""
+
+CALIBRATION = f"""
+SELECT hardware_id AS subject,
+    'hardware_info: ' || hardware_id || ' is not as its calibration runs measured it' AS problem
+FROM hardware_info h LEFT JOIN ({calibration.NEWEST}) n USING (hardware_id)
+WHERE (h.peak_flops, h.peak_copy_bytes_per_sec, h.calibrated_at, h.calibration_run_id)
+    IS DISTINCT FROM (n.peak_flops, n.peak_copy_bytes_per_sec, n.calibrated_at, n.calibration_run_id)
+ORDER BY hardware_id
+"""
+
 ALIASES = """
 SELECT a.series_id AS subject, 'series ' || a.series_id || ' is read as one that is an alias itself' AS problem
 FROM series_alias a JOIN series_alias b ON b.series_id = a.canonical_series_id
@@ -114,5 +149,8 @@ CHECKS: tuple[tuple[str, str], ...] = (
     ("missing_value", MISSING_VALUES),
     ("series", SERIES),
     ("series", ALIASES),
+    ("axes", AXIS_COLUMNS),
+    ("number", NUMBERS),
+    ("calibration", CALIBRATION),
 )
 """(kind of finding, query)."""

@@ -19,6 +19,8 @@ from db import identity
 
 Row = dict[str, Any]
 
+AXES = {"image_size": int, "audio_seconds": float, "steps": int, "documents": int, "top_k": int}
+"""The axes of `Point.axes` that have a column of their own, and what it holds."""
 LOAD_STAGES = ("spawn", "import", "device_init", "weights_read", "to_device")
 
 
@@ -27,7 +29,7 @@ def run_rows(
 ) -> dict[str, list[Row]]:
     """The rows of every table a run goes to.
 
-    `metric_columns` are the names of benchmark_results' number columns; metrics without one go to other_metrics.
+    `metric_columns` are the names of benchmark_results' columns for metrics; metrics without one go to other_metrics.
     Raises FormatError for NaN, infinity and times that are not ISO 8601.
     """
     runs = _run_row(run) | {"source": source, "source_sha256": source_sha256, "ingested_at": ingested_at}
@@ -164,7 +166,16 @@ def _point_columns(point: Point) -> Row:
         "new_tokens": point.new_tokens,
         "concurrency": point.concurrency,
         "axes": json_text(point.axes),
+        **{name: _axis(point, name) for name in AXES},
     }
+
+
+def _axis(point: Point, name: str) -> float | None:
+    """The point's value on the axis, None when it has none. Raises FormatError for one its column cannot hold."""
+    value, whole = point.axes.get(name), AXES[name] is int
+    if value is not None and not (float(value).is_integer() if whole else math.isfinite(value)):
+        raise FormatError(f"point {point.label}: {name} is {value}, expected a {'whole ' if whole else ''}number")
+    return value
 
 
 def _series_row(run: Run, point: Point) -> Row:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from benchmarking.errors import StorageError
 from benchmarking.ids import uuid7
 from benchmarking.records import Run
-from db import migrate
+from db import calibration, migrate
 from db.arrow_rows import arrow_table
 from db.files import make_folder, part_beside, publish
-from db.rows import Row, run_rows
+from db.rows import AXES, Row, run_rows
 from db.spool import read_run
 from db.table import Table
 from db.trouble import is_locked, storage_error
@@ -116,13 +116,15 @@ class Warehouse:
         with self._using() as connection, migrate.transaction(connection):
             if self._has(run.run_id, source_sha256):
                 return False
-            numbers = {name for name, kind in self._columns("benchmark_results").items() if kind == "DOUBLE"}
+            columns = self._columns("benchmark_results").items()
+            metrics = {name for name, kind in columns if kind == "DOUBLE" and name not in AXES}
             now = datetime.now(UTC).replace(tzinfo=None)
-            rows = run_rows(run, metric_columns=numbers, source=source, source_sha256=source_sha256, ingested_at=now)
+            rows = run_rows(run, metric_columns=metrics, source=source, source_sha256=source_sha256, ingested_at=now)
             for table, key in SHARED.items():
                 self._insert(table, self._new(table, key, rows[table]))
             for table in OWN:
                 self._insert(table, rows[table])
+            calibration.take_in(connection, run)
         return True
 
     def ingest_file(self, path: Path) -> bool:

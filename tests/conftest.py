@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,29 @@ from benchmarking.records import (
 
 RunMaker = Callable[..., Run]
 
+TASKS = {
+    **dict.fromkeys(("decoder-only", "mixture-of-experts", "state-space"), "text-generation"),
+    "encoder-decoder": "text2text-generation",
+    "vision": "image-classification",
+    "vision-text": "zero-shot-image-classification",
+    "speech": "automatic-speech-recognition",
+    "multimodal": "image-text-to-text",
+    "diffusion": "text-to-image",
+    "rag": "retrieval-augmented-generation",
+}
+"""Of families other than encoder-only."""
+WITHOUT_TEXT = ("vision", "speech", "diffusion")
+AXES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
+    "vision": {"image_size": (224, 384)},
+    "vision-text": {"image_size": (224,)},
+    "speech": {"audio_seconds": (5.0, 30.0)},
+    "multimodal": {"image_size": (336,)},
+    "diffusion": {"image_size": (256, 512), "steps": (4,)},
+    "rag": {"documents": (1000,), "top_k": (2, 8)},
+}
+PHASES = {"encoder-decoder": "encode", "speech": "encode", "multimodal": "image_encode", "rag": "retrieve"}
+"""The phase before prefill, a quarter of the latency."""
+
 
 def make_device(device_type: str = "cpu") -> Device:
     return Device(
@@ -44,7 +70,7 @@ def make_device(device_type: str = "cpu") -> Device:
 
 
 def make_workload(model_id: str = "bert-base-uncased", family: Any = "encoder-only") -> Workload:
-    task = "text-generation" if family == "decoder-only" else "feature-extraction"
+    task = TASKS.get(family, "feature-extraction")
     config = {"model_type": "bert" if family == "encoder-only" else "gpt2", "name": model_id}
     return Workload(
         model_id=model_id,
@@ -60,7 +86,57 @@ def make_workload(model_id: str = "bert-base-uncased", family: Any = "encoder-on
     )
 
 
-def make_result(point: Point, median_ms: float, *, launches: int = 3, iterations: int = 30, **fields: Any) -> Result:
+def tokens_per_sec(point: Point, median_ms: float) -> dict[str, float]:
+    tokens = point.batch_size * (point.sequence_length or 0)
+    return {"throughput_tokens_per_sec": tokens * 1000 / median_ms} if tokens else {}
+
+
+def of_family(family: str, point: Point, median_ms: float) -> dict[str, float]:
+    """The metrics that only some families have, whole shares of the median."""
+    metrics = {f"{PHASES[family]}_ms": median_ms / 4} if family in PHASES else {}
+    if point.new_tokens is not None:
+        first_ms = sum(metrics.values()) + median_ms / 4
+        rest_ms = median_ms - first_ms
+        metrics |= {"prefill_ms": median_ms / 4, "decode_ms": rest_ms, "time_to_first_token_ms": first_ms}
+        metrics |= {"time_per_output_token_ms": rest_ms / max(point.new_tokens - 1, 1)}
+    if "steps" in point.axes:
+        metrics["step_ms"] = median_ms / point.axes["steps"]
+    if "audio_seconds" in point.axes:
+        audio_s = point.batch_size * point.axes["audio_seconds"]
+        metrics |= {"audio_seconds_per_call": audio_s, "real_time_factor": median_ms / 1000 / audio_s}
+    if family == "mixture-of-experts":
+        metrics |= {"active_parameter_count": 12_000_000.0, "expert_load_imbalance": 1.5}
+    return metrics
+
+
+def make_points(
+    family: str, batch_sizes: tuple[int, ...], sequence_lengths: tuple[int | None, ...], axes: Mapping[str, Any]
+) -> list[Point]:
+    """The grid: every batch size with every sequence length and every value of every axis."""
+    new_tokens = 4 if "generation" in TASKS.get(family, "") or family in ("multimodal", "speech") else None
+    return [
+        Point(batch_size=b, sequence_length=s, new_tokens=new_tokens, axes=dict(zip(axes, values, strict=True)))
+        for b in batch_sizes
+        for s in sequence_lengths
+        for values in itertools.product(*axes.values())
+    ]
+
+
+def work_of(point: Point, axes: Mapping[str, Any]) -> float:
+    """Milliseconds of a call on no particular machine: batch x sequence / 4, times each axis over its first value."""
+    factors = (point.axes[name] / values[0] for name, values in axes.items())
+    return point.batch_size * (point.sequence_length or 32) / 4 * math.prod(factors)
+
+
+def make_result(
+    point: Point,
+    median_ms: float,
+    *,
+    launches: int = 3,
+    iterations: int = 30,
+    family: str = "encoder-only",
+    **fields: Any,
+) -> Result:
     """A result whose raw samples really have the median it claims: median_ms - 1 ... median_ms + 1."""
     half = (iterations - 1) / 2 or 1.0
     values = tuple(median_ms + (i - (iterations - 1) / 2) / half for i in range(iterations))
@@ -74,10 +150,11 @@ def make_result(point: Point, median_ms: float, *, launches: int = 3, iterations
         "latency_ci_low_ms": median_ms - 0.3,
         "latency_ci_high_ms": median_ms + 0.3,
         "throughput_samples_per_sec": point.batch_size * 1000 / median_ms,
-        "throughput_tokens_per_sec": point.batch_size * (point.sequence_length or 1) * 1000 / median_ms,
+        **tokens_per_sec(point, median_ms),
         "first_call_ms": median_ms * 3,
         "memory_weights_mb": 437.9,
         "memory_peak_rss_infer_mb": 900.0 + 10 * point.batch_size,
+        **of_family(family, point, median_ms),
     }
     samples = tuple(
         Samples(
@@ -107,7 +184,8 @@ def make_result(point: Point, median_ms: float, *, launches: int = 3, iterations
 
 @pytest.fixture
 def make_run() -> RunMaker:
-    """A function that makes a complete run: 2 batch sizes x 2 sequence lengths, all ok unless told otherwise."""
+    """A function that makes a complete run: 2 batch sizes x 2 sequence lengths, or what the family has instead of them
+    (AXES), all ok unless told otherwise."""
 
     def make(
         *,
@@ -117,7 +195,8 @@ def make_run() -> RunMaker:
         runtime: str = "eager",
         precision: Precision = "float32",
         batch_sizes: tuple[int, ...] = (1, 2),
-        sequence_lengths: tuple[int, ...] = (32, 128),
+        sequence_lengths: tuple[int | None, ...] | None = None,
+        axes: Mapping[str, tuple[float, ...]] | None = None,
         launches: int = 3,
         iterations: int = 30,
         slowdown: float = 1.0,
@@ -126,16 +205,12 @@ def make_run() -> RunMaker:
         with_doubtful: bool = False,
         **fields: Any,
     ) -> Run:
-        new_tokens = 4 if family == "decoder-only" else None
-        points = [
-            Point(batch_size=b, sequence_length=s, new_tokens=new_tokens) for b in batch_sizes for s in sequence_lengths
-        ]
+        lengths = sequence_lengths or ((None,) if family in WITHOUT_TEXT else (32, 128))
+        further = AXES.get(family, {}) if axes is None else axes
+        points = make_points(family, batch_sizes, lengths, further)
         results = [
             make_result(
-                point,
-                slowdown * point.batch_size * (point.sequence_length or 1) / 4,
-                launches=launches,
-                iterations=iterations,
+                point, slowdown * work_of(point, further), launches=launches, iterations=iterations, family=family
             )
             for point in points
         ]
@@ -146,7 +221,7 @@ def make_run() -> RunMaker:
             results.append(
                 Result(
                     result_id=str(uuid.uuid4()),
-                    point=Point(batch_size=64, sequence_length=512, new_tokens=new_tokens),
+                    point=replace(points[-1], batch_size=64, sequence_length=points[-1].sequence_length and 512),
                     status="failed",
                     error="OutOfMemoryError: 64 GB asked, 16 GB there",
                     missing={"latency_median_ms": "failed"},

@@ -5,16 +5,18 @@ import re
 import pytest
 
 from benchmarking.errors import FormatError, StorageError
+from benchmarking.measure import columns
 from db import migrate
 from db.warehouse import MEMORY, Warehouse
 
 CATALOG = """
 SELECT table_name, column_name, data_type, is_nullable, comment FROM duckdb_columns() WHERE NOT internal ORDER BY ALL
 """
+NEXT = migrate.latest_version() + 1
 COLUMN = migrate.Migration(
-    version=2, name="0002_column", sql="ALTER TABLE benchmark_runs ADD COLUMN weather VARCHAR; SELECT 1"
+    version=NEXT, name="column", sql="ALTER TABLE benchmark_runs ADD COLUMN weather VARCHAR; SELECT 1"
 )
-BROKEN = migrate.Migration(version=3, name="0003_broken", sql="CREATE TABLE half (a INTEGER); SELECT * FROM nowhere")
+BROKEN = migrate.Migration(version=NEXT + 1, name="broken", sql="CREATE TABLE half (a INTEGER); SELECT * FROM nowhere")
 
 
 @pytest.fixture
@@ -23,6 +25,12 @@ def connection():
 
     with duckdb.connect() as opened:
         yield opened
+
+
+def make_version(connection, version):
+    """Bring an empty database to a version, as the program of that time did but for its views."""
+    for step in migrate.migrations()[:version]:
+        migrate._apply(connection, step)
 
 
 def tables(connection):
@@ -56,7 +64,7 @@ def test_migrating_twice_changes_nothing(connection):
 
 @pytest.mark.parametrize("version", [step.version for step in migrate.migrations()])
 def test_each_older_version_becomes_what_a_new_database_is(connection, version):
-    migrate.migrate(connection, "x", [step for step in migrate.migrations() if step.version <= version])
+    make_version(connection, version)
     migrate.migrate(connection, "x")
     with Warehouse.open(MEMORY) as fresh:
         expected = [tuple(row.values()) for row in fresh.query(CATALOG).dicts()]
@@ -73,14 +81,14 @@ def test_a_later_migration_keeps_the_rows_and_reaches_the_views(tmp_path, make_r
         migrate.migrate(connection, "x", [*migrate.migrations(), COLUMN])
         assert connection.execute("SELECT count(*), count(weather) FROM benchmark_runs").fetchall() == [(1, 0)]
         assert connection.execute("SELECT count(*) FROM history").fetchall() == [(4,)]
-        assert applied(connection)[-1] == (2, "0002_column")
+        assert applied(connection)[-1] == (NEXT, "column")
 
 
 def test_a_migration_that_fails_leaves_nothing_of_itself(connection):
     with pytest.raises(Exception, match="nowhere"):
         migrate.migrate(connection, "x", [*migrate.migrations(), COLUMN, BROKEN])
     assert "half" not in tables(connection)
-    assert [version for version, _ in applied(connection)] == [1, 2]
+    assert [version for version, _ in applied(connection)] == list(range(1, NEXT + 1))
 
 
 def test_a_database_of_a_newer_program_is_refused_and_left_alone(tmp_path):
@@ -88,7 +96,7 @@ def test_a_database_of_a_newer_program_is_refused_and_left_alone(tmp_path):
     with Warehouse.open(path) as warehouse:
         warehouse.query("INSERT INTO schema_migrations VALUES (99, '0099_later', 'x', now()::TIMESTAMP)")
     for read_only in (False, True):
-        with pytest.raises(FormatError, match=r"a\.duckdb: schema 99 is newer than this program knows \(1\): upgrade"):
+        with pytest.raises(FormatError, match=r"a\.duckdb: schema 99 is newer than this program knows \(2\): upgrade"):
             Warehouse.open(path, read_only=read_only)
 
 
@@ -154,6 +162,11 @@ def test_every_metric_that_is_agreed_on_has_a_column(warehouse):
         "memory_weights_mb",
         "energy_gpu_j_per_call",
     } <= columns
+
+
+def test_every_number_that_is_measured_has_a_column_of_its_own(warehouse):
+    sql = "SELECT column_name FROM duckdb_columns() WHERE table_name = 'benchmark_results' AND data_type = 'DOUBLE'"
+    assert set(columns.ALL) - {row["column_name"] for row in warehouse.query(sql).dicts()} == set()
 
 
 def test_no_foreign_key_no_second_index_and_no_key_on_raw_rows(warehouse):

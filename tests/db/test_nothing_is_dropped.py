@@ -6,6 +6,7 @@ import shlex
 
 from benchmarking import records
 from benchmarking.records import Doubt, Point, Samples, from_json, to_json
+from db.rows import AXES
 
 
 def test_a_run_comes_out_as_it_went_in(warehouse, make_run):
@@ -35,7 +36,13 @@ def full_run(make_run):
     )
     first = dataclasses.replace(
         run.results[0],
-        point=Point(batch_size=3, sequence_length=7, new_tokens=2, concurrency=2, axes={"steps": 20, "scale": 7.5}),
+        point=Point(
+            batch_size=3,
+            sequence_length=7,
+            new_tokens=2,
+            concurrency=2,
+            axes={"steps": 20, "audio_seconds": 2.5, "scale": 7.5},
+        ),
         validity="throttled",
         doubts=(doubt, doubt),
         metrics={**run.results[0].metrics, "energy_gpu_j_per_token": 0.1 + 0.2},
@@ -128,7 +135,7 @@ def rebuilt_result(warehouse, row):
         "axes": json.loads(row["axes"]),
         **{name: row[name] for name in ("batch_size", "sequence_length", "new_tokens", "concurrency")},
     }
-    named = {name: value for name, value in row.items() if isinstance(value, float)}
+    named = {name: value for name, value in row.items() if isinstance(value, float) and name not in AXES}
     raw = warehouse.query("SELECT * FROM raw_benchmark_data WHERE result_id = ? ORDER BY rowid", [row["result_id"]])
     samples = [
         {

@@ -2,6 +2,7 @@
 
 import pytest
 
+from db.checks import UNCHECKED
 from db.verify import verify
 from db.warehouse import Warehouse
 
@@ -84,6 +85,11 @@ def test_an_empty_warehouse_has_no_findings(warehouse):
         ("UPDATE benchmark_results SET validity = 'valid'", "missing_value", "is failed but has a validity"),
         ("UPDATE benchmark_results SET batch_size = 7 WHERE batch_size = 1", "series", "is not what its series"),
         ("UPDATE benchmark_runs SET num_threads = 3", "series", "is not what its series"),
+        ("UPDATE benchmark_results SET image_size = 224 WHERE batch_size = 1", "axes", "its columns say otherwise"),
+        ("UPDATE benchmark_results SET step_ms = 'nan' WHERE batch_size = 1", "number", "step_ms is nan"),
+        ("UPDATE benchmark_results SET bytes_accessed = 'inf'", "number", "bytes_accessed is inf"),
+        ("UPDATE hardware_info SET peak_flops = MAP {'float32': 1.0}", "calibration", "is not as its calibration runs"),
+        ("UPDATE hardware_info SET calibration_run_id = 'gone'", "orphan", "which is not in benchmark_runs"),
         ("UPDATE series SET hashed_keys = '{}'", "hash", "is not the hash of its hashed_keys"),
         ("UPDATE hardware_info SET hashed_keys = '{}'", "hash", "hardware_info: hardware_id"),
     ],
@@ -93,6 +99,14 @@ def test_a_planted_fault_is_found(filled, fault, kind, words):
     findings = verify(filled)
     assert kind in {finding.kind for finding in findings}
     assert any(words in finding.problem for finding in findings), findings
+
+
+def test_every_number_without_a_check_is_looked_at(warehouse):
+    sql = "SELECT column_name FROM duckdb_columns() WHERE table_name = 'benchmark_results' AND data_type = 'DOUBLE'"
+    numbers = {row["column_name"] for row in warehouse.query(sql).dicts()}
+    sql = "SELECT constraint_column_names AS names FROM duckdb_constraints() WHERE constraint_type = 'CHECK'"
+    checked = {name for row in warehouse.query(sql).dicts() for name in row["names"]}
+    assert numbers - checked == set(UNCHECKED)
 
 
 def test_an_alias_of_an_alias_is_found(filled):

@@ -118,6 +118,23 @@ def test_the_database_itself_refuses_samples_that_are_no_numbers(warehouse, make
     warehouse.query("UPDATE raw_benchmark_data SET samples = []")
 
 
+def test_a_metric_named_as_an_axis_does_not_become_one(warehouse, make_run):
+    run = make_run(batch_sizes=(1,), sequence_lengths=(32,))
+    metrics = {**run.results[0].metrics, "audio_seconds": 3.5}
+    warehouse.ingest(dataclasses.replace(run, results=(dataclasses.replace(run.results[0], metrics=metrics),)))
+    rows = warehouse.query("SELECT audio_seconds, other_metrics FROM benchmark_results").dicts()
+    assert rows == [{"audio_seconds": None, "other_metrics": {"audio_seconds": 3.5}}]
+
+
+@pytest.mark.parametrize(("name", "value"), [("image_size", 224.5), ("steps", math.inf), ("audio_seconds", math.nan)])
+def test_an_axis_its_column_cannot_hold_is_an_error_of_ours(warehouse, make_run, row_counts, name, value):
+    run = make_run()
+    point = Point(batch_size=1, axes={name: value})
+    with pytest.raises(FormatError, match=f"{name} is {value}, expected a (whole )?number"):
+        warehouse.ingest(dataclasses.replace(run, results=(dataclasses.replace(run.results[0], point=point),)))
+    assert row_counts(warehouse) == NOTHING
+
+
 def test_query_binds_its_parameters(warehouse):
     assert warehouse.query("SELECT ? + 1 AS n", [41]).dicts() == [{"n": 42}]
     assert warehouse.query("SELECT $a || $b AS t", {"a": "x", "b": "'; DROP"}).dicts() == [{"t": "x'; DROP"}]

@@ -1,0 +1,110 @@
+"""What calibration runs measured is in hardware_info: of each precision the newest, whatever order they came in."""
+
+import itertools
+from dataclasses import replace
+from datetime import datetime
+
+import pytest
+
+from benchmarking.errors import StorageError
+from benchmarking.records import Point
+from db.verify import verify
+
+READINGS = {"peak_flops_per_sec": 2e12, "peak_copy_bytes_per_sec": 1e11}
+
+
+@pytest.fixture
+def calibration(make_run):
+    """A function that makes a calibration run."""
+
+    def make(precision="float32", day=1, status="ok", validity="valid", **readings):
+        run = make_run(
+            model_id="device-calibration", family=None, precision=precision, batch_sizes=(1,), sequence_lengths=(None,),
+            started_at=f"2026-03-{day:02}T00:00:00Z",
+        )  # fmt: skip
+        metrics = {**run.results[0].metrics, **(readings or READINGS)}
+        result = replace(run.results[0], point=Point(batch_size=1), metrics=metrics, status=status, validity=validity)
+        workload = replace(run.cell.workload, task="device-calibration")
+        return replace(run, cell=replace(run.cell, workload=workload), results=(result,))
+
+    return make
+
+
+def calibrated(warehouse):
+    columns = "peak_flops, peak_copy_bytes_per_sec, calibrated_at, calibration_run_id"
+    (row,) = warehouse.query(f"SELECT {columns} FROM hardware_info").dicts()
+    return tuple(row.values())
+
+
+def test_a_device_that_was_never_calibrated_has_no_peaks(warehouse, make_run):
+    warehouse.ingest(make_run())
+    assert calibrated(warehouse) == (None, None, None, None)
+
+
+def test_a_calibration_is_kept_with_its_time_and_run(warehouse, make_run, calibration):
+    run = calibration(day=3)
+    warehouse.ingest(make_run())
+    warehouse.ingest(run)
+    assert calibrated(warehouse) == ({"float32": 2e12}, 1e11, datetime(2026, 3, 3), run.run_id)
+
+
+def test_of_each_precision_the_newest_wins_in_whatever_order_they_come(warehouse, calibration):
+    runs = [
+        calibration("float32", day=1, peak_flops_per_sec=1e12, peak_copy_bytes_per_sec=1e11),
+        calibration("bfloat16", day=2, peak_flops_per_sec=4e12, peak_copy_bytes_per_sec=2e11),
+        calibration("float32", day=3, peak_flops_per_sec=3e12),
+    ]
+    expected = ({"bfloat16": 4e12, "float32": 3e12}, 2e11, datetime(2026, 3, 3), runs[2].run_id)
+    for order in itertools.permutations(runs):
+        for table in ("hardware_info", "series", "benchmark_runs", "benchmark_results", "raw_benchmark_data"):
+            warehouse.query(f"DELETE FROM {table}")
+        for run in order:
+            warehouse.ingest(run)
+        assert calibrated(warehouse) == expected
+
+
+def test_storing_a_calibration_again_changes_nothing(warehouse, calibration):
+    old, new = calibration(day=1), calibration(day=2, peak_flops_per_sec=3e12)
+    warehouse.ingest(old)
+    warehouse.ingest(new)
+    before = calibrated(warehouse)
+    assert not warehouse.ingest(old)
+    assert not warehouse.ingest(new)
+    assert calibrated(warehouse) == before
+
+
+@pytest.mark.parametrize("useless", [{"status": "failed", "validity": None}, {"validity": "invalid"}])
+def test_a_calibration_that_failed_or_is_invalid_says_nothing(warehouse, calibration, useless):
+    warehouse.ingest(calibration(**useless))
+    assert calibrated(warehouse) == (None, None, None, None)
+
+
+def test_a_model_that_reports_such_a_number_does_not_calibrate(warehouse, make_run):
+    run = make_run(batch_sizes=(1,), sequence_lengths=(32,))
+    metrics = {**run.results[0].metrics, **READINGS}
+    warehouse.ingest(replace(run, results=(replace(run.results[0], metrics=metrics),)))
+    assert calibrated(warehouse) == (None, None, None, None)
+
+
+def test_another_device_is_left_alone(warehouse, make_run, calibration):
+    run = calibration()
+    hardware = replace(run.hardware, hardware_id="f" * 16, hashed_keys={"device_name": "other"})
+    warehouse.ingest(make_run())
+    warehouse.ingest(replace(run, hardware=hardware))
+    rows = warehouse.query("SELECT peak_flops FROM hardware_info ORDER BY hardware_id = ?", ["f" * 16]).dicts()
+    assert [row["peak_flops"] for row in rows] == [None, {"float32": 2e12}]
+
+
+def test_a_calibration_that_cannot_be_stored_leaves_the_device_as_it_was(warehouse, calibration):
+    first = calibration(day=1)
+    warehouse.ingest(first)
+    before = calibrated(warehouse)
+    clash = replace(calibration(day=2, peak_flops_per_sec=9e12), results=first.results)
+    with pytest.raises(StorageError):
+        warehouse.ingest(clash)
+    assert calibrated(warehouse) == before
+
+
+def test_a_calibrated_warehouse_verifies(warehouse, calibration):
+    warehouse.ingest(calibration())
+    assert verify(warehouse) == []

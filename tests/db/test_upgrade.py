@@ -1,0 +1,115 @@
+"""A file of version 1 with runs in it becomes one of this version, and nothing in it is lost or changed."""
+
+import json
+from dataclasses import replace
+from datetime import datetime
+
+import pytest
+
+from db import migrate
+from db.arrow_rows import arrow_table
+from db.rows import run_rows
+from db.verify import verify
+from db.warehouse import OWN, SHARED, WRITER, Warehouse
+
+VERSION_1 = migrate.migrations()[0]
+NOW = datetime(2026, 1, 3)
+VISION = {"model_id": "vit", "family": "vision", "batch_sizes": (1,), "axes": {"image_size": (224, 384)}}
+SPEECH = {"model_id": "whisper", "family": "speech", "batch_sizes": (1,), "axes": {"audio_seconds": (7.5,)}}
+TEXT_SERIES = "a8a6254315486d09"
+"""Of bert-base-uncased at batch 1, sequence 32: as the first version computed it."""
+
+
+def version_1_file(path, *runs):
+    """A database as the program of version 1 left it: its own tables, and the rows that it wrote."""
+    import duckdb
+
+    with duckdb.connect(str(path), config=WRITER) as connection:
+        migrate._apply(connection, VERSION_1)
+        for run in runs:
+            types = {table: dict(columns(connection, table)) for table in (*SHARED, *OWN)}
+            metrics = {name for name, kind in types["benchmark_results"].items() if kind == "DOUBLE"}
+            rows = run_rows(run, metric_columns=metrics, source=None, source_sha256=None, ingested_at=NOW)
+            for table, kinds in types.items():
+                known = [{name: value for name, value in row.items() if name in kinds} for row in rows[table]]
+                connection.register("incoming", arrow_table(known, kinds))
+                again = "ON CONFLICT DO NOTHING" if table in SHARED else ""
+                connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming {again}")
+    return path
+
+
+def columns(connection, table):
+    return [(row[0], row[1]) for row in connection.execute(f"DESCRIBE {table}").fetchall()]
+
+
+def contents(warehouse, table, names):
+    return warehouse.query(f"SELECT {', '.join(names)} FROM {table} ORDER BY rowid").dicts()
+
+
+@pytest.fixture
+def old(tmp_path, make_run):
+    return version_1_file(tmp_path / "old.duckdb", make_run(), make_run(**VISION), make_run(**SPEECH))
+
+
+def test_axes_of_old_rows_are_carried_over_into_their_columns(old):
+    with Warehouse.open(old) as warehouse:
+        rows = warehouse.query(
+            "SELECT model_id, image_size, audio_seconds, steps FROM latest_results WHERE axes <> '{}' ORDER BY ALL"
+        ).dicts()
+        assert [tuple(row.values()) for row in rows] == [
+            ("vit", 224, None, None),
+            ("vit", 384, None, None),
+            ("whisper", None, 7.5, None),
+        ]
+        assert verify(warehouse) == []
+
+
+def test_metrics_of_old_rows_move_to_their_columns_and_the_others_stay(tmp_path, make_run):
+    run = make_run(**SPEECH)
+    result = run.results[0]
+    metrics = {**result.metrics, "encode_ms": 3.5, "real_time_factor": 0.25, "phase_seance_ms": 9.0}
+    path = version_1_file(tmp_path / "a.duckdb", replace(run, results=(replace(result, metrics=metrics),)))
+    with Warehouse.open(path) as warehouse:
+        (row,) = contents(warehouse, "benchmark_results", ["encode_ms", "real_time_factor", "other_metrics"])
+        assert row == {"encode_ms": 3.5, "real_time_factor": 0.25, "other_metrics": {"phase_seance_ms": 9.0}}
+
+
+def test_everything_else_stays_as_it_was(old):
+    import duckdb
+
+    with duckdb.connect(str(old), read_only=True) as connection:
+        names = {
+            table: [name for name, _ in columns(connection, table) if name != "other_metrics"]
+            for table in (*SHARED, *OWN)
+        }
+        before = {
+            table: connection.execute(f"SELECT {', '.join(found)} FROM {table} ORDER BY rowid").to_arrow_table()
+            for table, found in names.items()
+        }
+    with Warehouse.open(old) as warehouse:
+        for table, found in names.items():
+            after = warehouse.query(f"SELECT {', '.join(found)} FROM {table} ORDER BY rowid").arrow()
+            assert after.to_pylist() == before[table].to_pylist(), table
+
+
+def test_upgrading_twice_is_upgrading_once(old):
+    Warehouse.open(old).close()
+    before = old.read_bytes()
+    Warehouse.open(old).close()
+    assert old.read_bytes() == before
+
+
+def test_a_new_run_continues_the_series_of_an_old_one(old, make_run):
+    with Warehouse.open(old) as warehouse:
+        warehouse.ingest(make_run(started_at="2026-06-01T00:00:00Z"))
+        warehouse.ingest(make_run(**VISION, started_at="2026-06-01T00:00:00Z"))
+        counts = warehouse.query("SELECT model_id, max(position) AS n FROM history GROUP BY ALL ORDER BY ALL").dicts()
+        assert counts == [{"model_id": m, "n": n} for m, n in (("bert-base-uncased", 2), ("vit", 2), ("whisper", 1))]
+        assert verify(warehouse) == []
+
+
+def test_the_series_of_a_text_point_has_the_id_it_always_had(warehouse, make_run):
+    warehouse.ingest(make_run(batch_sizes=(1,), sequence_lengths=(32,)))
+    (series,) = contents(warehouse, "series", ["series_id", "hashed_keys"])
+    assert series["series_id"] == TEXT_SERIES
+    assert json.loads(series["hashed_keys"])["axes"] == {}
