@@ -37,14 +37,17 @@ class GreedyGeneration(ABC):
     """The loop that decoder-only and encoder-decoder models share."""
 
     def __init__(self, point: Point) -> None:
-        if point.sequence_length is None or point.new_tokens is None:
-            raise UnsupportedError(f"point {point.label}: generation needs a sequence length and new tokens")
+        if point.new_tokens is None:
+            raise UnsupportedError(f"point {point.label}: generation needs new tokens")
         self.new_tokens: int | None = point.new_tokens
         self._steps: int = point.new_tokens
         self.items_per_call = point.batch_size
         self.tokens_per_call: int | None = point.batch_size * point.new_tokens
-        self.prompt_tokens_per_call: int | None = point.batch_size * point.sequence_length
+        self.prompt_tokens_per_call: int | None = point.batch_size * (point.sequence_length or 0) or None
         self._cache: Any = None
+
+    def encode(self, mark: Mark) -> None:  # noqa: B027 - most models have nothing to do here
+        """What a model does before its prefill in phases of their own, each marked at its end; most do nothing."""
 
     @abstractmethod
     def prefill(self) -> Any:
@@ -59,6 +62,7 @@ class GreedyGeneration(ABC):
         self._cache = None
 
     def run(self, mark: Mark) -> Generated:
+        self.encode(mark)
         logits = prefill_logits = self.prefill()
         steps: list[list[int]] = []
         while True:
@@ -123,24 +127,47 @@ class DecoderGeneration(GreedyGeneration):
 
 
 class EncoderDecoderGeneration(GreedyGeneration):
-    """An encoder-decoder model's: the encoder and the decoder's first step are the prefill."""
+    """An encoder-decoder model's: the phase encode, the decoder's first step as prefill, then a step a token.
 
-    def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any], cache: str) -> None:
+    `inputs` are the encoder's. `prompt` is what every sequence's decoder begins with, its start token when none is
+    given. `encoded_length` is the length of the encoder's output; None where it is that of the input.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        point: Point,
+        inputs: Mapping[str, Any],
+        cache: str,
+        *,
+        prompt: tuple[int, ...] = (),
+        encoded_length: int | None = None,
+    ) -> None:
+        import torch
         from transformers import EncoderDecoderCache
 
         super().__init__(point)
         self._model = model
-        self._prompt = inputs["input_ids"]
-        self._start = self._prompt.new_full((point.batch_size, 1), start_token(model))
+        self._inputs = dict(inputs)
+        first = next(iter(self._inputs.values()))
+        start = torch.tensor([prompt or (start_token(model),)], device=first.device)
+        self._start = start.repeat(point.batch_size, 1)
         self._static: Any = None
         if cache == "static":
-            own, cross = static_cache(model, self._steps), static_cache(model, self._prompt.shape[1])
-            self._static = EncoderDecoderCache(own, cross)
+            own = static_cache(model, start.shape[1] + self._steps - 1)
+            self._static = EncoderDecoderCache(own, static_cache(model, encoded_length or first.shape[1]))
         self._encoded: Any = None
+
+    def reset(self) -> None:
+        super().reset()
+        self._encoded = None
+
+    def encode(self, mark: Mark) -> None:
+        self._encoded = self._model.get_encoder()(**self._inputs)
+        mark("encode")
 
     def prefill(self) -> Any:
         from transformers import DynamicCache, EncoderDecoderCache
-        from transformers.modeling_outputs import BaseModelOutput
 
         if self._static is None:
             config = self._model.config
@@ -148,15 +175,13 @@ class EncoderDecoderGeneration(GreedyGeneration):
         else:
             self._static.reset()
             self._cache = self._static
-        output = self._step(self._start, input_ids=self._prompt)
-        self._encoded = BaseModelOutput(last_hidden_state=output.encoder_last_hidden_state)
-        return output.logits[:, -1]
+        return self.decode(self._start)
 
     def decode(self, tokens: Any) -> Any:
-        return self._step(tokens, encoder_outputs=self._encoded).logits[:, -1]
-
-    def _step(self, tokens: Any, **encoder: Any) -> Any:
-        return self._model(decoder_input_ids=tokens, past_key_values=self._cache, use_cache=True, **encoder)
+        output = self._model(
+            decoder_input_ids=tokens, encoder_outputs=self._encoded, past_key_values=self._cache, use_cache=True
+        )
+        return output.logits[:, -1]
 
 
 def static_cache(model: Any, length: int) -> Any:
