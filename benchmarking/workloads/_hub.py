@@ -1,7 +1,7 @@
 """Asks Hugging Face's cache, then its hub, for a model; run as a process of its own, which answers with JSON.
 
 huggingface_hub is too heavy for the supervisor, and a name that does not resolve must not hang it. `look_up` and
-`fetch_weights` are the caller's side, `main` is the process.
+`fetch_...` are the caller's side, `main` is the process.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarking.errors import BenchhouseError
 from benchmarking.workloads._pipelines import CONFIG_FILES, DENOISERS, has_config, model_folder
+from benchmarking.workloads._processor_files import HUB_FILES, has_processors
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME_PATTERN = re.compile(r"(\w([\w.-]*\w)?/)?\w([\w.-]*\w)?", re.ASCII)
@@ -56,8 +57,15 @@ def look_up(name: str) -> Found:
     return _ask("look-up", name, limit_s=LOOK_UP_LIMIT_S)
 
 
+def fetch_processors(name: str, revision: str) -> Found:
+    """The files of the model's tokenizer and processors at a commit, from the cache or the hub. A model runs without
+    them, on seeded inputs: `why_not` is no reason to stop."""
+    return _ask("processors", name, revision, limit_s=LOOK_UP_LIMIT_S)
+
+
 def fetch_weights(name: str, revision: str) -> Found:
-    """The model's safetensors weights at a commit, from the cache or the hub; takes as long as they are large.
+    """The model's safetensors weights at a commit, with the files of its tokenizer and processors, from the cache or
+    the hub; takes as long as they are large.
 
     Progress goes to stderr. `why_not` says what went wrong; the folder is there all the same.
     """
@@ -87,9 +95,13 @@ def _ask(*arguments: str, limit_s: float | None) -> Found:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`look-up NAME` or `weights NAME REVISION`; prints one line of JSON."""
-    action, name, *rest = arguments
-    path, why_not = _look_up(name) if action == "look-up" else _weights(name, rest[0])
+    """`look-up NAME`, `processors NAME REVISION` or `weights NAME REVISION`; prints one line of JSON."""
+    actions: Mapping[str, Callable[..., tuple[str | None, str | None]]] = {
+        "look-up": _look_up,
+        "processors": _processors,
+        "weights": _weights,
+    }
+    path, why_not = actions[arguments[0]](*arguments[1:])
     revision = None if path is None else Path(path).name
     print(json.dumps({"path": path, "revision": revision, "why_not": why_not}))
     return 0
@@ -107,18 +119,27 @@ def _look_up(name: str) -> tuple[str | None, str | None]:
     return None, "the hub's model has no config.json"
 
 
+def _processors(name: str, revision: str) -> tuple[str | None, str | None]:
+    path, why_not = _snapshot(name, HUB_FILES, revision=revision, local_files_only=True)
+    if is_offline() or (path is not None and has_processors(Path(path))):
+        return path, why_not
+    fetched, why_not = _snapshot(name, HUB_FILES, revision=revision, local_files_only=False)
+    return fetched or path, why_not
+
+
 def _weights(name: str, revision: str) -> tuple[str | None, str | None]:
     from benchmarking.workloads._weight_files import weight_files
 
     path, why_not = _snapshot(name, WEIGHT_FILES, revision=revision, local_files_only=True)
     try:
         if path is not None and weight_files(model_folder(Path(path))):
+            _processors(name, revision)
             return path, None
     except BenchhouseError as error:
         why_not = str(error)  # incomplete in the cache: the hub has the rest
     if is_offline():
         return path, f"the local cache lacks weights ({why_not or 'no safetensors'}), and HF_HUB_OFFLINE is set"
-    fetched, why_not = _snapshot(name, WEIGHT_FILES, revision=revision, local_files_only=False)
+    fetched, why_not = _snapshot(name, (*WEIGHT_FILES, *HUB_FILES), revision=revision, local_files_only=False)
     return fetched or path, why_not
 
 

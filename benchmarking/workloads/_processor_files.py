@@ -60,6 +60,11 @@ def present(folder: Path, kind: Kind) -> bool:
     return any((folder / name).is_file() for name in (TOKENIZER_FILES if kind == "text" else PROCESSOR_FILES))
 
 
+def has_processors(folder: Path) -> bool:
+    """Whether the folder holds a tokenizer or processor of any kind."""
+    return any((folder / name).is_file() for name in (*TOKENIZER_FILES, *PROCESSOR_FILES))
+
+
 def load(folder: Path, kind: Kind) -> Any:
     """transformers' tokenizer or processor. Raises BenchhouseError for files that cannot be used, ImportError for a
     package that they need."""

@@ -110,6 +110,8 @@ def _from_hub(model_id: str, entry: _catalog.Entry | None, weights: WeightsChoic
     folder = model_folder(found.path)
     source = Source(kind="hub", config=read_config(folder), weights="random", path=folder, revision=found.revision)
     if weights == "random":
+        if not _hub.is_offline():
+            _hub.fetch_processors(model_id, found.revision)
         return source
     return _with_hub_weights(source, model_id, found.revision, weights)
 

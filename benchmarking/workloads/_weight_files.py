@@ -106,12 +106,21 @@ def _files(folder: Path) -> tuple[Path, ...]:
 def _shards(folder: Path, index: Path) -> tuple[Path, ...]:
     """The files that an index of shards names. Raises StorageError for a missing one, FormatError for a bad index."""
     try:
-        shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        weight_map: dict[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        shards = sorted(set(weight_map.values()))
+        paths = {name: folder / Path(name).name for name in shards}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FormatError(f"{index} is not an index of safetensors shards: no weight_map can be read") from error
-    missing = [name for name in shards if not (folder / name).is_file()]
+    missing = [name for name, path in paths.items() if not path.is_file()]
     if missing:
         raise StorageError(
             f"{folder} lacks {len(missing)} of {len(shards)} weight files: {', '.join(missing)}. Fetch the model again"
         )
-    return tuple(folder / name for name in shards)
+    held = {name: tensor_names(path) for name, path in paths.items()}
+    absent = [tensor for tensor, name in weight_map.items() if tensor not in held[name]]
+    if absent:
+        raise FormatError(
+            f"{index} names {len(absent)} tensors that its files do not hold, the first is {absent[0]}. Fetch the "
+            "model again"
+        )
+    return tuple(paths.values())
