@@ -16,8 +16,7 @@ OTHER_FAMILIES: Mapping[Family, frozenset[str]] = {
     "vision": frozenset({"beit", "convnext", "deit", "dinov2", "resnet", "swin", "vit"}),
     "vision-text": frozenset({"align", "blip", "chinese_clip", "clip", "siglip"}),
     "speech": frozenset({"hubert", "speech_to_text", "wav2vec2", "whisper"}),
-    "multimodal": frozenset({"idefics2", "llava", "llava_next", "paligemma", "qwen2_vl"}),
-    "rag": frozenset({"rag"}),
+    "multimodal": frozenset({"idefics2", "llava_next", "paligemma"}),
 }
 """The best-known model types of families that may have no plugin, to name the family instead of saying "unknown". The
 types of a family that has one are its plugin's."""
@@ -49,7 +48,8 @@ def family_of(config: Mapping[str, Json], model_id: str) -> WorkloadPlugin:
             return plugin
     for family, model_types in OTHER_FAMILIES.items():
         if model_type in model_types:
-            have = ", ".join(plugin.name for plugin in families())
+            own = next((sorted(plugin.model_types) for plugin in families() if plugin.name == family), [])
+            have = ", ".join(own or [plugin.name for plugin in families()])
             raise UsageError(
                 f"{model_id} is of family {family} ({model_type}), which this version does not run: {have}"
             )

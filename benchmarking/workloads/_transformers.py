@@ -14,6 +14,7 @@ AUTO_CLASSES: Mapping[str, tuple[str, str]] = {
     "feature-extraction": ("AutoModel", "MODEL_MAPPING"),
     "fill-mask": ("AutoModelForMaskedLM", "MODEL_FOR_MASKED_LM_MAPPING"),
     "text-classification": ("AutoModelForSequenceClassification", "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING"),
+    "image-text-to-text": ("AutoModelForImageTextToText", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING"),
     "text-generation": ("AutoModelForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING"),
     "text2text-generation": ("AutoModelForSeq2SeqLM", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING"),
     "image-classification": ("AutoModelForImageClassification", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING"),
@@ -143,9 +144,10 @@ def _untie(model: Any, workload: Workload) -> None:
     """
     import torch
 
-    output, inputs = model.get_output_embeddings(), model.get_input_embeddings()
+    output = model.get_output_embeddings()
     if workload.config.get("tie_word_embeddings") is not False or output is None:
         return
+    inputs = model.get_input_embeddings()
     if output.weight is inputs.weight:
         output.weight = torch.nn.Parameter(torch.empty_like(inputs.weight), requires_grad=inputs.weight.requires_grad)
 
