@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
@@ -13,7 +14,8 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, the o
 from benchmarking import flags
 from benchmarking.cli_support import Parser, run_command
 from benchmarking.errors import EXIT_OK, UsageError
-from benchmarking.measure.settings import settings
+from benchmarking.ids import uuid7
+from benchmarking.measure.settings import Settings, settings
 from benchmarking.records import PRECISIONS
 from benchmarking.storing import Ingest, database
 from benchmarking.sweep import session
@@ -37,12 +39,47 @@ def _run(argv: Sequence[str]) -> int:
     output_dir = Path(arguments.output_dir)
     if arguments.resume:
         return session.resume(output_dir, _database(arguments), show, model_id=arguments.model_id)
+    if arguments.calibrate_device:
+        return _calibrate(arguments, argv, show)
     if arguments.model_id is None:
         raise UsageError("--model-id is needed: a hub name, a folder, or a name that --list-models shows")
     request = _request(arguments, argv)
     if arguments.dry_run:
         return session.dry_run([request], show)
     return session.run([request], output_dir if arguments.save else None, _database(arguments), show)
+
+
+def _calibrate(arguments: argparse.Namespace, argv: Sequence[str], show: session.Show) -> int:
+    """Measure the device's own peaks; every flag that is not a model's or the grid's means what it always does."""
+    from benchmarking.benches.planning import BenchPlanning
+    from benchmarking.calibration.peaks import table
+    from benchmarking.calibration.planning import plan_calibration
+
+    if arguments.model_id is not None:
+        raise UsageError("--calibrate-device measures the device, not a model: leave --model-id out")
+    planning = BenchPlanning(
+        session_id=uuid7(),
+        settings=_settings(arguments),
+        timeout_s=arguments.timeout,
+        command=(NAME, *argv),
+        tags=dict(arguments.tag),
+        description=arguments.description,
+    )
+    calibration = plan_calibration(planning, arguments.device)
+    if arguments.dry_run:
+        return session.show_plans(calibration.plans, show)
+    show = replace(show, text=lambda runs: table(runs, calibration.sizes.missing))
+    database, output_dir = _database(arguments), Path(arguments.output_dir) if arguments.save else None
+    return session.run_plans(calibration.plans, output_dir, database, show)
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    return settings(
+        arguments.profile,
+        iterations=arguments.iterations,
+        warmup_iterations=arguments.warmup_iterations,
+        launches=arguments.launches,
+    )
 
 
 def _database(arguments: argparse.Namespace) -> Ingest | None:
@@ -66,12 +103,7 @@ def _request(arguments: argparse.Namespace, argv: Sequence[str]) -> Request:
         axes=flags.axes(arguments),
         num_threads=arguments.num_threads,
         options={} if arguments.attention is None else {"attention": arguments.attention},
-        settings=settings(
-            arguments.profile,
-            iterations=arguments.iterations,
-            warmup_iterations=arguments.warmup_iterations,
-            launches=arguments.launches,
-        ),
+        settings=_settings(arguments),
         timeout_s=arguments.timeout,
         skip_unsupported=arguments.skip_unsupported,
         command=(NAME, *argv),
@@ -116,6 +148,11 @@ def _parser() -> Parser:
     flags.add_keeping(keep)
     keep.add_argument("--resume", action="store_true", help="finish and store the unfinished runs of --output-dir")
     other = parser.add_argument_group("other")
+    other.add_argument(
+        "--calibrate-device",
+        action="store_true",
+        help="measure the peak rates of the device: matrix products and a copy",
+    )
     other.add_argument("--list-devices", action="store_true", help="every kind of device: found, or why not")
     other.add_argument("--list-models", action="store_true", help="the models that need no network")
     flags.add_showing(other)

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from benchmarking.calibration.peaks import with_peak
 from benchmarking.clock import utc_now
 from benchmarking.errors import UsageError
 from benchmarking.ids import uuid7
@@ -129,7 +130,7 @@ def finished_run(
     plan: CellPlan, loads: Sequence[LaunchLoad], measurements: Sequence[Measurement], finished_at: str
 ) -> Run:
     """The record of a run: what was planned, and what the launches measured of it."""
-    results = tuple(_result(plan, point, loads, measurements) for point in plan.points)
+    results = with_peak(plan.cell.workload, tuple(_result(plan, point, loads, measurements) for point in plan.points))
     failed = [result for result in results if result.status in ("failed", "timed_out")]
     measured = any(result.status == "ok" for result in results)
     return Run(

@@ -1,0 +1,90 @@
+"""The two benchmarks of a calibration. Their points' axes and options say the size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarking.benches import BenchmarkConfig, ModelBenchmark
+from benchmarking.calibration import CACHE_MARGIN, COPY_AXIS, MATRIX_AXIS, TASK, TORCH_DEVICES
+from benchmarking.errors import BenchhouseError
+from benchmarking.records import Precision
+
+CHECKED = 8
+"""Rows and columns of a product that are compared with one in float64 on the host."""
+TOLERANCES: dict[Precision, float] = {"float32": 1e-4, "tf32": 1e-2, "float16": 1e-2, "bfloat16": 5e-2}
+"""Largest error of a product of standard normal matrices, relative to the square root of their size, which is the
+standard deviation of its entries. float32 has 1e-6, and would have 5e-4 if it were rounded to TF32 unasked."""
+SEED = 0
+
+
+class MatrixProduct(ModelBenchmark):
+    """Two square matrices of standard normal values, multiplied into a third: 2 n^3 FLOPs."""
+
+    task = TASK
+    devices = TORCH_DEVICES
+
+    def __init__(self, config: BenchmarkConfig) -> None:
+        super().__init__(config)
+        self._size = int(config.axes[MATRIX_AXIS])
+        self._flags: Any = None
+
+    def setup_model(self) -> None:
+        import torch
+
+        from benchmarking.runtimes._torch import MatmulPrecision, dtype_of
+
+        self._flags = MatmulPrecision(self.config.precision)
+        generator = torch.Generator(device=self.torch_device).manual_seed(SEED)
+        shape, dtype = (self._size, self._size), dtype_of(self.config.precision)
+        self._left, self._right = (
+            torch.randn(shape, generator=generator, device=self.torch_device, dtype=dtype) for _ in range(2)
+        )
+        self._product = torch.empty_like(self._left)
+        self._multiply = torch.mm
+
+    def run(self) -> Any:
+        return self._multiply(self._left, self._right, out=self._product)
+
+    def problem(self, output: Any) -> str | None:
+        """A corner is compared; the whole must be finite."""
+        if not bool(output.isfinite().all()):
+            return "NaN or Inf in the product"
+        rows, columns = (part.cpu().double() for part in (self._left[:CHECKED], self._right[:, :CHECKED]))
+        error = (output[:CHECKED, :CHECKED].cpu().double() - rows @ columns).abs().max().item() / self._size**0.5
+        tolerance = TOLERANCES[self.config.precision]
+        return None if error <= tolerance else f"the product is off by {error:.2g}, more than {tolerance:g}"
+
+    def work(self) -> Mapping[str, float]:
+        n = self._size
+        return {"flops": 2 * n**3, "bytes_accessed": 3 * n**2 * self._product.element_size()}
+
+    def cleanup_model(self) -> None:
+        if self._flags is not None:
+            self._flags.restore()
+
+
+class Copy(ModelBenchmark):
+    """One block of device memory copied to another: bytes read and as many written."""
+
+    task = TASK
+    devices = TORCH_DEVICES
+
+    def setup_model(self) -> None:
+        import torch
+
+        size_bytes, cache_bytes = int(self.config.axes[COPY_AXIS]), int(self.config.options["cache_bytes"])
+        if size_bytes < CACHE_MARGIN * cache_bytes:
+            raise BenchhouseError(f"a copy of {size_bytes} bytes would stay in the cache of {cache_bytes} bytes")
+        # Written with values of its own: untouched pages are all the same page, which never leaves the cache.
+        self._source = torch.arange(size_bytes // 4, dtype=torch.float32, device=self.torch_device)
+        self._target = torch.zeros_like(self._source)
+
+    def run(self) -> Any:
+        return self._target.copy_(self._source)
+
+    def problem(self, output: Any) -> str | None:
+        return None if bool((output == self._source).all()) else "the copy is not its original"
+
+    def work(self) -> Mapping[str, float]:
+        return {"bytes_accessed": 2 * self._source.numel() * self._source.element_size()}

@@ -1,0 +1,79 @@
+"""The peak of a calibration run, put where it was measured; and the table of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from benchmarking.calibration import COPY_AXIS, MATRIX_AXIS, PEAK_COPY, PEAK_FLOPS, TASK
+from benchmarking.records import NOT_APPLICABLE, Result, Run, Workload
+
+MS_PER_S = 1000.0
+UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
+
+
+def with_peak(workload: Workload, results: tuple[Result, ...]) -> tuple[Result, ...]:
+    """The results of a run, and if it is a calibration the peak among the metrics of the best one.
+
+    The best has the highest rate at its median call, and a valid output; the others get the reason.
+    """
+    rates = [_rate(result) if workload.task == TASK else None for result in results]
+    order = sorted((index for index, rate in enumerate(rates) if rate is not None), key=lambda index: rates[index] or 0)
+    changed = list(results)
+    for index in order:
+        result, name, rate = results[index], _peak_name(results[index]), rates[index]
+        if index == order[-1] and rate is not None:
+            changed[index] = replace(result, metrics={**result.metrics, name: rate})
+        else:
+            missing = {**result.missing, name: f"{NOT_APPLICABLE}: another size was faster"}
+            changed[index] = replace(result, missing=missing)
+    return tuple(changed)
+
+
+def _rate(result: Result) -> float | None:
+    """FLOP/s, or copied bytes/s, at the median call; None for what was not measured, or came out wrong."""
+    metrics = result.metrics
+    work = metrics.get("bytes_accessed" if _is_copy(result) else "flops")
+    if result.status != "ok" or result.validity == "invalid" or not metrics.get("latency_median_ms") or work is None:
+        return None
+    return work / (metrics["latency_median_ms"] / MS_PER_S)
+
+
+def _is_copy(result: Result) -> bool:
+    return COPY_AXIS in result.point.axes
+
+
+def _peak_name(result: Result) -> str:
+    return PEAK_COPY if _is_copy(result) else PEAK_FLOPS
+
+
+def table(runs: Sequence[Run], missing: Mapping[str, str] | None = None) -> str:
+    """What was measured, a line each, the peaks marked; below it what could not be measured, and why."""
+    rows = [("", "precision", "size", "median ms", "rate", "")]
+    rows += [_row(run, result) for run in runs for result in run.results]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    title = f"peaks of {runs[0].cell.device.name} ({runs[0].cell.device.selector})" if runs else "no peaks"
+    remarks = [f"{what}: {why}" for what, why in (missing or {}).items()]
+    return "\n".join([title, *lines, *([""] if remarks else []), *remarks])
+
+
+def _row(run: Run, result: Result) -> tuple[str, str, str, str, str, str]:
+    is_copy, axes = _is_copy(result), result.point.axes
+    what, precision = ("copy", "-") if is_copy else ("matrix product", run.cell.precision)
+    size = f"{axes[COPY_AXIS] / 1e6:.0f} MB" if is_copy else str(axes[MATRIX_AXIS])
+    rate = _rate(result)
+    if rate is None:
+        return (what, precision, size, "-", "-", f"{result.status}: {result.error or result.validity}")
+    mark = "peak" if _peak_name(result) in result.metrics else ""
+    doubts = "" if result.validity == "valid" else f"({result.validity})"
+    median = f"{result.metrics['latency_median_ms']:.4g}"
+    unit = "B/s" if is_copy else "FLOP/s"
+    return (what, precision, size, median, f"{_short(rate)}{unit}", " ".join(filter(None, (mark, doubts))))
+
+
+def _short(value: float) -> str:
+    for factor, prefix in UNITS:
+        if value >= factor:
+            return f"{value / factor:.4g} {prefix}"
+    return f"{value:.4g} "

@@ -1,0 +1,80 @@
+"""From `--calibrate-device` to plans: one for each precision's matrix products, and one for the copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarking import plugins
+from benchmarking.benches.config import BenchmarkConfig
+from benchmarking.benches.discovery import Bench
+from benchmarking.benches.planning import BenchPlanning, plan_benches
+from benchmarking.calibration import COPY_AXIS, MATRIX_AXIS, TASK, TORCH_DEVICES
+from benchmarking.calibration.sizes import Sizes, find_sizes
+from benchmarking.cli_support import note
+from benchmarking.devices._probing import select
+from benchmarking.records import Device, Precision
+from benchmarking.sweep.lock import device_lock
+from benchmarking.sweep.machine import Machine
+from benchmarking.sweep.plan import CellPlan
+
+FILE = str(Path(__file__).with_name("benches.py"))
+PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "bfloat16", "float16")
+"""Those torch multiplies matrices in; tf32 on NVIDIA's GPUs only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """What is to be measured of a device, and what cannot be."""
+
+    device: Device
+    sizes: Sizes
+    plans: tuple[CellPlan, ...]
+
+
+def plan_calibration(planning: BenchPlanning, requested: str) -> Calibration:
+    """The calibration of the device that is asked for; tries sizes on it, which takes some seconds.
+
+    Raises UsageError for a device that torch cannot use, and BenchhouseError when no sizes can be found.
+    """
+    machine = Machine()
+    device = select(requested, _why_not, machine.devices)
+    precisions = tuple(name for name in PRECISIONS if name in device.precisions)
+    lock_name = plugins.load("benchmarking.devices", device.type).lock_name(device)
+    note(f"looking for sizes on {device.selector} ({device.name})")
+    with device_lock(lock_name, note):
+        sizes = find_sizes(device, precisions)
+    wishes = replace(
+        planning,
+        device=requested,
+        settings=replace(planning.settings, energy_windows=0),  # nobody asks what a peak costs
+    )
+    return Calibration(device=device, sizes=sizes, plans=plan_benches(tuple(_benches(sizes)), wishes, machine))
+
+
+def _why_not(device: Device) -> str | None:
+    if device.type not in TORCH_DEVICES:
+        return f"the calibration multiplies and copies with torch, which runs on {', '.join(TORCH_DEVICES)}"
+    return None
+
+
+def _benches(sizes: Sizes) -> Iterator[Bench]:
+    for precision, matrices in sizes.matrices.items():
+        base = BenchmarkConfig(name=TASK, precision=precision)  # type: ignore[arg-type]  # checked when it is made
+        yield _bench("MatrixProduct", tuple(replace(base, axes={MATRIX_AXIS: size}) for size in matrices))
+    if sizes.copies_bytes:
+        base = BenchmarkConfig(name=TASK, options={"cache_bytes": sizes.cache_bytes})
+        yield _bench("Copy", tuple(replace(base, axes={COPY_AXIS: size}) for size in sizes.copies_bytes))
+
+
+def _bench(class_name: str, configs: tuple[BenchmarkConfig, ...]) -> Bench:
+    return Bench(
+        path=FILE,
+        class_name=class_name,
+        configs=configs,
+        devices=TORCH_DEVICES,
+        timed_by="benchhouse",
+        task=TASK,
+        is_mock=False,
+    )
