@@ -13,7 +13,6 @@ from benchmarking.workloads import ChoosesTasks, WorkloadPlugin
 PACKAGE = "benchmarking.workloads"
 
 OTHER_FAMILIES: Mapping[Family, frozenset[str]] = {
-    "vision": frozenset({"beit", "convnext", "deit", "dinov2", "resnet", "swin", "vit"}),
     "vision-text": frozenset({"align", "blip", "chinese_clip", "clip", "siglip"}),
     "speech": frozenset({"hubert", "speech_to_text", "wav2vec2", "whisper"}),
     "multimodal": frozenset({"idefics2", "llava_next", "paligemma"}),

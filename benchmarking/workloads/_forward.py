@@ -49,6 +49,12 @@ class ForwardPass:
         return {name: host_array(tensor)}
 
 
+def floats_as(model: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs, those of floating point in the dtype of the model's parameters."""
+    dtype = next(parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
+    return {name: value.to(dtype) if value.is_floating_point() else value for name, value in inputs.items()}
+
+
 def main_tensor(output: Any) -> tuple[str, Any]:
     """The name and tensor an output is about: logits, else hidden states."""
     for name in OUTPUT_NAMES:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -84,11 +84,13 @@ def load(workload: Workload, *, dtype: Any, attention: str | None = None) -> tup
                 use_safetensors=True,
                 local_files_only=True,
                 output_loading_info=True,
+                ignore_mismatched_sizes=True,  # they are told below, by name; the library's error has none
                 **_attention(attention),
             )
     except (OSError, RuntimeError) as error:
         raise BenchhouseError(f"the weights in {workload.path} do not load: {_first_line(error)}") from error
     missing = tuple(sorted(report["missing_keys"]))
+    _check_shapes(report["mismatched_keys"], workload)
     _check_body(model, workload, missing)
     return model.eval(), missing
 
@@ -112,13 +114,20 @@ def _classes(workload: Workload) -> tuple[Any, Any]:
     import transformers
     from transformers.models.auto import modeling_auto
 
-    kind = type(configuration(workload))
+    config = configuration(workload)
+    kind = type(config)
     for names in (AUTO_CLASSES[workload.task], SECOND_CLASSES.get(workload.task)):
         if names is not None and kind in (mapping := getattr(modeling_auto, names[1])):
-            found = mapping[kind]
-            return getattr(transformers, names[0]), found[0] if isinstance(found, tuple) else found
+            return getattr(transformers, names[0]), _chosen(mapping[kind], config)
     model_type = workload.config.get("model_type")
     raise UnsupportedError(f"{workload.model_id} ({model_type}) has no model for task {workload.task}")
+
+
+def _chosen(found: Any, config: Any) -> Any:
+    """The class, of several the one that the configuration names, as transformers chooses."""
+    several = found if isinstance(found, tuple) else (found,)
+    named = config.architectures or ()
+    return next((each for each in several if each.__name__ in named), several[0])
 
 
 def _attention(attention: str | None) -> dict[str, str]:
@@ -150,6 +159,17 @@ def _untie(model: Any, workload: Workload) -> None:
     inputs = model.get_input_embeddings()
     if output.weight is inputs.weight:
         output.weight = torch.nn.Parameter(torch.empty_like(inputs.weight), requires_grad=inputs.weight.requires_grad)
+
+
+def _check_shapes(mismatched: Iterable[tuple[str, Any, Any]], workload: Workload) -> None:
+    """Raise BenchhouseError for tensors of another shape than the configuration gives them."""
+    others = sorted((name, tuple(found), tuple(wanted)) for name, found, wanted in mismatched)
+    if others:
+        name, found, wanted = others[0]
+        raise BenchhouseError(
+            f"the weights in {workload.path} do not fit its configuration: {len(others)} tensors have other shapes, "
+            f"the first is {name} with {found} where {wanted} is needed"
+        )
 
 
 def _check_body(model: Any, workload: Workload, missing: tuple[str, ...]) -> None:

@@ -1,0 +1,117 @@
+"""Image models (ViT, ResNet and their kin): one pass over a batch of images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.records import Family, Json, Point, Scalar, Workload
+from benchmarking.workloads import _images, _limits
+from benchmarking.workloads._families import architectures
+from benchmarking.workloads._forward import ForwardPass, floats_as
+from benchmarking.workloads._generation import takes
+from benchmarking.workloads._transformers_family import TransformersFamily
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from benchmarking.workloads import FamilyOperation
+
+DEFAULT_IMAGE_SIZE = 224
+DEFAULT_PATCH_SIZE = 16
+"""What transformers takes where the configuration of a model that cuts images into patches does not say."""
+
+CONVOLUTIONAL = frozenset({"convnext", "convnextv2", "regnet", "resnet"})
+WINDOWED = frozenset({"swin", "swinv2"})
+STEM_STRIDES: Mapping[str, int] = {"regnet": 2, "resnet": 4}
+"""Pixels a side that become one before the first stage, for model types without a `patch_size`. RegNet's first stage
+halves the image, ResNet's does not."""
+DEFAULT_STAGES = 4
+
+
+class Vision(TransformersFamily):
+    """ViT, DeiT, BEiT, DINOv2, Swin, ResNet, RegNet, ConvNeXT, ..."""
+
+    name: Family = "vision"
+    without_attention = CONVOLUTIONAL
+    without_sdpa = frozenset({"swinv2"})
+    sdpa_since = {"swin": (5, 17)}  # noqa: RUF012 - TransformersFamily's annotation covers it
+    model_types = CONVOLUTIONAL | WINDOWED | {"beit", "deit", "dinov2", "dinov2_with_registers", "vit"}
+    tasks: tuple[str, ...] = ("image-classification", "feature-extraction")
+    generative_tasks: frozenset[str] = frozenset()
+    caches: tuple[str, ...] = ()
+
+    def tasks_of(self, config: Mapping[str, Json]) -> tuple[str, ...]:
+        """A model that was published without a classifier is for features first."""
+        names = architectures(config)
+        has_classifier = not names or any("ForImageClassification" in name for name in names)
+        return self.tasks if has_classifier else self.tasks[::-1]
+
+    def axes(self, workload: Workload) -> Mapping[str, tuple[float, ...]]:
+        return {_images.AXIS: (_images.own_size(workload.config, DEFAULT_IMAGE_SIZE),)}
+
+    def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
+        return None
+
+    def check(self, workload: Workload, point: Point) -> str | None:
+        if (problem := _limits.wrong_axes(workload, point, (_images.AXIS,))) is not None:
+            return problem
+        size = point.axes[_images.AXIS]
+        if workload.config.get("model_type") in CONVOLUTIONAL | WINDOWED:
+            return _images.too_small(workload.model_id, size, least_size(workload.config))
+        patch_size = _images.integer(workload.config, "patch_size", DEFAULT_PATCH_SIZE)
+        return _images.cut_up(workload.model_id, size, patch_size)
+
+    def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
+        return {"pixel_values": _images.pixel_values(workload.config, point, seed)}
+
+    def torch_operation(
+        self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]
+    ) -> FamilyOperation:
+        kind = SwinPass if workload.config.get("model_type") == "swin" else ImagePass
+        return kind(model, workload, point, inputs)
+
+
+class ImagePass(ForwardPass):
+    """`model(pixel_values)`. For another size than its own, a model with a table of positions is told to interpolate
+    it, as it does in every call: that is part of the work."""
+
+    def __init__(self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any]) -> None:
+        super().__init__(model, point, floats_as(model, inputs))
+        own_size = _images.own_size(workload.config, DEFAULT_IMAGE_SIZE)
+        if point.axes[_images.AXIS] != own_size and takes(model, "interpolate_pos_encoding"):
+            self._inputs["interpolate_pos_encoding"] = True
+
+
+class SwinPass(ImagePass):
+    """Swin's. Its layers shrink their windows to small images and never let them grow again, so that a size would be
+    measured, and computed, in another way after a smaller one: each call begins with the configured windows."""
+
+    def __init__(self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any]) -> None:
+        super().__init__(model, workload, point, inputs)
+        window, depths = model.config.window_size, model.config.depths
+        layers = [module for module in model.modules() if hasattr(module, "set_shift_and_window_size")]
+        shifts = [window // 2 * (index % 2) for depth in depths for index in range(depth)]
+        self._windows = [(layer, window, shift) for layer, shift in zip(layers, shifts, strict=True)]
+
+    def reset(self) -> None:
+        for layer, window, shift in self._windows:
+            layer.window_size, layer.shift_size = window, shift
+
+
+def least_size(config: Mapping[str, Json]) -> int:
+    """Pixels a side of the smallest images for a model whose stages each halve the image.
+
+    The last stage has one pixel for every `stride` of the image's, and needs one; in Swin's first version as many as a
+    window has a side, because its table of relative positions is for windows of that size alone.
+    """
+    model_type = str(config.get("model_type"))
+    depths = config.get("depths")
+    stages = len(depths) if isinstance(depths, list) else DEFAULT_STAGES
+    first = STEM_STRIDES.get(model_type) or _images.integer(config, "patch_size", 4)
+    stride: int = first * 2 ** (stages if model_type == "regnet" else stages - 1)
+    window = _images.integer(config, "window_size", 7) if model_type == "swin" else 1
+    return (window - 1) * stride + 1 if window > 1 else stride
+
+
+PLUGIN = Vision()
