@@ -1,11 +1,11 @@
 CREATE OR REPLACE VIEW architecture_comparison AS
 WITH chosen AS (
     SELECT r.*, run.model_id, run.parameter_count, run.architecture_type, run.task, run.weights, run.runtime,
-        run.precision, run.hardware_id
+        run.precision, run.hardware_id, coalesce(r.active_parameter_count, run.parameter_count) AS working_parameters
     FROM benchmark_results r
     JOIN benchmark_runs run USING (run_id)
     LEFT JOIN series_alias alias ON alias.series_id = r.series_id
-    WHERE r.status = 'ok' AND r.validity <> 'invalid'
+    WHERE r.status = 'ok' AND r.validity <> 'invalid' AND run.task <> 'device-calibration'
     QUALIFY row_number() OVER (
         PARTITION BY coalesce(alias.canonical_series_id, r.series_id)
         ORDER BY r.validity = 'valid' DESC, run.started_at DESC, r.result_id DESC
@@ -17,6 +17,11 @@ SELECT
     r.batch_size,
     r.sequence_length,
     r.new_tokens,
+    r.image_size,
+    r.audio_seconds,
+    r.steps,
+    r.documents,
+    r.top_k,
     any_value(hardware.device_name) AS device_name,
     r.runtime,
     r.precision,
@@ -25,10 +30,19 @@ SELECT
     median(r.latency_median_ms) AS latency_median_ms,
     min(r.latency_median_ms) AS latency_fastest_ms,
     max(r.latency_median_ms) AS latency_slowest_ms,
-    median(r.latency_median_ms / (r.parameter_count / 1e6)) AS latency_per_million_parameters_ms,
+    median(r.latency_median_ms / (r.working_parameters / 1e6)) AS latency_per_million_parameters_ms,
     median(r.throughput_samples_per_sec) AS throughput_samples_per_sec,
     median(r.throughput_tokens_per_sec) AS throughput_tokens_per_sec,
     median(r.time_to_first_token_ms) AS time_to_first_token_ms,
+    median(r.time_per_output_token_ms) AS time_per_output_token_ms,
+    median(r.retrieve_ms) AS retrieve_ms,
+    median(r.image_encode_ms) AS image_encode_ms,
+    median(r.encode_ms) AS encode_ms,
+    median(r.prefill_ms) AS prefill_ms,
+    median(r.decode_ms) AS decode_ms,
+    median(r.step_ms) AS step_ms,
+    median(r.real_time_factor) AS real_time_factor,
+    median(r.achieved_flops_per_sec) AS achieved_flops_per_sec,
     median(coalesce(
         r.memory_device_process_peak_mb,
         r.memory_device_reserved_peak_mb,
@@ -44,20 +58,30 @@ SELECT
     r.hardware_id
 FROM chosen r
 JOIN hardware_info hardware USING (hardware_id)
-GROUP BY r.architecture_type, r.task, r.batch_size, r.sequence_length, r.new_tokens, r.concurrency, r.axes,
-    r.runtime, r.precision, r.weights, r.hardware_id
-ORDER BY r.batch_size, r.sequence_length, r.new_tokens, device_name, r.runtime, r.precision, r.weights,
+GROUP BY r.architecture_type, r.task, r.batch_size, r.sequence_length, r.new_tokens, r.image_size, r.audio_seconds,
+    r.steps, r.documents, r.top_k, r.concurrency, r.axes, r.runtime, r.precision, r.weights, r.hardware_id
+ORDER BY r.batch_size, r.sequence_length, r.new_tokens, r.image_size, r.audio_seconds, r.steps, r.documents, r.top_k,
+    device_name, r.runtime, r.precision, r.weights,
     r.architecture_type, r.task;
 
-COMMENT ON VIEW architecture_comparison IS 'Each architecture family and task at each point on each hardware, runtime, precision and kind of weights: medians over its models'' latest valid results.';
+COMMENT ON VIEW architecture_comparison IS 'Each architecture family and task at each point on each hardware, runtime, precision and kind of weights: medians over its models'' latest valid results. Families differ in what an item and a call are: compare rows of one task; latency across tasks is of different work.';
 COMMENT ON COLUMN architecture_comparison.models_count IS 'Models the row speaks of.';
 COMMENT ON COLUMN architecture_comparison.models IS 'Their names.';
 COMMENT ON COLUMN architecture_comparison.latency_median_ms IS 'Median over the models'' series of their median latency in ms.';
 COMMENT ON COLUMN architecture_comparison.latency_fastest_ms IS 'Lowest of these median latencies in ms.';
 COMMENT ON COLUMN architecture_comparison.latency_slowest_ms IS 'Highest of these median latencies in ms.';
-COMMENT ON COLUMN architecture_comparison.latency_per_million_parameters_ms IS 'Median latency in ms over millions of parameters, median over the series.';
+COMMENT ON COLUMN architecture_comparison.latency_per_million_parameters_ms IS 'Median latency in ms over millions of parameters that work on a token (of a mixture of experts, the active ones), median over the series.';
 COMMENT ON COLUMN architecture_comparison.memory_peak_mb IS 'Peak memory in MB (10^6 bytes): of the device where it was read, else resident memory of the process.';
 COMMENT ON COLUMN architecture_comparison.doubtful_count IS 'Series among them with no valid result, whose latest noisy or throttled one was taken.';
-COMMENT ON COLUMN architecture_comparison.throughput_samples_per_sec IS 'Median over the series of the items per second.';
+COMMENT ON COLUMN architecture_comparison.throughput_samples_per_sec IS 'Median over the series of the items per second: images for vision and diffusion, clips for speech, else sequences.';
 COMMENT ON COLUMN architecture_comparison.throughput_tokens_per_sec IS 'Median over the series of the tokens per second.';
 COMMENT ON COLUMN architecture_comparison.time_to_first_token_ms IS 'Median over the series of the time to the first token in ms.';
+COMMENT ON COLUMN architecture_comparison.time_per_output_token_ms IS 'Median over the series of the mean time per token after the first in ms.';
+COMMENT ON COLUMN architecture_comparison.retrieve_ms IS 'Median over the series of the time to retrieve in ms.';
+COMMENT ON COLUMN architecture_comparison.image_encode_ms IS 'Median over the series of the time in the image encoder in ms.';
+COMMENT ON COLUMN architecture_comparison.encode_ms IS 'Median over the series of the time in the encoder in ms.';
+COMMENT ON COLUMN architecture_comparison.prefill_ms IS 'Median over the series of the time of prefill in ms.';
+COMMENT ON COLUMN architecture_comparison.decode_ms IS 'Median over the series of the time from the first token to the last in ms.';
+COMMENT ON COLUMN architecture_comparison.step_ms IS 'Median over the series of the time of a denoising step in ms.';
+COMMENT ON COLUMN architecture_comparison.real_time_factor IS 'Median over the series of latency over seconds of audio: below 1 is faster than it was spoken.';
+COMMENT ON COLUMN architecture_comparison.achieved_flops_per_sec IS 'Median over the series of the floating-point operations per second.';

@@ -6,7 +6,7 @@ WITH chosen AS (
     FROM benchmark_results r
     JOIN benchmark_runs run USING (run_id)
     LEFT JOIN series_alias alias ON alias.series_id = r.series_id
-    WHERE r.status = 'ok' AND r.validity <> 'invalid'
+    WHERE r.status = 'ok' AND r.validity <> 'invalid' AND run.task <> 'device-calibration'
     QUALIFY row_number() OVER (
         PARTITION BY coalesce(alias.canonical_series_id, r.series_id)
         ORDER BY r.validity = 'valid' DESC, run.started_at DESC, r.result_id DESC
@@ -17,6 +17,11 @@ SELECT
     r.batch_size,
     r.sequence_length,
     r.new_tokens,
+    r.image_size,
+    r.audio_seconds,
+    r.steps,
+    r.documents,
+    r.top_k,
     hardware.device_name,
     run.runtime,
     run.precision,
@@ -43,6 +48,18 @@ SELECT
     r.iterations,
     r.latency_p90_ms,
     r.time_per_output_token_ms,
+    r.retrieve_ms,
+    r.image_encode_ms,
+    r.encode_ms,
+    r.prefill_ms,
+    r.decode_ms,
+    r.step_ms,
+    r.real_time_factor,
+    r.flops,
+    r.bytes_accessed,
+    r.achieved_flops_per_sec,
+    r.active_parameter_count,
+    r.expert_load_imbalance,
     r.first_call_ms,
     run.load_time_s,
     r.concurrency,
@@ -66,8 +83,10 @@ SELECT
 FROM chosen r
 JOIN benchmark_runs run USING (run_id)
 JOIN hardware_info hardware USING (hardware_id)
-ORDER BY run.model_id, r.batch_size, r.sequence_length, r.new_tokens, r.latency_median_ms, r.result_id;
+ORDER BY run.model_id, r.batch_size, r.sequence_length, r.new_tokens, r.image_size, r.audio_seconds, r.steps, r.documents,
+    r.top_k, r.latency_median_ms, r.result_id;
 
 COMMENT ON VIEW hardware_comparison IS 'Each model and point on each hardware, runtime and precision: the latest valid result of every series, fastest first.';
 COMMENT ON COLUMN hardware_comparison.memory_peak_mb IS 'Peak memory in MB (10^6 bytes): of the device where it was read, else resident memory of the process.';
+COMMENT ON COLUMN hardware_comparison.throughput_samples_per_sec IS 'Items per second at the median latency: images for vision and diffusion, clips for speech, else sequences.';
 COMMENT ON COLUMN hardware_comparison.times_fastest IS 'Median latency over the lowest one of the same model and point on real hardware: 1 is the fastest.';

@@ -29,9 +29,11 @@ FROM benchmark_results r
 JOIN benchmark_runs run USING (run_id)
 JOIN hardware_info hardware USING (hardware_id)
 LEFT JOIN series_alias alias ON alias.series_id = r.series_id
+WHERE run.task <> 'device-calibration'
 QUALIFY row_number() OVER (
     PARTITION BY coalesce(alias.canonical_series_id, r.series_id) ORDER BY run.started_at DESC, r.result_id DESC
 ) = 1
-ORDER BY run.model_id, run.device, run.runtime, run.precision, r.batch_size, r.sequence_length, r.new_tokens, series_id;
+ORDER BY run.model_id, run.device, run.runtime, run.precision, r.batch_size, r.sequence_length, r.new_tokens, r.image_size,
+    r.audio_seconds, r.steps, r.documents, r.top_k, series_id;
 
 COMMENT ON VIEW latest_results IS 'The newest result of every series, whatever became of it, with its run beside it.';

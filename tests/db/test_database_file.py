@@ -16,6 +16,7 @@ EVERYTHING = (
     *("hardware_info", "benchmark_runs", "benchmark_results", "raw_benchmark_data", "series"),
     *("schema_migrations", "series_alias", "change_points", "alerts", "annotations"),
     *("hardware_comparison", "architecture_comparison", "latest_results", "history", "raw_samples"),
+    "device_efficiency",
 )
 CATALOG = """
 SELECT table_name, column_name, data_type, is_nullable, comment FROM duckdb_columns() WHERE NOT internal ORDER BY ALL

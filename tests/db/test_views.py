@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from benchmarking.records import Doubt, canonical_hash
+from benchmarking.records import FAMILIES, Doubt, canonical_hash
 
 ONE = {"batch_sizes": (1,), "sequence_lengths": (32,)}
 NOISY = {"validity": "noisy", "doubts": (Doubt(kind="cpu_pressure", severity="noisy"),)}
@@ -140,6 +140,100 @@ def test_an_alias_joins_two_series_in_every_view(warehouse, make_run):
     assert rows(warehouse, "architecture_comparison", "models") == [(["new-name"],)]
 
 
+FAMILY_POINTS = {
+    "encoder-only": {"sequence_length": 32},
+    "decoder-only": {"sequence_length": 32, "new_tokens": 4, "prefill_ms": 2.0, "decode_ms": 6.0},
+    "encoder-decoder": {"sequence_length": 32, "new_tokens": 4, "encode_ms": 2.0, "decode_ms": 4.0},
+    "vision": {"image_size": 224},
+    "vision-text": {"sequence_length": 32, "image_size": 224},
+    "speech": {"audio_seconds": 5.0, "real_time_factor": 0.0016},
+    "multimodal": {"sequence_length": 32, "image_size": 336, "new_tokens": 4, "image_encode_ms": 2.0},
+    "diffusion": {"image_size": 256, "steps": 4, "step_ms": 2.0},
+    "mixture-of-experts": {"sequence_length": 32, "new_tokens": 4},
+    "state-space": {"sequence_length": 32, "new_tokens": 4},
+    "rag": {"sequence_length": 32, "documents": 1000, "top_k": 2, "retrieve_ms": 2.0},
+}
+"""What a call of 8 ms of each family says in every view, as `make_run` makes it."""
+
+
+@pytest.fixture
+def of_every_family(warehouse, make_run):
+    for family in FAMILIES:
+        run = make_run(model_id=f"a-{family}", family=family, batch_sizes=(1,))
+        warehouse.ingest(dataclasses.replace(run, results=run.results[:1]))
+    return warehouse
+
+
+def test_every_family_s_axes_and_phases_are_in_the_views(of_every_family):
+    for view in ("hardware_comparison", "architecture_comparison", "latest_results", "history"):
+        found = {row["architecture_type"]: row for row in of_every_family.query(f"SELECT * FROM {view}").dicts()}
+        for family, columns in FAMILY_POINTS.items():
+            expected = {"latency_median_ms": 8.0, **columns}
+            assert {name: found[family][name] for name in expected} == pytest.approx(expected), (view, family)
+    sql = "SELECT latency_per_million_parameters_ms AS ms FROM architecture_comparison WHERE architecture_type = ?"
+    (row,) = of_every_family.query(sql, ["mixture-of-experts"]).dicts()
+    assert row["ms"] == pytest.approx(8 / 12), "of 12 million active parameters"
+
+
+def test_points_that_differ_in_one_axis_are_not_one_row(warehouse, make_run):
+    for model_id in ("a", "b"):
+        warehouse.ingest(make_run(model_id=model_id, family="vision", batch_sizes=(1,)))
+    columns = "image_size, models_count, throughput_samples_per_sec, throughput_tokens_per_sec"
+    assert rows(warehouse, "architecture_comparison", columns) == [
+        (224, 2, 125.0, None),
+        (384, 2, pytest.approx(125 * 224 / 384), None),
+    ]
+
+
+def test_a_calibration_is_no_model(warehouse, make_run):
+    run = make_run(**ONE)
+    calibration = dataclasses.replace(run.cell.workload, task="device-calibration", family=None)
+    metrics = {**run.results[0].metrics, "flops": 1e9, "achieved_flops_per_sec": 1e12, "peak_flops_per_sec": 1e12}
+    run = dataclasses.replace(run, cell=dataclasses.replace(run.cell, workload=calibration))
+    warehouse.ingest(with_result(run, metrics=metrics))
+    for view in ("hardware_comparison", "architecture_comparison", "latest_results", "device_efficiency"):
+        assert rows(warehouse, view, "*") == [], view
+    assert rows(warehouse, "history", "position, task") == [(1, "device-calibration")]
+
+
+def efficient(run, **counted):
+    """The run with its first result's work counted: 8 ms a call."""
+    metrics = {**run.results[0].metrics, "flops": 4e9, "achieved_flops_per_sec": 5e11, **counted}
+    return with_result(run, metrics={name: value for name, value in metrics.items() if value is not None})
+
+
+EFFICIENCY = "share_of_peak, arithmetic_intensity, balance_intensity, achieved_bytes_per_sec"
+
+
+def test_device_efficiency_is_the_share_of_what_was_calibrated(warehouse, make_run):
+    warehouse.ingest(efficient(make_run(**ONE), bytes_accessed=2e8))
+    warehouse.query("UPDATE hardware_info SET peak_flops = MAP {'float32': 2e12}, peak_copy_bytes_per_sec = 1e11")
+    # 5e11 of 2e12 FLOP/s; 4e9 FLOP / 2e8 B; 2e12 / 1e11; 2e8 B in 8 ms
+    assert rows(warehouse, "device_efficiency", EFFICIENCY) == [(0.25, 20.0, 20.0, 2.5e10)]
+
+
+def test_without_a_calibration_of_the_precision_there_is_no_share(warehouse, make_run):
+    warehouse.ingest(efficient(make_run(**ONE), bytes_accessed=2e8))
+    assert rows(warehouse, "device_efficiency", EFFICIENCY) == [(None, 20.0, None, 2.5e10)]
+    warehouse.query("UPDATE hardware_info SET peak_flops = MAP {'bfloat16': 2e12}")
+    assert rows(warehouse, "device_efficiency", EFFICIENCY) == [(None, 20.0, None, 2.5e10)]
+
+
+def test_without_counted_bytes_there_is_no_intensity_and_without_flops_no_row(warehouse, make_run):
+    warehouse.ingest(efficient(make_run(**ONE)))
+    assert rows(warehouse, "device_efficiency", EFFICIENCY) == [(None, None, None, None)]
+    warehouse.ingest(efficient(make_run(**ONE, model_id="other"), flops=None, achieved_flops_per_sec=None))
+    assert rows(warehouse, "device_efficiency", "model_id") == [("bert-base-uncased",)]
+
+
+def test_device_efficiency_takes_the_latest_valid_result(warehouse, make_run):
+    valid = efficient(make_run(**ONE, started_at="2026-01-01T00:00:00Z"))
+    noisy = efficient(make_run(**ONE, started_at="2026-01-02T00:00:00Z"), flops=9e9)
+    warehouse.ingest(valid)
+    warehouse.ingest(with_result(noisy, **NOISY))
+    assert rows(warehouse, "device_efficiency", "flops, validity") == [(4e9, "valid")]
+
+
 def test_raw_samples_has_one_row_a_sample_in_order(warehouse, make_run):
     warehouse.ingest(make_run(**ONE, launches=2, iterations=3))
     columns = "launch, phase, metric, sample_index, value, unit"
@@ -149,7 +243,11 @@ def test_raw_samples_has_one_row_a_sample_in_order(warehouse, make_run):
 
 
 @pytest.mark.parametrize(
-    "view", ["hardware_comparison", "architecture_comparison", "latest_results", "history", "raw_samples"]
+    "view",
+    [
+        *("hardware_comparison", "architecture_comparison", "latest_results", "history", "raw_samples"),
+        "device_efficiency",
+    ],
 )
 def test_an_empty_warehouse_has_empty_views(warehouse, view):
     assert rows(warehouse, view, "*") == []

@@ -1,0 +1,68 @@
+-- How much of what a device was measured to be capable of a result reached. The capability is of the result's own
+-- precision and is NULL until `run_hardware_benchmark --calibrate-device` ran on the device.
+CREATE OR REPLACE VIEW device_efficiency AS
+WITH chosen AS (
+    SELECT r.*, coalesce(alias.canonical_series_id, r.series_id) AS read_as_series_id
+    FROM benchmark_results r
+    JOIN benchmark_runs run USING (run_id)
+    LEFT JOIN series_alias alias ON alias.series_id = r.series_id
+    WHERE r.status = 'ok' AND r.validity <> 'invalid' AND run.task <> 'device-calibration'
+    QUALIFY row_number() OVER (
+        PARTITION BY coalesce(alias.canonical_series_id, r.series_id)
+        ORDER BY r.validity = 'valid' DESC, run.started_at DESC, r.result_id DESC
+    ) = 1
+)
+SELECT
+    run.model_id,
+    r.batch_size,
+    r.sequence_length,
+    r.new_tokens,
+    r.image_size,
+    r.audio_seconds,
+    r.steps,
+    r.documents,
+    r.top_k,
+    hardware.device_name,
+    run.runtime,
+    run.precision,
+    r.latency_median_ms,
+    r.flops,
+    r.achieved_flops_per_sec,
+    hardware.peak_flops[run.precision] AS peak_flops_per_sec,
+    r.achieved_flops_per_sec / hardware.peak_flops[run.precision] AS share_of_peak,
+    r.flops / nullif(r.bytes_accessed, 0) AS arithmetic_intensity,
+    hardware.peak_flops[run.precision] / hardware.peak_copy_bytes_per_sec AS balance_intensity,
+    r.bytes_accessed,
+    r.bytes_accessed / nullif(r.latency_median_ms / 1e3, 0) AS achieved_bytes_per_sec,
+    hardware.peak_copy_bytes_per_sec,
+    r.validity,
+    r.doubts,
+    r.concurrency,
+    r.axes,
+    run.architecture_type,
+    run.task,
+    run.weights,
+    run.runtime_mode,
+    run.device,
+    hardware.device_type,
+    hardware.simulated,
+    hardware.calibrated_at,
+    hardware.calibration_run_id,
+    run.started_at,
+    run.hardware_id,
+    r.read_as_series_id AS series_id,
+    run.run_id,
+    r.result_id
+FROM chosen r
+JOIN benchmark_runs run USING (run_id)
+JOIN hardware_info hardware USING (hardware_id)
+WHERE r.flops IS NOT NULL
+ORDER BY run.model_id, r.batch_size, r.sequence_length, r.new_tokens, r.image_size, r.audio_seconds, r.steps,
+    r.documents, r.top_k, r.latency_median_ms, r.result_id;
+
+COMMENT ON VIEW device_efficiency IS 'The latest valid result of every series whose work was counted, beside what its device was measured to be capable of.';
+COMMENT ON COLUMN device_efficiency.peak_flops_per_sec IS 'Floating-point operations per second of a large matrix product at this precision on the device; NULL where that was not calibrated.';
+COMMENT ON COLUMN device_efficiency.share_of_peak IS 'achieved_flops_per_sec / peak_flops_per_sec: 1 is as fast as the large matrix product; NULL where that was not calibrated.';
+COMMENT ON COLUMN device_efficiency.arithmetic_intensity IS 'Floating-point operations per byte read or written by the call.';
+COMMENT ON COLUMN device_efficiency.balance_intensity IS 'Operations per byte at which the device''s arithmetic and its memory take equally long: below it a call is bound by memory; NULL where not calibrated.';
+COMMENT ON COLUMN device_efficiency.achieved_bytes_per_sec IS 'Bytes of a call over its median latency, per second; more than memory gives where caches serve some of them.';
