@@ -205,9 +205,15 @@ def _asked(request: Request, workload: Workload, family: WorkloadPlugin) -> dict
 
 
 def _longest(axes: Mapping[str, tuple[float, ...]], workload: Workload) -> tuple[Point, ...]:
-    """The grid of a model too short for every default: its own longest sequence, less the tokens to generate."""
+    """The grid of a model too short for every default: its own longest sequence, less the tokens to generate.
+
+    Of a model that is long enough the grid as it is, so that what else is wrong with it is said.
+    """
     new_tokens = int(max(axes.get("new_tokens", ()), default=0))
-    longest = (workload.max_sequence_length or int(min(axes["sequence_length"]))) - new_tokens
+    limit = workload.max_sequence_length
+    if limit is None or min(axes["sequence_length"]) + new_tokens <= limit:
+        return grid(axes)
+    longest = limit - new_tokens
     if longest < 1:
-        raise UsageError(f"{workload.model_id} takes {workload.max_sequence_length} tokens: fewer than --new-tokens")
+        raise UsageError(f"{workload.model_id} takes {limit} tokens: fewer than --new-tokens")
     return grid({**axes, "sequence_length": (longest,)})
