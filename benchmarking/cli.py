@@ -11,6 +11,7 @@ from benchmarking.errors import EXIT_OK, EXIT_USAGE
 COMMANDS = {
     "setup_benchmark_db": ("db.setup_benchmark_db", "create, upgrade, verify, fill and back up the warehouse"),
     "run_hardware_benchmark": ("benchmarking.run_hardware_benchmark", "measure one model on one device over a grid"),
+    "batch_benchmark": ("benchmarking.batch_benchmark", "measure many models on many devices in one command"),
     "visualize_benchmarks": ("visualize.visualize_benchmarks", "draw charts from the warehouse or from run files"),
 }
 

@@ -76,7 +76,7 @@ def append(path: Path, name: str, content: str) -> None:
 
 def take(path: Path) -> None:
     """Write down that this process is the one at work on the file. Raises OSError."""
-    append(path, "Owner", dumps(_this_process()))
+    append(path, "Owner", dumps(this_process()))
 
 
 def read(path: Path, kind: str, version: int, what: str) -> list[Record]:
@@ -134,7 +134,8 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _this_process() -> Owner:
+def this_process() -> Owner:
+    """The process that runs this."""
     import psutil
 
     return Owner(host=platform.node(), pid=os.getpid(), created_s=psutil.Process().create_time())

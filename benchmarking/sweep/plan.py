@@ -65,7 +65,7 @@ def grid(axes: Mapping[str, tuple[Any, ...]]) -> tuple[Point, ...]:
 
 def ascending(points: Iterable[Point]) -> tuple[Point, ...]:
     """The points, the smallest work first."""
-    return tuple(sorted(points, key=_work))
+    return tuple(sorted(points, key=_size))
 
 
 def check_points(points: tuple[Point, ...], check: Check, *, skip_unsupported: bool) -> Mapping[str, str]:
@@ -95,9 +95,14 @@ def _point(values: Mapping[str, Any]) -> Point:
     return Point(**own, axes={name: value for name, value in values.items() if name not in POINT_FIELDS})
 
 
-def _work(point: Point) -> tuple[float, int, int, tuple[tuple[str, float], ...]]:
-    """Roughly what a point costs: tokens times what its other axes multiply, then batch size."""
-    work: float = point.batch_size * ((point.sequence_length or 1) + (point.new_tokens or 0))
+def work(point: Point) -> float:
+    """Roughly what a point costs, in no unit: tokens times what its other axes multiply."""
+    product: float = point.batch_size * ((point.sequence_length or 1) + (point.new_tokens or 0))
     for name, value in point.axes.items():
-        work *= value**2 if name == "image_size" else value
-    return (work, point.batch_size, point.sequence_length or 0, tuple(sorted(point.axes.items())))
+        product *= value**2 if name == "image_size" else value
+    return product
+
+
+def _size(point: Point) -> tuple[float, int, int, tuple[tuple[str, float], ...]]:
+    """What points are sorted by: the work, then batch size, sequence length and axes."""
+    return (work(point), point.batch_size, point.sequence_length or 0, tuple(sorted(point.axes.items())))

@@ -1,0 +1,86 @@
+"""What is asked of each cell of a batch: models x devices x runtimes x precisions, each with its grids."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarking.batch import setting_keys
+from benchmarking.batch.model_list import Entry
+from benchmarking.batch.setting_keys import AXES, BUILT_IN, Values
+from benchmarking.measure.settings import settings
+from benchmarking.sweep.request import Request
+
+OWN_AXES = ("sequence_lengths", "new_tokens")
+"""Axes with a field of their own in a request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """One cell that is asked for."""
+
+    where: str
+    """What asked for it: "models.yaml:3", or a flag."""
+    requests: tuple[Request, ...]
+    """They differ in their grids only, whose points are measured together."""
+
+    @property
+    def name(self) -> str:
+        """The cell as it was asked for: "gpt2 on cuda (eager, float16)"."""
+        first = self.requests[0]
+        how = ", ".join(part for part in (first.runtime, first.precision) if part)
+        return f"{first.model_id} on {first.device} ({how})"
+
+
+def asks(entries: Sequence[Entry], flags: Values, command: tuple[str, ...]) -> tuple[Ask, ...]:
+    """The cells of all entries. `flags` are the settings that were given on the command line: they win."""
+    return tuple(ask for entry in entries for ask in _of_entry(entry, flags, command))
+
+
+def _of_entry(entry: Entry, flags: Values, command: tuple[str, ...]) -> Iterator[Ask]:
+    said = BUILT_IN
+    for nearer in (entry.shared, entry.own, flags):
+        said = setting_keys.merged(said, nearer)
+    shared = frozenset(axis for key, axis in AXES.items() if key in flags or key not in _keys(entry.own))
+    common = _common(entry.model_id, said, shared, command)
+    for device, runtime, precision in itertools.product(said["devices"], said["runtimes"], said["precisions"]):
+        cell = {**common, "device": device, "runtime": runtime, "precision": precision}
+        requests = tuple(Request(**cell, **_grid({**said, **grid})) for grid in said["grids"])
+        yield Ask(where=entry.where, requests=requests)
+
+
+def _keys(own: Values) -> set[str]:
+    """The keys a model's own settings have, those in its grids included."""
+    return {*own, *(key for grid in own.get("grids", ()) for key in grid)}
+
+
+def _common(model_id: str, said: Values, shared: frozenset[str], command: tuple[str, ...]) -> dict[str, Any]:
+    """The fields of a request that all cells of a model have in common."""
+    return {
+        "model_id": model_id,
+        "task": said.get("task"),
+        "weights": said["weights"],
+        "shared_axes": shared,
+        "num_threads": said.get("num_threads"),
+        "options": {"attention": said["attention"]} if "attention" in said else {},
+        "settings": settings(
+            said["profile"],
+            iterations=said.get("iterations"),
+            warmup_iterations=said.get("warmup_iterations"),
+            launches=said.get("launches"),
+        ),
+        "timeout_s": said["timeout"],
+        "skip_unsupported": said["skip_unsupported"],
+        "command": command,
+        "tags": said["tags"],
+        "description": said.get("description"),
+    }
+
+
+def _grid(said: Values) -> dict[str, Any]:
+    """The fields of a request that make its grid."""
+    further: Mapping[str, Any] = {AXES[key]: said[key] for key in AXES if key in said and key not in OWN_AXES}
+    own = {key: said[key] for key in OWN_AXES if key in said}
+    return {"batch_sizes": said["batch_sizes"], "axes": further, **own}

@@ -1,0 +1,140 @@
+"""A batch at work: cells interleaved launch by launch, each run kept as soon as it is done whatever befalls others."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarking.batch import manifest as manifests
+from benchmarking.batch import summary as summaries
+from benchmarking.batch.manifest import Manifest
+from benchmarking.batch.observer import Recorder
+from benchmarking.batch.summary import BatchState, BatchSummary, CellSummary
+from benchmarking.clock import utc_now
+from benchmarking.errors import FormatError, StorageError
+from benchmarking.records import Run, run_from_json
+from benchmarking.storing import Ingest
+from benchmarking.sweep.finishing import finish, why_not_stored
+from benchmarking.sweep.machine import Machine
+from benchmarking.sweep.plan import CellPlan
+from benchmarking.sweep.progress import Progress, Silence, cell_name
+from benchmarking.sweep.supervisor import sweep
+from benchmarking.sweep.track import Track
+
+LOG = logging.getLogger(__name__)
+
+
+class Batch:
+    """The cells of a manifest, on their way through a sweep into files and the database."""
+
+    def __init__(self, folder: Path, manifest: Manifest, ingest: Ingest | None, *, quiet: bool) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self._ingest = ingest
+        self._observer = Recorder(Silence())
+        self._quiet = quiet
+        self._cells = {plan.run_id: summaries.pending(plan) for plan in manifest.plans}
+
+    @property
+    def cells(self) -> tuple[CellSummary, ...]:
+        """Every cell as it is now, in the order of the plan."""
+        return tuple(self._cells.values())
+
+    def start(self) -> BatchSummary:
+        """Measure all cells. Raises KeyboardInterrupt with everything that was measured kept; StorageError."""
+        LOG.info("batch %s of %d cells begins in %s", self.manifest.about.session_id, len(self._cells), self.folder)
+        return self._measure([Track.start(self.folder, plan) for plan in self.manifest.plans])
+
+    def resume(self, machine: Machine) -> BatchSummary:
+        """Do what is left: store what was finished, finish what was begun, begin the others."""
+        finished = manifests.run_files(self.folder)
+        partial = manifests.partial_runs(self.folder)
+        LOG.info("batch %s is resumed", self.manifest.about.session_id)
+        tracks = []
+        for plan in self.manifest.plans:
+            if plan.run_id in finished:
+                self._take_finished(finished[plan.run_id])
+            elif plan.run_id in partial:
+                tracks.append(Track.resume(partial[plan.run_id]))
+            elif plan.run_id in self.manifest.stored:
+                self._take_moved(plan)
+            else:
+                tracks.append(Track.start(self.folder, _as_of_now(plan, machine)))
+        return self._measure(tracks)
+
+    def _measure(self, tracks: Sequence[Track]) -> BatchSummary:
+        self._observer = Recorder(Silence() if self._quiet else Progress(tracks))
+        self._write("running")
+        try:
+            sweep(tracks, self._observer, self._done)
+        except KeyboardInterrupt:
+            LOG.warning("interrupted")
+            self._write("interrupted")
+            raise
+        finally:
+            self._observer.close()
+        if all(cell.stored is not False for cell in self.cells):
+            self.manifest.close()
+        written = self._write("finished")
+        LOG.info("batch %s is over: %s", self.manifest.about.session_id, dict(written.cells_by_status))
+        return written
+
+    def _done(self, track: Track) -> None:
+        """Finish and store a run, now that its last launch is over."""
+        self._observer.close()
+        one = finish(track)
+        LOG.info("finished %s: %s: %s", cell_name(one.run.cell), one.run.status, one.path.name)
+        self._store(one.run, one.path)
+        self._write("running")
+
+    def _take_finished(self, path: Path) -> None:
+        """A run that was finished before: stored now, if it was not then."""
+        run = _read(path)
+        leftover = path.with_name(f"{path.stem}.partial.jsonl")
+        leftover.unlink(missing_ok=True)  # cut off between the birth of the run file and the end of this one
+        if run.run_id in self.manifest.stored or self._ingest is None:
+            self._cells[run.run_id] = summaries.of_run(run, path, stored=True if self._ingest else None)
+        else:
+            self._store(run, path)
+
+    def _take_moved(self, plan: CellPlan) -> None:
+        """A run that is in the database, and whose file was taken away since."""
+        self._cells[plan.run_id] = dataclasses.replace(summaries.pending(plan), status="stored", stored=True)
+
+    def _store(self, run: Run, path: Path) -> None:
+        problem = why_not_stored(path, self._ingest)
+        stored = None if self._ingest is None else problem is None
+        if problem is not None:
+            LOG.error("not stored: %s: %s", path.name, problem)
+        elif stored:
+            self.manifest.note_stored(run.run_id)
+            LOG.info("stored %s", path.name)
+        self._cells[run.run_id] = summaries.of_run(run, path, stored=stored, why_not_stored=problem)
+
+    def _write(self, status: BatchState) -> BatchSummary:
+        finished_at = None if status == "running" else utc_now()
+        written = summaries.summary(self.manifest.about, self.cells, status, finished_at)
+        summaries.write(self.folder, written)
+        return written
+
+
+def _as_of_now(plan: CellPlan, machine: Machine) -> CellPlan:
+    """A plan that was made by a process that is gone, with the commit, the versions and the state of today."""
+    old = plan.provenance
+    return dataclasses.replace(
+        plan,
+        provenance=machine.provenance(old.command, old.tags, old.description),
+        environment=machine.environment,
+    )
+
+
+def _read(path: Path) -> Run:
+    try:
+        return run_from_json(json.loads(path.read_text(encoding="utf-8")), str(path))
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise FormatError(f"{path}: not JSON: {error}") from error

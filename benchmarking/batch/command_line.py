@@ -1,0 +1,149 @@
+"""What is asked of a batch on the command line: the flags, and the plans they make together with a list of models."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarking import flags
+from benchmarking.batch import model_list, report_forms
+from benchmarking.batch.asks import asks
+from benchmarking.batch.planning import PlanError, plan_all
+from benchmarking.batch.setting_keys import BUILT_IN, READERS
+from benchmarking.cli_support import Parser, names, note
+from benchmarking.errors import UsageError
+from benchmarking.measure.settings import settings
+from benchmarking.records import PRECISIONS
+from benchmarking.sweep.machine import Machine
+from benchmarking.sweep.plan import CellPlan
+
+
+def parser(name: str, description: str | None) -> Parser:
+    """The flags of the command; a setting that is not given is None."""
+    parser = Parser(
+        prog=name,
+        description=description,
+        epilog=model_list.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    what = parser.add_argument_group("what is measured")
+    source = what.add_mutually_exclusive_group()
+    source.add_argument("--models", type=names, metavar="A,B", help="hub names, folders, or names of the catalog")
+    source.add_argument("--model-list", metavar="FILE", help="a list of models: text, or YAML (.yaml, .yml), see below")
+    what.add_argument("--benches", metavar="DIR", help="people's own benchmarks in the files of a folder")
+    pattern = "names that match a pattern: models, or with --benches benchmarks; repeatable"
+    what.add_argument("--include", action="append", default=[], metavar="PATTERN", help=f"only {pattern}")
+    what.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help=f"no {pattern}")
+    what.add_argument("--enable-mock", action="store_true", help="run benchmarks that are mocks, too")
+    what.add_argument("--devices", type=names, metavar="D,D", help="cpu, cuda[:N], null, auto, ...; default auto")
+    what.add_argument("--runtimes", type=names, metavar="R,R", help="without it what each device implies, else eager")
+    what.add_argument("--precisions", type=_choices(PRECISIONS), metavar="P,P", help="default float32")
+    flags.add_model_options(what)
+    flags.add_grid(parser)
+    flags.add_measuring(parser)
+    keep = parser.add_argument_group("what becomes of it")
+    keep.add_argument("--no-save", action="store_true", help="keep no run files and store nothing")
+    flags.add_keeping(keep)
+    keep.add_argument("--report", metavar="FILE", help="write a report of the batch: FILE.md or FILE.html")
+    keep.add_argument("--resume", action="store_true", help="go on with the newest unfinished batch of --output-dir")
+    flags.add_showing(parser.add_argument_group("other"))
+    parser.set_defaults(db_path=None, **dict.fromkeys(BUILT_IN))  # what is not given leaves the word to the list
+    return parser
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """See that the flags go together. Raises UsageError."""
+    asked = arguments.models or arguments.model_list or arguments.benches
+    if arguments.report is not None:
+        report_forms.check_place(Path(arguments.report))
+    if arguments.resume and (asked or arguments.no_save or arguments.dry_run):
+        raise UsageError("--resume goes on with a batch as it was begun: name only its --output-dir")
+    if not asked and not arguments.resume:
+        raise UsageError("--models a,b, --model-list FILE or --benches DIR is needed")
+
+
+def plans(
+    arguments: argparse.Namespace, command: tuple[str, ...], session_id: str, machine: Machine
+) -> tuple[CellPlan, ...]:
+    """Everything that is to be measured. Raises what makes it impossible, all of it at once."""
+    try:
+        models = plan_all(asks(_entries(arguments), _given(arguments), command), session_id, machine)
+    except PlanError as error:
+        for reason in error.reasons:
+            note(reason)
+        raise
+    return models + _bench_plans(arguments, command, session_id, machine)
+
+
+def _entries(arguments: argparse.Namespace) -> tuple[model_list.Entry, ...]:
+    """The models that are asked for, less those that the patterns leave out."""
+    entries: tuple[model_list.Entry, ...] = ()
+    if arguments.models:
+        entries = model_list.from_names(arguments.models, "--models")
+    elif arguments.model_list:
+        entries = model_list.from_file(Path(arguments.model_list))
+    if not entries or arguments.benches:  # beside benchmarks the patterns are theirs
+        return entries
+    return model_list.chosen(entries, arguments.include, arguments.exclude, "the command")
+
+
+def _given(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The settings that were given on the command line, by their keys in a list."""
+    given = {key: getattr(arguments, key, None) for key in READERS}
+    given["tags"] = dict(arguments.tag) or None
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def _bench_plans(
+    arguments: argparse.Namespace, command: tuple[str, ...], session_id: str, machine: Machine
+) -> tuple[CellPlan, ...]:
+    """The plans of people's own benchmarks."""
+    if arguments.benches is None:
+        return ()
+    from benchmarking.benches.discovery import discover
+    from benchmarking.benches.planning import BenchPlanning, plan_benches
+
+    found = discover(
+        Path(arguments.benches),
+        include=arguments.include,
+        exclude=arguments.exclude,
+        enable_mock=arguments.enable_mock,
+    )
+    for label, why in found.left_out.items():
+        note(f"left out: {label}: {why}")
+    chosen = {**BUILT_IN, **_given(arguments)}
+    measuring = settings(
+        chosen["profile"],
+        iterations=chosen.get("iterations"),
+        warmup_iterations=chosen.get("warmup_iterations"),
+        launches=chosen.get("launches"),
+    )
+    planned: tuple[CellPlan, ...] = ()
+    for device in arguments.devices or (None,):
+        wishes = BenchPlanning(
+            session_id=session_id,
+            settings=measuring,
+            device=device,
+            timeout_s=chosen["timeout"],
+            skip_unsupported=chosen["skip_unsupported"],
+            command=command,
+            tags=chosen["tags"],
+            description=chosen.get("description"),
+        )
+        planned += plan_benches(found.benches, wishes, machine)
+    return planned
+
+
+def _choices(known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
+    """A list of some of the known names, for argparse."""
+
+    def read(text: str) -> tuple[str, ...]:
+        found = names(text)
+        for name in found:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"unknown {name!r}: known: {', '.join(known)}")
+        return found
+
+    return read

@@ -1,0 +1,112 @@
+"""How long a plan will take, learnt from what the same cells took before. What nobody measured stays unknown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from benchmarking.measure.settings import Settings
+from benchmarking.records import Cell, Point, canonical_hash, to_json
+from benchmarking.sweep.plan import CellPlan, work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """A point as it was measured before, in one run."""
+
+    cell: str
+    """`cell_key` of its cell."""
+    point: str
+    """Its label."""
+    work: float
+    """`plan.work` of the point."""
+    profile: str
+    fixed_iterations: int | None
+    fixed_warmup_iterations: int | None
+    latency_ms: float
+    """Mean of the timed calls."""
+    calls: float
+    """Warm-up and timed calls of a launch."""
+    launch_s: float | None
+    """From the start of the point to its end in a launch, median over launches; None where it was not kept."""
+    load_s: float | None
+    """From a fresh process to a loaded model; None where it was not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """How long a plan will take, as far as it is known."""
+
+    cells_s: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by run id; cells that nothing is known of are not in it."""
+    known_points: int = 0
+    scaled_points: int = 0
+    """Taken from the nearest point of the same cell, in proportion to the work."""
+    unknown_points: int = 0
+
+    @property
+    def total_s(self) -> float:
+        """Seconds of all cells that something is known of."""
+        return sum(self.cells_s.values())
+
+
+def cell_key(cell: Cell, hardware_id: str) -> str:
+    """What two cells must share for one's times to tell of the other's."""
+    workload = cell.workload
+    model = (workload.model_id, workload.config_hash, workload.task, workload.weights)
+    return canonical_hash([*model, hardware_id, cell.runtime, to_json(cell.runtime_mode), cell.precision])
+
+
+def estimate(plans: Sequence[CellPlan], known: Sequence[Known]) -> Estimate:
+    """The time the plans will take."""
+    by_cell: dict[str, list[Known]] = {}
+    for one in known:
+        by_cell.setdefault(one.cell, []).append(one)
+    cells_s: dict[str, float] = {}
+    counts = [0, 0, 0]
+    for plan in plans:
+        own = by_cell.get(cell_key(plan.cell, plan.hardware.hardware_id), [])
+        measured = {one.point for one in own}
+        exact = sum(point.label in measured for point in plan.runnable)
+        others = len(plan.runnable) - exact
+        counts = [counts[0] + exact, counts[1] + (others if own else 0), counts[2] + (0 if own else others)]
+        if own or not plan.runnable:
+            cells_s[plan.run_id] = _cell_s(plan, own)
+    return Estimate(cells_s=cells_s, known_points=counts[0], scaled_points=counts[1], unknown_points=counts[2])
+
+
+def _cell_s(plan: CellPlan, own: Sequence[Known]) -> float:
+    """launches x (load + points); with a process for every point, each point loads anew."""
+    loads = [one.load_s for one in own if one.load_s is not None]
+    load_s = median(loads) if loads else 0.0
+    times_loaded = len(plan.runnable) if plan.settings.point_per_process else min(1, len(plan.runnable))
+    points_s = sum(_point_s(point, plan.settings, own) for point in plan.runnable)
+    return plan.settings.launches * (times_loaded * load_s + points_s)
+
+
+def _point_s(point: Point, settings: Settings, own: Sequence[Known]) -> float:
+    """Seconds of a point in a launch: as before, else as the nearest point in proportion to the work."""
+    same = [one for one in own if one.point == point.label]
+    if same:
+        return median(_launch_s(one, settings, 1.0) for one in same)
+    nearest = min(own, key=lambda one: abs(math.log(one.work / work(point))))
+    return _launch_s(nearest, settings, work(point) / nearest.work)
+
+
+def _launch_s(one: Known, settings: Settings, scale: float) -> float:
+    """What a launch took, if it was measured in the same way; else calls x latency, within the profile's limits."""
+    way = (settings.profile, settings.fixed_iterations, settings.fixed_warmup_iterations)
+    same_way = (one.profile, one.fixed_iterations, one.fixed_warmup_iterations) == way
+    latency_s = one.latency_ms * scale / 1e3
+    if settings.fixed_iterations is not None:
+        if same_way and one.launch_s is not None:
+            return one.launch_s * scale
+        warm_up = settings.fixed_warmup_iterations
+        timed = settings.fixed_iterations + settings.memory_calls
+        return latency_s * (timed + (one.calls / 2 if warm_up is None else warm_up))
+    if same_way and one.launch_s is not None and scale == 1.0:
+        return one.launch_s
+    measured_s = min(max(one.calls * latency_s, settings.min_time_s), settings.max_time_s)
+    return max(measured_s, settings.min_samples * latency_s)

@@ -1,0 +1,118 @@
+"""All cells of a batch planned, and every one that cannot be reported, before anything is measured."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from benchmarking.batch.asks import Ask
+from benchmarking.errors import EXIT_FAILED, EXIT_USAGE, BenchhouseError, UsageError
+from benchmarking.records import Cell, Workload, canonical_hash, to_json
+from benchmarking.sweep.machine import Machine
+from benchmarking.sweep.plan import CellPlan, ascending
+from benchmarking.sweep.progress import cell_name
+from benchmarking.sweep.request import plan_cell, workload_of
+from benchmarking.workloads._limits import AXIS_NAMES, axes_of
+
+LOOK_UPS_AT_ONCE = 16
+"""A name that no hub answers for costs up to 20 s of waiting; each look-up is a process, so not hundreds at once."""
+MAX_NAMES = 4
+
+Found = Workload | BenchhouseError
+
+
+class PlanError(BenchhouseError):
+    """Cells cannot be. `reasons` has a line for each reason, with the cells it is about."""
+
+    def __init__(self, troubles: Sequence[tuple[str, BenchhouseError]], total: int) -> None:
+        by_reason: dict[str, list[str]] = {}
+        for name, error in troubles:
+            by_reason.setdefault(str(error), []).append(name)
+        self.reasons = tuple(f"{_listed(names)}: {reason}" for reason, names in by_reason.items())
+        is_usage = any(isinstance(error, UsageError) for _, error in troubles)
+        self.exit_code = EXIT_USAGE if is_usage else EXIT_FAILED
+        super().__init__(f"{len(troubles)} of {total} cells cannot be measured, so nothing was")
+
+
+def plan_all(asks: Sequence[Ask], session_id: str, machine: Machine) -> tuple[CellPlan, ...]:
+    """The plans of all cells, in the order they were asked for. Raises PlanError for those that cannot be."""
+    found = _look_up(asks)
+    plans: list[tuple[Ask, CellPlan]] = []
+    troubles: list[tuple[str, BenchhouseError]] = []
+    for ask in asks:
+        try:
+            plans.append((ask, _plan(ask, session_id, found[_question(ask)], machine)))
+        except BenchhouseError as error:
+            troubles.append((f"{ask.where}: {ask.name}" if ":" in ask.where else ask.name, error))
+    troubles += _twice(plans)
+    if troubles:
+        raise PlanError(troubles, len(asks))
+    _check_shared_axes(asks, [plan for _, plan in plans])
+    return tuple(plan for _, plan in plans)
+
+
+def _question(ask: Ask) -> tuple[Any, ...]:
+    """What the workload depends on: cells with the same answer share it."""
+    first = ask.requests[0]
+    return (first.model_id, first.task, first.weights, first.settings.seed)
+
+
+def _look_up(asks: Sequence[Ask]) -> dict[tuple[Any, ...], Found]:
+    """The workloads by question, asked for at the same time: most of it is waiting for the hub."""
+    questions = {_question(ask): ask for ask in asks}
+    with ThreadPoolExecutor(max_workers=LOOK_UPS_AT_ONCE) as threads:
+        return dict(zip(questions, threads.map(_workload, questions.values()), strict=True))
+
+
+def _workload(ask: Ask) -> Found:
+    try:
+        return workload_of(ask.requests[0])
+    except BenchhouseError as error:
+        return error
+
+
+def _plan(ask: Ask, session_id: str, found: Found, machine: Machine) -> CellPlan:
+    """The plan with the points of all grids of the cell."""
+    if isinstance(found, BenchhouseError):
+        raise found
+    plans = [plan_cell(request, session_id, workload=found, machine=machine) for request in ask.requests]
+    points = {point.label: point for plan in plans for point in plan.points}
+    skipped = {label: why for plan in plans for label, why in plan.skipped.items()}
+    return dataclasses.replace(plans[0], points=ascending(points.values()), skipped=skipped)
+
+
+def _twice(plans: Sequence[tuple[Ask, CellPlan]]) -> list[tuple[str, BenchhouseError]]:
+    """Cells that turn out to be one and the same, such as device auto beside the device it means."""
+    seen: dict[str, Ask] = {}
+    troubles: list[tuple[str, BenchhouseError]] = []
+    for ask, plan in plans:
+        first = seen.setdefault(_identity(plan.cell), ask)
+        if first is not ask:
+            same = f"the same cell, {cell_name(plan.cell)}, as {first.name} ({first.where})"
+            troubles.append((f"{ask.name} ({ask.where})", UsageError(f"is {same}: leave one out")))
+    return troubles
+
+
+def _identity(cell: Cell) -> str:
+    workload = cell.workload
+    model = (workload.config_hash, workload.path, workload.task, workload.weights)
+    device = (cell.device.selector, cell.runtime, cell.precision, cell.num_threads)
+    return canonical_hash(to_json([*model, *device, cell.runtime_mode]))
+
+
+def _check_shared_axes(asks: Sequence[Ask], plans: Sequence[CellPlan]) -> None:
+    """Raise UsageError for an axis that was asked of the batch and that no model of it has."""
+    had = {axis for plan in plans for point in plan.points for axis in axes_of(point)}
+    for ask in asks:
+        for request in ask.requests:
+            given = {"sequence_length": request.sequence_lengths, "new_tokens": request.new_tokens, **request.axes}
+            for axis, values in given.items():
+                if values is not None and axis not in had:
+                    raise UsageError(f"no model of the batch has an axis {axis} ({AXIS_NAMES[axis]}): leave it out")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + more

@@ -1,0 +1,189 @@
+"""The report of a batch: what was measured on which machine, what failed and why, what the doubts mean.
+
+`content` says it; `report_forms` writes it as Markdown or HTML.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from benchmarking.batch.doubt_words import words
+from benchmarking.batch.summary import BatchSummary, CellSummary, PointSummary, failures
+from benchmarking.batch.table import HEADINGS, best_text, doubts_text, number, points_text
+from benchmarking.records import Doubt, Hardware, Readings
+
+POINT_HEADINGS = (
+    "point",
+    "median ms",
+    "95 % interval",
+    "p90 ms",
+    "samples/s",
+    "tokens/s",
+    "TTFT ms",
+    "peak MB",
+    "state",
+)
+PEAKS = ("memory_device_process_peak_mb", "memory_peak_rss_infer_mb")
+SECRET = re.compile(r"(?i)\b(hf_[a-z0-9]{8,}|\w*(token|secret|password)\w*=\S+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows under headings."""
+
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A part of a report: what it says, in this order."""
+
+    title: str
+    paragraphs: tuple[str, ...] = ()
+    table: Table | None = None
+    items: tuple[str, ...] = ()
+    code: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The content of a report."""
+
+    title: str
+    sections: tuple[Section, ...] = field(default_factory=tuple)
+
+
+def content(batch: BatchSummary, hardware: Sequence[Hardware], environment: Readings) -> Report:
+    """The report of a batch on these machines."""
+    return Report(
+        title=f"Benchmark of {len({cell.model_id for cell in batch.cells})} models",
+        sections=(
+            _about(batch),
+            _machine(hardware, environment),
+            _overview(batch),
+            *(_of_cell(cell) for cell in batch.cells if cell.points),
+            *_failures(batch),
+            *_doubts(batch),
+            _asking(batch),
+        ),
+    )
+
+
+def _about(batch: BatchSummary) -> Section:
+    counts = ", ".join(f"{count} {status}" for status, count in sorted(batch.cells_by_status.items()))
+    when = f"From {batch.started_at} to {batch.finished_at}" if batch.finished_at else f"Begun {batch.started_at}"
+    state = "" if batch.status == "finished" else f" The batch is {batch.status}."
+    paragraphs = (f"{when}. Cells: {counts}.{state} Session {batch.session_id}.",)
+    return Section(title="What was asked", paragraphs=paragraphs, code=SECRET.sub("***", shlex.join(batch.command)))
+
+
+def _machine(hardware: Sequence[Hardware], environment: Readings) -> Section:
+    found = {one.hardware_id: one for one in hardware}
+    rows = [
+        (
+            one.device.selector,
+            one.device.name or "-",
+            _gigabytes(one.device.memory_bytes),
+            one.device.driver or "-",
+            one.cpu_model or "-",
+            f"{one.cpu_cores or '-'} / {one.cpu_threads or '-'}",
+            _gigabytes(one.memory_bytes),
+        )
+        for one in found.values()
+    ]
+    headings = ("device", "name", "memory", "driver", "CPU", "cores / threads", "machine memory")
+    state = ("cpu_governor", "is_turbo_on", "virtual_machine", "container", "power_source", "load_average_1m")
+    items = [f"{name}: {environment.values[name]}" for name in state if environment.values.get(name) is not None]
+    return Section(title="Machine", table=Table(headings=headings, rows=tuple(rows)), items=tuple(items))
+
+
+def _overview(batch: BatchSummary) -> Section:
+    rows = [
+        (
+            *(cell.model_id, cell.family or "-", cell.device, cell.runtime, cell.precision),
+            *(points_text(cell), best_text(cell), doubts_text(cell) or "-"),
+        )
+        for cell in batch.cells
+    ]
+    return Section(title="Overview", table=Table(headings=HEADINGS, rows=tuple(rows)))
+
+
+def _of_cell(cell: CellSummary) -> Section:
+    size = "" if cell.parameter_count is None else f", {cell.parameter_count / 1e6:.1f} M parameters"
+    about = f"{cell.family or 'no family'}, {cell.task}, {cell.weights} weights{size}; run file {cell.run_file}."
+    rows = tuple(_point_row(point) for point in cell.points)
+    return Section(title=cell.name, paragraphs=(about,), table=Table(headings=POINT_HEADINGS, rows=rows))
+
+
+def _point_row(point: PointSummary) -> tuple[str, ...]:
+    metrics = point.metrics
+    columns = ("latency_p90_ms", "throughput_samples_per_sec", "throughput_tokens_per_sec", "time_to_first_token_ms")
+    interval = [metrics.get("latency_ci_low_ms"), metrics.get("latency_ci_high_ms")]
+    shown = " .. ".join(number(value) for value in interval if value is not None) or "-"
+    peak = next((metrics[name] for name in PEAKS if name in metrics), None)
+    state = point.status.replace("_", " ") if point.status != "ok" else str(point.validity)
+    kinds = ", ".join(doubt.kind for doubt in point.doubts)
+    return (
+        point.point,
+        _shown(metrics.get("latency_median_ms")),
+        shown,
+        *(_shown(metrics.get(name)) for name in columns),
+        _shown(peak),
+        f"{state}: {kinds}" if kinds else state,
+    )
+
+
+def _failures(batch: BatchSummary) -> list[Section]:
+    failed = failures(batch.cells)
+    skipped = [f"{c.name}: {p.point}: {p.error}" for c in batch.cells for p in c.points if p.status == "skipped"]
+    sections = [Section(title="What failed", items=failed)] if failed else []
+    return sections + ([Section(title="What was skipped", items=tuple(skipped))] if skipped else [])
+
+
+def _doubts(batch: BatchSummary) -> list[Section]:
+    """Each kind once, with its meaning, how many points have it, and the first evidence."""
+    seen: dict[str, list[tuple[str, Doubt]]] = {}
+    for cell in batch.cells:
+        for point in cell.points:
+            for doubt in point.doubts:
+                seen.setdefault(doubt.kind, []).append((f"{cell.name}, {point.point}", doubt))
+    rows = tuple((kind, words(kind), str(len(all_)), *_first(all_)) for kind, all_ in sorted(seen.items()))
+    if not rows:
+        return []
+    about = "Each number is stored with the reasons not to take it at its face; invalid ones are never compared."
+    headings = ("doubt", "meaning", "points", "first at", "evidence there")
+    return [Section(title="Doubts", paragraphs=(about,), table=Table(headings=headings, rows=rows))]
+
+
+def _first(doubts: Sequence[tuple[str, Doubt]]) -> tuple[str, str]:
+    where, doubt = doubts[0]
+    return where, ", ".join(f"{name} = {_value(value)}" for name, value in doubt.evidence.items())
+
+
+def _asking(batch: BatchSummary) -> Section:
+    if batch.database is None:
+        text = "The runs are in their run files; setup_benchmark_db --ingest FOLDER loads them into a database."
+        return Section(title="Asking further", paragraphs=(text,))
+    sql = (
+        "SELECT run.model_id, run.device, run.precision, r.batch_size, r.latency_median_ms, r.validity\n"
+        "FROM benchmark_results r JOIN benchmark_runs run USING (run_id)\n"
+        f"WHERE run.session_id = '{batch.session_id}';"
+    )
+    text = f"Everything, with the raw samples, is in the database {batch.database}."
+    return Section(title="Asking further", paragraphs=(text,), code=sql)
+
+
+def _gigabytes(size_bytes: int | None) -> str:
+    return "-" if size_bytes is None else f"{size_bytes / 1e9:.1f} GB"
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else number(value)
+
+
+def _value(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

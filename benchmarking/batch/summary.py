@@ -1,0 +1,209 @@
+"""What became of a batch: a line a cell, and `benchmark_summary.json` beside the run files."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from benchmarking.batch.manifest import About
+from benchmarking.errors import StorageError
+from benchmarking.records import Doubt, Result, Run, Status, Validity, to_json
+from benchmarking.sweep import journal
+from benchmarking.sweep.plan import CellPlan
+from benchmarking.sweep.progress import cell_name
+
+FILE_NAME = "benchmark_summary.json"
+FORMAT = "benchhouse-batch-summary"
+FORMAT_VERSION = 1
+
+SHOWN = (
+    "latency_median_ms",
+    "latency_ci_low_ms",
+    "latency_ci_high_ms",
+    "latency_p90_ms",
+    "throughput_samples_per_sec",
+    "throughput_tokens_per_sec",
+    "time_to_first_token_ms",
+    "time_per_output_token_ms",
+    "memory_peak_rss_infer_mb",
+    "memory_device_process_peak_mb",
+)
+"""What of a point's numbers is repeated; all of them are in the run file."""
+
+CellState = Literal["ok", "failed", "skipped", "timed_out", "pending", "stored"]
+BatchState = Literal["running", "interrupted", "finished"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointSummary:
+    """A point in short."""
+
+    point: str
+    """Its label: "b1 s128"."""
+    status: Status
+    validity: Validity | None
+    error: str | None
+    metrics: Mapping[str, float]
+    """Those of `SHOWN` that were measured."""
+    doubts: tuple[Doubt, ...]
+    """Those that are more than good to know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellSummary:
+    """A cell in short."""
+
+    run_id: str
+    name: str
+    """For people: "gpt2 on cpu (eager, float32)"."""
+    model_id: str
+    family: str | None
+    task: str
+    weights: str
+    parameter_count: int | None
+    device: str
+    device_name: str | None
+    runtime: str
+    precision: str
+    status: CellState
+    """That of the run; pending while there is none; stored when it is in the database and its file was taken away."""
+    run_file: str | None = None
+    """Its name in the output folder; None while there is none."""
+    stored: bool | None = None
+    """Whether it is in the database; None when it is to go to none, or there is no run yet."""
+    why_not_stored: str | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+    points_ok: int = 0
+    points_failed: int = 0
+    """Failed or timed out."""
+    points_skipped: int = 0
+    errors: tuple[str, ...] = ()
+    """Everything that went wrong, one line each."""
+    points: tuple[PointSummary, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSummary:
+    """The content of `benchmark_summary.json`."""
+
+    format: str = FORMAT
+    format_version: int = FORMAT_VERSION
+    session_id: str
+    command: tuple[str, ...]
+    status: BatchState
+    started_at: str
+    """UTC, ISO 8601; the first start of a batch that was resumed."""
+    finished_at: str | None
+    """None while it runs."""
+    database: str | None
+    cells_by_status: Mapping[str, int]
+    cells: tuple[CellSummary, ...] = field(default_factory=tuple)
+
+
+def pending(plan: CellPlan) -> CellSummary:
+    """The summary of a cell without a run."""
+    cell = plan.cell
+    return CellSummary(
+        run_id=plan.run_id,
+        name=cell_name(cell),
+        model_id=cell.workload.model_id,
+        family=cell.workload.family,
+        task=cell.workload.task,
+        weights=cell.workload.weights,
+        parameter_count=cell.workload.parameter_count,
+        device=cell.device.selector,
+        device_name=cell.device.name,
+        runtime=cell.runtime,
+        precision=cell.precision,
+        status="pending",
+    )
+
+
+def of_run(run: Run, path: Path, *, stored: bool | None, why_not_stored: str | None = None) -> CellSummary:
+    """The summary of a finished run."""
+    cell = run.cell
+    counts = Counter(result.status for result in run.results)
+    return CellSummary(
+        run_id=run.run_id,
+        name=cell_name(cell),
+        model_id=cell.workload.model_id,
+        family=cell.workload.family,
+        task=cell.workload.task,
+        weights=cell.workload.weights,
+        parameter_count=cell.workload.parameter_count,
+        device=cell.device.selector,
+        device_name=cell.device.name,
+        runtime=cell.runtime,
+        precision=cell.precision,
+        status=run.status,
+        run_file=path.name,
+        stored=stored,
+        why_not_stored=why_not_stored,
+        started_at=run.started_at,
+        finished_at=run.finished_at,
+        points_ok=counts["ok"],
+        points_failed=counts["failed"] + counts["timed_out"],
+        points_skipped=counts["skipped"],
+        errors=tuple(error for result in run.results for error in _errors(result)),
+        points=tuple(_point(result) for result in run.results),
+    )
+
+
+def summary(about: About, cells: Sequence[CellSummary], status: BatchState, finished_at: str | None) -> BatchSummary:
+    """The batch as it is."""
+    return BatchSummary(
+        session_id=about.session_id,
+        command=about.command,
+        status=status,
+        started_at=about.started_at,
+        finished_at=finished_at,
+        database=about.db_path,
+        cells_by_status=dict(Counter(cell.status for cell in cells)),
+        cells=tuple(cells),
+    )
+
+
+def write(folder: Path, batch: BatchSummary) -> None:
+    """Put the summary into the folder, in the place of an older one. Raises StorageError."""
+    path = folder / FILE_NAME
+    try:
+        journal.replace(path, json.dumps(to_json(batch), ensure_ascii=False, allow_nan=False, indent=1) + "\n")
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror}") from error
+
+
+def failures(cells: Sequence[CellSummary]) -> tuple[str, ...]:
+    """What went wrong in a batch, one line each, with the cell."""
+    lines = []
+    for cell in cells:
+        lines += [f"{cell.name}: {error}" for error in cell.errors]
+        lines += [f"{cell.name}: not stored: {cell.why_not_stored}"] if cell.why_not_stored else []
+    return tuple(lines)
+
+
+def _point(result: Result) -> PointSummary:
+    return PointSummary(
+        point=result.point.label,
+        status=result.status,
+        validity=result.validity,
+        error=result.error,
+        metrics={name: result.metrics[name] for name in SHOWN if name in result.metrics},
+        doubts=tuple(doubt for doubt in result.doubts if doubt.severity != "info"),
+    )
+
+
+def _errors(result: Result) -> list[str]:
+    """Why a point failed, or that one of its launches did."""
+    if result.status in ("failed", "timed_out"):
+        return [f"{result.point.label}: {result.status.replace('_', ' ')}: {result.error}"]
+    lost = [doubt for doubt in result.doubts if doubt.kind == "launch_failed"]
+    return [f"{result.point.label}: a launch failed: {_evidence(doubt)}" for doubt in lost]
+
+
+def _evidence(doubt: Doubt) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in doubt.evidence.items())

@@ -1,0 +1,193 @@
+"""Measures many models on many devices in one command, and keeps every run as soon as it is finished.
+
+Runs are saved: each one becomes a run file in --output-dir and is stored in the database. Beside them are
+benchmark_summary.json and the log of the batch. A batch that was cut off goes on with --resume.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from benchmarking.batch import command_line, report, report_forms, summary, table
+from benchmarking.batch import manifest as manifests
+from benchmarking.batch.batch import Batch
+from benchmarking.batch.estimate import Estimate, estimate
+from benchmarking.batch.manifest import About, Manifest
+from benchmarking.batch.summary import BatchSummary
+from benchmarking.cli_support import default_database, note, run_command
+from benchmarking.clock import utc_now
+from benchmarking.errors import EXIT_FAILED, EXIT_OK, LockedError, UsageError
+from benchmarking.ids import uuid7
+from benchmarking.records import to_json
+from benchmarking.storing import Ingest, database
+from benchmarking.sweep import spool
+from benchmarking.sweep.machine import Machine
+from benchmarking.sweep.plan import CellPlan
+
+NAME = "batch_benchmark"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(NAME, _run, argv)
+
+
+def _run(argv: Sequence[str]) -> int:
+    arguments = command_line.parser(NAME, __doc__).parse_args(argv)
+    command_line.check(arguments)
+    if arguments.resume:
+        return _resume(arguments)
+    session_id, machine = uuid7(), Machine()
+    plans = command_line.plans(arguments, (NAME, *argv), session_id, machine)
+    if arguments.dry_run:
+        return _dry_run(plans, arguments)
+    about = About(
+        session_id=session_id,
+        command=(NAME, *argv),
+        started_at=utc_now(),
+        db_path=None if arguments.no_save else _absolute(arguments.db_path or default_database()),
+        report=None if arguments.report is None else _absolute(arguments.report),
+    )
+    with _folder(arguments) as folder:
+        spool.prepare(folder)
+        ingest = _ingest(about.db_path, arguments)
+        _say_weights(plans)
+        return _measure(Batch(folder, Manifest.create(folder, about, plans), ingest, quiet=arguments.quiet), arguments)
+
+
+def _dry_run(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> int:
+    """Print the plan and measure nothing."""
+    time_s = _estimate(plans, arguments)
+    if arguments.json:
+        cells = [{**to_json(plan), "estimate_s": time_s.cells_s.get(plan.run_id)} for plan in plans]
+        print(json.dumps({"cells": cells, "estimate": to_json(time_s)}, indent=1))
+    else:
+        print(table.plan_table(plans, time_s))
+    return EXIT_OK
+
+
+def _estimate(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> Estimate:
+    """The time the plans will take, from the database if there is one; one in use or broken is no reason to stop."""
+    from benchmarking.batch.history import known
+
+    path = Path(arguments.db_path or default_database())
+    if not path.exists():
+        return estimate(plans, ())
+    from db.warehouse import Warehouse
+
+    try:
+        with Warehouse.open(path, read_only=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
+            return estimate(plans, known(plans, lambda sql, values: warehouse.query(sql, values).dicts()))
+    except LockedError as error:
+        note(f"no time estimate: {error}")
+        return estimate(plans, ())
+
+
+def _resume(arguments: argparse.Namespace) -> int:
+    """Go on with the newest batch of the folder that was cut off."""
+    folder = Path(arguments.output_dir)
+    found = manifests.unfinished(folder)
+    if not found:
+        raise UsageError(f"--resume: no unfinished batch in {folder}")
+    if len(found) > 1:
+        note(f"{len(found)} unfinished batches: the newest goes on; --resume again for the next one")
+    manifest = Manifest.read(found[0])
+    manifest.take()
+    db_path = manifest.about.db_path if arguments.db_path is None else _absolute(arguments.db_path)
+    if arguments.report is None:
+        arguments.report = manifest.about.report
+    return _measure(Batch(folder, manifest, _ingest(db_path, arguments), quiet=arguments.quiet), arguments)
+
+
+def _measure(batch: Batch, arguments: argparse.Namespace) -> int:
+    """Do a batch, from its start or from where it was cut off, and show what came of it."""
+    with _logging(batch):
+        try:
+            done = batch.resume(Machine()) if arguments.resume else batch.start()
+        except KeyboardInterrupt:
+            _say_interrupted(batch, arguments)
+            raise
+        if arguments.report is not None:
+            _report(batch, done, Path(arguments.report))
+    _show(done, arguments)
+    failed = summary.failures(done.cells)
+    for line in failed:
+        note(f"failed: {line}")
+    return EXIT_FAILED if failed else EXIT_OK
+
+
+def _report(batch: Batch, done: BatchSummary, path: Path) -> None:
+    plans = batch.manifest.plans
+    said = report.content(done, [plan.hardware for plan in plans], plans[0].environment)
+    report_forms.write(said, path)
+    note(f"report: {path}")
+
+
+def _show(done: BatchSummary, arguments: argparse.Namespace) -> None:
+    print(json.dumps(to_json(done), indent=1) if arguments.json else table.cells_table(done.cells))
+    if not arguments.quiet and not arguments.no_save:
+        note(f"summary: {Path(arguments.output_dir) / summary.FILE_NAME}")
+
+
+def _say_interrupted(batch: Batch, arguments: argparse.Namespace) -> None:
+    finished = sum(cell.run_file is not None for cell in batch.cells)
+    kept = f"kept; {NAME} --resume --output-dir {batch.folder} goes on from here"
+    note(f"{finished} of {len(batch.cells)} cells finished: {'not kept (--no-save)' if arguments.no_save else kept}")
+
+
+def _say_weights(plans: Sequence[CellPlan]) -> None:
+    """Each model whose weights are random although nobody asked for that, once."""
+    workloads = [plan.cell.workload for plan in plans]
+    reasons = {(one.model_id, one.weights_reason): one.seed for one in workloads if one.weights_reason is not None}
+    for (model_id, reason), seed in reasons.items():
+        note(f"{model_id}: random weights (seed {seed}): {reason}")
+
+
+def _ingest(db_path: str | None, arguments: argparse.Namespace) -> Ingest | None:
+    return None if db_path is None else database(db_path, arguments.lock_timeout, quiet=arguments.quiet)
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).absolute())
+
+
+@contextmanager
+def _folder(arguments: argparse.Namespace) -> Iterator[Path]:
+    """The output folder, or one that goes away."""
+    if not arguments.no_save:
+        yield Path(arguments.output_dir)
+        return
+    with tempfile.TemporaryDirectory(prefix="benchhouse-") as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def _logging(batch: Batch) -> Iterator[None]:
+    """Everything the libraries log, in a file beside the runs; times are UTC."""
+    handler = logging.FileHandler(batch.folder / f"batch_{batch.manifest.about.session_id}.log", encoding="utf-8")
+    formatter = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+    formatter.converter = time.gmtime
+    handler.setFormatter(formatter)
+    logger = logging.getLogger("benchmarking")
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
