@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 UNFINISHED = ".partial.jsonl"
 """Ending of the file of a run that was not finished."""
+SUMMARY = "benchmark_summary.json"
+"""What `batch_benchmark` writes beside the runs: it repeats what is in them, and is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +57,8 @@ def read_run(path: Path) -> RunFile:
 
 def run_files(places: Sequence[Path]) -> tuple[Path, ...]:
     """The run files named, and those in the folders named (not in folders inside them). Raises StorageError."""
-    return tuple(path for place in places for path in (_entries(place, ".json") if place.is_dir() else [place]))
+    files = (path for place in places for path in (_entries(place, ".json") if place.is_dir() else [place]))
+    return tuple(path for path in files if path.name != SUMMARY)
 
 
 def unfinished_files(places: Sequence[Path]) -> tuple[Path, ...]:
