@@ -12,7 +12,7 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, the o
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarking import flags
-from benchmarking.cli_support import Parser, run_command
+from benchmarking.cli_support import Parser, note, run_command
 from benchmarking.errors import EXIT_OK, UsageError
 from benchmarking.ids import uuid7
 from benchmarking.measure.settings import Settings, settings
@@ -65,12 +65,16 @@ def _calibrate(arguments: argparse.Namespace, argv: Sequence[str], show: session
         tags=dict(arguments.tag),
         description=arguments.description,
     )
-    calibration = plan_calibration(planning, arguments.device)
+    calibration = plan_calibration(planning, arguments.device, _silence if arguments.quiet else note)
     if arguments.dry_run:
         return session.show_plans(calibration.plans, show)
-    show = replace(show, text=lambda runs: table(runs, calibration.sizes.missing))
+    show = replace(show, text=lambda runs: table(runs, calibration.remarks))
     database, output_dir = _database(arguments), Path(arguments.output_dir) if arguments.save else None
     return session.run_plans(calibration.plans, output_dir, database, show)
+
+
+def _silence(message: str) -> None:
+    """For --quiet."""
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:

@@ -47,14 +47,14 @@ def _peak_name(result: Result) -> str:
     return PEAK_COPY if _is_copy(result) else PEAK_FLOPS
 
 
-def table(runs: Sequence[Run], missing: Mapping[str, str] | None = None) -> str:
-    """What was measured, a line each, the peaks marked; below it what could not be measured, and why."""
+def table(runs: Sequence[Run], notes: Mapping[str, str] | None = None) -> str:
+    """What was measured, a line each, the peaks marked; below it the notes."""
     rows = [("", "precision", "size", "median ms", "rate", "")]
     rows += [_row(run, result) for run in runs for result in run.results]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     title = f"peaks of {runs[0].cell.device.name} ({runs[0].cell.device.selector})" if runs else "no peaks"
-    remarks = [f"{what}: {why}" for what, why in (missing or {}).items()]
+    remarks = [f"{what}: {why}" for what, why in (notes or {}).items()]
     return "\n".join([title, *lines, *([""] if remarks else []), *remarks])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,12 +14,16 @@ from benchmarking.calibration import COPY_AXIS, MATRIX_AXIS, TASK, TORCH_DEVICES
 from benchmarking.calibration.sizes import Sizes, find_sizes
 from benchmarking.cli_support import note
 from benchmarking.devices._probing import select
-from benchmarking.records import Device, Precision
+from benchmarking.errors import BenchhouseError
+from benchmarking.measure.settings import Settings
+from benchmarking.records import NOT_SUPPORTED, Device, Precision
 from benchmarking.sweep.lock import device_lock
 from benchmarking.sweep.machine import Machine
 from benchmarking.sweep.plan import CellPlan
 
 FILE = str(Path(__file__).with_name("benches.py"))
+WARMUP_MAX_TIME_S = 3.0
+"""Enough for clocks to rise; every point is another try."""
 PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "bfloat16", "float16")
 """Those torch multiplies matrices in; tf32 on NVIDIA's GPUs only."""
 
@@ -29,28 +33,43 @@ class Calibration:
     """What is to be measured of a device, and what cannot be."""
 
     device: Device
-    sizes: Sizes
     plans: tuple[CellPlan, ...]
+    remarks: Mapping[str, str]
+    """What is not measured, or assumed -> why."""
 
 
-def plan_calibration(planning: BenchPlanning, requested: str) -> Calibration:
-    """The calibration of the device that is asked for; tries sizes on it, which takes some seconds.
+def plan_calibration(planning: BenchPlanning, requested: str, say: Callable[[str], None] = note) -> Calibration:
+    """The calibration of the device that is asked for; tries sizes on it, which takes some seconds. `say` is told.
 
-    Raises UsageError for a device that torch cannot use, and BenchhouseError when no sizes can be found.
+    Raises UsageError for a device that torch cannot use, and BenchhouseError when nothing of it can be measured.
     """
     machine = Machine()
     device = select(requested, _why_not, machine.devices)
     precisions = tuple(name for name in PRECISIONS if name in device.precisions)
     lock_name = plugins.load("benchmarking.devices", device.type).lock_name(device)
-    note(f"looking for sizes on {device.selector} ({device.name})")
+    say(f"looking for sizes on {device.selector} ({device.name})")
     with device_lock(lock_name, note):
         sizes = find_sizes(device, precisions)
-    wishes = replace(
-        planning,
-        device=requested,
-        settings=replace(planning.settings, energy_windows=0),  # nobody asks what a peak costs
-    )
-    return Calibration(device=device, sizes=sizes, plans=plan_benches(tuple(_benches(sizes)), wishes, machine))
+    remarks = _remarks(device, sizes)
+    benches = tuple(_benches(sizes))
+    if not benches:
+        raise BenchhouseError(f"nothing of {device.selector} can be measured: {remarks}")
+    wishes = replace(planning, device=requested, settings=_settings(planning.settings))
+    return Calibration(device=device, plans=plan_benches(benches, wishes, machine), remarks=remarks)
+
+
+def _remarks(device: Device, sizes: Sizes) -> dict[str, str]:
+    others = (name for name in device.precisions if name not in PRECISIONS)
+    remarks = dict.fromkeys(others, f"{NOT_SUPPORTED}: torch has no matrix product in it")
+    if not sizes.cache_known:
+        remarks["last-level cache"] = f"nobody tells its size: {sizes.cache_bytes / 1e6:.0f} MB are assumed"
+    return {**remarks, **sizes.missing}
+
+
+def _settings(asked: Settings) -> Settings:
+    """As asked, less what a peak does not need: its energy, its memory, and a long wait for a quiet machine."""
+    warmup_s = min(asked.warmup_max_time_s, WARMUP_MAX_TIME_S)
+    return replace(asked, energy_windows=0, memory_calls=1, warmup_max_time_s=warmup_s)
 
 
 def _why_not(device: Device) -> str | None:
