@@ -171,10 +171,10 @@ def _point_columns(point: Point) -> Row:
 
 
 def _axis(point: Point, name: str) -> float | None:
-    """The point's value on the axis, None when it has none. Raises FormatError for one its column cannot hold."""
-    value, whole = point.axes.get(name), AXES[name] is int
-    if value is not None and not (float(value).is_integer() if whole else math.isfinite(value)):
-        raise FormatError(f"point {point.label}: {name} is {value}, expected a {'whole ' if whole else ''}number")
+    """The point's value on the axis, None when it has none. Raises FormatError for half a pixel, step or document."""
+    value = point.axes.get(name)
+    if value is not None and AXES[name] is int and not float(value).is_integer():
+        raise FormatError(f"point {point.label}: {name} is {value}, expected a whole number")
     return value
 
 

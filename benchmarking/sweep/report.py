@@ -1,36 +1,43 @@
-"""A run as a table for people."""
+"""A run as a table for people: the columns are the axes its points have and the numbers its calls gave."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import floor, log10
 
 from benchmarking.records import Doubt, Result, Run
 
-PEAK_MEMORY = ("memory_device_process_peak_mb", "memory_device_allocated_peak_mb", "memory_peak_rss_infer_mb")
+PEAK_MEMORY = (
+    "memory_device_process_peak_mb",
+    "memory_device_reserved_peak_mb",
+    "memory_device_allocated_peak_mb",
+    "memory_peak_rss_infer_mb",
+)
 """What stands for peak memory in the table: the first that was measured; on a CPU that is the process."""
+OF_IMAGES = ("vision", "diffusion")
+"""The families whose items are images."""
+WIDTH = 160
+"""Columns of text a table takes where it can: doubts that do not fit are counted, and told below the table anyway."""
+GAP = "  "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column of the table; left out where no point has anything in it."""
+
+    heading: str
+    text: Callable[[Result], str | None]
+    """What a point shows; None shows as "-"."""
 
 
 def table(run: Run) -> str:
     """The results of a run, one line a point, and below them what the doubts and failures mean."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    cell = run.cell
-    generates = any(result.point.new_tokens is not None for result in run.results)
-    grid = Table(box=SIMPLE_HEAD, pad_edge=False, title=_title(run), title_justify="left")
-    for column in _columns(generates):
-        grid.add_column(column, justify="left" if column == "doubts" else "right", no_wrap=True)
-    for result in run.results:
-        grid.add_row(*_row(result, generates))
-    console = Console(width=240, color_system=None, highlight=False, markup=False)
-    with console.capture() as capture:
-        console.print(grid)
-    lines = [line.rstrip() for line in capture.get().splitlines() if line.strip()]
-    weights = f"weights: {cell.workload.weights}"
-    if cell.workload.weights_reason:
-        weights += f" ({cell.workload.weights_reason})"
-    return "\n".join([*lines, "", weights, *_remarks(run)])
+    workload = run.cell.workload
+    weights = f"weights: {workload.weights}"
+    if workload.weights_reason:
+        weights += f" ({workload.weights_reason})"
+    return "\n".join([_title(run), *_grid(run), "", weights, *_remarks(run)])
 
 
 def _title(run: Run) -> str:
@@ -38,30 +45,81 @@ def _title(run: Run) -> str:
     return f"{cell.workload.model_id} ({cell.workload.task}) on {cell.device.name}, {cell.runtime}, {cell.precision}"
 
 
-def _columns(generates: bool) -> list[str]:
-    first = ["batch", "sequence", *(["new tokens"] if generates else [])]
-    speed = ["median ms", "95 % interval", "p90 ms", "samples/s", "tokens/s"]
-    tokens = ["TTFT ms", "TPOT ms"] if generates else []
-    return [*first, *speed, *tokens, "peak MB", "doubts"]
+def _grid(run: Run) -> list[str]:
+    """The table: numbers to the right, doubts to the left, a rule below the headings."""
+    columns = [column for column in _columns(run) if any(column.text(result) is not None for result in run.results)]
+    rows = [[column.heading for column in columns]]
+    rows += [[column.text(result) or "-" for column in columns] for result in run.results]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(columns))]
+    room = WIDTH - sum(widths) - len(GAP) * len(widths)
+    verdicts = ["doubts", *(_verdict(result, room) for result in run.results)]
+    lines = [
+        GAP.join([*(text.rjust(width) for text, width in zip(row, widths, strict=True)), verdict]).rstrip()
+        for row, verdict in zip(rows, verdicts, strict=True)
+    ]
+    return [lines[0], "\N{BOX DRAWINGS LIGHT HORIZONTAL}" * max(map(len, lines)), *lines[1:]]
 
 
-def _row(result: Result, generates: bool) -> list[str]:
-    point, metrics = result.point, result.metrics
-    cells = [str(point.batch_size), _count(point.sequence_length), *([_count(point.new_tokens)] if generates else [])]
-    cells += [_number(metrics, "latency_median_ms"), _interval(metrics)]
-    names = ["latency_p90_ms", "throughput_samples_per_sec", "throughput_tokens_per_sec"]
-    names += ["time_to_first_token_ms", "time_per_output_token_ms"] if generates else []
-    cells += [_number(metrics, name) for name in names]
-    cells.append(next((f"{metrics[name]:.0f}" for name in PEAK_MEMORY if name in metrics), "-"))
-    return [*cells, _verdict(result)]
+def _columns(run: Run) -> list[Column]:
+    """Every column there may be, in reading order: where on the grid, how fast, in which phases, how much memory."""
+    items = "images/s" if run.cell.workload.family in OF_IMAGES else "samples/s"
+    return [
+        Column(heading="batch", text=lambda result: str(result.point.batch_size)),
+        Column(heading="sequence", text=lambda result: _count(result.point.sequence_length)),
+        Column(heading="new tokens", text=lambda result: _count(result.point.new_tokens)),
+        _axis("image px", "image_size"),
+        _axis("audio s", "audio_seconds"),
+        _axis("steps", "steps"),
+        _axis("documents", "documents"),
+        _axis("top-k", "top_k"),
+        Column(heading="in flight", text=_concurrency),
+        _metric("median ms", "latency_median_ms"),
+        Column(heading="95 % interval", text=lambda result: _interval(result.metrics)),
+        _metric("p90 ms", "latency_p90_ms"),
+        _metric(items, "throughput_samples_per_sec"),
+        _metric("tokens/s", "throughput_tokens_per_sec"),
+        _metric("RTF", "real_time_factor"),
+        _metric("retrieve ms", "retrieve_ms"),
+        _metric("image enc ms", "image_encode_ms"),
+        _metric("encode ms", "encode_ms"),
+        _metric("TTFT ms", "time_to_first_token_ms"),
+        _metric("TPOT ms", "time_per_output_token_ms"),
+        _metric("step ms", "step_ms"),
+        Column(heading="peak MB", text=_peak_memory),
+    ]
 
 
-def _verdict(result: Result) -> str:
-    """The validity and the kinds of doubt, or the status of a point without numbers."""
+def _axis(heading: str, name: str) -> Column:
+    return Column(heading=heading, text=lambda result: _count(result.point.axes.get(name)))
+
+
+def _metric(heading: str, name: str) -> Column:
+    return Column(heading=heading, text=lambda result: _number(result.metrics, name))
+
+
+def _concurrency(result: Result) -> str | None:
+    return None if result.point.concurrency == 1 else str(result.point.concurrency)
+
+
+def _peak_memory(result: Result) -> str | None:
+    return next((f"{result.metrics[name]:.0f}" for name in PEAK_MEMORY if name in result.metrics), None)
+
+
+def _verdict(result: Result, room: int) -> str:
+    """The validity and as many kinds of doubt as fit, or the status of a point without numbers."""
     if result.status != "ok":
         return result.status.replace("_", " ")
-    kinds = ", ".join(doubt.kind for doubt in result.doubts if doubt.severity != "info")
-    return f"{result.validity}: {kinds}" if kinds else ""
+    kinds = [doubt.kind for doubt in result.doubts if doubt.severity != "info"]
+    return _fitting(f"{result.validity}: ", kinds, room) if kinds else ""
+
+
+def _fitting(start: str, kinds: Sequence[str], room: int) -> str:
+    """The kinds after `start`, the last ones counted where they are too many: "noisy: drift, steal +2"."""
+    for shown in range(len(kinds), 0, -1):
+        text = start + ", ".join(kinds[:shown]) + (f" +{len(kinds) - shown}" if shown < len(kinds) else "")
+        if len(text) <= room:
+            return text
+    return f"{start}{len(kinds)} doubt{'s' * (len(kinds) > 1)}"
 
 
 def _remarks(run: Run) -> list[str]:
@@ -88,18 +146,20 @@ def _value(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _number(metrics: Mapping[str, float], name: str) -> str:
+def _number(metrics: Mapping[str, float], name: str) -> str | None:
     """Four significant digits, and never an exponent."""
     if name not in metrics:
-        return "-"
+        return None
     value = metrics[name]
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    if abs(value) >= 1000:
+        return f"{value:.0f}"
+    return f"{value:.4g}" if abs(value) >= 1e-4 or value == 0 else f"{value:.{3 - floor(log10(abs(value)))}f}"
 
 
-def _interval(metrics: Mapping[str, float]) -> str:
-    names = ("latency_ci_low_ms", "latency_ci_high_ms")
-    return " .. ".join(_number(metrics, name) for name in names) if names[0] in metrics else "-"
+def _interval(metrics: Mapping[str, float]) -> str | None:
+    low, high = (_number(metrics, name) for name in ("latency_ci_low_ms", "latency_ci_high_ms"))
+    return None if low is None or high is None else f"{low} .. {high}"
 
 
-def _count(value: int | None) -> str:
-    return "-" if value is None else str(value)
+def _count(value: float | None) -> str | None:
+    return None if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -83,7 +83,7 @@ def test_everything_else_stays_as_it_was(old):
             for table in (*SHARED, *OWN)
         }
         before = {
-            table: connection.execute(f"SELECT {', '.join(found)} FROM {table} ORDER BY rowid").to_arrow_table()
+            table: connection.sql(f"SELECT {', '.join(found)} FROM {table} ORDER BY rowid").to_arrow_table()
             for table, found in names.items()
         }
     with Warehouse.open(old) as warehouse:
