@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from benchmarking.benches._loading import classes, load_module, where
 from benchmarking.benches.model_benchmark import ModelBenchmark, configs_of, timed_by
@@ -24,10 +24,14 @@ def main() -> int:
     home = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     for path in map(Path, json.load(sys.stdin)):
-        for answer in ({"importing": str(path)}, _listed(path)):
-            home.write(json.dumps(answer) + "\n")
-            home.flush()
+        _say(home, {"importing": str(path)})
+        _say(home, _listed(path))
     return 0
+
+
+def _say(home: IO[str], answer: dict[str, Any]) -> None:
+    home.write(json.dumps(answer) + "\n")
+    home.flush()
 
 
 def _listed(path: Path) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def plan_calibration(planning: BenchPlanning, requested: str, say: Callable[[str
 
 def _remarks(device: Device, sizes: Sizes) -> dict[str, str]:
     others = (name for name in device.precisions if name not in PRECISIONS)
-    remarks = dict.fromkeys(others, f"{NOT_SUPPORTED}: torch has no matrix product in it")
+    remarks: dict[str, str] = dict.fromkeys(others, f"{NOT_SUPPORTED}: torch has no matrix product in it")
     if not sizes.cache_known:
         remarks["last-level cache"] = f"nobody tells its size: {sizes.cache_bytes / 1e6:.0f} MB are assumed"
     return {**remarks, **sizes.missing}

@@ -1,0 +1,64 @@
+"""Folders of benchmarks, written by a test, and runs of them on real workers."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from benchmarking.benches.discovery import discover
+from benchmarking.benches.planning import BenchPlanning, plan_benches
+from benchmarking.clock import utc_now
+from benchmarking.measure.settings import settings
+from benchmarking.sweep.progress import Silence
+from benchmarking.sweep.supervisor import sweep
+from benchmarking.sweep.track import Track
+
+HEAD = "from benchmarking import BenchmarkConfig, ModelBenchmark, create_config_variants\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """An empty folder for benchmarks, in a path with a space in it."""
+    path = tmp_path / "my benches"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def write(folder):
+    """A function that writes a benchmark's file, the usual imports first; gives its path."""
+
+    def write_file(name, body, head=HEAD):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(head + textwrap.dedent(body))
+        return path
+
+    return write_file
+
+
+@pytest.fixture
+def plan(folder):
+    """A function that discovers the folder's benchmarks and plans them on the CPU, three calls each."""
+
+    def plan_all(iterations=3, **fields):
+        chosen = settings("quick", iterations=iterations, warmup_iterations=1)
+        wishes = {"session_id": "s", "settings": chosen, "device": "cpu", **fields}
+        return plan_benches(discover(folder).benches, BenchPlanning(**wishes))
+
+    return plan_all
+
+
+@pytest.fixture
+def measure(plan, tmp_path):
+    """A function that plans and sweeps; gives the runs."""
+
+    def measure_all(**fields):
+        spool = tmp_path / "spool"
+        spool.mkdir()
+        tracks = [Track.start(spool, one) for one in plan(**fields)]
+        sweep(tracks, Silence())
+        return [track.run(utc_now()) for track in tracks]
+
+    return measure_all

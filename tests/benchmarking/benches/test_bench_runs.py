@@ -1,0 +1,250 @@
+"""People's benchmarks, run by real workers: what they measure, and what becomes of what they raise."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarking.errors import UnsupportedError, UsageError
+from benchmarking.runtimes.bench import PLUGIN
+
+TIMED = """
+import time
+class Timed(ModelBenchmark):
+    configs = create_config_variants(
+        BenchmarkConfig(name="timed", sequence_length=4, options={"ms": 2}, tags={"team": "a", "kind": "own"}),
+        {"variant": ["x", "y"], "batch_size": [2, 1]},
+    )
+    def setup_model(self):
+        self.seconds = self.config.options["ms"] / 1000
+    def run(self):
+        assert self.torch_device == "cpu" and self.config.variant in ("x", "y")
+        time.sleep(self.seconds)
+        return self.config.batch_size
+    def problem(self, output):
+        return None if output == self.config.batch_size else "another batch"
+    def work(self):
+        return {"flops": 1000.0 * self.config.batch_size}
+"""
+
+
+def logging(body):
+    """A benchmark that logs what happens to it in log.txt beside its file."""
+    return f"""
+from pathlib import Path
+def log(text):
+    with (Path(__file__).parent / "log.txt").open("a") as file:
+        file.write(text + " ")
+class Logged(ModelBenchmark):
+    configs = create_config_variants(BenchmarkConfig(name="logged"), {{"batch_size": [1, 2]}})
+    def setup_model(self):
+        log(f"setup{{self.config.batch_size}}")
+    def cleanup_model(self):
+        log(f"cleanup{{self.config.batch_size}}")
+    def run(self):
+        return 0
+{body}
+"""
+
+
+def logged(folder):
+    return (folder / "log.txt").read_text().split()
+
+
+def test_variants_are_runs_and_batch_sizes_their_points(write, measure):
+    write("one.py", TIMED)
+    runs = measure(tags={"kind": "theirs"})
+    assert [run.cell.runtime_mode for run in runs] == [
+        {"timed_by": "benchhouse", "variant": "x"},
+        {"timed_by": "benchhouse", "variant": "y"},
+    ]
+    assert [run.provenance.tags for run in runs] == [{"team": "a", "kind": "theirs"}] * 2
+    assert len({run.cell.workload.config_hash for run in runs}) == 1
+    for run in runs:
+        assert (run.status, run.cell.workload.model_id, run.cell.workload.source) == ("ok", "timed", "bench")
+        assert (run.cell.workload.family, run.cell.workload.weights) == (None, "given")
+        assert [result.point.label for result in run.results] == ["b1 s4", "b2 s4"]
+        for result in run.results:
+            latency_ms, batch = result.metrics["latency_median_ms"], result.point.batch_size
+            assert result.iterations == 3
+            assert latency_ms >= 2
+            assert result.metrics["flops"] == 1000 * batch
+            assert result.metrics["achieved_flops_per_sec"] == pytest.approx(1000 * batch / latency_ms * 1000)
+            assert result.missing["bytes_accessed"].startswith("not_supported: the benchmark does not use torch")
+            assert "wrong_output" not in {doubt.kind for doubt in result.doubts}
+
+
+SELF_TIMED = """
+class Own(ModelBenchmark):
+    configs = [BenchmarkConfig(name="own", batch_size=2, sequence_length=8, new_tokens=5)]
+    def setup_model(self):
+        self.latency, self.first = iter([9, 1, 5.5, 7, 6.25] + [1] * 9), iter([9, 1, 2, 4, 3] + [1] * 9)
+    def measure_latency(self):
+        return next(self.latency)
+    def measure_time_to_first_token(self):
+        return next(self.first)
+"""
+
+
+@pytest.mark.parametrize("device", ["cpu", "null"])
+def test_times_a_benchmark_takes_itself_are_stored_as_they_are_and_said_to_be_its_own(write, measure, device):
+    write("one.py", SELF_TIMED)
+    (run,) = measure(device=device)
+    (result,) = run.results
+    series = {samples.metric: samples.values for samples in result.samples if samples.phase == "measure"}
+    assert series == {"latency_wall": (5.5, 7, 6.25), "time_to_first_token": (2, 4, 3)}
+    assert result.metrics["latency_median_ms"] == 6.25
+    assert result.metrics["time_to_first_token_ms"] == 3
+    assert result.metrics["first_call_ms"] == 9
+    assert result.metrics["throughput_tokens_per_sec"] == pytest.approx(2 * 5 * 3 / 18.75 * 1000)
+    assert result.metrics["prefill_tokens_per_sec"] == pytest.approx(16 / 3 * 1000)
+    why = "not_applicable: the call times itself and does not say"
+    assert result.missing["time_per_output_token_ms"] == result.missing["inter_token_latency_p50_ms"] == why
+    assert result.missing["flops"].startswith("not_applicable: the benchmark times itself")
+    assert "timed_by_itself" in {doubt.kind for doubt in result.doubts}
+    assert run.cell.runtime_mode == {"timed_by": "bench"}
+
+
+def test_a_benchmark_of_first_tokens_alone_ends_there(write, measure):
+    write(
+        "one.py",
+        "class A(ModelBenchmark):\n def setup_model(self): ...\n def measure_time_to_first_token(self): return 4",
+    )
+    (result,) = measure()[0].results
+    assert result.metrics["latency_median_ms"] == result.metrics["time_to_first_token_ms"] == 4
+
+
+def test_marked_tokens_give_token_times_and_are_counted(write, measure):
+    body = """
+    class Tokens(ModelBenchmark):
+        marks_tokens = True
+        configs = create_config_variants(BenchmarkConfig(name="t", sequence_length=2), {"new_tokens": [3, 4]})
+        def setup_model(self): ...
+        def run(self):
+            for _ in range(3):
+                self.mark("token")
+    """
+    write("one.py", body)
+    right, wrong = measure()[0].results
+    assert (right.status, wrong.status) == ("ok", "failed")
+    assert {"time_to_first_token_ms", "time_per_output_token_ms", "inter_token_latency_p50_ms"} <= set(right.metrics)
+    assert "generated 3 tokens where 4 were asked" in wrong.error
+
+
+def test_every_point_is_set_up_and_cleaned_up_once(folder, write, measure):
+    write("one.py", logging(""))
+    assert measure()[0].status == "ok"
+    assert logged(folder) == ["setup1", "cleanup1", "setup2", "cleanup2"]
+
+
+def test_a_call_that_raises_fails_its_point_with_the_reason_and_is_cleaned_up(folder, write, measure):
+    write("one.py", logging("        \n    def run(self):\n        return 1 / (self.config.batch_size - 1)"))
+    (run,) = measure()
+    assert [(result.status, result.error) for result in run.results] == [
+        ("failed", "ZeroDivisionError: division by zero"),
+        ("ok", None),
+    ]
+    assert logged(folder) == ["setup1", "cleanup1", "setup2", "cleanup2"]
+
+
+def test_a_set_up_that_raises_fails_its_point_and_is_cleaned_up(folder, write, measure):
+    write(
+        "one.py", logging("    def setup_model(self):\n        raise ValueError(f'no model {self.config.batch_size}')")
+    )
+    (run,) = measure()
+    assert [result.error for result in run.results] == ["ValueError: no model 1", "ValueError: no model 2"]
+    assert logged(folder) == ["cleanup1", "cleanup2"]
+
+
+def test_a_clean_up_that_raises_fails_its_point(write, measure):
+    write("one.py", logging("    def cleanup_model(self):\n        raise ValueError('stuck')"))
+    assert [result.error for result in measure()[0].results] == ["ValueError: stuck"] * 2
+
+
+def test_out_of_memory_is_told_as_such_cleaned_up_and_tried_alone(folder, write, measure):
+    body = "    def run(self):\n        if self.config.batch_size == 2:\n            raise MemoryError('too big')"
+    write("one.py", logging(body))
+    (run,) = measure()
+    assert run.results[0].status == "ok"
+    assert run.results[1].error == "out of memory while running b2: too big"
+    assert logged(folder) == ["setup1", "cleanup1", "setup2", "cleanup2", "setup2", "cleanup2"]
+
+
+@pytest.mark.parametrize("value", ["'fast'", "0", "-1.5", "float('nan')", "None", "True"])
+def test_a_time_that_is_none_fails_the_point(write, measure, value):
+    write(
+        "one.py", f"class A(ModelBenchmark):\n def setup_model(self): ...\n def measure_latency(self): return {value}"
+    )
+    assert "A.measure_latency returns milliseconds, a number above 0: it returned" in measure()[0].results[0].error
+
+
+def test_a_problem_makes_the_result_invalid(write, measure):
+    write("one.py", logging("    def problem(self, output):\n        return 'bad'"))
+    result = measure()[0].results[0]
+    assert result.validity == "invalid"
+    assert [doubt.evidence["problem"] for doubt in result.doubts if doubt.kind == "wrong_output"] == ["bad"]
+
+
+def test_work_of_an_unknown_name_fails_the_point(write, measure):
+    write("one.py", logging("    def work(self):\n        return {'flop': 1}"))
+    assert "work() of Logged names flops, bytes_accessed: got 'flop'" in measure()[0].results[0].error
+
+
+def test_a_benchmark_on_torch_is_counted(write, measure):
+    body = """
+    class Torch(ModelBenchmark):
+        def setup_model(self):
+            import torch
+            self.a = torch.ones(8, 8)
+        def run(self):
+            return self.a @ self.a
+    """
+    write("one.py", body)
+    (result,) = measure()[0].results
+    assert (result.metrics["flops"], result.metrics["bytes_accessed"]) == (2 * 8**3, 2 * 4 * 64)
+
+
+def test_a_file_that_is_gone_when_it_is_to_run_is_a_failed_load(write, plan, tmp_path):
+    from benchmarking.clock import utc_now
+    from benchmarking.sweep.progress import Silence
+    from benchmarking.sweep.supervisor import sweep
+    from benchmarking.sweep.track import Track
+
+    path = write("one.py", logging(""))
+    track = Track.start(tmp_path, plan()[0])
+    path.unlink()
+    sweep([track], Silence())
+    assert "one.py: No such file" in track.run(utc_now()).results[0].error
+
+
+def test_a_config_has_its_own_number_of_calls_and_a_command_has_the_last_word(write, plan):
+    write("one.py", logging("    configs = [BenchmarkConfig(name='a', iterations=7, warmup_iterations=2)]"))
+    assert [one.settings.fixed_iterations for one in plan(iterations=None)] == [7]
+    assert [one.settings.fixed_iterations for one in plan(iterations=3)] == [3]
+
+
+def test_a_device_that_a_benchmark_does_not_run_on_is_refused_or_stored_as_skipped(write, plan):
+    write("one.py", logging("    devices = ('cuda',)"))
+    with pytest.raises(UnsupportedError, match=r"benchmark one.Logged, logged: .*Logged runs on cuda, not on cpu"):
+        plan()
+    (skipped,) = plan(skip_unsupported=True)
+    assert set(skipped.skipped) == {"b1", "b2"}
+
+
+def test_a_benchmark_timed_from_outside_cannot_run_where_time_stands_still(write, plan):
+    write("one.py", logging(""))
+    with pytest.raises(UnsupportedError, match="there a benchmark must time itself"):
+        plan(device="null")
+
+
+def test_models_do_not_run_on_the_runtime_of_benchmarks(capsys):
+    from benchmarking.run_hardware_benchmark import main
+
+    assert main(["--model-id", "tiny-bert", "--device", "cpu", "--runtime", "bench", "--dry-run"]) == 2
+    assert "runtime bench runs people's own benchmarks, not models" in capsys.readouterr().err
+
+
+def test_the_runtime_has_one_option(write, plan):
+    write("one.py", logging(""))
+    cell = plan()[0].cell
+    with pytest.raises(UsageError, match="runtime bench has no option 'attention'; it has variant"):
+        PLUGIN.mode(cell.device, cell.workload, {"attention": "eager"})

@@ -1,0 +1,160 @@
+"""Benchmarks are found by being in a folder; their files are imported elsewhere, and what is wrong is told by line."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from benchmarking.benches.config import BenchmarkConfig
+from benchmarking.benches.discovery import EXAMPLES, discover
+from benchmarking.errors import UsageError
+
+PLAIN = """
+class {name}(ModelBenchmark):
+    def setup_model(self): ...
+    def run(self): ...
+"""
+
+
+def plain(name):
+    return PLAIN.format(name=name)
+
+
+def labels(discovery):
+    return [bench.label for bench in discovery.benches]
+
+
+def test_files_of_the_folder_and_below_are_found_and_helpers_are_not(folder, write):
+    write("one.py", plain("A") + plain("B"))
+    write("sub/two.py", plain("C"))
+    for name in ("_helper.py", ".hidden.py", "_private/three.py", "__init__.py"):
+        write(name, plain("D"))
+    assert labels(discover(folder)) == ["one.A", "one.B", "two.C"]
+
+
+def test_bases_and_imported_classes_are_no_benchmarks_of_a_file(folder, write):
+    write("base.py", plain("Base"))
+    write(
+        "one.py",
+        "from base import Base\nclass _Half(Base): ...\nclass Abstract(ModelBenchmark): ...\nclass A(Base): ...",
+    )
+    assert labels(discover(folder)) == ["base.Base", "one.A"]
+
+
+def test_what_was_found_is_told_and_its_file_was_not_imported_here(folder, write):
+    path = write(
+        "one.py",
+        """
+        class A(ModelBenchmark):
+            devices, task = ("cpu",), "matmul"
+            configs = create_config_variants(BenchmarkConfig(name="a"), {"batch_size": [1, 2]})
+            def setup_model(self): ...
+            def measure_latency(self): return 1.0
+        """,
+    )
+    (bench,) = discover(folder).benches
+    assert (bench.path, bench.class_name, bench.devices, bench.timed_by) == (
+        str(path.resolve()),
+        "A",
+        ("cpu",),
+        "bench",
+    )
+    assert (bench.task, bench.is_mock) == ("matmul", False)
+    assert bench.configs == (BenchmarkConfig(name="a"), BenchmarkConfig(name="a", batch_size=2))
+    assert not any(name.startswith("benchhouse_bench_") for name in sys.modules)
+
+
+def test_configs_may_be_a_class_method_and_are_the_class_alone_without_any(folder, write):
+    write(
+        "one.py",
+        plain("A") + "    @classmethod\n    def configs(cls): return [BenchmarkConfig(name=cls.__name__ * 2)]\n",
+    )
+    write("two.py", plain("B"))
+    assert [[config.name for config in bench.configs] for bench in discover(folder).benches] == [["AA"], ["B"]]
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "left"),
+    [
+        (("one*",), (), ["one.A", "one.B"]),
+        (("A", "C"), (), ["one.A", "two.C"]),
+        (("sub/*",), (), ["two.C"]),
+        ((), ("one.B",), ["one.A", "two.C"]),
+        (("*",), ("two",), ["one.A", "one.B"]),
+    ],
+)
+def test_patterns_are_held_against_files_classes_and_names(folder, write, include, exclude, left):
+    write("one.py", plain("A") + plain("B"))
+    write("sub/two.py", plain("C"))
+    assert labels(discover(folder, include=include, exclude=exclude)) == left
+
+
+def test_patterns_choose_single_configs(folder, write):
+    write("one.py", plain("A") + '    configs = [BenchmarkConfig(name="small"), BenchmarkConfig(name="large")]\n')
+    (bench,) = discover(folder, include=("sm*",)).benches
+    assert [config.name for config in bench.configs] == ["small"]
+
+
+def test_mocks_are_left_out_and_said_so_unless_they_are_enabled(folder, write):
+    write("one.py", plain("A") + "    is_mock = True\n" + plain("B"))
+    found = discover(folder)
+    assert labels(found) == ["one.B"]
+    assert found.left_out == {"one.A": "a mock: --enable-mock runs it"}
+    assert labels(discover(folder, enable_mock=True)) == ["one.A", "one.B"]
+
+
+def test_the_examples_that_ship_are_mocks_of_both_ways_of_timing():
+    with pytest.raises(UsageError, match=r"no benchmark to run \(mock_bench.MockBench: a mock"):
+        discover(EXAMPLES)
+    assert {bench.timed_by for bench in discover(EXAMPLES, enable_mock=True).benches} == {"benchhouse", "bench"}
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("\n\nimport no_such_package\n", r"one\.py, line 4: ModuleNotFoundError: No module named 'no_such_package'"),
+        ("def f(:\n", r"one\.py, line 2: SyntaxError"),
+        (plain("A") + "    configs = [1]\n", r"one\.py, line 3: A\.configs is a list of BenchmarkConfig: it holds 1"),
+        (
+            plain("A") + "    configs = [BenchmarkConfig(name='a')] * 2\n",
+            r"line 3: A\.configs holds the same config twice",
+        ),
+        (plain("A") + "    def measure_latency(self): ...\n", "line 3: A has both run and measure_latency"),
+        ("class A(ModelBenchmark):\n    def setup_model(self): ...\n", "line 2: A has nothing to time"),
+        (
+            plain("A") + "    @classmethod\n    def configs(cls):\n        return 1 / 0\n",
+            r"one\.py, line 8: A: ZeroDivisionError: division by zero",
+        ),
+        ("BenchmarkConfig(name='a', batch_size=0)\n", r"one\.py, line 2: UsageError: batch_size of a takes"),
+        (
+            "import os\nprint('bye', flush=True)\nos._exit(7)\n",
+            r"one\.py: importing it ended the process with exit code 7: bye",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_told_with_its_line(folder, write, body, why):
+    write("one.py", body)
+    write("two.py", plain("B"))
+    with pytest.raises(UsageError, match=why):
+        discover(folder)
+    assert labels(discover(folder, exclude=("one",))) == ["two.B"]
+
+
+def test_what_a_file_prints_is_not_taken_for_an_answer(folder, write):
+    write("one.py", 'print(\'{"error": "x"}\')\n' + plain("A"))
+    assert labels(discover(folder)) == ["one.A"]
+
+
+def test_a_folder_that_is_not_there_or_has_none_is_told(folder):
+    with pytest.raises(UsageError, match="no benchmark to run in it"):
+        discover(folder)
+    with pytest.raises(UsageError, match="there is no such folder"):
+        discover(folder / "none")
+
+
+def test_importing_that_never_ends_is_ended(folder, write, monkeypatch):
+    monkeypatch.setattr("benchmarking.benches.discovery.TIME_LIMIT_S", 2.0)
+    write("one.py", "import time\ntime.sleep(600)\n")
+    with pytest.raises(UsageError, match=r"one\.py: importing it took longer than 2 s"):
+        discover(folder)
