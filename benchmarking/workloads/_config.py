@@ -49,6 +49,24 @@ def check_config(config: Mapping[str, Json], where: str) -> Mapping[str, Json]:
     return config
 
 
+def integer(config: Mapping[str, Json], name: str, default: int) -> int:
+    """A whole number of a configuration, or what transformers takes when it is not there."""
+    value = config.get(name)
+    return value if isinstance(value, int) else default
+
+
+def integers(config: Mapping[str, Json], name: str, default: tuple[int, ...]) -> tuple[int, ...]:
+    """A list of whole numbers, or what transformers takes when it is not there."""
+    value = config.get(name)
+    return tuple(int(each) for each in value if isinstance(each, int)) if isinstance(value, list) else default
+
+
+def part(config: Mapping[str, Json], name: str) -> Mapping[str, Json]:
+    """The configuration of a model inside the model; empty when it is all defaults and was left out."""
+    value = config.get(name)
+    return value if isinstance(value, dict) else {}
+
+
 def _refuse(constant: str) -> NoReturn:
     """Python reads NaN and Infinity, which are not JSON and which no record may hold."""
     raise ValueError(f"{constant} is not allowed")

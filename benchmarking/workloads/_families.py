@@ -13,8 +13,6 @@ from benchmarking.workloads import ChoosesTasks, WorkloadPlugin
 PACKAGE = "benchmarking.workloads"
 
 OTHER_FAMILIES: Mapping[Family, frozenset[str]] = {
-    "vision-text": frozenset({"align", "blip", "chinese_clip", "clip", "siglip"}),
-    "speech": frozenset({"hubert", "speech_to_text", "wav2vec2", "whisper"}),
     "multimodal": frozenset({"idefics2", "llava_next", "paligemma"}),
 }
 """The best-known model types of families that may have no plugin, to name the family instead of saying "unknown". The

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarking.errors import UnsupportedError
 from benchmarking.records import Json, Point
+from benchmarking.workloads._config import integer
+from benchmarking.workloads._generation import takes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,10 +41,11 @@ def own_size(config: Mapping[str, Json], default: int) -> int:
     return side
 
 
-def integer(config: Mapping[str, Json], name: str, default: int) -> int:
-    """A whole number of a configuration, or what transformers takes when it is not there."""
-    value = config.get(name)
-    return value if isinstance(value, int) else default
+def interpolation(model: Any, point: Point, own_size: int) -> dict[str, bool]:
+    """The argument that makes a model with a table of positions take images of another size than its own. It then
+    interpolates the table in every call: that is part of the work."""
+    other = point.axes[AXIS] != own_size and takes(model, "interpolate_pos_encoding")
+    return {"interpolate_pos_encoding": True} if other else {}
 
 
 def cut_up(model_id: str, size: float, patch_size: int) -> str | None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads import _images, _limits
+from benchmarking.workloads._config import integer
 from benchmarking.workloads._families import architectures
 from benchmarking.workloads._forward import ForwardPass, floats_as
-from benchmarking.workloads._generation import takes
 from benchmarking.workloads._transformers_family import TransformersFamily
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Vision(TransformersFamily):
         size = point.axes[_images.AXIS]
         if workload.config.get("model_type") in CONVOLUTIONAL | WINDOWED:
             return _images.too_small(workload.model_id, size, least_size(workload.config))
-        patch_size = _images.integer(workload.config, "patch_size", DEFAULT_PATCH_SIZE)
+        patch_size = integer(workload.config, "patch_size", DEFAULT_PATCH_SIZE)
         return _images.cut_up(workload.model_id, size, patch_size)
 
     def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
@@ -73,14 +73,11 @@ class Vision(TransformersFamily):
 
 
 class ImagePass(ForwardPass):
-    """`model(pixel_values)`. For another size than its own, a model with a table of positions is told to interpolate
-    it, as it does in every call: that is part of the work."""
+    """`model(pixel_values)`."""
 
     def __init__(self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any]) -> None:
-        super().__init__(model, point, floats_as(model, inputs))
         own_size = _images.own_size(workload.config, DEFAULT_IMAGE_SIZE)
-        if point.axes[_images.AXIS] != own_size and takes(model, "interpolate_pos_encoding"):
-            self._inputs["interpolate_pos_encoding"] = True
+        super().__init__(model, point, {**floats_as(model, inputs), **_images.interpolation(model, point, own_size)})
 
 
 class SwinPass(ImagePass):
@@ -108,9 +105,9 @@ def least_size(config: Mapping[str, Json]) -> int:
     model_type = str(config.get("model_type"))
     depths = config.get("depths")
     stages = len(depths) if isinstance(depths, list) else DEFAULT_STAGES
-    first = STEM_STRIDES.get(model_type) or _images.integer(config, "patch_size", 4)
+    first = STEM_STRIDES.get(model_type) or integer(config, "patch_size", 4)
     stride: int = first * 2 ** (stages if model_type == "regnet" else stages - 1)
-    window = _images.integer(config, "window_size", 7) if model_type == "swin" else 1
+    window = integer(config, "window_size", 7) if model_type == "swin" else 1
     return (window - 1) * stride + 1 if window > 1 else stride
 
 

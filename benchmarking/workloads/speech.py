@@ -1,0 +1,157 @@
+"""Speech models: Whisper, which writes down what it hears, and encoders of waveforms (wav2vec 2.0 and its kin)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.records import NOT_APPLICABLE, Family, Json, Point, Readings, Scalar, Workload
+from benchmarking.workloads import _audio, _limits
+from benchmarking.workloads._config import integer, integers
+from benchmarking.workloads._families import architectures
+from benchmarking.workloads._forward import ForwardPass, floats_as
+from benchmarking.workloads._generation import CACHES, EncoderDecoderGeneration, Generated
+from benchmarking.workloads._transformers_family import TransformersFamily
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from benchmarking.workloads import FamilyOperation
+
+RECOGNITION, FEATURES, CLASSIFICATION = "automatic-speech-recognition", "feature-extraction", "audio-classification"
+WRITES = frozenset({"whisper"})
+"""Model types with a decoder that writes tokens. The others' recognition (CTC) is one pass over the waveform."""
+
+DEFAULT_AUDIO_SECONDS = 10
+DEFAULT_NEW_TOKENS = 16
+DEFAULT_KERNELS = (10, 3, 3, 3, 3, 2, 2)
+DEFAULT_STRIDES = (5, 2, 2, 2, 2, 2, 2)
+"""Of wav2vec 2.0's convolutions, which its successors kept."""
+FRAMES_PER_POSITION = 2
+"""Whisper's encoder halves the spectrogram's frames."""
+
+
+class Speech(TransformersFamily):
+    """Whisper; wav2vec 2.0, HuBERT, WavLM, data2vec, UniSpeech, SEW."""
+
+    name: Family = "speech"
+    without_sdpa = frozenset({"wavlm"})
+    model_types = WRITES | without_sdpa | {"data2vec-audio", "hubert", "sew", "unispeech", "unispeech-sat", "wav2vec2"}
+    tasks: tuple[str, ...] = (RECOGNITION, FEATURES, CLASSIFICATION)
+    generative_tasks = frozenset({RECOGNITION})
+    caches: tuple[str, ...] = CACHES
+
+    def tasks_of(self, config: Mapping[str, Json]) -> tuple[str, ...]:
+        """An encoder of waveforms was published for features, unless the head it was published with says otherwise."""
+        if _writes(config):
+            return (RECOGNITION,)
+        heads = {"ForCTC": RECOGNITION, "ForSequenceClassification": CLASSIFICATION}
+        made_for = (task for end, task in heads.items() if any(name.endswith(end) for name in architectures(config)))
+        first = next(made_for, FEATURES)
+        return (first, *(task for task in (FEATURES, RECOGNITION, CLASSIFICATION) if task != first))
+
+    def axes(self, workload: Workload) -> Mapping[str, tuple[float, ...]]:
+        if _writes(workload.config):
+            return {_audio.AXIS: (window_s(workload.config),), "new_tokens": (DEFAULT_NEW_TOKENS,)}
+        return {_audio.AXIS: (DEFAULT_AUDIO_SECONDS,)}
+
+    def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
+        return None
+
+    def check(self, workload: Workload, point: Point) -> str | None:
+        if (problem := _limits.wrong_axes(workload, point, tuple(self.axes(workload)))) is not None:
+            return problem
+        if _writes(workload.config):
+            return _too_long(workload, point)
+        least = _audio.receptive_field(*_convolutions(workload.config))
+        if _audio.sample_count(point) >= least:
+            return None
+        return (
+            f"{point.axes[_audio.AXIS]} s of audio: {workload.model_id} needs at least {least / _audio.SAMPLES_PER_S} s"
+        )
+
+    def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
+        if not _writes(workload.config):
+            return {"input_values": _audio.waveforms(point, seed)}
+        bins, frames = integer(workload.config, "num_mel_bins", 80), _frames(workload.config)
+        return {"input_features": _audio.log_mel(point, seed, bins=bins, frames=frames)}
+
+    def torch_operation(
+        self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]
+    ) -> FamilyOperation:
+        if not _writes(workload.config):
+            return WaveformPass(model, point, floats_as(model, inputs))
+        return Transcription(model, workload, point, floats_as(model, inputs), cache=str(mode.get("cache", CACHES[0])))
+
+
+class WaveformPass(ForwardPass):
+    """`model(input_values)`: every row is as long as was asked, so there is no mask."""
+
+    def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any]) -> None:
+        super().__init__(model, point, inputs)
+        self._audio = _audio.audio_per_call(point)
+
+    def readings(self, output: Any) -> Readings:
+        return self._audio
+
+
+class Transcription(EncoderDecoderGeneration):
+    """Whisper's: the encoder over its whole window, then greedy tokens after the prompt that says what is wanted. No
+    token is suppressed, and none ends a call."""
+
+    def __init__(self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], cache: str) -> None:
+        positions = _frames(workload.config) // FRAMES_PER_POSITION
+        super().__init__(model, point, inputs, cache, prompt=prompt(workload.config), encoded_length=positions)
+        self._audio = _audio.audio_per_call(point)
+
+    def readings(self, output: Generated) -> Readings:
+        why = f"{NOT_APPLICABLE}: what is taken in is sound, not tokens"
+        return self._audio | Readings(missing={"prefill_tokens_per_sec": why})
+
+
+def prompt(config: Mapping[str, Json]) -> tuple[int, ...]:
+    """What the decoder begins with: the start token, then those the configuration forces (language, task, no
+    timestamps)."""
+    forced = config.get("forced_decoder_ids")
+    pairs = forced if isinstance(forced, list) else []
+    ids = [pair[1] for pair in pairs if isinstance(pair, list) and isinstance(pair[1], int)]
+    return (integer(config, "decoder_start_token_id", 50257), *ids)
+
+
+def window_s(config: Mapping[str, Json]) -> float:
+    """Seconds of audio that Whisper's encoder takes, no more and no less: 30 in every published one."""
+    seconds = _frames(config) / _audio.FRAMES_PER_S
+    return int(seconds) if seconds == int(seconds) else seconds
+
+
+def _too_long(workload: Workload, point: Point) -> str | None:
+    """None, or what goes beyond Whisper's window or its decoder's positions. Shorter audio is filled up with silence,
+    as Whisper itself does."""
+    seconds, window = point.axes[_audio.AXIS], window_s(workload.config)
+    if seconds > window:
+        return f"{seconds} s of audio: {workload.model_id} takes at most {window} s in a call"
+    if _audio.frame_count(point) < 1:
+        return f"{seconds} s of audio: {workload.model_id} needs at least {1 / _audio.FRAMES_PER_S} s"
+    before, positions = len(prompt(workload.config)), integer(workload.config, "max_target_positions", 448)
+    if before + (point.new_tokens or 0) > positions:
+        return (
+            f"{point.new_tokens} new tokens: {workload.model_id} writes at most {positions - before} "
+            f"after the {before} tokens of its prompt"
+        )
+    return None
+
+
+def _writes(config: Mapping[str, Json]) -> bool:
+    return config.get("model_type") in WRITES
+
+
+def _frames(config: Mapping[str, Json]) -> int:
+    return FRAMES_PER_POSITION * integer(config, "max_source_positions", 1500)
+
+
+def _convolutions(config: Mapping[str, Json]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Kernels and strides of the layers that take in the waveform."""
+    return integers(config, "conv_kernel", DEFAULT_KERNELS), integers(config, "conv_stride", DEFAULT_STRIDES)
+
+
+PLUGIN = Speech()

@@ -1,0 +1,142 @@
+"""Models of images and text: two towers that compare them (CLIP, SigLIP), and BLIP, which writes captions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.errors import UnsupportedError
+from benchmarking.records import Family, Json, Point, Scalar, Workload
+from benchmarking.workloads import _images, _inputs, _limits
+from benchmarking.workloads._captioning import CaptionGeneration
+from benchmarking.workloads._config import integer, part
+from benchmarking.workloads._forward import ForwardPass, floats_as, host_array, non_finite
+from benchmarking.workloads._transformers_family import TransformersFamily
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from benchmarking.workloads import FamilyOperation
+
+COMPARISON, CAPTIONING = "zero-shot-image-classification", "image-to-text"
+TEXT, IMAGE = "text_config", "vision_config"
+
+DEFAULT_PROMPT_TOKENS = 4
+""""a picture of" after the token that begins every caption: what BLIP was trained to go on from."""
+DEFAULT_NEW_TOKENS = 16
+CLIPS_OLD_END_ID = 2
+"""CLIP's first configurations say that texts end with this id, which they do not: the end is the last id there is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defaults:
+    """What transformers takes where a configuration does not say: SigLIP's published one says almost nothing."""
+
+    positions: int
+    vocab_size: int
+    image_size: int
+    patch_size: int | None = None
+    """None for a convolutional image tower."""
+    least_size: int = 1
+    """Pixels a side that leave something to every stage of a convolutional image tower."""
+
+
+DEFAULTS: Mapping[str, Defaults] = {
+    "align": Defaults(positions=512, vocab_size=30522, image_size=600, least_size=32),
+    "blip": Defaults(positions=512, vocab_size=30524, image_size=384, patch_size=16),
+    "chinese_clip": Defaults(positions=512, vocab_size=30522, image_size=224, patch_size=32),
+    "clip": Defaults(positions=77, vocab_size=49408, image_size=224, patch_size=32),
+    "siglip": Defaults(positions=64, vocab_size=32000, image_size=224, patch_size=16),
+}
+
+
+class VisionText(TransformersFamily):
+    """CLIP, SigLIP, Chinese CLIP, ALIGN; BLIP."""
+
+    name: Family = "vision-text"
+    without_sdpa = frozenset({"align", "blip"})
+    sdpa_since = {"chinese_clip": (5, 17)}  # noqa: RUF012 - TransformersFamily's annotation covers it
+    model_types = frozenset(DEFAULTS)
+    tasks: tuple[str, ...] = (COMPARISON, CAPTIONING)
+    generative_tasks = frozenset({CAPTIONING})
+    caches: tuple[str, ...] = ("dynamic",)
+    """BLIP's attention takes no other."""
+
+    def tasks_of(self, config: Mapping[str, Json]) -> tuple[str, ...]:
+        """Two towers compare; BLIP's image tower and decoder write."""
+        return (CAPTIONING,) if config.get("model_type") == "blip" else (COMPARISON,)
+
+    def axes(self, workload: Workload) -> Mapping[str, tuple[float, ...]]:
+        size = {_images.AXIS: (own_size(workload.config),)}
+        if workload.task == CAPTIONING:
+            return {"sequence_length": (DEFAULT_PROMPT_TOKENS,), **size, "new_tokens": (DEFAULT_NEW_TOKENS,)}
+        return {"sequence_length": (self.max_sequence_length(workload.config),), **size}
+
+    def max_sequence_length(self, config: Mapping[str, Json]) -> int:
+        return integer(part(config, TEXT), "max_position_embeddings", _defaults(config).positions)
+
+    def check(self, workload: Workload, point: Point) -> str | None:
+        if (problem := _limits.wrong_axes(workload, point, tuple(self.axes(workload)))) is not None:
+            return problem
+        length, new_tokens = point.sequence_length or 0, point.new_tokens or 0
+        return _limits.too_long(workload, length, new_tokens, shared_positions=True) or _wrong_size(workload, point)
+
+    def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
+        """One text and one image a row. A text for CLIP ends with the token whose state stands for all of it."""
+        text = dict(part(workload.config, TEXT))
+        vocab_size = integer(text, "vocab_size", _defaults(workload.config).vocab_size)
+        ids = _inputs.token_ids(replace(workload, config=text, vocab_size=vocab_size), point, seed)
+        if workload.config.get("model_type") == "clip":
+            end = integer(text, "eos_token_id", CLIPS_OLD_END_ID)
+            ids[:, -1] = vocab_size - 1 if end == CLIPS_OLD_END_ID else end
+        pixels = _images.pixel_values(part(workload.config, IMAGE), point, seed)
+        return {"input_ids": ids, "pixel_values": pixels}
+
+    def torch_operation(
+        self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]
+    ) -> FamilyOperation:
+        kind = CaptionGeneration if workload.task == CAPTIONING else TwoTowers
+        return kind(model, point, floats_as(model, inputs), own_size(workload.config))
+
+
+class TwoTowers(ForwardPass):
+    """Both towers once, over as many images as texts, and the likeness of each image to each text: batch x batch."""
+
+    def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any], own_size: int) -> None:
+        super().__init__(model, point, {**inputs, **_images.interpolation(model, point, own_size)})
+
+    def problem(self, output: Any) -> str | None:
+        found = (non_finite(name, tensor) for name, tensor in _tensors(output).items())
+        return next((problem for problem in found if problem is not None), None)
+
+    def arrays(self, output: Any) -> dict[str, Any]:
+        """Likenesses and both towers' embeddings as float32 numpy arrays: to compare with another runtime's."""
+        return {name: host_array(tensor) for name, tensor in _tensors(output).items()}
+
+
+def own_size(config: Mapping[str, Json]) -> int:
+    """Pixels a side of the images that the model was made for."""
+    return _images.own_size(part(config, IMAGE), _defaults(config).image_size)
+
+
+def _tensors(output: Any) -> dict[str, Any]:
+    return {name: getattr(output, name) for name in ("logits_per_image", "image_embeds", "text_embeds")}
+
+
+def _wrong_size(workload: Workload, point: Point) -> str | None:
+    size, defaults = point.axes[_images.AXIS], _defaults(workload.config)
+    if defaults.patch_size is None:
+        return _images.too_small(workload.model_id, size, defaults.least_size)
+    patch_size = integer(part(workload.config, IMAGE), "patch_size", defaults.patch_size)
+    return _images.cut_up(workload.model_id, size, patch_size)
+
+
+def _defaults(config: Mapping[str, Json]) -> Defaults:
+    model_type = str(config.get("model_type"))
+    if model_type not in DEFAULTS:
+        raise UnsupportedError(f"{model_type} is no model of family vision-text")
+    return DEFAULTS[model_type]
+
+
+PLUGIN = VisionText()
