@@ -15,7 +15,7 @@ from typing import Literal
 from benchmarking.errors import StorageError, UsageError
 from benchmarking.records import Json, WeightsKind, Workload, canonical_hash
 from benchmarking.workloads import _catalog, _hub
-from benchmarking.workloads._config import read_config
+from benchmarking.workloads._config import CONFIG_NAME, read_config
 from benchmarking.workloads._families import family_of, task_of, tasks_of
 from benchmarking.workloads._pipelines import model_folder
 from benchmarking.workloads._weight_files import revision_of, weight_files
@@ -75,7 +75,9 @@ def _source(model_id: str, weights: WeightsChoice) -> Source:
     entry = _catalog.find(model_id)
     if entry is not None and (weights == "random" or not entry.hub):
         return _from_catalog(entry, weights, "the catalog has configurations only, and no hub has this model")
-    if entry is None and (not _hub.may_be_hub_name(model_id) or folder.is_file()):
+    if entry is None and folder.is_file():
+        raise UsageError(f"--model-id {model_id} is a file: give the folder with {CONFIG_NAME} and the weights")
+    if entry is None and not _hub.may_be_hub_name(model_id):
         raise UsageError(f"--model-id {model_id}: there is no such folder, and it cannot be a name on the hub")
     return _from_hub(model_id, entry, weights)
 

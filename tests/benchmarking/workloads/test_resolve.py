@@ -12,8 +12,9 @@ import sys
 import pytest
 
 from benchmarking.errors import BenchhouseError, FormatError, StorageError, UsageError
-from benchmarking.workloads import _hub
+from benchmarking.workloads import _families, _hub
 from benchmarking.workloads._resolve import resolve
+from benchmarking.workloads._weight_files import value_count, weight_files
 
 TINY = {"model_type": "bert", "architectures": ["BertModel"], "vocab_size": 100, "max_position_embeddings": 32}
 
@@ -78,7 +79,7 @@ def test_what_cannot_be_a_hub_name_is_a_missing_folder(name):
 def test_a_file_is_not_a_model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes").write_text("x")
-    with pytest.raises(UsageError, match="there is no such folder"):
+    with pytest.raises(UsageError, match="notes is a file: give the folder"):
         resolve("notes")
 
 
@@ -135,6 +136,21 @@ def test_sharded_weights_are_whole_only_with_every_shard(tmp_path, save_tiny):
         resolve(str(folder))
 
 
+def test_an_index_that_names_tensors_no_shard_holds_is_refused(tmp_path, save_tiny):
+    folder = save_tiny(tmp_path / "m", max_shard_size="300KB")
+    index = folder / "model.safetensors.index.json"
+    data = json.loads(index.read_text())
+    data["weight_map"] |= dict.fromkeys(["ghost.weight", "ghost.bias"], "model-00001-of-00003.safetensors")
+    index.write_text(json.dumps(data))
+    with pytest.raises(FormatError, match=r"names 2 tensors that its files do not hold, the first is ghost\.weight"):
+        resolve(str(folder))
+
+
+def test_values_are_counted_from_the_headers(tmp_path, save_tiny):
+    folder = save_tiny(tmp_path / "m", max_shard_size="300KB")
+    assert sum(value_count(path) for path in weight_files(folder)) == 202_688
+
+
 def test_random_weights_do_not_mind_broken_files(tmp_path):
     folder = write_config(tmp_path / "m", TINY)
     (folder / "model.safetensors").write_bytes(b"")
@@ -187,8 +203,6 @@ def test_broken_index_of_shards_is_refused(tmp_path):
         ({**TINY, "quantization_config": {"quant_method": "gptq"}}, UsageError, "quantized by gptq"),
         ({"model_type": "brt"}, UsageError, r"unknown model_type 'brt' \(did you mean bert, bart"),
         ({"model_type": "zzz"}, UsageError, "Known are .*encoder-only: albert, bert"),
-        ({"model_type": "whisper"}, UsageError, "is of family speech"),
-        ({"model_type": "mixtral"}, UsageError, "is of family mixture-of-experts"),
         ({"_class_name": "UNet2DModel"}, UsageError, r"unknown model_type 'UNet2DModel' \(did you mean UNet2DCond"),
         ({**TINY, "is_decoder": True}, UsageError, "made a decoder"),
         ({"model_type": "t5", "architectures": ["T5EncoderModel"]}, UsageError, "half of an encoder-decoder"),
@@ -198,6 +212,12 @@ def test_configurations_that_cannot_be_run_say_why(tmp_path, config, error, mess
     folder = write_config(tmp_path / "m", config)
     with pytest.raises(error, match=message):
         resolve(str(folder))
+
+
+def test_a_family_that_is_known_but_not_run_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(_families, "OTHER_FAMILIES", {"speech": frozenset({"bark"})})
+    with pytest.raises(UsageError, match=r"is of family speech \(bark\), which this version does not run"):
+        resolve(str(write_config(tmp_path / "m", {"model_type": "bark"})))
 
 
 def test_folder_without_configuration_says_so(tmp_path):
@@ -256,6 +276,24 @@ def test_reachable_hub_gives_configuration_and_weights(hub, tmp_path):
     workload = resolve("org/model")
     assert (workload.source, workload.weights, workload.weights_reason) == ("hub", "pretrained", None)
     assert sorted(os.listdir(workload.path)) == ["config.json", "model.safetensors"]
+
+
+@pytest.mark.parametrize("weights", ["auto", "random"])
+def test_the_tokenizer_comes_with_a_hub_model_and_no_weights_with_random_ones(hub, tmp_path, weights):
+    files = {"config.json": json.dumps(TINY).encode(), "model.safetensors": write_weights(tmp_path / "w").read_bytes()}
+    processors = ["merges.txt", "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json", "vocab.json"]
+    hub["org/model"] = {**files, **dict.fromkeys(processors, b"{}"), "README.md": b"x", "modeling.py": b"x"}
+    own = ["model.safetensors"] if weights == "auto" else []
+    assert sorted(os.listdir(resolve("org/model", weights=weights).path)) == sorted(["config.json", *own, *processors])
+
+
+def test_the_tokenizer_of_a_model_cached_without_it_is_fetched(hub, cached_model, tmp_path):
+    snapshot = cached_model("org/model")
+    write_config(snapshot, TINY)
+    write_weights(snapshot / "model.safetensors")
+    hub["org/model"] = {"config.json": json.dumps(TINY).encode(), "tokenizer.json": b"{}"}
+    assert resolve("org/model").weights == "pretrained"
+    assert (snapshot / "tokenizer.json").is_file()
 
 
 def test_hub_model_with_pickled_weights_only_is_random_with_the_reason(hub):
