@@ -100,8 +100,9 @@ def _answer(models: dict[str, dict[str, bytes]], path: str) -> tuple[bytes, dict
             siblings = [{"rfilename": name} for name in files]
             data = {"id": model, "modelId": model, "sha": SHA, "siblings": siblings, "private": False}
             return json.dumps(data).encode(), {"Content-Type": "application/json"}
-        name = path.rsplit("/", 1)[-1]
-        if path.startswith(f"/{model}/resolve/") and name in files:
+        resolved = path.removeprefix(f"/{model}/resolve/")
+        name = resolved.split("/", 1)[-1]  # after the commit; a file in a subfolder has more of them
+        if resolved != path and name in files:
             return files[name], {"ETag": f'"{_oid(name)}"', "X-Repo-Commit": SHA}
     return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import diffusers
@@ -90,6 +91,16 @@ def test_a_cached_pipeline_is_found_without_the_hub(pipeline, cached_model, unet
     workload = resolve("org/pipeline")
     assert (workload.source, workload.weights, workload.revision) == ("hub", "pretrained", snapshot.name)
     assert workload.path == str(snapshot / "unet")
+
+
+def test_of_a_pipeline_on_the_hub_only_the_denoiser_is_fetched(pipeline, hub):
+    names = ("model_index.json", "unet/config.json", "unet/diffusion_pytorch_model.safetensors")
+    others = ("unet/diffusion_pytorch_model.fp16.safetensors", "vae/diffusion_pytorch_model.safetensors")
+    hub["org/pipeline"] = {name: (pipeline / name).read_bytes() for name in names} | dict.fromkeys(others, b"x")
+    workload = resolve("org/pipeline")
+    snapshot = Path(workload.path).parent
+    assert (workload.source, workload.weights, workload.weights_reason) == ("hub", "pretrained", None)
+    assert {path.relative_to(snapshot).as_posix() for path in snapshot.rglob("*.*")} == set(names)
 
 
 def test_a_pipeline_without_a_denoiser_says_what_is_missing(tmp_path):
