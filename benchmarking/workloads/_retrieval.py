@@ -18,7 +18,7 @@ from typing import Any
 from benchmarking.records import Json, Point, Workload
 from benchmarking.runtimes import Mark
 from benchmarking.workloads import _inputs
-from benchmarking.workloads._generation import Generated, GreedyGeneration, start_token
+from benchmarking.workloads._generation import GreedyGeneration, start_token
 
 PASSAGE_TOKENS = 128
 """Of every passage: about what 100 words come to, the length of the passages that DPR cut Wikipedia into."""
@@ -97,10 +97,9 @@ class RetrievalGeneration(GreedyGeneration):
         super().reset()
         self._scores = self._read = self._encoded = None
 
-    def run(self, mark: Mark) -> Generated:
+    def encode(self, mark: Mark) -> None:
         self.retrieve()
         mark("retrieve")
-        return super().run(mark)
 
     def retrieve(self) -> Any:
         """Find the documents; their numbers, batch x top_k."""

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from benchmarking.workloads import FamilyOperation
 
 
+ONE_SEQUENCE = frozenset({"rwkv"})
+"""Model types whose decode step is wrong for a batch: RWKV's state of the token before lacks the sequence axis, so each
+sequence is computed with every other one's (seen in transformers 5.17 and 5.23)."""
+
+
 class StateSpace(TextFamily):
     """Mamba, Mamba-2, Falcon Mamba, RWKV-4.
 
@@ -33,7 +38,15 @@ class StateSpace(TextFamily):
         return None
 
     def check(self, workload: Workload, point: Point) -> str | None:
-        return _limits.why_not(workload, point, generates=True, shared_positions=True)
+        if (problem := _limits.why_not(workload, point, generates=True, shared_positions=True)) is not None:
+            return problem
+        model_type, has_steps = workload.config.get("model_type"), (point.new_tokens or 0) > 1
+        if model_type in ONE_SEQUENCE and has_steps and point.batch_size > 1:
+            return (
+                f"batch size {point.batch_size}: transformers' {model_type} mixes the sequences of a batch in its decode "
+                "steps, so that neither tokens nor times are the model's; take batch size 1"
+            )
+        return None
 
     def verified(self, model: Any) -> Mapping[str, Json]:
         return _recurrence.implementation(model)
