@@ -1,0 +1,144 @@
+"""`run_hardware_benchmark --calibrate-device`, and the two benchmarks it runs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from benchmarking.benches import BenchmarkConfig
+from benchmarking.calibration.benches import Copy, MatrixProduct
+from benchmarking.calibration.planning import plan_calibration
+from benchmarking.calibration.sizes import Sizes
+from benchmarking.errors import BenchhouseError
+from benchmarking.run_hardware_benchmark import main
+
+SIZES = Sizes(
+    matrices={"float32": (64, 128)},
+    copies_bytes=(8192,),
+    cache_bytes=1024,
+    cache_known=False,
+    missing={"float16": "not_supported: no kernel"},
+)
+ONCE = ["--calibrate-device", "--device", "cpu", "--profile", "quick", "--iterations", "3", "--warmup-iterations", "1"]
+
+
+@pytest.fixture
+def known_sizes(monkeypatch):
+    monkeypatch.setattr("benchmarking.calibration.planning.find_sizes", lambda device, precisions: SIZES)
+
+
+def opened(bench, config, torch_device="cpu"):
+    made = bench(config)
+    made.torch_device = torch_device
+    made.setup_model()
+    return made
+
+
+def product(precision="float32", size=96):
+    return opened(MatrixProduct, BenchmarkConfig(name="c", precision=precision, axes={"matrix_size": size}))
+
+
+def copying(size_bytes, cache_bytes):
+    return opened(
+        Copy, BenchmarkConfig(name="c", axes={"copy_bytes": size_bytes}, options={"cache_bytes": cache_bytes})
+    )
+
+
+@pytest.mark.parametrize(("precision", "size_bytes"), [("float32", 4), ("bfloat16", 2), ("float16", 2)])
+def test_a_product_is_right_and_says_its_work(precision, size_bytes):
+    bench = product(precision)
+    assert bench.problem(bench.run()) is None
+    assert bench.work() == {"flops": 2 * 96**3, "bytes_accessed": 3 * 96**2 * size_bytes}
+
+
+def test_a_wrong_or_rounded_or_infinite_product_is_a_problem():
+    bench = product()
+    right = bench.run().clone()
+    assert "off by" in bench.problem(torch.zeros_like(right))
+    assert "off by" in bench.problem(bench._left.bfloat16().float() @ bench._right.bfloat16().float())
+    right[50, 50] = float("inf")
+    assert bench.problem(right) == "NaN or Inf in the product"
+
+
+def test_tf32_is_off_for_float32_and_put_back_after():
+    torch.set_float32_matmul_precision("high")
+    try:
+        bench = product()
+        assert torch.get_float32_matmul_precision() == "highest"
+        bench.cleanup_model()
+        assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def test_a_product_that_was_never_set_up_can_be_cleaned_up():
+    MatrixProduct(BenchmarkConfig(name="c", axes={"matrix_size": 8})).cleanup_model()
+
+
+def test_a_copy_is_right_and_moves_what_it_reads_and_writes():
+    bench = copying(4096, 1024)
+    assert bench.problem(bench.run()) is None
+    assert bench.work() == {"bytes_accessed": 8192}
+    assert bench.problem(torch.zeros(1024)) == "the copy is not its original"
+
+
+def test_a_copy_that_would_stay_in_the_cache_is_refused():
+    with pytest.raises(BenchhouseError, match="a copy of 4095 bytes would stay in the cache of 1024 bytes"):
+        copying(4095, 1024)
+
+
+@pytest.mark.usefixtures("known_sizes")
+def test_every_precision_and_the_copy_are_runs_with_one_peak_each(capsys, tmp_path):
+    assert main([*ONCE, "--json", "--quiet"]) == 0
+    runs = json.loads(capsys.readouterr().out)
+    assert [(run["cell"]["precision"], len(run["results"])) for run in runs] == [("float32", 2), ("float32", 1)]
+    for run, peak in zip(runs, ("peak_flops_per_sec", "peak_copy_bytes_per_sec"), strict=True):
+        assert run["cell"]["workload"]["task"] == run["cell"]["workload"]["model_id"] == "device-calibration"
+        assert (run["cell"]["runtime"], run["settings"]["energy_windows"]) == ("bench", 0)
+        peaks = [result["metrics"][peak] for result in run["results"] if peak in result["metrics"]]
+        assert len(peaks) == 1
+        assert peaks[0] > 0
+    best = max(result["metrics"]["achieved_flops_per_sec"] for result in runs[0]["results"])
+    assert best in [result["metrics"].get("peak_flops_per_sec") for result in runs[0]["results"]]
+
+
+@pytest.mark.usefixtures("known_sizes")
+def test_a_dry_run_shows_the_plans_and_measures_nothing(capsys):
+    assert main([*ONCE, "--dry-run"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.count("device-calibration (bench, device-calibration") == 2
+    assert "b1 matrix_size=128" in shown.out
+    assert "looking for sizes on cpu" in shown.err
+
+
+@pytest.mark.usefixtures("known_sizes")
+def test_what_is_not_measured_or_assumed_is_told():
+    from benchmarking.benches.planning import BenchPlanning
+    from benchmarking.measure.settings import settings
+
+    wishes = BenchPlanning(session_id="s", settings=settings("quick"))
+    remarks = plan_calibration(wishes, "cpu", lambda text: None).remarks
+    assert remarks["float16"] == "not_supported: no kernel"
+    assert remarks["int8"] == "not_supported: torch has no matrix product in it"
+    assert remarks["last-level cache"] == "nobody tells its size: 0 MB are assumed"
+
+
+def test_a_device_with_nothing_to_measure_is_an_error(monkeypatch, capsys):
+    none = Sizes(matrices={}, copies_bytes=(), cache_bytes=1, cache_known=True, missing={"copy": "too small"})
+    monkeypatch.setattr("benchmarking.calibration.planning.find_sizes", lambda device, precisions: none)
+    assert main(ONCE) == 1
+    assert "nothing of cpu can be measured" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--model-id", "tiny-bert"], "--calibrate-device measures the device, not a model: leave --model-id out"),
+        (["--device", "null"], "the calibration multiplies and copies with torch, which runs on cpu, cuda, rocm, mps"),
+    ],
+)
+def test_what_cannot_be_calibrated_is_told(capsys, arguments, why):
+    assert main(["--calibrate-device", *arguments]) == 2
+    assert why in capsys.readouterr().err

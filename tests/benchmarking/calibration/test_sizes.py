@@ -1,0 +1,129 @@
+"""How large the products and copies of a calibration are."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from benchmarking.calibration import sizes as module
+from benchmarking.calibration._caches import last_level_cache_bytes, linux_cache_bytes, size_bytes
+from benchmarking.calibration.sizes import best_rate, search, sizes_for
+from benchmarking.devices.cpu import PLUGIN as CPU
+from benchmarking.devices.cpu import CpuHandle
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+def test_sizes_take_the_target_times_at_the_rate():
+    # (2e12 x 0.012 / 2)^(1/3) = 2289 = 35.8 x 64; (2e12 x 0.060 / 2)^(1/3) = 3915 = 61.2 x 64
+    assert sizes_for(2e12, largest=100_000) == (2304, 3904)
+
+
+def test_sizes_are_bounded_by_memory_and_by_one_step():
+    assert sizes_for(2e12, largest=3000) == (2304, 2944)
+    assert sizes_for(2e12, largest=1000) == (960,)
+    assert sizes_for(1.0, largest=1000) == (64,)
+
+
+def test_the_search_stops_where_the_time_has_grown_with_the_work():
+    tried = []
+
+    def seconds_at(size):
+        tried.append(size)
+        return 2 * size**3 / 1e11
+
+    assert best_rate(seconds_at, largest=10_000) == pytest.approx(1e11)
+    assert tried == [128, 256, 512, 1024]  # 0.04, 0.3, 2.7, 21 ms
+
+
+def test_the_search_is_not_stopped_by_a_wait_that_does_not_grow():
+    def seconds_at(size):
+        return 0.004 + 2 * size**3 / 1e12
+
+    assert best_rate(seconds_at, largest=100_000) > 5e11
+
+
+def test_the_search_ends_at_the_largest_size_and_at_slow_products():
+    tried = []
+
+    def slow(size):
+        tried.append(size)
+        return 1.0
+
+    best_rate(slow, largest=10_000)
+    assert tried == [128]
+    assert best_rate(lambda size: 1e-9, largest=300) == pytest.approx(2 * 256**3 / 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("cache_kib", "budget_kib", "sizes_kib"),
+    [
+        (1, 10_000, (128, 256)),
+        (200, 10_000, (800, 1600)),
+        (40, 400, (200,)),
+        (40, 300, ()),
+    ],
+)
+def test_copies_are_four_caches_at_least_and_fit_the_budget(monkeypatch, cache_kib, budget_kib, sizes_kib):
+    monkeypatch.setattr(module, "FIRST_COPY_BYTES", 256 * KIB)
+    monkeypatch.setattr(module, "_seconds", lambda handle, call: 1.0)
+    found = module._copy_sizes(CpuHandle(), cache_kib * KIB, budget_kib * KIB)
+    assert found == tuple(size * KIB for size in sizes_kib)
+
+
+def test_copies_grow_until_they_take_long_enough(monkeypatch):
+    monkeypatch.setattr(module, "FIRST_COPY_BYTES", MIB)
+    sized = []
+
+    def seconds(handle, call):
+        sized.append(call.args[0].nbytes)
+        return sized[-1] / (400 * MIB)
+
+    monkeypatch.setattr(module, "_seconds", seconds)
+    assert module._copy_sizes(CpuHandle(), MIB // 8, 1000 * MIB) == (2 * MIB, 4 * MIB)
+    assert sized == [MIB, 2 * MIB, 4 * MIB]
+
+
+def test_a_search_on_this_processor_finds_sizes_and_says_what_it_cannot(monkeypatch):
+    real = module._product
+
+    def product(handle, size, dtype):
+        if dtype is torch.float16:
+            raise RuntimeError("no kernel for\n'Half'")
+        return real(handle, size, dtype)
+
+    monkeypatch.setattr(module, "_product", product)
+    monkeypatch.setattr(module, "_free_bytes", lambda handle: 64 * MIB)
+    (device,) = CPU.probe()
+    found = search(device, ("float32", "float16"))
+    assert list(found.matrices) == ["float32"]
+    assert max(found.matrices["float32"]) ** 2 * 4 * 3 <= 16 * MIB
+    assert found.missing["float16"] == "not_supported: no kernel for 'Half'"
+    assert bool(found.copies_bytes) != ("copy" in found.missing)
+
+
+def cache(cpus, cpu, index, level, kind, size, shared):
+    folder = cpus / f"cpu{cpu}" / "cache" / f"index{index}"
+    folder.mkdir(parents=True)
+    for name, value in (("level", level), ("type", kind), ("size", size), ("shared_cpu_list", shared)):
+        (folder / name).write_text(f"{value}\n")
+
+
+def test_the_last_level_caches_are_added_each_once(tmp_path):
+    for cpu in range(4):
+        cache(tmp_path, cpu, 0, 1, "Data", "32K", str(cpu))
+        cache(tmp_path, cpu, 1, 1, "Instruction", "64K", str(cpu))
+        cache(tmp_path, cpu, 2, 3, "Unified", "32M", "0-1" if cpu < 2 else "2-3")
+    assert linux_cache_bytes(tmp_path) == 64 * MIB
+    assert last_level_cache_bytes("mps", tmp_path) is None
+
+
+def test_a_cache_that_is_told_in_part_or_not_at_all_is_unknown(tmp_path):
+    assert linux_cache_bytes(tmp_path) is None
+    cache(tmp_path, 0, 0, 1, "Data", "32K", "0")
+    (tmp_path / "cpu0" / "cache" / "index0" / "size").unlink()
+    assert linux_cache_bytes(tmp_path) is None
+
+
+def test_sizes_are_in_linuxs_notation():
+    assert [size_bytes(text) for text in ("32K", "8M", "1G", "512")] == [32768, 8 * MIB, 1024 * MIB, 512]

@@ -1,0 +1,67 @@
+"""Calls that take their own time: what they say are the samples, and the clock still bounds the effort."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarking.measure.point import measure_point
+from benchmarking.measure.timing import Stopwatch
+from benchmarking.records import Point
+
+MS = 1_000_000
+
+
+@pytest.fixture
+def make(fake):
+    """A handle and an operation whose calls last 100 ms by the clock and say they took 2, 3 or 4 ms."""
+
+    class SelfTimed(fake.operation):
+        def own_times_ns(self):
+            said_ns = (2 + self.calls % 3) * MS
+            return {"latency_wall": said_ns, "time_to_first_token": said_ns // 2}
+
+    def make_both(**fields):
+        handle = fake.handle(**fields)
+        return handle, SelfTimed(handle, [100], prompt_tokens=8)
+
+    return make_both
+
+
+def test_samples_are_what_the_call_says_and_the_time_spent_is_the_clocks(make):
+    handle, operation = make()
+    watch = Stopwatch(operation, handle)
+    watch.run(3)
+    assert watch.calls_ms == [3, 4, 2]
+    assert watch.own_ns == {"time_to_first_token": [1.5 * MS, 2 * MS, 1 * MS]}
+    assert watch.spent_ns == 300 * MS
+
+
+def test_the_devices_events_are_not_taken_for_the_call(make):
+    handle, operation = make(has_events=True)
+    watch = Stopwatch(operation, handle)
+    watch.run(1)
+    assert watch.device_ms == []
+
+
+def test_a_point_has_its_series_its_reasons_and_the_mark_that_it_timed_itself(fake, make):
+    handle, operation = make(has_events=True)
+    settings = fake.bench([1], fixed_iterations=3, fixed_warmup_iterations=1, energy_windows=0).settings
+    measured = measure_point(operation, handle, Point(batch_size=1), 0, settings)
+    series = {one.metric: one.values for one in measured.samples if one.phase == "measure"}
+    assert series == {"latency_wall": (2, 3, 4), "time_to_first_token": (1, 1.5, 2)}
+    assert measured.first_call_ms == 3
+    assert "time_to_first_token" not in measured.missing
+    for name in ("latency_device", "time_per_output_token", "inter_token_latency"):
+        assert measured.missing[name] == "not_applicable: the call times itself and does not say"
+    assert [doubt.severity for doubt in measured.doubts if doubt.kind == "timed_by_itself"] == ["info"]
+
+
+def test_short_calls_that_time_themselves_are_never_put_into_blocks(fake):
+    class Short(fake.operation):
+        def own_times_ns(self):
+            return {"latency_wall": 1000 + self.calls}
+
+    handle = fake.handle()
+    settings = fake.bench([1], min_samples=10, max_samples=10, warmup_max_calls=20, energy_windows=0).settings
+    measured = measure_point(Short(handle, [0.001]), handle, Point(batch_size=1), 0, settings)
+    assert {samples.inner_loops for samples in measured.samples} == {1}
