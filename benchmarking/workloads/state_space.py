@@ -43,8 +43,8 @@ class StateSpace(TextFamily):
         model_type, has_steps = workload.config.get("model_type"), (point.new_tokens or 0) > 1
         if model_type in ONE_SEQUENCE and has_steps and point.batch_size > 1:
             return (
-                f"batch size {point.batch_size}: transformers' {model_type} mixes the sequences of a batch in its decode "
-                "steps, so that neither tokens nor times are the model's; take batch size 1"
+                f"batch size {point.batch_size}: transformers' {model_type} mixes the sequences of a batch in its "
+                "decode steps, so that neither tokens nor times are the model's; take batch size 1"
             )
         return None
 
