@@ -46,9 +46,11 @@ def configuration(workload: Workload) -> Any:
             f"model_type {model_type} is unknown to the installed transformers: upgrade it"
         ) from error
     try:
-        return kind.from_dict(dict(workload.config))
+        config = kind.from_dict(dict(workload.config))
     except (TypeError, ValueError) as error:
         raise BenchhouseError(f"the configuration of {workload.model_id} is not a {model_type}: {error}") from error
+    config.architectures = config.architectures or []  # the automatic classes look through them without a question
+    return config
 
 
 def model_class(workload: Workload) -> Any:
@@ -126,8 +128,7 @@ def _classes(workload: Workload) -> tuple[Any, Any]:
 def _chosen(found: Any, config: Any) -> Any:
     """The class, of several the one that the configuration names, as transformers chooses."""
     several = found if isinstance(found, tuple) else (found,)
-    named = config.architectures or ()
-    return next((each for each in several if each.__name__ in named), several[0])
+    return next((each for each in several if each.__name__ in config.architectures), several[0])
 
 
 def _attention(attention: str | None) -> dict[str, str]:

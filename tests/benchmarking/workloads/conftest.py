@@ -43,6 +43,55 @@ def save_tiny() -> Callable[..., Path]:
     return save
 
 
+class SmallModel:
+    """A family's model of a configuration, with weights so large that it does not say the same for ever."""
+
+    def __init__(self, plugin: Any, config: dict[str, Any], task: str | None = None, dtype: str = "float32") -> None:
+        import torch
+
+        from benchmarking.records import Workload, canonical_hash
+        from benchmarking.workloads._families import tasks_of
+        from benchmarking.workloads._random_weights import fill, skip_random_initialisation
+
+        self.plugin = plugin
+        self.workload = Workload(
+            model_id=config["model_type"],
+            family=plugin.name,
+            task=task or tasks_of(plugin, config)[0],
+            source="local",
+            config=config,
+            config_hash=canonical_hash(config),
+            weights="random",
+            max_sequence_length=plugin.max_sequence_length(config),
+        )
+        attention = plugin.default_attention(config)
+        with skip_random_initialisation():
+            self.model = plugin.build(self.workload, dtype=getattr(torch, dtype), attention=attention)
+        fill(self.model, seed=1, standard_deviation=0.2)
+
+    def inputs(self, point: Any) -> dict[str, Any]:
+        import torch
+
+        assert self.plugin.check(self.workload, point) is None
+        return {name: torch.from_numpy(a) for name, a in self.plugin.inputs(self.workload, point, 0).items()}
+
+    def operation(self, point: Any, **mode: Any) -> Any:
+        return self.plugin.torch_operation(self.model, self.workload, point, self.inputs(point), mode)
+
+    def run(self, operation: Any, marks: list[str] | None = None) -> Any:
+        import torch
+
+        operation.reset()
+        with torch.inference_mode():
+            return operation.run((marks if marks is not None else []).append)
+
+
+@pytest.fixture(scope="session")
+def small_model() -> type[SmallModel]:
+    """What makes a small model of a family: SmallModel(plugin, config, task, dtype)."""
+    return SmallModel
+
+
 @pytest.fixture
 def cached_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Path]:
     """A function that makes the folder of a model's snapshot in a hub cache of this test's own, and names it `main`."""
