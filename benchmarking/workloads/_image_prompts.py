@@ -130,7 +130,10 @@ class FlavaPrompt(FixedImage):
 
 
 class Qwen2VLPrompt(ImagePrompt):
-    """A picture of any size in whole blocks of patches, each block (2 x 2 patches of 14 pixels) one placeholder."""
+    """A picture of any size in whole blocks of patches, each block (2 x 2 patches of 14 pixels) one placeholder.
+
+    Qwen2.5-VL's too: its other vision part is fed and placed alike.
+    """
 
     blocks_by_default = 16
 
@@ -172,6 +175,7 @@ class Qwen2VLPrompt(ImagePrompt):
 PROMPTS: Mapping[str, type[ImagePrompt]] = {
     "flava": FlavaPrompt,
     "llava": LlavaPrompt,
+    "qwen2_5_vl": Qwen2VLPrompt,
     "qwen2_vl": Qwen2VLPrompt,
 }
 """By model type."""

@@ -14,7 +14,7 @@ from benchmarking.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads import _limits
 from benchmarking.workloads._generation import CACHES
 from benchmarking.workloads._image_generation import GridTextGeneration, ImageTextForward, ImageTextGeneration
-from benchmarking.workloads._image_prompts import LlavaPrompt, part, prompt_of
+from benchmarking.workloads._image_prompts import PROMPTS, LlavaPrompt, Qwen2VLPrompt, part, prompt_of
 from benchmarking.workloads._text import DEFAULT_NEW_TOKENS
 from benchmarking.workloads._transformers_family import TransformersFamily
 
@@ -29,10 +29,10 @@ FEATURES, GENERATION = "feature-extraction", "image-text-to-text"
 
 
 class Multimodal(TransformersFamily):
-    """LLaVA, Qwen2-VL, FLAVA."""
+    """LLaVA, Qwen2-VL and 2.5-VL, FLAVA."""
 
     name: Family = "multimodal"
-    model_types = frozenset({"flava", "llava", "qwen2_vl"})
+    model_types = frozenset(PROMPTS)
     without_sdpa = frozenset({"flava"})
     tasks: tuple[str, ...] = (GENERATION, FEATURES)
     generative_tasks = frozenset({GENERATION})
@@ -80,11 +80,11 @@ class Multimodal(TransformersFamily):
     def torch_operation(
         self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]
     ) -> FamilyOperation:
-        placeholder = prompt_of(workload.config).placeholder
-        if placeholder is None:
+        prompt = prompt_of(workload.config)
+        if prompt.placeholder is None:
             return ImageTextForward(model, point, inputs)
-        kind = GridTextGeneration if workload.config.get("model_type") == "qwen2_vl" else ImageTextGeneration
-        return kind(model, point, inputs, cache=str(mode.get("cache", CACHES[0])), placeholder=placeholder)
+        kind = GridTextGeneration if isinstance(prompt, Qwen2VLPrompt) else ImageTextGeneration
+        return kind(model, point, inputs, cache=str(mode.get("cache", CACHES[0])), placeholder=prompt.placeholder)
 
 
 PLUGIN = Multimodal()

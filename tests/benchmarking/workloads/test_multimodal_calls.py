@@ -32,6 +32,21 @@ QWEN = {
     "vision_config": {"depth": 2, "embed_dim": 32, "hidden_size": 64, "in_chans": 3, "num_heads": 2, "patch_size": 14},
     "vocab_size": 1024,
 }
+QWEN_2_5 = {
+    **QWEN,
+    "model_type": "qwen2_5_vl",
+    "vision_config": {
+        "depth": 2,
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "out_hidden_size": 64,
+        "in_chans": 3,
+        "num_heads": 2,
+        "patch_size": 14,
+        "window_size": 56,
+        "fullatt_block_indexes": [1],
+    },
+}
 ENCODER = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 FLAVA = {
     "model_type": "flava",
@@ -86,6 +101,11 @@ def qwen():
 
 
 @pytest.fixture(scope="module")
+def qwen_2_5():
+    return Loaded(workload_of(QWEN_2_5))
+
+
+@pytest.fixture(scope="module")
 def flava():
     return Loaded(workload_of(FLAVA))
 
@@ -95,12 +115,14 @@ def loaded(request):
     return request.getfixturevalue(request.param)
 
 
-GENERATING = pytest.mark.parametrize("loaded", ["llava", "qwen"], indirect=True)
-SIZES = {"tiny-llava": 28, "small qwen2_vl": 84}  # 2 x 2 patches, and 3 x 3 blocks of 2 x 2 patches
+GENERATING = pytest.mark.parametrize("loaded", ["llava", "qwen", "qwen_2_5"], indirect=True)
+SIZES = {"tiny-llava": 28}  # 2 x 2 patches
+BLOCKS_SIZE = 84
+"""Of the others: 3 x 3 blocks of 2 x 2 patches."""
 
 
 def point_of(loaded, new_tokens=8, batch_size=2):
-    size = SIZES[loaded.workload.model_id]
+    size = SIZES.get(loaded.workload.model_id, BLOCKS_SIZE)
     return Point(batch_size=batch_size, sequence_length=24, new_tokens=new_tokens, axes={"image_size": size})
 
 
@@ -112,7 +134,7 @@ def run(operation, marks=None):
 
 def own_arguments(loaded):
     """What the library wants besides ours: where the picture's tokens are, to find their positions."""
-    if loaded.workload.config["model_type"] != "qwen2_vl":
+    if loaded.workload.config["model_type"] == "llava":
         return {}
     return {"mm_token_type_ids": (loaded.inputs["input_ids"] == 1003).int()}
 
