@@ -234,3 +234,26 @@ def test_out_of_memory_while_counting_stays_out_of_memory(error):
 def test_importing_the_counter_imports_no_torch():
     code = "import sys, benchmarking.runtimes._torch_count; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_generation_is_counted_over_its_whole_loop():
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    from benchmarking.records import Point
+    from benchmarking.workloads._generation import DecoderGeneration
+
+    width, layers, vocabulary, batch, prompt, new = 32, 2, 100, 2, 8, 3
+    config = GPT2Config(n_embd=width, n_layer=layers, n_head=2, vocab_size=vocabulary, n_positions=16)
+    point = Point(batch_size=batch, sequence_length=prompt, new_tokens=new)
+    ids = torch.ones(batch, prompt, dtype=torch.long)
+    operation = DecoderGeneration(GPT2LMHeadModel(config).eval(), point, {"input_ids": ids}, "dynamic")
+
+    def call():
+        with torch.inference_mode():
+            operation.run(lambda name: None)
+
+    tokens = prompt + new - 1  # the last token is not taken in any more
+    linear = 2 * batch * tokens * layers * 12 * width**2
+    scores = 4 * batch * layers * width * (prompt**2 + sum(range(prompt + 1, prompt + new)))
+    heads = new * 2 * batch * width * vocabulary
+    assert values(call)["flops"] == linear + scores + heads
