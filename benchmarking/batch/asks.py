@@ -28,10 +28,10 @@ class Ask:
 
     @property
     def name(self) -> str:
-        """The cell as it was asked for: "gpt2 on cuda (eager, float16)"."""
+        """The cell as it was asked for, and where: "gpt2 on cuda (eager, float16) [models.yaml:3]"."""
         first = self.requests[0]
         how = ", ".join(part for part in (first.runtime, first.precision) if part)
-        return f"{first.model_id} on {first.device} ({how})"
+        return f"{first.model_id} on {first.device} ({how}) [{self.where}]"
 
 
 def asks(entries: Sequence[Entry], flags: Values, command: tuple[str, ...]) -> tuple[Ask, ...]:

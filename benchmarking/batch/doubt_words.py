@@ -22,7 +22,6 @@ DOUBT_WORDS: Mapping[str, str] = {
     "throttle_reason": "the device said that heat or power held it back",
     "violation_time": "the device spent time held back by heat or power",
     "low_clock": "the device's clock stayed far below its usual one",
-    "power_capped": "a limit on its power held the device back",
     "cpu_pressure": "other programs were waiting for the CPU before the calls",
     "run_queue_wait": "the calls had to wait for a CPU",
     "steal": "the hypervisor gave CPU time to another machine",
@@ -35,6 +34,10 @@ DOUBT_WORDS: Mapping[str, str] = {
     "on_battery": "the machine ran on its battery",
     "vm": "this is a virtual machine, whose host may be busy with others",
     "container": "this is a container, whose host may be busy with others",
+    "power_cap": "the device's power limit is not the one it came with",
+    "power_capped": "a limit on its power held the device back",
+    "random_routing": "the weights are random, so the experts are chosen by chance and not as a trained router would",
+    "timed_by_itself": "the benchmark took the times itself",
     "mig": "the device is a part of a GPU that others use, too",
 }
 

@@ -45,7 +45,7 @@ def plan_all(asks: Sequence[Ask], session_id: str, machine: Machine) -> tuple[Ce
         try:
             plans.append((ask, _plan(ask, session_id, found[_question(ask)], machine)))
         except BenchhouseError as error:
-            troubles.append((f"{ask.where}: {ask.name}" if ":" in ask.where else ask.name, error))
+            troubles.append((ask.name, error))
     troubles += _twice(plans)
     if troubles:
         raise PlanError(troubles, len(asks))
@@ -90,8 +90,8 @@ def _twice(plans: Sequence[tuple[Ask, CellPlan]]) -> list[tuple[str, BenchhouseE
     for ask, plan in plans:
         first = seen.setdefault(_identity(plan.cell), ask)
         if first is not ask:
-            same = f"the same cell, {cell_name(plan.cell)}, as {first.name} ({first.where})"
-            troubles.append((f"{ask.name} ({ask.where})", UsageError(f"is {same}: leave one out")))
+            same = f"the same cell, {cell_name(plan.cell)}, as {first.name}"
+            troubles.append((ask.name, UsageError(f"is {same}: leave one out")))
     return troubles
 
 

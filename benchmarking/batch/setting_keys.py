@@ -74,6 +74,8 @@ def merged(under: Values, over: Values) -> dict[str, Any]:
 
 
 def _word(node: Node) -> str:
+    if node.content is None:
+        raise UsageError('takes a word: got nothing (null is YAML\'s nothing: the word is "null")')
     if not isinstance(node.content, str) or not node.content.strip():
         raise UsageError(f"takes a word: got {node.text}")
     return node.content.strip()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from benchmarking.batch.estimate import Estimate
 from benchmarking.batch.summary import CellSummary, PointSummary
 from benchmarking.sweep.plan import CellPlan
-from benchmarking.sweep.progress import duration_text
+from benchmarking.sweep.progress import cell_name, duration_text
 
 HEADINGS = ("model", "family", "device", "runtime", "precision", "points", "best throughput", "doubts")
 PLAN_HEADINGS = ("model", "family", "device", "runtime", "precision", "weights", "launches", "points", "time")
@@ -102,5 +102,5 @@ def _skipped(plans: Sequence[CellPlan]) -> list[str]:
     lines = []
     for plan in plans:
         for label, why in plan.skipped.items():
-            lines.append(f"skipped: {plan.cell.workload.model_id} {label}: {why}")
+            lines.append(f"skipped: {cell_name(plan.cell)}: {label}: {why}")
     return [*lines, ""] if lines else []

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 MAX_NODES = 100_000
 """Aliases of aliases make billions out of a few lines; no list of models comes near this."""
 
+PLAIN_TAGS = ("tag:yaml.org,2002:seq", "tag:yaml.org,2002:map")
+
 Content = dict[str, "Node"] | list["Node"] | bool | int | float | str | None
 
 
@@ -93,6 +95,8 @@ class _Reader:
         return Node(content=self._content(node, line), path=self._path, line=line)
 
     def _content(self, node: Any, line: int) -> Content:
+        if node.id != "scalar" and node.tag not in PLAIN_TAGS:
+            raise UsageError(f"{self._path}:{line}: takes plain lists and mappings: got {node.tag}")
         if node.id == "sequence":
             return [self.node(item) for item in node.value]
         if node.id == "mapping":

@@ -1,0 +1,81 @@
+"""From models and settings to cells: who wins, and which grid each cell gets."""
+
+from __future__ import annotations
+
+from benchmarking.batch.asks import asks
+from benchmarking.batch.model_list import Entry
+
+
+def requests(entry, **flags):
+    return [request for ask in asks([entry], flags, ("batch_benchmark",)) for request in ask.requests]
+
+
+def entry(shared=None, own=None):
+    return Entry(model_id="m", where="models.yaml:2", shared=shared or {}, own=own or {})
+
+
+def test_nothing_said_is_what_the_single_command_does():
+    (request,) = requests(entry())
+    assert (request.device, request.runtime, request.precision, request.batch_sizes) == (
+        "auto",
+        None,
+        "float32",
+        (1, 2, 4, 8),
+    )
+    assert (request.settings.profile, request.weights, request.timeout_s) == ("standard", "auto", 600.0)
+
+
+def test_the_nearer_word_wins_and_flags_are_the_nearest():
+    shared, own = {"launches": 2, "batch_sizes": (1,), "weights": "random"}, {"launches": 3, "batch_sizes": (2,)}
+    (request,) = requests(entry(shared, own), batch_sizes=(4,))
+    assert (request.settings.launches, request.batch_sizes, request.weights) == (3, (4,), "random")
+
+
+def test_devices_runtimes_and_precisions_are_multiplied():
+    found = requests(entry({"devices": ("cpu", "null")}), precisions=("float32", "float16"), runtimes=("a", "b"))
+    cells = [(request.device, request.runtime, request.precision) for request in found]
+    assert len(set(cells)) == len(cells) == 8
+    assert cells[:2] == [("cpu", "a", "float32"), ("cpu", "a", "float16")]
+
+
+def test_tags_of_all_stay_and_the_nearest_wins_on_the_same_key():
+    (request,) = requests(entry({"tags": {"a": "1", "b": "1"}}, {"tags": {"b": "2"}}), tags={"c": "3"})
+    assert request.tags == {"a": "1", "b": "2", "c": "3"}
+
+
+def test_grids_of_a_cell_are_requests_that_differ_in_their_grid_only():
+    grids = ({"batch_sizes": (1, 2), "image_sizes": (32,)}, {"sequence_lengths": (512,)})
+    (ask,) = asks([entry({"grids": grids, "batch_sizes": (8,), "new_tokens": (4,)})], {}, ())
+    first, second = ask.requests
+    assert (first.batch_sizes, first.sequence_lengths, first.new_tokens, dict(first.axes)) == (
+        (1, 2),
+        None,
+        (4,),
+        {"image_size": (32,)},
+    )
+    assert (second.batch_sizes, second.sequence_lengths, second.new_tokens, dict(second.axes)) == (
+        (8,),
+        (512,),
+        (4,),
+        {},
+    )
+
+
+def test_a_flag_also_wins_over_what_the_list_s_grids_say_of_its_axis():
+    grids = ({"batch_sizes": (1,), "sequence_lengths": (128,)}, {"batch_sizes": (2,), "sequence_lengths": (512,)})
+    found = requests(entry({"grids": grids}), sequence_lengths=(32,))
+    assert [(request.batch_sizes, request.sequence_lengths) for request in found] == [((1,), (32,)), ((2,), (32,))]
+
+
+def test_an_axis_is_a_model_s_own_unless_it_is_said_of_several_or_by_a_flag():
+    own = {"new_tokens": (4,), "grids": ({"steps": (2,)},)}
+    (request,) = requests(entry({"image_sizes": (32,)}, own))
+    assert {"new_tokens", "steps"}.isdisjoint(request.shared_axes)
+    assert "image_size" in request.shared_axes
+    (request,) = requests(entry({}, own), new_tokens=(8,))
+    assert "new_tokens" in request.shared_axes
+
+
+def test_a_cell_s_name_says_what_was_asked_and_where():
+    (ask,) = asks([entry()], {"devices": ("cpu",)}, ())
+    assert ask.name == "m on cpu (float32) [models.yaml:2]"

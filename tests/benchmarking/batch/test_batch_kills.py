@@ -1,0 +1,135 @@
+"""A batch that is killed or interrupted goes on where it was: the same set of results, none twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from benchmarking.batch import manifest
+from benchmarking.sweep import spool
+from db.warehouse import Warehouse
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
+
+COMMAND = [sys.executable, "-m", "benchmarking.batch_benchmark", "--quiet"]
+BATCH = ["--models", "tiny-bert,tiny-gpt2", "--devices", "null", "--batch-sizes", "1,2", "--sequence-lengths", "32"]
+BATCH += ["--new-tokens", "4", "--iterations", "12", "--warmup-iterations", "1", "--launches", "2"]
+BATCH += ["--weights", "random"]
+POINTS = {("tiny-bert", "b1 s32"), ("tiny-bert", "b2 s32"), ("tiny-gpt2", "b1 s32 n4"), ("tiny-gpt2", "b2 s32 n4")}
+
+
+@pytest.fixture(autouse=True)
+def in_real_time(tmp_path, monkeypatch, null_script):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
+    null_script(real_time=True, latency_ms={"*": [8.0, 9.0, 8.5]})
+
+
+def start(*arguments):
+    return subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process):
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+def wait_until(condition):
+    deadline_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
+
+
+def settled(folder):
+    """The measurements on disk, by model, point and launch."""
+    found = {}
+    for partial in spool.unfinished(folder):
+        try:
+            progress = partial.read()
+        except OSError:
+            continue  # finished in between
+        model = progress.plan.cell.workload.model_id
+        found |= {(model, one.point.label, one.launch): one.samples[-1].values for one in progress.measurements}
+    for path in manifest.run_files(folder).values():
+        run = json.loads(path.read_text())
+        for result in run["results"]:
+            label = "b{batch_size} s{sequence_length}".format(**result["point"])
+            label += f" n{result['point']['new_tokens']}" if result["point"]["new_tokens"] else ""
+            launches = {samples["launch"]: tuple(samples["values"]) for samples in result["samples"]}
+            found |= {
+                (run["cell"]["workload"]["model_id"], label, launch): values for launch, values in launches.items()
+            }
+    return found
+
+
+def stored(folder):
+    """(model, points, launches) of each run in the database."""
+    with Warehouse.open(folder / "benchmark_db.duckdb") as warehouse:
+        sql = "select model_id, count(*) as points, min(launches) as launches from benchmark_results "
+        return warehouse.query(sql + "join benchmark_runs using (run_id) group by run_id, model_id order by 1").dicts()
+
+
+def check_complete(tmp_path):
+    """Both runs are whole, in their files and in the database, and nothing of the batch is left unfinished."""
+    folder = tmp_path / "benchmark_results"
+    assert {(model, label) for model, label, _ in settled(folder)} == POINTS
+    assert len(settled(folder)) == 2 * len(POINTS)
+    assert stored(tmp_path) == [
+        {"model_id": "tiny-bert", "points": 2, "launches": 2},
+        {"model_id": "tiny-gpt2", "points": 2, "launches": 2},
+    ]
+    assert len(manifest.run_files(folder)) == 2
+    assert spool.unfinished(folder) == list(manifest.unfinished(folder)) == []
+    summary = json.loads((folder / "benchmark_summary.json").read_text())
+    assert (summary["status"], summary["cells_by_status"]) == ("finished", {"ok": 2})
+    assert [cell["stored"] for cell in summary["cells"]] == [True, True]
+
+
+MOMENTS = {
+    "planned": lambda folder: manifest.unfinished(folder),
+    "half": lambda folder: len(settled(folder)) >= 4,
+    "first run file": lambda folder: manifest.run_files(folder),
+    "last run file": lambda folder: len(manifest.run_files(folder)) == 2,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_killed_batch_goes_on_to_the_same_results_none_twice(tmp_path, moment):
+    folder = tmp_path / "benchmark_results"
+    process = start(*BATCH)
+    wait_until(lambda: folder.is_dir() and MOMENTS[moment](folder))
+    process.kill()
+    finish(process)
+    before = settled(folder)
+    assert finish(start("--resume"))[0] == 0
+    after = settled(folder)
+    assert {name: after[name] for name in before} == before
+    check_complete(tmp_path)
+
+
+def test_an_interrupted_batch_says_how_to_go_on_and_either_command_does(tmp_path):
+    folder = tmp_path / "benchmark_results"
+    process = start(*BATCH)
+    wait_until(lambda: folder.is_dir() and len(settled(folder)) >= 1)
+    code, _, err = (2, "", "") if process.poll() is not None else finish(start("--resume"))
+    assert (code, f"PID {process.pid} is still at it" in err) == (2, True)
+    process.send_signal(signal.SIGINT)
+    code, _, err = finish(process)
+    assert code == 130
+    assert "0 of 2 cells finished: kept; batch_benchmark --resume --output-dir benchmark_results goes on" in err
+    summary = json.loads((folder / "benchmark_summary.json").read_text())
+    assert summary["status"] == "interrupted"
+    begun = len(spool.unfinished(folder))
+    single = [sys.executable, "-m", "benchmarking.run_hardware_benchmark", "--quiet", "--resume"]
+    assert subprocess.run(single, capture_output=True, check=False).returncode == 0
+    assert len(manifest.run_files(folder)) == begun
+    assert finish(start("--resume"))[0] == 0
+    check_complete(tmp_path)

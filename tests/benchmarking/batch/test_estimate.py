@@ -1,0 +1,117 @@
+"""How long a plan takes, learnt from what was measured: each rule with a worked example."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarking.batch.estimate import Known, cell_key, estimate
+from benchmarking.batch.history import known
+from benchmarking.measure.settings import settings
+from benchmarking.records import Point
+from benchmarking.sweep.plan import CellPlan
+from db.warehouse import Warehouse
+
+
+@pytest.fixture
+def plan(make_run):
+    run = make_run()
+
+    def make(*points, **how):
+        return CellPlan(
+            session_id="s",
+            started_at="2026-01-02T03:04:05Z",
+            cell=run.cell,
+            hardware=run.hardware,
+            provenance=run.provenance,
+            settings=settings(how.pop("profile", "standard"), **how),
+            timeout_s=60.0,
+            points=tuple(Point(batch_size=batch, sequence_length=100) for batch in points),
+        )
+
+    return make
+
+
+def measured(plan, batch_size=1, **fields):
+    point = Point(batch_size=batch_size, sequence_length=100)
+    defaults = {
+        "cell": cell_key(plan.cell, plan.hardware.hardware_id),
+        "point": point.label,
+        "work": 100.0 * batch_size,
+        "profile": "standard",
+        "fixed_iterations": None,
+        "fixed_warmup_iterations": None,
+        "latency_ms": 10.0,
+        "calls": 200.0,
+        "launch_s": 7.0,
+        "load_s": 3.0,
+    }
+    return Known(**{**defaults, **fields})
+
+
+def test_a_point_takes_what_it_took_and_every_launch_loads_once(plan):
+    wanted = plan(1, 2, launches=3)
+    found = estimate([wanted], [measured(wanted), measured(wanted, 2, launch_s=9.0)])
+    assert found.total_s == 3 * (3.0 + 7.0 + 9.0)
+    assert (found.known_points, found.scaled_points, found.unknown_points) == (2, 0, 0)
+
+
+def test_several_runs_of_a_point_count_with_their_median(plan):
+    wanted = plan(1, launches=1)
+    runs = [measured(wanted, launch_s=seconds) for seconds in (5.0, 6.0, 100.0)]
+    assert estimate([wanted], runs).total_s == 3.0 + 6.0
+
+
+def test_a_process_for_every_point_loads_for_every_point(plan):
+    wanted = plan(1, 2, profile="reference", launches=1)
+    runs = [measured(wanted, batch, profile="reference") for batch in (1, 2)]
+    assert estimate([wanted], runs).total_s == 2 * 3.0 + 2 * 7.0
+
+
+def test_fixed_counts_that_were_not_measured_so_are_calls_times_latency(plan):
+    wanted = plan(1, launches=1, iterations=50, warmup_iterations=20)
+    calls = 50 + 20 + wanted.settings.memory_calls
+    assert estimate([wanted], [measured(wanted)]).total_s == pytest.approx(3.0 + calls * 0.010)
+
+
+def test_another_profile_is_calls_times_latency_within_its_limits(plan):
+    wanted = plan(1, profile="quick")
+    slow, fast = measured(wanted, latency_ms=100.0), measured(wanted, latency_ms=0.1)
+    assert estimate([wanted], [slow]).total_s == 3.0 + wanted.settings.max_time_s
+    assert estimate([wanted], [fast]).total_s == 3.0 + wanted.settings.min_time_s
+    least = measured(wanted, latency_ms=2000.0)
+    assert estimate([wanted], [least]).total_s == 3.0 + wanted.settings.min_samples * 2.0
+
+
+def test_an_unknown_point_is_scaled_from_the_nearest_one_and_counted_as_such(plan):
+    wanted = plan(8, launches=1, iterations=10, warmup_iterations=0)
+    how = {"fixed_iterations": 10, "fixed_warmup_iterations": 0}
+    runs = [measured(wanted, 1, launch_s=1.0, **how), measured(wanted, 4, launch_s=5.0, **how)]
+    found = estimate([wanted], runs)
+    assert found.total_s == 3.0 + 2 * 5.0
+    assert (found.known_points, found.scaled_points, found.unknown_points) == (0, 1, 0)
+
+
+def test_a_cell_that_nobody_measured_stays_unknown(plan):
+    wanted = plan(1, 2)
+    found = estimate([wanted], [measured(wanted, cell="another")])
+    assert (dict(found.cells_s), found.total_s) == ({}, 0)
+    assert (found.known_points, found.scaled_points, found.unknown_points) == (0, 0, 2)
+
+
+def test_a_point_without_times_of_its_launches_falls_back_to_calls_times_latency(plan):
+    wanted = plan(1, launches=1)
+    assert estimate([wanted], [measured(wanted, launch_s=None, load_s=None)]).total_s == 200 * 0.010
+
+
+def test_the_warehouse_tells_what_was_measured(plan, make_run, tmp_path):
+    wanted = plan(1)
+    run = make_run(batch_sizes=(1,), sequence_lengths=(128,), launches=2, iterations=30)
+    launches = [{"started_at": f"2026-01-02T03:04:0{i}Z", "finished_at": f"2026-01-02T03:04:1{i * 2}Z"} for i in (0, 1)]
+    run.results[0].extra["launches"] = launches
+    with Warehouse.open(tmp_path / "a.duckdb") as warehouse:
+        warehouse.ingest(run)
+        (one,) = known([wanted], lambda sql, values: warehouse.query(sql, values).dicts())
+    assert one.cell == cell_key(wanted.cell, wanted.hardware.hardware_id)
+    assert (one.point, one.work, one.profile, one.latency_ms) == ("b1 s128", 128.0, "standard", 32.0)
+    assert one.calls == (2 * 30 + 20) / 2
+    assert (one.launch_s, one.load_s) == ((10.0 + 11.0) / 2, pytest.approx(3.3))

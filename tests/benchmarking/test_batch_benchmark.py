@@ -1,0 +1,197 @@
+"""The batch command end to end on the null device: what it measures, keeps, refuses and says."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from benchmarking.batch_benchmark import main
+from db.warehouse import Warehouse
+
+QUICK = ["--devices", "null", "--profile", "quick", "--weights", "random", "--quiet"]
+SMALL = ["--batch-sizes", "1", "--sequence-lengths", "32", "--iterations", "3", "--warmup-iterations", "1"]
+TWO = ["--models", "tiny-bert,tiny-gpt2", "--new-tokens", "4"]
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
+
+
+def summary(tmp_path):
+    return json.loads((tmp_path / "benchmark_results" / "benchmark_summary.json").read_text())
+
+
+def planned(capsys, *arguments):
+    """The points of each planned cell, by model, device and precision."""
+    assert main([*arguments, "--dry-run", "--json"]) == 0
+    cells = json.loads(capsys.readouterr().out)["cells"]
+    names = [
+        (c["cell"]["workload"]["model_id"], c["cell"]["device"]["selector"], c["cell"]["precision"]) for c in cells
+    ]
+    return dict(zip(names, [[_label(point) for point in cell["points"]] for cell in cells], strict=True))
+
+
+def _label(point):
+    tokens = "" if point["new_tokens"] is None else f" n{point['new_tokens']}"
+    return f"b{point['batch_size']} s{point['sequence_length']}{tokens}"
+
+
+def test_every_model_is_measured_stored_summarised_logged_and_reported(tmp_path, capsys, null_script):
+    null_script(latency_ms={"*": [9.0, 2.0, 4.0, 6.0]})
+    code = main([*TWO, *QUICK, *SMALL, "--launches", "2", "--report", "report.html", "--tag", "suite=x"])
+    out = capsys.readouterr().out
+    written = summary(tmp_path)
+    folder = tmp_path / "benchmark_results"
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()[2:]] == ["tiny-bert", "tiny-gpt2"]
+    assert written["cells_by_status"] == {"ok": 2}
+    cell = written["cells"][0]
+    assert cell["points"][0]["metrics"]["latency_median_ms"] == pytest.approx(4.0, abs=2.0)
+    assert sorted(path.suffix for path in folder.iterdir()) == [".json", ".json", ".json", ".log"]
+    run = json.loads((folder / cell["run_file"]).read_text())
+    assert (run["session_id"], run["provenance"]["tags"]) == (written["session_id"], {"suite": "x"})
+    with Warehouse.open("benchmark_db.duckdb") as warehouse:
+        rows = warehouse.query("select session_id, model_id from benchmark_runs order by 2").dicts()
+    assert rows == [{"session_id": written["session_id"], "model_id": name} for name in ("tiny-bert", "tiny-gpt2")]
+    log = next(folder.glob("*.log")).read_text()
+    assert log.index("tiny-gpt2 on null (null, float32): launch 1 of 2") < log.index(
+        "tiny-bert on null (null, float32): launch 2 of 2"
+    )
+    assert log.index(f"stored {cell['run_file']}") < log.index("finished tiny-gpt2")
+    assert "tiny-gpt2" in (tmp_path / "report.html").read_text()
+
+
+def test_what_fails_is_listed_and_the_rest_goes_on(tmp_path, capsys, null_script):
+    null_script(faults={"b1 s32": "raise"})
+    code = main([*TWO, *QUICK, *SMALL])
+    err = capsys.readouterr().err
+    assert code == 1
+    assert "failed: tiny-bert on null (null, float32): b1 s32: failed: RuntimeError: scripted: the call raised\n" in err
+    assert summary(tmp_path)["cells_by_status"] == {"failed": 1, "ok": 1}
+
+
+def test_a_run_that_cannot_be_stored_is_kept_and_resume_stores_it(tmp_path, capsys):
+    database = tmp_path / "here.duckdb"
+    command = [sys.executable, "-m", "benchmarking.batch_benchmark", *TWO, *QUICK, *SMALL]
+    with Warehouse.open(database):
+        command += ["--db-path", "here.duckdb", "--lock-timeout", "0"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("not stored: ")) == (1, 2)
+    assert [cell["stored"] for cell in summary(tmp_path)["cells"]] == [False, False]
+    assert main(["--resume", "--quiet"]) == 0
+    assert [cell["stored"] for cell in summary(tmp_path)["cells"]] == [True, True]
+    with Warehouse.open(database) as warehouse:
+        assert warehouse.query("select count(*) as n from benchmark_runs").dicts() == [{"n": 2}]
+
+
+def test_without_save_nothing_is_left(tmp_path, capsys):
+    assert main([*TWO, *QUICK, *SMALL, "--no-save", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["cells_by_status"] == {"ok": 2}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_axis_goes_to_the_models_that_have_it(capsys):
+    plan = planned(capsys, *TWO, *QUICK, *SMALL)
+    assert plan == {
+        ("tiny-bert", "null", "float32"): ["b1 s32"],
+        ("tiny-gpt2", "null", "float32"): ["b1 s32 n4"],
+    }
+
+
+def test_a_yaml_list_multiplies_and_grids_are_united(capsys, tmp_path):
+    (tmp_path / "models.yaml").write_text(
+        """
+devices: "null"
+precisions: [float32, float16]
+batch_sizes: [1]
+sequence_lengths: [32]
+weights: random
+models:
+  - tiny-bert
+  - id: tiny-gpt2
+    precisions: bfloat16
+    new_tokens: 2
+    grids: [{batch_sizes: [1, 2]}, {sequence_lengths: 64}, {batch_sizes: 2}]
+"""
+    )
+    assert planned(capsys, "--model-list", "models.yaml") == {
+        ("tiny-bert", "null", "float32"): ["b1 s32"],
+        ("tiny-bert", "null", "float16"): ["b1 s32"],
+        ("tiny-gpt2", "null", "bfloat16"): ["b1 s32 n2", "b1 s64 n2", "b2 s32 n2"],
+    }
+    assert set(planned(capsys, "--model-list", "models.yaml", "--precisions", "int8", "--include", "*bert")) == {
+        ("tiny-bert", "null", "int8")
+    }
+
+
+def test_a_dry_run_says_how_long_it_takes_once_that_is_known(capsys, tmp_path):
+    arguments = [*TWO, *QUICK, *SMALL]
+    assert main([*arguments, "--dry-run"]) == 0
+    assert "2 cells, 2 points; time: unknown, as nothing like this was measured here" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+    main(arguments)
+    capsys.readouterr()
+    assert main([*arguments, "--dry-run"]) == 0
+    assert re.search(r"2 cells, 2 points; time: about \d+ s \(2 measured before\)", capsys.readouterr().out)
+
+
+def test_every_cell_that_cannot_be_is_named(capsys, tmp_path):
+    code = main(["--models", "tiny-bert,tiny-bret,tiny-gpt2", *QUICK, "--devices", "null,nul", *SMALL])
+    lines = capsys.readouterr().err.splitlines()
+    assert code == 2
+    assert len(lines) == 3
+    assert lines[0].startswith("tiny-bert on nul (float32) [--models], tiny-gpt2 on nul (float32) [--models]: unknown")
+    assert "tiny-bret on null (float32) [--models], tiny-bret on nul (float32) [--models]: " in lines[1]
+    assert lines[2] == "batch_benchmark: error: 4 of 6 cells cannot be measured, so nothing was"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_unsupported_can_be_stored_as_skipped_beside_the_others(tmp_path):
+    arguments = ["--models", "tiny-bert", *QUICK, *SMALL, "--devices", "qnn,null", "--skip-unsupported"]
+    assert main(arguments) == 0
+    assert summary(tmp_path)["cells_by_status"] == {"skipped": 1, "ok": 1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "--models a,b, --model-list FILE or --benches DIR is needed"),
+        (["--models", "a", "--model-list", "b"], "not allowed with argument"),
+        (["--models", "tiny-bert,tiny-bert"], "--models: tiny-bert is there already"),
+        (["--models", "tiny-bert", "--image-sizes", "32"], "no model of the batch has an axis image_size"),
+        (["--models", "tiny-bert", "--precisions", "float64"], "unknown 'float64': known: float32"),
+        (["--models", "tiny-bert", "--report", "a.pdf"], "takes a file that ends with .md or .html"),
+        (["--models", "tiny-bert", "--include", "x*"], "no model matches 'x*'"),
+        (["--models", "tiny-bert", "--benches", "none"], "--benches none: there is no such folder"),
+        (["--resume"], "no unfinished batch in benchmark_results"),
+        (["--resume", "--models", "tiny-bert"], "--resume goes on with a batch as it was begun"),
+        (["--model-list", "none.yaml"], "cannot read none.yaml"),
+    ],
+)
+def test_usage_errors_are_one_line(capsys, arguments, message):
+    assert main([*arguments, "--quiet"]) in (1, 2)
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+
+
+def test_the_same_device_under_two_names_is_one_cell_too_many(capsys):
+    code = main(["--models", "tiny-bert", "--devices", "cpu,auto", "--runtimes", "eager", "--quiet"])
+    assert code == 2
+    assert "is the same cell, tiny-bert on cpu (eager, float32), as tiny-bert on cpu" in capsys.readouterr().err
+
+
+def test_mock_benchmarks_run_when_they_are_enabled(capsys):
+    from benchmarking.benches.discovery import EXAMPLES
+
+    arguments = ["--benches", str(EXAMPLES), "--enable-mock", "--profile", "quick", "--iterations", "3", "--quiet"]
+    arguments += ["--warmup-iterations", "1", "--no-save", "--json"]
+    assert main(arguments) == 0
+    assert json.loads(capsys.readouterr().out)["cells_by_status"].keys() == {"ok"}
