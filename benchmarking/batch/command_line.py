@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -121,11 +122,12 @@ def _bench_plans(
         launches=chosen.get("launches"),
     )
     planned: tuple[CellPlan, ...] = ()
-    for device in arguments.devices or (None,):
+    for device, precision in itertools.product(arguments.devices or (None,), arguments.precisions or (None,)):
         wishes = BenchPlanning(
             session_id=session_id,
             settings=measuring,
             device=device,
+            precision=precision,
             timeout_s=chosen["timeout"],
             skip_unsupported=chosen["skip_unsupported"],
             command=command,

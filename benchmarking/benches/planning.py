@@ -10,7 +10,7 @@ from benchmarking.benches.config import BenchmarkConfig
 from benchmarking.benches.discovery import Bench
 from benchmarking.errors import UsageError
 from benchmarking.measure.settings import Settings
-from benchmarking.records import Json, Workload, canonical_hash
+from benchmarking.records import Json, Precision, Workload, canonical_hash
 from benchmarking.sweep.machine import Machine
 from benchmarking.sweep.plan import CellPlan, ascending
 from benchmarking.sweep.request import DEFAULT_TIMEOUT_S, Request, plan_points
@@ -27,6 +27,8 @@ class BenchPlanning:
     """Their fixed numbers of calls, where given, come before those of a config."""
     device: str | None = None
     """In place of what the configs say, as `--device` takes it."""
+    precision: Precision | None = None
+    """In place of what the configs say."""
     timeout_s: float = DEFAULT_TIMEOUT_S
     skip_unsupported: bool = False
     command: tuple[str, ...] = ()
@@ -58,7 +60,7 @@ def _plan(bench: Bench, configs: Sequence[BenchmarkConfig], planning: BenchPlann
         model_id=first.name,
         device=planning.device or first.device,
         runtime=RUNTIME,
-        precision=first.precision,
+        precision=planning.precision or first.precision,
         options={} if first.variant is None else {"variant": first.variant},
         settings=replace(
             settings,

@@ -248,3 +248,10 @@ def test_the_runtime_has_one_option(write, plan):
     cell = plan()[0].cell
     with pytest.raises(UsageError, match="runtime bench has no option 'attention'; it has variant"):
         PLUGIN.mode(cell.device, cell.workload, {"attention": "eager"})
+
+
+def test_a_command_may_ask_for_another_precision_than_a_config(write, plan):
+    write("one.py", logging(""))
+    assert [one.cell.precision for one in plan(precision="bfloat16")] == ["bfloat16"]
+    with pytest.raises(UnsupportedError, match="has no tf32"):
+        plan(precision="tf32")
