@@ -46,7 +46,14 @@ def save_tiny() -> Callable[..., Path]:
 class SmallModel:
     """A family's model of a configuration, with weights so large that it does not say the same for ever."""
 
-    def __init__(self, plugin: Any, config: dict[str, Any], task: str | None = None, dtype: str = "float32") -> None:
+    def __init__(
+        self,
+        plugin: Any,
+        config: dict[str, Any],
+        task: str | None = None,
+        dtype: str = "float32",
+        deviation: float = 0.2,
+    ) -> None:
         import torch
 
         from benchmarking.records import Workload, canonical_hash
@@ -67,7 +74,7 @@ class SmallModel:
         attention = plugin.default_attention(config)
         with skip_random_initialisation():
             self.model = plugin.build(self.workload, dtype=getattr(torch, dtype), attention=attention)
-        fill(self.model, seed=1, standard_deviation=0.2)
+        fill(self.model, seed=1, standard_deviation=deviation)
 
     def inputs(self, point: Any) -> dict[str, Any]:
         import torch
@@ -88,7 +95,7 @@ class SmallModel:
 
 @pytest.fixture(scope="session")
 def small_model() -> type[SmallModel]:
-    """What makes a small model of a family: SmallModel(plugin, config, task, dtype)."""
+    """What makes a small model of a family: SmallModel(plugin, config, task, dtype, deviation)."""
     return SmallModel
 
 
