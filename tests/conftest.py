@@ -87,7 +87,7 @@ def make_workload(model_id: str = "bert-base-uncased", family: Any = "encoder-on
 
 
 def tokens_per_sec(point: Point, median_ms: float) -> dict[str, float]:
-    tokens = point.batch_size * (point.sequence_length or 0)
+    tokens = point.batch_size * (point.sequence_length or point.new_tokens or 0)
     return {"throughput_tokens_per_sec": tokens * 1000 / median_ms} if tokens else {}
 
 

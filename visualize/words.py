@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from visualize.charts import Row
@@ -13,6 +14,22 @@ from visualize.style import number
 
 SEPARATOR = " · "
 NO_VALUE = "without this measure"
+AXIS_WORDS = {
+    "sequence_length": "sequence {:,}",
+    "image_size": "image {:,} px",
+    "audio_seconds": "{:g} s of audio",
+    "steps": "{:,} steps",
+    "documents": "{:,} documents",
+    "top_k": "top-{}",
+}
+AXIS_TITLES = {
+    "sequence_length": "Sequence length (tokens)",
+    "image_size": "Image size (pixels a side)",
+    "audio_seconds": "Audio in each input (s)",
+    "steps": "Denoising steps",
+    "documents": "Documents in the corpus",
+    "top_k": "Documents retrieved (top-k)",
+}
 
 
 def cell(row: Row) -> str:
@@ -29,23 +46,42 @@ def device(row: Row) -> str:
 def point(row: Row, *, with_batch: bool = True) -> str:
     """A point in words: "batch 4, sequence 128, 16 new tokens"."""
     parts = [f"batch {row['batch_size']}"] if with_batch else []
-    parts += [f"sequence {row['sequence_length']}"] if row["sequence_length"] is not None else []
+    parts += [axis("sequence_length", row["sequence_length"])] if row["sequence_length"] is not None else []
     parts += [f"{row['new_tokens']} new tokens"] if row["new_tokens"] is not None else []
     parts += [f"{row['concurrency']} requests in flight"] if row["concurrency"] != 1 else []
-    parts += [settings(row["axes"])] if row["axes"] != "{}" else []
-    return ", ".join(parts)
+    return ", ".join([*parts, *(axis(name, value) for name, value in sorted(json.loads(row["axes"]).items()))])
 
 
-def count(number_of: int | None) -> str:
-    """A number of tokens, "2,048"; "none" for a model without a sequence."""
-    return "none" if number_of is None else f"{number_of:,}"
+def axis(name: str, value: float | None) -> str:
+    """A value on an axis in words: "sequence 128", "image 224 px", "5 s of audio"."""
+    if value is None:
+        return f"no {name.replace('_', ' ')}"
+    if name not in AXIS_WORDS:
+        return f"{name}={value}"
+    words = AXIS_WORDS[name].format(value)
+    return words.removesuffix("s") if value == 1 else words
 
 
-def point_names(row: Row) -> tuple[str, ...]:
-    """A point but for its batch size and sequence length, as parts of a file's name: ("n16", "image_size-224")."""
-    parts = [f"n{row['new_tokens']}"] if row["new_tokens"] is not None else []
-    parts += [f"c{row['concurrency']}"] if row["concurrency"] != 1 else []
-    return (*parts, *(f"{name}-{value}" for name, value in sorted(json.loads(row["axes"]).items())))
+def axis_title(name: str) -> str:
+    """What a legend of values on the axis is headed by, with the unit."""
+    return AXIS_TITLES.get(name, name)
+
+
+def count(number_of: float | None) -> str:
+    """A number on an axis, "2,048"; "none" for a point without it."""
+    return "none" if number_of is None else f"{number_of:,g}" if isinstance(number_of, float) else f"{number_of:,}"
+
+
+def family(row: Row) -> str:
+    """The architecture family; a torch module that was handed over, or a benchmark somebody wrote, may have none."""
+    return row["architecture_type"] or "no family"
+
+
+def point_names(new_tokens: int | None, concurrency: int, axes: Mapping[str, float | None]) -> tuple[str, ...]:
+    """What all points of a picture share, as parts of its file's name: ("n16", "image_size-224")."""
+    parts = [f"n{new_tokens}"] if new_tokens is not None else []
+    parts += [f"c{concurrency}"] if concurrency != 1 else []
+    return (*parts, *(f"{name}-{value}" for name, value in sorted(axes.items())))
 
 
 def provenance(drawn: Sequence[Row]) -> str:
@@ -127,6 +163,11 @@ def size(parameter_count: int) -> str:
         if parameter_count >= unit:
             return f"{number(float(f'{parameter_count / unit:.3g}'))} {name}"
     return str(parameter_count)
+
+
+def whole(text: str) -> str:
+    """The text with no-break spaces but for those after a comma or colon, so that lines end only there."""
+    return re.sub("(?<![,:]) ", "\N{NO-BREAK SPACE}", text)
 
 
 def shortened(text: str, limit: int = 160) -> str:

@@ -158,6 +158,11 @@ class See:
         sizes = sorted({x for x, _ in corners})
         return [(x, min(y for at, y in corners if at == x), max(y for at, y in corners if at == x)) for x in sizes]
 
+    @staticmethod
+    def title(axes, **where):
+        """What stands above a panel, unwrapped."""
+        return axes.get_title(**where).replace("\n", " ").replace("\N{NO-BREAK SPACE}", " ")
+
     @classmethod
     def whiskers(cls, axes, label):
         """The (x, low, high) of a whisker."""

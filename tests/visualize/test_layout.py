@@ -3,6 +3,7 @@
 import pytest
 from matplotlib.transforms import Bbox
 
+from benchmarking.records import FAMILIES
 from visualize.layout import wrap
 
 CHARTS = (
@@ -53,6 +54,9 @@ def situations(make_run, alter):
         "many points": [many, make_run(model_id="other")],
         "many devices": crowd,
         "trouble": [*troubled, make_run(model_id="other", family="decoder-only")],
+        "every family": [
+            make_run(model_id=alter.LONG_MODEL[: 20 + 8 * i], family=family) for i, family in enumerate(FAMILIES)
+        ],
         "one point": [make_run(model_id=m, batch_sizes=(1,), sequence_lengths=(32,)) for m in "ab"],
     }
 
@@ -61,6 +65,9 @@ def situations(make_run, alter):
     ("chart", "situation"),
     [
         ("hardware_comparison", "many devices"),
+        ("hardware_comparison", "every family"),
+        ("architecture_comparison", "every family"),
+        ("latency_vs_batch_size", "every family"),
         *((chart, name) for chart in CHARTS for name in ("long names", "many points", "trouble", "one point")),
     ],
 )

@@ -5,6 +5,7 @@ from datetime import datetime
 import pytest
 
 from benchmarking.errors import StorageError
+from db.rows import AXES
 from visualize import files, words
 from visualize.charts import _rows
 
@@ -91,11 +92,45 @@ def test_details_are_worded(column, value, words_of_it):
     [
         ({}, "batch 4, sequence 128"),
         ({"new_tokens": 16, "concurrency": 2}, "batch 4, sequence 128, 16 new tokens, 2 requests in flight"),
-        ({"sequence_length": None, "axes": '{"steps":20,"image_size":64}'}, "batch 4, image_size=64, steps=20"),
+        ({"sequence_length": None, "axes": '{"steps":20,"image_size":64}'}, "batch 4, image 64 px, 20 steps"),
     ],
 )
 def test_points_are_worded(columns, words_of_it):
     assert words.point(row(**columns)) == words_of_it
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("sequence_length", 2048, "sequence 2,048"),
+        ("audio_seconds", 7.5, "7.5 s of audio"),
+        ("audio_seconds", 30.0, "30 s of audio"),
+        ("documents", 100_000, "100,000 documents"),
+        ("documents", 1, "1 document"),
+        ("top_k", 8, "top-8"),
+        ("top_k", None, "no top k"),
+        ("guidance", 7.5, "guidance=7.5"),
+    ],
+)
+def test_values_on_axes_are_worded_with_their_units(name, value, text):
+    assert words.axis(name, value) == text
+
+
+def test_every_axis_that_has_a_column_has_words():
+    assert set(AXES) <= words.AXIS_WORDS.keys() == words.AXIS_TITLES.keys()
+
+
+def test_lines_end_after_commas_only():
+    assert words.whole("a task: batch 1, image 224 px") == "a\xa0task: batch\xa01, image\xa0224\xa0px"
+
+
+def test_axes_that_vary_are_named_in_their_order():
+    axes = ['{"image_size":224,"steps":4}', '{"image_size":224,"steps":8}', '{"image_size":512,"zeal":1}']
+    rows = [row(sequence_length=None, axes=text) for text in axes]
+    assert _rows.varying(rows[:1]) == ()
+    assert _rows.varying(rows[:2]) == ("steps",)
+    assert _rows.varying(rows) == ("image_size", "steps", "zeal")
+    assert _rows.varying([row(sequence_length=1), row(sequence_length=2)]) == ("sequence_length",)
 
 
 def test_a_device_without_a_name_is_called_by_its_selector():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from visualize import words
 from visualize.charts import Drawing, NotDrawn, Row
-from visualize.charts._rows import CELL, CELL_DETAILS, POINT, details, grouped, is_doubtful, is_ok
+from visualize.charts._rows import CELL, CELL_DETAILS, details, grouped, is_doubtful, is_ok, varying
+from visualize.charts._rows import axes as axes_of
 from visualize.layout import Words, finish, new_figure
 from visualize.style import BAND_ALPHA, GREY, colour, line_style, look, marker, scale_batch_axis, scale_value_axis
 
@@ -17,8 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 BATCH_LABEL = "Batch size (inputs per call)"
-ALIKE = tuple(column for column in POINT if column != "sequence_length")
-"""What is the same all over a picture of one cell."""
+ALIKE = ("new_tokens", "concurrency")
+"""What of the point is the same all over a picture of one cell; its axes make the lines."""
+MOST_LINES = 10
+"""More are not told apart: then the axes with the fewest values go to different pictures."""
 WIDTH_IN, PANEL_HEIGHT_IN = 6.4, 3.5
 
 
@@ -46,14 +50,16 @@ class BatchPicture:
 
 
 def draw_cells(picture: BatchPicture, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
-    """A picture for each cell (and number of new tokens, and so on), a line for each sequence length."""
+    """A picture for each cell and number of new tokens, a line for each sequence length, image size and so on."""
     for key, members in grouped(rows, (*CELL, *CELL_DETAILS, *ALIKE)):
-        drawn = [row for row in members if is_ok(row) and row["value"] is not None]
-        if drawn:
-            yield _drawing(picture, key, members, drawn)
-        else:
+        if not any(map(_is_drawn, members)):
             what = f"{picture.title}: {key['model_id']} on {words.cell(key)}"
             yield NotDrawn(what=what, why=words.nothing_to_draw(members))
+            continue
+        for fixed, part in _parts(members):
+            drawn = [row for row in part if _is_drawn(row)]
+            if drawn:
+                yield _drawing(picture, {**members[0], **key}, fixed, part, drawn)
 
 
 def draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
@@ -119,25 +125,75 @@ def doubtful_entry() -> Any:
     return Line2D([], [], color=GREY, marker="o", markerfacecolor="white", linestyle="none", label="hollow: doubtful")
 
 
-def _drawing(picture: BatchPicture, key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Drawing:
-    lines = [
-        Line(label=words.count(group["sequence_length"]), rows=tuple(rows), style=style)
-        for style, (group, rows) in enumerate(grouped(drawn, ("sequence_length",)))
+def _is_drawn(row: Row) -> bool:
+    return is_ok(row) and row["value"] is not None
+
+
+def _parts(members: Sequence[Row]) -> list[tuple[dict[str, float | None], list[Row]]]:
+    """The rows of each picture, and the axes on which it differs from the other pictures with its values there.
+
+    All rows are one picture unless that has too many lines. Points that failed follow those that are drawn.
+    """
+    drawn = [row for row in members if _is_drawn(row)]
+    lines, apart = list(varying(drawn)), list[str]()
+    while len(lines) > 1 and len({_at(row, lines) for row in drawn}) > MOST_LINES:
+        fewest = min(lines, key=lambda name: len({_at(row, [name]) for row in drawn}))
+        lines.remove(fewest)
+        apart.append(fewest)
+    return [(dict(zip(apart, place, strict=True)), rows) for place, rows in _by_axes(members, apart)]
+
+
+def _by_axes(rows: Sequence[Row], names: Sequence[str]) -> list[tuple[tuple[float | None, ...], list[Row]]]:
+    """The rows by their values on the axes, sorted by them."""
+    groups = grouped([{**row, **dict(zip(names, _at(row, names), strict=True))} for row in rows], names)
+    return [(tuple(key.values()), members) for key, members in groups]
+
+
+def _at(row: Row, names: Sequence[str]) -> tuple[float | None, ...]:
+    return tuple(axes_of(row).get(name) for name in names)
+
+
+def _line_axes(drawn: Sequence[Row]) -> tuple[str, ...]:
+    """The axes that the lines differ in; the sequence length, if there is one, where they differ in none."""
+    alone = ("sequence_length",) if drawn[0]["sequence_length"] is not None else ()
+    return varying(drawn) or alone
+
+
+def _lines_of(drawn: Sequence[Row], names: Sequence[str]) -> list[Line]:
+    """A line for each value on the axis, or each combination of values on several, sorted by them."""
+    return [
+        Line(label=_line_label(place, names), rows=tuple(rows), style=style)
+        for style, (place, rows) in enumerate(_by_axes(drawn, names))
     ]
+
+
+def _line_label(place: Sequence[float | None], names: Sequence[str]) -> str:
+    if len(names) < 2:
+        return words.count(place[0] if place else None)
+    return ", ".join(words.axis(name, value) for name, value in zip(names, place, strict=True))
+
+
+def _drawing(
+    picture: BatchPicture, key: Row, fixed: dict[str, float | None], members: Sequence[Row], drawn: Sequence[Row]
+) -> Drawing:
+    names = _line_axes(drawn)
+    lines = _lines_of(drawn, names)
     with look():
         figure, (axes,) = new_figure(WIDTH_IN, PANEL_HEIGHT_IN)
         draw_lines(axes, lines)
         reference = picture.reference(drawn)
         scale([axes], drawn, [reference[1]] if reference else [])
         axes.set(xlabel=BATCH_LABEL, ylabel=picture.value_label(key))
-        has_tokens = any(row["sequence_length"] is not None for row in drawn)
-        entries = legend_entries(lines if has_tokens else (), drawn)
+        entries = legend_entries(lines if names else (), drawn)
         if reference:
             entries += (axes.axhline(reference[1], color=GREY, linestyle="--", label=reference[0]),)
-        finish(figure, _words(picture, key, members, drawn, entries, has_tokens))
+        finish(figure, _words(picture, key, members, drawn, entries, names))
     return Drawing(
         figure=figure,
-        named_by=(*(str(key[column]) for column in CELL), *words.point_names(key)),
+        named_by=(
+            *(str(key[column]) for column in CELL),
+            *words.point_names(key["new_tokens"], key["concurrency"], fixed),
+        ),
         told_apart_by=details(key, CELL_DETAILS),
     )
 
@@ -148,25 +204,23 @@ def _words(
     members: Sequence[Row],
     drawn: Sequence[Row],
     entries: tuple[Any, ...],
-    has_tokens: bool,
+    names: Sequence[str],
 ) -> Words:
-    fixed = (
-        words.cell(key),
-        str(key["task"]),
-        _unbroken(words.point({**key, "sequence_length": None}, with_batch=False)),
-    )
+    same = {name: value for name, value in axes_of(drawn[0]).items() if name not in names}
+    held = {**key, "sequence_length": same.pop("sequence_length", None), "axes": json.dumps(same)}
+    fixed = (words.cell(key), str(key["task"]), words.whole(words.point(held, with_batch=False)))
     return Words(
         title=f"{picture.title}: {key['model_id']}",
         subtitle=words.SEPARATOR.join(part for part in fixed if part),
         notes=words.caption(members, drawn, *picture.notes(drawn)),
         legend=entries,
-        legend_title="Sequence length (tokens)" if has_tokens else None,
+        legend_title=_legend_title(names),
     )
 
 
-def _unbroken(text: str) -> str:
-    """The text with no-break spaces, so that a line does not end inside it."""
-    return text.replace(" ", "\N{NO-BREAK SPACE}")
+def _legend_title(names: Sequence[str]) -> str | None:
+    """The axis with its unit; several axes have theirs in the entries."""
+    return words.axis_title(names[0]) if len(names) == 1 else None
 
 
 def _draw_interval(axes: Axes, line: Line, rows: Sequence[Row]) -> None:

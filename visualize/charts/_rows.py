@@ -8,13 +8,14 @@ from dataclasses import asdict
 from itertools import count
 from typing import Any
 
+from db.rows import AXES
 from visualize.charts import Query, Row, Selection
 
 FACTS = """run.model_id, run.model_revision, run.config_hash, run.architecture_type, run.task, run.weights,
     run.parameter_count, run.hardware_id, hardware.device_name, hardware.simulated, run.device, run.runtime,
     run.runtime_mode, run.precision, run.num_threads, run.started_at,
     series.metric_definition,
-    r.batch_size, r.sequence_length, r.new_tokens, r.concurrency, r.axes,
+    r.batch_size, r.sequence_length, r.new_tokens, r.concurrency, {axes}, r.axes,
     r.status, r.error, r.validity, r.doubts, r.launches, r.ci_scope"""
 """What names a result and says how far to trust it; every chart's query selects these beside its own numbers."""
 
@@ -48,13 +49,14 @@ SETUP = ("device_name", "simulated", "runtime_mode", "num_threads", "hardware_id
 """What makes two things unlike that ran on one device, runtime and precision by name."""
 CELL_DETAILS = (*MODEL, *SETUP)
 """What else makes two cells unlike: pictures of unlike cells are kept apart."""
-POINT = ("sequence_length", "new_tokens", "concurrency", "axes")
+POINT = ("sequence_length", "new_tokens", "concurrency", *AXES, "axes")
 """What makes a point besides its batch size."""
 
 
 def query(sql: str, selection: Selection) -> Query:
     """The query with the shared parts filled in and the selection bound to it."""
-    parts = {"facts": FACTS, "tables": TABLES, "selected": SELECTED, "comparable": COMPARABLE, "order": ORDER}
+    facts = FACTS.replace("{axes}", ", ".join(f"r.{name}" for name in AXES))
+    parts = {"facts": facts, "tables": TABLES, "selected": SELECTED, "comparable": COMPARABLE, "order": ORDER}
     return Query(sql=sql.format(**parts), parameters=asdict(selection))
 
 
@@ -74,6 +76,23 @@ def order(value: Any) -> tuple[int, float, str]:
     if isinstance(value, int | float):
         return (1, float(value), "")
     return (2, 0.0, str(value))
+
+
+def axes(row: Row) -> dict[str, float]:
+    """The row's values on the axes that are lines or panels: the sequence length, where there is one, and `axes`."""
+    length = {} if row["sequence_length"] is None else {"sequence_length": row["sequence_length"]}
+    return {**length, **json.loads(row["axes"])}
+
+
+def varying(rows: Sequence[Row]) -> tuple[str, ...]:
+    """The names of the axes on which the rows differ, in the order that axes are named in."""
+    values: dict[str, set[float | None]] = {}
+    for row in rows:
+        for name in axes(row):
+            values[name] = {axes(other).get(name) for other in rows} if name not in values else values[name]
+    order = ("sequence_length", *AXES)
+    names = sorted(values, key=lambda name: (order.index(name) if name in order else len(order), name))
+    return tuple(name for name in names if len(values[name]) > 1)
 
 
 def is_ok(row: Row) -> bool:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from benchmarking.records import FAMILIES
+from db.rows import AXES
 from visualize import words
 from visualize.charts import Drawing, NotDrawn, Query, Row, Selection, _memory, _rows
 from visualize.charts._lines import doubtful_entry
@@ -38,11 +40,16 @@ ALIKE = (
 DETAILS = ("device_name", "num_threads", "metric_definition", "hardware_id")
 ROW_IN, LINE_IN, BLOCK_IN, AXIS_IN, LABEL_IN = 0.3, 0.16, 0.45, 0.6, 2.6
 WIDTH_IN = 8.4
+CHOICE = (
+    "A block is at the point that most of its models were measured at; of several the smallest batch, then the "
+    "longest sequence, then the least of all else."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """The models of one task at the point that most of them were measured at."""
+    """The models of one task at one point: that which most of them were measured at. A family that was not measured
+    there has a block of its own."""
 
     point: Row
     rows: tuple[Row, ...]
@@ -78,31 +85,49 @@ def _is_comparable(row: Row) -> bool:
 
 
 def _blocks(measured: Sequence[Row]) -> list[Block]:
-    return [_block(rows) for _, rows in _rows.grouped(measured, ("task",))]
+    """Blocks in which every family is, in the families' order."""
+    blocks: list[Block] = []
+    for _, rows in _rows.grouped(measured, ("task",)):
+        while rows:
+            blocks.append(_block(rows))
+            shown = {row["architecture_type"] for row in blocks[-1].rows}
+            rows = [row for row in rows if row["architecture_type"] not in shown]
+    return sorted(blocks, key=lambda block: min(_place(row["architecture_type"]) for row in block.rows))
 
 
 def _block(rows: Sequence[Row]) -> Block:
-    """The point most models share: of several such, the smallest batch, then the longest sequence."""
+    """The point most models share, of several such the one `CHOICE` says."""
     point, chosen = min(_rows.grouped(rows, ("batch_size", *_rows.POINT)), key=_preference)
     there = {row["model_id"] for row in chosen}
     best = {family: min(row["value"] for row in members) for family, members in _by_family(chosen)}
-    ordered = sorted(chosen, key=lambda row: (-best[row["architecture_type"]], row["architecture_type"], -row["value"]))
-    elsewhere = sorted({row["model_id"] for row in rows} - there)
+    ordered = sorted(chosen, key=lambda row: (-best[words.family(row)], words.family(row), -row["value"]))
+    shown = {row["architecture_type"] for row in chosen}
+    elsewhere = sorted({row["model_id"] for row in rows if row["architecture_type"] in shown} - there)
     return Block(point={**point, "task": rows[0]["task"]}, rows=tuple(ordered), elsewhere=tuple(elsewhere))
 
 
-def _preference(group: tuple[Row, list[Row]]) -> tuple[int, int, int]:
+def _preference(group: tuple[Row, list[Row]]) -> tuple[float, ...]:
     point, rows = group
-    return (-len({row["model_id"] for row in rows}), point["batch_size"], -(point["sequence_length"] or 0))
+    further = [point[name] or 0 for name in AXES]
+    models = len({row["model_id"] for row in rows})
+    return (-models, point["batch_size"], -(point["sequence_length"] or 0), point["new_tokens"] or 0, *further)
 
 
 def _by_family(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
-    return [(str(key["architecture_type"]), members) for key, members in _rows.grouped(rows, ("architecture_type",))]
+    """The families' rows, in the families' order."""
+    groups = _rows.grouped(rows, ("architecture_type",))
+    groups.sort(key=lambda group: _place(group[0]["architecture_type"]))
+    return [(words.family(key), members) for key, members in groups]
+
+
+def _place(family: str | None) -> int:
+    """The family's number, which is also that of its colour and mark: the same in every picture."""
+    return FAMILIES.index(family) if family in FAMILIES else len(FAMILIES)
 
 
 def _drawing(title: str, key: Row, members: Sequence[Row], blocks: Sequence[Block]) -> Drawing:
     drawn = [row for block in blocks for row in block.rows]
-    styles = {family: style for style, (family, _) in enumerate(_by_family(drawn))}
+    styles = {family: _place(members[0]["architecture_type"]) for family, members in _by_family(drawn)}
     memory = _memory.chosen(drawn)
     heights = [_height_in(block) for block in blocks]
     with look():
@@ -138,8 +163,14 @@ def _draw_block(axes: Axes, block: Block, styles: dict[str, int]) -> None:
     _draw_marks(axes, block.rows, styles)
     axes.set_yticks(range(len(block.rows)), _names(block.rows))
     axes.set_ylim(-0.6, len(block.rows) - 0.4)
-    heading = f"{block.point['task']}: {words.point(block.point)}"
-    axes.set_title(wrap(heading, TEXT_SIZE, WIDTH_IN - LABEL_IN - 0.8), loc="left", x=0)
+    axes.set_title(wrap(_heading(block), TEXT_SIZE, WIDTH_IN - LABEL_IN - 0.8), loc="left", x=0)
+
+
+def _heading(block: Block) -> str:
+    """The task and the point, and the family where there is one only."""
+    families = {words.family(row) for row in block.rows}
+    task = block.point["task"] if len(families) > 1 else f"{families.pop()}, {block.point['task']}"
+    return words.whole(f"{task}: {words.point(block.point)}")
 
 
 def _draw_marks(axes: Axes, rows: Sequence[Row], styles: dict[str, int]) -> None:
@@ -147,7 +178,7 @@ def _draw_marks(axes: Axes, rows: Sequence[Row], styles: dict[str, int]) -> None
     for place, row in enumerate(rows):
         if row["value"] is None:
             continue
-        style = styles[row["architecture_type"]]
+        style = styles[words.family(row)]
         if row["low"] is not None and row["high"] is not None:
             axes.hlines(
                 place, row["low"], row["high"], color=colour(style), zorder=2, label=f"_interval {row['model_id']}"
@@ -168,7 +199,7 @@ def _names(rows: Sequence[Row]) -> list[str]:
 
 def _name(row: Row) -> str:
     count = row["parameter_count"]
-    return str(row["model_id"]) if count is None else f"{row['model_id']} ({words.size(count)})"
+    return str(row["model_id"]) if count is None else f"{row['model_id']} {words.whole(f'({words.size(count)})')}"
 
 
 def _name_and_point(row: Row) -> str:
@@ -192,7 +223,7 @@ def _words(title: str, key: Row, members: Sequence[Row], blocks: Sequence[Block]
         title=title,
         subtitle=words.cell(key),
         notes=words.caption(
-            [*drawn, *lost], drawn, words.interval(drawn, "Whisker"), tasks, missing, named=_name_and_point
+            [*drawn, *lost], drawn, words.interval(drawn, "Whisker"), tasks, CHOICE, missing, named=_name_and_point
         ),
         legend=_legend(styles, drawn),
         legend_title="Architecture family",

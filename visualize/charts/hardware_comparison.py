@@ -10,8 +10,8 @@ from typing import Literal
 from visualize import words
 from visualize.charts import Drawing, NotDrawn, Query, Row, Selection, _rows
 from visualize.charts._lines import BATCH_LABEL, Line, draw_lines, legend_entries, scale
-from visualize.layout import Words, finish, label_edges, new_figure
-from visualize.style import look
+from visualize.layout import Words, finish, label_edges, new_figure, wrap
+from visualize.style import TEXT_SIZE, look
 
 SQL = """
 SELECT {facts},
@@ -91,7 +91,9 @@ def _drawing(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row])
             there = {id(row) for row in rows}
             chosen = [(line, tuple(row for row in line.rows if id(row) in there)) for line in lines]
             draw_lines(panel, [Line(label=line.label, rows=part, style=line.style) for line, part in chosen if part])
-            panel.set_title(words.point(point, with_batch=False))
+            panel.set_title(
+                wrap(words.whole(words.point(point, with_batch=False)), TEXT_SIZE, width_in / columns - 0.5)
+            )
         scale(axes[: len(panels)], drawn, most_ticks=6)
         label_edges(axes, len(panels), columns, BATCH_LABEL, "Latency per call, median (ms)")
         finish(figure, _words(title, key, members, drawn, lines))

@@ -23,6 +23,9 @@ ORDER BY {order}
 """
 
 
+OF_IMAGES = ("vision", "diffusion")
+
+
 @dataclass(frozen=True)
 class ThroughputVsBatchSize:
     name: str = "throughput_vs_batch_size"
@@ -39,7 +42,10 @@ class ThroughputVsBatchSize:
 
 
 def _label(row: Row) -> str:
-    return "Throughput (inputs/s)" if row["new_tokens"] is None else "Throughput (generated tokens/s)"
+    """Tokens where any are generated, else the inputs of a call, which vision and diffusion call images."""
+    if row["new_tokens"] is not None:
+        return "Throughput (generated tokens/s)"
+    return f"Throughput ({'images' if row['architecture_type'] in OF_IMAGES else 'inputs'}/s)"
 
 
 def _notes(drawn: Sequence[Row]) -> list[str]:

@@ -1,5 +1,8 @@
 """The comparison of models by family: a block a task, each at one point."""
 
+import pytest
+
+from benchmarking.records import FAMILIES
 from visualize.charts import NotDrawn
 
 NAME = "architecture_comparison"
@@ -13,14 +16,14 @@ def test_models_of_a_task_are_sorted_by_family_then_latency(make_run, figures, s
     ]
     (figure,) = figures(NAME, *runs)
     latency, memory = figure.axes
-    names = [label.get_text() for label in latency.get_yticklabels()]
+    names = [label.get_text().replace("\N{NO-BREAK SPACE}", " ") for label in latency.get_yticklabels()]
     assert names == ["slow-encoder (109 M)", "fast-encoder (109 M)", "fastest (109 M)"], "from the bottom up"
     assert see.points(latency, "mark slow-encoder") == [(128, 0)]
     assert see.points(latency, "mark fast-encoder") == [(32, 1)]
     assert see.points(latency, "mark fastest") == [(16, 2)]
     assert see.points(memory, "mark fastest") == [(910, 2)]
     assert see.legend(figure) == ["encoder-only", "state-space"]
-    assert latency.get_title(loc="left") == "feature-extraction: batch 1, sequence 128"
+    assert see.title(latency, loc="left") == "feature-extraction: batch 1, sequence 128"
 
 
 def test_whiskers_are_the_intervals(make_run, figures, see):
@@ -32,9 +35,9 @@ def test_whiskers_are_the_intervals(make_run, figures, see):
 
 def test_tasks_have_blocks_of_their_own_and_a_warning(make_run, figures, see):
     (figure,) = figures(NAME, make_run(), make_run(model_id="gpt2", family="decoder-only"))
-    assert [axes.get_title(loc="left") for axes in figure.axes[::2]] == [
-        "feature-extraction: batch 1, sequence 128",
-        "text-generation: batch 1, sequence 128, 4 new tokens",
+    assert [see.title(axes, loc="left") for axes in figure.axes[::2]] == [
+        "encoder-only, feature-extraction: batch 1, sequence 128",
+        "decoder-only, text-generation: batch 1, sequence 128, 4 new tokens",
     ]
     assert "Tasks differ in what a call does: compare inside a block." in see.texts(figure)
 
@@ -43,14 +46,63 @@ def test_a_block_is_at_the_point_most_models_share_and_names_the_others(make_run
     lengths_of = {"a": (32,), "b": (32,), "c": (512,)}
     runs = [make_run(model_id=name, sequence_lengths=lengths) for name, lengths in lengths_of.items()]
     (figure,) = figures(NAME, *runs)
-    assert figure.axes[0].get_title(loc="left") == "feature-extraction: batch 1, sequence 32"
+    assert see.title(figure.axes[0], loc="left") == "encoder-only, feature-extraction: batch 1, sequence 32"
     assert "Measured, but not at the point of their block: feature-extraction: c." in see.texts(figure)
 
 
-def test_of_points_as_common_the_smallest_batch_and_longest_sequence_is_taken(make_run, figures):
+def test_of_points_as_common_the_smallest_batch_and_longest_sequence_is_taken(make_run, figures, see):
     runs = [make_run(model_id=name, batch_sizes=(4, 2), sequence_lengths=(64, 256)) for name in "ab"]
     (figure,) = figures(NAME, *runs)
-    assert figure.axes[0].get_title(loc="left") == "feature-extraction: batch 2, sequence 256"
+    assert see.title(figure.axes[0], loc="left") == "encoder-only, feature-extraction: batch 2, sequence 256"
+
+
+@pytest.fixture
+def one_of_each(make_run, alter):
+    """A model of every family, each of its own size and speed; the mixture of experts at another sequence length."""
+    lengths = {"mixture-of-experts": (64,)}
+    return [
+        make_run(model_id=f"a-{family}", family=family, slowdown=1.0 + 7 * place, sequence_lengths=lengths.get(family))
+        for place, family in enumerate(FAMILIES)
+    ]
+
+
+def test_every_family_is_in_one_picture_each_at_a_point_it_was_measured_at(one_of_each, figures, see):
+    (figure,) = figures(NAME, *one_of_each)
+    assert see.legend(figure) == list(FAMILIES)
+    headings = [see.title(axes, loc="left") for axes in figure.axes[::2]]
+    assert headings == [
+        "encoder-only, feature-extraction: batch 1, sequence 128",
+        "text-generation: batch 1, sequence 128, 4 new tokens",
+        "encoder-decoder, text2text-generation: batch 1, sequence 128, 4 new tokens",
+        "vision, image-classification: batch 1, image 224 px",
+        "vision-text, zero-shot-image-classification: batch 1, sequence 128, image 224 px",
+        "speech, automatic-speech-recognition: batch 1, 4 new tokens, 5 s of audio",
+        "multimodal, image-text-to-text: batch 1, sequence 128, 4 new tokens, image 336 px",
+        "diffusion, text-to-image: batch 1, image 256 px, 4 steps",
+        "mixture-of-experts, text-generation: batch 1, sequence 64, 4 new tokens",
+        "rag, retrieval-augmented-generation: batch 1, sequence 128, 4 new tokens, 1,000 documents, top-2",
+    ]
+    assert figure.axes[0].get_xscale() == "log"
+    assert any(text.startswith("A block is at the point that most of its models") for text in see.texts(figure))
+
+
+def test_no_two_families_look_alike_and_each_looks_the_same_in_every_picture(one_of_each, figures, see):
+    def look(figure, family):
+        (mark,) = [a for axes in figure.axes[::2] for a in axes.lines if a.get_label() == f"_mark a-{family}"]
+        return mark.get_color(), mark.get_marker()
+
+    (all_of_them,) = figures(NAME, *one_of_each)
+    looks = {family: look(all_of_them, family) for family in FAMILIES}
+    assert len(set(looks.values())) == len(FAMILIES)
+    (two,) = figures(NAME, one_of_each[3], one_of_each[9])
+    assert {family: look(two, family) for family in ("vision", "state-space")} == {
+        family: looks[family] for family in ("vision", "state-space")
+    }
+
+
+def test_a_module_without_a_family_is_said_to_have_none(make_run, figures, see, alter):
+    (figure,) = figures(NAME, make_run(), alter.workload(make_run(model_id="mine"), family=None))
+    assert see.legend(figure) == ["encoder-only", "no family"]
 
 
 def test_random_and_pretrained_weights_are_never_in_one_picture(make_run, outcomes, alter):
@@ -81,7 +133,10 @@ def test_doubtful_is_hollow_and_failed_is_named(make_run, figures, see, alter):
 def test_two_modes_of_one_model_are_told_apart(make_run, figures, alter):
     other = make_run(model_id="other", slowdown=3.0)
     (figure,) = figures(NAME, make_run(), alter.mode(make_run(slowdown=2.0), attention="eager"), other)
-    names = [label.get_text().replace("\n", " ") for label in figure.axes[0].get_yticklabels()]
+    names = [
+        label.get_text().replace("\n", " ").replace("\N{NO-BREAK SPACE}", " ")
+        for label in figure.axes[0].get_yticklabels()
+    ]
     assert names[:1] == ["other (109 M)"]
     assert names[1:] == ["bert-base-uncased (109 M), attention=eager", "bert-base-uncased (109 M), attention=sdpa"]
 

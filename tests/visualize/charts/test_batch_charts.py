@@ -180,13 +180,66 @@ def test_points_without_a_memory_reading_are_counted(make_run, figures, outcomes
     assert outcome.why == "nothing to draw: 4 without this measure of 4 points"
 
 
-def test_a_model_without_sequences_has_no_legend_to_read(make_run, figures, see, alter):
-    run = make_run(model_id="vit", family="vision", sequence_lengths=(32,))
-    run = alter.results(run, alter.at(sequence_length=None, axes={"image_size": 224}))
+def test_a_model_without_sequences_has_no_legend_to_read(make_run, figures, see):
+    run = make_run(model_id="vit", family="vision", axes={"image_size": (224,)})
     (figure,) = figures(LATENCY, run)
     assert figure.legends == []
-    assert see.texts(figure)[1].endswith("feature-extraction · image_size=224")
+    assert see.texts(figure)[1].endswith("image-classification · image 224 px")
     assert see.points(figure.axes[0], "line none") == [(1, 8), (2, 16)]
+
+
+@pytest.mark.parametrize(
+    ("family", "title", "entries"),
+    [
+        ("vision", "Image size (pixels a side)", ["224", "384"]),
+        ("speech", "Audio in each input (s)", ["5", "30"]),
+        ("diffusion", "Image size (pixels a side)", ["256", "512"]),
+        ("multimodal", "Sequence length (tokens)", ["32", "128"]),
+        ("rag", "", ["sequence 32, top-2", "sequence 32, top-8", "sequence 128, top-2", "sequence 128, top-8"]),
+    ],
+)
+def test_lines_follow_the_axes_that_vary(make_run, figures, see, family, title, entries):
+    (figure,) = figures(LATENCY, make_run(family=family))
+    assert see.legend(figure) == entries
+    assert figure.legends[0].get_title().get_text() == title
+
+
+def test_what_does_not_vary_is_named_above(make_run, figures, see):
+    (figure,) = figures(LATENCY, make_run(family="rag"))
+    assert see.texts(figure)[1].endswith("retrieval-augmented-generation · 4 new tokens, 1,000 documents")
+    (figure,) = figures(LATENCY, make_run(family="vision-text", sequence_lengths=(77,), axes={"image_size": (8, 16)}))
+    assert see.texts(figure)[1].endswith("zero-shot-image-classification · sequence 77")
+    assert see.legend(figure) == ["8", "16"]
+
+
+def test_lines_are_sorted_by_numbers(make_run, figures, see):
+    (figure,) = figures(LATENCY, make_run(family="vision", axes={"image_size": (1024, 224, 64)}))
+    assert see.legend(figure) == ["64", "224", "1,024"]
+
+
+def test_too_many_lines_go_to_several_pictures(make_run, outcomes, see):
+    axes = {"image_size": (64, 128, 256, 512), "steps": (1, 2, 4)}
+    first, *others = outcomes(LATENCY, make_run(family="diffusion", axes=axes))
+    assert [one.named_by[4:] for one in (first, *others)] == [("steps-1",), ("steps-2",), ("steps-4",)]
+    assert see.legend(first.figure) == ["64", "128", "256", "512"]
+    assert see.texts(first.figure)[1].endswith("text-to-image · 1 step")
+
+
+def test_a_failed_point_elsewhere_makes_no_line_and_no_picture(make_run, figures, see):
+    (figure,) = figures(LATENCY, make_run(family="vision", with_failed=True))
+    assert see.legend(figure) == ["224", "384"]
+    assert any(
+        text.startswith("Not drawn: 1 failed of 5 points (batch 64, image 384 px)") for text in see.texts(figure)
+    )
+
+
+@pytest.mark.parametrize(
+    ("family", "label"),
+    [("vision", "images/s"), ("diffusion", "images/s"), ("vision-text", "inputs/s"), ("rag", "generated tokens/s")],
+)
+def test_throughput_is_of_what_an_item_is(make_run, figures, family, label):
+    (figure,) = figures(THROUGHPUT, make_run(family=family))
+    assert figure.axes[0].get_ylabel() == f"Throughput ({label})"
 
 
 def test_a_simulated_device_is_called_so(make_run, figures, see, alter):

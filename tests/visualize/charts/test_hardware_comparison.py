@@ -10,7 +10,7 @@ NAME = "hardware_comparison"
 def test_a_panel_for_each_sequence_length_and_a_line_for_each_configuration(make_run, figures, see, alter):
     fast = alter.on_device(make_run(slowdown=0.5), "Fast Card", "cuda:0")
     (figure,) = figures(NAME, make_run(), fast)
-    assert [axes.get_title() for axes in figure.axes] == ["sequence 32", "sequence 128"]
+    assert [see.title(axes) for axes in figure.axes] == ["sequence 32", "sequence 128"]
     assert see.legend(figure) == ["Fast Card (cuda:0) · eager · float32", "Test CPU (cpu) · eager · float32"]
     left, right = figure.axes
     assert see.points(left, "line Fast Card (cuda:0) · eager · float32") == [(1, 4), (2, 8)]
@@ -23,7 +23,7 @@ def test_only_points_that_two_configurations_share_are_compared(make_run, figure
     other = alter.on_device(make_run(batch_sizes=(1, 64), sequence_lengths=(32, 512)), "Other")
     (figure,) = figures(NAME, make_run(batch_sizes=(1, 2), sequence_lengths=(32, 128)), other)
     (axes,) = figure.axes
-    assert axes.get_title() == "sequence 32"
+    assert see.title(axes) == "sequence 32"
     assert see.points(axes, "line Other (cpu) · eager · float32") == [(1, 8)]
     note = "Not drawn: 6 on one configuration only of 8 points"
     assert any(text.startswith(note) for text in see.texts(figure))
@@ -48,14 +48,25 @@ def test_unlike_weights_tasks_and_configurations_of_the_model_are_never_in_one_p
     assert len(figures(NAME, make_run(), alter.workload(make_run(), **change))) == 2
 
 
-def test_new_tokens_and_requests_in_flight_make_panels_of_their_own(make_run, figures, alter):
+def test_new_tokens_and_requests_in_flight_make_panels_of_their_own(make_run, figures, see, alter):
     run = make_run(model_id="gpt2", family="decoder-only", sequence_lengths=(32,))
     runs = [run, alter.results(run, alter.at(new_tokens=64)), alter.results(run, alter.at(concurrency=8))]
     (figure,) = figures(NAME, *(alter.renewed(one) for one in runs))
-    assert [axes.get_title() for axes in figure.axes] == [
+    assert [see.title(axes) for axes in figure.axes] == [
         "sequence 32, 4 new tokens",
         "sequence 32, 4 new tokens, 8 requests in flight",
         "sequence 32, 64 new tokens",
+    ]
+
+
+def test_image_sizes_make_panels_in_their_order(make_run, figures, see, alter):
+    run = make_run(model_id="vit", family="vision", axes={"image_size": (1024, 224)})
+    (figure,) = figures(NAME, run, alter.on_device(run, "Other"))
+    assert [see.title(axes) for axes in figure.axes] == ["image 224 px", "image 1,024 px"]
+    (figure,) = figures(NAME, make_run(model_id="rag", family="rag", sequence_lengths=(32,)))
+    assert [see.title(axes) for axes in figure.axes] == [
+        "sequence 32, 4 new tokens, 1,000 documents, top-2",
+        "sequence 32, 4 new tokens, 1,000 documents, top-8",
     ]
 
 
