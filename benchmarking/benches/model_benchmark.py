@@ -15,7 +15,8 @@ TimedBy = Literal["benchhouse", "bench"]
 class ModelBenchmark(ABC):
     """A benchmark of one's own. For each of its configs, in a fresh process a launch:
 
-    `setup_model()`, then calls until the profile is content, then `cleanup_model()`, which runs however that ended.
+    `setup_model()`, then calls until the profile is content, then `cleanup_model()`, which runs however that ended,
+    unless the process itself was ended (by a time limit, a crash, a kill).
 
     What a call is, one of:
       - `run()`: it is timed from outside, with the device waited for on both sides, as everything else is;

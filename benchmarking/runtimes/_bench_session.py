@@ -18,7 +18,7 @@ from benchmarking.measure.timing import LATENCY_WALL
 from benchmarking.records import NOT_APPLICABLE, NOT_SUPPORTED, Cell, Json, Point, Readings
 from benchmarking.runtimes import Mark, Operation
 from benchmarking.runtimes._closing import always_after
-from benchmarking.runtimes._torch import memory_errors
+from benchmarking.runtimes._torch import is_out_of_memory, memory_errors, out_of_memory
 from benchmarking.units import NS_PER_MS
 
 TIME_TO_FIRST_TOKEN = "time_to_first_token"
@@ -45,8 +45,12 @@ class BenchOperation:
 
     def run(self, mark: Mark) -> Any:
         self.bench.mark = mark
-        with memory_errors(f"running {self._label}"):
+        try:  # no context manager: it would cost as much as a short call
             return self.bench.run()
+        except (MemoryError, RuntimeError) as error:
+            if is_out_of_memory(error):
+                raise out_of_memory(f"running {self._label}", error) from error
+            raise
 
     def problem(self, output: Any) -> str | None:
         return self.bench.problem(output)

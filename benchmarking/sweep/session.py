@@ -153,8 +153,9 @@ def _plan_text(plan: CellPlan) -> str:
     cell, settings = plan.cell, plan.settings
     mode = ", ".join(f"{name}={value}" for name, value in sorted(cell.runtime_mode.items()))
     workload = cell.workload
+    kind = workload.family or workload.source
     lines = [
-        f"model      {workload.model_id} ({workload.family or workload.source}, {workload.task}, {workload.weights} weights)",
+        f"model      {workload.model_id} ({kind}, {workload.task}, {workload.weights} weights)",
         f"device     {cell.device.selector}: {cell.device.name}",
         f"runtime    {cell.runtime}" + (f" ({mode})" if mode else ""),
         f"precision  {cell.precision}",
