@@ -37,7 +37,7 @@ EFFICIENT = {
     "strides": [1, 2],
     "num_block_repeats": [1, 1],
     "expand_ratios": [1, 2],
-    "hidden_dim": 16,
+    "hidden_dim": 64,
 }
 BLIP_TEXT = TEXT | {
     "hidden_size": 64,
