@@ -234,11 +234,14 @@ class LaunchLoad:
 
     launch: int
     stages_s: Mapping[str, float]
-    """Seconds by stage: spawn, import, device_init, weights_read, to_device; their sum is the load time."""
+    """Seconds by stage: spawn, import, device_init, tokenizer (where there is one), weights_read, to_device; their sum is
+    the load time."""
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
     """weights_bytes, rss_base_bytes, peak_rss_load_bytes, ..."""
     verified: Mapping[str, Json] = field(default_factory=dict)
-    """What really runs, read back: parameter dtypes, devices, attention, threads."""
+    """What really runs, read back: parameter dtypes, devices, attention, threads. Of pretrained weights also what they
+    were read from: `weights_file_bytes`, and `page_cache` (warm, cold, mixed or unknown) before the reading; of a
+    tokenizer or processor its class and what it is fed with."""
     missing: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -100,5 +100,5 @@ class RuntimePlugin(Protocol):
         """Import what the runtime needs: the import stage of the load, before the device is opened."""
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage) -> Session:
-        """Load the model: stages weights_read, to_device. Raises BenchhouseError subclasses for
+        """Load the model: stages tokenizer, weights_read, to_device. Raises BenchhouseError subclasses for
         trouble with the model; verifies that what runs is what was asked for, and raises when it is not."""

@@ -10,7 +10,7 @@ import pytest
 from benchmarking.errors import UsageError
 from benchmarking.records import Point
 from benchmarking.workloads._families import family_of
-from benchmarking.workloads._inputs import special_ids, token_ids
+from benchmarking.workloads._inputs import placeholder_ids, special_ids, token_ids, vocabulary_size
 from benchmarking.workloads._resolve import resolve
 
 
@@ -84,3 +84,16 @@ def test_axes_that_do_not_belong_are_refused():
     assert "the point lacks its sequence length" in check("tiny-bert", batch_size=1)
     foreign = check("tiny-bert", batch_size=1, sequence_length=8, axes={"image_size": 224})
     assert foreign.endswith("has no image size; its grid is batch size, sequence length")
+
+
+def test_placeholders_are_the_ids_of_pictures_video_and_sound():
+    config = {"image_token_index": 5, "video_token_id": 6, "vision_start_token_id": 7, "audio_token_id": 8}
+    config |= {"pad_token_id": 1, "eos_token_id": [2, 3], "image_size": 9, "image_token_id": None}
+    assert placeholder_ids(replace(workload_of("tiny-bert"), config=config)) == [5, 6, 7, 8]
+
+
+def test_the_vocabulary_may_be_that_of_a_text_model_inside():
+    nested = replace(workload_of("tiny-bert"), vocab_size=None, config={"text_config": {"vocab_size": 77}})
+    assert vocabulary_size(workload_of("tiny-bert")) == 1024
+    assert vocabulary_size(nested) == 77
+    assert vocabulary_size(replace(nested, config={})) is None
