@@ -234,8 +234,8 @@ class LaunchLoad:
 
     launch: int
     stages_s: Mapping[str, float]
-    """Seconds by stage: spawn, import, device_init, tokenizer (where there is one), weights_read, to_device; their sum is
-    the load time."""
+    """Seconds by stage: spawn, import, device_init, tokenizer (where there is one), weights_read, to_device; their sum
+    is the load time."""
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
     """weights_bytes, rss_base_bytes, peak_rss_load_bytes, ..."""
     verified: Mapping[str, Json] = field(default_factory=dict)

@@ -15,6 +15,7 @@ HOST_MEMORY_TYPES = ("cpu", "mps")
 OWN_MEMORY_TYPES = ("cuda", "rocm")
 FREE = "free_memory_bytes"
 """Also the name of the fact in which a device may tell it."""
+TOTAL = "device_memory_bytes"
 
 CGROUP_FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
 """Limit and use, in versions 2 and 1."""
@@ -23,18 +24,17 @@ RECLAIMABLE = frozenset({"inactive_file", "active_file", "total_inactive_file", 
 
 
 def free_memory(device: Device) -> Readings:
-    """`free_memory_bytes` of the device, or the reason why it is not known.
-
-    Of a GPU whose driver told no free memory when it was found it is all of its memory, which is never too little.
-    """
+    """`free_memory_bytes` of the device, or the reason why it is not known; of a GPU then `device_memory_bytes`, all it
+    has, which bounds it."""
     if device.type in HOST_MEMORY_TYPES:
         return Readings(values={FREE: free_host_bytes()})
     if device.type not in OWN_MEMORY_TYPES:
         return Readings(missing={FREE: f"{NOT_APPLICABLE}: where {device.type} computes is not known"})
-    told = device.facts.values.get(FREE, device.memory_bytes)
-    if not isinstance(told, int):
-        return Readings(missing={FREE: f"{NOT_SUPPORTED}: {device.selector} does not tell its memory"})
-    return Readings(values={FREE: told})
+    if isinstance(free := device.facts.values.get(FREE), int):
+        return Readings(values={FREE: free})
+    total = {} if device.memory_bytes is None else {TOTAL: device.memory_bytes}
+    why_not = f"{NOT_SUPPORTED}: {device.selector} did not tell it when it was found"
+    return Readings(values=total, missing={FREE: why_not})
 
 
 def free_host_bytes(root: Path = Path("/")) -> int:

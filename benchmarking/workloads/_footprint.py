@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarking.devices._free_memory import FREE, free_host_bytes, free_memory
+from benchmarking.devices._free_memory import FREE, TOTAL, free_host_bytes, free_memory
 from benchmarking.errors import StorageError, UnsupportedError, UsageError
 from benchmarking.records import NOT_SUPPORTED, Cell, Point, Precision, Readings, Workload
 from benchmarking.workloads._dimensions import Text, pixels, sound_values, text_of, vision_of
@@ -47,7 +47,7 @@ class Fit:
     cell: Cell
     weights_bytes: int | None
     free: Readings
-    """`free_memory_bytes` of the device, or the reason."""
+    """`free_memory_bytes` of the device, or the reason and `device_memory_bytes`."""
 
     @classmethod
     def of(cls, cell: Cell) -> Fit:
@@ -58,15 +58,16 @@ class Fit:
 
     def why_not(self, point: Point) -> str | None:
         """None, or how much more the point needs than there is. None too when one of both is not known."""
-        free = self.free.values.get(FREE)
-        if self.weights_bytes is None or not isinstance(free, int):
+        limit = self.free.values.get(FREE, self.free.values.get(TOTAL))
+        if self.weights_bytes is None or not isinstance(limit, int):
             return None
         activations = activation_bytes(self.cell, point)
-        if self.weights_bytes + activations > free:
-            return self._refusal(f" + {_size(activations)} for {point.label}", free, self.cell.device.selector)
+        if self.weights_bytes + activations > limit:
+            where = f"{'free' if FREE in self.free.values else 'in all'} on {self.cell.device.selector}"
+            return self._refusal(f" + {_size(activations)} for {point.label}", f"{_size(limit)} {where}")
         host = free_host_bytes()
         if self.cell.workload.weights == "random" and self.weights_bytes > host:
-            return self._refusal(", which are made in host memory,", host, "the host")
+            return self._refusal(", which are made in host memory,", f"{_size(host)} free on the host")
         return None
 
     def refused(self, points: Iterable[Point], *, may_skip: bool) -> dict[str, str]:
@@ -85,11 +86,10 @@ class Fit:
             return self.free | Readings(missing={"weights_needed_bytes": unknown})
         return self.free | Readings(values={"weights_needed_bytes": self.weights_bytes})
 
-    def _refusal(self, what_else: str, free: int, where: str) -> str:
+    def _refusal(self, what_else: str, what_is_there: str) -> str:
         return (
             f"{self.cell.workload.model_id} needs {_size(self.weights_bytes or 0)} for weights{what_else} at "
-            f"{self.cell.precision}, {_size(free)} free on {where}: take a lower precision, a smaller model or "
-            "--skip-unsupported"
+            f"{self.cell.precision}, {what_is_there}: take a lower precision, a smaller model or --skip-unsupported"
         )
 
 

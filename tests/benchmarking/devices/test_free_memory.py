@@ -87,22 +87,21 @@ def test_devices_in_the_machines_memory_have_what_is_free_there(monkeypatch, kin
     assert free_memory(device(kind, 16 * GB)).values == {"free_memory_bytes": 7 * GB}
 
 
-@pytest.mark.parametrize(
-    ("found", "free"),
-    [
-        (device("cuda", 80 * GB), 80 * GB),
-        (device("cuda", 80 * GB, free_memory_bytes=60 * GB), 60 * GB),
-        (device("rocm", 64 * GB), 64 * GB),
-    ],
-)
-def test_gpus_have_what_they_tell(found, free):
-    assert free_memory(found).values == {"free_memory_bytes": free}
+def test_a_gpu_that_tells_its_free_memory_is_believed():
+    assert free_memory(device("cuda", 80 * GB, free_memory_bytes=60 * GB)).values == {"free_memory_bytes": 60 * GB}
+
+
+@pytest.mark.parametrize("kind", ["cuda", "rocm"])
+def test_a_gpu_that_tells_no_free_memory_has_at_most_all_of_it(kind):
+    readings = free_memory(device(kind, 80 * GB))
+    assert readings.values == {"device_memory_bytes": 80 * GB}
+    assert readings.missing == {"free_memory_bytes": f"not_supported: {kind} did not tell it when it was found"}
 
 
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
-        (device("cuda"), "not_supported: cuda does not tell its memory"),
+        (device("cuda"), "not_supported: cuda did not tell it when it was found"),
         (device("null", 16 * GB), "not_applicable: where null computes is not known"),
         (device("openvino", 16 * GB), "not_applicable: where openvino computes is not known"),
     ],

@@ -232,6 +232,12 @@ def test_random_weights_are_made_on_the_host_first(free):
     assert Fit.of(pretrained).why_not(GENERATE) is None
 
 
+def test_all_memory_of_a_gpu_is_the_limit_where_the_free_is_not_known(free):
+    free(Readings(values={"device_memory_bytes": 1000}, missing={"free_memory_bytes": "not_supported: x"}))
+    why_not = Fit.of(cell(DECODER, parameter_count=1_000_000_000)).why_not(GENERATE)
+    assert "4.0 GB for weights + 0.0 MB for b2 s4 n3 at float32, 0.0 MB in all on cpu: take" in why_not
+
+
 def test_what_is_not_known_is_not_checked_and_its_reason_is_kept(free):
     free(1)
     unknown = Fit.of(cell(DECODER, parameter_count=None))
