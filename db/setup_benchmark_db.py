@@ -15,6 +15,7 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, the o
 
 from benchmarking.cli_support import Parser, default_database, non_negative_seconds, note, run_command
 from benchmarking.errors import EXIT_FAILED, EXIT_OK, UsageError
+from benchmarking.units import bytes_to_mb
 from db import spool
 from db.verify import verify
 from db.warehouse import Warehouse
@@ -44,6 +45,8 @@ def _run(argv: Sequence[str]) -> int:
     _check(arguments)
     with _open(arguments) as warehouse:
         report = _work(warehouse, arguments)
+    if arguments.compact:
+        report |= _compact(arguments)
     _show(report, arguments)
     return EXIT_FAILED if report.get("refused") or report.get("findings") else EXIT_OK
 
@@ -63,6 +66,9 @@ def _parser() -> argparse.ArgumentParser:
         "already is left alone",
     )
     parser.add_argument("--verify", action="store_true", help="look for faults: schema, references, counts, checksums")
+    parser.add_argument(
+        "--compact", action="store_true", help="write the file anew without its free space, about half of it"
+    )
     parser.add_argument("--backup", type=Path, metavar="FILE", help="copy the database into a new file")
     parser.add_argument(
         "--lock-timeout",
@@ -102,7 +108,7 @@ def _open(arguments: argparse.Namespace) -> Warehouse:
     if arguments.overwrite:
         return Warehouse.overwrite(arguments.db_path, lock_timeout_s=arguments.lock_timeout)
     # A mistyped name must not verify well, or be backed up, as an empty database.
-    only_looks = (arguments.verify or arguments.backup is not None) and not arguments.ingest
+    only_looks = (arguments.verify or arguments.compact or arguments.backup is not None) and not arguments.ingest
     return Warehouse.open(arguments.db_path, lock_timeout_s=arguments.lock_timeout, create=not only_looks)
 
 
@@ -121,6 +127,13 @@ def _work(warehouse: Warehouse, arguments: argparse.Namespace) -> Report:
         warehouse.backup(arguments.backup)
         report["backup"] = str(arguments.backup)
     return report | warehouse.query(COUNTS).dicts()[0]
+
+
+def _compact(arguments: argparse.Namespace) -> Report:
+    path = Path(arguments.db_path)
+    before = path.stat().st_size
+    Warehouse.compact(path, lock_timeout_s=arguments.lock_timeout)
+    return {"compacted": {"bytes_before": before, "bytes_after": path.stat().st_size}}
 
 
 def _show(report: Report, arguments: argparse.Namespace) -> None:
@@ -153,6 +166,9 @@ def _lines(report: Report) -> list[str]:
         lines.append(f"run files: {', '.join(counts)}")
     if "findings" in report:
         lines.append(f"verified: {len(report['findings']) or 'no'} fault{'s' * (len(report['findings']) != 1)}")
+    if "compacted" in report:
+        before, after = (bytes_to_mb(report["compacted"][name]) for name in ("bytes_before", "bytes_after"))
+        lines.append(f"compacted: {before:.1f} MB -> {after:.1f} MB")
     if "backup" in report:
         lines.append(f"backup: {report['backup']}")
     lines.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -40,6 +41,8 @@ WRITER = FILE_FORMAT | {"threads": 1}
 """A run is few rows: more threads make storing it slower, and take a core from whatever else is being measured."""
 RETRY_FIRST_S = 0.02
 RETRY_MOST_S = 0.5
+REPLACED_PAUSE_S = 0.2
+"""How long a replaced file stays locked: who opened it before, and has yet to lock it, is refused and tries again."""
 
 SHARED = {"hardware_info": "hardware_id", "series": "series_id"}
 """The tables whose rows runs share, with their keys."""
@@ -95,6 +98,29 @@ class Warehouse:
             with _told(name), _connect(name, False, lock_timeout_s) as connection:
                 migrate.clear(connection, name)
         return cls.open(name, lock_timeout_s=lock_timeout_s)
+
+    @classmethod
+    def compact(cls, path: str | Path, *, lock_timeout_s: float = 30.0) -> None:
+        """Write the file anew without the free blocks that storing leaves in it, about as much as it holds.
+
+        A copy is made beside it while nobody may write, and takes its place in one step: whenever this is killed, the
+        file is the old one or the new one, whole. Raises as `open` does; the file must be there, and on Windows, where
+        an open file cannot be replaced, StorageError is raised.
+        """
+        if os.name == "nt":
+            raise StorageError(f"{path} cannot be replaced under its lock on Windows: make a compact copy as a backup")
+        file = Path(path).resolve() if os.path.exists(path) else Path(path)
+        cls.open(file, lock_timeout_s=lock_timeout_s, create=False).close()  # brings what is in its log into it
+        with cls.open(file, read_only=True, lock_timeout_s=lock_timeout_s) as held, part_beside(file) as part:
+            if file.with_name(f"{file.name}.wal").exists():
+                raise StorageError(f"{file}: a process that used it was killed just now: try again")
+            held._copy_to(part)
+            try:
+                shutil.copymode(file, part)
+                part.replace(file)
+            except OSError as error:
+                raise StorageError(f"{file} cannot be replaced: {error.strerror}") from error
+            time.sleep(REPLACED_PAUSE_S)
 
     def __enter__(self) -> Warehouse:
         return self
@@ -155,7 +181,7 @@ class Warehouse:
         with self._using() as connection:
             name = connection.execute("SELECT current_database()").fetchall()[0][0]
             file = str(path).replace("'", "''")
-            options = f"STORAGE_VERSION '{STORAGE_VERSION}', BLOCK_SIZE {BLOCK_SIZE_BYTES}"
+            options = f"READ_WRITE, STORAGE_VERSION '{STORAGE_VERSION}', BLOCK_SIZE {BLOCK_SIZE_BYTES}"
             connection.execute(f"ATTACH '{file}' AS {migrate.quoted(alias)} ({options})")
             try:
                 connection.execute(f"COPY FROM DATABASE {migrate.quoted(name)} TO {migrate.quoted(alias)}")
@@ -225,15 +251,30 @@ def _connect(path: str, read_only: bool, lock_timeout_s: float) -> duckdb.DuckDB
     pause_s = RETRY_FIRST_S
     with _told(path, lock_timeout_s):
         while True:
+            named = _file_named(path)
             try:
-                return duckdb.connect(path, read_only=read_only, config=FILE_FORMAT if read_only else WRITER)
+                connection = duckdb.connect(path, read_only=read_only, config=FILE_FORMAT if read_only else WRITER)
             except duckdb.IOException as error:
                 left_s = deadline - time.monotonic()
                 if left_s <= 0 or not is_locked(str(error)):
                     raise
+            else:
+                if named in (None, _file_named(path)):
+                    return connection
+                connection.close()  # the file was replaced by a compact one before it was locked
+                continue
             # Jitter, or processes that started together would keep meeting.
             time.sleep(min(left_s, random.uniform(pause_s / 2, pause_s)))
             pause_s = min(RETRY_MOST_S, 1.5 * pause_s)
+
+
+def _file_named(path: str) -> tuple[int, int] | None:
+    """Which file has the name now; None for none."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 @contextmanager

@@ -44,9 +44,10 @@ def main() -> None:
         show("ingest of one run with 10 000 samples", one_run(Path(folder)), "ms", "at most 100")
         show(f"{RUNS} runs, a connection each", many_runs(Path(folder), a_connection_each), "s", "at most 10")
         show(f"{RUNS} runs, one connection", many_runs(Path(folder), one_connection), "s", "at most 10")
-        used, file = bytes_per_sample(Path(folder))
+        used, file, compact = bytes_per_sample(Path(folder))
         show(f"bytes per raw sample, of {SAMPLES_ON_DISK:,}", used, "B", "at most 4")
         show("the same, with the file's free blocks", file, "B", "none")
+        show("the same, after setup_benchmark_db --compact", compact, "B", "at most 4")
 
 
 def show(what: str, value: float, unit: str, target: str) -> None:
@@ -90,8 +91,9 @@ def one_connection(database: Path, paths: list[Path]) -> None:
             warehouse.ingest_file(path)
 
 
-def bytes_per_sample(folder: Path) -> tuple[float, float]:
-    """Growth in blocks that are in use, and of the file, over its samples; all else that a run stores included.
+def bytes_per_sample(folder: Path) -> tuple[float, float, float]:
+    """Growth in blocks that are in use, of the file, and of the compacted file, over its samples; all else that a run
+    stores included.
 
     A checkpoint writes what it changes to new blocks before it frees the old ones: the file also holds free blocks,
     which the next runs fill.
@@ -104,7 +106,10 @@ def bytes_per_sample(folder: Path) -> tuple[float, float]:
             warehouse.ingest(run)
         warehouse.query("CHECKPOINT")
         grown_bytes = used_bytes(warehouse) - empty_bytes
-    return grown_bytes / SAMPLES_ON_DISK, (path.stat().st_size - empty_file_bytes) / SAMPLES_ON_DISK
+    grown_file_bytes = path.stat().st_size - empty_file_bytes
+    Warehouse.compact(path)
+    compact_bytes = path.stat().st_size - empty_file_bytes
+    return grown_bytes / SAMPLES_ON_DISK, grown_file_bytes / SAMPLES_ON_DISK, compact_bytes / SAMPLES_ON_DISK
 
 
 def used_bytes(warehouse: Warehouse) -> int:

@@ -1,0 +1,142 @@
+"""Compacting: the same contents in a smaller file, at every moment one or the other, and nobody's runs lost."""
+
+import io
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import db.warehouse
+from benchmarking.errors import LockedError, StorageError
+from db.setup_benchmark_db import main
+from db.verify import verify
+from db.warehouse import OWN, SHARED, Warehouse
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="an open file cannot be replaced on Windows")
+
+COMPACT = "import sys; from db.warehouse import Warehouse; print('go', flush=True); Warehouse.compact(sys.argv[1])"
+SAVE_EACH = """
+import sys
+from pathlib import Path
+from db.warehouse import Warehouse
+
+for path in sys.argv[2:]:
+    with Warehouse.open(sys.argv[1], lock_timeout_s=120) as warehouse:
+        assert warehouse.ingest_file(Path(path))
+"""
+
+
+@pytest.fixture
+def filled(database, make_run):
+    """A database that many runs were stored in, one after the other, and so holds free blocks."""
+    for _ in range(6):
+        with Warehouse.open(database) as warehouse:
+            warehouse.ingest(make_run(iterations=4000, launches=2))
+    return database
+
+
+def contents(path):
+    with Warehouse.open(path, create=False) as warehouse:
+        assert verify(warehouse) == []
+        return {table: warehouse.query(f"SELECT * FROM {table} ORDER BY rowid").dicts() for table in (*SHARED, *OWN)}
+
+
+def test_the_file_is_smaller_and_holds_the_same(filled):
+    before, size = contents(filled), filled.stat().st_size
+    filled.chmod(0o640)
+    Warehouse.compact(filled)
+    assert filled.stat().st_size < 0.8 * size
+    assert filled.stat().st_mode & 0o777 == 0o640
+    assert contents(filled) == before
+    assert [entry.name for entry in filled.parent.iterdir()] == [filled.name]
+
+
+def test_compacting_twice_is_compacting_once(filled):
+    Warehouse.compact(filled)
+    size = filled.stat().st_size
+    Warehouse.compact(filled)
+    assert filled.stat().st_size == size
+
+
+def test_a_link_to_the_file_stays_a_link(filled, tmp_path):
+    link = tmp_path / "link.duckdb"
+    link.symlink_to(filled)
+    size = filled.stat().st_size
+    Warehouse.compact(link)
+    assert link.is_symlink()
+    assert filled.stat().st_size < size
+
+
+def test_a_file_in_use_is_left_alone(filled, holding):
+    before = filled.read_bytes()
+    with holding(filled), pytest.raises(LockedError):
+        Warehouse.compact(filled, lock_timeout_s=0.1)
+    assert filled.read_bytes() == before
+
+
+def test_a_missing_file_is_not_made(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["--compact", "--db-path", "gone.duckdb"]) == 1
+    assert "no database at gone.duckdb" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_says_what_it_gained(filled, capsys):
+    assert main(["--compact", "--db-path", str(filled)]) == 0
+    first, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("compacted: ")
+    assert " MB -> " in first
+    assert last.endswith("runs 6, results 24, hardware 1")
+
+
+def test_whenever_it_is_killed_the_file_is_whole(filled):
+    before = contents(filled)
+    for moment_s in (0.0, *(random.uniform(0.0, 0.5) for _ in range(4))):
+        with subprocess.Popen([sys.executable, "-c", COMPACT, str(filled)], stdout=subprocess.PIPE) as process:
+            assert process.stdout.readline() == b"go\n"
+            time.sleep(moment_s)
+            process.send_signal(signal.SIGKILL)
+        assert contents(filled) == before
+
+
+def test_who_stores_meanwhile_loses_nothing(filled, spool_run):
+    spooled = [[spool_run(f"{writer}-{i}", batch_sizes=(1,)) for i in range(6)] for writer in range(2)]
+    writers = [
+        subprocess.Popen([sys.executable, "-c", SAVE_EACH, str(filled), *(str(file) for file, _ in batch)])
+        for batch in spooled
+    ]
+    while any(writer.poll() is None for writer in writers):
+        Warehouse.compact(filled, lock_timeout_s=120)
+    assert [writer.wait() for writer in writers] == [0, 0]
+    stored = {row["run_id"] for row in contents(filled)["benchmark_runs"]}
+    assert {run.run_id for batch in spooled for _, run in batch} <= stored
+    assert len(stored) == 6 + 12
+
+
+def test_a_file_that_was_replaced_before_it_was_locked_is_opened_again(database, monkeypatch):
+    seen = iter([(1, 1), (1, 2), (1, 2), (1, 2)])
+    monkeypatch.setattr(db.warehouse, "_file_named", lambda path: next(seen))
+    Warehouse.open(database).close()
+    assert list(seen) == []
+
+
+def test_a_log_left_by_a_killed_process_is_not_parted_from_its_file(database, spool_run, monkeypatch):
+    path, run = spool_run()
+    code = "import os, sys; from pathlib import Path; from db.warehouse import Warehouse\n"
+    code += "warehouse = Warehouse.open(sys.argv[1]); warehouse.ingest_file(Path(sys.argv[2])); os._exit(0)"
+    subprocess.run([sys.executable, "-c", code, str(database), str(path)], check=True)
+    assert database.with_name(f"{database.name}.wal").exists()
+    opened = Warehouse.open
+
+    def without_taking_the_log_in(path, **options):
+        return opened(path, **options) if options.get("read_only") else io.StringIO()  # has a close()
+
+    monkeypatch.setattr(Warehouse, "open", without_taking_the_log_in)
+    with pytest.raises(StorageError, match="was killed just now: try again"):
+        Warehouse.compact(database)
+    monkeypatch.undo()
+    assert [row["run_id"] for row in contents(database)["benchmark_runs"]] == [run.run_id]
