@@ -100,7 +100,7 @@ def verify(model: Any, precision: Precision, torch_name: str, attention: str | N
     found = getattr(getattr(model, "config", None), "_attn_implementation", None)
     if attention is not None and found != attention:
         raise UnsupportedError(f"asked for attention {attention}, but the model has {found}")
-    return {**describe(model), "attention": found}
+    return {**describe(model), "attention": found if attention is not None else None}
 
 
 def implementation(model: Any, workload: Workload) -> Mapping[str, Json]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NoReturn
 
 from benchmarking.errors import FormatError, StorageError, UsageError
 from benchmarking.records import Json
 
 CONFIG_NAME = "config.json"
+
+FLOAT_TAG = "__float__"
+"""The one key of an object that stands for a float that JSON does not have, by its name."""
 
 NOT_ABOUT_THE_MODEL = frozenset({"_diffusers_version", "_name_or_path", "dtype", "torch_dtype", "transformers_version"})
 """Keys that say where a file came from or how it was stored. Left out, so that they do not change the hash: the
@@ -25,7 +27,7 @@ def read_config(folder: Path) -> Mapping[str, Json]:
     """
     path = folder / CONFIG_NAME
     try:
-        data = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
+        data = json.loads(path.read_text(encoding="utf-8"), parse_constant=_tagged)
     except FileNotFoundError as error:
         raise UsageError(
             f"{folder} has no {CONFIG_NAME}: --model-id takes a folder saved with save_pretrained"
@@ -67,6 +69,8 @@ def part(config: Mapping[str, Json], name: str) -> Mapping[str, Json]:
     return value if isinstance(value, dict) else {}
 
 
-def _refuse(constant: str) -> NoReturn:
-    """Python reads NaN and Infinity, which are not JSON and which no record may hold."""
-    raise ValueError(f"{constant} is not allowed")
+def _tagged(constant: str) -> Json:
+    """Infinity as transformers writes it since version 5, which is JSON; records hold nothing else. NaN is refused."""
+    if constant == "NaN":
+        raise ValueError(f"{constant} is not allowed")
+    return {FLOAT_TAG: constant}

@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarking.errors import BenchhouseError, UnsupportedError
 from benchmarking.records import Workload
+from benchmarking.workloads._config import FLOAT_TAG
 
 AUTO_CLASSES: Mapping[str, tuple[str, str]] = {
     "feature-extraction": ("AutoModel", "MODEL_MAPPING"),
@@ -46,11 +47,19 @@ def configuration(workload: Workload) -> Any:
             f"model_type {model_type} is unknown to the installed transformers: upgrade it"
         ) from error
     try:
-        config = kind.from_dict(dict(workload.config))
+        config = kind.from_dict(untagged(dict(workload.config)))
     except (TypeError, ValueError) as error:
         raise BenchhouseError(f"the configuration of {workload.model_id} is not a {model_type}: {error}") from error
     config.architectures = config.architectures or []  # the automatic classes look through them without a question
     return config
+
+
+def untagged(value: Any) -> Any:
+    """A configuration's value with its infinities (Mamba-2's longest time step) as the floats they stand for."""
+    if isinstance(value, dict):
+        tag = value.get(FLOAT_TAG)
+        return float(tag) if tag is not None else {name: untagged(each) for name, each in value.items()}
+    return [untagged(each) for each in value] if isinstance(value, list) else value
 
 
 def model_class(workload: Workload) -> Any:

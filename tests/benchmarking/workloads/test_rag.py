@@ -157,6 +157,16 @@ def test_both_models_have_the_attention_that_was_asked_for(attention):
     assert [part.config._attn_implementation for part in parts] == [attention] * 3
 
 
+def test_a_saved_model_loads_whole_with_its_attention(tmp_path):
+    _, model = make("eager")
+    model.save_pretrained(tmp_path)
+    loaded, missing = PLUGIN.load(resolve(str(tmp_path)), dtype=torch.float32, attention="eager")
+    assert missing == ()
+    assert loaded.rag.generator.config._attn_implementation == "eager"
+    for (name, saved), (_, read) in zip(model.named_parameters(), loaded.named_parameters(), strict=True):
+        assert torch.equal(saved, read), name
+
+
 def test_attention_that_a_part_does_not_have_is_refused():
     with pytest.raises(UnsupportedError, match="attention flash_attention_2"):
         PLUGIN.build(resolve("tiny-rag"), dtype=torch.float16, attention="flash_attention_2")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
+import math
 
 import pytest
 import torch
@@ -136,6 +138,24 @@ def test_rwkv_is_refused_where_the_library_mixes_a_batch_and_only_there():
     assert PLUGIN.check(workload, SINGLE) is None
     assert PLUGIN.check(workload, dataclasses.replace(POINT, new_tokens=1)) is None
     assert PLUGIN.check(make("mamba")[0], POINT) is None
+
+
+@pytest.mark.parametrize("longest", ['{"__float__": "Infinity"}', "Infinity"])
+def test_a_saved_mamba2_loads_with_its_endless_time_step(tmp_path, longest):
+    """As transformers writes it today and as it did before version 5, in published checkpoints."""
+    _, model = make("mamba2")
+    model.save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    del config["time_step_limit"]
+    path.write_text(json.dumps(config)[:-1] + f', "time_step_limit": [0.0, {longest}]}}')
+    workload = resolve(str(tmp_path))
+    assert workload.config["time_step_limit"] == [0.0, {"__float__": "Infinity"}]
+    loaded, missing = PLUGIN.load(workload, dtype=torch.float32)
+    assert (list(loaded.config.time_step_limit), missing) == ([0.0, math.inf], ())
+    ids, operation = operation_of(workload, loaded, POINT)
+    with torch.inference_mode():
+        torch.testing.assert_close(operation.run(lambda event: None).prefill_logits, model(ids).logits[:, -1])
 
 
 def test_parameters_that_pace_a_recurrence_are_as_the_model_makes_them(loaded):
