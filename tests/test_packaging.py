@@ -81,7 +81,13 @@ def test_the_front_door_knows_its_version(run):
 
 
 @pytest.mark.parametrize(
-    "path", ["benchmarking/run_hardware_benchmark.py", "db/setup_benchmark_db.py", "visualize/visualize_benchmarks.py"]
+    "path",
+    [
+        "benchmarking/run_hardware_benchmark.py",
+        "benchmarking/batch_benchmark.py",
+        "db/setup_benchmark_db.py",
+        "visualize/visualize_benchmarks.py",
+    ],
 )
 def test_every_command_runs_as_a_file_and_as_a_module(tmp_path, path):
     module = path.removesuffix(".py").replace("/", ".")

@@ -102,7 +102,7 @@ def run_files(folder: Path) -> dict[str, Path]:
     """The finished runs in a folder by run id."""
     found = {}
     for path in folder.glob("*.json"):
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8", errors="replace") as file:  # others' files may be anything
             match = RUN_ID.search(file.read(HEAD_BYTES))
         if match is not None:
             found[match[1]] = path

@@ -77,13 +77,14 @@ def form_of(path: Path) -> Form:
 def check_place(path: Path) -> None:
     """See that the report can go there, before anything is measured. Raises UsageError."""
     form_of(path)
-    if path.is_dir() or not path.resolve().parent.is_dir():
-        raise UsageError(f"--report {path}: there is no folder {path.resolve().parent}, or it is a folder itself")
+    if path.is_dir():
+        raise UsageError(f"--report {path}: that is a folder: name a file")
 
 
 def write(report: Report, path: Path) -> None:
-    """Put the report into a file, in the place of an older one. Raises StorageError."""
+    """Put the report into a file, in the place of an older one; makes its folder. Raises StorageError."""
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         journal.replace(path, form_of(path)(report))
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror}") from error

@@ -83,11 +83,21 @@ def test_without_a_database_it_says_how_to_make_one(said):
     assert "setup_benchmark_db --ingest" in section(said(db_path=None), "Asking further").paragraphs[0]
 
 
-def test_another_ending_or_a_missing_folder_is_a_usage_error(tmp_path):
+def test_another_ending_or_a_folder_is_a_usage_error(tmp_path):
     with pytest.raises(UsageError, match=r"takes a file that ends with \.md or \.html"):
         report_forms.check_place(tmp_path / "report.pdf")
-    with pytest.raises(UsageError, match="there is no folder"):
-        report_forms.check_place(tmp_path / "none" / "report.md")
+    (tmp_path / "folder.md").mkdir()
+    with pytest.raises(UsageError, match="that is a folder"):
+        report_forms.check_place(tmp_path / "folder.md")
+
+
+def test_a_report_makes_its_folder_and_takes_the_place_of_an_older_one(said, tmp_path):
+    path = tmp_path / "new" / "report.md"
+    older, newer = said(), said(db_path=None)
+    report_forms.write(older, path)
+    report_forms.write(newer, path)
+    assert path.read_text() == report_forms.markdown(newer)
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_every_kind_of_doubt_has_words():
