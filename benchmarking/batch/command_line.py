@@ -12,13 +12,16 @@ from benchmarking import flags
 from benchmarking.batch import model_list, report_forms
 from benchmarking.batch.asks import asks
 from benchmarking.batch.planning import PlanError, plan_all
-from benchmarking.batch.setting_keys import BUILT_IN, READERS
+from benchmarking.batch.setting_keys import AXES, BUILT_IN, READERS
 from benchmarking.cli_support import Parser, names, note
 from benchmarking.errors import UsageError
 from benchmarking.measure.settings import settings
 from benchmarking.records import PRECISIONS
 from benchmarking.sweep.machine import Machine
 from benchmarking.sweep.plan import CellPlan
+
+OF_MODELS = ("runtimes", "weights", "attention", "num_threads", "batch_sizes", *AXES)
+"""Settings that say nothing to people's own benchmarks."""
 
 
 def parser(name: str, description: str | None) -> Parser:
@@ -63,6 +66,16 @@ def check(arguments: argparse.Namespace) -> None:
         raise UsageError("--resume goes on with a batch as it was begun: name only its --output-dir")
     if not asked and not arguments.resume:
         raise UsageError("--models a,b, --model-list FILE or --benches DIR is needed")
+    if not (arguments.models or arguments.model_list or arguments.resume):
+        _check_benches_alone(arguments)
+
+
+def _check_benches_alone(arguments: argparse.Namespace) -> None:
+    """Raise UsageError for flags that are a model's: a benchmark's own configurations say what it is run with."""
+    for key in OF_MODELS:
+        if getattr(arguments, key) is not None:
+            flag = f"--{key.replace('_', '-')}"
+            raise UsageError(f"{flag} is for models: the configurations in the files of --benches have their own")
 
 
 def plans(
