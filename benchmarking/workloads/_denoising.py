@@ -11,7 +11,7 @@ device and nothing waits for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
@@ -118,9 +118,3 @@ class DenoisingLoop:
     def arrays(self, output: Any) -> dict[str, Any]:
         """The latent images on the host, float32, batch x channels x height x width."""
         return {"latents": host_array(output)}
-
-
-def floats_as(model: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs with the floating-point ones in the dtype of the model's parameters."""
-    dtype = next(model.parameters()).dtype
-    return {name: value.to(dtype) if value.is_floating_point() else value for name, value in inputs.items()}

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads import _diffusers, _limits
-from benchmarking.workloads._denoising import DenoisingLoop, NoiseSchedule, floats_as
+from benchmarking.workloads._denoising import DenoisingLoop, NoiseSchedule
+from benchmarking.workloads._forward import floats_as
 
 if TYPE_CHECKING:
     import numpy as np

@@ -2,14 +2,8 @@ CREATE OR REPLACE VIEW architecture_comparison AS
 WITH chosen AS (
     SELECT r.*, run.model_id, run.parameter_count, run.architecture_type, run.task, run.weights, run.runtime,
         run.precision, run.hardware_id, coalesce(r.active_parameter_count, run.parameter_count) AS working_parameters
-    FROM benchmark_results r
+    FROM accepted_results r
     JOIN benchmark_runs run USING (run_id)
-    LEFT JOIN series_alias alias ON alias.series_id = r.series_id
-    WHERE r.status = 'ok' AND r.validity <> 'invalid' AND run.task <> 'device-calibration'
-    QUALIFY row_number() OVER (
-        PARTITION BY coalesce(alias.canonical_series_id, r.series_id)
-        ORDER BY r.validity = 'valid' DESC, run.started_at DESC, r.result_id DESC
-    ) = 1
 )
 SELECT
     r.architecture_type,

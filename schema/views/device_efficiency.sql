@@ -1,17 +1,6 @@
 -- How much of what a device was measured to be capable of a result reached. The capability is of the result's own
 -- precision and is NULL until `run_hardware_benchmark --calibrate-device` ran on the device.
 CREATE OR REPLACE VIEW device_efficiency AS
-WITH chosen AS (
-    SELECT r.*, coalesce(alias.canonical_series_id, r.series_id) AS read_as_series_id
-    FROM benchmark_results r
-    JOIN benchmark_runs run USING (run_id)
-    LEFT JOIN series_alias alias ON alias.series_id = r.series_id
-    WHERE r.status = 'ok' AND r.validity <> 'invalid' AND run.task <> 'device-calibration'
-    QUALIFY row_number() OVER (
-        PARTITION BY coalesce(alias.canonical_series_id, r.series_id)
-        ORDER BY r.validity = 'valid' DESC, run.started_at DESC, r.result_id DESC
-    ) = 1
-)
 SELECT
     run.model_id,
     r.batch_size,
@@ -50,10 +39,10 @@ SELECT
     hardware.calibration_run_id,
     run.started_at,
     run.hardware_id,
-    r.read_as_series_id AS series_id,
+    r.series_id,
     run.run_id,
     r.result_id
-FROM chosen r
+FROM accepted_results r
 JOIN benchmark_runs run USING (run_id)
 JOIN hardware_info hardware USING (hardware_id)
 WHERE r.flops IS NOT NULL

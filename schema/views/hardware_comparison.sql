@@ -1,17 +1,4 @@
--- A series with no valid result shows its latest noisy or throttled one, with its doubts beside it; invalid results
--- (wrong outputs) are never compared.
 CREATE OR REPLACE VIEW hardware_comparison AS
-WITH chosen AS (
-    SELECT r.*, coalesce(alias.canonical_series_id, r.series_id) AS read_as_series_id
-    FROM benchmark_results r
-    JOIN benchmark_runs run USING (run_id)
-    LEFT JOIN series_alias alias ON alias.series_id = r.series_id
-    WHERE r.status = 'ok' AND r.validity <> 'invalid' AND run.task <> 'device-calibration'
-    QUALIFY row_number() OVER (
-        PARTITION BY coalesce(alias.canonical_series_id, r.series_id)
-        ORDER BY r.validity = 'valid' DESC, run.started_at DESC, r.result_id DESC
-    ) = 1
-)
 SELECT
     run.model_id,
     r.batch_size,
@@ -77,10 +64,10 @@ SELECT
     hardware.simulated,
     run.started_at,
     run.hardware_id,
-    r.read_as_series_id AS series_id,
+    r.series_id,
     run.run_id,
     r.result_id
-FROM chosen r
+FROM accepted_results r
 JOIN benchmark_runs run USING (run_id)
 JOIN hardware_info hardware USING (hardware_id)
 ORDER BY run.model_id, r.batch_size, r.sequence_length, r.new_tokens, r.image_size, r.audio_seconds, r.steps, r.documents,

@@ -32,7 +32,7 @@ TOKENS = ["TTFT ms", "TPOT ms"]
         ("encoder-decoder", ["sequence", "new tokens"], [*TEXT, "encode ms", *TOKENS]),
         ("vision", ["image px"], ["images/s"]),
         ("vision-text", ["sequence", "image px"], TEXT),
-        ("speech", ["new tokens", "audio s"], ["samples/s", "RTF", "encode ms", *TOKENS]),
+        ("speech", ["new tokens", "audio s"], [*TEXT, "RTF", "encode ms", *TOKENS]),
         ("multimodal", ["sequence", "new tokens", "image px"], [*TEXT, "image enc ms", *TOKENS]),
         ("diffusion", ["image px", "steps"], ["images/s", "step ms"]),
         ("mixture-of-experts", ["sequence", "new tokens"], [*TEXT, *TOKENS]),
