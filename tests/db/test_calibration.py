@@ -63,6 +63,18 @@ def test_of_each_precision_the_newest_wins_in_whatever_order_they_come(warehouse
         assert calibrated(warehouse) == expected
 
 
+@pytest.mark.parametrize("days", [(1, 2), (2, 1)])
+def test_a_valid_reading_stands_against_a_noisy_one_whichever_is_newer(warehouse, calibration, days):
+    noisy = calibration(day=days[0], validity="noisy", peak_flops_per_sec=1e12)
+    valid = calibration(day=days[1], peak_flops_per_sec=3e12)
+    warehouse.ingest(noisy)
+    assert calibrated(warehouse)[0] == {"float32": 1e12}
+    warehouse.ingest(valid)
+    assert calibrated(warehouse) == ({"float32": 3e12}, None, datetime(2026, 3, days[1]), valid.run_id)
+    warehouse.ingest(calibration(day=3, validity="noisy", peak_flops_per_sec=2e12))
+    assert calibrated(warehouse)[0] == {"float32": 3e12}
+
+
 def test_storing_a_calibration_again_changes_nothing(warehouse, calibration):
     old, new = calibration(day=1), calibration(day=2, peak_flops_per_sec=3e12)
     warehouse.ingest(old)
