@@ -15,7 +15,8 @@ TASK = "device-calibration"
 NEWEST = f"""
 WITH measured AS (
     SELECT run.hardware_id, run.precision, run.started_at, run.run_id,
-        r.validity = 'valid' AS is_valid, r.other_metrics['peak_flops_per_sec'] AS peak, r.other_metrics['peak_copy_bytes_per_sec'] AS peak_copy
+        r.validity = 'valid' AS is_valid, r.other_metrics['peak_flops_per_sec'] AS peak,
+        r.other_metrics['peak_copy_bytes_per_sec'] AS peak_copy
     FROM benchmark_results r
     JOIN benchmark_runs run USING (run_id)
     WHERE run.task = '{TASK}' AND r.status = 'ok' AND r.validity <> 'invalid'
@@ -31,15 +32,17 @@ peaks AS (
 ),
 rest AS (
     SELECT hardware_id,
-        last(peak_copy ORDER BY is_valid, started_at, run_id) FILTER (WHERE peak_copy IS NOT NULL) AS peak_copy_bytes_per_sec,
+        last(peak_copy ORDER BY is_valid, started_at, run_id) FILTER (WHERE peak_copy IS NOT NULL)
+            AS peak_copy_bytes_per_sec,
         last(started_at ORDER BY is_valid, started_at, run_id) AS calibrated_at,
         last(run_id ORDER BY is_valid, started_at, run_id) AS calibration_run_id
     FROM measured GROUP BY hardware_id
 )
 SELECT hardware_id, peaks.peak_flops, rest.* EXCLUDE (hardware_id) FROM rest LEFT JOIN peaks USING (hardware_id)
 """
-"""For each calibrated device what hardware_info must hold: of each precision, and of the copy, the newest valid reading,
-or the newest noisy one where none is valid: a loaded machine reads low, and a low peak makes every share of it high."""
+"""For each calibrated device what hardware_info must hold: of each precision, and of the copy, the newest valid
+reading, or the newest noisy one where none is valid: a loaded machine reads low, and a low peak makes every share of it
+high."""
 
 UPDATE = f"""
 UPDATE hardware_info SET

@@ -44,10 +44,10 @@ ALTER TABLE hardware_info ADD COLUMN peak_flops MAP(VARCHAR, DOUBLE);
 ALTER TABLE hardware_info ADD COLUMN peak_copy_bytes_per_sec DOUBLE;
 ALTER TABLE hardware_info ADD COLUMN calibrated_at TIMESTAMP;
 ALTER TABLE hardware_info ADD COLUMN calibration_run_id VARCHAR;
-COMMENT ON COLUMN hardware_info.peak_flops IS 'Precision -> floating-point operations per second that a large matrix product reached on the device, by the newest calibration of each precision; NULL before the first.';
-COMMENT ON COLUMN hardware_info.peak_copy_bytes_per_sec IS 'Bytes per second, read and written ones together, that a large copy in the device''s memory reached, by the newest calibration.';
-COMMENT ON COLUMN hardware_info.calibrated_at IS 'Start of the newest calibration run, UTC.';
-COMMENT ON COLUMN hardware_info.calibration_run_id IS 'The newest calibration run: benchmark_runs.run_id.';
+COMMENT ON COLUMN hardware_info.peak_flops IS 'Precision -> floating-point operations per second that a large matrix product reached on the device, by the newest valid calibration of each precision (the newest noisy one where none is valid); NULL before the first.';
+COMMENT ON COLUMN hardware_info.peak_copy_bytes_per_sec IS 'Bytes per second, read and written ones together, that a large copy in the device''s memory reached, by the newest valid calibration (the newest noisy one where none is valid).';
+COMMENT ON COLUMN hardware_info.calibrated_at IS 'Start of the newest of these calibration runs, UTC.';
+COMMENT ON COLUMN hardware_info.calibration_run_id IS 'The newest of these calibration runs: benchmark_runs.run_id.';
 
 COMMENT ON COLUMN benchmark_runs.model_source IS 'Where the model came from: catalog, local, hub, module (a torch module handed over), bench (a benchmark somebody wrote).';
 
