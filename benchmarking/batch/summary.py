@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Literal
 
 from benchmarking.batch.manifest import About
 from benchmarking.errors import StorageError
-from benchmarking.records import Doubt, Result, Run, Status, Validity, to_json
+from benchmarking.records import Cell, Doubt, Result, Run, Status, Validity, to_json
 from benchmarking.sweep import journal
 from benchmarking.sweep.plan import CellPlan
 from benchmarking.sweep.progress import cell_name
@@ -107,40 +108,14 @@ class BatchSummary:
 
 def pending(plan: CellPlan) -> CellSummary:
     """The summary of a cell without a run."""
-    cell = plan.cell
-    return CellSummary(
-        run_id=plan.run_id,
-        name=cell_name(cell),
-        model_id=cell.workload.model_id,
-        family=cell.workload.family,
-        task=cell.workload.task,
-        weights=cell.workload.weights,
-        parameter_count=cell.workload.parameter_count,
-        device=cell.device.selector,
-        device_name=cell.device.name,
-        runtime=cell.runtime,
-        precision=cell.precision,
-        status="pending",
-    )
+    return _named(plan.run_id, plan.cell, "pending")
 
 
 def of_run(run: Run, path: Path, *, stored: bool | None, why_not_stored: str | None = None) -> CellSummary:
     """The summary of a finished run."""
-    cell = run.cell
     counts = Counter(result.status for result in run.results)
-    return CellSummary(
-        run_id=run.run_id,
-        name=cell_name(cell),
-        model_id=cell.workload.model_id,
-        family=cell.workload.family,
-        task=cell.workload.task,
-        weights=cell.workload.weights,
-        parameter_count=cell.workload.parameter_count,
-        device=cell.device.selector,
-        device_name=cell.device.name,
-        runtime=cell.runtime,
-        precision=cell.precision,
-        status=run.status,
+    return dataclasses.replace(
+        _named(run.run_id, run.cell, run.status),
         run_file=path.name,
         stored=stored,
         why_not_stored=why_not_stored,
@@ -184,6 +159,24 @@ def failures(cells: Sequence[CellSummary]) -> tuple[str, ...]:
         lines += [f"{cell.name}: {error}" for error in cell.errors]
         lines += [f"{cell.name}: not stored: {cell.why_not_stored}"] if cell.why_not_stored else []
     return tuple(lines)
+
+
+def _named(run_id: str, cell: Cell, status: CellState) -> CellSummary:
+    """What there is to say of a cell before it has results."""
+    return CellSummary(
+        run_id=run_id,
+        name=cell_name(cell),
+        model_id=cell.workload.model_id,
+        family=cell.workload.family,
+        task=cell.workload.task,
+        weights=cell.workload.weights,
+        parameter_count=cell.workload.parameter_count,
+        device=cell.device.selector,
+        device_name=cell.device.name,
+        runtime=cell.runtime,
+        precision=cell.precision,
+        status=status,
+    )
 
 
 def _point(result: Result) -> PointSummary:
