@@ -12,7 +12,7 @@ from typing import Literal
 
 from benchmarking.batch.manifest import About
 from benchmarking.errors import StorageError
-from benchmarking.records import Cell, Doubt, Result, Run, Status, Validity, to_json
+from benchmarking.records import Cell, Doubt, Family, Result, Run, Status, Validity, to_json
 from benchmarking.sweep import journal
 from benchmarking.sweep.plan import CellPlan
 from benchmarking.sweep.progress import cell_name
@@ -62,7 +62,7 @@ class CellSummary:
     name: str
     """For people: "gpt2 on cpu (eager, float32)"."""
     model_id: str
-    family: str | None
+    family: Family | None
     task: str
     weights: str
     parameter_count: int | None

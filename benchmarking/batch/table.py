@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from benchmarking.batch.estimate import Estimate
 from benchmarking.batch.summary import CellSummary, PointSummary
+from benchmarking.records import Family
 from benchmarking.sweep.plan import CellPlan
 from benchmarking.sweep.progress import cell_name, duration_text
+from benchmarking.sweep.report import items_unit
 
 HEADINGS = ("model", "family", "device", "runtime", "precision", "points", "best throughput", "doubts")
 PLAN_HEADINGS = ("model", "family", "device", "runtime", "precision", "weights", "launches", "points", "time")
@@ -38,9 +40,10 @@ def estimate_text(plans: Sequence[CellPlan], estimate: Estimate) -> str:
     return f"{head}; time: about {duration_text(estimate.total_s)} ({', '.join(parts)})"
 
 
-def throughput(point: PointSummary) -> tuple[float, str] | None:
-    """A point's tokens/s where it has tokens, else samples/s, with the unit; None when it has neither."""
-    for name, unit in (("throughput_tokens_per_sec", "tokens/s"), ("throughput_samples_per_sec", "samples/s")):
+def throughput(point: PointSummary, family: Family | None) -> tuple[float, str] | None:
+    """A point's tokens/s where it has tokens, else its items/s, with the unit; None when it has neither."""
+    units = {"throughput_tokens_per_sec": "tokens/s", "throughput_samples_per_sec": items_unit(family)}
+    for name, unit in units.items():
         if name in point.metrics:
             return point.metrics[name], unit
     return None
@@ -66,7 +69,7 @@ def points_text(cell: CellSummary) -> str:
 
 def best_text(cell: CellSummary) -> str:
     """The highest throughput of a cell, and at which point."""
-    found = [(*best, point.point) for point in cell.points if (best := throughput(point)) is not None]
+    found = [(*best, point.point) for point in cell.points if (best := throughput(point, cell.family)) is not None]
     if not found:
         return "-"
     value, unit, label = max(found)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import floor, log10
 
-from benchmarking.records import Doubt, Result, Run
+from benchmarking.records import Doubt, Family, Result, Run
 
 PEAK_MEMORY = (
     "memory_device_process_peak_mb",
@@ -60,9 +60,14 @@ def _grid(run: Run) -> list[str]:
     return [lines[0], "\N{BOX DRAWINGS LIGHT HORIZONTAL}" * max(map(len, lines)), *lines[1:]]
 
 
+def items_unit(family: Family | None) -> str:
+    """The unit of throughput_samples_per_sec, by what an item of the family is."""
+    return "images/s" if family in OF_IMAGES else "samples/s"
+
+
 def _columns(run: Run) -> list[Column]:
     """Every column there may be, in reading order: where on the grid, how fast, in which phases, how much memory."""
-    items = "images/s" if run.cell.workload.family in OF_IMAGES else "samples/s"
+    items = items_unit(run.cell.workload.family)
     return [
         Column(heading="batch", text=lambda result: str(result.point.batch_size)),
         Column(heading="sequence", text=lambda result: _count(result.point.sequence_length)),
