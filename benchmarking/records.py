@@ -200,6 +200,12 @@ class Cell:
     num_threads: int | None = None
     """Intra-op threads that were asked for; None leaves the choice to the runtime (what it chose is in the run)."""
 
+    @property
+    def subject(self) -> str:
+        """What is measured, in tables: the model's id, with the variant of a benchmark of one's own behind it."""
+        variant = self.runtime_mode.get("variant")
+        return self.workload.model_id if variant is None else f"{self.workload.model_id} [{variant}]"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:

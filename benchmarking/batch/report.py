@@ -104,7 +104,7 @@ def _machine(hardware: Sequence[Hardware], environment: Readings) -> Section:
 def _overview(batch: BatchSummary) -> Section:
     rows = [
         (
-            *(cell.model_id, cell.family or "-", cell.device, cell.runtime, cell.precision),
+            *(cell.subject, cell.family or "-", cell.device, cell.runtime, cell.precision),
             *(points_text(cell), best_text(cell), doubts_text(cell) or "-"),
         )
         for cell in batch.cells

@@ -61,6 +61,8 @@ class CellSummary:
     run_id: str
     name: str
     """For people: "gpt2 on cpu (eager, float32)"."""
+    subject: str
+    """The model, and the variant of a benchmark."""
     model_id: str
     family: Family | None
     task: str
@@ -166,6 +168,7 @@ def _named(run_id: str, cell: Cell, status: CellState) -> CellSummary:
     return CellSummary(
         run_id=run_id,
         name=cell_name(cell),
+        subject=cell.subject,
         model_id=cell.workload.model_id,
         family=cell.workload.family,
         task=cell.workload.task,

@@ -84,13 +84,13 @@ def doubts_text(cell: CellSummary) -> str:
 
 
 def _row(cell: CellSummary) -> tuple[str, ...]:
-    what = (cell.model_id, cell.family or "-", cell.device, cell.runtime, cell.precision)
+    what = (cell.subject, cell.family or "-", cell.device, cell.runtime, cell.precision)
     return (*what, points_text(cell), best_text(cell), doubts_text(cell))
 
 
 def _plan_row(plan: CellPlan, seconds: float | None) -> tuple[str, ...]:
     cell, workload = plan.cell, plan.cell.workload
-    what = (workload.model_id, workload.family or "-", cell.device.selector, cell.runtime, cell.precision)
+    what = (cell.subject, workload.family or "-", cell.device.selector, cell.runtime, cell.precision)
     time = "unknown" if seconds is None else duration_text(seconds)
     return (*what, workload.weights, str(plan.settings.launches), _labels(plan), time)
 

@@ -112,7 +112,7 @@ class Progress:
 
 def cell_name(cell: Cell) -> str:
     """A cell in a line: "gpt2 on cuda:0 (eager, float16)"."""
-    return f"{cell.workload.model_id} on {cell.device.selector} ({cell.runtime}, {cell.precision})"
+    return f"{cell.subject} on {cell.device.selector} ({cell.runtime}, {cell.precision})"
 
 
 class Silence:

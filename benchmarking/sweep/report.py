@@ -42,7 +42,7 @@ def table(run: Run) -> str:
 
 def _title(run: Run) -> str:
     cell = run.cell
-    return f"{cell.workload.model_id} ({cell.workload.task}) on {cell.device.name}, {cell.runtime}, {cell.precision}"
+    return f"{cell.subject} ({cell.workload.task}) on {cell.device.name}, {cell.runtime}, {cell.precision}"
 
 
 def _grid(run: Run) -> list[str]:
