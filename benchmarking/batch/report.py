@@ -14,18 +14,8 @@ from benchmarking.batch.doubt_words import words
 from benchmarking.batch.summary import BatchSummary, CellSummary, PointSummary, failures
 from benchmarking.batch.table import HEADINGS, best_text, doubts_text, number, points_text
 from benchmarking.records import Doubt, Hardware, Readings
+from benchmarking.sweep.report import items_unit
 
-POINT_HEADINGS = (
-    "point",
-    "median ms",
-    "95 % interval",
-    "p90 ms",
-    "samples/s",
-    "tokens/s",
-    "TTFT ms",
-    "peak MB",
-    "state",
-)
 PEAKS = ("memory_device_process_peak_mb", "memory_peak_rss_infer_mb")
 SECRET = re.compile(r"(?i)\b(hf_[a-z0-9]{8,}|\w*(token|secret|password)\w*=\S+)")
 
@@ -116,7 +106,9 @@ def _of_cell(cell: CellSummary) -> Section:
     size = "" if cell.parameter_count is None else f", {cell.parameter_count / 1e6:.1f} M parameters"
     about = f"{cell.family or 'no family'}, {cell.task}, {cell.weights} weights{size}; run file {cell.run_file}."
     rows = tuple(_point_row(point) for point in cell.points)
-    return Section(title=cell.name, paragraphs=(about,), table=Table(headings=POINT_HEADINGS, rows=rows))
+    rates = (items_unit(cell.family), "tokens/s", "TTFT ms")
+    headings = ("point", "median ms", "95 % interval", "p90 ms", *rates, "peak MB", "state")
+    return Section(title=cell.name, paragraphs=(about,), table=Table(headings=headings, rows=rows))
 
 
 def _point_row(point: PointSummary) -> tuple[str, ...]:
