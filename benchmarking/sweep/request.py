@@ -179,11 +179,12 @@ def _why_not(request: Request, device: Device, workload: Workload) -> str | None
 
 
 def _points(request: Request, workload: Workload, family: WorkloadPlugin) -> tuple[Point, ...]:
-    """The grid. Default sequence lengths that the model cannot take are left out; ones that were asked for are not."""
+    """The grid. Default sequence lengths of which no point can be are left out; nothing that was asked for is."""
     axes = {"batch_size": request.batch_sizes, **family.axes(workload), **_asked(request, workload, family)}
     points = grid(axes)
     if request.sequence_lengths is None and "sequence_length" in axes:
-        points = tuple(point for point in points if family.check(workload, point) is None) or _longest(axes, workload)
+        possible = {point.sequence_length for point in points if family.check(workload, point) is None}
+        points = tuple(point for point in points if point.sequence_length in possible) or _longest(axes, workload)
     return points
 
 

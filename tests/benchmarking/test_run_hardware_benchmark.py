@@ -189,6 +189,7 @@ def test_dry_run_prints_the_plan_and_measures_nothing(capsys, tmp_path):
         (["--model-id", "tiny-bert", "--sequence-lengths", "1,x"], "--sequence-lengths"),
         (["--model-id", "tiny-bert", "--device", "null", "--sequence-lengths", "99999"], "b1 s99999"),
         (["--model-id", "tiny-bert", "--new-tokens", "4"], "generates nothing"),
+        (["--model-id", "RWKV/rwkv-4-169m-pile", "--batch-sizes", "1,2"], "point b2 s128 n16: batch size 2: "),
         (["--model-id", "tiny-bert", "--precision", "int3"], "--precision"),
         (["--model-id", "tiny-bert", "--iterations", "0"], "--iterations"),
         (["--model-id", "tiny-bert", "--timeout", "nan"], "takes seconds above 0"),
