@@ -39,6 +39,7 @@ def add_model_options(group: argparse._ArgumentGroup) -> None:
         help="auto takes pretrained weights where they can be had, else seeded random ones, and says so",
     )
     group.add_argument("--attention", help="attention implementation (eager, sdpa, ...); without it the runtime's own")
+    group.add_argument("--cache", help="key-value cache of models that generate: dynamic (without it) or static")
     group.add_argument("--num-threads", type=positive_int, metavar="N", help="intra-op threads")
 
 

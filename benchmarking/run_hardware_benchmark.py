@@ -19,7 +19,7 @@ from benchmarking.measure.settings import Settings, settings
 from benchmarking.records import PRECISIONS
 from benchmarking.storing import Ingest, database
 from benchmarking.sweep import session
-from benchmarking.sweep.request import Request
+from benchmarking.sweep.request import OPTIONS, Request
 
 NAME = "run_hardware_benchmark"
 
@@ -106,7 +106,7 @@ def _request(arguments: argparse.Namespace, argv: Sequence[str]) -> Request:
         new_tokens=arguments.new_tokens,
         axes=flags.axes(arguments),
         num_threads=arguments.num_threads,
-        options={} if arguments.attention is None else {"attention": arguments.attention},
+        options={name: value for name in OPTIONS if (value := getattr(arguments, name)) is not None},
         settings=_settings(arguments),
         timeout_s=arguments.timeout,
         skip_unsupported=arguments.skip_unsupported,

@@ -11,7 +11,7 @@ from benchmarking.batch import setting_keys
 from benchmarking.batch.model_list import Entry
 from benchmarking.batch.setting_keys import AXES, BUILT_IN, Values
 from benchmarking.measure.settings import settings
-from benchmarking.sweep.request import Request
+from benchmarking.sweep.request import OPTIONS, Request
 
 OWN_AXES = ("sequence_lengths", "new_tokens")
 """Axes with a field of their own in a request."""
@@ -64,7 +64,7 @@ def _common(model_id: str, said: Values, shared: frozenset[str], command: tuple[
         "weights": said["weights"],
         "shared_axes": shared,
         "num_threads": said.get("num_threads"),
-        "options": {"attention": said["attention"]} if "attention" in said else {},
+        "options": {name: said[name] for name in OPTIONS if name in said},
         "settings": settings(
             said["profile"],
             iterations=said.get("iterations"),

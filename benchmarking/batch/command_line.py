@@ -19,8 +19,9 @@ from benchmarking.measure.settings import settings
 from benchmarking.records import PRECISIONS
 from benchmarking.sweep.machine import Machine
 from benchmarking.sweep.plan import CellPlan
+from benchmarking.sweep.request import OPTIONS
 
-OF_MODELS = ("runtimes", "weights", "attention", "num_threads", "batch_sizes", *AXES)
+OF_MODELS = ("runtimes", "weights", *OPTIONS, "num_threads", "batch_sizes", *AXES)
 """Settings that say nothing to people's own benchmarks."""
 
 

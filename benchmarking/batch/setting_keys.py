@@ -157,6 +157,7 @@ READERS: Mapping[str, Callable[[Node], Any]] = {
     "task": _word,
     "weights": _one_of(WEIGHTS_CHOICES, "kind of weights"),
     "attention": _word,
+    "cache": _word,
     "num_threads": _whole(1),
     "profile": _one_of(tuple(PROFILES), "profile"),
     "iterations": _whole(1),

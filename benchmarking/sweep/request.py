@@ -26,6 +26,8 @@ DEFAULT_BATCH_SIZES = (1, 2, 4, 8)
 DEFAULT_TIMEOUT_S = 600.0
 
 AUTO = "auto"
+OPTIONS = ("attention", "cache")
+"""Options of runtimes that have a flag of their own."""
 RUNTIMES = "benchmarking.runtimes"
 DEVICES = "benchmarking.devices"
 

@@ -174,6 +174,14 @@ def test_dry_run_prints_the_plan_and_measures_nothing(capsys, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_options_of_a_runtime_are_in_its_mode(capsys):
+    grid = ["--batch-sizes", "1", "--sequence-lengths", "8"]
+    asked = ["--attention", "eager", "--cache", "static"]
+    assert main(["--model-id", "tiny-gpt2", "--device", "cpu", *grid, *asked, "--dry-run", "--json"]) == 0
+    (plan,) = json.loads(capsys.readouterr().out)
+    assert plan["cell"]["runtime_mode"] == {"attention": "eager", "cache": "static"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -190,6 +198,11 @@ def test_dry_run_prints_the_plan_and_measures_nothing(capsys, tmp_path):
         (["--model-id", "tiny-bert", "--device", "null", "--sequence-lengths", "99999"], "b1 s99999"),
         (["--model-id", "tiny-bert", "--new-tokens", "4"], "generates nothing"),
         (["--model-id", "RWKV/rwkv-4-169m-pile", "--batch-sizes", "1,2"], "point b2 s128 n16: batch size 2: "),
+        (
+            ["--model-id", "tiny-gpt2", "--device", "cpu", "--cache", "big"],
+            "cache 'big': runtime eager has",
+        ),
+        (["--model-id", "tiny-bert", "--device", "cpu", "--cache", "static"], "no option 'cache'"),
         (["--model-id", "tiny-bert", "--precision", "int3"], "--precision"),
         (["--model-id", "tiny-bert", "--iterations", "0"], "--iterations"),
         (["--model-id", "tiny-bert", "--timeout", "nan"], "takes seconds above 0"),

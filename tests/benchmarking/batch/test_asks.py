@@ -31,6 +31,11 @@ def test_the_nearer_word_wins_and_flags_are_the_nearest():
     assert (request.settings.launches, request.batch_sizes, request.weights) == (3, (4,), "random")
 
 
+def test_options_of_the_runtime_go_to_it():
+    (request,) = requests(entry({"attention": "sdpa"}, {"cache": "static"}), attention="eager")
+    assert request.options == {"attention": "eager", "cache": "static"}
+
+
 def test_devices_runtimes_and_precisions_are_multiplied():
     found = requests(entry({"devices": ("cpu", "null")}), precisions=("float32", "float16"), runtimes=("a", "b"))
     cells = [(request.device, request.runtime, request.precision) for request in found]
