@@ -120,15 +120,18 @@ def test_listing_has_a_row_for_every_model():
         "model_class": "T5ForConditionalGeneration",
         "parameter_count": 60_506_624,
         "max_sequence_length": None,
+        "axes": ["sequence_length", "new_tokens"],
     }
 
 
 def test_listing_text_lines_up_under_its_headings():
     lines = listing_text().splitlines()
-    gpt2 = next(line for line in lines if line.startswith("gpt2 "))
-    assert gpt2.split() == ["gpt2", "decoder-only", "text-generation", "124.4", "M", "1024"]
-    assert len(gpt2) == len(lines[0])
+    gpt2, vit = (next(line for line in lines if line.startswith(name)) for name in ("gpt2 ", "tiny-vit "))
+    assert gpt2.split()[:6] == ["gpt2", "decoder-only", "text-generation", "124.4", "M", "1024"]
+    assert gpt2.endswith("  sequence length, new tokens")
+    assert vit.endswith(" -  image size")
     assert lines[0].index("family") == gpt2.index("decoder-only")
+    assert lines[0].index("grid") == gpt2.index("sequence length") == vit.index("image size")
 
 
 def test_resolve_says_what_weights_it_takes():
