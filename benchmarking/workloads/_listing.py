@@ -15,8 +15,8 @@ NUMBERS = (3, 4)
 
 
 def listing_json() -> list[dict[str, Any]]:
-    """One object a model: name, aliases, family, task, model_class, parameter_count, max_sequence_length (or null), and the
-    grid's axes beside the batch size."""
+    """One object a model: name, aliases, family, task, model_class, parameter_count, max_sequence_length (or null),
+    and the grid's axes beside the batch size."""
     return [_row(entry) for entry in _catalog.entries()]
 
 
