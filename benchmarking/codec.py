@@ -64,6 +64,8 @@ def _read(kind: Any, data: Any, where: str) -> Any:
         return _expect(data in get_args(kind), data, where, f"one of {', '.join(map(str, get_args(kind)))}")
     if origin is tuple:
         _expect(isinstance(data, list), data, where, "a list")
+        if get_args(kind)[0] is float and all(type(value) is float for value in data):
+            return tuple(data)  # raw samples, by far the most values there are
         return tuple(_read(get_args(kind)[0], value, f"{where}[{i}]") for i, value in enumerate(data))
     if origin is not None and issubclass(origin, Mapping):
         _expect(isinstance(data, dict), data, where, "an object")
@@ -95,6 +97,8 @@ def _read_record(kind: Any, data: Any, where: str) -> Any:
 
 def _read_union(kind: Any, data: Any, where: str) -> Any:
     """The first alternative that fits, exact types before numbers that would be converted."""
+    if type(data) in _as_they_are(kind):
+        return data
     options = sorted(get_args(kind), key=lambda option: option is float)
     for option in options:
         try:
@@ -104,6 +108,14 @@ def _read_union(kind: Any, data: Any, where: str) -> Any:
                 raise
     names = " or ".join(getattr(option, "__name__", str(option)) for option in options)
     raise FormatError(f"{where}: expected {names}, found {_short(data)}")
+
+
+@cache
+def _as_they_are(kind: Any) -> frozenset[type]:
+    """The types of JSON values that are one of a union's alternatives without more being asked of them."""
+    plain = (type(None), bool, int, float, str)
+    wide = {list[Any]: list, dict[str, Any]: dict}
+    return frozenset(wide.get(option, option) for option in get_args(kind) if option in plain or option in wide)
 
 
 def _expect(fits: bool, data: Any, where: str, what: str) -> Any:

@@ -101,3 +101,25 @@ def test_labels_tell_points_apart():
 def test_format_of_run_is_current(make_run):
     run: Run = make_run()
     assert (run.format, run.format_version) == ("benchhouse-run", FORMAT_VERSION)
+
+
+@pytest.mark.parametrize(
+    ("values", "read"),
+    [([1.5, 2.5], (1.5, 2.5)), ([1, 2.5], (1.0, 2.5)), ([], ()), ([True, 1.0], None), ([None], None)],
+)
+def test_numbers_of_a_list_are_read_as_such_or_refused(values, read):
+    data = {
+        "launch": 0,
+        "phase": "measure",
+        "metric": "latency_wall",
+        "unit": "ms",
+        "started_at": "2026-01-02T03:04:05Z",
+        "values": values,
+    }
+    if read is None:
+        with pytest.raises(FormatError, match=r"values\[0\]: expected a number"):
+            from_json(Samples, data)
+        return
+    found = from_json(Samples, data).values
+    assert found == read
+    assert all(type(value) is float for value in found)
