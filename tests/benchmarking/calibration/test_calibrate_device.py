@@ -74,7 +74,9 @@ def test_tf32_is_off_for_float32_and_put_back_after():
 
 
 def test_a_product_that_was_never_set_up_can_be_cleaned_up():
+    before = torch.get_float32_matmul_precision()
     MatrixProduct(BenchmarkConfig(name="c", axes={"matrix_size": 8})).cleanup_model()
+    assert torch.get_float32_matmul_precision() == before
 
 
 def test_a_copy_is_right_and_moves_what_it_reads_and_writes():
