@@ -42,3 +42,8 @@ class LockedError(StorageError):
 
 class FormatError(StorageError):
     """A file is not what it should be: truncated, foreign, or written by a newer program."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what a library said; the rest of such messages is advice to its own users."""
+    return str(error).strip().split("\n")[0]

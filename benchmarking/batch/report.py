@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from benchmarking.batch.doubt_words import words
 from benchmarking.batch.summary import BatchSummary, CellSummary, PointSummary, failures
-from benchmarking.batch.table import HEADINGS, best_text, doubts_text, number, points_text
+from benchmarking.batch.table import HEADINGS, best_text, doubts_text, points_text
 from benchmarking.records import Doubt, Hardware, Readings
-from benchmarking.sweep.report import items_unit
+from benchmarking.sweep.report import evidence_value, items_unit, number
 
 PEAKS = ("memory_device_process_peak_mb", "memory_peak_rss_infer_mb")
 SECRET = re.compile(r"(?i)\b(hf_[a-z0-9]{8,}|\w*(token|secret|password)\w*=\S+)")
@@ -153,7 +153,7 @@ def _doubts(batch: BatchSummary) -> list[Section]:
 
 def _first(doubts: Sequence[tuple[str, Doubt]]) -> tuple[str, str]:
     where, doubt = doubts[0]
-    return where, ", ".join(f"{name} = {_value(value)}" for name, value in doubt.evidence.items())
+    return where, ", ".join(f"{name} = {evidence_value(value)}" for name, value in doubt.evidence.items())
 
 
 def _asking(batch: BatchSummary) -> Section:
@@ -175,7 +175,3 @@ def _gigabytes(size_bytes: int | None) -> str:
 
 def _shown(value: float | None) -> str:
     return "-" if value is None else number(value)
-
-
-def _value(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -10,7 +10,7 @@ from benchmarking.batch.summary import CellSummary, PointSummary
 from benchmarking.records import Family
 from benchmarking.sweep.plan import CellPlan
 from benchmarking.sweep.progress import cell_name, duration_text
-from benchmarking.sweep.report import items_unit
+from benchmarking.sweep.report import items_unit, number
 
 HEADINGS = ("model", "family", "device", "runtime", "precision", "points", "best throughput", "doubts")
 PLAN_HEADINGS = ("model", "family", "device", "runtime", "precision", "weights", "launches", "points", "time")
@@ -47,11 +47,6 @@ def throughput(point: PointSummary, family: Family | None) -> tuple[float, str] 
         if name in point.metrics:
             return point.metrics[name], unit
     return None
-
-
-def number(value: float) -> str:
-    """Four significant digits, and never an exponent."""
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def aligned(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -144,18 +144,20 @@ def _remarks(run: Run) -> list[str]:
 
 
 def _evidence(doubt: Doubt) -> str:
-    return ", ".join(f"{name} = {_value(value)}" for name, value in doubt.evidence.items()) or "no details"
+    return ", ".join(f"{name} = {evidence_value(value)}" for name, value in doubt.evidence.items()) or "no details"
 
 
-def _value(value: object) -> str:
+def evidence_value(value: object) -> str:
+    """A value of a doubt's evidence, short."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _number(metrics: Mapping[str, float], name: str) -> str | None:
+    return number(metrics[name]) if name in metrics else None
+
+
+def number(value: float) -> str:
     """Four significant digits, and never an exponent."""
-    if name not in metrics:
-        return None
-    value = metrics[name]
     if abs(value) >= 1000:
         return f"{value:.0f}"
     return f"{value:.4g}" if abs(value) >= 1e-4 or value == 0 else f"{value:.{3 - floor(log10(abs(value)))}f}"

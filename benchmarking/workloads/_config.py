@@ -52,7 +52,7 @@ def check_config(config: Mapping[str, Json], where: str) -> Mapping[str, Json]:
 
 
 def integer(config: Mapping[str, Json], name: str, default: int) -> int:
-    """A whole number of a configuration, or what transformers takes when it is not there."""
+    """A whole number of a configuration, or what the model's library takes when it is not there."""
     value = config.get(name)
     return value if isinstance(value, int) else default
 

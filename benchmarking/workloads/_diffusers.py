@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from benchmarking.errors import BenchhouseError, UnsupportedError
+from benchmarking.errors import BenchhouseError, UnsupportedError, first_line
 from benchmarking.records import Json, Workload
 from benchmarking.workloads._random_weights import skip_random_initialisation
 
@@ -70,7 +70,7 @@ def build(workload: Workload, *, dtype: Any) -> Any:
         with _quiet(), _default_dtype(dtype):
             model = kind.from_config(dict(workload.config))
     except (TypeError, ValueError, NotImplementedError) as error:
-        raise BenchhouseError(f"{workload.model_id} cannot be made: {_first_line(error)}") from error
+        raise BenchhouseError(f"{workload.model_id} cannot be made: {first_line(error)}") from error
     return model.eval()
 
 
@@ -91,7 +91,7 @@ def load(workload: Workload, *, dtype: Any) -> tuple[Any, tuple[str, ...]]:
                 low_cpu_mem_usage=False,  # the other way needs accelerate; no time goes into values written over
             )
     except (OSError, RuntimeError, TypeError, ValueError) as error:
-        raise BenchhouseError(f"the weights in {workload.path} do not load: {_first_line(error)}") from error
+        raise BenchhouseError(f"the weights in {workload.path} do not load: {first_line(error)}") from error
     if lacking := sorted(report["missing_keys"]):
         raise BenchhouseError(
             f"the weights in {workload.path} lack {len(lacking)} tensors of {kind.__name__}, the first is {lacking[0]}"
@@ -123,7 +123,3 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         library_logging.set_verbosity(verbosity)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]

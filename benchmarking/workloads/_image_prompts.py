@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.records import Json, Point, Workload
 from benchmarking.workloads import _inputs
+from benchmarking.workloads._config import integer, part
 
 if TYPE_CHECKING:
     import numpy as np
@@ -85,17 +86,17 @@ class FixedImage(ImagePrompt):
 
     @property
     def vision(self) -> Mapping[str, Json]:
-        return part(self.config, self.vision_part) or {}
+        return part(self.config, self.vision_part)
 
     @property
     def default_size(self) -> int:
-        return number(self.vision, "image_size", 224)
+        return integer(self.vision, "image_size", 224)
 
     def wrong_size(self, size: int) -> str | None:
         return None if size == self.default_size else f"pictures of {self.default_size} pixels a side, and no others"
 
     def pixels(self, batch_size: int, size: int, generator: Any) -> dict[str, np.ndarray]:
-        shape = (batch_size, number(self.vision, "num_channels", COLOURS), size, size)
+        shape = (batch_size, integer(self.vision, "num_channels", COLOURS), size, size)
         return {"pixel_values": generator.standard_normal(shape, dtype="float32")}
 
 
@@ -108,14 +109,14 @@ class LlavaPrompt(FixedImage):
 
     def __init__(self, config: Mapping[str, Json]) -> None:
         super().__init__(config)
-        self.placeholder = number(config, "image_token_index", number(config, "image_token_id", 32000))
+        self.placeholder = integer(config, "image_token_index", integer(config, "image_token_id", 32000))
 
     @property
     def tower(self) -> str:
         return str(self.vision.get("model_type", "clip_vision_model"))
 
     def tokens(self, size: int) -> int:
-        patches = (size // number(self.vision, "patch_size", 14)) ** 2
+        patches = (size // integer(self.vision, "patch_size", 14)) ** 2
         left_out = 1 if self.config.get("vision_feature_select_strategy", "default") == "default" else 0
         return patches + self.towers.get(self.tower, 0) - left_out
 
@@ -139,10 +140,10 @@ class Qwen2VLPrompt(ImagePrompt):
 
     def __init__(self, config: Mapping[str, Json]) -> None:
         super().__init__(config)
-        self.placeholder = number(config, "image_token_id", 151655)
-        self.vision = part(config, "vision_config") or {}
-        self.patch = number(self.vision, "patch_size", 14)
-        self.merge = number(self.vision, "spatial_merge_size", 2)
+        self.placeholder = integer(config, "image_token_id", 151655)
+        self.vision = part(config, "vision_config")
+        self.patch = integer(self.vision, "patch_size", 14)
+        self.merge = integer(self.vision, "spatial_merge_size", 2)
 
     @property
     def default_size(self) -> int:
@@ -156,7 +157,7 @@ class Qwen2VLPrompt(ImagePrompt):
         return (size // (self.patch * self.merge)) ** 2
 
     def marks(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        start, end = (number(self.config, f"vision_{which}_token_id", 0) for which in ("start", "end"))
+        start, end = (integer(self.config, f"vision_{which}_token_id", 0) for which in ("start", "end"))
         return ((start,), (end,)) if start and end else ((), ())
 
     def pixels(self, batch_size: int, size: int, generator: Any) -> dict[str, np.ndarray]:
@@ -164,8 +165,8 @@ class Qwen2VLPrompt(ImagePrompt):
         import numpy as np
 
         side = size // self.patch
-        channels = number(self.vision, "in_channels", number(self.vision, "in_chans", COLOURS))
-        values = channels * number(self.vision, "temporal_patch_size", 2) * self.patch**2
+        channels = integer(self.vision, "in_channels", integer(self.vision, "in_chans", COLOURS))
+        values = channels * integer(self.vision, "temporal_patch_size", 2) * self.patch**2
         return {
             "pixel_values": generator.standard_normal((batch_size * side**2, values), dtype="float32"),
             "image_grid_thw": np.tile(np.array([1, side, side], dtype=np.int64), (batch_size, 1)),
@@ -184,15 +185,3 @@ PROMPTS: Mapping[str, type[ImagePrompt]] = {
 def prompt_of(config: Mapping[str, Json]) -> ImagePrompt:
     """The prompts of the model with this configuration."""
     return PROMPTS[str(config.get("model_type"))](config)
-
-
-def part(config: Mapping[str, Json], name: str) -> Mapping[str, Json] | None:
-    """The configuration of a part of the model, or None."""
-    value = config.get(name)
-    return value if isinstance(value, dict) else None
-
-
-def number(config: Mapping[str, Json], name: str, default: int) -> int:
-    """A number of the configuration; `default` is transformers' own for a configuration without it."""
-    value = config.get(name)
-    return value if isinstance(value, int) else default

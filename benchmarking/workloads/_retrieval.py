@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from benchmarking.records import Json, Point, Workload
+from benchmarking.records import Point, Workload
 from benchmarking.runtimes import Mark
 from benchmarking.workloads import _inputs
+from benchmarking.workloads._config import part
 from benchmarking.workloads._generation import GreedyGeneration, start_token
 
 PASSAGE_TOKENS = 128
@@ -35,17 +36,11 @@ class Corpus:
     """Token ids of the generator's vocabulary, documents x PASSAGE_TOKENS, int32."""
 
 
-def part(workload: Workload, name: str) -> Workload:
+def workload_of(workload: Workload, name: str) -> Workload:
     """The workload as its "question_encoder" or "generator" alone, with that one's configuration and vocabulary."""
-    config = part_config(workload.config, name)
+    config = part(workload.config, name)
     vocab_size = config.get("vocab_size")
     return replace(workload, config=config, vocab_size=vocab_size if isinstance(vocab_size, int) else None)
-
-
-def part_config(config: Mapping[str, Json], name: str) -> Mapping[str, Json]:
-    """The configuration of the "question_encoder" or the "generator"; empty where there is none."""
-    value = config.get(name)
-    return value if isinstance(value, dict) else {}
 
 
 def make_corpus(workload: Workload, documents: int, width: int, device: Any) -> Corpus:
@@ -57,7 +52,7 @@ def make_corpus(workload: Workload, documents: int, width: int, device: Any) -> 
     embeddings = generator.standard_normal((documents, width), dtype=np.float32)
     embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
     passages = Point(batch_size=documents, sequence_length=PASSAGE_TOKENS)
-    tokens = _inputs.token_ids(part(workload, "generator"), passages, workload.seed).astype(np.int32)
+    tokens = _inputs.token_ids(workload_of(workload, "generator"), passages, workload.seed).astype(np.int32)
     return Corpus(
         embeddings=torch.from_numpy(embeddings).to(device),
         passages=torch.from_numpy(tokens).to(device),

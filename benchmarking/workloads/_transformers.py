@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from benchmarking.errors import BenchhouseError, UnsupportedError
+from benchmarking.errors import BenchhouseError, UnsupportedError, first_line
 from benchmarking.records import Workload
 from benchmarking.workloads._config import FLOAT_TAG
 
@@ -99,7 +99,7 @@ def load(workload: Workload, *, dtype: Any, attention: str | None = None) -> tup
                 **_attention(attention),
             )
     except (OSError, RuntimeError) as error:
-        raise BenchhouseError(f"the weights in {workload.path} do not load: {_first_line(error)}") from error
+        raise BenchhouseError(f"the weights in {workload.path} do not load: {first_line(error)}") from error
     missing = tuple(sorted(report["missing_keys"]))
     _check_shapes(report["mismatched_keys"], workload)
     _check_body(model, workload, missing)
@@ -151,8 +151,8 @@ def _attention_errors(workload: Workload, attention: str | None) -> Iterator[Non
         yield
     except (ImportError, ValueError) as error:
         if attention is None:
-            raise BenchhouseError(f"{workload.model_id} cannot be made: {_first_line(error)}") from error
-        raise UnsupportedError(f"attention {attention} for {workload.model_id}: {_first_line(error)}") from error
+            raise BenchhouseError(f"{workload.model_id} cannot be made: {first_line(error)}") from error
+        raise UnsupportedError(f"attention {attention} for {workload.model_id}: {first_line(error)}") from error
 
 
 def _untie(model: Any, workload: Workload) -> None:
@@ -207,7 +207,3 @@ def _quiet() -> Iterator[None]:
         library_logging.set_verbosity(verbosity)
         if bars:
             library_logging.enable_progress_bar()
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]

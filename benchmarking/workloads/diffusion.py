@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads import _diffusers, _limits
+from benchmarking.workloads._config import integer
 from benchmarking.workloads._denoising import DenoisingLoop, NoiseSchedule
 from benchmarking.workloads._forward import floats_as
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from benchmarking.workloads import FamilyOperation
-    from benchmarking.workloads._denoising import Denoiser
+    from benchmarking.workloads._config import integer
+from benchmarking.workloads._denoising import Denoiser
 
 AXES = ("image_size", "steps")
 DEFAULT_IMAGE_SIZE = 512
@@ -91,11 +93,11 @@ class Diffusion:
         def normal(*shape: int) -> np.ndarray:
             return generator.standard_normal((batch_size, *shape), dtype=np.float32)
 
-        noise = normal(_number(config, "in_channels", 4), latent_size, latent_size)
+        noise = normal(integer(config, "in_channels", 4), latent_size, latent_size)
         if _is_dit(config):
-            classes = _number(config, "num_embeds_ada_norm", 1000)
+            classes = integer(config, "num_embeds_ada_norm", 1000)
             return {"hidden_states": noise, "class_labels": generator.integers(0, classes, batch_size)}
-        prompt = normal(PROMPT_TOKENS, _number(config, "cross_attention_dim", 1280))
+        prompt = normal(PROMPT_TOKENS, integer(config, "cross_attention_dim", 1280))
         inputs = {"sample": noise, "encoder_hidden_states": prompt}
         if config.get("addition_embed_type") == "text_time":
             size = point.axes["image_size"]
@@ -147,19 +149,13 @@ def _schedule(config: Mapping[str, Json]) -> NoiseSchedule:
 
 def _pixels_per_unit(config: Mapping[str, Json]) -> int:
     """What an image's side must be a multiple of: a latent's pixels, and in a DiT a patch of latents."""
-    return PIXELS_PER_LATENT * (_number(config, "patch_size", 2) if _is_dit(config) else 1)
+    return PIXELS_PER_LATENT * (integer(config, "patch_size", 2) if _is_dit(config) else 1)
 
 
 def _pooled_size(config: Mapping[str, Json]) -> int:
     """Width of SDXL's embedding of the whole prompt: what its projection takes, less the embeddings of the sizes."""
-    taken = _number(config, "projection_class_embeddings_input_dim", 2816)
-    return taken - TIME_IDS * _number(config, "addition_time_embed_dim", 256)
-
-
-def _number(config: Mapping[str, Json], name: str, default: int) -> int:
-    """A number of the configuration; `default` is diffusers' own for a configuration without it."""
-    value = config.get(name)
-    return value if isinstance(value, int) else default
+    taken = integer(config, "projection_class_embeddings_input_dim", 2816)
+    return taken - TIME_IDS * integer(config, "addition_time_embed_dim", 256)
 
 
 PLUGIN = Diffusion()

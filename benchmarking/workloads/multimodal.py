@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads import _limits
+from benchmarking.workloads._config import part
 from benchmarking.workloads._generation import CACHES
 from benchmarking.workloads._image_generation import GridTextGeneration, ImageTextForward, ImageTextGeneration
-from benchmarking.workloads._image_prompts import PROMPTS, LlavaPrompt, Qwen2VLPrompt, part, prompt_of
+from benchmarking.workloads._image_prompts import PROMPTS, LlavaPrompt, Qwen2VLPrompt, prompt_of
 from benchmarking.workloads._text import DEFAULT_NEW_TOKENS
 from benchmarking.workloads._transformers_family import TransformersFamily
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.errors import UnsupportedError
 from benchmarking.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads import _inputs, _limits, _retrieval
+from benchmarking.workloads._config import part
 from benchmarking.workloads._text import TextFamily
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Rag(TextFamily):
     def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
         """Of the question: the encoder has to take it, and the generator has to take it behind a passage, in no more
         tokens than the model was made to read (`max_combined_length`)."""
-        encoder, generator = (_limits.positions(_retrieval.part_config(config, name)) for name in PARTS)
+        encoder, generator = (_limits.positions(part(config, name)) for name in PARTS)
         combined = config.get("max_combined_length")
         behind = [limit for limit in (generator, combined) if isinstance(limit, int)]
         limits = [limit - _retrieval.PASSAGE_TOKENS for limit in behind] + ([encoder] if encoder is not None else [])
@@ -56,7 +57,7 @@ class Rag(TextFamily):
 
     def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
         """The question in the vocabularies of both models: `input_ids` and `generator_input_ids`."""
-        encoder, generator = (_inputs.token_ids(_retrieval.part(workload, name), point, seed) for name in PARTS)
+        encoder, generator = (_inputs.token_ids(_retrieval.workload_of(workload, name), point, seed) for name in PARTS)
         return {"input_ids": encoder, "generator_input_ids": generator}
 
     def model_class(self, workload: Workload) -> Any:
@@ -94,7 +95,7 @@ def _check_parts(workload: Workload) -> None:
     architectures = workload.config.get("architectures") or ["RagTokenForGeneration"]
     if architectures != ["RagTokenForGeneration"]:
         raise UnsupportedError(f"{workload.model_id} is a {architectures}: only RagTokenForGeneration is run")
-    encoder = _retrieval.part_config(workload.config, "question_encoder").get("model_type")
+    encoder = part(workload.config, "question_encoder").get("model_type")
     if encoder not in QUESTION_ENCODERS:
         raise UnsupportedError(f"{workload.model_id} has question encoder {encoder}: only dpr is run")
 
@@ -133,7 +134,7 @@ def _too_long(workload: Workload, point: Point) -> str | None:
             f"sequence length {question}: {workload.model_id} takes questions of at most {limit} tokens, "
             f"read behind passages of {_retrieval.PASSAGE_TOKENS}"
         )
-    writes = _limits.positions(_retrieval.part_config(workload.config, "generator"))
+    writes = _limits.positions(part(workload.config, "generator"))
     if writes is not None and new_tokens > writes:
         return f"{new_tokens} new tokens: {workload.model_id} generates at most {writes}"
     return None
