@@ -40,6 +40,13 @@ def add_model_options(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--attention", help="attention implementation (eager, sdpa, ...); without it the runtime's own")
     group.add_argument("--cache", help="key-value cache of models that generate: dynamic (without it) or static")
+    group.add_argument("--compile-mode", metavar="MODE", help="compiled: default, reduce-overhead or max-autotune")
+    group.add_argument("--dynamic", help="compiled: shapes in the code: auto (without it), true or false")
+    group.add_argument("--quantization", metavar="METHOD", help="int8 and int4: dynamic or weight-only")
+    group.add_argument("--io-mode", help="onnxruntime: inputs and outputs on the device or on the host")
+    group.add_argument("--hint", help="openvino: latency (without it) or throughput, with as many requests as it likes")
+    group.add_argument("--kernel-repo", metavar="DIR", help="kernelized: a folder with a kernel repository")
+    group.add_argument("--performance-mode", metavar="MODE", help="qnn: burst, balanced, high_performance, ...")
     group.add_argument("--num-threads", type=positive_int, metavar="N", help="intra-op threads")
 
 

@@ -47,6 +47,7 @@ Validity = Literal["valid", "noisy", "throttled", "invalid"]
 Severity = Literal["info", "noisy", "throttled", "invalid"]
 Phase = Literal["warmup", "measure"]
 WeightsKind = Literal["pretrained", "random", "given"]
+Rebuild = Literal["if_needed", "always", "never"]
 
 FAMILIES: tuple[Family, ...] = get_args(Family)
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
@@ -199,6 +200,8 @@ class Cell:
     precision: Precision = "float32"
     num_threads: int | None = None
     """Intra-op threads that were asked for; None leaves the choice to the runtime (what it chose is in the run)."""
+    cpu_list: str | None = None
+    """Logical processors the measuring process is bound to, as Linux lists them ("0-3,8"); None for no binding."""
 
     @property
     def subject(self) -> str:
@@ -232,6 +235,19 @@ class Doubt:
     kind: str
     severity: Severity
     evidence: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparation:
+    """What was done for a cell before its first launch, in a process of its own."""
+
+    build: Mapping[str, Json] = field(default_factory=dict)
+    """What the runtime says of the build that its launches load: kind, digest, build_s, size_bytes, is_new, exporter,
+    ...; empty for a runtime that loads the model itself."""
+    references: Mapping[str, str] = field(default_factory=dict)
+    """Point label -> digest of the build with the reference's outputs."""
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """Point label -> why there is no reference to compare its output with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,6 +368,8 @@ class Run:
     """What governed the measuring: profile, iterations, launches, limits, seed."""
     environment: Readings = field(default_factory=Readings)
     """The machine's state at the start: governor, turbo, affinity, quota, relevant environment variables."""
+    preparation: Preparation | None = None
+    """None for a cell that needs none: the reference itself, and what has no output to compare."""
     loads: tuple[LaunchLoad, ...] = ()
     results: tuple[Result, ...] = ()
 

@@ -18,6 +18,10 @@ class Recorder:
     def __init__(self, shown: Progress | Silence) -> None:
         self._shown = shown
 
+    def preparing(self, track: Track, what: str) -> None:
+        LOG.info("%s: preparing %s", cell_name(track.plan.cell), what)
+        self._shown.preparing(track, what)
+
     def launch(self, track: Track, launch: int) -> None:
         LOG.info("%s: launch %d of %d", cell_name(track.plan.cell), launch + 1, track.plan.settings.launches)
         self._shown.launch(track, launch)

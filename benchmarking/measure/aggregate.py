@@ -5,7 +5,7 @@ Every statistic is a launch's own first and then the median over launches; only 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from statistics import median
 from typing import Any, Literal
@@ -166,8 +166,11 @@ def _doubts(
 ) -> tuple[Doubt, ...]:
     failures = {one.launch: one.error or one.status for one in measurements if one not in measured}
     weights = {load.launch: load.memory_bytes.get("weights_bytes") for load in loads}
-    by_launch = [(one.launch, (*one.doubts, *_device_memory(one, weights.get(one.launch)))) for one in measured]
-    placements = [(load.launch, _placement(load)) for load in loads]
+    by_launch = [
+        (one.launch, (*one.doubts, *_device_memory(one, weights.get(one.launch)), *_placement(_verified(one))))
+        for one in measured
+    ]
+    placements = [(load.launch, _placement(load.verified)) for load in loads]
     between = doubts.about_launches([each.median for each in statistics], failures)
     return (*doubts.merge([*by_launch, *placements]), *between, *context)
 
@@ -176,8 +179,14 @@ def _device_memory(measurement: Measurement, weights_bytes: int | None) -> tuple
     return doubts.about_device_memory(measurement.metrics.get("device_allocated_peak_bytes"), weights_bytes)
 
 
-def _placement(load: LaunchLoad) -> tuple[Doubt, ...]:
-    unasked, nodes = load.verified.get("nodes_on_cpu_unasked"), load.verified.get("nodes")
+def _verified(measurement: Measurement) -> Mapping[str, Json]:
+    """What the calls of a measurement really ran on; empty where the runtime cannot tell."""
+    verified = measurement.extra.get("verified")
+    return verified if isinstance(verified, dict) else {}
+
+
+def _placement(verified: Mapping[str, Json]) -> tuple[Doubt, ...]:
+    unasked, nodes = verified.get("nodes_on_cpu_unasked"), verified.get("nodes")
     return doubts.about_placement(
         unasked if isinstance(unasked, int) else None, nodes if isinstance(nodes, int) else None
     )

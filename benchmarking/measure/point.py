@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from statistics import median
+from typing import Any
 
 from benchmarking.clock import utc_now
 from benchmarking.devices import DeviceHandle
@@ -37,11 +39,23 @@ from benchmarking.records import (
     Readings,
     Samples,
 )
-from benchmarking.runtimes import Operation, SelfTimed
+from benchmarking.runtimes import Comparable, Operation, SelfTimed, Verifies
 from benchmarking.units import ns_to_ms, ns_to_s
 
 COOLDOWN_CURES = frozenset({"throttle_reason", "violation_time", "low_clock"})
 """Throttling by heat or power, which a pause may end; a quota stays what it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What comparing an output with the reference's gave."""
+
+    result: PassResult = field(default_factory=PassResult)
+    doubts: tuple[Doubt, ...] = ()
+
+
+OutputCheck = Callable[[Mapping[str, Any]], Checked]
+"""Compares a call's output, as arrays by name, with the reference's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +70,7 @@ class FirstCall:
     readings: PassResult
     """What else the operation knows of the call."""
     has_marks: bool
+    correctness: Checked
 
 
 def measure_point(
@@ -67,24 +82,26 @@ def measure_point(
     *,
     report: Report | None = None,
     compile_count: CompileCount | None = None,
+    check: OutputCheck | None = None,
 ) -> Measurement:
     """What one launch says of one point: raw samples, single readings, the window's counters and the doubts.
 
     `report` gets a `Live` now and then, never inside a timed region; `compile_count` tells how often the runtime has
-    compiled so far. What the operation raises goes through. Raises BenchhouseError for a call that made another number
-    of tokens than asked.
+    compiled so far; `check` compares the first call's output with the reference's. What the operation raises goes
+    through. Raises BenchhouseError for a call that made another number of tokens than asked.
     """
     bench = Bench(
         operation=operation, handle=handle, settings=settings, live=Reporter(report), compile_count=compile_count
     )
     started_at = utc_now()
-    first = _first_call(bench)
+    first = _first_call(bench, check)
     with quiet_gc():
         warm = warm_up(bench, may_block=_may_block(bench, first), first_call_ns=first.wall_ns)
         passes = _latency_passes(bench, warm.next_inner_loops)
     latency = passes[-1]
     result = _joined(
         first.readings,
+        first.correctness.result,
         _compile_pass(bench, first, latency),
         energy_pass(bench),
         memory_pass(bench),
@@ -108,15 +125,16 @@ def measure_point(
         window=latency.window,
         doubts=(
             *doubts.about_output(first.problem),
+            *first.correctness.doubts,
             *doubts.about_clock(timed_by_itself=isinstance(operation, SelfTimed)),
             *doubts.about_warm_up(warm.steady, warm.calls),
             *_doubts(bench, latency),
         ),
-        extra={**_work(operation), **warm.extra, **result.extra, **_first_try(bench, passes)},
+        extra={**_work(operation), **warm.extra, **result.extra, **_first_try(bench, passes), **_verified(operation)},
     )
 
 
-def _first_call(bench: Bench) -> FirstCall:
+def _first_call(bench: Bench, check: OutputCheck | None) -> FirstCall:
     bench.live("first_call")
     compiles = bench.compiles()
     watch = Stopwatch(bench.operation, bench.handle)
@@ -128,7 +146,19 @@ def _first_call(bench: Bench) -> FirstCall:
         problem=bench.operation.problem(output),
         readings=_numbers(bench.operation.readings(output)),
         has_marks=bool(watch.marks),
+        correctness=_checked(bench, check, output),
     )
+
+
+def _checked(bench: Bench, check: OutputCheck | None, output: Any) -> Checked:
+    if check is None:
+        return Checked()
+    return check(bench.operation.arrays(output) if isinstance(bench.operation, Comparable) else {})
+
+
+def _verified(operation: Operation) -> dict[str, Json]:
+    """What the calls really ran on, where the operation can tell."""
+    return {"verified": dict(operation.verified())} if isinstance(operation, Verifies) else {}
 
 
 def _compile_pass(bench: Bench, first: FirstCall, latency: LatencyPass) -> PassResult:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from benchmarking.devices import DeviceHandle
-from benchmarking.records import Cell, Device, Json, Point, Precision, Readings, Scalar, Workload
+from benchmarking.records import Cell, Device, Json, Point, Precision, Readings, Rebuild, Scalar, Workload
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from benchmarking.builds.store import BuildStore
 
 Mark = Callable[[str], None]
 """`mark(name)` notes the time inside a timed call: "token" for each token that has reached the host; any other name
@@ -58,11 +63,36 @@ class SelfTimed(Protocol):
 
 
 @runtime_checkable
+class Comparable(Protocol):
+    """An operation whose outputs can be compared with those of the reference, the eager float32 model."""
+
+    def arrays(self, output: Any) -> Mapping[str, np.ndarray]:
+        """The output on the host by name, as the family's torch operation names it: float32, tokens int64."""
+
+
+@runtime_checkable
+class Verifies(Protocol):
+    """An operation that can tell, after it has been called, what its calls really ran on."""
+
+    def verified(self) -> Mapping[str, Json]:
+        """What was read back: `nodes`, `nodes_on_cpu_unasked`, `nodes_by_provider`, `graph_breaks`, ... Asked once,
+        after the timed calls; may call again, with a profiler."""
+
+
+@runtime_checkable
 class Closable(Protocol):
     """An operation that holds something of its own, which is let go when its point is done, however that ended."""
 
     def close(self) -> None:
         """Let it go."""
+
+
+@runtime_checkable
+class Compiles(Protocol):
+    """A session that compiles while it is called."""
+
+    def compiles(self) -> int:
+        """Graphs or kernels compiled so far in this process."""
 
 
 class Session(Protocol):
@@ -85,12 +115,19 @@ class RuntimePlugin(Protocol):
     """A way to run models. Importing the module imports no torch and no vendor package."""
 
     name: str
+    is_compared: bool
+    """Whether there is an eager float32 reference that its outputs are compared with."""
+    point_per_process: bool
+    """Whether every point needs a process of its own, because one changes what is compiled for the next."""
 
     def missing(self) -> str | None:
         """None, or what must be installed and how."""
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
         """None, or why this device, workload and precision do not go together here."""
+
+    def options(self, workload: Workload) -> tuple[str, ...]:
+        """The names of the options that `mode` takes for this workload."""
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         """The complete settings that name the series (attention, cache, ...), defaults filled in. Raises UsageError for
@@ -99,6 +136,18 @@ class RuntimePlugin(Protocol):
     def import_libraries(self) -> None:
         """Import what the runtime needs: the import stage of the load, before the device is opened."""
 
-    def open(self, cell: Cell, handle: DeviceHandle, stage: Stage) -> Session:
-        """Load the model: stages tokenizer, weights_read, to_device. Raises BenchhouseError subclasses for
-        trouble with the model; verifies that what runs is what was asked for, and raises when it is not."""
+    def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
+        """Load the model: stages tokenizer, weights_read, to_device. `points` are those that will be asked for. Raises
+        BenchhouseError subclasses for trouble with the model; verifies that what runs is what was asked for, and raises
+        when it is not."""
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """What a runtime has besides when it loads builds (exports, engines) that are made from the model beforehand."""
+
+    def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
+        """See that `store` has what `open` will load for these points. Runs in a process of its own before the first
+        launch, so that nothing of the making is in what is measured. Says what there is: `Preparation.build`.
+
+        Raises BenchhouseError when the model cannot be built."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from benchmarking.devices import DeviceHandle
 from benchmarking.errors import UsageError
-from benchmarking.records import Cell, Device, Precision, Scalar, Workload
+from benchmarking.records import Cell, Device, Point, Precision, Scalar, Workload
 from benchmarking.runtimes import Session, Stage
 
 OPTION = "variant"
@@ -16,6 +16,8 @@ class BenchRuntime:
     """The runtime `bench`. Modes: who times the calls (timed_by), and the variant."""
 
     name = "bench"
+    is_compared = False
+    point_per_process = False
 
     def missing(self) -> str | None:
         """Nothing: what a benchmark needs it imports itself."""
@@ -31,6 +33,9 @@ class BenchRuntime:
             return "device null has no clock of its own: there a benchmark must time itself"
         return None
 
+    def options(self, workload: Workload) -> tuple[str, ...]:
+        return (OPTION,)
+
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         if unknown := sorted(set(options) - {OPTION}):
             raise UsageError(f"runtime bench has no option {unknown[0]!r}; it has {OPTION}")
@@ -39,7 +44,7 @@ class BenchRuntime:
     def import_libraries(self) -> None:
         """Nothing yet: the benchmark's own imports are taken when its file is."""
 
-    def open(self, cell: Cell, handle: DeviceHandle, stage: Stage) -> Session:
+    def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         from pathlib import Path
 
         from benchmarking.benches._loading import load_class

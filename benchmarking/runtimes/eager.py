@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 from benchmarking.devices import DeviceHandle
 from benchmarking.errors import BenchhouseError, UnsupportedError, UsageError
-from benchmarking.records import Cell, Device, Precision, Scalar, Workload
+from benchmarking.records import Cell, Device, Point, Precision, Scalar, Workload
 from benchmarking.runtimes import Session, Stage
 from benchmarking.workloads._families import families, plugin_of
 
@@ -21,6 +21,8 @@ class Eager:
     """The runtime `eager`. Modes: attention, and for generation the kind of key-value cache."""
 
     name = "eager"
+    is_compared = True
+    point_per_process = False
 
     def missing(self) -> str | None:
         absent = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
@@ -37,14 +39,11 @@ class Eager:
             return f"runtime eager does not run family {workload.family}"
         return None
 
+    def options(self, workload: Workload) -> tuple[str, ...]:
+        return tuple(_known_options(workload))
+
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        plugin = plugin_of(workload)
-        known: dict[str, tuple[str, ...]] = {}
-        default = plugin.default_attention(workload.config)
-        if default is not None:
-            known["attention"] = (default, *(name for name in ATTENTIONS if name != default))
-        if "new_tokens" in plugin.axes(workload):
-            known["cache"] = plugin.caches
+        known = _known_options(workload)
         if unknown := sorted(set(options) - set(known)):
             has = ", ".join(known) or "none"
             raise UsageError(f"runtime eager has no option {unknown[0]!r} at task {workload.task}; it has {has}")
@@ -57,7 +56,7 @@ class Eager:
         import torch  # noqa: F401
         import transformers.models.auto.modeling_auto  # noqa: F401
 
-    def open(self, cell: Cell, handle: DeviceHandle, stage: Stage) -> Session:
+    def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         from benchmarking.runtimes import _torch, _torch_model
         from benchmarking.runtimes._torch_session import TorchSession
         from benchmarking.workloads._page_cache import page_cache_of
@@ -85,6 +84,18 @@ class Eager:
             verified |= _torch_model.implementation(model, cell.workload)
             _check_threads(cell, verified["num_threads"])
             return TorchSession(model, cell, handle.torch_name, verified, cleanup.pop_all(), processing)
+
+
+def _known_options(workload: Workload) -> dict[str, tuple[str, ...]]:
+    """The values of each option that a workload has, the default first."""
+    plugin = plugin_of(workload)
+    known: dict[str, tuple[str, ...]] = {}
+    default = plugin.default_attention(workload.config)
+    if default is not None:
+        known["attention"] = (default, *(name for name in ATTENTIONS if name != default))
+    if "new_tokens" in plugin.axes(workload):
+        known["cache"] = plugin.caches
+    return known
 
 
 def _choice(option: str, value: Scalar, known: tuple[str, ...]) -> str:

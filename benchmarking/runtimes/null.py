@@ -6,7 +6,7 @@ import itertools
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarking.devices import DeviceHandle
@@ -81,12 +81,17 @@ class NullRuntime:
     """Runs anything, on the null device only."""
 
     name = "null"
+    is_compared = False
+    point_per_process = False
 
     def missing(self) -> str | None:
         return None
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
         return None if device.type == "null" else f"runtime null runs on device null only, not on {device.selector}"
+
+    def options(self, workload: Workload) -> tuple[str, ...]:
+        return ()
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         if options:
@@ -96,7 +101,7 @@ class NullRuntime:
     def import_libraries(self) -> None:
         return None
 
-    def open(self, cell: Cell, handle: DeviceHandle, stage: Stage) -> Session:
+    def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         assert isinstance(handle, NullHandle)
         script = handle.script
         active = not script.fault_launches or _launch() in script.fault_launches

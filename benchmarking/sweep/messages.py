@@ -9,7 +9,7 @@ from typing import Any
 from benchmarking.errors import FormatError
 from benchmarking.measure.live import Live
 from benchmarking.measure.settings import Settings
-from benchmarking.records import Cell, LaunchLoad, Measurement, Point, dumps, from_json
+from benchmarking.records import Cell, LaunchLoad, Measurement, Point, Preparation, Rebuild, dumps, from_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +22,30 @@ class Job:
     settings: Settings
     spawned_at_ns: int
     """`time.monotonic_ns()` just before the process was started: the clock is the machine's, not the process's."""
+    preparation: Preparation | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparationJob:
+    """What a preparing process is to do."""
+
+    cell: Cell
+    points: tuple[Point, ...]
+    rebuild: Rebuild
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparing:
+    """The preparing process turns to a part of its work."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """The preparing process is done."""
+
+    preparation: Preparation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +64,9 @@ class LoadFailed:
     """Of a bug; None for trouble that was foreseen."""
 
 
-Message = PointStarted | Live | LoadFailed | LaunchLoad | Measurement
+Message = Preparing | Prepared | PointStarted | Live | LoadFailed | LaunchLoad | Measurement
 _KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (PointStarted, Live, LoadFailed, LaunchLoad, Measurement)
+    kind.__name__: kind for kind in (Preparing, Prepared, PointStarted, Live, LoadFailed, LaunchLoad, Measurement)
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from benchmarking.errors import UsageError
 from benchmarking.ids import uuid7
 from benchmarking.measure.settings import Settings
-from benchmarking.records import Cell, Hardware, Json, Point, Provenance, Readings
+from benchmarking.records import Cell, Hardware, Json, Point, Provenance, Readings, Rebuild
 
 Check = Callable[[Point], str | None]
 
@@ -34,6 +34,8 @@ class CellPlan:
     settings: Settings
     timeout_s: float | None
     """Limit for loading, and for each point of a launch; None for none."""
+    rebuild: Rebuild = "if_needed"
+    """What of the build cache may be used."""
     points: tuple[Point, ...]
     """In ascending size."""
     skipped: Mapping[str, str] = field(default_factory=dict)

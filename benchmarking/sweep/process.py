@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from benchmarking.records import dumps
-from benchmarking.sweep.messages import Job, Message, decode
+from benchmarking.sweep.messages import Job, Message, PreparationJob, decode
 
 ROOT = Path(__file__).resolve().parents[2]
 STDERR_TAIL_BYTES = 4000
@@ -33,15 +33,16 @@ class WorkerProcess:
     A thread that sleeps in `read` brings the messages, so that the supervisor's own wait can have a limit everywhere.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job | PreparationJob) -> None:
+        module, launch = ("worker", job.launch) if isinstance(job, Job) else ("preparer", 0)
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         self._messages: queue.Queue[str | None] = queue.Queue()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarking.sweep.worker"],
+            [sys.executable, "-m", f"benchmarking.sweep.{module}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
-            env=_environment(job.launch),
+            env=_environment(launch),
             text=True,
             encoding="utf-8",
         )

@@ -30,6 +30,9 @@ class Progress:
         self._durations_s: dict[str, list[float]] = {}
         self._left_s: float | None = None
 
+    def preparing(self, track: Track, what: str) -> None:
+        self._show(f"preparing {cell_name(track.plan.cell)}: {what}", lasting=False)
+
     def launch(self, track: Track, launch: int) -> None:
         count = track.plan.settings.launches
         self._show(f"loading {cell_name(track.plan.cell)}, launch {launch + 1}/{count}", lasting=False)
@@ -117,6 +120,9 @@ def cell_name(cell: Cell) -> str:
 
 class Silence:
     """An observer that shows nothing."""
+
+    def preparing(self, track: Track, what: str) -> None:
+        return None
 
     def launch(self, track: Track, launch: int) -> None:
         return None

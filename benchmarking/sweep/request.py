@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from benchmarking import plugins
@@ -12,7 +12,7 @@ from benchmarking.clock import utc_now
 from benchmarking.devices import DevicePlugin
 from benchmarking.errors import UnsupportedError, UsageError
 from benchmarking.measure.settings import Settings
-from benchmarking.records import Cell, Device, Point, Precision, Scalar, Workload
+from benchmarking.records import Cell, Device, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.runtimes import RuntimePlugin
 from benchmarking.sweep.machine import Machine
 from benchmarking.sweep.plan import CellPlan, check_points, grid
@@ -26,7 +26,17 @@ DEFAULT_BATCH_SIZES = (1, 2, 4, 8)
 DEFAULT_TIMEOUT_S = 600.0
 
 AUTO = "auto"
-OPTIONS = ("attention", "cache")
+OPTIONS = (
+    "attention",
+    "cache",
+    "compile_mode",
+    "dynamic",
+    "quantization",
+    "io_mode",
+    "hint",
+    "kernel_repo",
+    "performance_mode",
+)
 """Options of runtimes that have a flag of their own."""
 RUNTIMES = "benchmarking.runtimes"
 DEVICES = "benchmarking.devices"
@@ -50,8 +60,10 @@ class Request:
     shared_axes: frozenset[str] = frozenset()
     """Axes that are asked of several models at once, so that they are left out where a model does not have them."""
     num_threads: int | None = None
+    cpu_list: str | None = None
     options: Mapping[str, Scalar] = field(default_factory=dict)
     """Options of the runtime by name, such as attention."""
+    rebuild: Rebuild = "if_needed"
     settings: Settings
     timeout_s: float = DEFAULT_TIMEOUT_S
     skip_unsupported: bool = False
@@ -108,8 +120,9 @@ def plan_points(
         hardware=machine.hardware(cell.device),
         provenance=machine.provenance(request.command, request.tags, request.description),
         environment=machine.environment | fit.readings,
-        settings=request.settings,
+        settings=_settings(request, cell),
         timeout_s=request.timeout_s,
+        rebuild=request.rebuild,
         points=points,
         skipped=skipped,
     )
@@ -146,8 +159,17 @@ def _cell(request: Request, workload: Workload, machine: Machine) -> tuple[Cell,
         runtime_mode=mode,
         precision=request.precision,
         num_threads=request.num_threads,
+        cpu_list=request.cpu_list,
     )
     return cell, reason
+
+
+def _settings(request: Request, cell: Cell) -> Settings:
+    """The request's settings, with a process for every point where the runtime needs it."""
+    if cell.runtime not in plugins.names(RUNTIMES):
+        return request.settings
+    runtime: RuntimePlugin = plugins.load(RUNTIMES, cell.runtime)
+    return replace(request.settings, point_per_process=request.settings.point_per_process or runtime.point_per_process)
 
 
 def _skipped_device(requested: str, reason: str, machine: Machine) -> Device:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarking.errors import StorageError
-from benchmarking.records import LaunchLoad, Measurement, Run, dumps, from_json, to_json
+from benchmarking.records import LaunchLoad, Measurement, Preparation, Run, dumps, from_json, to_json
 from benchmarking.sweep import journal
 from benchmarking.sweep.plan import CellPlan
 
@@ -29,6 +29,8 @@ class Progress:
     """What an unfinished run has so far."""
 
     plan: CellPlan
+    preparation: Preparation | None
+    """The last one; None when there was none yet, or none is needed."""
     loads: tuple[LaunchLoad, ...]
     measurements: tuple[Measurement, ...]
     owner: journal.Owner | None
@@ -53,8 +55,8 @@ class PartialRun:
         """Where the finished run goes."""
         return self.path.with_name(self.path.name.removesuffix(PARTIAL_SUFFIX) + ".json")
 
-    def append(self, record: LaunchLoad | Measurement) -> None:
-        """Keep a load or a measurement, safe on disk when this returns. Raises StorageError."""
+    def append(self, record: Preparation | LaunchLoad | Measurement) -> None:
+        """Keep a record, safe on disk when this returns. Raises StorageError."""
         with self._said():
             journal.append(self.path, type(record).__name__, dumps(record))
 
@@ -79,10 +81,12 @@ class PartialRun:
     def read(self) -> Progress:
         """What is in the file. A last line that was cut off by a crash does not count. Raises FormatError."""
         records = journal.read(self.path, PARTIAL_FORMAT, PARTIAL_VERSION, "an unfinished benchhouse run")
+        preparations = [record["Preparation"] for record in records if "Preparation" in record]
         loads = [record["LaunchLoad"] for record in records if "LaunchLoad" in record]
         measurements = [record["Measurement"] for record in records if "Measurement" in record]
         return Progress(
             plan=from_json(CellPlan, records[0]["plan"], f"{self.path}: plan"),
+            preparation=from_json(Preparation, preparations[-1], f"{self.path}: preparation") if preparations else None,
             loads=tuple(from_json(LaunchLoad, load, f"{self.path}: load") for load in loads),
             measurements=tuple(from_json(Measurement, one, f"{self.path}: measurement") for one in measurements),
             owner=journal.owner(self.path, records),

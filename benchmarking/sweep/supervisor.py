@@ -14,15 +14,19 @@ from typing import Protocol
 from benchmarking import plugins
 from benchmarking.clock import utc_now
 from benchmarking.measure.live import Live
-from benchmarking.records import FAILED, LaunchLoad, Measurement, Point, Status
+from benchmarking.records import FAILED, LaunchLoad, Measurement, Point, Preparation, Status
 from benchmarking.sweep.lock import device_lock
 from benchmarking.sweep.messages import Job, LoadFailed, Message, PointStarted
+from benchmarking.sweep.preparing import needs_preparation, prepare
 from benchmarking.sweep.process import TimeLimitError, WorkerProcess
 from benchmarking.sweep.track import Track
 
 
 class Observer(Protocol):
     """Who is told how it goes. Nothing is told inside a timed region."""
+
+    def preparing(self, track: Track, what: str) -> None:
+        """Something is being made for the cell before its first launch."""
 
     def launch(self, track: Track, launch: int) -> None:
         """A worker is being started."""
@@ -56,6 +60,9 @@ def _run_launch(track: Track, launch: int, observer: Observer) -> None:
     """One launch of a cell: one worker, and a fresh one for what is left each time one is lost."""
     cell = track.plan.cell
     lock_name = plugins.load("benchmarking.devices", cell.device.type).lock_name(cell.device)
+    if track.next_points(launch) and not track.is_prepared and needs_preparation(cell):
+        with device_lock(lock_name, observer.waiting):
+            _prepare(track, launch, observer)
     while points := track.next_points(launch):
         job = Job(
             cell=cell,
@@ -63,10 +70,23 @@ def _run_launch(track: Track, launch: int, observer: Observer) -> None:
             points=points,
             settings=track.plan.settings,
             spawned_at_ns=time.monotonic_ns(),
+            preparation=track.preparation,
         )
         with device_lock(lock_name, observer.waiting):
             observer.launch(track, launch)
             Attendance(track, job, observer).attend()
+
+
+def _prepare(track: Track, launch: int, observer: Observer) -> None:
+    """Prepare a cell; when that fails, so have all its points."""
+    made = prepare(track.plan, lambda what: observer.preparing(track, what))
+    if isinstance(made, Preparation):
+        track.keep(made)
+        return
+    for point in track.plan.runnable:
+        failed = _without_samples(point, launch, "failed", made.error, made.traceback)
+        track.keep(failed)
+        observer.measured(track, failed)
 
 
 class Attendance:
@@ -115,7 +135,7 @@ class Attendance:
         elif isinstance(message, Live):
             if self.current is not None:
                 self.observer.live(self.track, self.job.launch, self.current, message)
-        else:
+        elif isinstance(message, Measurement):
             self._settle(message)
             return not message.extra.get("out_of_memory")
         return True

@@ -10,7 +10,7 @@ from benchmarking.calibration.peaks import with_peak
 from benchmarking.clock import utc_now
 from benchmarking.errors import UsageError
 from benchmarking.ids import uuid7
-from benchmarking.records import LaunchLoad, Measurement, Point, Result, Run, Workload
+from benchmarking.records import LaunchLoad, Measurement, Point, Preparation, Result, Run, Workload
 from benchmarking.sweep.plan import CellPlan
 from benchmarking.sweep.spool import PartialRun
 
@@ -25,12 +25,17 @@ class Track:
         file: PartialRun | None = None,
         loads: Iterable[LaunchLoad] = (),
         measurements: Iterable[Measurement] = (),
+        preparation: Preparation | None = None,
     ) -> None:
         self.plan = plan
         self.folder = folder
         self._file = file
         self.loads = list(loads)
         self.measurements = list(measurements)
+        self.preparation = preparation
+        """None until it was made, and for a cell that needs none."""
+        self.is_prepared = False
+        """Whether this very process has seen to it: what an earlier one made may be gone from the cache."""
         self._second_tries: set[tuple[str, int]] = set()
         self._open: tuple[tuple[int, Point], ...] | None = None
 
@@ -47,7 +52,7 @@ class Track:
             raise UsageError(f"{file.path}: PID {progress.owner.pid} is still at it: wait for it, or end it")
         file.mend()
         file.take()
-        return cls(progress.plan, file.path.parent, file, progress.loads, progress.measurements)
+        return cls(progress.plan, file.path.parent, file, progress.loads, progress.measurements, progress.preparation)
 
     def begin(self) -> None:
         """Make the file of a run that has none yet: it begins now. Raises StorageError."""
@@ -61,10 +66,12 @@ class Track:
         assert self._file is not None
         return self._file
 
-    def keep(self, record: LaunchLoad | Measurement) -> None:
-        """Put a load or a measurement on disk and remember it."""
+    def keep(self, record: Preparation | LaunchLoad | Measurement) -> None:
+        """Put what was made, loaded or measured on disk and remember it."""
         self.file.append(record)
-        if isinstance(record, LaunchLoad):
+        if isinstance(record, Preparation):
+            self.preparation, self.is_prepared = record, True
+        elif isinstance(record, LaunchLoad):
             self.loads.append(record)
         else:
             self.measurements.append(record)
@@ -109,7 +116,7 @@ class Track:
 
     def run(self, finished_at: str) -> Run:
         """The run's record, from what there is."""
-        return finished_run(self.plan, self.loads, self.measurements, finished_at)
+        return finished_run(self.plan, self.loads, self.measurements, finished_at, self.preparation)
 
     def _still_open(self) -> tuple[tuple[int, Point], ...]:
         """(launch, point) for all that is to be done. A point that only ever failed is not tried in later launches.
@@ -127,7 +134,11 @@ class Track:
 
 
 def finished_run(
-    plan: CellPlan, loads: Sequence[LaunchLoad], measurements: Sequence[Measurement], finished_at: str
+    plan: CellPlan,
+    loads: Sequence[LaunchLoad],
+    measurements: Sequence[Measurement],
+    finished_at: str,
+    preparation: Preparation | None = None,
 ) -> Run:
     """The record of a run: what was planned, and what the launches measured of it."""
     results = with_peak(plan.cell.workload, tuple(_result(plan, point, loads, measurements) for point in plan.points))
@@ -145,6 +156,7 @@ def finished_run(
         provenance=plan.provenance,
         settings=plan.settings_json(),
         environment=plan.environment,
+        preparation=preparation,
         loads=tuple(loads),
         results=results,
     )

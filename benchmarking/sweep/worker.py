@@ -24,7 +24,7 @@ from benchmarking.clock import utc_now
 from benchmarking.devices import DeviceHandle
 from benchmarking.errors import BenchhouseError, OutOfMemoryError
 from benchmarking.records import FAILED, LaunchLoad, Measurement, Point, Readings, from_json
-from benchmarking.runtimes import Closable, RuntimePlugin, Session
+from benchmarking.runtimes import Closable, Compiles, RuntimePlugin, Session
 from benchmarking.sweep.messages import Job, LoadFailed, Message, PointStarted, encode
 
 PR_SET_PDEATHSIG = 1
@@ -35,10 +35,10 @@ Send = Callable[[Message], None]
 
 def main() -> int:
     """Do the job that comes on stdin. Messages go to what was stdout; stdout itself is joined with stderr."""
-    home = _claim_stdout()
+    home = claim_stdout()
     line = sys.stdin.readline()
     started_ns = time.monotonic_ns()
-    _die_with_the_supervisor()
+    die_with_the_supervisor()
     job = from_json(Job, json.loads(line), "job")
     work(job, home, spawn_s=(started_ns - job.spawned_at_ns) / 1e9)
     return 0
@@ -55,7 +55,7 @@ def work(job: Job, home: IO[str], spawn_s: float) -> None:
         stages = Stages(spawn_s)
         session, handle = load(job, stages, send)
     except Exception as error:  # noqa: BLE001 - whatever a model's code raises must become a stored reason
-        send(LoadFailed(error=_text(error), traceback=_traceback(error)))
+        send(LoadFailed(error=error_text(error), traceback=error_traceback(error)))
         return
     for index, point in enumerate(job.points):
         send(PointStarted(label=point.label))
@@ -104,7 +104,7 @@ def load(job: Job, stages: Stages, send: Send) -> tuple[Session, DeviceHandle]:
         handle: DeviceHandle = device.open(cell.device)
         handle.synchronize()
     stages.handle = handle
-    session = runtime.open(cell, handle, stages)
+    session = runtime.open(cell, handle, stages, job.points)
     taken |= _renamed(memory.peak_rss_bytes(), "peak_rss_load_bytes")
     if session.weights_bytes is not None:
         taken |= Readings(values={"weights_bytes": session.weights_bytes})
@@ -128,13 +128,23 @@ def measure(
     """The point's measurement, or its failure with the reason."""
     from benchmarking.measure.point import measure_point
     from benchmarking.runtimes._closing import always_after
+    from benchmarking.sweep.check import Check
 
     started_at = utc_now()
     try:
         operation = session.operation(point)
         ready_s = None if since_spawn_ns is None else (time.monotonic_ns() - since_spawn_ns) / 1e9
         with always_after(operation.close) if isinstance(operation, Closable) else nullcontext():
-            measurement = measure_point(operation, handle, point, job.launch, job.settings, report=send)
+            measurement = measure_point(
+                operation,
+                handle,
+                point,
+                job.launch,
+                job.settings,
+                report=send,
+                compile_count=session.compiles if isinstance(session, Compiles) else None,
+                check=Check.of(job, point),
+            )
     except Exception as error:  # noqa: BLE001 - a point that raises costs that point and is stored with its reason
         return _failure(job, point, started_at, error)
     return _with_time_to_ready(measurement, ready_s)
@@ -145,11 +155,11 @@ def _failure(job: Job, point: Point, started_at: str, error: Exception) -> Measu
         point=point,
         launch=job.launch,
         status="failed",
-        error=_text(error),
+        error=error_text(error),
         started_at=started_at,
         finished_at=utc_now(),
         missing={"latency_median_ms": FAILED},
-        extra={"out_of_memory": isinstance(error, OutOfMemoryError | MemoryError), "traceback": _traceback(error)},
+        extra={"out_of_memory": isinstance(error, OutOfMemoryError | MemoryError), "traceback": error_traceback(error)},
     )
 
 
@@ -168,25 +178,25 @@ def _renamed(readings: Readings, name: str) -> Readings:
     return Readings(missing=dict.fromkeys([name], *readings.missing.values()))
 
 
-def _traceback(error: Exception) -> str | None:
+def error_traceback(error: Exception) -> str | None:
     """Where a bug is; None for trouble that was foreseen."""
     return None if isinstance(error, BenchhouseError) else "".join(traceback.format_exception(error))
 
 
-def _text(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     text = " ".join(str(error).split())
     text = text if isinstance(error, BenchhouseError) and text else f"{type(error).__name__}: {text}"
     return text if len(text) <= MAX_ERROR_CHARACTERS else text[: MAX_ERROR_CHARACTERS - 3] + "..."
 
 
-def _claim_stdout() -> IO[str]:
+def claim_stdout() -> IO[str]:
     """The pipe home, out of reach of libraries that print: file descriptor 1 becomes a second stderr."""
     private = os.dup(1)
     os.dup2(2, 1)
     return os.fdopen(private, "w", encoding="utf-8")
 
 
-def _die_with_the_supervisor() -> None:
+def die_with_the_supervisor() -> None:
     """End this process when the supervisor's end of stdin closes, which it does however the supervisor ends.
 
     Ctrl-C is the supervisor's business. On Linux the kernel is asked too, since a call that holds the interpreter's

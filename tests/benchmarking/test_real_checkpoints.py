@@ -82,7 +82,7 @@ def test_embeddings_agree_with_those_of_sentence_transformers():
     workload = resolve(str(MINILM))
     mode = PLUGIN.mode(cpu, workload, {})
     cell = Cell(workload=workload, device=cpu, requested_device="cpu", runtime="eager", runtime_mode=mode)
-    session = PLUGIN.open(cell, SimpleNamespace(torch_name="cpu"), lambda name: nullcontext())
+    session = PLUGIN.open(cell, SimpleNamespace(torch_name="cpu"), lambda name: nullcontext(), ())
     tokenizer = AutoTokenizer.from_pretrained(str(MINILM), local_files_only=True)
     for sentence, wanted in zip(REFERENCE["sentences"], REFERENCE["embeddings"], strict=True):
         with torch.inference_mode():

@@ -53,7 +53,7 @@ def same_process_ratio(calls: int) -> float:
     mode = EAGER.mode(device, workload, {})
     cell = Cell(workload=workload, device=device, requested_device="cpu", runtime="eager", runtime_mode=mode)
     handle = CPU.open(device)
-    session = EAGER.open(cell, handle, lambda name: nullcontext())
+    session = EAGER.open(cell, handle, lambda name: nullcontext(), ())
     watch = Stopwatch(session.operation(Point(batch_size=1, sequence_length=128)), handle)
     ids = torch.randint(1000, 30000, (1, 128))
     bare = []

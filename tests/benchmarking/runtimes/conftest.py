@@ -60,7 +60,7 @@ def open_eager(stages: list[str]) -> Iterator[Callable[..., Any]]:
             precision=precision,
             num_threads=num_threads,
         )
-        sessions.append(PLUGIN.open(cell, SimpleNamespace(torch_name=torch_name), stage))  # type: ignore[arg-type]
+        sessions.append(PLUGIN.open(cell, SimpleNamespace(torch_name=torch_name), stage, ()))  # type: ignore[arg-type]
         return sessions[-1]
 
     yield make

@@ -156,7 +156,7 @@ def test_loading_leaves_the_librarys_logging_and_the_default_dtype_as_they_were(
 def test_a_session_runs_pretrained_weights_and_tells_what_runs(component, precision):
     workload = resolve(str(component))
     cell = Cell(workload=workload, device=CPU, requested_device="cpu", runtime="eager", precision=precision)
-    session = EAGER.open(cell, SimpleNamespace(torch_name="cpu"), lambda name: nullcontext())
+    session = EAGER.open(cell, SimpleNamespace(torch_name="cpu"), lambda name: nullcontext(), ())
     operation = session.operation(Point(batch_size=1, axes={"image_size": 64, "steps": 2}))
     assert operation.problem(operation.run(lambda name: None)) is None
     assert session.verified["model_class"] == "UNet2DConditionModel"

@@ -295,7 +295,7 @@ def test_a_session_runs_on_the_text_and_tells_the_time(minilm, save_tiny, tmp_pa
         yield
 
     handle = dataclasses.make_dataclass("Handle", ["torch_name"])("cpu")
-    session = PLUGIN.open(cell, handle, stage)
+    session = PLUGIN.open(cell, handle, stage, ())
     operation = session.operation(Point(batch_size=2, sequence_length=8, new_tokens=2))
     assert operation.inner._prompt[0].tolist()[1:5] == [2176, 3556, 1998, 2698]  # four score and seven
     assert operation.inner._prompt.dtype == torch.int64

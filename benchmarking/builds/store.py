@@ -1,0 +1,178 @@
+"""Builds on disk: each in a folder of its own, named by the hash of everything that it was made from.
+
+    <cache folder>/builds/<kind>/<digest>/build.json and the build's own files
+
+A build is made in a folder beside its place, under a lock, and moved there whole: what is found under a digest is
+complete. Nothing in it is ever changed; another input is another digest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarking.clock import utc_now
+from benchmarking.errors import BenchhouseError, FormatError, StorageError
+from benchmarking.records import Json, Rebuild, canonical_hash, dumps, from_json
+
+RECORD = "build.json"
+DIGEST_LENGTH = 32
+"""Hex digits of SHA-256 in a folder's name: 128 bits never meet by chance, and paths stay short."""
+
+Make = Callable[[Path], Mapping[str, Json]]
+"""Fills an empty folder and says what there is to know of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildKey:
+    """Everything that a build depends on. Same key, same build."""
+
+    kind: str
+    """onnx, openvino, reference, ...: the folder above."""
+    parts: Mapping[str, Json]
+    """Model, weights, input signature, precision, exporter and versions: by name, for people to read."""
+
+    @property
+    def digest(self) -> str:
+        """What the build's folder is called."""
+        return canonical_hash({"kind": self.kind, **self.parts})[:DIGEST_LENGTH]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Build:
+    """A build that is there: the content of its `build.json`."""
+
+    kind: str
+    digest: str
+    parts: Mapping[str, Json]
+    made_at: str
+    """UTC, ISO 8601."""
+    build_s: float
+    """Seconds it took to make."""
+    size_bytes: int
+    """Of its files together."""
+    facts: Mapping[str, Json] = field(default_factory=dict)
+    """What its maker says of it: exporter, file names, ..."""
+
+
+class BuildStore:
+    """The builds of one cache folder. Making the object touches nothing."""
+
+    def __init__(self, cache_dir: Path | None = None) -> None:
+        self.root = (cache_dir or default_cache_dir()) / "builds"
+
+    def folder(self, key: BuildKey) -> Path:
+        """Where a build is, or would be."""
+        return self.root / key.kind / key.digest
+
+    def find(self, key: BuildKey) -> Build | None:
+        """The build of a key, or None. Its time of use is noted, for those who clear the cache by age."""
+        record = self.folder(key) / RECORD
+        if not record.exists():
+            return None
+        os.utime(record)
+        return _read(record)
+
+    def get(self, key: BuildKey, make: Make, rebuild: Rebuild = "if_needed") -> tuple[Build, bool]:
+        """The build of a key, made if it is not there, and whether it was made now.
+
+        `rebuild` "always" makes it anew, "never" raises BenchhouseError when it is not there. Raises StorageError when
+        it cannot be written; what `make` raises goes through, and leaves nothing behind.
+        """
+        with self._lock(key):
+            found = self.find(key)
+            if found is not None and rebuild != "always":
+                return found, False
+            if rebuild == "never":
+                raise BenchhouseError(
+                    f"no {key.kind} build of {key.parts.get('model_id', 'this')} ({key.digest}) is in {self.root}, "
+                    "and --rebuild never forbids making one: leave --rebuild out"
+                )
+            return self._made(key, make), True
+
+    def builds(self) -> Iterator[Build]:
+        """All builds, by kind and digest. Raises FormatError for a record that is none."""
+        for record in sorted(self.root.glob(f"*/*/{RECORD}")):
+            yield _read(record)
+
+    def last_used_s(self, build: Build) -> float:
+        """When the build was last made or found, in seconds since the epoch."""
+        return (self.root / build.kind / build.digest / RECORD).stat().st_mtime
+
+    def delete(self, build: Build) -> None:
+        """Remove a build: its record first, so that half of one is never found."""
+        folder = self.root / build.kind / build.digest
+        with self._said():
+            (folder / RECORD).unlink(missing_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _made(self, key: BuildKey, make: Make) -> Build:
+        place = self.folder(key)
+        with self._said():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            temporary = Path(tempfile.mkdtemp(prefix=f".{key.digest}-", dir=place.parent))
+        try:
+            started_s = time.monotonic()
+            facts = make(temporary)
+            build = Build(
+                kind=key.kind,
+                digest=key.digest,
+                parts=dict(key.parts),
+                made_at=utc_now(),
+                build_s=time.monotonic() - started_s,
+                size_bytes=sum(file.stat().st_size for file in temporary.rglob("*") if file.is_file()),
+                facts=dict(facts),
+            )
+            with self._said():
+                (temporary / RECORD).write_text(dumps(build), encoding="utf-8")
+                temporary.chmod(0o755)
+                if place.exists():
+                    shutil.rmtree(place)
+                temporary.rename(place)
+            return build
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+    @contextmanager
+    def _lock(self, key: BuildKey) -> Iterator[None]:
+        """One process at a time makes a build; the others wait and find it."""
+        from filelock import FileLock
+
+        place = self.folder(key)
+        with self._said():
+            place.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(place.with_name(f".{key.digest}.lock")):
+            yield
+
+    @contextmanager
+    def _said(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(
+                f"cannot write to the build cache {self.root}: {error.strerror}; name another with --cache-dir"
+            ) from error
+
+
+def default_cache_dir() -> Path:
+    """`$BENCHHOUSE_CACHE_DIR`, or the platform's folder for caches of this user."""
+    named = os.environ.get("BENCHHOUSE_CACHE_DIR")
+    if named:
+        return Path(named).expanduser()
+    from platformdirs import user_cache_path
+
+    return user_cache_path("benchhouse", appauthor=False)
+
+
+def _read(record: Path) -> Build:
+    try:
+        return from_json(Build, json.loads(record.read_text(encoding="utf-8")), str(record))
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{record}: no record of a build ({error}): delete its folder") from error

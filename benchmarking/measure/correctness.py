@@ -1,0 +1,144 @@
+"""How far an output is from the reference's: the eager float32 model's on the same inputs and weights.
+
+With x the reference and y the output, all values of an array together:
+
+    max abs error   max |y - x|
+    relative L2     ||y - x|| / ||x||
+    cosine          x.y / (||x|| ||y||)
+    equal tokens    share of the generated tokens that are the same, up to and beyond the first that differs
+
+2026-11-21: tokens are judged at float32 and tf32 only. At lower precisions two logits that nearly tie change places,
+and every token after them is another one, however good the runtime is; there the prompt's logits are judged alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from benchmarking.records import NOT_APPLICABLE, Doubt, Json, Precision, Readings
+
+if TYPE_CHECKING:
+    import numpy as np
+
+TOKENS = "tokens"
+"""The name of the array with the generated tokens, batch x new tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """What a precision may be off by. Beyond it the runtime computed something else."""
+
+    relative_l2: float
+    cosine: float
+    """At least."""
+    equal_tokens: float | None
+    """At least; None where tokens are not judged."""
+
+
+TOLERANCES: Mapping[Precision, Tolerance] = {
+    # Another order of summation costs float32 some 1e-6 an operation, and graph rewrites (fused GELU, fast exp) 1e-5.
+    "float32": Tolerance(relative_l2=1e-3, cosine=0.999999, equal_tokens=0.9),
+    # 10 bits of mantissa inside products, as float16 has, but the sums in float32.
+    "tf32": Tolerance(relative_l2=1e-2, cosine=0.9999, equal_tokens=0.5),
+    "float16": Tolerance(relative_l2=2e-2, cosine=0.9998, equal_tokens=None),
+    # 7 bits of mantissa: 0.4 % an operation, which grows with the root of the depth.
+    "bfloat16": Tolerance(relative_l2=6e-2, cosine=0.998, equal_tokens=None),
+    # 8 bits of weights, and of activations where they are quantised too: 1 to 2 % seen on four layers.
+    "int8": Tolerance(relative_l2=0.15, cosine=0.985, equal_tokens=None),
+    # 4 bits of weights: 11 % seen on four layers.
+    "int4": Tolerance(relative_l2=0.40, cosine=0.92, equal_tokens=None),
+}
+"""The one table of tolerances."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """An output beside the reference's. None: what there is no array for."""
+
+    max_abs_error: float | None = None
+    relative_l2: float | None = None
+    cosine: float | None = None
+    equal_token_share: float | None = None
+    problem: str | None = None
+    """Why the two cannot be compared (names, shapes, NaN), which is a difference too."""
+    by_array: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """The same three numbers for each array of several."""
+
+    def readings(self) -> Readings:
+        """As metrics of a measurement, with the reasons for those that do not apply."""
+        named: dict[str, float | None] = {
+            "output_max_abs_error": self.max_abs_error,
+            "output_error": self.relative_l2,
+            "output_cosine_similarity": self.cosine,
+            "output_equal_token_share": self.equal_token_share,
+        }
+        why = f"{NOT_APPLICABLE}: {self.problem or 'the output has no array of this kind'}"
+        return Readings(
+            values={name: value for name, value in named.items() if value is not None},
+            missing={name: why for name, value in named.items() if value is None},
+        )
+
+
+def compare(output: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> Comparison:
+    """The output beside the reference: of several arrays each number is that of the worst."""
+    if (problem := _problem(output, reference)) is not None:
+        return Comparison(problem=problem)
+    errors = {name: _errors(output[name], array) for name, array in reference.items() if name != TOKENS}
+    share = float((output[TOKENS] == reference[TOKENS]).mean()) if TOKENS in reference else None
+    if not errors:
+        return Comparison(equal_token_share=share)
+    return Comparison(
+        max_abs_error=max(one["max_abs_error"] for one in errors.values()),
+        relative_l2=max(one["relative_l2"] for one in errors.values()),
+        cosine=min(one["cosine"] for one in errors.values()),
+        equal_token_share=share,
+        by_array=errors,
+    )
+
+
+def _problem(output: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> str | None:
+    import numpy as np
+
+    if missing := sorted(set(reference) - set(output)):
+        return f"the output has no {', '.join(missing)}"
+    for name, array in reference.items():
+        if output[name].shape != array.shape:
+            return f"{name} has shape {output[name].shape}, the reference {array.shape}"
+        if not np.isfinite(output[name]).all():
+            return f"{name} has NaN or Inf"
+    return None
+
+
+def _errors(output: np.ndarray, reference: np.ndarray) -> dict[str, float]:
+    """In float64, so that the sums over a large array add no error of their own."""
+    import numpy as np
+
+    x, y = reference.astype(np.float64).ravel(), output.astype(np.float64).ravel()
+    difference, length_x, length_y = np.linalg.norm(y - x), np.linalg.norm(x), np.linalg.norm(y)
+    both_zero = length_x == 0 and length_y == 0
+    return {
+        "max_abs_error": float(np.abs(y - x).max(initial=0.0)),
+        # Against a reference of zeros every error is infinitely large; 1 is the error of an output that is all wrong.
+        "relative_l2": float(difference / length_x) if length_x > 0 else float(not both_zero),
+        "cosine": float(x @ y / (length_x * length_y)) if length_x > 0 and length_y > 0 else float(both_zero),
+    }
+
+
+def about_difference(comparison: Comparison, precision: Precision) -> tuple[Doubt, ...]:
+    """`output_differs`, invalid, with every number that is beyond the precision's tolerance."""
+    tolerance = TOLERANCES[precision]
+    evidence: dict[str, Json] = {}
+    if comparison.problem is not None:
+        evidence["problem"] = comparison.problem
+    if comparison.relative_l2 is not None and not comparison.relative_l2 <= tolerance.relative_l2:
+        evidence |= {"relative_l2": comparison.relative_l2, "tolerance_relative_l2": tolerance.relative_l2}
+    if comparison.cosine is not None and not comparison.cosine >= tolerance.cosine:
+        evidence |= {"cosine": comparison.cosine, "tolerance_cosine": tolerance.cosine}
+    share, least = comparison.equal_token_share, tolerance.equal_tokens
+    if share is not None and least is not None and share < least:
+        evidence |= {"equal_token_share": share, "tolerance_equal_token_share": least}
+    if not evidence:
+        return ()
+    return (Doubt(kind="output_differs", severity="invalid", evidence={**evidence, "precision": precision}),)

@@ -1,0 +1,77 @@
+"""The check of a point's output in the worker: against the reference that was prepared for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarking.builds.store import BuildStore
+from benchmarking.measure.correctness import about_difference, compare
+from benchmarking.measure.memory_pass import PassResult
+from benchmarking.measure.point import Checked
+from benchmarking.records import FAILED, NOT_APPLICABLE, NOT_RUN, Doubt, Point, Precision
+from benchmarking.sweep.messages import Job
+from benchmarking.sweep.reference import is_reference, load_reference, needs_reference
+
+COLUMNS = ("output_error", "output_max_abs_error", "output_cosine_similarity", "output_equal_token_share")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """Compares outputs at one point; called with the output's arrays."""
+
+    precision: Precision
+    digest: str | None
+    """Of the reference; None without one."""
+    why_not: str | None
+    """Why there is none."""
+    is_wanted: bool
+    """False where there cannot be one, so that its absence is no doubt."""
+
+    @classmethod
+    def of(cls, job: Job, point: Point) -> Check:
+        """The check of a job's point."""
+        digest = None if job.preparation is None else job.preparation.references.get(point.label)
+        return cls(
+            precision=job.cell.precision,
+            digest=digest,
+            why_not=None if digest is not None else _why_not(job, point),
+            is_wanted=needs_reference(job.cell),
+        )
+
+    def __call__(self, arrays: Mapping[str, Any]) -> Checked:
+        if self.digest is None:
+            return self._without(self.why_not or NOT_RUN)
+        try:
+            reference = load_reference(BuildStore(), self.digest)
+        except OSError as error:
+            return self._without(f"{FAILED}: the reference is gone from the cache ({error.strerror})")
+        comparison = compare(arrays, reference)
+        readings = comparison.readings()
+        metrics = {name: float(value) for name, value in readings.values.items() if isinstance(value, int | float)}
+        by_array = {name: dict(errors) for name, errors in comparison.by_array.items()}
+        return Checked(
+            result=PassResult(
+                metrics=metrics,
+                missing=dict(readings.missing),
+                extra={"output_errors": by_array} if len(by_array) > 1 else {},
+            ),
+            doubts=about_difference(comparison, self.precision),
+        )
+
+    def _without(self, why: str) -> Checked:
+        doubt = Doubt(kind="not_compared", severity="info", evidence={"why": why})
+        return Checked(
+            result=PassResult(missing=dict.fromkeys(COLUMNS, why)), doubts=(doubt,) if self.is_wanted else ()
+        )
+
+
+def _why_not(job: Job, point: Point) -> str:
+    if job.preparation is not None and point.label in job.preparation.missing:
+        return job.preparation.missing[point.label]
+    if needs_reference(job.cell):
+        return NOT_RUN
+    if is_reference(job.cell):
+        return f"{NOT_APPLICABLE}: it is the reference"
+    return f"{NOT_APPLICABLE}: runtime {job.cell.runtime} has no reference"
