@@ -9,6 +9,7 @@ from statistics import fmean
 from benchmarking.devices import DeviceHandle
 from benchmarking.devices._base import STATE_NAMES, HostHandle
 from benchmarking.devices._host import host_facts, text_fact, usable_memory_bytes
+from benchmarking.devices._ort import OrtProvider
 from benchmarking.devices._rapl import Rapl
 from benchmarking.devices._reading import UnreadableError, absent, gather, read_int, read_text
 from benchmarking.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Precision, Readings
@@ -23,6 +24,13 @@ NATIVE_CAPABILITIES: dict[Precision, frozenset[str]] = {
     "int8": frozenset({"avx512_vnni", "avx_vnni", "avx_vnni_int8", "amx_int8", "asimddp", "i8mm"}),
 }
 """Capabilities (Linux's names) of which one is enough to compute in a precision."""
+
+ORT_PROVIDER = OrtProvider(
+    name="CPUExecutionProvider",
+    install="onnxruntime",
+    precisions=("float32", "float16", "int8", "int4"),  # its kernels have no bfloat16: NOT_IMPLEMENTED
+    memory="cpu",
+)
 
 TEMPERATURE_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
 HZ_PER_KHZ = 1_000
@@ -97,6 +105,9 @@ class CpuDevice:
 
     def lock_name(self, device: Device) -> str | None:
         return "cpu"
+
+    def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:
+        return (ORT_PROVIDER,)
 
 
 def describe(host: Readings) -> Device:

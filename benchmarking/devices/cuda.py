@@ -13,9 +13,11 @@ from typing import Any
 from benchmarking.devices import DeviceHandle
 from benchmarking.devices import _nvml as nvidia
 from benchmarking.devices._host import host_facts, usable_memory_bytes
+from benchmarking.devices._ort import OrtProvider
 from benchmarking.devices._reading import UnreadableError
 from benchmarking.devices._torch import TorchGpuHandle, import_torch, is_gpu_in_use, torch_index, why_not_torch
 from benchmarking.devices._visible import visible
+from benchmarking.devices._watched import WatchedGpuHandle
 from benchmarking.errors import BenchhouseError
 from benchmarking.records import Device, Json, Precision, Readings
 
@@ -34,6 +36,15 @@ FIRST_CAPABILITY: dict[Precision, tuple[int, int]] = {
 tensor cores). From 9.0 the tensor cores have no int4: weights are stored in it and computed in another."""
 
 LAST_NATIVE_INT4 = (8, 9)
+
+ORT_PROVIDER = OrtProvider(
+    name="CUDAExecutionProvider",
+    install="onnxruntime-gpu",
+    precisions=("float32", "tf32", "bfloat16", "float16", "int8", "int4"),
+    options={"device_id": "0", "use_tf32": "0"},  # of the one GPU that `watch` leaves visible; TF32 is on by default
+    precision_options={"tf32": {"use_tf32": "1"}},
+    memory="cuda",
+)
 
 
 class CudaDevice:
@@ -60,16 +71,27 @@ class CudaDevice:
             nvml.close()
 
     def open(self, device: Device) -> DeviceHandle:
-        uuid = str(device.facts.values.get("uuid"))
-        try:
-            monitor = nvidia.NvmlMonitor(nvidia.Nvml(self._module), uuid, is_in_use=is_gpu_in_use())
-        except (nvidia.NvmlError, UnreadableError) as error:
-            raise BenchhouseError(f"device {device.selector!r} cannot be watched: {error}") from error
+        monitor = self._monitor(device)
         torch = import_torch(device)
         return TorchGpuHandle(torch_index(torch, device), monitor, torch)
 
+    def watch(self, device: Device) -> DeviceHandle:
+        if not device.facts.values.get("is_mig_enabled"):  # a slice has a UUID of its own, which is set already
+            os.environ[VISIBLE] = str(device.facts.values.get("uuid"))
+        return WatchedGpuHandle(self._monitor(device))
+
+    def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:
+        return (ORT_PROVIDER,)
+
     def lock_name(self, device: Device) -> str | None:
         return f"cuda-{device.facts.values.get('uuid', device.selector)}"
+
+    def _monitor(self, device: Device) -> nvidia.NvmlMonitor:
+        uuid = str(device.facts.values.get("uuid"))
+        try:
+            return nvidia.NvmlMonitor(nvidia.Nvml(self._module), uuid, is_in_use=is_gpu_in_use())
+        except (nvidia.NvmlError, UnreadableError) as error:
+            raise BenchhouseError(f"device {device.selector!r} cannot be watched: {error}") from error
 
     def _devices(self, nvml: nvidia.Nvml, why_torch: str | None) -> tuple[Device, ...]:
         handles = [nvml.call("nvmlDeviceGetHandleByIndex", i) for i in range(nvml.call("nvmlDeviceGetCount"))]

@@ -8,8 +8,16 @@ import platform
 from typing import Any
 
 from benchmarking.devices import DeviceHandle
-from benchmarking.devices._base import IN_USE_NAMES, PEAK_NAMES, STATE_NAMES, HostHandle, with_method
+from benchmarking.devices._base import (
+    ENERGY_DOMAINS,
+    IN_USE_NAMES,
+    PEAK_NAMES,
+    STATE_NAMES,
+    HostHandle,
+    with_method,
+)
 from benchmarking.devices._host_macos import sysctl_values
+from benchmarking.devices._ort import OrtProvider
 from benchmarking.devices._rapl import Rapl
 from benchmarking.devices._reading import RunCommand, UnreadableError, absent, gather, run_command
 from benchmarking.devices._torch import torch_build
@@ -21,6 +29,14 @@ OLDEST_MACOS = 14
 """Below it torch's wheels do not install, and Metal has no bfloat16."""
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "float16", "int8")
+ORT_PROVIDER = OrtProvider(
+    name="CoreMLExecutionProvider",
+    install="onnxruntime",
+    precisions=("float32", "float16"),
+    options={"ModelFormat": "MLProgram", "MLComputeUnits": "CPUAndGPU"},
+)
+"""Core ML on the GPU; the Neural Engine is another device. Its tensors are the host's."""
+
 NEEDS_ROOT = f"{NOT_SUPPORTED}: macOS tells it to root alone (powermetrics)"
 
 
@@ -51,7 +67,17 @@ class MpsHandle(HostHandle):
         return absent(NEEDS_ROOT, STATE_NAMES)
 
     def energy_j(self) -> Readings:
-        return with_method(absent(NEEDS_ROOT, ("gpu", "cpu_pkg", "dram", "soc")))
+        return with_method(absent(NEEDS_ROOT, ENERGY_DOMAINS))
+
+
+class WatchedMpsHandle(HostHandle):
+    """The GPU driven by something else than torch: Metal tells nothing of it from outside."""
+
+    def state(self) -> Readings:
+        return absent(NEEDS_ROOT, STATE_NAMES)
+
+    def energy_j(self) -> Readings:
+        return with_method(absent(NEEDS_ROOT, ENERGY_DOMAINS))
 
 
 class MpsDevice:
@@ -79,6 +105,12 @@ class MpsDevice:
             built = "does not see the GPU" if torch.backends.mps.is_built() else "is built without MPS"
             raise BenchhouseError(f"device 'mps' was found, but torch {torch.__version__} {built}")
         return MpsHandle(torch)
+
+    def watch(self, device: Device) -> DeviceHandle:
+        return WatchedMpsHandle()
+
+    def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:
+        return (ORT_PROVIDER,)
 
     def lock_name(self, device: Device) -> str | None:
         return "mps"

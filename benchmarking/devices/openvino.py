@@ -9,6 +9,7 @@ from typing import Any
 from benchmarking.devices import DeviceHandle
 from benchmarking.devices._base import IN_USE_NAMES, STATE_NAMES, HostHandle
 from benchmarking.devices._host import host_facts, usable_memory_bytes
+from benchmarking.devices._ort import OrtProvider
 from benchmarking.devices._rapl import Rapl
 from benchmarking.devices._reading import UnreadableError, absent, gather
 from benchmarking.devices.cpu import CpuHandle
@@ -95,6 +96,18 @@ class OpenVinoDevice:
             listed = ", ".join(core.available_devices)
             raise BenchhouseError(f"device {device.selector!r} is gone: OpenVINO lists {listed or 'nothing'}")
         return OpenVinoHandle(name, core)
+
+    def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:
+        return (
+            OrtProvider(
+                name="OpenVINOExecutionProvider",
+                install="onnxruntime-openvino",
+                precisions=("float32", "float16", "int8"),
+                options={"device_type": device.selector.partition(":")[2]},
+                # Without it the provider computes in its device's favourite precision, whatever the graph says.
+                precision_options={"float32": {"precision": "FP32"}, "float16": {"precision": "FP16"}},
+            ),
+        )
 
     def lock_name(self, device: Device) -> str | None:
         """The CPU's lock for what computes on the CPU, AUTO among it."""

@@ -13,16 +13,37 @@ from benchmarking.devices import DeviceHandle
 from benchmarking.devices import _amdsmi as amd
 from benchmarking.devices._base import Monitor
 from benchmarking.devices._kfd import Node, SysfsMonitor, node_facts, nodes
+from benchmarking.devices._ort import OrtProvider
 from benchmarking.devices._reading import UnreadableError, absent, read_text
 from benchmarking.devices._torch import TorchGpuHandle, import_torch, is_gpu_in_use, torch_index, why_not_torch
 from benchmarking.devices._visible import visible
-from benchmarking.errors import BenchhouseError
+from benchmarking.devices._watched import WatchedGpuHandle
+from benchmarking.errors import BenchhouseError, UnsupportedError
 from benchmarking.records import NOT_SUPPORTED, Device, Json, Precision, Readings
 
 WHEEL_INDEX = "rocm7.1"
 VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 OWN_FIELDS = ("name", "driver", "memory_bytes")
 """Facts that have a field of their own in Device."""
+
+ORT_PRECISIONS: tuple[Precision, ...] = ("float32", "float16", "int8")
+ORT_PROVIDERS = (
+    OrtProvider(
+        name="MIGraphXExecutionProvider",
+        install="onnxruntime-migraphx",
+        precisions=ORT_PRECISIONS,
+        options={"device_id": "0"},
+        memory="cuda",
+    ),
+    OrtProvider(
+        name="ROCMExecutionProvider",
+        install="onnxruntime-rocm",
+        precisions=ORT_PRECISIONS,
+        options={"device_id": "0"},
+        memory="cuda",
+    ),
+)
+"""On the one GPU that `watch` leaves visible. ONNX Runtime calls HIP's memory "cuda" too, as torch does."""
 
 NO_BFLOAT16 = ("gfx8", "gfx900", "gfx906", "gfx101", "gfx103")
 """Targets without bfloat16 arithmetic: before MI100 (gfx908), and RDNA 1 and 2."""
@@ -62,6 +83,19 @@ class RocmDevice:
         monitor = self._monitor(device)
         torch = import_torch(device)
         return TorchGpuHandle(torch_index(torch, device), monitor, torch)
+
+    def watch(self, device: Device) -> DeviceHandle:
+        unique_id = device.facts.values.get("unique_id")
+        if unique_id not in (None, "", "0"):
+            os.environ[VISIBLE[0]] = f"GPU-{str(unique_id).removeprefix('0x')}"
+        elif device.selector != "rocm:0":
+            raise UnsupportedError(
+                f"device {device.selector!r} has no unique id to choose it by: leave it alone visible with {VISIBLE[0]}"
+            )
+        return WatchedGpuHandle(self._monitor(device))
+
+    def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:
+        return ORT_PROVIDERS
 
     def lock_name(self, device: Device) -> str | None:
         address = str(device.facts.values.get("pci_address", device.selector))

@@ -1,0 +1,52 @@
+"""How ONNX Runtime drives a device: its execution providers, which each device's file names for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from benchmarking.devices import DeviceHandle
+from benchmarking.records import Device, Precision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrtProvider:
+    """An execution provider that drives a device."""
+
+    name: str
+    """ONNX Runtime's: "CUDAExecutionProvider"."""
+    install: str
+    """The package of ONNX Runtime that is built with it."""
+    precisions: tuple[Precision, ...]
+    """Precisions of graphs that it runs as they are."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """The provider's own, beside those of a precision."""
+    precision_options: Mapping[Precision, Mapping[str, str]] = field(default_factory=dict)
+    """What is added to them at a precision."""
+    memory: str | None = None
+    """ONNX Runtime's name for the memory its tensors can be bound to: "cpu", "cuda", "dml"; None where none can."""
+
+    def options_at(self, precision: Precision) -> dict[str, str]:
+        """All options at a precision."""
+        return {**self.options, **self.precision_options.get(precision, {})}
+
+
+@runtime_checkable
+class DrivenByOrt(Protocol):
+    """What a device has besides that ONNX Runtime can drive."""
+
+    def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:
+        """The providers that drive it, the wanted one first."""
+
+
+@runtime_checkable
+class Watched(Protocol):
+    """What a device has besides when `open` takes it through torch: a way to have it without."""
+
+    def watch(self, device: Device) -> DeviceHandle:
+        """Take hold of a found device for something else than torch to drive, which waits for its own calls.
+
+        Makes it the only one of its kind that this process sees, number 0. Call it before the device's driver starts.
+        Raises BenchhouseError when it is gone.
+        """
