@@ -75,8 +75,12 @@ class Verifies(Protocol):
     """An operation that can tell, after it has been called, what its calls really ran on."""
 
     def verified(self) -> Mapping[str, Json]:
-        """What was read back: `nodes`, `nodes_on_cpu_unasked`, `nodes_by_provider`, `graph_breaks`, ... Asked once,
-        after the timed calls; may call again, with a profiler."""
+        """What was read back, asked once after the timed calls; may call again, with a profiler.
+
+        What has these names goes to the columns of the same name: `graph_count`, `graph_break_count`,
+        `recompile_count`, `nodes`, `nodes_on_cpu_unasked` (the most of any launch), `compile_cold_s`, `compile_warm_s`
+        (medians); the rest (`nodes_by_provider`, ...) is kept beside the result. What the session's `verified` has of
+        them stands for points whose own has not."""
 
 
 @runtime_checkable
@@ -102,7 +106,11 @@ class Session(Protocol):
     """Exact sum over the unique storages of parameters and buffers; None where the runtime hides them."""
     parameter_count: int | None
     verified: Mapping[str, Json]
-    """What really runs, read back: parameter_dtypes, parameter_devices, attention, num_threads, ..."""
+    """What really runs, read back: parameter_dtypes, parameter_devices, attention, num_threads, ...
+
+    Known to the warehouse: `weight_dtypes` (or `parameters_by_dtype`: dtype -> how many values are of it),
+    `model_size_bytes` (of the files that were loaded; without it the build's, else `weights_bytes`), `is_simulated`
+    (True for an emulator or software adapter: its numbers are never ranked as the device's)."""
 
     def operation(self, point: Point) -> Operation:
         """Make the inputs of a point and place them. Raises BenchhouseError when the point cannot be."""
