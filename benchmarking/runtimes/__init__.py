@@ -159,3 +159,11 @@ class Prepares(Protocol):
         launch, so that nothing of the making is in what is measured. Says what there is: `Preparation.build`.
 
         Raises BenchhouseError when the model cannot be built."""
+
+
+@runtime_checkable
+class WithoutTorch(Protocol):
+    """What a runtime has besides that drives devices itself, so that its process needs no torch."""
+
+    needs_no_torch: bool
+    """A GPU is then opened to be watched alone, by its vendor's library; the runtime waits for its calls."""

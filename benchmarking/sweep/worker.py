@@ -25,6 +25,7 @@ from benchmarking.devices import DeviceHandle
 from benchmarking.errors import BenchhouseError, OutOfMemoryError
 from benchmarking.records import FAILED, LaunchLoad, Measurement, Point, Readings, from_json
 from benchmarking.runtimes import Closable, Compiles, RuntimePlugin, Session
+from benchmarking.runtimes._opening import open_device
 from benchmarking.sweep.messages import Job, LoadFailed, Message, PointStarted, encode
 
 PR_SET_PDEATHSIG = 1
@@ -101,13 +102,12 @@ def load(job: Job, stages: Stages, send: Send) -> tuple[Session, DeviceHandle]:
         runtime.import_libraries()
     taken = memory.reset_peak_rss() | _renamed(memory.rss_bytes(), "rss_base_bytes")
     with stages("device_init"):
-        handle: DeviceHandle = device.open(cell.device)
+        handle = open_device(runtime, device, cell.device)
         handle.synchronize()
     stages.handle = handle
     session = runtime.open(cell, handle, stages, job.points)
     taken |= _renamed(memory.peak_rss_bytes(), "peak_rss_load_bytes")
-    if session.weights_bytes is not None:
-        taken |= Readings(values={"weights_bytes": session.weights_bytes})
+    taken |= _sizes(job, session)
     verified = {**session.verified, "parameter_count": session.parameter_count}
     memory_bytes = {name: value for name, value in taken.values.items() if isinstance(value, int)}
     send(
@@ -120,6 +120,17 @@ def load(job: Job, stages: Stages, send: Send) -> tuple[Session, DeviceHandle]:
         )
     )
     return session, handle
+
+
+def _sizes(job: Job, session: Session) -> Readings:
+    """`weights_bytes` as they lie in memory, and `model_size_bytes`: what was loaded, else the build, else the weights."""
+    of_build = None if job.preparation is None else job.preparation.build.get("size_bytes")
+    size = session.verified.get("model_size_bytes", of_build)
+    sizes = {
+        "weights_bytes": session.weights_bytes,
+        "model_size_bytes": session.weights_bytes if size is None else size,
+    }
+    return Readings(values={name: value for name, value in sizes.items() if value is not None})
 
 
 def measure(

@@ -1,0 +1,84 @@
+"""What the runtimes over ONNX Runtime share: which providers drive a device, builds, and opening a session."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+
+from benchmarking import plugins
+from benchmarking.devices._ort import DrivenByOrt, OrtProvider
+from benchmarking.errors import UnsupportedError, UsageError
+from benchmarking.graphs import session as graphs
+from benchmarking.records import Device, Precision, Scalar
+
+DEVICES = "benchmarking.devices"
+ALWAYS = "CPUExecutionProvider"
+"""The provider that every ONNX Runtime has."""
+
+
+def installed() -> str | None:
+    """None, or what must be installed to export models and run them in ONNX Runtime."""
+    if importlib.util.find_spec("onnxruntime") is None:
+        return "not installed: onnxruntime: pip install onnxruntime (onnxruntime-gpu for NVIDIA GPUs)"
+    return graphs.missing()
+
+
+def providers_of(device: Device) -> tuple[OrtProvider, ...]:
+    """The providers that drive a device; none where ONNX Runtime cannot."""
+    if device.type not in plugins.names(DEVICES):
+        return ()
+    plugin = plugins.load(DEVICES, device.type)
+    return plugin.ort_providers(device) if isinstance(plugin, DrivenByOrt) else ()
+
+
+def built_provider(device: Device, known: Sequence[OrtProvider]) -> OrtProvider | str:
+    """The first of a device's providers that the installed ONNX Runtime is built with, or why there is none.
+
+    That one is built in does not mean that it loads: what the session runs on is looked at when it is opened.
+    """
+    if known[0].name == ALWAYS:
+        return known[0]
+    import onnxruntime
+
+    built = onnxruntime.get_available_providers()
+    for provider in known:
+        if provider.name in built:
+            return provider
+    wanted = " or ".join(f"{provider.name} ({provider.install})" for provider in known)
+    return (
+        f"{device.selector} needs ONNX Runtime with {wanted}: pip install {known[0].install}. "
+        f"Found: onnxruntime {onnxruntime.__version__} with {', '.join(built)}"
+    )
+
+
+def provider_of(device: Device) -> OrtProvider:
+    """The provider that sessions on a device ask for. Raises UnsupportedError where there is none."""
+    known = providers_of(device)
+    found = built_provider(device, known) if known else f"ONNX Runtime has no provider for {device.type}"
+    if isinstance(found, str):
+        raise UnsupportedError(found)
+    return found
+
+
+def why_not_precision(provider: OrtProvider, precision: Precision) -> str | None:
+    """None, or why a provider does not run graphs in a precision."""
+    if precision == "tf32" and precision not in provider.precisions:
+        return f"tf32 is a mode of NVIDIA's tensor cores, which {provider.name} does not use"
+    if precision not in provider.precisions:
+        return f"{provider.name} has no kernels for {precision}; it has {', '.join(provider.precisions)}"
+    if precision not in graphs.PRECISIONS:
+        return f"graphs are made in {', '.join(graphs.PRECISIONS)}, not in {precision}"
+    return None
+
+
+def has_no_option(runtime: str, options: Mapping[str, Scalar], known: Sequence[str]) -> None:
+    """Raise UsageError for an option that the runtime does not have."""
+    if unknown := sorted(set(options) - set(known)):
+        raise UsageError(f"runtime {runtime} has no option {unknown[0]!r}; it has {', '.join(known) or 'none'}")
+
+
+def chosen(runtime: str, option: str, value: Scalar, known: Sequence[str]) -> str:
+    """The value of an option. Raises UsageError for one that the runtime does not know."""
+    if value not in known:
+        raise UsageError(f"{option} {value!r}: runtime {runtime} has {', '.join(known)}")
+    return str(value)

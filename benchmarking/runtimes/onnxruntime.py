@@ -1,0 +1,74 @@
+"""ONNX Runtime: a model's exported graphs on the provider of each device, in a process without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from benchmarking.builds.store import BuildStore
+from benchmarking.devices import DeviceHandle
+from benchmarking.errors import UsageError
+from benchmarking.graphs import session as graphs
+from benchmarking.graphs.bundle import Bundle
+from benchmarking.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
+from benchmarking.runtimes import Session, Stage
+from benchmarking.runtimes import _ort_runtime as shared
+
+IO_MODES = ("host", "device")
+
+
+class OnnxRuntime:
+    """The runtime `onnxruntime`. Mode io_mode: whether a call takes and gives the host's arrays, or the device's."""
+
+    name = "onnxruntime"
+    is_compared = True
+    point_per_process = False
+    needs_no_torch = True
+
+    def missing(self) -> str | None:
+        return shared.installed()
+
+    def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
+        known = shared.providers_of(device)
+        if not known:
+            return f"ONNX Runtime has no provider for {device.type}"
+        if (why_not := graphs.why_not(workload)) is not None:
+            return why_not
+        provider = shared.built_provider(device, known)
+        return provider if isinstance(provider, str) else shared.why_not_precision(provider, precision)
+
+    def options(self, workload: Workload) -> tuple[str, ...]:
+        return ("io_mode",)
+
+    def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        """Bound to the device where it has memory of its own, else `run`, as each is used there."""
+        shared.has_no_option(self.name, options, self.options(workload))
+        memory = shared.provider_of(device).memory
+        default = "host" if memory in (None, "cpu") else "device"
+        io_mode = shared.chosen(self.name, "io_mode", options.get("io_mode", default), IO_MODES)
+        if io_mode == "device" and memory is None:
+            raise UsageError(f"io_mode 'device': ONNX Runtime binds nothing to the memory of {device.selector}")
+        return {"io_mode": io_mode}
+
+    def import_libraries(self) -> None:
+        import onnxruntime  # noqa: F401
+
+    def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
+        return graphs.ensure_bundle(cell, points, store, rebuild)
+
+    def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
+        from benchmarking.runtimes._ort_options import SessionSettings, default_num_threads
+        from benchmarking.runtimes._ort_session import OrtSession
+        from benchmarking.workloads._processing import open_processing
+
+        provider = shared.provider_of(cell.device)
+        settings = SessionSettings(
+            provider=provider, precision=cell.precision, num_threads=cell.num_threads or default_num_threads()
+        )
+
+        def same_for_all(point: Point, bundle: Bundle) -> SessionSettings:
+            return settings
+
+        return OrtSession(cell, points, same_for_all, open_processing(cell.workload, stage), stage)
+
+
+PLUGIN = OnnxRuntime()
