@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarking.errors import BenchhouseError
-from benchmarking.records import Json, from_json
+from benchmarking.records import Json, dumps, from_json
 
 MANIFEST = "bundle.json"
 FORMAT_VERSION = 1
@@ -18,8 +18,10 @@ BundleKind = Literal["forward", "decoder", "encoder-decoder", "denoiser"]
 """What calls are made of the graphs:
 
 forward          "model", once a call
-decoder          "prefill" takes the prompt, "decode" a token a sequence; where both are one graph, it is "decode" alone
-encoder-decoder  "encoder", then "cross" (from the encoder's output to what the decoder keeps of it), then "decode"
+decoder          "prefill" takes the prompt, "decode" a token a sequence; where both are one graph, it is "decode"
+                 alone; "encoder" comes first where there is something beside the prompt to look at
+encoder-decoder  "encoder", then "cross" (from the encoder's output to what the decoder keeps of it), then "decode",
+                 which takes in the start tokens first
 denoiser         "model", once a step of the denoising loop
 """
 
@@ -64,6 +66,8 @@ class Graph:
     """The output that the call is about (logits, hidden states, noise), None for a graph that only feeds another."""
     result_name: str | None = None
     """What the family's torch operation calls that output in `arrays`."""
+    more_results: Mapping[str, str] = field(default_factory=dict)
+    """Further outputs that a call is about, by their names in `arrays`."""
 
     def input(self, name: str) -> Tensor:
         """The input of a name."""
@@ -86,7 +90,17 @@ class Bundle:
     """dtype of the initializers -> how many values are of it, read from the files."""
     start_tokens: tuple[int, ...] = ()
     """What an encoder-decoder's decoder begins with."""
+    prompt_input: str | None = None
+    """The family's input that a decoder takes in first: "input_ids" of a decoder-only model; of a captioner too, with
+    the start tokens in its first columns. None where a decoder begins with the start tokens alone."""
+    encode_phase: str = "encode"
+    """What the phase of the graph "encoder" is called, as the family's torch operation marks it."""
     facts: Mapping[str, Json] = field(default_factory=dict)
+
+
+def write_bundle(folder: Path, bundle: Bundle) -> None:
+    """Put the manifest into the folder that has the graphs' files."""
+    (folder / MANIFEST).write_text(dumps(bundle), encoding="utf-8")
 
 
 def read_bundle(folder: Path) -> Bundle:

@@ -19,10 +19,12 @@ class GraphRunner(Protocol):
     """The graphs of one bundle in one runtime. Calls of it are in the timed region: they do no more than they must."""
 
     def place(self, array: np.ndarray) -> Placed:
-        """An array put where the graphs take it from; outside the timed region, but for the tokens of a generation."""
+        """An array put where the graphs take it from; outside the timed region, but for the tokens of a generation and
+        the latents of a denoising step. What was placed stays as it is until the operation is done with."""
 
     def fetch(self, tensor: Placed) -> np.ndarray:
-        """A tensor on the host; waits for the device."""
+        """A tensor on the host; waits for the device. It may be the runner's own buffer, which holds until the next call
+        of the same graph."""
 
     def call(self, graph: str, feeds: Mapping[str, Placed]) -> Mapping[str, Placed]:
         """Run a graph without states: its outputs by name."""

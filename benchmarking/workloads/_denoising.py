@@ -69,12 +69,12 @@ class NoiseSchedule:
         alphas, last = scheduler.alphas_cumprod.tolist(), float(scheduler.final_alpha_cumprod)
         stride = self.num_train_timesteps // count
         return tuple(
-            _step(timestep, alphas[timestep], alphas[timestep - stride] if timestep >= stride else last)
+            step_between(timestep, alphas[timestep], alphas[timestep - stride] if timestep >= stride else last)
             for timestep in scheduler.timesteps.tolist()
         )
 
 
-def _step(timestep: int, alpha: float, alpha_before: float) -> Step:
+def step_between(timestep: int, alpha: float, alpha_before: float) -> Step:
     """The step's two numbers, from the image's share now and after it."""
     keep = sqrt(alpha_before / alpha)
     return Step(timestep=timestep, keep=keep, add=sqrt(1 - alpha_before) - keep * sqrt(1 - alpha))

@@ -1,0 +1,95 @@
+"""Exports: from a workload's torch model to a bundle of graphs. Runs in the preparing process, and imports torch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.graphs.bundle import Bundle, Graph, write_bundle
+from benchmarking.graphs.recipes import Recipe, recipe_of
+from benchmarking.records import Json, Point, Precision, Workload
+from benchmarking.workloads._families import plugin_of
+
+if TYPE_CHECKING:
+    from benchmarking.graphs.export.tracing import Plan
+
+
+def export_bundle(
+    workload: Workload, point: Point, folder: Path, *, precision: Precision, opset: int
+) -> dict[str, Json]:
+    """Fill an empty folder with the bundle of a workload whose fixed axes are a point's, and say what is in it.
+
+    The graphs are checked, and what they compute is compared with the torch model at a shape that they were not traced
+    at. Raises UnsupportedError for a workload without graphs, BenchhouseError when the export fails or the outputs
+    differ, with the numbers."""
+    from benchmarking.graphs.export.agreement import check_agreement
+    from benchmarking.runtimes._torch_model import load_model, parameter_count
+
+    recipe = recipe_of(workload)
+    assert isinstance(recipe, Recipe), recipe  # a key was made of it before
+    attention = plugin_of(workload).default_attention(workload.config)
+    model, _ = load_model(workload, precision, attention)
+    model.requires_grad_(False)
+    plan = _plan(recipe, model, workload, point)
+    graphs = {name: _written(traced, name, folder, recipe.exporter, opset) for name, traced in plan.graphs.items()}
+    bundle = _bundle(plan, graphs, recipe, folder, parameter_count(model))
+    write_bundle(folder, bundle)
+    agreement = check_agreement(model, workload, bundle, folder, point, recipe, precision)
+    return {**summary(bundle), "opset": opset, "agreement": agreement}
+
+
+def summary(bundle: Bundle) -> dict[str, Json]:
+    """What a build's facts say of a bundle."""
+    return {
+        "exporter": bundle.exporter,
+        "bundle_kind": bundle.kind,
+        "graphs": list(bundle.graphs),
+        "parameter_count": bundle.parameter_count,
+        "weights_bytes": bundle.weights_bytes,
+        "weight_dtypes": dict(bundle.weight_dtypes),
+    }
+
+
+def _plan(recipe: Recipe, model: Any, workload: Workload, point: Point) -> Plan:
+    from benchmarking.graphs.export import decoder, forward
+
+    plans = {"forward": forward.plan, "decoder": decoder.plan}
+    return plans[recipe.kind](model, workload, recipe, point)
+
+
+def _written(traced: Any, name: str, folder: Path, exporter: str, opset: int) -> Graph:
+    from benchmarking.graphs.export import files
+    from benchmarking.graphs.export.tracing import write
+
+    path = folder / f"{name}.onnx"
+    write(traced, path, exporter, opset)
+    files.tidy(path, traced.axes)
+    files.check(path)
+    inputs, outputs = files.tensors(path)
+    return Graph(
+        file=path.name,
+        inputs=inputs,
+        outputs=outputs,
+        feeds={name: source for name, source in traced.feeds.items() if name in {tensor.name for tensor in inputs}},
+        states=traced.states,
+        result=traced.result,
+        result_name=traced.result_name,
+        more_results=traced.more_results,
+    )
+
+
+def _bundle(plan: Plan, graphs: Mapping[str, Graph], recipe: Recipe, folder: Path, parameters: int) -> Bundle:
+    from benchmarking.graphs.export import files
+
+    weights = files.weights([folder / graph.file for graph in graphs.values()])
+    bundle = Bundle(
+        kind=recipe.kind,
+        graphs=graphs,
+        exporter=recipe.exporter,
+        parameter_count=parameters,
+        weights_bytes=weights.size_bytes,
+        weight_dtypes=weights.values_by_dtype,
+    )
+    return dataclasses.replace(bundle, **plan.fields)

@@ -1,0 +1,123 @@
+"""ONNX files as they are on disk: tidied after an export, checked, and looked at. Weights beside them stay unread."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from benchmarking.errors import BenchhouseError, first_line
+from benchmarking.graphs.bundle import Tensor
+from benchmarking.graphs.export.tracing import Axes
+
+SYMBOL = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """The initializers of some files together."""
+
+    size_bytes: int
+    values_by_dtype: Mapping[str, int]
+
+
+def tidy(path: Path, axes: Axes) -> None:
+    """Give the free dimensions their names, and leave out where in which source file a node came from.
+
+    Raises BenchhouseError when an axis that should be free was fixed by the exporter."""
+    import onnx
+
+    model = onnx.load(str(path), load_external_data=False)
+    names = _names(model.graph.input, axes, path)
+    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+        for dimension in value.type.tensor_type.shape.dim:
+            if dimension.HasField("dim_param"):
+                dimension.dim_param = SYMBOL.sub(lambda found: names.get(found[0], found[0]), dimension.dim_param)
+    for node in (*model.graph.node, *(node for function in model.functions for node in function.node)):
+        del node.metadata_props[:]
+        node.doc_string = ""
+    onnx.save(model, str(path))
+
+
+def check(path: Path) -> None:
+    """Raise BenchhouseError for a file that ONNX's own checker refuses."""
+    import onnx
+
+    try:
+        onnx.checker.check_model(str(path))
+    except onnx.checker.ValidationError as error:
+        raise BenchhouseError(f"the exported {path.name} is no valid ONNX: {first_line(error)}") from error
+
+
+def tensors(path: Path) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """The inputs and the outputs of a file's graph."""
+    import onnx
+
+    graph = onnx.load(str(path), load_external_data=False).graph
+    weights = {tensor.name for tensor in graph.initializer}
+    return _tensors(value for value in graph.input if value.name not in weights), _tensors(graph.output)
+
+
+def weights(paths: Sequence[Path]) -> Weights:
+    """Bytes and numbers of the initializers, those in subgraphs and functions' constants left out."""
+    import onnx
+
+    size_bytes = 0
+    counts: dict[str, int] = {}
+    for path in paths:
+        for tensor in onnx.load(str(path), load_external_data=False).graph.initializer:
+            values = prod(tensor.dims)
+            size_bytes += _size_bytes(tensor, values)
+            name = _dtype(tensor.data_type)
+            counts[name] = counts.get(name, 0) + values
+    return Weights(size_bytes=size_bytes, values_by_dtype=dict(sorted(counts.items())))
+
+
+def _names(inputs: Iterable[Any], axes: Axes, path: Path) -> dict[str, str]:
+    """The exporter's symbols ("s56") -> what they stand for."""
+    names: dict[str, str] = {}
+    for value in inputs:
+        dimensions = value.type.tensor_type.shape.dim
+        for axis, name in axes.get(value.name, {}).items():
+            if not dimensions[axis].HasField("dim_param"):
+                raise BenchhouseError(
+                    f"the exporter fixed axis {axis} ({name}) of {value.name} in {path.name} at "
+                    f"{dimensions[axis].dim_value}: the graph would be right at that size only"
+                )
+            names.setdefault(dimensions[axis].dim_param, name)
+    return names
+
+
+def _tensors(values: Iterable[Any]) -> tuple[Tensor, ...]:
+    return tuple(
+        Tensor(
+            name=value.name,
+            dtype=_dtype(value.type.tensor_type.elem_type),
+            shape=tuple(
+                dimension.dim_param if dimension.HasField("dim_param") else dimension.dim_value
+                for dimension in value.type.tensor_type.shape.dim
+            ),
+        )
+        for value in values
+    )
+
+
+def _dtype(number: int) -> str:
+    """numpy's name of ONNX's type; those that numpy lacks by ONNX's own ("bfloat16", "int4")."""
+    import onnx
+
+    name: str = onnx.TensorProto.DataType.Name(number).lower()
+    return {"float": "float32", "double": "float64"}.get(name, name)
+
+
+def _size_bytes(tensor: Any, values: int) -> int:
+    """Bytes of a tensor: two values of four bits share one."""
+    import onnx
+
+    name = onnx.TensorProto.DataType.Name(tensor.data_type)
+    if name in ("INT4", "UINT4", "FLOAT4E2M1"):
+        return (values + 1) // 2
+    return values * int(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)

@@ -1,0 +1,109 @@
+"""One graph: a torch module and example inputs in, an ONNX file out."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarking.errors import BenchhouseError, first_line
+from benchmarking.graphs.bundle import State
+from benchmarking.graphs.recipes import TRANSFORMERS
+
+log = logging.getLogger(__name__)
+
+BATCH, SEQUENCE, PAST, ENCODED = "batch", "sequence", "past", "encoded"
+"""Names of free dimensions."""
+
+Axes = Mapping[str, Mapping[int, str]]
+"""Input -> its free axes, by number, with what they are called."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traced:
+    """A graph to be made. The module is called with the inputs as keywords and gives a dict of tensors; of these names
+    the graph's inputs and outputs are."""
+
+    module: Any
+    inputs: Mapping[str, Any]
+    axes: Axes
+    feeds: Mapping[str, str]
+    states: tuple[State, ...] = ()
+    result: str | None = None
+    result_name: str | None = None
+    more_results: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The graphs of a bundle to be made, and what its manifest says besides."""
+
+    graphs: Mapping[str, Traced]
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+def write(traced: Traced, path: Path, exporter: str, opset: int) -> None:
+    """Trace and convert a graph, its weights in `<file>.data` beside it. Raises BenchhouseError with what the exporter
+    said when it cannot."""
+    convert = _by_transformers if exporter == TRANSFORMERS else _by_torch
+    with quiet() as said:
+        try:
+            convert(traced, path, opset)
+        except Exception as error:
+            log.debug("%s", said.getvalue())
+            raise BenchhouseError(
+                f"{exporter} cannot export the graph {path.stem!r}: {type(error).__name__}: {first_line(error)}"
+            ) from error
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[io.StringIO]:
+    """Exporters print their progress and warn of versions: that is kept from the terminal, and given to the caller."""
+    said = io.StringIO()
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield said
+    finally:
+        logging.disable(before)
+
+
+def _by_transformers(traced: Traced, path: Path, opset: int) -> None:
+    from transformers.exporters.exporter_onnx import OnnxConfig, OnnxExporter
+
+    config = OnnxConfig(dynamic=True, dynamic_shapes=_dynamic_shapes(traced), opset_version=opset)
+    program, _ = OnnxExporter().export_program(traced.module, dict(traced.inputs), config)
+    OnnxExporter.save_program(program, path)
+
+
+def _by_torch(traced: Traced, path: Path, opset: int) -> None:
+    import torch
+
+    with torch.no_grad():
+        outputs = list(traced.module(**traced.inputs))
+        program = torch.onnx.export(
+            traced.module,
+            args=(),
+            kwargs=dict(traced.inputs),
+            input_names=list(traced.inputs),
+            output_names=outputs,
+            dynamic_shapes=_dynamic_shapes(traced),
+            opset_version=opset,
+            dynamo=True,
+        )
+    assert program is not None  # it is None only for the older exporter
+    program.save(str(path), external_data=True)
+
+
+def _dynamic_shapes(traced: Traced) -> dict[str, dict[int, Any]]:
+    """torch's own word for free axes: it works out their relations, and `files.tidy` sees that none was fixed."""
+    from torch.export import Dim
+
+    return {name: dict.fromkeys(traced.axes.get(name, {}), Dim.AUTO) for name in traced.inputs}

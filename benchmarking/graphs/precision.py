@@ -1,0 +1,98 @@
+"""Bundles at lower precisions, made from the float32 one.
+
+int8  ONNX Runtime's dynamic quantization: weights of matrix products in 8 bits, activations quantized as they come
+int4  weights of matrix products in 4 bits, blocks of 32 with a scale each; activations stay float32
+
+Inputs, outputs and states stay as they are in float32's graphs. float16 is no conversion: the half-precision torch
+model is exported, so that states and floating-point inputs are float16 in the graph, as they are in torch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarking.errors import BenchhouseError, UnsupportedError, first_line
+from benchmarking.graphs.bundle import read_bundle, write_bundle
+from benchmarking.records import Json, Precision
+
+INT4_BLOCK = 32
+"""Weights that share a scale. Smaller is more exact and larger in bytes; 32 is what the kernels are tuned for."""
+
+
+def converted(bundle_folder: Path, precision: Precision, out_folder: Path) -> dict[str, Json]:
+    """Fill an empty folder with the bundle at int8 or int4, and say what is in it.
+
+    Raises UnsupportedError without onnxruntime's quantizers and for a bundle in which nothing was left to quantize,
+    BenchhouseError when a quantizer fails."""
+    from benchmarking.graphs.export import summary
+    from benchmarking.graphs.export.files import weights
+
+    if precision not in QUANTIZERS:
+        raise UnsupportedError(f"bundles are converted to {', '.join(QUANTIZERS)}, not to {precision}")
+    bundle = read_bundle(bundle_folder)
+    counts: dict[str, int] = {}
+    for name, graph in bundle.graphs.items():
+        _quantized(name, bundle_folder / graph.file, out_folder / graph.file, precision)
+        for operator, count in _operators(out_folder / graph.file, QUANTIZERS[precision][1]).items():
+            counts[operator] = counts.get(operator, 0) + count
+    if not counts:
+        raise UnsupportedError(
+            f"{precision}: this model's graphs have no matrix product whose weights can be quantized"
+        )
+    held = weights([out_folder / graph.file for graph in bundle.graphs.values()])
+    facts: dict[str, Json] = {**bundle.facts, "quantized_operators": dict(counts)}
+    new = replace(bundle, weights_bytes=held.size_bytes, weight_dtypes=held.values_by_dtype, facts=facts)
+    write_bundle(out_folder, new)
+    return {**summary(new), "quantized_operators": dict(counts)}
+
+
+def _quantized(name: str, source: Path, target: Path, precision: Precision) -> None:
+    from benchmarking.graphs.export.tracing import quiet
+
+    try:
+        with quiet():
+            QUANTIZERS[precision][0](source, target)
+    except ImportError as error:
+        raise UnsupportedError(f"{precision} graphs need onnxruntime's quantizers: {first_line(error)}") from error
+    except (RuntimeError, ValueError) as error:
+        raise BenchhouseError(f"the graph {name!r} cannot be quantized to {precision}: {first_line(error)}") from error
+
+
+def _to_int8(source: Path, target: Path) -> None:
+    """Only matrix products: ONNX Runtime has no kernel for convolutions with signed 8-bit weights, and embeddings are
+    no arithmetic."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    quantize_dynamic(
+        source, target, op_types_to_quantize=["MatMul"], weight_type=QuantType.QInt8, use_external_data_format=True
+    )
+
+
+def _to_int4(source: Path, target: Path) -> None:
+    import onnx
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+    from onnxruntime.quantization.onnx_model import ONNXModel
+
+    model = ONNXModel(onnx.load(str(source)))
+    model.replace_gemm_with_matmul()
+    quantizer = MatMulNBitsQuantizer(model.model, bits=4, block_size=INT4_BLOCK, is_symmetric=True)
+    quantizer.process()
+    quantizer.model.save_model_to_file(str(target), use_external_data_format=True)
+
+
+QUANTIZERS: Mapping[str, tuple[Callable[[Path, Path], None], frozenset[str]]] = {
+    "int8": (_to_int8, frozenset({"MatMulInteger", "DynamicQuantizeMatMul"})),
+    "int4": (_to_int4, frozenset({"MatMulNBits"})),
+}
+"""By precision: what makes the file, and the operators that must then be in it."""
+
+
+def _operators(path: Path, wanted: frozenset[str]) -> Counter[str]:
+    """How many of these operators a file's graph has."""
+    import onnx
+
+    nodes = onnx.load(str(path), load_external_data=False).graph.node
+    return Counter(node.op_type for node in nodes if node.op_type in wanted)

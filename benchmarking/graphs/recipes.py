@@ -1,0 +1,65 @@
+"""What a model and task become as graphs: the kind of bundle, and which axes of a point are fixed in it.
+
+Imports nothing heavy: the supervisor asks here whether a workload has graphs at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarking.graphs.bundle import BundleKind
+from benchmarking.records import Json, Point, Workload
+
+WRITERS = frozenset({"whisper"})
+"""Speech models with a decoder; the others are one pass over the waveform."""
+ENCODER_DECODER_MIXTURES = frozenset({"switch_transformers"})
+IMAGE_SIZE, SEQUENCE_LENGTH = "image_size", "sequence_length"
+
+TRANSFORMERS, TORCH = "transformers.exporters", "torch.onnx"
+"""Exporters: the first knows how transformers' models must be traced, the second takes any torch module."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How a workload is exported."""
+
+    kind: BundleKind
+    fixed_axes: tuple[str, ...] = ()
+    """Axes of a point whose value is built into the graphs, so that another value is another bundle. The batch size is
+    never one of them."""
+    exporter: str = TRANSFORMERS
+
+    def signature(self, point: Point) -> dict[str, Json]:
+        """What of a point the bundle depends on."""
+        axes: dict[str, Json] = {SEQUENCE_LENGTH: point.sequence_length, **point.axes}
+        return {name: axes[name] for name in self.fixed_axes if axes.get(name) is not None}
+
+
+def recipe_of(workload: Workload) -> Recipe | str:
+    """How a workload is exported, or why it cannot be."""
+    if workload.source in ("module", "bench"):
+        return f"graphs are exported from a model that has a configuration, not from a {workload.source}"
+    model_type = str(workload.config.get("model_type"))
+    if workload.family in RECIPES:
+        return RECIPES[workload.family](workload, model_type)
+    return f"family {workload.family} has no export to graphs"
+
+
+def _forward(workload: Workload, model_type: str) -> Recipe | str:
+    return Recipe(kind="forward")
+
+
+def _vision(workload: Workload, model_type: str) -> Recipe | str:
+    return Recipe(kind="forward", fixed_axes=(IMAGE_SIZE,))
+
+
+def _decoder_only(workload: Workload, model_type: str) -> Recipe | str:
+    return Recipe(kind="decoder" if workload.task == "text-generation" else "forward")
+
+
+RECIPES = {
+    "encoder-only": _forward,
+    "vision": _vision,
+    "decoder-only": _decoder_only,
+}
+"""By family."""

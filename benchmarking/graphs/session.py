@@ -1,0 +1,183 @@
+"""From a cell and a point to the bundle of graphs that its runtime loads, and to the call that is made of it.
+
+prepare   ensure_bundle(cell, points, store, rebuild)      in the preparing process; takes torch
+open      find_bundle(cell, point), read_bundle(folder)    in the measuring process; takes no torch
+operation graph_operation(bundle, runner, workload, point, processing)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarking.builds.store import Build, BuildKey, BuildStore
+from benchmarking.errors import BenchhouseError, UnsupportedError, UsageError
+from benchmarking.graphs.recipes import TRANSFORMERS, Recipe, recipe_of
+from benchmarking.records import Cell, Json, Point, Precision, Rebuild, Workload
+from benchmarking.workloads._families import plugin_of
+from benchmarking.workloads._processing import Processing, open_processing
+
+if TYPE_CHECKING:
+    from benchmarking.graphs.bundle import Bundle
+    from benchmarking.graphs.operations import GraphOperation
+    from benchmarking.graphs.runner import GraphRunner
+
+KIND = "onnx"
+EXPORT_VERSION = 1
+"""Grows when the same model is exported to other graphs than before: older bundles are then not found any more."""
+DEFAULT_OPSET = 20
+PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "float16", "int8", "int4")
+"""Precisions that there are bundles of. TF32 is float32 in the files."""
+QUANTIZED: tuple[Precision, ...] = ("int8", "int4")
+"""Those that are made from the float32 bundle."""
+EXPORT_PACKAGES = ("torch", "onnx", "onnxscript")
+QUANTIZER_PACKAGES = ("onnxruntime", "onnxruntime-gpu", "onnx")
+
+
+def why_not(workload: Workload) -> str | None:
+    """None, or why there are no graphs of this model and task."""
+    recipe = recipe_of(workload)
+    return recipe if isinstance(recipe, str) else None
+
+
+def missing() -> str | None:
+    """None, or what an export needs that is not installed, and how to get it."""
+    absent = [name for name in ("torch", "transformers", "onnx", "onnxscript") if _version(name) is None]
+    return f"exporting to ONNX needs {', '.join(absent)}: pip install {' '.join(absent)}" if absent else None
+
+
+def bundle_key(cell: Cell, point: Point, precision: Precision | None = None, opset: int = DEFAULT_OPSET) -> BuildKey:
+    """What the bundle of a point depends on. `precision` is the graphs' own where the runtime makes the cell's from it
+    (a hint, a quantizer that works on float32). Raises UnsupportedError for a workload without graphs."""
+    recipe = _recipe(cell.workload)
+    wanted = _stored_precision(precision or cell.precision)
+    parts: dict[str, Json] = {
+        "model_id": cell.workload.model_id,
+        "config_hash": cell.workload.config_hash,
+        "task": cell.workload.task,
+        "weights": cell.workload.weights,
+        "revision": cell.workload.revision,
+        "seed": cell.workload.seed,
+        "signature": {"kind": recipe.kind, **recipe.signature(point)},
+        "precision": wanted,
+        "exporter": recipe.exporter,
+        "opset": opset,
+        "export_version": EXPORT_VERSION,
+        "versions": _versions((*_packages(recipe), *(QUANTIZER_PACKAGES if wanted in QUANTIZED else ()))),
+    }
+    return BuildKey(kind=KIND, parts=parts)
+
+
+def ensure_bundle(
+    cell: Cell,
+    points: Sequence[Point],
+    store: BuildStore,
+    rebuild: Rebuild,
+    precision: Precision | None = None,
+    opset: int = DEFAULT_OPSET,
+) -> Mapping[str, Json]:
+    """See that the store has the bundles of these points, one for each key. What there is to know of them together:
+    `kind`, `digest` (of the first), `digests`, `build_s` and `size_bytes` (sums), `is_new`, and the first's facts.
+
+    Raises UnsupportedError for a workload without graphs, BenchhouseError when the export fails or computes something
+    else than the torch model does."""
+    by_digest = {(key := bundle_key(cell, point, precision, opset)).digest: (key, point) for point in points}
+    made = [_ensured(cell, key, point, store, rebuild) for key, point in by_digest.values()]
+    builds = [build for build, _ in made]
+    return {
+        **builds[0].facts,
+        "kind": KIND,
+        "digest": builds[0].digest,
+        "digests": [build.digest for build in builds],
+        "build_s": sum(build.build_s for build in builds),
+        "size_bytes": sum(build.size_bytes for build in builds),
+        "is_new": any(is_new for _, is_new in made),
+    }
+
+
+def find_bundle(
+    cell: Cell,
+    point: Point,
+    precision: Precision | None = None,
+    store: BuildStore | None = None,
+    opset: int = DEFAULT_OPSET,
+) -> Path:
+    """The folder of a point's bundle. Raises BenchhouseError when it is not in the store."""
+    store = store or BuildStore()
+    key = bundle_key(cell, point, precision, opset)
+    if store.find(key) is None:
+        raise BenchhouseError(
+            f"no {KIND} build of {cell.workload.model_id} at {point.label} ({key.digest}) is in {store.root}: "
+            "it was deleted since the run began; run it again"
+        )
+    return store.folder(key)
+
+
+def graph_operation(
+    bundle: Bundle, runner: GraphRunner, workload: Workload, point: Point, processing: Processing | None = None
+) -> GraphOperation:
+    """The call at a point on a loaded bundle, its inputs made and in place.
+
+    `processing` makes the inputs as the model's own tokenizer does; open it once a session with `open_processing`, so
+    that its loading is in the load. Raises UsageError for a point that the model cannot take."""
+    from benchmarking.graphs.operations import operation_of
+
+    family = plugin_of(workload)
+    if (problem := family.check(workload, point)) is not None:
+        raise UsageError(problem)
+    processing = processing or open_processing(workload, lambda name: nullcontext())
+    prepared = processing.inputs(family, workload, point)
+    return operation_of(bundle, runner, workload, point, prepared.arrays, prepared.readings)
+
+
+def _ensured(cell: Cell, key: BuildKey, point: Point, store: BuildStore, rebuild: Rebuild) -> tuple[Build, bool]:
+    """The build of a key, and whether it was made now. A quantized bundle is made of the float32 one, which stays."""
+
+    precision = next(name for name in PRECISIONS if name == key.parts["precision"])
+    opset = int(str(key.parts["opset"]))
+
+    def export(folder: Path) -> Mapping[str, Json]:
+        from benchmarking.graphs.export import export_bundle
+
+        return export_bundle(cell.workload, point, folder, precision=precision, opset=opset)
+
+    def quantize(folder: Path) -> Mapping[str, Json]:
+        from benchmarking.graphs.precision import converted
+
+        source = bundle_key(cell, point, "float32", opset)
+        _ensured(cell, source, point, store, "if_needed" if rebuild == "always" else rebuild)
+        return converted(store.folder(source), precision, folder)
+
+    return store.get(key, quantize if precision in QUANTIZED else export, rebuild)
+
+
+def _recipe(workload: Workload) -> Recipe:
+    recipe = recipe_of(workload)
+    if isinstance(recipe, str):
+        raise UnsupportedError(f"{workload.model_id}: {recipe}")
+    return recipe
+
+
+def _stored_precision(precision: Precision) -> Precision:
+    if precision not in PRECISIONS:
+        raise UnsupportedError(f"there are no graphs in {precision}: they come in {', '.join(PRECISIONS)}")
+    return "float32" if precision == "tf32" else precision
+
+
+def _packages(recipe: Recipe) -> tuple[str, ...]:
+    """What makes the graphs, and has the code of the models."""
+    return (*EXPORT_PACKAGES, "transformers" if recipe.exporter == TRANSFORMERS else "diffusers")
+
+
+def _versions(packages: Sequence[str]) -> dict[str, Json]:
+    return {name: found for name in packages if (found := _version(name)) is not None}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
