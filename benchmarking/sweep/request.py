@@ -143,7 +143,9 @@ def _cell(request: Request, workload: Workload, machine: Machine) -> tuple[Cell,
     from benchmarking.devices._probing import select
 
     device, mode, reason = None, dict(request.options), None
+    cpu_list, num_threads = request.cpu_list, request.num_threads
     try:
+        cpu_list, num_threads = _bound(request)
         device = select(request.device, lambda device: _why_not(request, device, workload), machine.devices)
         mode = dict(_runtime(request, device).mode(device, workload, request.options))
     except UnsupportedError as error:
@@ -158,10 +160,21 @@ def _cell(request: Request, workload: Workload, machine: Machine) -> tuple[Cell,
         runtime=runtime_for(request, device),
         runtime_mode=mode,
         precision=request.precision,
-        num_threads=request.num_threads,
-        cpu_list=request.cpu_list,
+        num_threads=num_threads,
+        cpu_list=cpu_list,
     )
     return cell, reason
+
+
+def _bound(request: Request) -> tuple[str | None, int | None]:
+    """The processors to be bound to, in the list's one form, and the threads: one to each of their cores where no number
+    was asked for, so that every runtime has the same. Raises UsageError for processors that cannot be had."""
+    from benchmarking.devices import _binding, _cpus
+
+    if request.cpu_list is None:
+        return None, request.num_threads
+    cpu_list = _binding.checked(request.cpu_list)
+    return cpu_list, request.num_threads or _cpus.default_threads(_cpus.parse(cpu_list))
 
 
 def _settings(request: Request, cell: Cell) -> Settings:
