@@ -32,6 +32,8 @@ DRIFT = 0.05
 """Between the medians of the first and the last third: it was still warming up, or heating up."""
 FEW_SAMPLES = 20
 """Below it there is neither a half-width at the stop nor a 90th percentile."""
+REMOTE_MEMORY = 0.05
+"""Of the process's memory: libraries' pages that another process read first may lie anywhere."""
 LOW_CLOCK = 0.75
 """Of the default clock: an accelerator at work that stays below it is held back."""
 MIN_SAMPLES_FOR_ZERO_SPREAD = 3
@@ -103,6 +105,7 @@ def about_window(window: Mapping[str, Any], *, is_accelerator: bool) -> Doubts:
     """Doubts about what the machine and the device did during the latency pass (names as `noise.Window` gives them)."""
     return _present(
         _any("foreign_process", "invalid", foreign_pids=window.get("foreign_pids")),
+        _escaped(window.get("escaped_threads")),
         _above("compiled_in_window", "invalid", 0, compiles=window.get("compiles")),
         _above("swapped_in", "invalid", 0, swapped_in_pages=window.get("swapped_in_pages")),
         _above("major_faults", "invalid", 0, major_faults=window.get("major_faults")),
@@ -111,6 +114,11 @@ def about_window(window: Mapping[str, Any], *, is_accelerator: bool) -> Doubts:
         _run_queue_wait(window),
         _above("steal", "noisy", STEAL, steal_share=window.get("steal_share")),
     )
+
+
+def _escaped(threads: Mapping[str, Json] | None) -> Doubt | None:
+    """Threads that work off the processors the process was bound to: what ran is not what was asked for."""
+    return _doubt("affinity_escaped", "invalid", threads=dict(threads)) if threads else None
 
 
 def _throttling(window: Mapping[str, Any], is_accelerator: bool) -> list[Doubt | None]:
@@ -152,6 +160,25 @@ def about_placement(nodes_on_cpu_unasked: int | None, nodes: int | None) -> Doub
     if not nodes_on_cpu_unasked:
         return ()
     return (_doubt("cpu_fallback", "invalid", nodes_on_cpu_unasked=nodes_on_cpu_unasked, nodes=nodes),)
+
+
+def about_threads(verified: Mapping[str, Json]) -> Doubts:
+    """`oversubscribed`: more threads than the processors, or than the quota of processor time, they may run on."""
+    threads, allowed, quota = (_count(verified.get(name)) for name in ("num_threads", "cpus_allowed", "cpu_quota_cores"))
+    limit = min((each for each in (allowed, quota) if each is not None), default=None)
+    if threads is None or limit is None or threads <= limit:
+        return ()
+    return (_doubt("oversubscribed", "info", num_threads=threads, cpus_allowed=allowed, cpu_quota_cores=quota),)
+
+
+def about_memory_placement(verified: Mapping[str, Json]) -> Doubts:
+    """`remote_memory`: part of the memory is on another node than the processors."""
+    by_node, node = verified.get("memory_bytes_by_numa_node"), verified.get("numa_node")
+    if not isinstance(by_node, dict) or node is None:
+        return ()
+    total = sum(_count(held) or 0 for held in by_node.values())
+    away = total - (_count(by_node.get(str(node))) or 0)
+    return _present(_above("remote_memory", "info", REMOTE_MEMORY, remote_share=away / total) if total else None)
 
 
 def about_launches(medians_ms: Sequence[float], failures: Mapping[int, str]) -> Doubts:
@@ -233,6 +260,10 @@ def _any(kind: str, severity: Severity, **listed: Any) -> Doubt | None:
     """A doubt when the one list has something in it."""
     ((name, values),) = listed.items()
     return Doubt(kind=kind, severity=severity, evidence={name: list(values)}) if values else None
+
+
+def _count(value: Json) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _present(*doubts: Doubt | None) -> Doubts:

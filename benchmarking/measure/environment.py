@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from benchmarking.devices._cpus import allowed_cpus, listed
 from benchmarking.devices._host import host_facts
 from benchmarking.devices._reading import UnreadableError, gather, read_int, read_text
-from benchmarking.measure.noise import allowed_cpus
 from benchmarking.records import NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
 
 ROOT = Path("/")
@@ -58,7 +58,7 @@ def capture(root: Path = ROOT, variables: Mapping[str, str] | None = None) -> Re
             "cpu_governor": lambda: _cpufreq(root, "scaling_governor"),
             "cpu_scaling_driver": lambda: _cpufreq(root, "scaling_driver"),
             "is_turbo_on": lambda: _is_turbo_on(root),
-            "cpu_affinity": lambda: _ranges(allowed_cpus()),
+            "cpu_affinity": lambda: listed(allowed_cpus()),
             "load_average_1m": _load_average,
             "cpu_pressure_avg10_percent": lambda: _pressure_percent(root),
             "power_source": lambda: _power_source(root),
@@ -108,13 +108,6 @@ def _is_turbo_on(root: Path) -> bool:
     if (cpu / "intel_pstate/no_turbo").exists():
         return read_int(cpu / "intel_pstate/no_turbo") == 0
     return read_int(cpu / "cpufreq/boost") == 1
-
-
-def _ranges(numbers: list[int]) -> str:
-    """As the kernel writes CPU lists: "0-3,8"."""
-    starts = [number for number in numbers if number - 1 not in numbers]
-    ends = [number for number in numbers if number + 1 not in numbers]
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
 
 
 def _load_average() -> float:

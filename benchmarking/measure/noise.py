@@ -6,7 +6,6 @@ kernel's sched-stats and psi documents) and getrusage(2); elsewhere each value h
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Mapping
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.devices import DeviceHandle
+from benchmarking.devices._binding import escaped_threads
+from benchmarking.devices._cpus import allowed_cpus
 from benchmarking.devices._reading import UnreadableError, gather, read_int, read_text
 from benchmarking.measure import cgroup
 from benchmarking.measure.bench import ScriptedClock
@@ -51,7 +52,8 @@ class Window:
         changed = differences(self._before, _readings(self._handle, self._root), elapsed_s)
         device = summarise_states(self._states)
         missing = {**changed.missing, **device.missing}
-        return {"elapsed_s": elapsed_s, **changed.values, **device.values, "missing": dict(missing)}
+        escaped: dict[str, Json] = {"escaped_threads": found} if (found := escaped_threads(self._root)) else {}
+        return {"elapsed_s": elapsed_s, **changed.values, **device.values, **escaped, "missing": dict(missing)}
 
 
 def _readings(handle: DeviceHandle, root: Path) -> Readings:
@@ -204,13 +206,6 @@ def _frequency_hz(root: Path) -> float:
     if not megahertz:
         raise UnreadableError(f"{NOT_SUPPORTED}: neither cpufreq nor /proc/cpuinfo gives a clock")
     return sum(megahertz) / len(megahertz) * HZ_PER_MHZ
-
-
-def allowed_cpus() -> list[int]:
-    """The CPUs this process may run on. Raises UnreadableError where the system does not say."""
-    if not hasattr(os, "sched_getaffinity"):
-        raise UnreadableError(f"{NOT_SUPPORTED}: the system has no CPU affinity call")
-    return sorted(os.sched_getaffinity(0))
 
 
 def _temperatures_c(root: Path) -> dict[str, Json]:

@@ -95,13 +95,6 @@ def test_only_variables_that_matter_are_kept_and_never_a_secret():
     }
 
 
-@pytest.mark.parametrize(
-    ("cpus", "text"), [([0], "0"), ([0, 1, 2, 3], "0-3"), ([0, 1, 4, 6, 7], "0-1,4,6-7"), ([], "")]
-)
-def test_cpu_lists_are_written_as_the_kernel_does(cpus, text):
-    assert environment._ranges(cpus) == text
-
-
 def test_this_machine_can_be_captured_without_anything_heavy():
     code = (
         "import sys\n"
