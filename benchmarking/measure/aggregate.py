@@ -170,7 +170,7 @@ def _doubts(
         (one.launch, (*one.doubts, *_device_memory(one, weights.get(one.launch)), *_placement(_verified(one))))
         for one in measured
     ]
-    placements = [(load.launch, _placement(load.verified)) for load in loads]
+    placements = [(load.launch, (*_placement(load.verified), *_processors(load.verified))) for load in loads]
     between = doubts.about_launches([each.median for each in statistics], failures)
     return (*doubts.merge([*by_launch, *placements]), *between, *context)
 
@@ -190,6 +190,10 @@ def _placement(verified: Mapping[str, Json]) -> tuple[Doubt, ...]:
     return doubts.about_placement(
         unasked if isinstance(unasked, int) else None, nodes if isinstance(nodes, int) else None
     )
+
+
+def _processors(verified: Mapping[str, Json]) -> tuple[Doubt, ...]:
+    return (*doubts.about_threads(verified), *doubts.about_memory_placement(verified))
 
 
 def _reasons(measured: Sequence[Measurement], loads: Sequence[LaunchLoad]) -> dict[str, str]:

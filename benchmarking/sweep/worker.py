@@ -15,15 +15,16 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import IO
 
 from benchmarking import plugins
 from benchmarking.clock import utc_now
 from benchmarking.devices import DeviceHandle
+from benchmarking.devices._binding import bind, in_force, memory_in_force
 from benchmarking.errors import BenchhouseError, OutOfMemoryError
-from benchmarking.records import FAILED, LaunchLoad, Measurement, Point, Readings, from_json
+from benchmarking.records import FAILED, Cell, Json, LaunchLoad, Measurement, Point, Readings, from_json
 from benchmarking.runtimes import Closable, Compiles, RuntimePlugin, Session
 from benchmarking.runtimes._opening import open_device
 from benchmarking.sweep.messages import Job, LoadFailed, Message, PointStarted, encode
@@ -96,6 +97,8 @@ def load(job: Job, stages: Stages, send: Send) -> tuple[Session, DeviceHandle]:
     from benchmarking.measure import memory
 
     cell = job.cell
+    if cell.cpu_list is not None:
+        bind(cell.cpu_list)  # before the imports: libraries count the processors while they are imported
     runtime: RuntimePlugin = plugins.load("benchmarking.runtimes", cell.runtime)
     device = plugins.load("benchmarking.devices", cell.device.type)
     with stages("import"):
@@ -108,7 +111,7 @@ def load(job: Job, stages: Stages, send: Send) -> tuple[Session, DeviceHandle]:
     session = runtime.open(cell, handle, stages, job.points)
     taken |= _renamed(memory.peak_rss_bytes(), "peak_rss_load_bytes")
     taken |= _sizes(job, session)
-    verified = {**session.verified, "parameter_count": session.parameter_count}
+    verified = {**session.verified, **_processors(cell), "parameter_count": session.parameter_count}
     memory_bytes = {name: value for name, value in taken.values.items() if isinstance(value, int)}
     send(
         LaunchLoad(
@@ -131,6 +134,12 @@ def _sizes(job: Job, session: Session) -> Readings:
         "model_size_bytes": session.weights_bytes if size is None else size,
     }
     return Readings(values={name: value for name, value in sizes.items() if value is not None})
+
+
+def _processors(cell: Cell) -> Mapping[str, Json]:
+    """What the loaded process may use of the host; where it was bound, also on which nodes its memory came to lie."""
+    memory = memory_in_force() if cell.cpu_list is not None else Readings()
+    return (in_force() | memory).values
 
 
 def measure(
