@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -63,6 +63,9 @@ class Request:
     cpu_list: str | None = None
     options: Mapping[str, Scalar] = field(default_factory=dict)
     """Options of the runtime by name, such as attention."""
+    shared_options: frozenset[str] = frozenset()
+    """Options that are asked of several runtimes at once, so that they are left out where a runtime does not have
+    them."""
     rebuild: Rebuild = "if_needed"
     settings: Settings
     timeout_s: float = DEFAULT_TIMEOUT_S
@@ -138,27 +141,52 @@ def runtime_for(request: Request, device: Device) -> str:
     return plugin.implied_runtime or DEFAULT_RUNTIME
 
 
+def options_for(request: Request, runtime: str, workload: Workload) -> Mapping[str, Scalar]:
+    """The options that were asked for, less those that only other runtimes have that were asked for beside this one."""
+    elsewhere = request.shared_options - set(_options_of(runtime, workload))
+    return {name: value for name, value in request.options.items() if name not in elsewhere}
+
+
+def check_shared_options(options: frozenset[str], cells: Sequence[Cell]) -> None:
+    """Raise UsageError for an option that was asked of several runtimes and that none of them has."""
+    had = {cell.runtime: _options_of(cell.runtime, cell.workload) for cell in cells}
+    for name in sorted(options):
+        if not any(name in own for own in had.values()):
+            has = "; ".join(f"{runtime} has {', '.join(own) or 'none'}" for runtime, own in had.items())
+            raise UsageError(f"none of these runtimes has an option {name}: {has}")
+
+
+def _options_of(runtime: str, workload: Workload) -> tuple[str, ...]:
+    """The names of a runtime's options; none of one that this version does not have."""
+    if runtime not in plugins.names(RUNTIMES):
+        return ()
+    plugin: RuntimePlugin = plugins.load(RUNTIMES, runtime)
+    return plugin.options(workload)
+
+
 def _cell(request: Request, workload: Workload, machine: Machine) -> tuple[Cell, str | None]:
     """The cell, and the reason why it is only to be stored as skipped, if it is."""
     from benchmarking.devices._probing import select
 
-    device, mode, reason = None, dict(request.options), None
+    device, mode, reason = None, None, None
     cpu_list, num_threads = request.cpu_list, request.num_threads
     try:
         cpu_list, num_threads = _bound(request)
         device = select(request.device, lambda device: _why_not(request, device, workload), machine.devices)
-        mode = dict(_runtime(request, device).mode(device, workload, request.options))
+        runtime = _runtime(request, device)
+        mode = dict(runtime.mode(device, workload, options_for(request, runtime.name, workload)))
     except UnsupportedError as error:
         if not request.skip_unsupported:
             raise
         reason = str(error)
         device = device or _skipped_device(request.device, reason, machine)
+    name = runtime_for(request, device)
     cell = Cell(
         workload=workload,
         device=device,
         requested_device=request.device,
-        runtime=runtime_for(request, device),
-        runtime_mode=mode,
+        runtime=name,
+        runtime_mode=dict(options_for(request, name, workload)) if mode is None else mode,
         precision=request.precision,
         num_threads=num_threads,
         cpu_list=cpu_list,

@@ -1,0 +1,199 @@
+"""Runs of one model by several runtimes, beside each other: at each point how fast, how far off, in how much memory.
+
+A result that is invalid is shown, and is neither a speed-up nor the fastest; nor is what an emulator gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from benchmarking.measure.speedup import SpeedUp, geometric_mean, speed_up
+from benchmarking.records import Result, Run, Status, Validity, canonical_hash, to_json
+from benchmarking.sweep.reference import is_reference
+from benchmarking.sweep.report import PEAK_MEMORY
+
+BASELINE = "eager"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A runtime at a point. None: not measured."""
+
+    runtime: str
+    status: Status
+    error: str | None
+    validity: Validity | None
+    doubts: tuple[str, ...]
+    """Kinds of doubt, those that are only good to know left out."""
+    median_ms: float | None
+    speed_up: SpeedUp | None
+    """Over the baseline; None of what cannot be ranked, or where the baseline cannot."""
+    output_error: float | None
+    """Relative L2 distance from the reference's output."""
+    equal_token_share: float | None
+    is_reference: bool
+    peak_memory_mb: float | None
+    is_fastest: bool
+    """The fastest of those that can be ranked, or one that cannot be told apart from it: 1 is in their interval."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointComparison:
+    """All runtimes at a point."""
+
+    point: str
+    """Its label."""
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """A runtime's speed-ups over the points where it has one."""
+
+    runtime: str
+    points: int
+    geometric_mean: float
+    best: float
+    best_point: str
+    worst: float
+    worst_point: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One model on one device at one precision, by several runtimes."""
+
+    model_id: str
+    task: str
+    device: str
+    device_name: str | None
+    precision: str
+    baseline: str
+    """The runtime that speed-ups are over: eager, or the first where eager is not among them."""
+    points: tuple[PointComparison, ...]
+    summaries: tuple[Summary, ...]
+    not_measured: Mapping[str, str] = field(default_factory=dict)
+    """Runtime -> why nothing of it was measured."""
+
+
+def compare(runs: Sequence[Run], refused: Mapping[str, str] | None = None) -> Comparison:
+    """The comparison of runs that differ in their runtime only; `refused` are runtimes without a run, and why."""
+    skipped = {run.cell.runtime: why for run in runs if (why := _why_skipped(run)) is not None}
+    measured = [run for run in runs if run.cell.runtime not in skipped] or list(runs)
+    baseline = next((run for run in measured if run.cell.runtime == BASELINE), measured[0])
+    labels = dict.fromkeys(result.point.label for run in measured for result in run.results)
+    points = tuple(_point(label, measured, baseline) for label in labels)
+    cell = baseline.cell
+    return Comparison(
+        model_id=cell.subject,
+        task=cell.workload.task,
+        device=cell.device.selector,
+        device_name=cell.device.name,
+        precision=cell.precision,
+        baseline=cell.runtime,
+        points=points,
+        summaries=_summaries(points, cell.runtime),
+        not_measured={**skipped, **(refused or {})},
+    )
+
+
+def comparisons(runs: Sequence[Run]) -> tuple[Comparison, ...]:
+    """A comparison for each model, device and precision that several runtimes were measured at."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(_group(run), []).append(run)
+    return tuple(compare(group) for group in groups.values() if len({run.cell.runtime for run in group}) > 1)
+
+
+def _group(run: Run) -> str:
+    """What runs must have in common to be compared."""
+    cell, workload = run.cell, run.cell.workload
+    model = (workload.config_hash, workload.path, workload.task, workload.weights, cell.subject)
+    where = (run.hardware.hardware_id, cell.device.selector, cell.num_threads, cell.cpu_list)
+    return canonical_hash(to_json([*model, *where, cell.precision]))
+
+
+def _why_skipped(run: Run) -> str | None:
+    """Why nothing of a run was measured, or None."""
+    if run.status != "skipped" or not run.results:
+        return None
+    return next((result.error for result in run.results if result.error), "skipped")
+
+
+def _point(label: str, runs: Sequence[Run], baseline: Run) -> PointComparison:
+    results = [(run, result) for run in runs if (result := _result(run, label)) is not None]
+    fastest = _fastest([result for run, result in results if _is_ranked(run, result)])
+    base = _result(baseline, label)
+    base = base if base is not None and _is_ranked(baseline, base) else None
+    entries = tuple(_entry(run, result, base, is_fastest=result.result_id in fastest) for run, result in results)
+    return PointComparison(point=label, entries=entries)
+
+
+def _result(run: Run, label: str) -> Result | None:
+    return next((result for result in run.results if result.point.label == label), None)
+
+
+def _is_ranked(run: Run, result: Result) -> bool:
+    """Whether a result may be compared: measured, right as far as that is known, and on real hardware."""
+    is_sound = result.status == "ok" and result.validity != "invalid" and not run.cell.device.simulated
+    return is_sound and result.metrics.get("latency_median_ms", 0.0) > 0
+
+
+def _fastest(results: Sequence[Result]) -> set[str]:
+    """The ids of the fastest result and of those whose ratio to it has 1 in its interval."""
+    if not results:
+        return set()
+    best = min(results, key=lambda result: result.metrics["latency_median_ms"])
+    return {best.result_id, *(one.result_id for one in results if one is not best and _is_tied(one, best))}
+
+
+def _is_tied(slower: Result, best: Result) -> bool:
+    ratio = speed_up(slower, best)
+    return ratio is not None and ratio.low is not None and ratio.low <= 1
+
+
+def _entry(run: Run, result: Result, base: Result | None, *, is_fastest: bool) -> Entry:
+    metrics = result.metrics
+    has_speed_up = base is not None and _is_ranked(run, result)
+    return Entry(
+        runtime=run.cell.runtime,
+        status=result.status,
+        error=result.error,
+        validity=result.validity,
+        doubts=tuple(doubt.kind for doubt in result.doubts if doubt.severity != "info"),
+        median_ms=metrics.get("latency_median_ms"),
+        speed_up=speed_up(base, result) if base is not None and base is not result and has_speed_up else None,
+        output_error=metrics.get("output_error"),
+        equal_token_share=metrics.get("output_equal_token_share"),
+        is_reference=result.status == "ok" and _is_reference(run),
+        peak_memory_mb=next((metrics[name] for name in PEAK_MEMORY if name in metrics), None),
+        is_fastest=is_fastest,
+    )
+
+
+def _is_reference(run: Run) -> bool:
+    """Whether a run is what the others' outputs are compared with."""
+    return run.cell.workload.family is not None and is_reference(run.cell)
+
+
+def _summaries(points: Sequence[PointComparison], baseline: str) -> tuple[Summary, ...]:
+    found: dict[str, list[tuple[float, str]]] = {}
+    for point in points:
+        for entry in point.entries:
+            if entry.speed_up is not None and entry.runtime != baseline:
+                found.setdefault(entry.runtime, []).append((entry.speed_up.ratio, point.point))
+    return tuple(_summary(runtime, ratios) for runtime, ratios in found.items())
+
+
+def _summary(runtime: str, ratios: Sequence[tuple[float, str]]) -> Summary:
+    best, worst = max(ratios, key=lambda one: one[0]), min(ratios, key=lambda one: one[0])
+    return Summary(
+        runtime=runtime,
+        points=len(ratios),
+        geometric_mean=geometric_mean([ratio for ratio, _ in ratios]),
+        best=best[0],
+        best_point=best[1],
+        worst=worst[0],
+        worst_point=worst[1],
+    )

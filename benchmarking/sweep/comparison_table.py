@@ -1,0 +1,123 @@
+"""A comparison of runtimes as text: a line a point and runtime, then what the speed-ups come to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchmarking.sweep.comparison import Comparison, Entry, Summary
+from benchmarking.sweep.report import number
+
+HEADINGS = ("point", "runtime", "median ms", "speed-up", "95 % interval", "error", "equal tokens", "peak MB", "")
+TO_THE_LEFT = (0, 1, 8)
+"""Columns of words."""
+NOTHING = "-"
+GAP = "  "
+RULE = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """The comparison for people: title, table, means, runtimes that could not be measured, and what the marks mean."""
+    return "\n".join(
+        [
+            _title(comparison),
+            *_table(comparison),
+            "",
+            *(_summary(summary, comparison.baseline) for summary in comparison.summaries),
+            *(f"{runtime}: not measured: {why}" for runtime, why in comparison.not_measured.items()),
+            *_remarks(comparison),
+        ]
+    )
+
+
+def _title(comparison: Comparison) -> str:
+    where = comparison.device_name or comparison.device
+    return (
+        f"{comparison.model_id} ({comparison.task}) on {where}, {comparison.precision}: "
+        f"runtimes compared, speed-up over {comparison.baseline}"
+    )
+
+
+def _table(comparison: Comparison) -> list[str]:
+    """Columns in which no runtime has anything are left out."""
+    rows = [
+        (point.point if place == 0 else "", *_cells(entry, comparison.baseline))
+        for point in comparison.points
+        for place, entry in enumerate(point.entries)
+    ]
+    kept = [
+        column
+        for column in range(len(HEADINGS))
+        if column in TO_THE_LEFT or any(row[column] != NOTHING for row in rows)
+    ]
+    lines = [tuple(row[column] for column in kept) for row in (HEADINGS, *rows)]
+    widths = [max(len(line[place]) for line in lines) for place in range(len(kept))]
+    left = [column in TO_THE_LEFT for column in kept]
+    text = [_line(line, widths, left) for line in lines]
+    return [text[0], RULE * max(map(len, text)), *text[1:]]
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], left: Sequence[bool]) -> str:
+    parts = [
+        cell.ljust(width) if to_left else cell.rjust(width)
+        for cell, width, to_left in zip(cells, widths, left, strict=True)
+    ]
+    return GAP.join(parts).rstrip()
+
+
+def _cells(entry: Entry, baseline: str) -> tuple[str, ...]:
+    """What a runtime shows at a point, the label left out."""
+    return (
+        entry.runtime + (" *" if entry.is_fastest else ""),
+        _number(entry.median_ms),
+        "1" if entry.runtime == baseline and entry.median_ms is not None else _ratio(entry),
+        _interval(entry),
+        "reference" if entry.is_reference else _error(entry.output_error),
+        NOTHING if entry.equal_token_share is None else f"{entry.equal_token_share:.0%}",
+        NOTHING if entry.peak_memory_mb is None else f"{entry.peak_memory_mb:.0f}",
+        _verdict(entry),
+    )
+
+
+def _ratio(entry: Entry) -> str:
+    return NOTHING if entry.speed_up is None else f"{entry.speed_up.ratio:.2f}"
+
+
+def _interval(entry: Entry) -> str:
+    """The interval; "(calls)" behind it where it speaks of the calls inside the launches only."""
+    ratio = entry.speed_up
+    if ratio is None or ratio.low is None or ratio.high is None:
+        return NOTHING
+    return f"{ratio.low:.2f} .. {ratio.high:.2f}" + (" (calls)" if ratio.scope == "within" else "")
+
+
+def _error(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.1e}"
+
+
+def _verdict(entry: Entry) -> str:
+    if entry.status != "ok":
+        return f"{entry.status.replace('_', ' ')}: {entry.error}"
+    return f"{entry.validity}: {', '.join(entry.doubts)}" if entry.doubts else ""
+
+
+def _summary(summary: Summary, baseline: str) -> str:
+    points = f"{summary.points} point{'s' * (summary.points > 1)}"
+    return (
+        f"{summary.runtime} over {baseline}: geometric mean {summary.geometric_mean:.2f} ({points}), "
+        f"best {summary.best:.2f} at {summary.best_point}, worst {summary.worst:.2f} at {summary.worst_point}"
+    )
+
+
+def _remarks(comparison: Comparison) -> list[str]:
+    """What the marks in the table mean, as far as there are any."""
+    entries = [entry for point in comparison.points for entry in point.entries]
+    remarks = []
+    if any(entry.is_fastest for entry in entries):
+        remarks.append("* fastest, or not to be told apart from it; invalid results and emulators are never ranked")
+    if any(entry.speed_up is not None and entry.speed_up.scope == "within" for entry in entries):
+        remarks.append("(calls): from fewer than 3 launches, so the interval speaks of the calls inside them only")
+    return remarks
+
+
+def _number(value: float | None) -> str:
+    return NOTHING if value is None else number(value)
