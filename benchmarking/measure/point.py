@@ -284,4 +284,6 @@ def _joined(*results: PassResult) -> PassResult:
         metrics |= result.metrics
         missing |= result.missing
         extra |= result.extra
-    return PassResult(metrics=metrics, missing=missing, extra=extra)
+    return PassResult(
+        metrics=metrics, missing={name: why for name, why in missing.items() if name not in metrics}, extra=extra
+    )

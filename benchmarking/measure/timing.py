@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from benchmarking.devices import DeviceHandle, DeviceTimer
-from benchmarking.runtimes import TOKEN, Operation, SelfTimed
+from benchmarking.runtimes import TOKEN, AlsoTimed, Operation, SelfTimed
 from benchmarking.units import NS_PER_MS
 
 BLOCK_NS = NS_PER_MS
@@ -57,12 +57,13 @@ class Stopwatch:
         """What the calls marked, with the clock's reading; those of block i end at `mark_ends[i]`."""
         self.mark_ends: list[int] = []
         self.own_ns: dict[str, list[int]] = {}
-        """What calls that time themselves say beside their wall time, by raw metric."""
+        """What calls that time themselves, or whose runtime has a clock, say beside their wall time, by raw metric."""
         self.spent_ns = 0
         """By the clock, whatever calls say of themselves."""
         self._operation = operation
         self._handle = handle
         self._own = operation if isinstance(operation, SelfTimed) else None
+        self._also = operation if isinstance(operation, AlsoTimed) else None
         self._timers = () if self._own is not None else _timers(handle, inner_loops)
 
     def __len__(self) -> int:
@@ -126,7 +127,8 @@ class Stopwatch:
         self.started_ns.append(started_ns)
         self.block_ns.append(own.get(LATENCY_WALL, elapsed_ns))
         self.spent_ns += elapsed_ns
-        for name, value in own.items():
+        also: Mapping[str, int] = {} if self._also is None else self._also.also_ns()
+        for name, value in {**own, **also}.items():
             if name != LATENCY_WALL:
                 self.own_ns.setdefault(name, []).append(value)
         if self._timers:

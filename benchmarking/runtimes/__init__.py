@@ -63,6 +63,15 @@ class SelfTimed(Protocol):
 
 
 @runtime_checkable
+class AlsoTimed(Protocol):
+    """An operation whose runtime has a clock of its own: what it says is kept beside the clock's readings."""
+
+    def also_ns(self) -> Mapping[str, int]:
+        """Nanoseconds of the last call by raw metric (latency_request); asked outside the timed region, after each
+        sample. Of a sample of several calls it is the last one's."""
+
+
+@runtime_checkable
 class Comparable(Protocol):
     """An operation whose outputs can be compared with those of the reference, the eager float32 model."""
 

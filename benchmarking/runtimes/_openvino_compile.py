@@ -1,0 +1,173 @@
+"""Compiling for a device of OpenVINO: what is asked for, and what is read back of it.
+
+2026-11-21: OpenVINO takes an INFERENCE_PRECISION_HINT that the device does not have without a word and computes in
+another precision; it keeps the key-value cache in 8 bits unless told otherwise, whatever that hint says. So both are
+set for every cell, read back from the compiled model, and anything else than what was asked for is refused.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarking.errors import BenchhouseError, UnsupportedError
+from benchmarking.records import Cell, Device, Json, Precision, Scalar
+from benchmarking.runtimes._openvino_words import last_line, plain
+
+AUTO = "AUTO"
+CAPABILITIES: Mapping[Precision, str] = {
+    "float32": "FP32",
+    "bfloat16": "BF16",
+    "float16": "FP16",
+    "int8": "INT8",
+    "int4": "INT8",
+}
+"""What OPTIMIZATION_CAPABILITIES must list. int4 has no word of its own: weights in it run wherever int8 does."""
+
+HINTS: Mapping[Precision, str] = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
+ACTIVATIONS: Mapping[str, str] = {"CPU": "f32", "GPU": "f16", "NPU": "f16"}
+"""INFERENCE_PRECISION_HINT beside weights of 8 and 4 bits: what each kind of device computes in by nature. AUTO is left
+to choose, and what it chose is read back."""
+KEEPS_CACHE = ("CPU", "GPU")
+"""Kinds of device with a KV_CACHE_PRECISION."""
+
+PERFORMANCE_HINTS: Mapping[str, str] = {"latency": "LATENCY", "throughput": "THROUGHPUT"}
+
+READ_BACK: Mapping[str, str] = {
+    "execution_devices": "EXECUTION_DEVICES",
+    "inference_precision": "INFERENCE_PRECISION_HINT",
+    "execution_mode": "EXECUTION_MODE_HINT",
+    "performance_hint": "PERFORMANCE_HINT",
+    "num_streams": "NUM_STREAMS",
+    "num_threads": "INFERENCE_NUM_THREADS",
+    "optimal_requests": "OPTIMAL_NUMBER_OF_INFER_REQUESTS",
+    "kv_cache_precision": "KV_CACHE_PRECISION",
+    "dynamic_quantization_group_size": "DYNAMIC_QUANTIZATION_GROUP_SIZE",
+    "is_pinned": "ENABLE_CPU_PINNING",
+    "loaded_from_cache": "LOADED_FROM_CACHE",
+}
+"""Our names and OpenVINO's properties of a compiled model; a device that lacks one leaves it out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """A graph compiled for a device."""
+
+    model: Any
+    """openvino.CompiledModel."""
+    facts: Mapping[str, Json]
+    """The properties of `READ_BACK`."""
+    compile_s: float
+
+
+def device_name(device: Device) -> str:
+    """OpenVINO's name of a device: "GPU.0" of openvino:GPU.0. Device cpu is the same processor as openvino:CPU; it is
+    there so that runtimes compare on one device."""
+    return "CPU" if device.type == "cpu" else device.selector.partition(":")[2]
+
+
+def kind_of(name: str) -> str:
+    """The kind of an OpenVINO device: "GPU" of "GPU.1"."""
+    return name.partition(".")[0]
+
+
+def check_capabilities(core: Any, name: str, precision: Precision) -> None:
+    """Raise UnsupportedError for a precision that the device would replace by another."""
+    listed = plain(core.get_property(name, "OPTIMIZATION_CAPABILITIES"))
+    has = [str(capability) for capability in listed] if isinstance(listed, list) else []
+    if CAPABILITIES[precision] not in has:
+        raise UnsupportedError(
+            f"OpenVINO's {name} does not compute in {precision}: it lists {', '.join(has) or 'nothing'}, and would run "
+            "another precision in its place"
+        )
+
+
+def properties(cell: Cell, *, has_states: bool) -> dict[str, Scalar]:
+    """What a model is compiled with for a cell."""
+    name = device_name(cell.device)
+    kind = kind_of(name)
+    hint = HINTS.get(cell.precision, ACTIVATIONS.get(kind))
+    asked: dict[str, Scalar] = {"PERFORMANCE_HINT": PERFORMANCE_HINTS[str(cell.runtime_mode["hint"])]}
+    if hint is not None:
+        asked["INFERENCE_PRECISION_HINT"] = hint
+        if has_states and kind in KEEPS_CACHE:
+            asked["KV_CACHE_PRECISION"] = hint
+    if cell.num_threads is not None:
+        if kind not in ("CPU", AUTO):
+            raise UnsupportedError(f"--num-threads is for processors; OpenVINO's {name} has no threads to set")
+        asked["INFERENCE_NUM_THREADS"] = cell.num_threads
+    if kind == AUTO:  # otherwise the CPU answers until the chosen device is ready, and whenever it fails
+        asked |= {"ENABLE_STARTUP_FALLBACK": False, "ENABLE_RUNTIME_FALLBACK": False}
+    return asked
+
+
+def compile_graph(core: Any, model: Any, cell: Cell, *, has_states: bool) -> Compiled:
+    """The model on the cell's device. Raises BenchhouseError when it does not compile, UnsupportedError when what was
+    compiled is not what was asked for."""
+    name = device_name(cell.device)
+    asked = properties(cell, has_states=has_states)
+    started_ns = time.perf_counter_ns()
+    try:
+        compiled = core.compile_model(model, name, _as_taken(name, asked))
+    except RuntimeError as error:  # what OpenVINO raises for everything
+        raise BenchhouseError(f"OpenVINO cannot compile {cell.subject} for {name}: {last_line(error)}") from error
+    compile_s = (time.perf_counter_ns() - started_ns) / 1e9
+    facts = read_back(compiled)
+    check(facts, asked, name, cell)
+    return Compiled(model=compiled, facts=facts, compile_s=compile_s)
+
+
+def read_back(compiled: Any) -> dict[str, Json]:
+    """The compiled model's properties. AUTO's model tells its device's under DEVICE_PROPERTIES."""
+    nested = _property(compiled, "DEVICE_PROPERTIES")
+    inner = next(iter(nested.values()), None) if isinstance(nested, dict) and nested else None
+    found: dict[str, Json] = {}
+    for ours, theirs in READ_BACK.items():
+        value = _property(compiled, theirs)
+        if value is None and isinstance(inner, dict):
+            value = inner.get(theirs)
+        if value is not None:
+            found[ours] = value
+    return found
+
+
+def check(facts: Mapping[str, Json], asked: Mapping[str, Scalar], name: str, cell: Cell) -> None:
+    """Raise UnsupportedError where a compiled model is something else than was asked for."""
+    check_devices(facts.get("execution_devices"), name)
+    for ours in ("inference_precision", "kv_cache_precision"):
+        wanted = asked.get(READ_BACK[ours])
+        if wanted is not None and facts.get(ours) != wanted:
+            raise UnsupportedError(
+                f"asked OpenVINO's {name} for {cell.precision} ({ours.replace('_', ' ')} {wanted}), but the compiled "
+                f"model has {facts.get(ours, 'none to read')}"
+            )
+    if cell.num_threads is not None and facts.get("num_threads") != cell.num_threads:
+        raise BenchhouseError(
+            f"asked for {cell.num_threads} threads, but OpenVINO uses {facts.get('num_threads', 'an unknown number')}"
+        )
+
+
+def check_devices(found: Json, name: str) -> None:
+    """Raise UnsupportedError for a model that is executed elsewhere than asked. AUTO may choose any device."""
+    devices = [str(device) for device in found] if isinstance(found, list) else []
+    elsewhere = [device for device in devices if kind_of(device.strip("()")) != kind_of(name)]
+    if name != AUTO and (elsewhere or not devices):
+        raise UnsupportedError(f"asked for OpenVINO's {name}, but the model runs on {', '.join(devices) or 'nothing'}")
+
+
+def _as_taken(name: str, asked: Mapping[str, Scalar]) -> dict[str, Any]:
+    """The properties as `compile_model` takes them: AUTO hands those of a processor on to it."""
+    taken: dict[str, Any] = dict(asked)
+    if name == AUTO and "INFERENCE_NUM_THREADS" in taken:
+        taken["DEVICE_PROPERTIES"] = {"CPU": {"INFERENCE_NUM_THREADS": taken.pop("INFERENCE_NUM_THREADS")}}
+    return taken
+
+
+def _property(compiled: Any, name: str) -> Json:
+    """A property, None where the device has none of that name: OpenVINO raises RuntimeError then."""
+    try:
+        return plain(compiled.get_property(name))
+    except (RuntimeError, TypeError):
+        return None

@@ -1,0 +1,150 @@
+"""OpenVINO: graphs exported from the model, on its CPU, GPU and NPU plugins, and on the processor as device cpu.
+
+2026-11-21: device cpu and openvino:CPU are the same processor and the same plugin. They are two devices all the same,
+since a hardware id names what was asked for: on cpu it stands beside the other runtimes of the processor, on openvino
+beside the other devices of OpenVINO.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarking.builds.store import BuildStore
+from benchmarking.devices import DeviceHandle
+from benchmarking.errors import UnsupportedError, UsageError
+from benchmarking.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
+from benchmarking.runtimes import Session, Stage
+from benchmarking.workloads._families import plugin_of
+
+DEVICES = ("cpu", "openvino")
+PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "float16", "int8", "int4")
+SIXTEEN_BITS: tuple[Precision, ...] = ("bfloat16", "float16")
+HINTS = ("latency", "throughput")
+SHAPES = ("true", "false")
+"""Of the option dynamic: graphs compiled once for every shape, or for each point at its own."""
+LOOPS = frozenset({"new_tokens", "steps"})
+"""Axes of tasks whose calls are several passes through a model, each of which needs the one before."""
+GENERATION_CACHE = "dynamic"
+
+
+class OpenVino:
+    """The runtime `openvino`. Modes: the hint (latency, one request; throughput, as many at once as the device likes),
+    whether shapes are dynamic, and for generation the kind of cache, of which there is one."""
+
+    name = "openvino"
+    is_compared = True
+    point_per_process = False
+
+    def missing(self) -> str | None:
+        from benchmarking.graphs.session import missing
+
+        if importlib.util.find_spec("openvino") is None:
+            return "not installed: openvino: pip install openvino"
+        return missing()
+
+    def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
+        from benchmarking.graphs.session import why_not
+        from benchmarking.runtimes._openvino_build import missing_for
+
+        if device.type not in DEVICES:
+            return f"runtime openvino runs on {', '.join(DEVICES)}, not on {device.type}"
+        if precision not in PRECISIONS:
+            return f"runtime openvino has {', '.join(PRECISIONS)}, not {precision}"
+        return _emulated(device, precision) or missing_for(precision) or _grows(device, workload) or why_not(workload)
+
+    def options(self, workload: Workload) -> tuple[str, ...]:
+        return ("hint", "dynamic", "cache") if _generates(workload) else ("hint", "dynamic")
+
+    def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        known = self.options(workload)
+        if unknown := sorted(set(options) - set(known)):
+            raise UsageError(
+                f"runtime openvino has no option {unknown[0]!r} at task {workload.task}; it has {', '.join(known)}"
+            )
+        mode: dict[str, Scalar] = {
+            "hint": _choice("hint", options.get("hint", HINTS[0]), HINTS),
+            "dynamic": _choice("dynamic", options.get("dynamic", _default_shapes(device)), SHAPES),
+        }
+        if _is_npu(device) and mode["dynamic"] == "true":
+            raise UnsupportedError("OpenVINO's NPU plugin takes fixed shapes only: leave --dynamic out")
+        if mode["hint"] == "throughput" and not _is_one_pass(workload):
+            raise UnsupportedError(
+                f"--hint throughput runs one pass through a model several times at once; task {workload.task} is a "
+                "loop of passes: take --hint latency, and --batch-sizes for more at once"
+            )
+        if not _generates(workload):
+            return mode
+        if mode["dynamic"] == "false":
+            raise UnsupportedError("--dynamic false: what a generation has seen grows with every token")
+        return {**mode, "cache": _choice("cache", options.get("cache", GENERATION_CACHE), (GENERATION_CACHE,))}
+
+    def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
+        from benchmarking.runtimes._openvino_build import ensure_builds
+
+        return ensure_builds(cell, points, store, rebuild)
+
+    def import_libraries(self) -> None:
+        import openvino  # noqa: F401
+
+    def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
+        from benchmarking.runtimes._openvino_compile import check_capabilities, device_name
+        from benchmarking.runtimes._openvino_session import OpenVinoSession
+        from benchmarking.workloads._processing import open_processing
+
+        core = _core(handle)
+        check_capabilities(core, device_name(cell.device), cell.precision)
+        processing = open_processing(cell.workload, stage)
+        return OpenVinoSession.open(cell, core, stage, points[0], processing)
+
+
+def _core(handle: DeviceHandle) -> Any:
+    """The device's own core, or a new one for the processor as device cpu."""
+    from benchmarking.devices.openvino import OpenVinoHandle
+
+    if isinstance(handle, OpenVinoHandle):
+        return handle.core
+    import openvino
+
+    return openvino.Core()
+
+
+def _emulated(device: Device, precision: Precision) -> str | None:
+    """Why a 16-bit precision is not to be had on a processor that does not compute in it: OpenVINO would silently run
+    float32. Where the machine does not tell what it computes in, OpenVINO is asked when the model is loaded."""
+    native = device.facts.values.get("native_precisions")
+    if device.type != "cpu" or precision not in SIXTEEN_BITS or not isinstance(native, list) or precision in native:
+        return None
+    return f"OpenVINO runs float32 in place of {precision} on this processor, which has {', '.join(map(str, native))}"
+
+
+def _grows(device: Device, workload: Workload) -> str | None:
+    if _is_npu(device) and _generates(workload):
+        return "OpenVINO's NPU plugin takes fixed shapes only, and what a generation has seen grows with every token"
+    return None
+
+
+def _default_shapes(device: Device) -> str:
+    return "false" if _is_npu(device) else "true"
+
+
+def _is_npu(device: Device) -> bool:
+    return device.type == "openvino" and device.selector.partition(":")[2].startswith("NPU")
+
+
+def _generates(workload: Workload) -> bool:
+    return "new_tokens" in plugin_of(workload).axes(workload)
+
+
+def _is_one_pass(workload: Workload) -> bool:
+    return not LOOPS & set(plugin_of(workload).axes(workload))
+
+
+def _choice(option: str, value: Scalar, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise UsageError(f"{option} {value!r}: runtime openvino has {', '.join(known)}")
+    return str(value)
+
+
+PLUGIN = OpenVino()
