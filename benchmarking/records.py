@@ -51,6 +51,7 @@ Rebuild = Literal["if_needed", "always", "never"]
 
 FAMILIES: tuple[Family, ...] = get_args(Family)
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+REBUILDS: tuple[Rebuild, ...] = get_args(Rebuild)
 
 # Reasons a value is missing. Detail may follow after a colon: "no_permission: /sys/class/powercap".
 NOT_SUPPORTED = "not_supported"

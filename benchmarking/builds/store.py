@@ -23,6 +23,9 @@ from benchmarking.errors import BenchhouseError, FormatError, StorageError
 from benchmarking.records import Json, Rebuild, canonical_hash, dumps, from_json
 
 RECORD = "build.json"
+CACHE_VARIABLE = "BENCHHOUSE_CACHE_DIR"
+MADE_VARIABLE = "BENCHHOUSE_MADE_BUILDS"
+"""Names a file to which every build that is new in the cache is added, a line of kind/digest each."""
 DIGEST_LENGTH = 32
 """Hex digits of SHA-256 in a folder's name: 128 bits never meet by chance, and paths stay short."""
 
@@ -133,9 +136,12 @@ class BuildStore:
             with self._said():
                 (temporary / RECORD).write_text(dumps(build), encoding="utf-8")
                 temporary.chmod(0o755)
-                if place.exists():
+                was_there = place.exists()
+                if was_there:
                     shutil.rmtree(place)
                 temporary.rename(place)
+                if not was_there:
+                    _note_made(key)
             return build
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -163,12 +169,20 @@ class BuildStore:
 
 def default_cache_dir() -> Path:
     """`$BENCHHOUSE_CACHE_DIR`, or the platform's folder for caches of this user."""
-    named = os.environ.get("BENCHHOUSE_CACHE_DIR")
+    named = os.environ.get(CACHE_VARIABLE)
     if named:
         return Path(named).expanduser()
     from platformdirs import user_cache_path
 
     return user_cache_path("benchhouse", appauthor=False)
+
+
+def _note_made(key: BuildKey) -> None:
+    """Add a build to the list of those that were made, where somebody keeps one; lines this short are never torn."""
+    path = os.environ.get(MADE_VARIABLE)
+    if path:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(f"{key.kind}/{key.digest}\n")
 
 
 def _read(record: Path) -> Build:
