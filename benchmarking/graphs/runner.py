@@ -23,8 +23,8 @@ class GraphRunner(Protocol):
         the latents of a denoising step. What was placed stays as it is until the operation is done with."""
 
     def fetch(self, tensor: Placed) -> np.ndarray:
-        """A tensor on the host; waits for the device. It may be the runner's own buffer, which holds until the next call
-        of the same graph."""
+        """A tensor on the host; waits for the device. It may be the runner's own buffer, which holds until the graph is
+        called again."""
 
     def call(self, graph: str, feeds: Mapping[str, Placed]) -> Mapping[str, Placed]:
         """Run a graph without states: its outputs by name."""

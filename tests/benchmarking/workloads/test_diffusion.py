@@ -14,7 +14,7 @@ import torch
 from benchmarking.errors import UnsupportedError, UsageError
 from benchmarking.records import Point, Workload, canonical_hash
 from benchmarking.workloads import _catalog, _diffusers
-from benchmarking.workloads._denoising import _step
+from benchmarking.workloads._denoising import step_between
 from benchmarking.workloads._families import family_of
 from benchmarking.workloads._random_weights import fill, skip_random_initialisation
 from benchmarking.workloads._resolve import resolve
@@ -132,11 +132,11 @@ def test_a_model_has_no_other_task():
 
 
 def test_a_step_by_hand():
-    step = _step(500, 0.25, 0.64)
+    step = step_between(500, 0.25, 0.64)
     assert step.timestep == 500
     assert step.keep == pytest.approx(1.6)  # sqrt(0.64 / 0.25)
     assert step.add == pytest.approx(0.6 - 1.6 * sqrt(0.75))  # sqrt(1 - 0.64) less what is kept of sqrt(1 - 0.25)
-    nowhere = _step(500, 0.25, 0.25)
+    nowhere = step_between(500, 0.25, 0.25)
     assert (nowhere.keep, nowhere.add) == (1.0, 0.0)
 
 
