@@ -42,7 +42,9 @@ def checked(cpu_list: str) -> str:
     if outside := sorted(set(cpus) - set(allowed)):
         existing = os.cpu_count() or len(allowed)
         why = "do not exist" if outside[0] >= existing else "are outside this process's affinity or cpuset"
-        raise UnsupportedError(f"--cpu-list {cpu_list}: processors {listed(outside)} {why}; it may use {listed(allowed)}")
+        raise UnsupportedError(
+            f"--cpu-list {cpu_list}: processors {listed(outside)} {why}; it may use {listed(allowed)}"
+        )
     return listed(cpus)
 
 

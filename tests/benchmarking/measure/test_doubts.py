@@ -259,3 +259,35 @@ def test_the_same_doubt_of_several_launches_is_kept_once_with_the_worst_evidence
     bad = Doubt(kind="a", severity="noisy", evidence={"x": 2})
     (merged,) = doubts.merge([(0, [mild]), (2, [bad])])
     assert (merged.severity, merged.evidence) == ("noisy", {"x": 2, "launch": 2, "launches": [0, 2]})
+
+
+def test_threads_off_the_list_make_a_result_invalid():
+    threads = {"11": {"name": "worker", "cpus_allowed": "0-7", "last_cpu": 5}}
+    (doubt,) = doubts.about_window({"escaped_threads": threads}, is_accelerator=False)
+    assert (doubt.kind, doubt.severity, doubt.evidence) == ("affinity_escaped", "invalid", {"threads": threads})
+
+
+@pytest.mark.parametrize(
+    ("verified", "is_doubted"),
+    [
+        ({"num_threads": 4, "cpus_allowed": 4}, False),
+        ({"num_threads": 5, "cpus_allowed": 4}, True),
+        ({"num_threads": 4, "cpus_allowed": 8, "cpu_quota_cores": 2.0}, True),
+        ({"num_threads": 2, "cpus_allowed": 8, "cpu_quota_cores": 2.0}, False),
+        ({"num_threads": 2}, False),
+        ({"cpus_allowed": 1}, False),
+    ],
+)
+def test_more_threads_than_processors_or_quota_are_said(verified, is_doubted):
+    assert [doubt.kind for doubt in doubts.about_threads(verified)] == (["oversubscribed"] if is_doubted else [])
+
+
+def test_memory_on_another_node_is_said_with_its_share():
+    """10 of 100 bytes are away; at 5 of 100 nothing is said."""
+    away = {"numa_node": 1, "memory_bytes_by_numa_node": {"0": 10, "1": 90}}
+    (doubt,) = doubts.about_memory_placement(away)
+    assert (doubt.kind, doubt.severity, doubt.evidence["remote_share"]) == ("remote_memory", "info", 0.1)
+    near = {"numa_node": 1, "memory_bytes_by_numa_node": {"0": 5, "1": 95}}
+    assert doubts.about_memory_placement(near) == ()
+    assert doubts.about_memory_placement({"numa_node": 0, "memory_bytes_by_numa_node": {}}) == ()
+    assert doubts.about_memory_placement({"memory_bytes_by_numa_node": {"0": 1}}) == ()
