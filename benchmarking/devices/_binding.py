@@ -1,7 +1,7 @@
 """Binds the measuring process to some of the machine's processors, and tells whether everything stayed there.
 
-2026-12-04: memory is not bound, only looked at. Linux gives a page to the node of the thread that touches it first, so a
-process whose threads all run on one node has its memory there as long as the node has any; a policy that forbids the
+2026-11-21: memory is not bound, only looked at. Linux gives a page to the node of the thread that touches it first, so
+a process whose threads all run on one node has its memory there as long as the node has any; a policy that forbids the
 other nodes would kill the process instead of measuring it slowly. What came of it is read from numa_maps.
 """
 
@@ -129,7 +129,7 @@ def _memory_by_node(numa_maps: str) -> Mapping[str, Json]:
 
 
 def _set_affinity(cpus: frozenset[int]) -> None:
-    if sys.platform == "linux":
+    if hasattr(os, "sched_setaffinity"):
         for task in os.listdir("/proc/self/task"):
             os.sched_setaffinity(int(task), cpus)
         return

@@ -76,7 +76,7 @@ def test_the_nodes_of_processors_are_told(two_sockets_with_smt, cpus, nodes):
 
 
 def test_a_kernel_without_nodes_is_a_reason(tmp_path):
-    with pytest.raises(UnreadableError, match="not_supported: no .*node0/cpulist"):
+    with pytest.raises(UnreadableError, match=r"not_supported: no .*node0/cpulist"):
         _cpus.numa_nodes((0,), tmp_path)
 
 
