@@ -12,7 +12,6 @@ from benchmarking.records import Json, Point, Workload
 
 WRITERS = frozenset({"whisper"})
 """Speech models with a decoder; the others are one pass over the waveform."""
-ENCODER_DECODER_MIXTURES = frozenset({"switch_transformers"})
 IMAGE_SIZE, SEQUENCE_LENGTH = "image_size", "sequence_length"
 
 TRANSFORMERS, TORCH = "transformers.exporters", "torch.onnx"
@@ -57,9 +56,29 @@ def _decoder_only(workload: Workload, model_type: str) -> Recipe | str:
     return Recipe(kind="decoder" if workload.task == "text-generation" else "forward")
 
 
+def _encoder_decoder(workload: Workload, model_type: str) -> Recipe | str:
+    return Recipe(kind="encoder-decoder")
+
+
+def _speech(workload: Workload, model_type: str) -> Recipe | str:
+    return Recipe(kind="encoder-decoder" if model_type in WRITERS else "forward")
+
+
+def _mixture_of_experts(workload: Workload, model_type: str) -> Recipe | str:
+    return Recipe(kind="decoder" if workload.task == "text-generation" else "encoder-decoder")
+
+
+def _vision_text(workload: Workload, model_type: str) -> Recipe | str:
+    return Recipe(kind="encoder-decoder" if workload.task == "image-to-text" else "forward", fixed_axes=(IMAGE_SIZE,))
+
+
 RECIPES = {
     "encoder-only": _forward,
     "vision": _vision,
     "decoder-only": _decoder_only,
+    "encoder-decoder": _encoder_decoder,
+    "speech": _speech,
+    "mixture-of-experts": _mixture_of_experts,
+    "vision-text": _vision_text,
 }
 """By family."""

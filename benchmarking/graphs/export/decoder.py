@@ -7,6 +7,7 @@ sees to that.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -70,7 +71,7 @@ def kept(cache: Any, prefix: str) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def growing_states(past: dict[str, torch.Tensor]) -> tuple[State, ...]:
+def growing_states(past: Mapping[str, torch.Tensor]) -> tuple[State, ...]:
     """States that begin with no position (axis 2 of batch x heads x positions x width)."""
     return tuple(
         State(

@@ -1,0 +1,198 @@
+"""A model of an encoder and a decoder as three graphs.
+
+encoder  the family's inputs in, hidden states out
+cross    those in, and out what every layer of the decoder keeps of them (keys and values of its cross-attention)
+decode   tokens, what is kept of those before and what is kept of the encoder's output in; logits and what to keep out
+
+So nothing of the encoder's output is computed again in a step, and what it costs to keep it is in the prefill, where
+torch has it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from benchmarking.graphs.export.agreement import traced_point
+from benchmarking.graphs.export.decoder import KEY, TRACED_PAST, VALUE, growing_states, kept
+from benchmarking.graphs.export.forward import FREE_AXES, family_inputs
+from benchmarking.graphs.export.tracing import BATCH, ENCODED, PAST, SEQUENCE, Plan, Traced
+from benchmarking.graphs.recipes import Recipe
+from benchmarking.records import Point, Workload
+from benchmarking.workloads._generation import start_token, takes
+
+TRACED_TOKENS = 3
+HIDDEN = "encoded"
+
+Encode = Callable[[Mapping[str, torch.Tensor]], torch.Tensor]
+"""From the family's inputs to the hidden states."""
+Decode = Callable[[torch.Tensor, torch.Tensor, Any], torch.Tensor]
+"""From tokens, hidden states and a cache to logits; the cache is changed."""
+
+
+class Encoder(torch.nn.Module):
+    """The encoder alone."""
+
+    def __init__(self, module: torch.nn.Module, encode: Encode) -> None:
+        super().__init__()
+        self.module = module
+        self._encode = encode
+
+    def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {HIDDEN: self._encode(inputs)}
+
+
+class Cross(torch.nn.Module):
+    """What the decoder keeps of the hidden states: the rest of the step that makes it is nobody's output, and so is
+    left out of the graph."""
+
+    def __init__(self, model: torch.nn.Module, decode: Decode) -> None:
+        super().__init__()
+        self.model = model
+        self._decode = decode
+
+    def forward(self, encoded: torch.Tensor) -> dict[str, torch.Tensor]:
+        cache = empty_cache()
+        self._decode(torch.ones((encoded.shape[0], 1), dtype=torch.int64), encoded, cache)
+        return kept(cache.cross_attention_cache, "cross")
+
+
+class Decoder(torch.nn.Module):
+    """A step of the decoder over tensors: past_0_key, ..., cross_0_key, ..."""
+
+    def __init__(self, model: torch.nn.Module, decode: Decode, layers: int, hidden_size: int) -> None:
+        super().__init__()
+        self.model = model
+        self._decode, self._layers, self._hidden_size = decode, layers, hidden_size
+
+    def forward(self, input_ids: torch.Tensor, **tensors: torch.Tensor) -> dict[str, torch.Tensor]:
+        cache = empty_cache()
+        for layer in range(self._layers):
+            for part, prefix in ((cache.self_attention_cache, "past"), (cache.cross_attention_cache, "cross")):
+                part.update(tensors[f"{prefix}_{layer}_{KEY}"], tensors[f"{prefix}_{layer}_{VALUE}"], layer)
+            cache.is_updated[layer] = True  # so that the layer takes what it is given
+        first = tensors[f"cross_0_{KEY}"]
+        # The layers ask for hidden states to see that there is an encoder, and for their length; not for their values.
+        unread = torch.zeros((first.shape[0], first.shape[2], self._hidden_size), dtype=first.dtype)
+        logits = self._decode(input_ids, unread, cache)
+        return {"logits": logits, **kept(cache.self_attention_cache, "present")}
+
+
+def plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
+    """The three graphs of a model with `get_encoder`, as transformers' sequence-to-sequence models are."""
+    from transformers.modeling_outputs import BaseModelOutput
+
+    encoder = model.get_encoder()
+
+    def decode(tokens: torch.Tensor, encoded: torch.Tensor, cache: Any) -> torch.Tensor:
+        output = model(
+            decoder_input_ids=tokens,
+            encoder_outputs=BaseModelOutput(last_hidden_state=encoded),
+            past_key_values=cache,
+            use_cache=True,
+        )
+        logits: torch.Tensor = output.logits
+        return logits
+
+    inputs = family_inputs(model, workload, traced_point(point, recipe))
+    graphs = three_graphs(model, inputs, Encoder(encoder, lambda given: encoder(**given).last_hidden_state), decode)
+    return Plan(graphs=graphs, fields={"start_tokens": _start(model, workload)})
+
+
+def caption_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
+    """BLIP's: the image tower is the encoder, and the prompt is the beginning of the caption."""
+    from benchmarking.workloads import _images
+    from benchmarking.workloads.vision_text import own_size
+
+    where = traced_point(point, recipe)
+    tower, text = model.vision_model, model.text_decoder
+    interpolation = _images.interpolation(tower, where, own_size(workload.config))
+    last_only = {"logits_to_keep": 1} if takes(text, "logits_to_keep") else {}
+
+    def decode(tokens: torch.Tensor, encoded: torch.Tensor, cache: Any) -> torch.Tensor:
+        logits: torch.Tensor = text(
+            input_ids=tokens, encoder_hidden_states=encoded, past_key_values=cache, use_cache=True, **last_only
+        ).logits
+        return logits
+
+    inputs = {"pixel_values": family_inputs(model, workload, where)["pixel_values"]}
+    encoder = Encoder(tower, lambda given: tower(**given, **interpolation).last_hidden_state)
+    return Plan(
+        graphs=three_graphs(model, inputs, encoder, decode),
+        fields={
+            "start_tokens": (model.config.text_config.bos_token_id,),
+            "prompt_input": "input_ids",
+            "encode_phase": "image_encode",
+        },
+    )
+
+
+def three_graphs(model: Any, inputs: Mapping[str, torch.Tensor], encoder: Encoder, decode: Decode) -> dict[str, Traced]:
+    """The graphs from how the two halves are called."""
+    with torch.no_grad():
+        encoded = encoder(**inputs)[HIDDEN]
+        cache = empty_cache()
+        decode(torch.ones((encoded.shape[0], TRACED_PAST), dtype=torch.int64), encoded, cache)
+    past, cross = kept(cache.self_attention_cache, "past"), kept(cache.cross_attention_cache, "cross")
+    # Text is as long as it is; pictures and spectrograms make hidden states of one length.
+    is_free = any(len(FREE_AXES.get(name, ())) > 1 for name in inputs)
+    length = {1: ENCODED} if is_free else {}
+    return {
+        "encoder": Traced(
+            module=encoder,
+            inputs=inputs,
+            axes={name: FREE_AXES.get(name, {0: BATCH}) for name in inputs},
+            feeds={name: f"inputs.{name}" for name in inputs},
+        ),
+        "cross": Traced(
+            module=Cross(model, decode),
+            inputs={HIDDEN: encoded},
+            axes={HIDDEN: {0: BATCH, **length}},
+            feeds={HIDDEN: f"encoder.{HIDDEN}"},
+        ),
+        "decode": _decode_graph(model, decode, past, cross, encoded, is_free=is_free),
+    }
+
+
+def _decode_graph(
+    model: Any,
+    decode: Decode,
+    past: Mapping[str, torch.Tensor],
+    cross: Mapping[str, torch.Tensor],
+    encoded: torch.Tensor,
+    *,
+    is_free: bool,
+) -> Traced:
+    length = {2: ENCODED} if is_free else {}
+    tokens = torch.ones((encoded.shape[0], TRACED_TOKENS), dtype=torch.int64)
+    return Traced(
+        module=Decoder(model, decode, len(past) // 2, int(encoded.shape[-1])),
+        inputs={"input_ids": tokens, **past, **cross},
+        axes={
+            "input_ids": {0: BATCH, 1: SEQUENCE},
+            **{name: {0: BATCH, 2: PAST} for name in past},
+            **{name: {0: BATCH, **length} for name in cross},
+        },
+        feeds={"input_ids": "tokens", **{name: f"cross.{name}" for name in cross}},
+        states=growing_states(past),
+        result="logits",
+        result_name="logits",
+    )
+
+
+def empty_cache() -> Any:
+    """A cache of both attentions with nothing in it."""
+    from transformers import DynamicCache, EncoderDecoderCache
+
+    return EncoderDecoderCache(DynamicCache(), DynamicCache())
+
+
+def _start(model: Any, workload: Workload) -> tuple[int, ...]:
+    """What the decoder begins with: Whisper's prompt, or the model's start token."""
+    if workload.family == "speech":
+        from benchmarking.workloads.speech import prompt
+
+        return prompt(workload.config)
+    return (start_token(model),)
