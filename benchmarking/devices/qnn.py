@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarking.devices import DeviceHandle
 from benchmarking.devices._base import STATE_NAMES, HostHandle
 from benchmarking.devices._host import host_facts, text_fact, usable_memory_bytes
-from benchmarking.devices._rapl import Rapl
+from benchmarking.devices._host_energy import HostEnergy
 from benchmarking.devices._reading import absent
 from benchmarking.devices.cpu import CpuHandle
 from benchmarking.errors import BenchhouseError
@@ -31,19 +31,24 @@ HARDWARE_MACHINES = ("arm64", "aarch64")
 class QnnHandle(HostHandle):
     """An open NPU: what a session's options take. Calls return when they are done."""
 
-    def __init__(self, backend_path: str, library_path: str, is_simulated: bool, rapl: Rapl | None = None) -> None:
-        super().__init__(rapl)
+    def __init__(
+        self, plugin: QnnDevice, backends: Mapping[str, str], is_simulated: bool, energy: HostEnergy | None = None
+    ) -> None:
+        super().__init__(energy)
         self.provider = PROVIDER
-        self.backend_path = backend_path
-        """Of the backend library, the provider's option `backend_path`."""
-        self.library_path = library_path
-        """Of the plugin, for `register_execution_provider_library`."""
+        self.backend, self.backend_path = next(iter(backends.items()))
+        """htp, gpu or cpu, and its library: the provider's option `backend_path`."""
+        self._plugin = plugin
         self._is_simulated = is_simulated
+
+    def provider_devices(self) -> tuple[Any, ...]:
+        """ONNX Runtime's entry of the device, for `add_provider_for_devices`; registers the plugin before that."""
+        return tuple(self._plugin.provider_devices()[:1])
 
     def state(self) -> Readings:
         """The processor's state where an emulator computes on it; QNN itself tells none."""
         if self._is_simulated:
-            return CpuHandle(self._rapl).state()
+            return CpuHandle(self._host_energy).state()
         return absent(f"{NOT_SUPPORTED}: QNN tells no state", STATE_NAMES)
 
 
@@ -63,7 +68,7 @@ class QnnDevice:
         if why_not:
             return (self._absent(why_not),)
         try:
-            listed = self._provider_devices()
+            listed = self.provider_devices()
         except self._provider_errors() as error:
             version = self._onnxruntime.__version__
             return (self._absent(f"onnxruntime {version} does not take the QNN plugin: {error}"),)
@@ -80,7 +85,7 @@ class QnnDevice:
         backends = {} if why_not else self._backends()
         if not backends:
             raise BenchhouseError(f"device 'qnn' is gone: {why_not or 'no backend library is left'}")
-        return QnnHandle(next(iter(backends.values())), self._plugin.get_library_path(), device.simulated)
+        return QnnHandle(self, backends, device.simulated)
 
     def lock_name(self, device: Device) -> str | None:
         """The emulator computes on the CPU."""
@@ -106,7 +111,7 @@ class QnnDevice:
         is_plugin = hasattr(self._plugin, "get_library_path")
         return None if is_plugin else "onnxruntime-qnn is too old to be a plugin: pip install 'onnxruntime-qnn>=2.0'"
 
-    def _provider_devices(self) -> list[Any]:
+    def provider_devices(self) -> list[Any]:
         """ONNX Runtime's devices of the plugin, the NPU first."""
         known = [entry for entry in self._onnxruntime.get_ep_devices() if entry.ep_name == PROVIDER]
         if not known:

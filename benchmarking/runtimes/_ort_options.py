@@ -135,20 +135,27 @@ def ort_errors(doing: str) -> Iterator[None]:
 
 
 def error_types() -> tuple[type[Exception], ...]:
-    """The exceptions that ONNX Runtime raises, and MemoryError."""
+    """The exceptions that ONNX Runtime raises; RuntimeError is what becomes of those of its C++ code."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-    return (*(getattr(state, name) for name in ERRORS if hasattr(state, name)), MemoryError)
+    return (*(getattr(state, name) for name in ERRORS if hasattr(state, name)), MemoryError, RuntimeError)
 
 
 def told(doing: str, error: BaseException) -> BenchhouseError:
     """The project's error for what ONNX Runtime raised while doing something."""
     text = str(error).lower()
     if isinstance(error, MemoryError) or any(part in text for part in OUT_OF_MEMORY_TEXTS):
-        return OutOfMemoryError(f"out of memory while {doing}: {first_line(error) or type(error).__name__}")
+        return OutOfMemoryError(f"out of memory while {doing}: {_said(error)}")
     if type(error).__name__ == "NotImplemented":
-        return UnsupportedError(f"{doing}: ONNX Runtime has no kernel for it: {first_line(error)}")
-    return BenchhouseError(f"{doing}: ONNX Runtime said: {first_line(error)}")
+        return UnsupportedError(f"{doing}: ONNX Runtime has no kernel for it: {_said(error)}")
+    return BenchhouseError(f"{doing}: ONNX Runtime said: {_said(error)}")
+
+
+def _said(error: BaseException) -> str:
+    """What it said, without the places in its source code: "... [ONNXRuntimeError] : 1 : FAIL : " comes before it."""
+    text = first_line(error) or type(error).__name__
+    code, found, said = text.rpartition("[ONNXRuntimeError] : ")[2].rpartition(" : ")
+    return said if found and code.partition(" : ")[0].isdigit() else text
 
 
 def _session_options(settings: SessionSettings, profile: Path | None) -> Any:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from benchmarking.errors import BenchhouseError, UnsupportedError
-from benchmarking.graphs.bundle import Bundle, read_bundle
+from benchmarking.graphs.bundle import Bundle
 from benchmarking.graphs.runner import GraphRunner
-from benchmarking.graphs.session import find_bundle, graph_operation
+from benchmarking.graphs.session import graph_operation
 from benchmarking.records import Cell, Json, Point
 from benchmarking.runtimes import Operation, Stage
 from benchmarking.runtimes._ort_options import SessionSettings, assigned_nodes, in_force
@@ -17,28 +17,33 @@ from benchmarking.runtimes._ort_runner import IoMode, LoadedGraphs, load_graphs,
 from benchmarking.workloads._processing import Processing
 
 
-class ChoosesSettings(Protocol):
-    """How a runtime opens the sessions of a point."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphSource:
+    """Where the graphs of a point are, and how their sessions are opened. Equal ones share their sessions."""
 
-    def __call__(self, point: Point, bundle: Bundle) -> SessionSettings:
-        """The settings; equal ones share their sessions."""
+    folder: Path
+    bundle: Bundle
+    settings: SessionSettings
+
+
+Locate = Callable[[Point], GraphSource]
+"""Finds the graphs of a point. Raises BenchhouseError when they are not there."""
 
 
 class OrtSession:
     """A model loaded by ONNX Runtime. The first point's graphs are loaded with it, others when a point needs them."""
 
     def __init__(
-        self, cell: Cell, points: Sequence[Point], settings: ChoosesSettings, processing: Processing, stage: Stage
+        self, cell: Cell, points: Sequence[Point], locate: Locate, processing: Processing, stage: Stage
     ) -> None:
         self._cell = cell
-        self._settings = settings
+        self._locate = locate
         self._processing = processing
         self._io_mode: IoMode = "device" if cell.runtime_mode.get("io_mode") == "device" else "host"
+        self._source: GraphSource | None = None
         self._loaded: LoadedGraphs | None = None
-        with stage("weights_read"):
+        with stage("weights_read"):  # where ONNX Runtime places the weights on the device too
             loaded = self._load(points[0])
-        with stage("to_device"):
-            pass  # ONNX Runtime places the weights while it makes the session
         self.weights_bytes: int | None = loaded.bundle.weights_bytes
         self.parameter_count: int | None = loaded.bundle.parameter_count
         self.verified: Mapping[str, Json] = {**_describe(loaded, self._io_mode), **processing.verified}
@@ -55,18 +60,15 @@ class OrtSession:
         return graph_operation(loaded.bundle, runner, self._cell.workload, point, self._processing)
 
     def close(self) -> None:
-        self._loaded = None
+        self._source = self._loaded = None
 
     def _load(self, point: Point) -> LoadedGraphs:
-        """The graphs of a point: those of the last one where they are the same, which then are let go otherwise."""
-        folder = find_bundle(self._cell, point)
-        bundle = read_bundle(folder)
-        settings = self._settings(point, bundle)
-        held = self._loaded
-        if held is None or (held.folder, held.settings) != (folder, settings):
+        """The graphs of a point: those that are loaded where they are the same, else they are let go first."""
+        source = self._locate(point)
+        if self._loaded is None or self._source != source:
             self._loaded = None
-            self._loaded = load_graphs(folder, bundle, settings)
-        assert self._loaded is not None
+            self._loaded = load_graphs(source.folder, source.bundle, source.settings)
+            self._source = source
         return self._loaded
 
 
@@ -83,7 +85,6 @@ def _describe(loaded: LoadedGraphs, io_mode: IoMode) -> dict[str, Json]:
         "parameters_by_dtype": dict(sorted(bundle.weight_dtypes.items())),
         "model_size_bytes": files_bytes(loaded.folder),
         "assigned_nodes_by_provider": _assigned(loaded),
-        "fixed_dimensions": dict(loaded.settings.dimensions),
     }
 
 
@@ -94,14 +95,17 @@ def files_bytes(folder: Path) -> int:
 
 def _assigned(loaded: LoadedGraphs) -> Json:
     """Nodes by provider over all graphs; None where ONNX Runtime does not tell."""
-    totals: dict[str, Json] = {}
+    totals: dict[str, int] = {}
     for session in loaded.sessions.values():
         nodes = assigned_nodes(session)
         if nodes is None:
             return None
-        for provider, count in nodes.items():
-            totals[provider] = count + int(str(totals.get(provider, 0)))
-    return totals
+        totals |= {provider: count + totals.get(provider, 0) for provider, count in nodes.items()}
+    return dict[str, Json](totals)
+
+
+STORED_AS = {"tf32": ("float32",), "int8": ("int8", "uint8"), "int4": ("int4", "uint4", "uint8")}
+"""Types that weights of a precision have in the file, where they are not called as it. Four bits lie two in a byte."""
 
 
 def _check(cell: Cell, verified: Mapping[str, Json]) -> None:
@@ -110,12 +114,11 @@ def _check(cell: Cell, verified: Mapping[str, Json]) -> None:
         raise BenchhouseError(f"asked for {cell.num_threads} threads, but ONNX Runtime uses {verified['num_threads']}")
     types = verified["parameters_by_dtype"]
     assert isinstance(types, dict)
-    wanted = {"tf32": "float32"}.get(cell.precision, cell.precision)
-    held = {name for name, count in types.items() if count}
-    if not any(_is_of(name, wanted) for name in held):
-        raise UnsupportedError(f"asked for {cell.precision}, but the graphs' weights are {', '.join(sorted(held))}")
-
-
-def _is_of(dtype: str, precision: str) -> bool:
-    """Whether weights of a type make a graph one of a precision; four-bit ones lie two in a byte."""
-    return dtype in {"int8": ("int8", "uint8"), "int4": ("int4", "uint4", "uint8")}.get(precision, (precision,))
+    counts = {name: count for name, count in types.items() if isinstance(count, int) and count}
+    wanted = STORED_AS.get(cell.precision, (cell.precision,))
+    floats = {name: count for name, count in counts.items() if "float" in name}
+    is_there = any(name in counts for name in wanted)
+    is_most = cell.precision in ("int8", "int4") or max(floats, key=lambda name: floats[name], default="") in wanted
+    if not (is_there and is_most):
+        held = ", ".join(f"{count} x {name}" for name, count in sorted(counts.items()))
+        raise UnsupportedError(f"asked for {cell.precision}, but the graphs' weights are {held}")

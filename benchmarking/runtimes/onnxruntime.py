@@ -8,7 +8,7 @@ from benchmarking.builds.store import BuildStore
 from benchmarking.devices import DeviceHandle
 from benchmarking.errors import UsageError
 from benchmarking.graphs import session as graphs
-from benchmarking.graphs.bundle import Bundle
+from benchmarking.graphs.bundle import read_bundle
 from benchmarking.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.runtimes import Session, Stage
 from benchmarking.runtimes import _ort_runtime as shared
@@ -57,7 +57,7 @@ class OnnxRuntime:
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         from benchmarking.runtimes._ort_options import SessionSettings, default_num_threads
-        from benchmarking.runtimes._ort_session import OrtSession
+        from benchmarking.runtimes._ort_session import GraphSource, OrtSession
         from benchmarking.workloads._processing import open_processing
 
         provider = shared.provider_of(cell.device)
@@ -65,10 +65,11 @@ class OnnxRuntime:
             provider=provider, precision=cell.precision, num_threads=cell.num_threads or default_num_threads()
         )
 
-        def same_for_all(point: Point, bundle: Bundle) -> SessionSettings:
-            return settings
+        def locate(point: Point) -> GraphSource:
+            folder = graphs.find_bundle(cell, point)
+            return GraphSource(folder=folder, bundle=read_bundle(folder), settings=settings)
 
-        return OrtSession(cell, points, same_for_all, open_processing(cell.workload, stage), stage)
+        return OrtSession(cell, points, locate, open_processing(cell.workload, stage), stage)
 
 
 PLUGIN = OnnxRuntime()

@@ -149,11 +149,14 @@ def test_macos_has_no_qnn(monkeypatch):
     assert qnn.QnnDevice().probe()[0].why_not == "QNN needs Windows or Linux; this is Darwin"
 
 
-def test_opening_gives_the_paths_a_session_takes(plugin, snapdragon):
-    device = qnn.QnnDevice(Runtime([hardware("NPU")]), plugin)
+def test_opening_gives_what_a_session_takes(plugin, snapdragon):
+    npu = hardware("NPU")
+    runtime = Runtime([hardware("GPU"), npu])
+    device = qnn.QnnDevice(runtime, plugin)
     handle = device.open(device.probe()[0])
-    assert handle.backend_path == plugin.get_qnn_htp_path()
-    assert handle.library_path == plugin.get_library_path()
+    assert (handle.backend, handle.backend_path) == ("htp", plugin.get_qnn_htp_path())
+    assert handle.provider_devices() == (npu,)
+    assert runtime.registered == [(qnn.PROVIDER, plugin.get_library_path())]
     assert handle.state().missing["clock_hz"] == "not_supported: QNN tells no state"
 
 

@@ -1,0 +1,164 @@
+"""Qualcomm's QNN through ONNX Runtime's plugin: graphs compiled for the tensor processor, its GPU or the CPU.
+
+2026-11-21: on x86 the tensor processor is emulated. Results of an emulator say whether a graph compiles and computes
+the right thing; its times are marked simulated and are never ranked as the device's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarking import plugins
+from benchmarking.builds.store import BuildStore
+from benchmarking.devices import DeviceHandle
+from benchmarking.errors import UnsupportedError
+from benchmarking.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
+from benchmarking.runtimes import Session, Stage
+from benchmarking.runtimes import _ort_fixed as fixed
+from benchmarking.runtimes import _ort_runtime as shared
+
+if TYPE_CHECKING:
+    from benchmarking.devices.qnn import QnnHandle
+    from benchmarking.graphs.bundle import Bundle
+    from benchmarking.runtimes._ort_options import SessionSettings
+    from benchmarking.runtimes._ort_session import GraphSource
+
+KIND = "qnn"
+PERFORMANCE_MODES = (
+    "burst",
+    "balanced",
+    "default",
+    "extreme_power_saver",
+    "high_performance",
+    "high_power_saver",
+    "low_balanced",
+    "low_power_saver",
+    "power_saver",
+    "sustained_high_performance",
+)
+"""The tensor processor's, the default first. QNN takes any other word with a warning and runs as it likes."""
+
+
+class Qnn:
+    """The runtime `qnn`. Mode performance_mode: how fast the tensor processor's clocks are held."""
+
+    name = "qnn"
+    is_compared = True
+    point_per_process = False
+    needs_no_torch = True
+
+    def missing(self) -> str | None:
+        if (absent := shared.installed()) is not None:
+            return absent
+        if importlib.util.find_spec("onnxruntime_qnn") is None:
+            return "not installed: onnxruntime-qnn: pip install --no-deps onnxruntime-qnn"
+        return None
+
+    def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
+        if device.type != "qnn":
+            return f"runtime qnn runs on device qnn, not on {device.type}"
+        if precision == "int8":
+            return (
+                "int8 on the tensor processor needs a graph quantized with calibration data; int8 graphs here have none"
+            )
+        if precision not in ("float32", "float16"):
+            return f"runtime qnn has float16, and float32 where the backend has it, not {precision}"
+        return fixed.why_not_forward(self.name, workload)
+
+    def options(self, workload: Workload) -> tuple[str, ...]:
+        return ("performance_mode",)
+
+    def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        shared.has_no_option(self.name, options, self.options(workload))
+        asked = options.get("performance_mode", PERFORMANCE_MODES[0])
+        return {"performance_mode": shared.chosen(self.name, "performance_mode", asked, PERFORMANCE_MODES)}
+
+    def import_libraries(self) -> None:
+        import onnxruntime  # noqa: F401
+
+    def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
+        handle: QnnHandle = plugins.load("benchmarking.devices", "qnn").open(cell.device)
+        settings = _settings(cell, handle)
+
+        def make(folder: Path, bundle: Bundle, sizes: Mapping[str, int], out: Path) -> Mapping[str, Json]:
+            return compile_contexts(folder, bundle, dataclasses.replace(settings, dimensions=sizes), out)
+
+        return fixed.ensure_fixed(KIND, cell, points, store, rebuild, _depends_on(cell, handle), make)
+
+    def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
+        from benchmarking.graphs.bundle import read_bundle
+        from benchmarking.graphs.session import find_bundle
+        from benchmarking.runtimes._ort_session import GraphSource, OrtSession
+        from benchmarking.workloads._processing import open_processing
+
+        qnn: Any = handle
+        settings = _settings(cell, qnn)
+
+        def locate(point: Point) -> GraphSource:
+            bundle = read_bundle(find_bundle(cell, point))
+            sizes = fixed.point_dimensions(cell, point, bundle)
+            folder, _ = fixed.find_fixed(fixed.fixed_key(KIND, cell, point, sizes, _depends_on(cell, qnn)))
+            return GraphSource(folder=folder, bundle=bundle, settings=settings)
+
+        session = OrtSession(cell, points, locate, open_processing(cell.workload, stage), stage)
+        told: dict[str, Json] = {"backend": qnn.backend, "is_simulated": cell.device.simulated, "context_cache": True}
+        session.verified = {**session.verified, **told}
+        return session
+
+
+def compile_contexts(folder: Path, bundle: Bundle, settings: SessionSettings, out: Path) -> dict[str, Json]:
+    """Compile every graph of a bundle into a context that the backend loads as it is: `out` gets files of the same
+    names. Raises UnsupportedError when the backend leaves nodes to the CPU, BenchhouseError when it fails."""
+    from benchmarking.runtimes._ort_options import assigned_nodes, open_graph
+
+    nodes: dict[str, Json] = {}
+    for name, graph in bundle.graphs.items():
+        entries = {
+            "ep.context_enable": "1",
+            "ep.context_file_path": str(out / graph.file),
+            "ep.context_embed_mode": "0",  # beside the graph: inside it a context is limited to 2 GB
+            "session.disable_cpu_ep_fallback": "1",
+        }
+        session = open_graph(folder / graph.file, dataclasses.replace(settings, entries=entries))
+        nodes[name] = dict[str, Json](assigned_nodes(session) or {})
+        if not (out / graph.file).exists():
+            raise UnsupportedError(f"QNN made no context of graph {name!r}: nothing of it was compiled")
+    return {"assigned_nodes": nodes, "dimensions": dict(settings.dimensions)}
+
+
+def _settings(cell: Cell, handle: QnnHandle) -> SessionSettings:
+    from benchmarking.devices._ort import OrtProvider
+    from benchmarking.runtimes._ort_options import SessionSettings, default_num_threads
+
+    htp = {"htp_performance_mode": str(cell.runtime_mode["performance_mode"])} if handle.backend == "htp" else {}
+    provider = OrtProvider(
+        name=handle.provider,
+        install="onnxruntime-qnn",
+        precisions=cell.device.precisions,
+        options={"backend_path": handle.backend_path, **htp},
+    )
+    return SessionSettings(
+        provider=provider,
+        precision=cell.precision,
+        num_threads=cell.num_threads or default_num_threads(),
+        plugin_devices=tuple(handle.provider_devices()),
+    )
+
+
+def _depends_on(cell: Cell, handle: QnnHandle) -> dict[str, Json]:
+    """A context is for one processor, one backend and one version of QNN."""
+    return {
+        "device": cell.device.name,
+        "machine": platform.machine(),
+        "backend": handle.backend,
+        "versions": {name: version(name) for name in ("onnxruntime-qnn",)},
+    }
+
+
+PLUGIN = Qnn()
