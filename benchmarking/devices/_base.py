@@ -6,7 +6,8 @@ import time
 from typing import Protocol
 
 from benchmarking.devices import DeviceTimer
-from benchmarking.devices._rapl import Rapl
+from benchmarking.devices._host_energy import ENERGY_DOMAINS as ENERGY_DOMAINS
+from benchmarking.devices._host_energy import HostEnergy, host_energy
 from benchmarking.devices._reading import absent
 from benchmarking.records import NOT_APPLICABLE, NOT_SUPPORTED, Readings
 
@@ -22,7 +23,8 @@ STATE_NAMES = (
     "violation_ns",
     "foreign_pids",
 )
-ENERGY_DOMAINS = ("gpu", "cpu_pkg", "dram", "soc")
+
+HOST_DOMAINS = ("cpu_pkg", "dram")
 
 # Words in `throttle_reasons`, the same for every vendor. Power that software capped is no throttling by itself.
 GPU_IDLE = "gpu_idle"
@@ -56,8 +58,8 @@ class HostHandle:
 
     torch_name: str | None = None
 
-    def __init__(self, rapl: Rapl | None = None) -> None:
-        self._rapl = rapl or Rapl()
+    def __init__(self, energy: HostEnergy | None = None) -> None:
+        self._host_energy = energy or host_energy()
 
     def now_ns(self) -> int:
         return time.perf_counter_ns()
@@ -84,7 +86,15 @@ class HostHandle:
         return absent(NOT_SUPPORTED, STATE_NAMES)
 
     def energy_j(self) -> Readings:
-        return with_method(absent(f"{NOT_APPLICABLE}: no such domain here", ("gpu", "soc")) | self._rapl.energy_j())
+        return with_method(absent(f"{NOT_APPLICABLE}: no such domain here", ("gpu", "soc")) | self._of_host())
+
+    def _of_host(self) -> Readings:
+        """The processor and its memory: a host may count its GPU too, which does nothing here."""
+        told = self._host_energy.energy_j()
+        return Readings(
+            values={name: told.values[name] for name in HOST_DOMAINS if name in told.values},
+            missing={name: told.missing[name] for name in HOST_DOMAINS if name in told.missing},
+        )
 
     def close(self) -> None:
         """Nothing is held."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarking.devices import DeviceTimer
 from benchmarking.devices._base import HostHandle, Monitor, with_method
-from benchmarking.devices._rapl import Rapl
+from benchmarking.devices._host_energy import HostEnergy
 from benchmarking.errors import BenchhouseError
 from benchmarking.records import Device, Readings
 from benchmarking.units import NS_PER_MS
@@ -84,8 +84,8 @@ class EventTimer:
 class TorchGpuHandle(HostHandle):
     """An open GPU: torch works on it, the vendor's library watches it."""
 
-    def __init__(self, index: int, monitor: Monitor, torch: Any, rapl: Rapl | None = None) -> None:
-        super().__init__(rapl)
+    def __init__(self, index: int, monitor: Monitor, torch: Any, energy: HostEnergy | None = None) -> None:
+        super().__init__(energy)
         self.torch_name = f"cuda:{index}"
         self._index = index
         self._monitor = monitor

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarking.devices._base import PEAK_NAMES, HostHandle, Monitor, with_method
-from benchmarking.devices._rapl import Rapl
+from benchmarking.devices._host_energy import HostEnergy
 from benchmarking.devices._reading import absent
 from benchmarking.records import NOT_SUPPORTED, Readings
 
@@ -11,8 +11,8 @@ from benchmarking.records import NOT_SUPPORTED, Readings
 class WatchedGpuHandle(HostHandle):
     """An open GPU without torch. Its runtime's calls return when they are done; events and peaks are the runtime's."""
 
-    def __init__(self, monitor: Monitor, rapl: Rapl | None = None) -> None:
-        super().__init__(rapl)
+    def __init__(self, monitor: Monitor, energy: HostEnergy | None = None) -> None:
+        super().__init__(energy)
         self._monitor = monitor
 
     def peak_memory(self) -> Readings:

@@ -9,8 +9,8 @@ from statistics import fmean
 from benchmarking.devices import DeviceHandle
 from benchmarking.devices._base import STATE_NAMES, HostHandle
 from benchmarking.devices._host import host_facts, text_fact, usable_memory_bytes
+from benchmarking.devices._host_energy import HostEnergy
 from benchmarking.devices._ort import OrtProvider
-from benchmarking.devices._rapl import Rapl
 from benchmarking.devices._reading import UnreadableError, absent, gather, read_int, read_text
 from benchmarking.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.units import NS_PER_MS
@@ -42,8 +42,8 @@ class CpuHandle(HostHandle):
 
     torch_name: str | None = "cpu"
 
-    def __init__(self, rapl: Rapl | None = None, sys: Path = Path("/sys"), system: str | None = None) -> None:
-        super().__init__(rapl)
+    def __init__(self, energy: HostEnergy | None = None, sys: Path = Path("/sys"), system: str | None = None) -> None:
+        super().__init__(energy)
         self._sys = sys
         self._system = system or platform.system()
 

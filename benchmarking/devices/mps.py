@@ -8,17 +8,10 @@ import platform
 from typing import Any
 
 from benchmarking.devices import DeviceHandle
-from benchmarking.devices._base import (
-    ENERGY_DOMAINS,
-    IN_USE_NAMES,
-    PEAK_NAMES,
-    STATE_NAMES,
-    HostHandle,
-    with_method,
-)
+from benchmarking.devices._base import IN_USE_NAMES, PEAK_NAMES, STATE_NAMES, HostHandle, with_method
+from benchmarking.devices._host_energy import HostEnergy
 from benchmarking.devices._host_macos import sysctl_values
 from benchmarking.devices._ort import OrtProvider
-from benchmarking.devices._rapl import Rapl
 from benchmarking.devices._reading import RunCommand, UnreadableError, absent, gather, run_command
 from benchmarking.devices._torch import torch_build
 from benchmarking.errors import BenchhouseError
@@ -45,8 +38,8 @@ class MpsHandle(HostHandle):
 
     torch_name: str | None = "mps"
 
-    def __init__(self, torch: Any, rapl: Rapl | None = None) -> None:
-        super().__init__(rapl)
+    def __init__(self, torch: Any, energy: HostEnergy | None = None) -> None:
+        super().__init__(energy)
         self._torch = torch
 
     def synchronize(self) -> None:
@@ -67,7 +60,7 @@ class MpsHandle(HostHandle):
         return absent(NEEDS_ROOT, STATE_NAMES)
 
     def energy_j(self) -> Readings:
-        return with_method(absent(NEEDS_ROOT, ENERGY_DOMAINS))
+        return with_method(self._host_energy.energy_j())
 
 
 class WatchedMpsHandle(HostHandle):
@@ -77,7 +70,7 @@ class WatchedMpsHandle(HostHandle):
         return absent(NEEDS_ROOT, STATE_NAMES)
 
     def energy_j(self) -> Readings:
-        return with_method(absent(NEEDS_ROOT, ENERGY_DOMAINS))
+        return with_method(self._host_energy.energy_j())
 
 
 class MpsDevice:

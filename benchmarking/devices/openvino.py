@@ -9,8 +9,8 @@ from typing import Any
 from benchmarking.devices import DeviceHandle
 from benchmarking.devices._base import IN_USE_NAMES, STATE_NAMES, HostHandle
 from benchmarking.devices._host import host_facts, usable_memory_bytes
+from benchmarking.devices._host_energy import HostEnergy
 from benchmarking.devices._ort import OrtProvider
-from benchmarking.devices._rapl import Rapl
 from benchmarking.devices._reading import UnreadableError, absent, gather
 from benchmarking.devices.cpu import CpuHandle
 from benchmarking.errors import BenchhouseError
@@ -42,8 +42,8 @@ FACTS = {
 class OpenVinoHandle(HostHandle):
     """An open device of OpenVINO. Its requests are waited for by the runtime, so there is no queue to synchronize."""
 
-    def __init__(self, openvino_name: str, core: Any, rapl: Rapl | None = None) -> None:
-        super().__init__(rapl)
+    def __init__(self, openvino_name: str, core: Any, energy: HostEnergy | None = None) -> None:
+        super().__init__(energy)
         self.openvino_name = openvino_name
         """What `Core.compile_model` takes: "CPU", "GPU.0", "NPU", "AUTO"."""
         self.core = core
@@ -52,7 +52,7 @@ class OpenVinoHandle(HostHandle):
         """The processor's state where the processor computes; OpenVINO itself tells none."""
         if self.openvino_name.startswith(("GPU", "NPU")):
             return absent(f"{NOT_SUPPORTED}: OpenVINO does not tell it for {self.openvino_name}", STATE_NAMES)
-        return CpuHandle(self._rapl).state()
+        return CpuHandle(self._host_energy).state()
 
     def memory_in_use(self) -> Readings:
         """The NPU's driver tells what all processes hold; the other plugins tell nothing."""
