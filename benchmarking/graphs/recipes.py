@@ -72,6 +72,12 @@ def _vision_text(workload: Workload, model_type: str) -> Recipe | str:
     return Recipe(kind="encoder-decoder" if workload.task == "image-to-text" else "forward", fixed_axes=(IMAGE_SIZE,))
 
 
+def _state_space(workload: Workload, model_type: str) -> Recipe | str:
+    if model_type == "rwkv":
+        return "RWKV's state is written to in place, layer by layer, which neither exporter can turn into a graph"
+    return Recipe(kind="decoder")
+
+
 RECIPES = {
     "encoder-only": _forward,
     "vision": _vision,
@@ -79,6 +85,7 @@ RECIPES = {
     "encoder-decoder": _encoder_decoder,
     "speech": _speech,
     "mixture-of-experts": _mixture_of_experts,
+    "state-space": _state_space,
     "vision-text": _vision_text,
 }
 """By family."""

@@ -53,11 +53,13 @@ def summary(bundle: Bundle) -> dict[str, Json]:
 
 
 def _plan(recipe: Recipe, model: Any, workload: Workload, point: Point) -> Plan:
-    from benchmarking.graphs.export import decoder, encoder_decoder, forward
+    from benchmarking.graphs.export import decoder, encoder_decoder, forward, recurrent
 
     plans = {"forward": forward.plan, "decoder": decoder.plan, "encoder-decoder": encoder_decoder.plan}
     if workload.task == "image-to-text":
         return encoder_decoder.caption_plan(model, workload, recipe, point)
+    if workload.family == "state-space":
+        return recurrent.plan(model, workload, recipe, point)
     return plans[recipe.kind](model, workload, recipe, point)
 
 

@@ -1,0 +1,155 @@
+"""A state-space model as two graphs: "prefill" reads a prompt into states of a fixed size, "decode" changes them.
+
+transformers' torch code of Mamba's scan is a loop in Python, which an exporter would write out step by step, at one
+length and with thousands of nodes. Here the loop stays one: it is traced as torch's scan operator, which becomes ONNX's
+Scan, and the graph takes prompts of any length. Mamba-2 computes in blocks and needs none of this.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from benchmarking.graphs.bundle import State
+from benchmarking.graphs.export.agreement import TRACED_BATCH_SIZE, TRACED_SEQUENCE_LENGTH
+from benchmarking.graphs.export.tracing import BATCH, SEQUENCE, Plan, Traced
+from benchmarking.graphs.recipes import Recipe
+from benchmarking.records import Point, Workload
+from benchmarking.workloads._generation import takes
+
+CONV, RECURRENT = "conv", "recurrent"
+SCAN = "mamba_selective_scan"
+"""What transformers' modules call the loop."""
+
+
+class Prefill(torch.nn.Module):
+    """The prompt in, states out."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+        self._last_only = {"logits_to_keep": 1} if takes(model, "logits_to_keep") else {}
+
+    def forward(self, input_ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        with looping(self.model):
+            output = self.model(input_ids=input_ids, use_cache=True, **self._last_only)
+        return {"logits": output.logits, **states_of(output.cache_params, "present")}
+
+
+class Decode(torch.nn.Module):
+    """A token and the states in, the states after it out."""
+
+    def __init__(self, model: Any, layers: int) -> None:
+        super().__init__()
+        self.model = model
+        self._layers = layers
+
+    def forward(self, input_ids: torch.Tensor, **past: torch.Tensor) -> dict[str, torch.Tensor]:
+        from transformers import DynamicCache
+
+        cache = DynamicCache(config=self.model.config)
+        for index in range(self._layers):
+            _fill(cache.layers[index], past[f"past_{index}_{CONV}"], past[f"past_{index}_{RECURRENT}"])
+        output = self.model(input_ids=input_ids, cache_params=cache, use_cache=True)
+        return {"logits": output.logits, **states_of(output.cache_params, "present")}
+
+
+def plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
+    """The graphs "prefill" and "decode"."""
+    prompt = torch.ones((TRACED_BATCH_SIZE, TRACED_SEQUENCE_LENGTH), dtype=torch.int64)
+    with torch.no_grad():
+        past = states_of(model(input_ids=prompt, use_cache=True).cache_params, "past")
+    prefill = Traced(
+        module=Prefill(model),
+        inputs={"input_ids": prompt},
+        axes={"input_ids": {0: BATCH, 1: SEQUENCE}},
+        feeds={"input_ids": "tokens"},
+        result="logits",
+        result_name="logits",
+    )
+    decode = Traced(
+        module=Decode(model, len(past) // 2),
+        inputs={"input_ids": prompt[:, :1], **past},
+        axes={"input_ids": {0: BATCH}, **{name: {0: BATCH} for name in past}},
+        feeds={"input_ids": "tokens"},
+        states=tuple(_state(name, tensor) for name, tensor in past.items()),
+        result="logits",
+        result_name="logits",
+    )
+    return Plan(graphs={"prefill": prefill, "decode": decode}, fields={"prompt_input": "input_ids"})
+
+
+def states_of(cache: Any, prefix: str) -> dict[str, torch.Tensor]:
+    """The states of every layer by name. Each is a tensor of its own, never one that a step writes to."""
+    tensors: dict[str, torch.Tensor] = {}
+    for index, layer in enumerate(cache.layers):
+        tensors[f"{prefix}_{index}_{CONV}"] = layer.conv_states[0].clone()
+        tensors[f"{prefix}_{index}_{RECURRENT}"] = layer.recurrent_states[0].clone()
+    return tensors
+
+
+class looping:  # noqa: N801 - used as a function: with looping(model)
+    """Inside, the model's scan is torch's operator instead of a loop in Python."""
+
+    def __init__(self, model: Any) -> None:
+        self._module = sys.modules[type(model).__module__]
+        self._before: Callable[..., Any] | None = getattr(self._module, SCAN, None)
+
+    def __enter__(self) -> None:
+        if self._before is not None:
+            setattr(self._module, SCAN, selective_scan)
+
+    def __exit__(self, *unused: object) -> None:
+        if self._before is not None:
+            setattr(self._module, SCAN, self._before)
+
+
+def selective_scan(
+    hidden_states: torch.Tensor,
+    dt: torch.Tensor,
+    A: torch.Tensor,  # noqa: N803 - the paper's letters, and the names that the caller passes them by
+    B: torch.Tensor,  # noqa: N803
+    C: torch.Tensor,  # noqa: N803
+    D: torch.Tensor,  # noqa: N803
+    z: torch.Tensor,
+    delta_bias: torch.Tensor | None = None,
+    **unused: object,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mamba's recurrence over a sequence, and its last state.
+
+    With hidden states x and gate z (batch x channels x length), time steps dt, A (channels x states), B and C (batch x
+    states x length): h_t = exp(dt A) h_(t-1) + dt B x_t and y_t = C h_t + D x_t, times silu(z). Gu and Dao, "Mamba:
+    Linear-Time Sequence Modeling with Selective State Spaces", 2023, formula 2 with the step sizes of section 3.2."""
+    from torch._higher_order_ops.scan import scan
+
+    step_sizes = functional.softplus(dt if delta_bias is None else dt + delta_bias[..., None].to(dt.dtype))
+    by_time = step_sizes.permute(2, 0, 1)[..., None]  # length x batch x channels x 1
+    decay = torch.exp(A * by_time)
+    drive = by_time * B.permute(2, 0, 1)[:, :, None, :].float() * hidden_states.permute(2, 0, 1)[..., None].float()
+    first = torch.zeros_like(drive[0]).to(hidden_states.dtype)
+
+    def step(state: torch.Tensor, now: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        state = now[0] * state + now[1]
+        return state, torch.matmul(state, now[2][..., None])[..., 0]
+
+    last, outputs = scan(step, first, (decay, drive, C.permute(2, 0, 1)))
+    scanned = outputs.permute(1, 2, 0) + hidden_states * D[None, :, None]
+    return scanned * functional.silu(z), last
+
+
+def _fill(layer: Any, conv: torch.Tensor, recurrent: torch.Tensor) -> None:
+    """Give a layer of an empty cache its states. They are cloned: the layer writes to its own in place."""
+    layer.conv_states[0], layer.recurrent_states[0] = conv.clone(), recurrent.clone()
+    layer.conv_kernel_size[0] = conv.shape[-1]
+    layer.is_conv_states_initialized[0] = layer.is_recurrent_states_initialized[0] = True
+    layer.has_previous_state[0] = True
+    layer.dtype, layer.device = conv.dtype, conv.device
+
+
+def _state(name: str, tensor: torch.Tensor) -> State:
+    output = name.replace("past", "present", 1)
+    return State(input=name, output=output, first=(BATCH, *map(int, tensor.shape[1:])), first_from=output)
