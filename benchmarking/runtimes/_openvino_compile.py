@@ -2,7 +2,7 @@
 
 2026-11-21: OpenVINO takes an INFERENCE_PRECISION_HINT that the device does not have without a word and computes in
 another precision; it keeps the key-value cache in 8 bits unless told otherwise, whatever that hint says. So both are
-set for every cell, read back from the compiled model, and anything else than what was asked for is refused.
+set for every cell, and whatever was set is read back from the compiled model: anything else is refused.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from benchmarking.errors import BenchhouseError, UnsupportedError
@@ -30,8 +31,11 @@ HINTS: Mapping[Precision, str] = {"float32": "f32", "bfloat16": "bf16", "float16
 ACTIVATIONS: Mapping[str, str] = {"CPU": "f32", "GPU": "f16", "NPU": "f16"}
 """INFERENCE_PRECISION_HINT beside weights of 8 and 4 bits: what each kind of device computes in by nature. AUTO is left
 to choose, and what it chose is read back."""
-KEEPS_CACHE = ("CPU", "GPU")
-"""Kinds of device with a KV_CACHE_PRECISION."""
+HAVE_OWN_WAYS = ("CPU", "GPU")
+"""Kinds of device that store a cache, and quantize activations, in a precision of their own choice unless told."""
+GROUP_SIZES: Mapping[str, int] = {"weight-only": 0, "dynamic": 32}
+"""DYNAMIC_QUANTIZATION_GROUP_SIZE by method of quantization: 0 leaves activations alone; 32 is OpenVINO's default,
+which does nothing on a processor without dot products of 8 bits."""
 
 PERFORMANCE_HINTS: Mapping[str, str] = {"latency": "LATENCY", "throughput": "THROUGHPUT"}
 
@@ -46,9 +50,13 @@ READ_BACK: Mapping[str, str] = {
     "kv_cache_precision": "KV_CACHE_PRECISION",
     "dynamic_quantization_group_size": "DYNAMIC_QUANTIZATION_GROUP_SIZE",
     "is_pinned": "ENABLE_CPU_PINNING",
-    "loaded_from_cache": "LOADED_FROM_CACHE",
+    "is_from_cache": "LOADED_FROM_CACHE",
 }
 """Our names and OpenVINO's properties of a compiled model; a device that lacks one leaves it out."""
+ONLY_IF_ASKED = ("kv_cache_precision", "dynamic_quantization_group_size")
+"""Those that every model has, whether it keeps a cache or quantizes anything or not."""
+NOT_READ_BACK = ("ENABLE_STARTUP_FALLBACK", "ENABLE_RUNTIME_FALLBACK")
+"""Properties of AUTO that a compiled model does not tell; it tells where it is executed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +65,12 @@ class Compiled:
 
     model: Any
     """openvino.CompiledModel."""
+    asked: Mapping[str, Scalar]
+    """What it was compiled with."""
     facts: Mapping[str, Json]
     """The properties of `READ_BACK`."""
     compile_s: float
+    """Seconds until it was ready; a model that came from a cache has them too."""
 
 
 def device_name(device: Device) -> str:
@@ -73,6 +84,11 @@ def kind_of(name: str) -> str:
     return name.partition(".")[0]
 
 
+def is_fixed(cell: Cell) -> bool:
+    """Whether every point is compiled by itself, at its own shapes."""
+    return cell.runtime_mode["dynamic"] == "false"
+
+
 def check_capabilities(core: Any, name: str, precision: Precision) -> None:
     """Raise UnsupportedError for a precision that the device would replace by another."""
     listed = plain(core.get_property(name, "OPTIMIZATION_CAPABILITIES"))
@@ -84,6 +100,25 @@ def check_capabilities(core: Any, name: str, precision: Precision) -> None:
         )
 
 
+def check_dot_products(name: str, method: Scalar | None) -> None:
+    """Raise UnsupportedError for quantized activations on a processor without dot products of 8 bits: OpenVINO takes
+    the group size there, reads it back, and computes with activations in float32."""
+    from benchmarking.devices._host import host_facts
+    from benchmarking.devices.cpu import native_precisions
+
+    capabilities = host_facts().values.get("cpu_capabilities")
+    if (
+        method == "dynamic"
+        and kind_of(name) == "CPU"
+        and capabilities
+        and "int8" not in native_precisions(capabilities)
+    ):
+        raise UnsupportedError(
+            "--quantization dynamic: this processor has no dot products of 8 bits (VNNI, AMX, dotprod), so that "
+            "OpenVINO would leave activations in float32; --quantization weight-only is what it does"
+        )
+
+
 def properties(cell: Cell, *, has_states: bool) -> dict[str, Scalar]:
     """What a model is compiled with for a cell."""
     name = device_name(cell.device)
@@ -92,34 +127,38 @@ def properties(cell: Cell, *, has_states: bool) -> dict[str, Scalar]:
     asked: dict[str, Scalar] = {"PERFORMANCE_HINT": PERFORMANCE_HINTS[str(cell.runtime_mode["hint"])]}
     if hint is not None:
         asked["INFERENCE_PRECISION_HINT"] = hint
-        if has_states and kind in KEEPS_CACHE:
-            asked["KV_CACHE_PRECISION"] = hint
+    if hint is not None and has_states and kind in HAVE_OWN_WAYS:
+        asked["KV_CACHE_PRECISION"] = hint
+    if (method := cell.runtime_mode.get("quantization")) is not None and kind in HAVE_OWN_WAYS:
+        asked["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = GROUP_SIZES[str(method)]
     if cell.num_threads is not None:
         if kind not in ("CPU", AUTO):
             raise UnsupportedError(f"--num-threads is for processors; OpenVINO's {name} has no threads to set")
         asked["INFERENCE_NUM_THREADS"] = cell.num_threads
     if kind == AUTO:  # otherwise the CPU answers until the chosen device is ready, and whenever it fails
-        asked |= {"ENABLE_STARTUP_FALLBACK": False, "ENABLE_RUNTIME_FALLBACK": False}
+        asked |= dict.fromkeys(NOT_READ_BACK, False)
     return asked
 
 
-def compile_graph(core: Any, model: Any, cell: Cell, *, has_states: bool) -> Compiled:
-    """The model on the cell's device. Raises BenchhouseError when it does not compile, UnsupportedError when what was
-    compiled is not what was asked for."""
+def compile_graph(core: Any, model: Any, cell: Cell, *, has_states: bool, cache: Path | None = None) -> Compiled:
+    """The model on the cell's device; `cache` is a folder where OpenVINO keeps what it has compiled.
+
+    Raises BenchhouseError when it does not compile, UnsupportedError when what was compiled is not what was asked for.
+    """
     name = device_name(cell.device)
     asked = properties(cell, has_states=has_states)
     started_ns = time.perf_counter_ns()
     try:
-        compiled = core.compile_model(model, name, _as_taken(name, asked))
+        compiled = core.compile_model(model, name, _as_taken(name, asked, cache))
     except RuntimeError as error:  # what OpenVINO raises for everything
         raise BenchhouseError(f"OpenVINO cannot compile {cell.subject} for {name}: {last_line(error)}") from error
     compile_s = (time.perf_counter_ns() - started_ns) / 1e9
-    facts = read_back(compiled)
-    check(facts, asked, name, cell)
-    return Compiled(model=compiled, facts=facts, compile_s=compile_s)
+    facts = read_back(compiled, asked)
+    check(facts, asked, name)
+    return Compiled(model=compiled, asked=asked, facts=facts, compile_s=compile_s)
 
 
-def read_back(compiled: Any) -> dict[str, Json]:
+def read_back(compiled: Any, asked: Mapping[str, Scalar]) -> dict[str, Json]:
     """The compiled model's properties. AUTO's model tells its device's under DEVICE_PROPERTIES."""
     nested = _property(compiled, "DEVICE_PROPERTIES")
     inner = next(iter(nested.values()), None) if isinstance(nested, dict) and nested else None
@@ -128,25 +167,22 @@ def read_back(compiled: Any) -> dict[str, Json]:
         value = _property(compiled, theirs)
         if value is None and isinstance(inner, dict):
             value = inner.get(theirs)
-        if value is not None:
+        if value is not None and (theirs in asked or ours not in ONLY_IF_ASKED):
             found[ours] = value
     return found
 
 
-def check(facts: Mapping[str, Json], asked: Mapping[str, Scalar], name: str, cell: Cell) -> None:
+def check(facts: Mapping[str, Json], asked: Mapping[str, Scalar], name: str) -> None:
     """Raise UnsupportedError where a compiled model is something else than was asked for."""
     check_devices(facts.get("execution_devices"), name)
-    for ours in ("inference_precision", "kv_cache_precision"):
-        wanted = asked.get(READ_BACK[ours])
-        if wanted is not None and facts.get(ours) != wanted:
-            raise UnsupportedError(
-                f"asked OpenVINO's {name} for {cell.precision} ({ours.replace('_', ' ')} {wanted}), but the compiled "
-                f"model has {facts.get(ours, 'none to read')}"
-            )
-    if cell.num_threads is not None and facts.get("num_threads") != cell.num_threads:
-        raise BenchhouseError(
-            f"asked for {cell.num_threads} threads, but OpenVINO uses {facts.get('num_threads', 'an unknown number')}"
-        )
+    ours = {theirs: our for our, theirs in READ_BACK.items()}
+    for theirs, wanted in asked.items():
+        if theirs in NOT_READ_BACK:
+            continue
+        found = facts.get(ours[theirs])
+        if found != wanted:
+            what = "says nothing of it" if found is None else f"has {found}"
+            raise UnsupportedError(f"asked OpenVINO's {name} for {theirs} {wanted}, but the compiled model {what}")
 
 
 def check_devices(found: Json, name: str) -> None:
@@ -157,9 +193,11 @@ def check_devices(found: Json, name: str) -> None:
         raise UnsupportedError(f"asked for OpenVINO's {name}, but the model runs on {', '.join(devices) or 'nothing'}")
 
 
-def _as_taken(name: str, asked: Mapping[str, Scalar]) -> dict[str, Any]:
+def _as_taken(name: str, asked: Mapping[str, Scalar], cache: Path | None) -> dict[str, Any]:
     """The properties as `compile_model` takes them: AUTO hands those of a processor on to it."""
     taken: dict[str, Any] = dict(asked)
+    if cache is not None:
+        taken["CACHE_DIR"] = str(cache)
     if name == AUTO and "INFERENCE_NUM_THREADS" in taken:
         taken["DEVICE_PROPERTIES"] = {"CPU": {"INFERENCE_NUM_THREADS": taken.pop("INFERENCE_NUM_THREADS")}}
     return taken

@@ -1,4 +1,4 @@
-"""A build brought into memory and compiled: for any shape at once, or for the shapes of one point."""
+"""A build brought into memory and compiled: for any shape at once, or for those of one point."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.errors import BenchhouseError
 from benchmarking.graphs.bundle import Bundle, Graph, read_bundle
 from benchmarking.records import Cell, Json, Point
-from benchmarking.runtimes import Stage
-from benchmarking.runtimes._openvino_build import check_weights, find_build, graph_file, weights_of
-from benchmarking.runtimes._openvino_compile import Compiled, compile_graph
+from benchmarking.runtimes._openvino_build import check_weights, graph_file, weights_of
+from benchmarking.runtimes._openvino_compile import Compiled, compile_graph, is_fixed
 from benchmarking.workloads._families import plugin_of
-from benchmarking.workloads._page_cache import page_cache
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,49 +26,37 @@ class Loaded:
     bundle: Bundle
     models: Mapping[str, Any]
     """openvino.Model by graph."""
-    compiled: Mapping[str, Compiled]
-    """By graph; empty where shapes are fixed, since every point is then compiled by itself."""
-    page_cache: Mapping[str, Json]
-    """State of the weight files before they were read."""
 
 
-def load(cell: Cell, core: Any, point: Point, stage: Stage, *, is_fixed: bool) -> Loaded:
-    """The build of a point. Stages: weights_read, and to_device, which is compiling. Raises BenchhouseError as
-    `find_build` and `compile_graph` do."""
-    folder = find_build(cell, point)
+def read(core: Any, folder: Path) -> Loaded:
+    """The build in a folder. Raises BenchhouseError for a folder without one."""
     bundle = read_bundle(folder)
-    files = {name: folder / graph_file(name) for name in bundle.graphs}
-    cached = page_cache([file.with_suffix(".bin") for file in files.values()])
-    with stage("weights_read"):
-        models = {name: core.read_model(str(file)) for name, file in files.items()}
-    with stage("to_device"):
-        compiled = {} if is_fixed else compile_all(cell, core, bundle, models)
-    return Loaded(folder=folder, bundle=bundle, models=models, compiled=compiled, page_cache=cached)
+    models = {name: core.read_model(str(folder / graph_file(name))) for name in bundle.graphs}
+    return Loaded(folder=folder, bundle=bundle, models=models)
 
 
-def compile_all(cell: Cell, core: Any, bundle: Bundle, models: Mapping[str, Any]) -> dict[str, Compiled]:
-    """Every graph of a bundle on the cell's device."""
+def compile_for(cell: Cell, core: Any, loaded: Loaded, point: Point, cache: Path | None = None) -> dict[str, Compiled]:
+    """Every graph on the cell's device: for any shape, or, where shapes are fixed, for the point's. Raises
+    BenchhouseError as `compile_graph` does, and for a graph whose shapes a point does not tell."""
+    models = _reshaped(cell, loaded, point) if is_fixed(cell) else loaded.models
     return {
-        name: compile_graph(core, model, cell, has_states=bool(bundle.graphs[name].states))
+        name: compile_graph(core, model, cell, has_states=bool(loaded.bundle.graphs[name].states), cache=cache)
         for name, model in models.items()
     }
-
-
-def compile_at(cell: Cell, core: Any, loaded: Loaded, point: Point) -> dict[str, Compiled]:
-    """Every graph at the shapes of a point. Raises BenchhouseError for a graph whose shapes
-    a point does not tell."""
-    arrays = plugin_of(cell.workload).inputs(cell.workload, point, cell.workload.seed)
-    models = {}
-    for name, model in loaded.models.items():
-        models[name] = model.clone()
-        models[name].reshape(shapes_at(loaded.bundle, name, point, arrays))
-    return compile_all(cell, core, loaded.bundle, models)
 
 
 def shapes_at(bundle: Bundle, name: str, point: Point, arrays: Mapping[str, np.ndarray]) -> dict[str, list[int]]:
     """The shapes of a graph's inputs at a point, whose family's inputs are `arrays`."""
     graph = bundle.graphs[name]
     return {tensor.name: _shape(bundle, graph, tensor.name, point, arrays) for tensor in graph.inputs}
+
+
+def _reshaped(cell: Cell, loaded: Loaded, point: Point) -> dict[str, Any]:
+    arrays = plugin_of(cell.workload).inputs(cell.workload, point, cell.workload.seed)
+    models = {name: model.clone() for name, model in loaded.models.items()}
+    for name, model in models.items():
+        model.reshape(shapes_at(loaded.bundle, name, point, arrays))
+    return models
 
 
 def weights(loaded: Loaded, cell: Cell) -> tuple[dict[str, Json], int]:

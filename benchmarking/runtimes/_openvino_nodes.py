@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarking.errors import UnsupportedError
-from benchmarking.records import NOT_SUPPORTED, Json
+from benchmarking.records import NOT_SUPPORTED, Json, Scalar
 
 NO_WORK = frozenset({"Const", "Constant", "Input", "Output", "Parameter", "Result"})
 """Layers that nothing is computed in."""
@@ -83,7 +83,7 @@ def described(nodes: Sequence[Node], kind: str) -> dict[str, Json]:
     return told
 
 
-def check_kernels(nodes: Sequence[Node], hint: str | None, name: str) -> None:
+def check_kernels(nodes: Sequence[Node], hint: Scalar | None, name: str) -> None:
     """Raise UnsupportedError when a 16-bit precision was asked for and not one matrix product is computed in it,
     whatever the compiled model says of its hint."""
     found = {node.kernel_precision for node in nodes if node.is_matrix}

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.graphs.session import graph_operation
 from benchmarking.records import Cell, Json, Point, Readings
 from benchmarking.runtimes import Mark, Operation, Stage
-from benchmarking.runtimes._openvino_compile import Compiled, check_devices, device_name, kind_of, properties, read_back
-from benchmarking.runtimes._openvino_load import Loaded, compile_at, load, weights
+from benchmarking.runtimes._openvino_build import find_build
+from benchmarking.runtimes._openvino_cache import COLD, find_cache
+from benchmarking.runtimes._openvino_compile import Compiled, check_devices, device_name, is_fixed, kind_of, read_back
+from benchmarking.runtimes._openvino_load import compile_for, read, weights
 from benchmarking.runtimes._openvino_nodes import Node, check_kernels, described, nodes_of
 from benchmarking.runtimes._openvino_runner import ConcurrentRunner, OpenVinoRunner
 from benchmarking.units import NS_PER_MS
+from benchmarking.workloads._page_cache import page_cache
 
 if TYPE_CHECKING:
     from benchmarking.graphs.operations import GraphOperation
@@ -22,7 +25,31 @@ if TYPE_CHECKING:
 LATENCY_REQUEST = "latency_request"
 """Raw metric: what OpenVINO's own clock says of a request, without the way in and out of Python."""
 
+WARM = "compile_warm_s"
+
 Runner = OpenVinoRunner | ConcurrentRunner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """The graphs of a point, compiled."""
+
+    compiled: Mapping[str, Compiled]
+    cached_s: float | None
+    """Seconds of the cold compilation, where OpenVINO was given what came of it; None without such a cache."""
+
+    @property
+    def facts(self) -> dict[str, Json]:
+        """What was read back of the graphs, and how long they took."""
+        return {**_joined({name: each.facts for name, each in self.compiled.items()}), **self.compile_times}
+
+    @property
+    def compile_times(self) -> dict[str, Json]:
+        """`compile_cold_s`, and `compile_warm_s` where every graph really came from the cache."""
+        took_s = sum(each.compile_s for each in self.compiled.values())
+        if self.cached_s is None or not all(each.facts.get("is_from_cache") for each in self.compiled.values()):
+            return {COLD: took_s}
+        return {COLD: self.cached_s, WARM: took_s}
 
 
 class OpenVinoOperation:
@@ -31,7 +58,7 @@ class OpenVinoOperation:
     A call of several requests does the work of all of them; its latency is the time until the last is done.
     """
 
-    def __init__(self, inner: GraphOperation, runner: Runner, compile_s: float, *, is_one_run: bool) -> None:
+    def __init__(self, inner: GraphOperation, runner: Runner, compile_s: Json, *, is_one_run: bool) -> None:
         self.items_per_call = inner.items_per_call * runner.requests
         self.tokens_per_call = None if inner.tokens_per_call is None else inner.tokens_per_call * runner.requests
         self.prompt_tokens_per_call = inner.prompt_tokens_per_call
@@ -71,92 +98,91 @@ class OpenVinoOperation:
 class OpenVinoSession:
     """A workload's graphs on a device of OpenVINO."""
 
-    def __init__(self, cell: Cell, core: Any, loaded: Loaded, processing: Processing) -> None:
-        self.parameter_count: int | None = loaded.bundle.parameter_count
-        stored, weights_bytes = weights(loaded, cell)
+    def __init__(self, cell: Cell, core: Any, stage: Stage, first: Point, processing: Processing) -> None:
+        """Loads the build of the first point; compiles it, unless every point is compiled by itself. Stages:
+        weights_read, and to_device, which is the compiling."""
+        self._cell = cell
+        self._core = core
+        self._processing = processing
+        folder = find_build(cell, first)
+        cached = page_cache(sorted(folder.glob("*.bin")))  # before anything reads them
+        with stage("weights_read"):
+            self._loaded = read(core, folder)
+        with stage("to_device"):
+            self._ready = None if is_fixed(cell) else self._compile(first)
+        stored, weights_bytes = weights(self._loaded, cell)
+        self.parameter_count: int | None = self._loaded.bundle.parameter_count
         self.weights_bytes: int | None = weights_bytes
         self.verified: Mapping[str, Json] = {
             "openvino_device": device_name(cell.device),
             **stored,
-            **_joined_facts(loaded.compiled),
-            **loaded.page_cache,
+            **({} if self._ready is None else self._ready.facts),
+            **cached,
             **processing.verified,
         }
-        self._cell = cell
-        self._core = core
-        self._loaded = loaded
-        self._processing = processing
-
-    @classmethod
-    def open(cls, cell: Cell, core: Any, stage: Stage, point: Point, processing: Processing) -> OpenVinoSession:
-        """The session of a cell whose first point this is."""
-        return cls(cell, core, load(cell, core, point, stage, is_fixed=is_fixed(cell)), processing)
 
     def operation(self, point: Point) -> Operation:
-        loaded = self._loaded_for(point)
-        compiled = loaded.compiled or compile_at(self._cell, self._core, loaded, point)
-        runner = self._runner(loaded, compiled, point)
-        inner = graph_operation(loaded.bundle, runner, self._cell.workload, point, self._processing)
-        compile_s = sum(each.compile_s for each in compiled.values())
-        return OpenVinoOperation(inner, runner, compile_s, is_one_run=loaded.bundle.kind == "forward")
+        self._load_for(point)
+        ready = self._ready or self._compile(point)
+        bundle = self._loaded.bundle
+        runner = self._runner(ready, point)
+        inner = graph_operation(bundle, runner, self._cell.workload, point, self._processing)
+        return OpenVinoOperation(inner, runner, ready.compile_times[COLD], is_one_run=bundle.kind == "forward")
 
     def close(self) -> None:
+        self._ready = None
         del self._loaded
 
-    def _loaded_for(self, point: Point) -> Loaded:
-        """What is loaded; for a point with graphs of its own those, in its place."""
-        from benchmarking.runtimes._openvino_build import find_build
+    def _load_for(self, point: Point) -> None:
+        """Put the graphs of a point that has its own in the place of those that are loaded."""
+        folder = find_build(self._cell, point)
+        if folder == self._loaded.folder:
+            return
+        self._loaded = read(self._core, folder)
+        weights(self._loaded, self._cell)
+        self._ready = None if is_fixed(self._cell) else self._compile(point)
 
-        if find_build(self._cell, point) != self._loaded.folder:
-            self._loaded = load(
-                self._cell, self._core, point, lambda name: nullcontext(), is_fixed=is_fixed(self._cell)
-            )
-            weights(self._loaded, self._cell)
-        return self._loaded
+    def _compile(self, point: Point) -> Ready:
+        cache = find_cache(self._cell, self._core, point)
+        folder = None if cache is None else cache.folder
+        compiled = compile_for(self._cell, self._core, self._loaded, point, folder)
+        return Ready(compiled=compiled, cached_s=None if cache is None else cache.cold_s)
 
-    def _runner(self, loaded: Loaded, compiled: Mapping[str, Compiled], point: Point) -> Runner:
-        graphs = loaded.bundle.graphs
+    def _runner(self, ready: Ready, point: Point) -> Runner:
+        graphs = self._loaded.bundle.graphs
+        models = {name: each.model for name, each in ready.compiled.items()}
 
         def verify() -> dict[str, Json]:
-            return ran(self._cell, compiled)
+            return ran(self._cell, ready)
 
         if self._cell.runtime_mode["hint"] == "latency":
-            return OpenVinoRunner({name: each.model for name, each in compiled.items()}, graphs, verify)
-        ((name, only),) = compiled.items()
-        requests = point.concurrency if point.concurrency > 1 else int(str(only.facts["optimal_requests"]))
-        return ConcurrentRunner(only.model, graphs[name], requests, verify)
+            return OpenVinoRunner(models, graphs, verify)
+        ((name, model),) = models.items()
+        optimal = int(str(ready.facts["optimal_requests"]))
+        requests = point.concurrency if point.concurrency > 1 else optimal
+        return ConcurrentRunner(model, graphs[name], requests, verify)
 
 
-def is_fixed(cell: Cell) -> bool:
-    """Whether every point is compiled by itself, at its own shapes."""
-    return cell.runtime_mode["dynamic"] == "false"
-
-
-def ran(cell: Cell, compiled: Mapping[str, Compiled]) -> dict[str, Json]:
+def ran(cell: Cell, ready: Ready) -> dict[str, Json]:
     """What the calls of a point ran on, read back after them. Raises UnsupportedError when it is not what was asked
     for."""
     name = device_name(cell.device)
-    facts = {graph: read_back(each.model) for graph, each in compiled.items()}
+    facts = {graph: read_back(each.model, each.asked) for graph, each in ready.compiled.items()}
     for each in facts.values():
         check_devices(each.get("execution_devices"), name)
-    return {**_joined(facts), **_nodes(cell, compiled, name)}
+    return {**_joined(facts), **ready.compile_times, **_nodes(ready.compiled, name)}
 
 
-def _nodes(cell: Cell, compiled: Mapping[str, Compiled], name: str) -> dict[str, Json]:
+def _nodes(compiled: Mapping[str, Compiled], name: str) -> dict[str, Json]:
     """The nodes of all graphs together, or why they are not known."""
     together: list[Node] = []
     for each in compiled.values():
         nodes = nodes_of(each.model)
         if isinstance(nodes, str):
             return {"nodes_missing": nodes}
+        check_kernels(nodes, each.asked.get("INFERENCE_PRECISION_HINT"), name)
         together += nodes
-    hint = properties(cell, has_states=False).get("INFERENCE_PRECISION_HINT")
-    check_kernels(together, None if hint is None else str(hint), name)
     return described(together, kind_of(name))
-
-
-def _joined_facts(compiled: Mapping[str, Compiled]) -> dict[str, Json]:
-    return _joined({graph: each.facts for graph, each in compiled.items()})
 
 
 def _joined(facts: Mapping[str, Mapping[str, Json]]) -> dict[str, Json]:

@@ -21,6 +21,10 @@ from benchmarking.workloads._families import plugin_of
 DEVICES = ("cpu", "openvino")
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "float16", "int8", "int4")
 SIXTEEN_BITS: tuple[Precision, ...] = ("bfloat16", "float16")
+QUANTIZED: tuple[Precision, ...] = ("int8", "int4")
+METHODS = ("weight-only", "dynamic")
+"""Of the option quantization: whether activations are quantized, too, in groups, while a call runs. Weights always are
+by nncf, beforehand."""
 HINTS = ("latency", "throughput")
 SHAPES = ("true", "false")
 """Of the option dynamic: graphs compiled once for every shape, or for each point at its own."""
@@ -36,6 +40,7 @@ class OpenVino:
     name = "openvino"
     is_compared = True
     point_per_process = False
+    needs_no_torch = True
 
     def missing(self) -> str | None:
         from benchmarking.graphs.session import missing
@@ -55,9 +60,11 @@ class OpenVino:
         return _emulated(device, precision) or missing_for(precision) or _grows(device, workload) or why_not(workload)
 
     def options(self, workload: Workload) -> tuple[str, ...]:
-        return ("hint", "dynamic", "cache") if _generates(workload) else ("hint", "dynamic")
+        return ("hint", "dynamic", "quantization", *(("cache",) if _generates(workload) else ()))
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        from benchmarking.runtimes._openvino_compile import check_dot_products, device_name
+
         known = self.options(workload)
         if unknown := sorted(set(options) - set(known)):
             raise UsageError(
@@ -67,6 +74,9 @@ class OpenVino:
             "hint": _choice("hint", options.get("hint", HINTS[0]), HINTS),
             "dynamic": _choice("dynamic", options.get("dynamic", _default_shapes(device)), SHAPES),
         }
+        if "quantization" in options:
+            mode["quantization"] = _choice("quantization", options["quantization"], METHODS)
+            check_dot_products(device_name(device), mode["quantization"])
         if _is_npu(device) and mode["dynamic"] == "true":
             raise UnsupportedError("OpenVINO's NPU plugin takes fixed shapes only: leave --dynamic out")
         if mode["hint"] == "throughput" and not _is_one_pass(workload):
@@ -80,10 +90,21 @@ class OpenVino:
             raise UnsupportedError("--dynamic false: what a generation has seen grows with every token")
         return {**mode, "cache": _choice("cache", options.get("cache", GENERATION_CACHE), (GENERATION_CACHE,))}
 
+    def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        if precision in QUANTIZED:
+            return {**mode, "quantization": mode.get("quantization", METHODS[0])}
+        if "quantization" in mode:
+            raise UsageError(
+                f"quantization {mode['quantization']}: {precision} is not quantized; --precision int8 or int4 is"
+            )
+        return mode
+
     def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
         from benchmarking.runtimes._openvino_build import ensure_builds
+        from benchmarking.runtimes._openvino_cache import ensure_caches
 
-        return ensure_builds(cell, points, store, rebuild)
+        facts = ensure_builds(cell, points, store, rebuild)
+        return {**facts, **ensure_caches(cell, points, store, rebuild)}
 
     def import_libraries(self) -> None:
         import openvino  # noqa: F401
@@ -96,7 +117,7 @@ class OpenVino:
         core = _core(handle)
         check_capabilities(core, device_name(cell.device), cell.precision)
         processing = open_processing(cell.workload, stage)
-        return OpenVinoSession.open(cell, core, stage, points[0], processing)
+        return OpenVinoSession(cell, core, stage, points[0], processing)
 
 
 def _core(handle: DeviceHandle) -> Any:
