@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any, Literal
 
 from benchmarking.measure import columns, doubts, rates
+from benchmarking.measure.energy_shares import energy_shares
 from benchmarking.measure.estimates import Statistics, between_launches_interval, describe
 from benchmarking.records import (
     FAILED,
@@ -59,6 +60,7 @@ def summarise(
         **rates.metrics(measured),
         **_readings(measured),
         **_load_memory(own_loads),
+        **energy_shares(measured),
     }
     metrics |= rates.derived(metrics)
     found = _doubts(measurements, measured, statistics, own_loads, context)
@@ -219,7 +221,7 @@ def _extra(
     facts: list[Json] = []
     for one in measurements:
         facts.append({**_launch_facts(one), **({"statistics": described[id(one)]} if id(one) in described else {})})
-    return {**_energy_shares(measured), "launches": facts}
+    return {"launches": facts}
 
 
 def _launch_facts(measurement: Measurement) -> dict[str, Any]:
@@ -240,18 +242,3 @@ def _launch_facts(measurement: Measurement) -> dict[str, Any]:
         "window": dict(measurement.window),
         **measurement.extra,
     }
-
-
-def _energy_shares(measured: Sequence[Measurement]) -> dict[str, Json]:
-    """Energy per item and per token by domain, and net of idle, as medians over launches."""
-    names = sorted({name for one in measured for name in one.metrics if name.endswith("_j_per_call")})
-    shares: dict[str, Json] = {}
-    for name in names:
-        per_call = median(one.metrics[name] for one in measured if name in one.metrics)
-        for unit, count in (("item", "items_per_call"), ("token", "tokens_per_call")):
-            number = measured[0].extra.get(count)
-            if isinstance(number, int) and number > 0 and "_sd_" not in name:
-                shares[name.replace("_per_call", f"_per_{unit}")] = per_call / number
-        if "_net_" in name or "_sd_" in name:
-            shares[name] = per_call
-    return shares
