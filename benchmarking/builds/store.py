@@ -100,21 +100,19 @@ class BuildStore:
                 )
             return self._made(key, make), True
 
-    def builds(self) -> Iterator[Build]:
-        """All builds, by kind and digest. Raises FormatError for a record that is none."""
-        for record in sorted(self.root.glob(f"*/*/{RECORD}")):
-            yield _read(record)
+    def emptied(self, key: BuildKey) -> Path:
+        """An empty folder in a build's place, for what fills it while it is used: `keep` makes a build of it."""
+        place = self.folder(key)
+        with self._lock(key), self._said():
+            (place / RECORD).unlink(missing_ok=True)
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir(parents=True, exist_ok=True)
+        return place
 
-    def last_used_s(self, build: Build) -> float:
-        """When the build was last made or found, in seconds since the epoch."""
-        return (self.root / build.kind / build.digest / RECORD).stat().st_mtime
-
-    def delete(self, build: Build) -> None:
-        """Remove a build: its record first, so that half of one is never found."""
-        folder = self.root / build.kind / build.digest
-        with self._said():
-            (folder / RECORD).unlink(missing_ok=True)
-            shutil.rmtree(folder, ignore_errors=True)
+    def keep(self, key: BuildKey, *, build_s: float, facts: Mapping[str, Json]) -> Build:
+        """The build that the folder in its place has become."""
+        with self._lock(key), self._said():
+            return self._recorded(key, self.folder(key), build_s, facts)
 
     def _made(self, key: BuildKey, make: Make) -> Build:
         place = self.folder(key)
@@ -124,17 +122,8 @@ class BuildStore:
         try:
             started_s = time.monotonic()
             facts = make(temporary)
-            build = Build(
-                kind=key.kind,
-                digest=key.digest,
-                parts=dict(key.parts),
-                made_at=utc_now(),
-                build_s=time.monotonic() - started_s,
-                size_bytes=sum(file.stat().st_size for file in temporary.rglob("*") if file.is_file()),
-                facts=dict(facts),
-            )
             with self._said():
-                (temporary / RECORD).write_text(dumps(build), encoding="utf-8")
+                build = self._recorded(key, temporary, time.monotonic() - started_s, facts)
                 temporary.chmod(0o755)
                 was_there = place.exists()
                 if was_there:
@@ -145,6 +134,20 @@ class BuildStore:
             return build
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+    def _recorded(self, key: BuildKey, folder: Path, build_s: float, facts: Mapping[str, Json]) -> Build:
+        """The record of what is in a folder, written into it."""
+        build = Build(
+            kind=key.kind,
+            digest=key.digest,
+            parts=dict(key.parts),
+            made_at=utc_now(),
+            build_s=build_s,
+            size_bytes=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and file.name != RECORD),
+            facts=dict(facts),
+        )
+        (folder / RECORD).write_text(dumps(build), encoding="utf-8")
+        return build
 
     @contextmanager
     def _lock(self, key: BuildKey) -> Iterator[None]:

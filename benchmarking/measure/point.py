@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any
 
 from benchmarking.clock import utc_now
 from benchmarking.devices import DeviceHandle
 from benchmarking.measure import doubts
 from benchmarking.measure.bench import Bench, CompileCount
+from benchmarking.measure.compiling import compile_pass
 from benchmarking.measure.energy import energy_pass
 from benchmarking.measure.estimates import describe, drift
 from benchmarking.measure.latency import LatencyPass, latency_pass
@@ -29,7 +29,6 @@ from benchmarking.measure.streaming import (
 from benchmarking.measure.timing import LATENCY_WALL, Stopwatch, quiet_gc
 from benchmarking.measure.warmup import WarmUp, warm_up
 from benchmarking.records import (
-    NOT_APPLICABLE,
     NOT_SUPPORTED,
     Doubt,
     Json,
@@ -39,8 +38,8 @@ from benchmarking.records import (
     Readings,
     Samples,
 )
-from benchmarking.runtimes import Comparable, Operation, SelfTimed, Verifies
-from benchmarking.units import ns_to_ms, ns_to_s
+from benchmarking.runtimes import Comparable, MarksItself, Operation, SelfTimed, Verifies
+from benchmarking.units import ns_to_ms
 
 COOLDOWN_CURES = frozenset({"throttle_reason", "violation_time", "low_clock"})
 """Throttling by heat or power, which a pause may end; a quota stays what it is."""
@@ -102,10 +101,10 @@ def measure_point(
     result = _joined(
         first.readings,
         first.correctness.result,
-        _compile_pass(bench, first, latency),
         energy_pass(bench),
         memory_pass(bench),
         _count_pass(bench, launch),
+        compile_pass(bench, first.wall_ns, first.compiles, latency, _verified(operation)),
     )
     missing = {**result.missing, **_missing_series(bench, latency.watch)}
     return Measurement(
@@ -130,7 +129,7 @@ def measure_point(
             *doubts.about_warm_up(warm.steady, warm.calls),
             *_doubts(bench, latency),
         ),
-        extra={**_work(operation), **warm.extra, **result.extra, **_first_try(bench, passes), **_verified(operation)},
+        extra={**_work(operation), **warm.extra, **result.extra, **_first_try(bench, passes)},
     )
 
 
@@ -156,19 +155,9 @@ def _checked(bench: Bench, check: OutputCheck | None, output: Any) -> Checked:
     return check(bench.operation.arrays(output) if isinstance(bench.operation, Comparable) else {})
 
 
-def _verified(operation: Operation) -> dict[str, Json]:
+def _verified(operation: Operation) -> Mapping[str, Json]:
     """What the calls really ran on, where the operation can tell."""
-    return {"verified": dict(operation.verified())} if isinstance(operation, Verifies) else {}
-
-
-def _compile_pass(bench: Bench, first: FirstCall, latency: LatencyPass) -> PassResult:
-    """`compile_s` as far as it can be told from outside: the first call less a steady one, an upper bound."""
-    if bench.compile_count is None:
-        return PassResult(missing={"compile_s": f"{NOT_APPLICABLE}: nothing is compiled"})
-    beyond_ns = first.wall_ns - median(latency.watch.block_ns) / latency.watch.inner_loops
-    if first.compiles == 0 or beyond_ns <= 0:
-        return PassResult(missing={"compile_s": f"{NOT_APPLICABLE}: the first call compiled nothing"})
-    return PassResult(metrics={"compile_s": ns_to_s(beyond_ns)}, extra={"compile_method": "upper_bound"})
+    return operation.verified() if isinstance(operation, Verifies) else {}
 
 
 def _count_pass(bench: Bench, launch: int) -> PassResult:
@@ -244,7 +233,7 @@ def _record(
 
 
 def _missing_series(bench: Bench, watch: Stopwatch) -> dict[str, str]:
-    if isinstance(bench.operation, SelfTimed):
+    if isinstance(bench.operation, SelfTimed) and not isinstance(bench.operation, MarksItself):
         return {**own_reasons(watch), **phase_reasons(phase_series(watch))}
     device = {} if watch.device_ns else {"latency_device": f"{NOT_SUPPORTED}: the device has no events"}
     return {**device, **token_reasons(bench.operation.new_tokens), **phase_reasons(phase_series(watch))}

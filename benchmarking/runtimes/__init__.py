@@ -72,6 +72,22 @@ class AlsoTimed(Protocol):
 
 
 @runtime_checkable
+class MarksItself(Protocol):
+    """A call that times itself, and knows when each of its parts ended: it marks nothing while it runs."""
+
+    def own_marks_ns(self) -> Sequence[tuple[str, int]]:
+        """The last call's marks in order, named as `Mark` says, in nanoseconds since the call began."""
+
+
+@runtime_checkable
+class RunsElsewhere(Protocol):
+    """An operation or session whose model is in other processes than this one."""
+
+    def resident_bytes(self) -> int:
+        """Resident memory of those processes now. Asked from another thread while calls run."""
+
+
+@runtime_checkable
 class Comparable(Protocol):
     """An operation whose outputs can be compared with those of the reference, the eager float32 model."""
 
@@ -176,3 +192,20 @@ class WithoutTorch(Protocol):
 
     needs_no_torch: bool
     """A GPU is then opened to be watched alone, by its vendor's library; the runtime waits for its calls."""
+
+
+@runtime_checkable
+class TellsPrecisions(Protocol):
+    """What a runtime has besides when it has options that only some precisions have."""
+
+    def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        """The settings that `mode` gave, with those filled in that this precision has (quantization). Raises UsageError
+        for one that it does not have."""
+
+
+@runtime_checkable
+class HasPackages(Protocol):
+    """What a runtime has besides that runs on packages whose versions matter to what it does."""
+
+    packages: tuple[str, ...]
+    """Their names on the package index; `--list-runtimes` shows those that are installed."""

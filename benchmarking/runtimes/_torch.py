@@ -17,8 +17,11 @@ TORCH_DTYPES: dict[Precision, str] = {
     "tf32": "float32",
     "bfloat16": "bfloat16",
     "float16": "float16",
+    "int8": "float32",
+    "int4": "bfloat16",
 }
-"""Precision -> name of the torch dtype of the parameters. TF32 is float32 in memory, rounded inside matrix products."""
+"""Precision -> name of the torch dtype of the parameters. TF32 is float32 in memory, rounded inside matrix products;
+int8 and int4 are what everything but the weights of linear layers has."""
 
 OUT_OF_MEMORY_TEXTS = (
     "defaultcpuallocator: can't allocate memory",

@@ -7,6 +7,7 @@ from typing import Any
 
 from benchmarking.errors import BenchhouseError, UnsupportedError
 from benchmarking.records import Json, Precision, Workload
+from benchmarking.runtimes._quantization import is_quantized
 from benchmarking.runtimes._torch import dtype_of, memory_errors
 from benchmarking.workloads import TellsImplementation
 from benchmarking.workloads._families import plugin_of
@@ -53,8 +54,10 @@ def to_device(model: Any, torch_name: str) -> Any:
 
 
 def weights_bytes(module: Any) -> int:
-    """Bytes of the parameters and buffers, every storage counted once however many tensors share it."""
-    storages = {(str(t.device), t.untyped_storage().data_ptr()): t.untyped_storage().nbytes() for t in _tensors(module)}
+    """Bytes of the parameters and buffers, every storage counted once however many tensors share it; of a quantized
+    parameter those of the tensors that it is made of."""
+    plain = [part for tensor in _tensors(module) for part in _parts(tensor)]
+    storages = {(str(t.device), t.untyped_storage().data_ptr()): t.untyped_storage().nbytes() for t in plain}
     return sum(storages.values())
 
 
@@ -113,7 +116,7 @@ def describe(module: Any) -> dict[str, Json]:
     """Class, parameter dtypes with their counts, and devices of a module."""
     dtypes: dict[str, int] = {}
     for parameter in module.parameters():
-        name = _dtype_name(parameter.dtype)
+        name = _true_dtype(parameter)
         dtypes[name] = dtypes.get(name, 0) + parameter.numel()
     return {
         "model_class": type(module).__name__,
@@ -126,6 +129,25 @@ def describe(module: Any) -> dict[str, Json]:
 def _tensors(module: Any) -> Iterator[Any]:
     yield from module.parameters()
     yield from module.buffers()
+
+
+def _parts(tensor: Any) -> list[Any]:
+    """The tensors that hold a tensor's values: itself, or those that a quantized one wraps (integers, scales, ...)."""
+    if not is_quantized(tensor):
+        return [tensor]
+    names, _ = tensor.__tensor_flatten__()
+    return [part for name in names for part in _parts(getattr(tensor, name))]
+
+
+def _true_dtype(parameter: Any) -> str:
+    """The dtype that a parameter's values have in memory. A quantized one says that of its products of itself; its
+    largest part holds the values, packed where that has fewer elements: int4 for two to a byte."""
+    if not is_quantized(parameter):
+        return _dtype_name(parameter.dtype)
+    values = max(_parts(parameter), key=lambda part: part.nbytes)
+    if values.numel() == parameter.numel():
+        return _dtype_name(values.dtype)
+    return f"int{round(8 * values.nbytes / parameter.numel())}"
 
 
 def _device_name(tensor: Any) -> str:

@@ -13,7 +13,7 @@ from benchmarking.devices import DevicePlugin
 from benchmarking.errors import UnsupportedError, UsageError
 from benchmarking.measure.settings import Settings
 from benchmarking.records import Cell, Device, Point, Precision, Rebuild, Scalar, Workload
-from benchmarking.runtimes import RuntimePlugin
+from benchmarking.runtimes import RuntimePlugin, TellsPrecisions
 from benchmarking.sweep.machine import Machine
 from benchmarking.sweep.plan import CellPlan, check_points, grid
 from benchmarking.workloads import WorkloadPlugin
@@ -175,6 +175,7 @@ def _cell(request: Request, workload: Workload, machine: Machine) -> tuple[Cell,
         device = select(request.device, lambda device: _why_not(request, device, workload), machine.devices)
         runtime = _runtime(request, device)
         mode = dict(runtime.mode(device, workload, options_for(request, runtime.name, workload)))
+        mode = dict(runtime.mode_at(request.precision, mode)) if isinstance(runtime, TellsPrecisions) else mode
     except UnsupportedError as error:
         if not request.skip_unsupported:
             raise

@@ -10,7 +10,7 @@ import torch
 
 from benchmarking.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, UsageError
 from benchmarking.records import Device, Point
-from benchmarking.runtimes import _torch, _torch_model, eager
+from benchmarking.runtimes import _attention, _torch, _torch_model, _torch_runtime
 from benchmarking.runtimes.eager import PLUGIN
 from benchmarking.workloads._resolve import resolve
 
@@ -36,8 +36,8 @@ def ignore(event):
         ("mps", "float16", None),
         ("cpu", "tf32", "NVIDIA"),
         ("rocm", "tf32", "NVIDIA"),
-        ("cpu", "int8", "not int8"),
-        ("cuda", "int4", "not int4"),
+        ("cpu", "int8", None),
+        ("mps", "int8", "int8 by torchao runs on cpu, cuda, rocm, not on mps"),
         ("openvino", "float32", "not on openvino"),
         ("null", "float32", "not on null"),
     ],
@@ -54,7 +54,9 @@ def test_a_workload_without_a_family_is_not_supported():
 
 def test_missing_packages_are_named_with_the_way_to_get_them(monkeypatch):
     assert PLUGIN.missing() is None
-    monkeypatch.setattr(eager.importlib.util, "find_spec", lambda name: None if name == "transformers" else object())
+    monkeypatch.setattr(
+        _torch_runtime.importlib.util, "find_spec", lambda name: None if name == "transformers" else object()
+    )
     assert PLUGIN.missing() == "not installed: transformers: pip install transformers"
 
 
@@ -78,7 +80,7 @@ def test_mode_is_complete_with_its_defaults():
     ],
 )
 def test_modes_that_cannot_be_are_refused(monkeypatch, kind, options, error, message):
-    monkeypatch.setattr(eager.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(_attention.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(error, match=message):
         PLUGIN.mode(device(kind), resolve("tiny-gpt2"), options)
 

@@ -1,0 +1,81 @@
+"""PyTorch with torch.compile (TorchInductor): the modules that a call calls, compiled in place.
+
+Every point has a process of its own, because one shape changes what is compiled for the next, and a folder of its own
+for what is compiled, so that the first launch compiles from nothing (cold) and the next ones find it there (warm).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.errors import UnsupportedError
+from benchmarking.records import Cell, Device, Point, Scalar, Workload
+from benchmarking.runtimes import Session
+from benchmarking.runtimes._torch_runtime import TorchRuntime
+
+if TYPE_CHECKING:
+    from benchmarking.runtimes._torch_session import Loaded
+
+DEFAULT, REDUCE_OVERHEAD, MAX_AUTOTUNE = "default", "reduce-overhead", "max-autotune"
+MODES = (DEFAULT, REDUCE_OVERHEAD, MAX_AUTOTUNE)
+DYNAMIC: Mapping[str, bool | None] = {"auto": None, "true": True, "false": False}
+"""Shapes in the compiled code: fixed until one changes, variable from the beginning, or always fixed."""
+GRAPH_DEVICES = ("cuda", "rocm")
+GRAPH_MODES = (REDUCE_OVERHEAD, MAX_AUTOTUNE)
+"""Modes that record CUDA graphs, where there are such."""
+
+
+class Compiled(TorchRuntime):
+    """The runtime `compiled`."""
+
+    name = "compiled"
+    point_per_process = True
+
+    def own_options(self, device: Device, workload: Workload) -> Mapping[str, tuple[str, ...]]:
+        return {"compile_mode": MODES, "dynamic": tuple(DYNAMIC)}
+
+    def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        mode = super().mode(device, workload, options)
+        if mode["compile_mode"] == REDUCE_OVERHEAD and device.type not in GRAPH_DEVICES:
+            raise UnsupportedError(
+                f"compile mode {REDUCE_OVERHEAD} is CUDA graphs, which {device.type} has not: there it would be mode "
+                f"{DEFAULT} under another name"
+            )
+        if _uses_cuda_graphs(device, mode) and mode.get("cache") == "dynamic":
+            raise UnsupportedError(
+                f"compile mode {mode['compile_mode']} records CUDA graphs, which need a cache that stays where it is: "
+                "take --cache static"
+            )
+        return mode
+
+    def import_libraries(self) -> None:
+        super().import_libraries()
+        import torch._inductor.compile_fx  # noqa: F401
+
+    def prepare_process(self, cell: Cell, torch_name: str, points: Sequence[Point], cleanup: ExitStack) -> Any:
+        from benchmarking.runtimes._compile_cache import CompileCache
+        from benchmarking.runtimes._compile_log import CompileLog
+        from benchmarking.runtimes._compiling import CompileSettings
+
+        mode = cell.runtime_mode
+        settings = CompileSettings(
+            mode=str(mode["compile_mode"]),
+            dynamic=DYNAMIC[str(mode["dynamic"])],
+            uses_cuda_graphs=_uses_cuda_graphs(cell.device, mode),
+            cache=CompileCache.open(cell, points[0], cleanup) if points else None,
+        )
+        return CompileLog.begin(cleanup), settings
+
+    def session(self, loaded: Loaded, prepared: Any) -> Session:
+        from benchmarking.runtimes._compiling import CompiledSession
+
+        return CompiledSession(loaded, *prepared)
+
+
+def _uses_cuda_graphs(device: Device, mode: Mapping[str, Scalar]) -> bool:
+    return device.type in GRAPH_DEVICES and mode["compile_mode"] in GRAPH_MODES
+
+
+PLUGIN = Compiled()
