@@ -42,6 +42,9 @@ UNCHECKED = (
     *("audio_seconds", "retrieve_ms", "image_encode_ms", "encode_ms", "prefill_ms", "decode_ms", "step_ms"),
     *("real_time_factor", "audio_seconds_per_call", "active_parameter_count", "expert_load_imbalance"),
     *("bytes_accessed", "achieved_flops_per_sec"),
+    *("output_max_abs_error", "output_cosine_similarity", "output_equal_token_share", "model_size_mb"),
+    *("compile_cold_s", "compile_warm_s", "graph_count", "graph_break_count", "recompile_count"),
+    *("nodes", "nodes_on_cpu_unasked"),
 )
 """Number columns of benchmark_results that came too late for a CHECK of their own."""
 
@@ -79,10 +82,10 @@ JOIN benchmark_runs run USING (run_id)
 JOIN series s USING (series_id)
 WHERE (r.batch_size, r.sequence_length, r.new_tokens, r.concurrency, r.axes, run.model_id, run.model_revision,
         run.weights, run.config_hash, run.task, run.architecture_type, run.runtime, run.runtime_mode, run.precision,
-        run.num_threads, run.hardware_id)
+        run.num_threads, run.cpu_list, run.hardware_id)
     IS DISTINCT FROM (s.batch_size, s.sequence_length, s.new_tokens, s.concurrency, s.axes, s.model_id,
         s.model_revision, s.weights, s.config_hash, s.task, s.architecture_type, s.runtime, s.runtime_mode,
-        s.precision, s.num_threads, s.hardware_id)
+        s.precision, s.num_threads, s.cpu_list, s.hardware_id)
 ORDER BY result_id
 """
 

@@ -38,6 +38,8 @@ def series_keys(run: Run, point: Point) -> dict[str, Json]:
         "hardware_id": run.hardware.hardware_id,
         "metric_definition": metric_definition(run),
     }
+    if cell.cpu_list is not None:  # only then, so that the ids of what was measured before are what they were
+        keys["cpu_list"] = cell.cpu_list
     return keys
 
 

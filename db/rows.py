@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from benchmarking.errors import FormatError
-from benchmarking.records import LaunchLoad, Point, Result, Run, to_json
+from benchmarking.records import LaunchLoad, Point, Preparation, Result, Run, to_json
 from db import identity
 
 Row = dict[str, Any]
@@ -94,6 +94,8 @@ def _run_row(run: Run) -> Row:
         **_workload_columns(run),
         **_cell_columns(run),
         **_load_columns(run.loads),
+        **_verified_columns(run),
+        **_preparation_columns(run.preparation),
         **_provenance_columns(run),
     }
 
@@ -130,6 +132,7 @@ def _cell_columns(run: Run) -> Row:
         "runtime_mode": json_text(cell.runtime_mode),
         "precision": cell.precision,
         "num_threads": cell.num_threads,
+        "cpu_list": cell.cpu_list,
     }
 
 
@@ -140,6 +143,40 @@ def _load_columns(loads: tuple[LaunchLoad, ...]) -> Row:
         seconds = [load.stages_s[stage] for load in loads if stage in load.stages_s]
         columns[f"load_{stage}_s"] = median(seconds) if seconds else None
     return columns
+
+
+def _verified_columns(run: Run) -> Row:
+    """What the launches read back about what really ran."""
+    verified = run.loads[0].verified if run.loads else {}
+    is_simulated = run.cell.device.simulated or any(load.verified.get("is_simulated") is True for load in run.loads)
+    dtypes = verified.get("weight_dtypes", verified.get("parameters_by_dtype"))
+    names = verified.get("parameter_dtypes")
+    if dtypes is None and isinstance(names, list):
+        dtypes = {str(name): None for name in names}
+    return {"is_simulated": is_simulated, "weight_dtypes": None if dtypes is None else json_text(dtypes)}
+
+
+def _preparation_columns(preparation: Preparation | None) -> Row:
+    """The build in columns, and the whole as it is. A runtime says what it likes of a build: only what has the column's
+    type goes to the column."""
+    if preparation is None:
+        return {}
+    build = preparation.build
+    return {
+        "preparation": json_text(preparation),
+        "exporter": _typed(build.get("exporter"), str),
+        "build_kind": _typed(build.get("kind"), str),
+        "build_digest": _typed(build.get("digest"), str),
+        "build_s": _typed(build.get("build_s"), float),
+        "build_is_new": _typed(build.get("is_new"), bool),
+    }
+
+
+def _typed(value: Any, kind: type) -> Any:
+    """The value where it is of the kind (a whole number is a float too), else None."""
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    return value if isinstance(value, kind) else None
 
 
 def _provenance_columns(run: Run) -> Row:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 from benchmarking.measure import columns, doubts, rates
 from benchmarking.measure.energy_shares import energy_shares
@@ -59,6 +59,7 @@ def summarise(
         **({} if low is None or high is None else {"latency_ci_low_ms": low, "latency_ci_high_ms": high}),
         **rates.metrics(measured),
         **_readings(measured),
+        **_verified_numbers(measured, own_loads),
         **_load_memory(own_loads),
         **energy_shares(measured),
     }
@@ -148,6 +149,22 @@ def _readings(measured: Sequence[Measurement]) -> dict[str, float]:
             values[column] = bytes_to_mb(median(read)) if column.endswith("_mb") else median(read)
     first_calls = [one.first_call_ms for one in measured if one.first_call_ms is not None]
     return {**values, **({"first_call_ms": median(first_calls)} if first_calls else {})}
+
+
+def _verified_numbers(measured: Sequence[Measurement], loads: Sequence[LaunchLoad]) -> dict[str, float]:
+    """Columns of what was read back: of the point in each launch, else of the launch's load."""
+    of_load = {load.launch: load.verified for load in loads}
+    told = [{**of_load.get(one.launch, {}), **_verified(one)} for one in measured]
+    values: dict[str, float] = {}
+    for name in columns.OF_VERIFIED:
+        read = [float(value) for each in told if _is_number(value := each.get(name))]
+        if read:
+            values[name] = max(read) if name in columns.COUNTS else median(read)
+    return values
+
+
+def _is_number(value: Json) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _load_memory(loads: Sequence[LaunchLoad]) -> dict[str, float]:

@@ -47,10 +47,18 @@ OF_READING: Mapping[str, str] = {
 }
 """Column of each value with one reading a launch (`Measurement.metrics`)."""
 
+COMPILE_TIMES = ("compile_cold_s", "compile_warm_s")
+"""Columns a runtime that compiles may read back: the median over the launches that have them."""
+COUNTS = ("graph_count", "graph_break_count", "recompile_count", "nodes", "nodes_on_cpu_unasked")
+"""Columns of counts that are read back: the most of any launch, since one that differs is one too many."""
+OF_VERIFIED: tuple[str, ...] = (*COMPILE_TIMES, *COUNTS)
+"""Columns of what is read back under the same name, by an operation or else by its session (`verified`)."""
+
 OF_LOAD: Mapping[str, str] = {
     "weights_bytes": "memory_weights_mb",
     "rss_base_bytes": "memory_rss_base_mb",
     "peak_rss_load_bytes": "memory_peak_rss_load_mb",
+    "model_size_bytes": "model_size_mb",
 }
 """Column of each value with one reading a load (`LaunchLoad.memory_bytes`)."""
 
@@ -61,14 +69,16 @@ OF_SOME_CALLS: Mapping[str, str] = {
     "audio_seconds_per_call": f"{NOT_APPLICABLE}: no audio",
     "active_parameter_count": f"{NOT_APPLICABLE}: no experts to choose from",
     "expert_load_imbalance": f"{NOT_APPLICABLE}: no experts to choose from",
+    **dict.fromkeys(OF_VERIFIED, f"{NOT_APPLICABLE}: the runtime has nothing of this kind to read back"),
 }
-"""Why readings are absent that only some families have."""
+"""Why readings are absent that only some families or runtimes have."""
 
 ALL: tuple[str, ...] = (
     *(column for columns in OF_SERIES.values() for column in columns),
     "first_call_ms",
     *DERIVED,
     *OF_READING.values(),
+    *OF_VERIFIED,
     *OF_LOAD.values(),
 )
 

@@ -1,7 +1,7 @@
 CREATE OR REPLACE VIEW architecture_comparison AS
 WITH chosen AS (
     SELECT r.*, run.model_id, run.parameter_count, run.architecture_type, run.task, run.weights, run.runtime,
-        run.precision, run.hardware_id, coalesce(r.active_parameter_count, run.parameter_count) AS working_parameters
+        run.precision, run.hardware_id, run.is_simulated, coalesce(r.active_parameter_count, run.parameter_count) AS working_parameters
     FROM accepted_results r
     JOIN benchmark_runs run USING (run_id)
 )
@@ -48,15 +48,15 @@ SELECT
     r.concurrency,
     r.axes,
     any_value(hardware.device_type) AS device_type,
-    any_value(hardware.simulated) AS simulated,
+    r.is_simulated AS simulated,
     r.hardware_id
 FROM chosen r
 JOIN hardware_info hardware USING (hardware_id)
 GROUP BY r.architecture_type, r.task, r.batch_size, r.sequence_length, r.new_tokens, r.image_size, r.audio_seconds,
-    r.steps, r.documents, r.top_k, r.concurrency, r.axes, r.runtime, r.precision, r.weights, r.hardware_id
+    r.steps, r.documents, r.top_k, r.concurrency, r.axes, r.runtime, r.precision, r.weights, r.hardware_id,
+    r.is_simulated
 ORDER BY r.batch_size, r.sequence_length, r.new_tokens, r.image_size, r.audio_seconds, r.steps, r.documents, r.top_k,
-    device_name, r.runtime, r.precision, r.weights,
-    r.architecture_type, r.task;
+    r.is_simulated, device_name, r.runtime, r.precision, r.weights, r.architecture_type, r.task;
 
 COMMENT ON VIEW architecture_comparison IS 'Each architecture family and task at each point on each hardware, runtime, precision and kind of weights: medians over its models'' latest valid results. Families differ in what an item and a call are: compare rows of one task; latency across tasks is of different work.';
 COMMENT ON COLUMN architecture_comparison.models_count IS 'Models the row speaks of.';
@@ -79,3 +79,4 @@ COMMENT ON COLUMN architecture_comparison.decode_ms IS 'Median over the series o
 COMMENT ON COLUMN architecture_comparison.step_ms IS 'Median over the series of the time of a denoising step in ms.';
 COMMENT ON COLUMN architecture_comparison.real_time_factor IS 'Median over the series of latency over seconds of audio: below 1 is faster than it was spoken.';
 COMMENT ON COLUMN architecture_comparison.achieved_flops_per_sec IS 'Median over the series of the floating-point operations per second.';
+COMMENT ON COLUMN architecture_comparison.simulated IS 'True for an emulator, a software adapter or a scripted device, whose numbers are never ranked as a device''s.';

@@ -18,7 +18,9 @@ SELECT
     r.flops,
     r.achieved_flops_per_sec,
     hardware.peak_flops[run.precision] AS peak_flops_per_sec,
-    r.achieved_flops_per_sec / hardware.peak_flops[run.precision] AS share_of_peak,
+    CASE WHEN NOT run.is_simulated THEN
+        r.achieved_flops_per_sec / hardware.peak_flops[run.precision]
+    END AS share_of_peak,
     r.flops / nullif(r.bytes_accessed, 0) AS arithmetic_intensity,
     hardware.peak_flops[run.precision] / hardware.peak_copy_bytes_per_sec AS balance_intensity,
     r.bytes_accessed,
@@ -34,7 +36,7 @@ SELECT
     run.runtime_mode,
     run.device,
     hardware.device_type,
-    hardware.simulated,
+    run.is_simulated AS simulated,
     hardware.calibrated_at,
     hardware.calibration_run_id,
     run.started_at,
@@ -51,7 +53,8 @@ ORDER BY run.model_id, r.batch_size, r.sequence_length, r.new_tokens, r.image_si
 
 COMMENT ON VIEW device_efficiency IS 'The latest valid result of every series whose work was counted, beside what its device was measured to be capable of.';
 COMMENT ON COLUMN device_efficiency.peak_flops_per_sec IS 'Floating-point operations per second of a large matrix product at this precision on the device; NULL where that was not calibrated.';
-COMMENT ON COLUMN device_efficiency.share_of_peak IS 'achieved_flops_per_sec / peak_flops_per_sec: 1 is as fast as the large matrix product; NULL where that was not calibrated.';
+COMMENT ON COLUMN device_efficiency.share_of_peak IS 'achieved_flops_per_sec / peak_flops_per_sec: 1 is as fast as the large matrix product; NULL where that was not calibrated, and for a simulator.';
 COMMENT ON COLUMN device_efficiency.arithmetic_intensity IS 'Floating-point operations per byte read or written by the call.';
 COMMENT ON COLUMN device_efficiency.balance_intensity IS 'Operations per byte at which the device''s arithmetic and its memory take equally long: below it a call is bound by memory; NULL where not calibrated.';
 COMMENT ON COLUMN device_efficiency.achieved_bytes_per_sec IS 'Bytes of a call over its median latency, per second; more than memory gives where caches serve some of them.';
+COMMENT ON COLUMN device_efficiency.simulated IS 'True for an emulator, a software adapter or a scripted device, whose numbers are never ranked as a device''s.';

@@ -24,10 +24,12 @@ SELECT
         r.memory_device_allocated_peak_mb,
         r.memory_peak_rss_infer_mb
     ) AS memory_peak_mb,
-    r.latency_median_ms / min(r.latency_median_ms) FILTER (WHERE NOT hardware.simulated) OVER (
-        PARTITION BY run.model_id, run.config_hash, run.weights, run.task,
-            r.batch_size, r.sequence_length, r.new_tokens, r.concurrency, r.axes
-    ) AS times_fastest,
+    CASE WHEN NOT run.is_simulated THEN
+        r.latency_median_ms / min(r.latency_median_ms) FILTER (WHERE NOT run.is_simulated) OVER (
+            PARTITION BY run.model_id, run.config_hash, run.weights, run.task,
+                r.batch_size, r.sequence_length, r.new_tokens, r.concurrency, r.axes
+        )
+    END AS times_fastest,
     r.validity,
     r.doubts,
     r.ci_scope,
@@ -47,6 +49,10 @@ SELECT
     r.achieved_flops_per_sec,
     r.active_parameter_count,
     r.expert_load_imbalance,
+    r.output_error,
+    r.output_equal_token_share,
+    r.model_size_mb,
+    r.compile_s,
     r.first_call_ms,
     run.load_time_s,
     r.concurrency,
@@ -58,10 +64,12 @@ SELECT
     run.parameter_count,
     run.runtime_mode,
     run.num_threads,
+    run.cpu_list,
+    run.weight_dtypes,
     run.device,
     hardware.device_type,
     hardware.cpu_model,
-    hardware.simulated,
+    run.is_simulated AS simulated,
     run.started_at,
     run.hardware_id,
     r.series_id,
@@ -71,9 +79,10 @@ FROM accepted_results r
 JOIN benchmark_runs run USING (run_id)
 JOIN hardware_info hardware USING (hardware_id)
 ORDER BY run.model_id, r.batch_size, r.sequence_length, r.new_tokens, r.image_size, r.audio_seconds, r.steps, r.documents,
-    r.top_k, r.latency_median_ms, r.result_id;
+    r.top_k, run.is_simulated, r.latency_median_ms, r.result_id;
 
-COMMENT ON VIEW hardware_comparison IS 'Each model and point on each hardware, runtime and precision: the latest valid result of every series, fastest first.';
+COMMENT ON VIEW hardware_comparison IS 'Each model and point on each hardware, runtime and precision: the latest valid result of every series, fastest first, those of simulators after the others.';
 COMMENT ON COLUMN hardware_comparison.memory_peak_mb IS 'Peak memory in MB (10^6 bytes): of the device where it was read, else resident memory of the process.';
 COMMENT ON COLUMN hardware_comparison.throughput_samples_per_sec IS 'Items per second at the median latency: images for vision and diffusion, clips for speech, else sequences.';
-COMMENT ON COLUMN hardware_comparison.times_fastest IS 'Median latency over the lowest one of the same model and point on real hardware: 1 is the fastest.';
+COMMENT ON COLUMN hardware_comparison.times_fastest IS 'Median latency over the lowest one of the same model and point on real hardware: 1 is the fastest; NULL for a simulator, which is never ranked.';
+COMMENT ON COLUMN hardware_comparison.simulated IS 'True for an emulator, a software adapter or a scripted device, whose numbers are never ranked as a device''s.';

@@ -21,6 +21,7 @@ SELECT
     run.runtime_mode,
     run.precision,
     run.num_threads,
+    run.cpu_list,
     r.* EXCLUDE (series_id, run_id, result_id),
     run.load_time_s,
     run.parameter_count,
@@ -28,7 +29,7 @@ SELECT
     run.versions,
     run.tags,
     run.host,
-    hardware.simulated,
+    run.is_simulated AS simulated,
     run.hardware_id,
     run.session_id,
     r.run_id,
@@ -43,3 +44,4 @@ ORDER BY series_id, position;
 COMMENT ON VIEW history IS 'Every measured result of every series, in the order of the commits (of the runs, where there is no commit).';
 COMMENT ON COLUMN history.position IS 'Place in the series, from 1.';
 COMMENT ON COLUMN history.history_time IS 'Time of the commit, else start of the run, UTC: the order of the history.';
+COMMENT ON COLUMN history.simulated IS 'True for an emulator, a software adapter or a scripted device, whose numbers are never ranked as a device''s.';

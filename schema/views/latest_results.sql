@@ -12,6 +12,7 @@ SELECT
     run.runtime_mode,
     run.precision,
     run.num_threads,
+    run.cpu_list,
     r.* EXCLUDE (series_id, run_id, result_id),
     run.load_time_s,
     run.parameter_count,
@@ -20,7 +21,7 @@ SELECT
     run.versions,
     run.tags,
     run.host,
-    hardware.simulated,
+    run.is_simulated AS simulated,
     run.hardware_id,
     coalesce(alias.canonical_series_id, r.series_id) AS series_id,
     r.run_id,
@@ -37,3 +38,4 @@ ORDER BY run.model_id, run.device, run.runtime, run.precision, r.batch_size, r.s
     r.audio_seconds, r.steps, r.documents, r.top_k, series_id;
 
 COMMENT ON VIEW latest_results IS 'The newest result of every series, whatever became of it, with its run beside it.';
+COMMENT ON COLUMN latest_results.simulated IS 'True for an emulator, a software adapter or a scripted device, whose numbers are never ranked as a device''s.';

@@ -54,7 +54,17 @@ def full_run(make_run):
     )
     device = dataclasses.replace(run.cell.device, driver="550.1", selector="cpu:0")
     cell = dataclasses.replace(
-        run.cell, workload=workload, device=device, num_threads=2, runtime_mode={"attention": "sdpa", "cache": True}
+        run.cell,
+        workload=workload,
+        device=device,
+        num_threads=2,
+        cpu_list="0-3",
+        runtime_mode={"attention": "sdpa", "cache": True},
+    )
+    preparation = records.Preparation(
+        build={"kind": "onnx", "digest": "ab" * 16, "build_s": 2, "is_new": True, "exporter": "torch.onnx", "x": [1]},
+        references={"b1 s32": "cd" * 16},
+        missing={"b2 s32": "failed: too big"},
     )
     host = records.Readings(values={"numa_nodes": 2}, missing={"smt": "no_permission"})
     return dataclasses.replace(
@@ -64,6 +74,7 @@ def full_run(make_run):
         hardware=dataclasses.replace(run.hardware, device=device, host=host),
         provenance=dataclasses.replace(run.provenance, description="nightly", git_dirty=True),
         environment=records.Readings(values={"governor": "powersave"}, missing={"turbo": "not_supported"}),
+        preparation=preparation,
         results=(first, *run.results[1:]),
     )
 
@@ -94,7 +105,7 @@ def rebuilt(warehouse, run_id):
         "workload": workload,
         "device": device,
         "runtime_mode": json.loads(row["runtime_mode"]),
-        **{name: row[name] for name in ("requested_device", "runtime", "precision", "num_threads")},
+        **{name: row[name] for name in ("requested_device", "runtime", "precision", "num_threads", "cpu_list")},
     }
     hardware = {
         "hashed_keys": json.loads(row["hashed_keys"]),
@@ -119,6 +130,7 @@ def rebuilt(warehouse, run_id):
         "hardware": hardware,
         "provenance": provenance,
         **{name: json.loads(row[name]) for name in ("settings", "environment", "loads")},
+        "preparation": None if row["preparation"] is None else json.loads(row["preparation"]),
         **{name: row[name] for name in ("run_id", "session_id", "status", "error", "format_version")},
         "results": [rebuilt_result(warehouse, result) for result in results_of(warehouse, run_id)],
     }

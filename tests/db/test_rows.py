@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 
 from benchmarking.errors import FormatError
-from benchmarking.records import Doubt, LaunchLoad, Point, Result, Samples
+from benchmarking.records import Doubt, LaunchLoad, Point, Preparation, Result, Samples
 from db.rows import AXES, json_text, run_rows, utc
 
 NOW = datetime(2026, 5, 1)
@@ -90,6 +90,52 @@ def test_a_run_that_never_loaded_has_no_load_time(make_run):
     (row,) = rows_of(dataclasses.replace(make_run(), loads=()))["benchmark_runs"]
     assert row["load_time_s"] is None
     assert row["loads"] == "[]"
+
+
+def test_what_was_prepared_is_in_columns_and_whole(make_run):
+    build = {"kind": "onnx", "digest": "ab", "build_s": 12, "is_new": False, "exporter": "torch.onnx", "opset": 20}
+    preparation = Preparation(build=build, missing={"b1 s32": "failed: x"})
+    (row,) = rows_of(dataclasses.replace(make_run(), preparation=preparation))["benchmark_runs"]
+    columns = ("build_kind", "build_digest", "build_s", "build_is_new", "exporter")
+    assert [row[name] for name in columns] == ["onnx", "ab", 12.0, False, "torch.onnx"]
+    assert json.loads(row["preparation"]) == {"build": build, "references": {}, "missing": {"b1 s32": "failed: x"}}
+
+
+def test_a_build_that_tells_nonsense_is_kept_whole_and_in_no_column(make_run):
+    preparation = Preparation(build={"build_s": "long", "is_new": 1, "exporter": None})
+    (row,) = rows_of(dataclasses.replace(make_run(), preparation=preparation))["benchmark_runs"]
+    assert [row[name] for name in ("build_s", "build_is_new", "exporter", "build_kind")] == [None] * 4
+    assert json.loads(row["preparation"])["build"]["build_s"] == "long"
+
+
+@pytest.mark.parametrize(
+    ("verified", "dtypes"),
+    [
+        ({"weight_dtypes": {"int8": 96, "float32": 4}, "parameter_dtypes": ["x"]}, {"int8": 96, "float32": 4}),
+        ({"parameters_by_dtype": {"bfloat16": 5}}, {"bfloat16": 5}),
+        ({"parameter_dtypes": ["float32", "float16"]}, {"float32": None, "float16": None}),
+    ],
+)
+def test_dtypes_of_the_weights_are_those_that_were_read_back(make_run, verified, dtypes):
+    run = make_run()
+    loads = (dataclasses.replace(run.loads[0], verified=verified), *run.loads[1:])
+    (row,) = rows_of(dataclasses.replace(run, loads=loads))["benchmark_runs"]
+    assert json.loads(row["weight_dtypes"]) == dtypes
+
+
+def test_what_read_nothing_back_has_no_dtypes(make_run):
+    (row,) = rows_of(dataclasses.replace(make_run(), loads=()))["benchmark_runs"]
+    assert (row["weight_dtypes"], row["is_simulated"]) == (None, False)
+
+
+def test_an_adapter_that_only_the_launch_saw_to_be_software_makes_a_run_a_simulator_s(make_run):
+    run = make_run()
+    loads = (*run.loads[:-1], dataclasses.replace(run.loads[-1], verified={"is_simulated": True}))
+    (row,) = rows_of(dataclasses.replace(run, loads=loads))["benchmark_runs"]
+    assert row["is_simulated"] is True
+    device = dataclasses.replace(run.cell.device, simulated=True)
+    emulator = dataclasses.replace(run, loads=(), cell=dataclasses.replace(run.cell, device=device))
+    assert rows_of(emulator)["benchmark_runs"][0]["is_simulated"] is True
 
 
 def test_the_command_can_be_typed_again(make_run):

@@ -1,4 +1,4 @@
-"""A file of version 1 with runs in it becomes one of this version, and nothing in it is lost or changed."""
+"""A file of an older version with runs in it becomes one of this version, and nothing in it is lost or changed."""
 
 import json
 from dataclasses import replace
@@ -8,11 +8,11 @@ import pytest
 
 from db import migrate
 from db.arrow_rows import arrow_table
-from db.rows import run_rows
+from db.rows import AXES, run_rows
 from db.verify import verify
 from db.warehouse import OWN, SHARED, WRITER, Warehouse
 
-VERSION_1 = migrate.migrations()[0]
+OLDER = [step.version for step in migrate.migrations()[:-1]]
 NOW = datetime(2026, 1, 3)
 VISION = {"model_id": "vit", "family": "vision", "batch_sizes": (1,), "axes": {"image_size": (224, 384)}}
 SPEECH = {"model_id": "whisper", "family": "speech", "batch_sizes": (1,), "axes": {"audio_seconds": (7.5,)}}
@@ -20,15 +20,16 @@ TEXT_SERIES = "a8a6254315486d09"
 """Of bert-base-uncased at batch 1, sequence 32: as the first version computed it."""
 
 
-def version_1_file(path, *runs):
-    """A database as the program of version 1 left it: its own tables, and the rows that it wrote."""
+def file_of_version(version, path, *runs):
+    """A database as the program of a version left it: its own tables, and the rows that it wrote."""
     import duckdb
 
     with duckdb.connect(str(path), config=WRITER) as connection:
-        migrate._apply(connection, VERSION_1)
+        for step in migrate.migrations()[:version]:
+            migrate._apply(connection, step)
         for run in runs:
             types = {table: dict(columns(connection, table)) for table in (*SHARED, *OWN)}
-            metrics = {name for name, kind in types["benchmark_results"].items() if kind == "DOUBLE"}
+            metrics = {n for n, kind in types["benchmark_results"].items() if kind == "DOUBLE" and n not in AXES}
             rows = run_rows(run, metric_columns=metrics, source=None, source_sha256=None, ingested_at=NOW)
             for table, kinds in types.items():
                 known = [{name: value for name, value in row.items() if name in kinds} for row in rows[table]]
@@ -46,9 +47,10 @@ def contents(warehouse, table, names):
     return warehouse.query(f"SELECT {', '.join(names)} FROM {table} ORDER BY rowid").dicts()
 
 
-@pytest.fixture
-def old(tmp_path, make_run):
-    return version_1_file(tmp_path / "old.duckdb", make_run(), make_run(**VISION), make_run(**SPEECH))
+@pytest.fixture(params=OLDER)
+def old(tmp_path, make_run, request):
+    runs = make_run(), make_run(**VISION), make_run(**SPEECH)
+    return file_of_version(request.param, tmp_path / "old.duckdb", *runs)
 
 
 def test_axes_of_old_rows_are_carried_over_into_their_columns(old):
@@ -64,14 +66,34 @@ def test_axes_of_old_rows_are_carried_over_into_their_columns(old):
         assert verify(warehouse) == []
 
 
-def test_metrics_of_old_rows_move_to_their_columns_and_the_others_stay(tmp_path, make_run):
+@pytest.mark.parametrize("version", OLDER)
+def test_metrics_of_old_rows_move_to_their_columns_and_the_others_stay(tmp_path, make_run, version):
     run = make_run(**SPEECH)
     result = run.results[0]
-    metrics = {**result.metrics, "encode_ms": 3.5, "real_time_factor": 0.25, "phase_seance_ms": 9.0}
-    path = version_1_file(tmp_path / "a.duckdb", replace(run, results=(replace(result, metrics=metrics),)))
+    moved = {"encode_ms": 3.5, "real_time_factor": 0.25, "output_max_abs_error": 0.5, "graph_break_count": 2.0}
+    metrics = {**result.metrics, **moved, "phase_seance_ms": 9.0}
+    run = replace(run, results=(replace(result, metrics=metrics),))
+    path = file_of_version(version, tmp_path / "a.duckdb", run)
     with Warehouse.open(path) as warehouse:
-        (row,) = contents(warehouse, "benchmark_results", ["encode_ms", "real_time_factor", "other_metrics"])
-        assert row == {"encode_ms": 3.5, "real_time_factor": 0.25, "other_metrics": {"phase_seance_ms": 9.0}}
+        (row,) = contents(warehouse, "benchmark_results", [*moved, "other_metrics"])
+        assert row == {**moved, "other_metrics": {"phase_seance_ms": 9.0}}
+
+
+@pytest.mark.parametrize("version", OLDER)
+def test_what_old_runs_read_back_of_their_weights_and_device_gets_its_columns(tmp_path, make_run, version):
+    run = make_run()
+    loads = tuple(replace(load, verified={"parameters_by_dtype": {"float32": 7}}) for load in run.loads)
+    emulator = replace(run.cell.device, name="An emulator", simulated=True)
+    other = replace(make_run(), cell=replace(run.cell, device=emulator))
+    path = file_of_version(version, tmp_path / "a.duckdb", replace(run, loads=loads), other)
+    with Warehouse.open(path) as warehouse:
+        rows = contents(warehouse, "benchmark_runs", ["weight_dtypes", "is_simulated", "cpu_list", "preparation"])
+        assert [tuple(row.values()) for row in rows] == [
+            ('{"float32":7}', False, None, None),
+            (None, True, None, None),
+        ]
+        (size,) = warehouse.query("SELECT DISTINCT model_size_mb, memory_weights_mb FROM benchmark_results").dicts()
+        assert size == {"model_size_mb": 437.9, "memory_weights_mb": 437.9}
 
 
 def test_everything_else_stays_as_it_was(old):
@@ -113,3 +135,16 @@ def test_the_series_of_a_text_point_has_the_id_it_always_had(warehouse, make_run
     (series,) = contents(warehouse, "series", ["series_id", "hashed_keys"])
     assert series["series_id"] == TEXT_SERIES
     assert json.loads(series["hashed_keys"])["axes"] == {}
+
+
+def test_processors_make_a_series_of_their_own_and_change_no_other_s_id(warehouse, make_run):
+    run = make_run(batch_sizes=(1,), sequence_lengths=(32,))
+    warehouse.ingest(run)
+    other = make_run(batch_sizes=(1,), sequence_lengths=(32,))
+    warehouse.ingest(replace(other, cell=replace(other.cell, cpu_list="0-3")))
+    plain, bound = contents(warehouse, "series", ["series_id", "cpu_list", "hashed_keys"])
+    assert (plain["series_id"], plain["cpu_list"]) == (TEXT_SERIES, None)
+    assert "cpu_list" not in json.loads(plain["hashed_keys"])
+    assert bound["series_id"] != TEXT_SERIES
+    assert (bound["cpu_list"], json.loads(bound["hashed_keys"])["cpu_list"]) == ("0-3", "0-3")
+    assert verify(warehouse) == []

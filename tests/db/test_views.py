@@ -56,12 +56,12 @@ def test_hardware_comparison_shows_a_doubtful_result_when_there_is_no_better(war
     ]
 
 
-def test_a_simulated_device_is_never_the_fastest(warehouse, make_run):
+def test_a_simulated_device_is_shown_last_and_never_ranked(warehouse, make_run):
     warehouse.ingest(on_machine(make_run(**ONE), "Real"))
     warehouse.ingest(on_machine(make_run(**ONE, slowdown=0.25), "Emulator", simulated=True))
     assert rows(warehouse, "hardware_comparison", "device_name, simulated, times_fastest") == [
-        ("Emulator", True, 0.25),
         ("Real", False, 1.0),
+        ("Emulator", True, None),
     ]
 
 
@@ -246,7 +246,7 @@ def test_raw_samples_has_one_row_a_sample_in_order(warehouse, make_run):
     "view",
     [
         *("hardware_comparison", "architecture_comparison", "latest_results", "history", "raw_samples"),
-        "device_efficiency",
+        *("device_efficiency", "runtime_comparison"),
     ],
 )
 def test_an_empty_warehouse_has_empty_views(warehouse, view):
