@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from benchmarking.devices import DeviceHandle, DeviceTimer
-from benchmarking.runtimes import TOKEN, AlsoTimed, Operation, SelfTimed
+from benchmarking.runtimes import TOKEN, AlsoTimed, MarksItself, Operation, SelfTimed
 from benchmarking.units import NS_PER_MS
 
 BLOCK_NS = NS_PER_MS
@@ -63,6 +63,7 @@ class Stopwatch:
         self._operation = operation
         self._handle = handle
         self._own = operation if isinstance(operation, SelfTimed) else None
+        self._marking = operation if isinstance(operation, MarksItself) else None
         self._also = operation if isinstance(operation, AlsoTimed) else None
         self._timers = () if self._own is not None else _timers(handle, inner_loops)
 
@@ -116,8 +117,8 @@ class Stopwatch:
                     timer.stop()
                 sync()
             stopped = now()
-            mark_ends.append(len(self.marks))
             self._keep(started, stopped - started)
+            mark_ends.append(len(self.marks))
             if self.spent_ns >= limit_ns and len(self.block_ns) >= MIN_CALLS:
                 break
         return output
@@ -127,6 +128,8 @@ class Stopwatch:
         self.started_ns.append(started_ns)
         self.block_ns.append(own.get(LATENCY_WALL, elapsed_ns))
         self.spent_ns += elapsed_ns
+        if self._marking is not None:
+            self.marks.extend((name, started_ns + after_ns) for name, after_ns in self._marking.own_marks_ns())
         also: Mapping[str, int] = {} if self._also is None else self._also.also_ns()
         for name, value in {**own, **also}.items():
             if name != LATENCY_WALL:

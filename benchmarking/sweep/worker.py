@@ -24,8 +24,8 @@ from benchmarking.clock import utc_now
 from benchmarking.devices import DeviceHandle
 from benchmarking.devices._binding import bind, in_force, memory_in_force
 from benchmarking.errors import BenchhouseError, OutOfMemoryError
-from benchmarking.records import FAILED, Cell, Json, LaunchLoad, Measurement, Point, Readings, from_json
-from benchmarking.runtimes import Closable, Compiles, RuntimePlugin, Session
+from benchmarking.records import FAILED, NOT_SUPPORTED, Cell, Json, LaunchLoad, Measurement, Point, Readings, from_json
+from benchmarking.runtimes import Closable, Compiles, RunsElsewhere, RuntimePlugin, Session
 from benchmarking.runtimes._opening import open_device
 from benchmarking.sweep.messages import Job, LoadFailed, Message, PointStarted, encode
 
@@ -109,7 +109,7 @@ def load(job: Job, stages: Stages, send: Send) -> tuple[Session, DeviceHandle]:
         handle.synchronize()
     stages.handle = handle
     session = runtime.open(cell, handle, stages, job.points)
-    taken |= _renamed(memory.peak_rss_bytes(), "peak_rss_load_bytes")
+    taken |= _load_peak(session)
     taken |= _sizes(job, session)
     verified = {**session.verified, **_processors(cell), "parameter_count": session.parameter_count}
     memory_bytes = {name: value for name, value in taken.values.items() if isinstance(value, int)}
@@ -123,6 +123,16 @@ def load(job: Job, stages: Stages, send: Send) -> tuple[Session, DeviceHandle]:
         )
     )
     return session, handle
+
+
+def _load_peak(session: Session) -> Readings:
+    """`peak_rss_load_bytes` of the process that holds the model, when it is this one."""
+    from benchmarking.measure import memory
+
+    if isinstance(session, RunsElsewhere):
+        why = f"{NOT_SUPPORTED}: the model is in other processes, which started with its load"
+        return Readings(missing={"peak_rss_load_bytes": why})
+    return _renamed(memory.peak_rss_bytes(), "peak_rss_load_bytes")
 
 
 def _sizes(job: Job, session: Session) -> Readings:
