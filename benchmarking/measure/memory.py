@@ -100,15 +100,17 @@ def rss_bytes() -> Readings:
     return gather({"rss_bytes": phys_footprint_bytes if sys.platform == "darwin" else _resident_bytes})
 
 
-def reset_peak_rss() -> Readings:
-    """Start a new period of the peak. Gives `peak_rss_method`: high_water_mark, sampled_10ms or process_lifetime."""
-    _PEAK.reset()
-    return Readings(values={"peak_rss_method": _METHODS[type(_PEAK)]})
+def reset_peak_rss(elsewhere: SampledPeak | None = None) -> Readings:
+    """Start a new period of the peak, of this process or of others. Gives `peak_rss_method`: high_water_mark,
+    sampled_10ms or process_lifetime."""
+    peak = elsewhere or _PEAK
+    peak.reset()
+    return Readings(values={"peak_rss_method": _METHODS[type(peak)]})
 
 
-def peak_rss_bytes() -> Readings:
+def peak_rss_bytes(elsewhere: SampledPeak | None = None) -> Readings:
     """`peak_rss_bytes` since the last reset, or why there is none."""
-    return gather({PEAK: _PEAK.read})
+    return gather({PEAK: (elsewhere or _PEAK).read})
 
 
 def status_bytes(status: str, name: str) -> int:

@@ -13,6 +13,7 @@ from benchmarking.measure import memory
 from benchmarking.measure.bench import Bench
 from benchmarking.measure.sampling import PeakSampler, Reading
 from benchmarking.records import NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
+from benchmarking.runtimes import RunsElsewhere
 
 DEVICE_INTERVAL_S = 0.020
 PEAKS = ("device_allocated_peak_bytes", "device_reserved_peak_bytes")
@@ -32,14 +33,15 @@ class PassResult:
 def memory_pass(bench: Bench) -> PassResult:
     """Peaks over `settings.memory_calls` calls, by metric: of resident memory, of the device's allocator, in use."""
     bench.live("memory")
-    handle = bench.handle
+    handle, operation = bench.handle, bench.operation
     handle.synchronize()
     at_rest = handle.memory_in_use()
     handle.reset_peak_memory()
-    method = memory.reset_peak_rss()
+    elsewhere = memory.SampledPeak(operation.resident_bytes) if isinstance(operation, RunsElsewhere) else None
+    method = memory.reset_peak_rss(elsewhere)
     sampler = PeakSampler(lambda: _in_use(bench), DEVICE_INTERVAL_S) if _is_counted(at_rest) else None
     _call(bench)
-    resident = memory.peak_rss_bytes()
+    resident = memory.peak_rss_bytes(elsewhere)
     in_use = sampler.stop() if sampler else {}
     parts = (_resident(resident), _of_device(handle.peak_memory()), _sampled(at_rest, in_use, handle.state()))
     extra: dict[str, Json] = {"memory_calls": bench.settings.memory_calls, **method.values}

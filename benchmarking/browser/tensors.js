@@ -1,0 +1,58 @@
+// Arrays between the server and the page: raw bytes, little-endian, in row-major order; never JSON.
+
+const ARRAYS = {
+  float32: Float32Array,
+  float64: Float64Array,
+  // ONNX Runtime Web takes the bits of float16 as integers where the browser has no array of it.
+  float16: globalThis.Float16Array ?? Uint16Array,
+  int64: BigInt64Array,
+  uint64: BigUint64Array,
+  int32: Int32Array,
+  uint32: Uint32Array,
+  int16: Int16Array,
+  uint16: Uint16Array,
+  int8: Int8Array,
+  uint8: Uint8Array,
+  bool: Uint8Array,
+};
+
+export function arrayOf(dtype) {
+  const array = ARRAYS[dtype];
+  if (array === undefined) throw new Error(`ONNX Runtime Web has no tensors of ${dtype}`);
+  return array;
+}
+
+const elements = (shape) => shape.reduce((product, size) => product * size, 1);
+
+export const zeros = (ort, dtype, shape) => new ort.Tensor(dtype, new (arrayOf(dtype))(elements(shape)), shape);
+
+export async function fetchBytes(url) {
+  const response = await fetch(url);
+  if (!response.ok) throw new Error(`${url.split("/").pop()}: the server answers ${response.status}`);
+  return response.arrayBuffer();
+}
+
+export async function fetchTensor(ort, url, { dtype, shape }) {
+  return new ort.Tensor(dtype, new (arrayOf(dtype))(await fetchBytes(url)), shape);
+}
+
+// The server gets the bytes; the caller what it takes to read them.
+export async function post(url, tensor) {
+  const data = await tensor.getData();
+  const body = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+  const response = await fetch(url, { method: "POST", body });
+  if (!response.ok) throw new Error(`an output of ${data.byteLength} bytes: the server answers ${response.status}`);
+  return { dtype: tensor.type, shape: [...tensor.dims] };
+}
+
+// A copy in a buffer of the GPU, as large as its copies are counted: in steps of 16 bytes.
+export function onDevice(ort, device, tensor) {
+  const { data, type, dims } = tensor;
+  const { STORAGE, COPY_SRC, COPY_DST } = GPUBufferUsage;
+  const size = Math.ceil(data.byteLength / 16) * 16;
+  const buffer = device.createBuffer({ size, usage: STORAGE | COPY_SRC | COPY_DST, mappedAtCreation: true });
+  const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+  new Uint8Array(buffer.getMappedRange()).set(bytes);
+  buffer.unmap();
+  return ort.Tensor.fromGpuBuffer(buffer, { dataType: type, dims, dispose: () => buffer.destroy() });
+}

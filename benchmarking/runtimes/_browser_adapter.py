@@ -1,0 +1,102 @@
+"""Which GPU a browser shows its pages, and whether it is the device that was asked for.
+
+A page cannot name a GPU: it asks for the fast one and is told the vendor. So a device is served when it is the only one
+of its model in the machine and the adapter is its vendor's; everything else is refused rather than guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarking.errors import BenchhouseError
+from benchmarking.records import Device, Json
+
+VENDORS: Mapping[str, str] = {"cuda": "nvidia", "rocm": "amd", "mps": "apple", "openvino": "intel"}
+"""The vendor that an adapter tells (GPUAdapterInfo.vendor) for each kind of device that is a GPU."""
+SOFTWARE_WORDS = ("swiftshader", "llvmpipe", "lavapipe", "warp", "microsoft basic render")
+"""Of the architecture or description of renderers that run on the processor, for browsers that do not say so."""
+FLOAT16_FEATURE = "shader-f16"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapter:
+    """What a page was told of its adapter."""
+
+    vendor: str
+    architecture: str
+    device: str
+    description: str
+    is_fallback: bool
+    features: tuple[str, ...]
+
+    @classmethod
+    def told(cls, info: Mapping[str, Any]) -> Adapter:
+        """From the page's answer."""
+        return cls(
+            vendor=str(info.get("vendor") or ""),
+            architecture=str(info.get("architecture") or ""),
+            device=str(info.get("device") or ""),
+            description=str(info.get("description") or ""),
+            is_fallback=bool(info.get("isFallbackAdapter")),
+            features=tuple(info.get("features") or ()),
+        )
+
+    @property
+    def is_software(self) -> bool:
+        """Whether it runs on the processor."""
+        names = f"{self.architecture} {self.description}".lower()
+        return self.is_fallback or any(word in names for word in SOFTWARE_WORDS)
+
+    @property
+    def label(self) -> str:
+        """In words."""
+        return " ".join(filter(None, (self.vendor, self.architecture, self.description))) or "an adapter without a name"
+
+    def verified(self) -> dict[str, Json]:
+        """What is stored of it."""
+        return {
+            "adapter": {
+                "vendor": self.vendor,
+                "architecture": self.architecture,
+                "device": self.device,
+                "description": self.description,
+                "is_fallback_adapter": self.is_fallback,
+            },
+            "adapter_features": list[Json](self.features),
+            "is_simulated": self.is_software,
+        }
+
+
+def why_not_gpu(device: Device) -> str | None:
+    """None, or why no page can be told to run on this device; on a CPU it is a software adapter."""
+    if device.type == "cpu":
+        return None
+    if device.type not in VENDORS:
+        return f"browsers run WebGPU on GPUs of {', '.join(VENDORS)}, or on cpu in software, not on {device.type}"
+    if device.type == "openvino" and not device.selector.startswith("openvino:GPU"):
+        return f"browsers run WebGPU on openvino's GPU, not on {device.selector}"
+    if device.count > 1:
+        return f"a page cannot choose among {device.count} x {device.name}: browsers show it one adapter, unnamed"
+    return None
+
+
+def check_adapter(adapter: Adapter | None, device: Device) -> Adapter:
+    """The adapter, when it is the device. Raises BenchhouseError when it is another, or none."""
+    if adapter is None:
+        raise BenchhouseError(f"device {device.selector!r}: the browser gives the page no WebGPU adapter")
+    if device.type == "cpu":
+        if not adapter.is_software:
+            raise BenchhouseError(f"asked for WebGPU on the processor, but the browser's adapter is {adapter.label}")
+        return adapter
+    if adapter.is_software:
+        raise BenchhouseError(
+            f"device {device.selector!r} ({device.name}): the browser's adapter is in software ({adapter.label}); "
+            "it does not see the GPU: look at chrome://gpu, and at the Vulkan driver on Linux"
+        )
+    if adapter.vendor.lower() != VENDORS.get(device.type):
+        raise BenchhouseError(
+            f"device {device.selector!r} ({device.name}): the browser's adapter is another vendor's: {adapter.label}"
+        )
+    return adapter

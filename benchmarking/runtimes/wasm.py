@@ -1,0 +1,70 @@
+"""ONNX Runtime Web on WebAssembly: a model's exported graphs on the processor, inside a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from benchmarking.builds.store import BuildStore
+from benchmarking.devices import DeviceHandle
+from benchmarking.graphs import session as graphs
+from benchmarking.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
+from benchmarking.runtimes import Session, Stage
+from benchmarking.runtimes import _browser_runtime as browser
+
+SCRIPT = "ort.wasm.bundle.min.mjs"
+PRECISIONS: tuple[Precision, ...] = ("float32", "int8", "int4")
+NOT_NATIVE: Mapping[Precision, str] = {
+    "float16": "WebAssembly has no arithmetic in float16: ONNX Runtime would convert to float32 and back",
+    "bfloat16": "WebAssembly has no arithmetic in bfloat16",
+    "tf32": "tf32 is a mode of NVIDIA's tensor cores",
+}
+
+
+class Wasm:
+    """The runtime `wasm`. It has no modes; threads are `--num-threads`."""
+
+    name = "wasm"
+    is_compared = True
+    point_per_process = False
+    needs_no_torch = True
+
+    def __init__(self, script: str = SCRIPT) -> None:
+        self._script = script
+
+    def missing(self) -> str | None:
+        return browser.missing()
+
+    def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
+        if device.type != "cpu":
+            return f"runtime wasm runs on cpu, not on {device.type}: a page's GPU is runtime webgpu's"
+        if precision not in PRECISIONS:
+            return NOT_NATIVE.get(precision, f"runtime wasm has {', '.join(PRECISIONS)}, not {precision}")
+        return graphs.why_not(workload)
+
+    def options(self, workload: Workload) -> tuple[str, ...]:
+        return ()
+
+    def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        browser.no_option(self.name, options, ())
+        return {}
+
+    def import_libraries(self) -> None:
+        import playwright.sync_api  # noqa: F401
+
+    def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
+        return browser.prepare(cell, points, store, rebuild)
+
+    def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
+        from benchmarking.runtimes._browser_page import PageSettings
+
+        settings = PageSettings(
+            script=self._script,
+            provider={"name": "wasm"},
+            num_threads=browser.num_threads(cell),
+            flags=(),
+            io_mode="host",
+        )
+        return browser.open_session(cell, stage, points, settings)
+
+
+PLUGIN = Wasm()

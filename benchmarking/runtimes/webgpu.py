@@ -1,0 +1,97 @@
+"""ONNX Runtime Web on WebGPU: a model's exported graphs on the GPU that a real browser shows its pages.
+
+On device cpu the GPU is the browser's own software renderer. That is no device: its numbers are marked as simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from benchmarking.builds.store import BuildStore
+from benchmarking.devices import DeviceHandle
+from benchmarking.errors import BenchhouseError, UnsupportedError, UsageError
+from benchmarking.graphs import session as graphs
+from benchmarking.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
+from benchmarking.runtimes import Session, Stage
+from benchmarking.runtimes import _browser_runtime as browser
+from benchmarking.runtimes._browser_adapter import FLOAT16_FEATURE, Adapter, check_adapter, why_not_gpu
+
+SCRIPT = "ort.webgpu.bundle.min.mjs"
+"""The native WebGPU provider, compiled to WebAssembly. The older one in ort.all.bundle computes wrong values for models
+with free dimensions, and says nothing."""
+PRECISIONS: tuple[Precision, ...] = ("float32", "float16", "int4")
+NOT_THERE: Mapping[Precision, str] = {
+    "int8": "the WebGPU provider has no kernels for dynamically quantized products: they would run on the processor",
+    "bfloat16": "WebGPU's shaders have no bfloat16",
+    "tf32": "tf32 is a mode of NVIDIA's tensor cores, which WebGPU does not offer",
+}
+IO_MODES = ("device", "host")
+
+
+class WebGpu:
+    """The runtime `webgpu`. Mode io_mode: whether inputs, outputs and states stay on the GPU or go through the host."""
+
+    name = "webgpu"
+    is_compared = True
+    point_per_process = False
+    needs_no_torch = True
+
+    def __init__(self, script: str = SCRIPT) -> None:
+        self._script = script
+
+    def missing(self) -> str | None:
+        return browser.missing()
+
+    def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
+        if (why_not := why_not_gpu(device)) is not None:
+            return why_not
+        if precision not in PRECISIONS:
+            return NOT_THERE.get(precision, f"runtime webgpu has {', '.join(PRECISIONS)}, not {precision}")
+        return graphs.why_not(workload)
+
+    def options(self, workload: Workload) -> tuple[str, ...]:
+        return ("io_mode",)
+
+    def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        browser.no_option(self.name, options, self.options(workload))
+        io_mode = options.get("io_mode", IO_MODES[0])
+        if io_mode not in IO_MODES:
+            raise UsageError(f"io_mode {io_mode!r}: runtime webgpu has {', '.join(IO_MODES)}")
+        return {"io_mode": io_mode}
+
+    def import_libraries(self) -> None:
+        import playwright.sync_api  # noqa: F401
+
+    def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
+        return browser.prepare(cell, points, store, rebuild)
+
+    def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
+        from benchmarking.runtimes._browser import webgpu_flags
+        from benchmarking.runtimes._browser_page import ModelPage, PageSettings
+
+        settings = PageSettings(
+            script=self._script,
+            provider={"name": "webgpu"},
+            num_threads=browser.num_threads(cell),
+            flags=webgpu_flags(software=cell.device.type == "cpu"),
+            io_mode=str(cell.runtime_mode["io_mode"]),
+        )
+
+        def check(page: ModelPage) -> None:
+            told = page.browser.call("adapter")
+            adapter = check_adapter(None if told is None else Adapter.told(told), cell.device)
+            if cell.precision == "float16" and FLOAT16_FEATURE not in adapter.features:
+                raise UnsupportedError(f"asked for float16, but {adapter.label} has no {FLOAT16_FEATURE}")
+
+        session = browser.open_session(cell, stage, points, settings, check)
+        try:
+            used = session.opened["adapter"]
+            adapter = check_adapter(None if used is None else Adapter.told(used), cell.device)
+        except BenchhouseError:
+            session.close()
+            raise
+        session.verified = {**session.verified, **adapter.verified()}
+        return session
+
+
+PLUGIN = WebGpu()
