@@ -39,6 +39,11 @@ REASON_BITS = {
 """nvmlClocksEventReasons of nvml.h; 0x2 are application clocks, 0x100 the display's."""
 
 
+COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
+VIRTUALIZATIONS = {0: "none", 1: "passthrough", 2: "vgpu", 3: "vgpu_host", 4: "vsga_host"}
+"""nvmlComputeMode_t and nvmlGpuVirtualizationMode_t."""
+
+
 class NvmlError(Exception):
     """NVML cannot be used; the message says why and what to do."""
 
@@ -109,8 +114,24 @@ def handle_facts(nvml: Nvml, handle: Any) -> Readings:
             "power_cap_default_w": lambda: nvml.call("nvmlDeviceGetPowerManagementDefaultLimit", handle) / MILLI,
             "clock_default_hz": lambda: default_clock_hz(nvml, handle),
             "clock_max_hz": lambda: nvml.call("nvmlDeviceGetMaxClockInfo", handle, clock) * HZ_PER_MHZ,
+            "clock_application_hz": lambda: nvml.call("nvmlDeviceGetApplicationsClock", handle, clock) * HZ_PER_MHZ,
+            "temperature_slowdown_c": lambda: nvml.call(
+                "nvmlDeviceGetTemperatureThreshold", handle, nvml.module.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
+            ),
             "is_mig_enabled": lambda: nvml.call("nvmlDeviceGetMigMode", handle)[0] == 1,
             "is_ecc_enabled": lambda: nvml.call("nvmlDeviceGetEccMode", handle)[0] == 1,
+            "ecc_uncorrected_errors": lambda: nvml.call(
+                "nvmlDeviceGetTotalEccErrors",
+                handle,
+                nvml.module.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+                nvml.module.NVML_VOLATILE_ECC,
+            ),
+            "compute_mode": lambda: COMPUTE_MODES.get(nvml.call("nvmlDeviceGetComputeMode", handle), "unknown"),
+            "virtualization": lambda: VIRTUALIZATIONS.get(
+                nvml.call("nvmlDeviceGetVirtualizationMode", handle), "unknown"
+            ),
+            "is_display_attached": lambda: nvml.call("nvmlDeviceGetDisplayMode", handle) == 1,
+            "is_display_active": lambda: nvml.call("nvmlDeviceGetDisplayActive", handle) == 1,
             "is_persistence_enabled": lambda: nvml.call("nvmlDeviceGetPersistenceMode", handle) == 1,
             "pcie_generation": nvml.asked("nvmlDeviceGetCurrPcieLinkGeneration", handle),
             "pcie_generation_max": nvml.asked("nvmlDeviceGetMaxPcieLinkGeneration", handle),
@@ -124,6 +145,14 @@ def handle_facts(nvml: Nvml, handle: Any) -> Readings:
 def default_clock_hz(nvml: Nvml, handle: Any) -> int:
     """The SM clock the board runs at by default, in Hz. Consumer boards have none. Raises UnreadableError."""
     return int(nvml.call("nvmlDeviceGetDefaultApplicationsClock", handle, nvml.module.NVML_CLOCK_SM)) * HZ_PER_MHZ
+
+
+def is_split(nvml: Nvml, handle: Any) -> bool:
+    """Whether the GPU is in instances (MIG); GPUs that cannot be say that they do not support the question."""
+    try:
+        return bool(nvml.call("nvmlDeviceGetMigMode", handle)[0] == 1)
+    except UnreadableError:
+        return False
 
 
 def text(value: str | bytes) -> str:
@@ -147,6 +176,7 @@ class NvmlMonitor:
         self._nvml = nvml
         self._handle = nvml.call("nvmlDeviceGetHandleByUUID", uuid)
         self._owners = Owners(frozenset() if is_in_use else self._pids_before(), own_pid)
+        self._is_split = is_split(nvml, self._handle)
 
     def memory_in_use(self) -> Readings:
         total = gather({"device_used_bytes": lambda: int(self._call("nvmlDeviceGetMemoryInfo").used)})
@@ -164,18 +194,26 @@ class NvmlMonitor:
                 "throttle_reasons": self._throttle_reasons,
                 "violation_ns": lambda: self._violation_ns(module.NVML_PERF_POLICY_THERMAL),
                 "power_violation_ns": lambda: self._violation_ns(module.NVML_PERF_POLICY_POWER),
+                # An idle link trains down: only its state beside a call tells what copies run at.
+                "pcie_generation": lambda: self._call("nvmlDeviceGetCurrPcieLinkGeneration"),
+                "pcie_width": lambda: self._call("nvmlDeviceGetCurrPcieLinkWidth"),
                 "foreign_pids": lambda: list[Json](self._owners.foreign(frozenset(self._processes()))),
             }
         )
 
     def energy_j(self) -> Readings:
-        return gather({"gpu": lambda: self._call("nvmlDeviceGetTotalEnergyConsumption") / MILLI})
+        return gather({"gpu": self._energy_j})
 
     def close(self) -> None:
         self._nvml.close()
 
     def _call(self, function: str, *arguments: Any) -> Any:
         return self._nvml.call(function, self._handle, *arguments)
+
+    def _energy_j(self) -> float:
+        if self._is_split:
+            raise UnreadableError(f"{NOT_SUPPORTED}: under MIG the counter is the whole GPU's")
+        return float(self._call("nvmlDeviceGetTotalEnergyConsumption") / MILLI)
 
     def _processes(self) -> Mapping[int, int | None]:
         """Bytes of each process that computes on the GPU, by pid; None where the driver does not tell (Windows)."""

@@ -13,7 +13,8 @@ def summarise_states(states: Sequence[Readings]) -> Readings:
     """States read before, during and after a pass as one reading.
 
     `device_before`, `device_after`: the plain states; `clock_hz_median` with `clock_default_hz`; `throttle_reasons` and
-    `foreign_pids` seen in any of them; `violation_ns` that grew from the first to the last.
+    `foreign_pids` seen in any of them; `violation_ns` (heat) and `power_violation_ns` (the power cap, which is no
+    throttling by itself) that grew from the first to the last.
     """
     first, last = states[0].values, states[-1].values
     values: dict[str, Json] = {}
@@ -28,8 +29,9 @@ def summarise_states(states: Sequence[Readings]) -> Readings:
         seen = _column(states, name)
         if seen:
             values[name] = sorted({one for state in seen for one in state})
-    if "violation_ns" in first and "violation_ns" in last:
-        values["violation_ns"] = _total(last["violation_ns"]) - _total(first["violation_ns"])
+    for name in ("violation_ns", "power_violation_ns"):
+        if name in first and name in last:
+            values[name] = _total(last[name]) - _total(first[name])
     return Readings(values=values, missing=dict(states[-1].missing))
 
 

@@ -164,7 +164,9 @@ def about_placement(nodes_on_cpu_unasked: int | None, nodes: int | None) -> Doub
 
 def about_threads(verified: Mapping[str, Json]) -> Doubts:
     """`oversubscribed`: more threads than the processors, or than the quota of processor time, they may run on."""
-    threads, allowed, quota = (_count(verified.get(name)) for name in ("num_threads", "cpus_allowed", "cpu_quota_cores"))
+    threads, allowed, quota = (
+        _count(verified.get(name)) for name in ("num_threads", "cpus_allowed", "cpu_quota_cores")
+    )
     limit = min((each for each in (allowed, quota) if each is not None), default=None)
     if threads is None or limit is None or threads <= limit:
         return ()
@@ -195,7 +197,9 @@ def about_environment(environment: Readings, device: Device | None = None) -> Do
     values, facts = environment.values, {} if device is None else device.facts.values
     governor, cap, default_cap = values.get("cpu_governor"), facts.get("power_cap_w"), facts.get("power_cap_default_w")
     on_battery = values.get("power_source") == "battery"
+    clock, default_clock = facts.get("clock_application_hz"), facts.get("clock_default_hz")
     changed_cap = cap is not None and default_cap is not None and cap != default_cap
+    changed_clock = clock is not None and default_clock is not None and clock != default_clock
     return _present(
         _doubt("on_battery", "info") if on_battery else None,
         _doubt("governor", "info", cpu_governor=governor) if governor not in (None, "performance") else None,
@@ -204,8 +208,18 @@ def about_environment(environment: Readings, device: Device | None = None) -> Do
         else None,
         _doubt("container", "info", container=values.get("container")) if values.get("is_container") else None,
         _doubt("mig", "info") if facts.get("is_mig_enabled") else None,
+        _doubt("simulator", "info", device_name=device.name) if device is not None and _emulates(device) else None,
         _doubt("power_cap", "info", power_cap_w=cap, power_cap_default_w=default_cap) if changed_cap else None,
+        _doubt("application_clock", "info", clock_application_hz=clock, clock_default_hz=default_clock)
+        if changed_clock
+        else None,
+        _doubt("display", "info") if facts.get("is_display_active") else None,
     )
+
+
+def _emulates(device: Device) -> bool:
+    """Whether a processor computes in another's place. The null device plays a script, and imitates nothing."""
+    return device.simulated and device.type != "null"
 
 
 def about_workload(workload: Workload) -> Doubts:

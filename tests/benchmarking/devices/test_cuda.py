@@ -35,6 +35,10 @@ def test_two_gpus_of_a_model_are_found_with_their_facts(nvml):
     assert second.facts.values["is_mig_enabled"] is True
     assert second.facts.values["pcie_width"] == 8
     assert "int4" not in first.facts.values["native_precisions"]
+    assert first.facts.values["clock_application_hz"] == 1_980_000_000
+    assert first.facts.values["ecc_uncorrected_errors"] == 0
+    assert (first.facts.values["compute_mode"], first.facts.values["virtualization"]) == ("default", "none")
+    assert first.facts.values["is_display_active"] is False
 
 
 def test_what_a_consumer_gpu_does_not_tell_is_missing_with_its_reason(nvml):
@@ -43,6 +47,13 @@ def test_what_a_consumer_gpu_does_not_tell_is_missing_with_its_reason(nvml):
     assert device.facts.missing["clock_default_hz"].startswith("not_supported: nvmlDeviceGetDefaultApplicationsClock")
     assert device.facts.missing["is_mig_enabled"].startswith("not_supported")
     assert "is_mig_enabled" not in device.facts.values
+    assert device.facts.missing["ecc_uncorrected_errors"].startswith("not_supported: nvmlDeviceGetTotalEccErrors")
+    assert device.facts.values["temperature_slowdown_c"] == 94
+    assert (device.facts.values["compute_mode"], device.facts.values["virtualization"]) == (
+        "exclusive_process",
+        "passthrough",
+    )
+    assert device.facts.values["is_display_active"] is True
 
 
 @pytest.mark.parametrize(
@@ -70,6 +81,8 @@ def test_state_converts_units_and_names_the_throttle_reasons(nvml):
         "throttle_reasons": ["hardware_thermal", "software_power_cap"],
         "violation_ns": 31_000_000,
         "power_violation_ns": 5_200_000_000,
+        "pcie_generation": 5,
+        "pcie_width": 16,
         "foreign_pids": [],
     }
     assert state.missing == {}
@@ -93,6 +106,11 @@ def test_energy_of_a_gpu_without_counter_is_missing(nvml):
         _nvml.Nvml(nvml("nvml_rtx_2080_ti.json")), "GPU-0c1d2e3f-4a5b-6c7d-8e9f-a0b1c2d3e4f5", own_pid=1
     )
     assert monitor.energy_j().missing["gpu"].startswith("not_supported: nvmlDeviceGetTotalEnergyConsumption")
+
+
+def test_a_gpu_in_instances_has_no_energy_of_its_own(nvml):
+    monitor = _nvml.NvmlMonitor(_nvml.Nvml(nvml()), "GPU-a0b1c2d3-e4f5-4061-8273-94a5b6c7d8e9", own_pid=1)
+    assert monitor.energy_j().missing == {"gpu": "not_supported: under MIG the counter is the whole GPU's"}
 
 
 def test_process_memory_is_that_of_the_own_pid(nvml):
@@ -187,8 +205,10 @@ def test_opening_maps_the_gpu_to_torchs_number_by_pci_address(nvml, fake_torch, 
     assert handle.torch_name == "cuda:0"
     handle.synchronize()
     assert torch.calls == [("synchronize", (0,))]
-    assert handle.energy_j().values["gpu"] == 123.456
-    assert handle.energy_j().values["method"] == "counter"
+    first, _ = cuda.CudaDevice(nvml()).probe()
+    other = cuda.CudaDevice(nvml()).open(first)
+    assert other.energy_j().values["gpu"] == 987_654.321
+    assert other.energy_j().values["method"] == "counter"
 
 
 def test_opening_a_gpu_that_vanished_from_the_driver_is_an_error(nvml, fake_torch, monkeypatch):

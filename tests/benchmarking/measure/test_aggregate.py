@@ -156,9 +156,9 @@ def test_readings_and_loads_become_columns_in_mb():
     assert result.metrics["memory_weights_mb"] == pytest.approx(437.92896)
     assert result.metrics["memory_rss_base_mb"] == 200.0  # launch 7 did not measure this point
     assert result.metrics["energy_gpu_j_per_call"] == 4.0
-    assert result.extra["energy_gpu_net_j_per_call"] == 3.0
-    assert result.extra["energy_gpu_j_per_item"] == 2.0
-    assert result.extra["energy_gpu_j_per_token"] == 0.25
+    assert result.metrics["energy_gpu_net_j_per_call"] == 3.0
+    assert result.metrics["energy_gpu_j_per_item"] == 2.0
+    assert result.metrics["energy_gpu_j_per_token"] == 0.25
     assert result.metrics["first_call_ms"] == 30.0
     assert result.missing["memory_device_allocated_peak_mb"] == "not_applicable: cpu"
     assert result.missing["host_gap_ms"] == "not_supported: no events"

@@ -291,3 +291,10 @@ def test_memory_on_another_node_is_said_with_its_share():
     assert doubts.about_memory_placement(near) == ()
     assert doubts.about_memory_placement({"numa_node": 0, "memory_bytes_by_numa_node": {}}) == ()
     assert doubts.about_memory_placement({"memory_bytes_by_numa_node": {"0": 1}}) == ()
+
+
+def test_a_display_and_an_application_clock_are_said():
+    facts = {"is_display_active": True, "clock_application_hz": 1_005_000_000, "clock_default_hz": 1_980_000_000}
+    device = Device(type="cuda", selector="cuda:0", found=True, facts=Readings(values=facts))
+    found = doubts.about_environment(Readings(), device)
+    assert [(doubt.kind, doubt.severity) for doubt in found] == [("application_clock", "info"), ("display", "info")]

@@ -58,18 +58,18 @@ def test_slow_calls_end_after_the_window_that_passed_the_time_limit(fake):
     assert energy_pass(bench).extra["energy_calls"] == [10]
 
 
-@pytest.mark.parametrize(
-    ("state", "reason"),
-    [
-        ({"foreign_pids": [77]}, "not_applicable: foreign processes"),
-        ({"is_mig_enabled": True}, "not_supported: under MIG"),
-    ],
-)
-def test_a_shared_counter_is_not_read(fake, state, reason):
-    bench = fake.bench([5], handle=fake.handle(power_w=10.0, states=[Readings(values=state)]))
+def test_a_counter_that_strangers_move_is_not_read(fake):
+    states = [Readings(values={"foreign_pids": [77]})]
+    bench = fake.bench([5], handle=fake.handle(power_w=10.0, states=states))
     result = energy_pass(bench)
     assert bench.operation.calls == 0
-    assert all(why.startswith(reason) for why in result.missing.values())
+    assert all(why.startswith("not_applicable: foreign processes") for why in result.missing.values())
+
+
+def test_windows_too_short_for_a_counter_are_not_run(fake):
+    bench = fake.bench([5], handle=fake.handle(power_w=10.0), energy_window_s=4.9)
+    assert energy_pass(bench).missing["energy_gpu_j_per_call"] == "not_run: windows of 4.9 s, below 5 s"
+    assert bench.operation.calls == 0
 
 
 def test_a_stranger_that_came_meanwhile_spoils_the_windows(fake):

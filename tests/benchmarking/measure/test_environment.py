@@ -3,7 +3,6 @@ import sys
 
 import pytest
 
-from benchmarking.measure import environment
 from benchmarking.measure.environment import capture, relevant_variables
 
 
