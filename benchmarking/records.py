@@ -374,6 +374,12 @@ class Run:
     loads: tuple[LaunchLoad, ...] = ()
     results: tuple[Result, ...] = ()
 
+    @property
+    def is_simulated(self) -> bool:
+        """Whether an emulator, a software adapter or a script ran in the device's place, as far as was seen before or
+        read back: such numbers are never ranked as the device's."""
+        return self.cell.device.simulated or any(load.verified.get("is_simulated") is True for load in self.loads)
+
 
 def run_from_json(data: Any, where: str) -> Run:
     """A Run of this or an older format. Raises FormatError for a foreign file or one written by a newer program."""

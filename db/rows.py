@@ -148,12 +148,11 @@ def _load_columns(loads: tuple[LaunchLoad, ...]) -> Row:
 def _verified_columns(run: Run) -> Row:
     """What the launches read back about what really ran."""
     verified = run.loads[0].verified if run.loads else {}
-    is_simulated = run.cell.device.simulated or any(load.verified.get("is_simulated") is True for load in run.loads)
     dtypes = verified.get("weight_dtypes", verified.get("parameters_by_dtype"))
     names = verified.get("parameter_dtypes")
     if dtypes is None and isinstance(names, list):
         dtypes = {str(name): None for name in names}
-    return {"is_simulated": is_simulated, "weight_dtypes": None if dtypes is None else json_text(dtypes)}
+    return {"is_simulated": run.is_simulated, "weight_dtypes": None if dtypes is None else json_text(dtypes)}
 
 
 def _preparation_columns(preparation: Preparation | None) -> Row:

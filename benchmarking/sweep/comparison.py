@@ -136,7 +136,7 @@ def _result(run: Run, label: str) -> Result | None:
 
 def _is_ranked(run: Run, result: Result) -> bool:
     """Whether a result may be compared: measured, right as far as that is known, and on real hardware."""
-    is_sound = result.status == "ok" and result.validity != "invalid" and not run.cell.device.simulated
+    is_sound = result.status == "ok" and result.validity != "invalid" and not run.is_simulated
     return is_sound and result.metrics.get("latency_median_ms", 0.0) > 0
 
 
