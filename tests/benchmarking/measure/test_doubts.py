@@ -244,6 +244,15 @@ def test_the_device_is_good_to_know_about_too(facts, expected):
     assert [one.kind for one in doubts.about_environment(Readings(), device)] == expected
 
 
+def test_an_emulator_is_told_from_a_device_and_the_null_device_imitates_nothing():
+    emulator = Device(type="qnn", selector="qnn", found=True, name="Qualcomm HTP emulator", simulated=True)
+    (doubt,) = doubts.about_environment(Readings(), emulator)
+    assert (doubt.kind, doubt.severity) == ("simulator", "info")
+    assert doubt.evidence == {"device_name": "Qualcomm HTP emulator"}
+    null = Device(type="null", selector="null", found=True, simulated=True)
+    assert doubts.about_environment(Readings(), null) == ()
+
+
 def test_validity_is_the_worst_severity():
     def of(*severities):
         return doubts.validity([Doubt(kind="k", severity=one) for one in severities])
