@@ -34,9 +34,17 @@ class OrtSession:
     """A model loaded by ONNX Runtime. The first point's graphs are loaded with it, others when a point needs them."""
 
     def __init__(
-        self, cell: Cell, points: Sequence[Point], locate: Locate, processing: Processing, stage: Stage
+        self,
+        cell: Cell,
+        points: Sequence[Point],
+        locate: Locate,
+        processing: Processing,
+        stage: Stage,
+        check: Callable[[GraphSource], None] = lambda source: None,
     ) -> None:
+        """`check` is asked after each loading, and raises BenchhouseError when it was no loading of what is there."""
         self._cell = cell
+        self._check = check
         self._locate = locate
         self._processing = processing
         self._io_mode: IoMode = "device" if cell.runtime_mode.get("io_mode") == "device" else "host"
@@ -68,6 +76,7 @@ class OrtSession:
         if self._loaded is None or self._source != source:
             self._loaded = None
             self._loaded = load_graphs(source.folder, source.bundle, source.settings)
+            self._check(source)
             self._source = source
         return self._loaded
 

@@ -12,8 +12,14 @@ from benchmarking.graphs.bundle import read_bundle
 from benchmarking.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.runtimes import Session, Stage
 from benchmarking.runtimes import _ort_runtime as shared
+from benchmarking.workloads._families import plugin_of
 
 IO_MODES = ("host", "device")
+QUANTIZATIONS: Mapping[Precision, str] = {"int8": "dynamic", "int4": "weight-only"}
+"""How the graphs of a precision are quantized: activations too as they come, or the weights alone."""
+METHODS = tuple(QUANTIZATIONS.values())
+CACHE = "dynamic"
+"""The graphs' states grow by a token a step; ONNX Runtime has no other cache of theirs."""
 
 
 class OnnxRuntime:
@@ -23,6 +29,7 @@ class OnnxRuntime:
     is_compared = True
     point_per_process = False
     needs_no_torch = True
+    packages: tuple[str, ...] = ("onnxruntime", "onnxruntime-gpu", "onnx")
 
     def missing(self) -> str | None:
         return shared.installed()
@@ -37,7 +44,7 @@ class OnnxRuntime:
         return provider if isinstance(provider, str) else shared.why_not_precision(provider, precision)
 
     def options(self, workload: Workload) -> tuple[str, ...]:
-        return ("io_mode",)
+        return ("io_mode", "quantization", "cache") if _generates(workload) else ("io_mode", "quantization")
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         """Bound to the device where it has memory of its own, else `run`, as each is used there."""
@@ -47,7 +54,20 @@ class OnnxRuntime:
         io_mode = shared.chosen(self.name, "io_mode", options.get("io_mode", default), IO_MODES)
         if io_mode == "device" and memory is None:
             raise UsageError(f"io_mode 'device': ONNX Runtime binds nothing to the memory of {device.selector}")
-        return {"io_mode": io_mode}
+        mode: dict[str, Scalar] = {"io_mode": io_mode}
+        if "quantization" in options:
+            mode["quantization"] = shared.chosen(self.name, "quantization", options["quantization"], METHODS)
+        if _generates(workload):
+            mode["cache"] = shared.chosen(self.name, "cache", options.get("cache", CACHE), (CACHE,))
+        return mode
+
+    def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        method = QUANTIZATIONS.get(precision)
+        asked = mode.get("quantization", method)
+        if asked != method:
+            has = f"is quantized {method} here" if method else "is not quantized; int8 and int4 are"
+            raise UsageError(f"quantization {asked!r}: in runtime onnxruntime {precision} {has}")
+        return mode if method is None else {**mode, "quantization": method}
 
     def import_libraries(self) -> None:
         import onnxruntime  # noqa: F401
@@ -70,6 +90,10 @@ class OnnxRuntime:
             return GraphSource(folder=folder, bundle=read_bundle(folder), settings=settings)
 
         return OrtSession(cell, points, locate, open_processing(cell.workload, stage), stage)
+
+
+def _generates(workload: Workload) -> bool:
+    return workload.task in plugin_of(workload).generative_tasks
 
 
 PLUGIN = OnnxRuntime()

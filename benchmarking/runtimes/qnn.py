@@ -52,6 +52,7 @@ class Qnn:
     is_compared = True
     point_per_process = False
     needs_no_torch = True
+    packages: tuple[str, ...] = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-qnn")
 
     def missing(self) -> str | None:
         if (absent := shared.installed()) is not None:

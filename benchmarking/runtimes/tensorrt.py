@@ -1,0 +1,208 @@
+"""NVIDIA's TensorRT through ONNX Runtime's provider: an engine for each shape, built beforehand and kept."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarking import plugins
+from benchmarking.builds.store import BuildStore
+from benchmarking.devices import DeviceHandle
+from benchmarking.errors import BenchhouseError, UnsupportedError
+from benchmarking.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
+from benchmarking.runtimes import Session, Stage
+from benchmarking.runtimes import _ort_fixed as fixed
+from benchmarking.runtimes import _ort_runtime as shared
+
+if TYPE_CHECKING:
+    from benchmarking.graphs.bundle import Bundle
+    from benchmarking.runtimes._ort_options import SessionSettings
+    from benchmarking.runtimes._ort_session import GraphSource
+
+KIND = "tensorrt"
+PROVIDER = "TensorrtExecutionProvider"
+PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "float16")
+"""Int8 engines need calibration data, which graphs quantized as they run have none of."""
+TENSORRT_PACKAGES = ("tensorrt", "tensorrt-cu13", "tensorrt-cu12")
+TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
+ENGINE = "*.engine"
+ENGINES = "engines"
+"""The fact of a build that says how many there are."""
+CACHE_PATH = "trt_engine_cache_path"
+LIBRARY = "tensorrt"
+
+
+class TensorRt:
+    """The runtime `tensorrt`. Mode io_mode, as for the runtime onnxruntime on a GPU."""
+
+    name = "tensorrt"
+    is_compared = True
+    point_per_process = False
+    needs_no_torch = True
+    packages: tuple[str, ...] = ("onnxruntime-gpu", *TENSORRT_PACKAGES)
+
+    def missing(self) -> str | None:
+        if (absent := shared.installed()) is not None:
+            return absent
+        if not _has_provider_library():
+            return "the installed ONNX Runtime is built without TensorRT: pip install onnxruntime-gpu"
+        if _tensorrt_version() is None:
+            return "not installed: tensorrt, whose libraries ONNX Runtime's provider loads: pip install tensorrt"
+        return None
+
+    def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
+        if device.type != "cuda":
+            return f"runtime tensorrt runs on NVIDIA GPUs (cuda), not on {device.type}"
+        if precision not in PRECISIONS:
+            return f"runtime tensorrt has {', '.join(PRECISIONS)}, not {precision}"
+        return fixed.why_not_forward(self.name, workload)
+
+    def options(self, workload: Workload) -> tuple[str, ...]:
+        return ("io_mode",)
+
+    def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        shared.has_no_option(self.name, options, self.options(workload))
+        return {"io_mode": shared.chosen(self.name, "io_mode", options.get("io_mode", "device"), ("device", "host"))}
+
+    def import_libraries(self) -> None:
+        import onnxruntime  # noqa: F401
+
+    def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
+        def make(folder: Path, bundle: Bundle, sizes: Mapping[str, int], out: Path) -> Mapping[str, Json]:
+            return build_engines(folder, bundle, engine_settings(cell, sizes, out), out)
+
+        load_tensorrt(cell.precision)
+        handle = plugins.load("benchmarking.devices", cell.device.type).watch(cell.device)
+        try:
+            return fixed.ensure_fixed(KIND, cell, points, store, rebuild, depends_on(cell), make)
+        finally:
+            handle.close()
+
+    def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
+        from benchmarking.graphs.bundle import read_bundle
+        from benchmarking.graphs.session import find_bundle
+        from benchmarking.runtimes._ort_session import GraphSource, OrtSession
+        from benchmarking.workloads._processing import open_processing
+
+        with stage("import"):
+            load_tensorrt(cell.precision)
+        prepared: dict[str, Json] = {}
+
+        def locate(point: Point) -> GraphSource:
+            graphs = find_bundle(cell, point)
+            bundle = read_bundle(graphs)
+            sizes = fixed.point_dimensions(cell, point, bundle)
+            folder, build = fixed.find_fixed(fixed.fixed_key(KIND, cell, point, sizes, depends_on(cell)))
+            prepared[str(folder)] = build.facts[ENGINES]
+            return GraphSource(folder=graphs, bundle=bundle, settings=engine_settings(cell, sizes, folder))
+
+        def check(source: GraphSource) -> None:
+            folder = source.settings.provider_options[CACHE_PATH]
+            check_engines_were_used(Path(folder), prepared[folder])
+
+        session = OrtSession(cell, points, locate, open_processing(cell.workload, stage), stage, check)
+        session.verified = {**session.verified, "tensorrt": _tensorrt_version()}
+        return session
+
+
+def engine_settings(cell: Cell, sizes: Mapping[str, int], cache: Path) -> SessionSettings:
+    """How sessions are opened whose engines are in `cache`, or go there."""
+    from benchmarking.devices._ort import OrtProvider
+    from benchmarking.runtimes._ort_options import SessionSettings, default_num_threads
+
+    provider = OrtProvider(
+        name=PROVIDER,
+        install="onnxruntime-gpu tensorrt",
+        precisions=PRECISIONS,
+        options={
+            "device_id": "0",  # of the one GPU that is left visible
+            "trt_engine_cache_enable": "1",
+            CACHE_PATH: str(cache),
+        },
+        precision_options={"float16": {"trt_fp16_enable": "1"}},
+        memory="cuda",
+    )
+    return SessionSettings(
+        provider=provider,
+        precision=cell.precision,
+        num_threads=cell.num_threads or default_num_threads(),
+        beside=("CUDAExecutionProvider",),
+        dimensions=dict(sizes),
+    )
+
+
+def build_engines(folder: Path, bundle: Bundle, settings: SessionSettings, out: Path) -> dict[str, Json]:
+    """Have the engines of all graphs built into `out`. Raises BenchhouseError when none is made."""
+    from benchmarking.runtimes._ort_options import assigned_nodes, open_graph
+
+    nodes: dict[str, Json] = {}
+    for name, graph in bundle.graphs.items():
+        session = open_graph(folder / graph.file, settings)  # with fixed shapes engines are built here
+        nodes[name] = dict[str, Json](assigned_nodes(session) or {})
+    if not (count := count_engines(out)):
+        raise BenchhouseError(f"TensorRT built no engine of {', '.join(bundle.graphs)}: look at what it printed")
+    return {ENGINES: count, "assigned_nodes": nodes, "dimensions": dict(settings.dimensions)}
+
+
+def count_engines(folder: Path) -> int:
+    """Engines in a folder."""
+    return len(list(folder.glob(ENGINE)))
+
+
+def check_engines_were_used(folder: Path, prepared: Json) -> None:
+    """Raise BenchhouseError when loading has built engines that were there: they are then not what was prepared, and
+    the load's time is that of a build."""
+    if (now := count_engines(folder)) != prepared:
+        raise BenchhouseError(
+            f"TensorRT built engines anew instead of loading those in {folder} ({prepared} then, {now} now): "
+            "--rebuild always makes them for this version"
+        )
+
+
+def load_tensorrt(precision: Precision) -> None:
+    """Load TensorRT's libraries, which ONNX Runtime's provider takes from the process.
+
+    TensorRT rounds float32 products to TF32 by default, and the provider has no option for it; NVIDIA's libraries read
+    the environment when they are loaded. Raises UnsupportedError when they have been, with another setting."""
+    wanted = "1" if precision == "tf32" else "0"
+    if LIBRARY in sys.modules and os.environ.get(TF32_OVERRIDE) != wanted:
+        raise UnsupportedError(f"TensorRT is loaded already in this process: start it with {TF32_OVERRIDE}={wanted}")
+    os.environ[TF32_OVERRIDE] = wanted
+    importlib.import_module(LIBRARY)
+
+
+def depends_on(cell: Cell) -> dict[str, Json]:
+    """An engine is for one GPU model and driver, and one version of TensorRT."""
+    return {
+        "device": cell.device.name,
+        "compute_capability": cell.device.facts.values.get("compute_capability"),
+        "driver": cell.device.driver,
+        "tensorrt": _tensorrt_version(),
+        "tf32": cell.precision == "tf32",
+    }
+
+
+def _tensorrt_version() -> str | None:
+    for package in TENSORRT_PACKAGES:
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            continue
+    return None
+
+
+def _has_provider_library() -> bool:
+    """Whether the provider's library lies in the package, which is told without importing it."""
+    spec = importlib.util.find_spec("onnxruntime")
+    if spec is None or spec.origin is None:
+        return False
+    return any((Path(spec.origin).parent / "capi").glob("*onnxruntime_providers_tensorrt.*"))
+
+
+PLUGIN = TensorRt()
