@@ -12,8 +12,12 @@ COMMANDS = {
     "setup_benchmark_db": ("db.setup_benchmark_db", "create, upgrade, verify, fill and back up the warehouse"),
     "run_hardware_benchmark": ("benchmarking.run_hardware_benchmark", "measure one model on one device over a grid"),
     "batch_benchmark": ("benchmarking.batch_benchmark", "measure many models on many devices in one command"),
+    "compare_onnx": ("benchmarking.compare_onnx", "measure PyTorch against ONNX Runtime and OpenVINO"),
+    "manage_cache": ("benchmarking.manage_cache", "list, measure and delete the builds that runs left in the cache"),
     "visualize_benchmarks": ("visualize.visualize_benchmarks", "draw charts from the warehouse or from run files"),
 }
+SHORT_NAMES = {"compare-runtimes": "compare_onnx", "cache": "manage_cache"}
+"""What commands are called behind `benchhouse`, where that is not what their scripts are called."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,16 +32,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"benchhouse {__version__}")
         return EXIT_OK
     name = arguments[0].removesuffix(".py")
+    name = SHORT_NAMES.get(name, name)
     if name not in COMMANDS:
-        print(f"benchhouse: error: unknown command {name!r}: known: {', '.join(COMMANDS)}", file=sys.stderr)
+        print(f"benchhouse: error: unknown command {name!r}: known: {', '.join(_shown())}", file=sys.stderr)
         return EXIT_USAGE
     module = importlib.import_module(COMMANDS[name][0])
     return int(module.main(arguments[1:]))
 
 
+def _shown() -> dict[str, str]:
+    """What each command does, by its name behind `benchhouse`."""
+    short = {name: short for short, name in SHORT_NAMES.items()}
+    return {short.get(name, name): what for name, (_, what) in COMMANDS.items()}
+
+
 def _help() -> str:
-    width = max(map(len, COMMANDS))
-    rows = "\n".join(f"  {name:<{width}}  {what}" for name, (_, what) in COMMANDS.items())
+    shown = _shown()
+    width = max(map(len, shown))
+    rows = "\n".join(f"  {name:<{width}}  {what}" for name, what in shown.items())
     return f"usage: benchhouse <command> [arguments]\n\n{rows}\n\nbenchhouse <command> --help says more."
 
 

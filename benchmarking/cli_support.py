@@ -96,6 +96,11 @@ def non_negative_seconds(text: str) -> float:
     return _number(text, "takes seconds from 0", lambda value: value >= 0)
 
 
+def non_negative_number(text: str) -> float:
+    """A number from 0, for argparse."""
+    return _number(text, "takes a number from 0", lambda value: value >= 0)
+
+
 def positive_seconds(text: str) -> float:
     """A duration in seconds above 0, for argparse."""
     return _number(text, "takes seconds above 0", lambda value: value > 0)

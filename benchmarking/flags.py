@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
+from benchmarking.builds.store import CACHE_VARIABLE
 from benchmarking.cli_support import (
     default_database,
     non_negative_int,
@@ -15,8 +18,10 @@ from benchmarking.cli_support import (
     positive_seconds,
     tag,
 )
-from benchmarking.measure.settings import PROFILES
-from benchmarking.sweep.request import DEFAULT_BATCH_SIZES, DEFAULT_TIMEOUT_S
+from benchmarking.errors import UsageError
+from benchmarking.measure.settings import PROFILES, Settings, settings
+from benchmarking.records import REBUILDS, Scalar
+from benchmarking.sweep.request import DEFAULT_BATCH_SIZES, DEFAULT_TIMEOUT_S, OPTIONS, Request
 
 DEFAULT_OUTPUT_DIR = "benchmark_results"
 DEFAULT_PROFILE = "standard"
@@ -48,6 +53,7 @@ def add_model_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--kernel-repo", metavar="DIR", help="kernelized: a folder with a kernel repository")
     group.add_argument("--performance-mode", metavar="MODE", help="qnn: burst, balanced, high_performance, ...")
     group.add_argument("--num-threads", type=positive_int, metavar="N", help="intra-op threads")
+    group.add_argument("--cpu-list", metavar="LIST", help="logical processors to run on, such as 0-3,8")
 
 
 def add_grid(parser: argparse.ArgumentParser) -> None:
@@ -78,6 +84,33 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
         help=f"seconds for loading, and for each point of a launch (default {DEFAULT_TIMEOUT_S:g})",
     )
     how.add_argument("--skip-unsupported", action="store_true", help="store what cannot be as skipped, with its reason")
+
+
+def add_builds(parser: argparse.ArgumentParser) -> None:
+    """What of exports, engines and reference outputs is made, and where it is kept."""
+    group = parser.add_argument_group("builds")
+    add_cache_dir(group)
+    group.add_argument(
+        "--rebuild", choices=REBUILDS, default="if_needed", help="make builds that are there already, or make none"
+    )
+    group.add_argument("--lean-cache", action="store_true", help="delete the builds that this command made, at its end")
+
+
+def add_cache_dir(group: argparse._ArgumentGroup) -> None:
+    """Where builds are."""
+    group.add_argument(
+        "--cache-dir", metavar="DIR", help=f"where builds are (default ${CACHE_VARIABLE}, or this user's cache folder)"
+    )
+
+
+def use_cache_dir(cache_dir: str | None) -> None:
+    """Make the folder this process's cache and its workers'. Raises UsageError for a path that is no folder."""
+    if cache_dir is None:
+        return
+    path = Path(cache_dir).expanduser().absolute()
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"--cache-dir {cache_dir}: that is a file: name a folder")
+    os.environ[CACHE_VARIABLE] = str(path)
 
 
 def add_keeping(group: argparse._ArgumentGroup) -> None:
@@ -115,6 +148,46 @@ def axes(arguments: argparse.Namespace) -> dict[str, tuple[float, ...]]:
     """The values that were given for further axes, by axis."""
     given = {axis: getattr(arguments, flag) for axis, flag in AXIS_FLAGS.items()}
     return {axis: values for axis, values in given.items() if values is not None}
+
+
+def options(arguments: argparse.Namespace) -> dict[str, Scalar]:
+    """The options of runtimes that were given, by name."""
+    return {name: value for name in OPTIONS if (value := getattr(arguments, name)) is not None}
+
+
+def chosen_settings(arguments: argparse.Namespace) -> Settings:
+    """The settings that the measuring flags choose."""
+    return settings(
+        arguments.profile,
+        iterations=arguments.iterations,
+        warmup_iterations=arguments.warmup_iterations,
+        launches=arguments.launches,
+    )
+
+
+def request(arguments: argparse.Namespace, model_id: str, command: tuple[str, ...]) -> Request:
+    """What the flags of a command that measures one model ask for, its runtime left open."""
+    return Request(
+        model_id=model_id,
+        device=arguments.device,
+        precision=arguments.precision,
+        task=arguments.task,
+        weights=arguments.weights,
+        batch_sizes=arguments.batch_sizes,
+        sequence_lengths=arguments.sequence_lengths,
+        new_tokens=arguments.new_tokens,
+        axes=axes(arguments),
+        num_threads=arguments.num_threads,
+        cpu_list=arguments.cpu_list,
+        options=options(arguments),
+        rebuild=arguments.rebuild,
+        settings=chosen_settings(arguments),
+        timeout_s=arguments.timeout,
+        skip_unsupported=arguments.skip_unsupported,
+        command=command,
+        tags=dict(arguments.tag),
+        description=arguments.description,
+    )
 
 
 def _add_list(group: argparse._ArgumentGroup, flag: str, default: tuple[int, ...] | None, text: str) -> None:

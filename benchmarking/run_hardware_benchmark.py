@@ -11,15 +11,16 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarking import flags
-from benchmarking.cli_support import Parser, note, run_command
-from benchmarking.errors import EXIT_OK, UsageError
+from benchmarking import flags, listings
+from benchmarking.builds.lean import lean_cache
+from benchmarking.cli_support import Parser, names, note, run_command
+from benchmarking.errors import UsageError
 from benchmarking.ids import uuid7
-from benchmarking.measure.settings import Settings, settings
 from benchmarking.records import PRECISIONS
 from benchmarking.storing import Ingest, database
 from benchmarking.sweep import session
-from benchmarking.sweep.request import OPTIONS, Request
+from benchmarking.sweep.request import plan_cell
+from benchmarking.sweep.several_runtimes import ALL, plan_runtimes, shown
 
 NAME = "run_hardware_benchmark"
 
@@ -31,10 +32,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
-    if arguments.list_devices:
-        return _list_devices(arguments.json)
-    if arguments.list_models:
-        return _list_models(arguments.json)
+    flags.use_cache_dir(arguments.cache_dir)
+    if (listing := _listing(arguments)) is not None:
+        return listings.show(listing, as_json=arguments.json)
+    with lean_cache(is_lean=arguments.lean_cache and not arguments.dry_run, say=note):
+        return _measure(arguments, argv)
+
+
+def _measure(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     show = session.Show(json=arguments.json, quiet=arguments.quiet)
     output_dir = Path(arguments.output_dir)
     if arguments.resume:
@@ -43,10 +48,17 @@ def _run(argv: Sequence[str]) -> int:
         return _calibrate(arguments, argv, show)
     if arguments.model_id is None:
         raise UsageError("--model-id is needed: a hub name, a folder, or a name that --list-models shows")
-    request = _request(arguments, argv)
+    request = flags.request(arguments, arguments.model_id, (NAME, *argv))
+    if arguments.runtime is not None and (len(arguments.runtime) > 1 or ALL in arguments.runtime):
+        planned = plan_runtimes(request, arguments.runtime, uuid7())
+        planned.tell(note)
+        plans, show = planned.plans, shown(show, planned.refused)
+    else:
+        (runtime,) = arguments.runtime or (None,)
+        plans = (plan_cell(replace(request, runtime=runtime), uuid7()),)
     if arguments.dry_run:
-        return session.dry_run([request], show)
-    return session.run([request], output_dir if arguments.save else None, _database(arguments), show)
+        return session.show_plans(plans, show)
+    return session.run_plans(plans, output_dir if arguments.save else None, _database(arguments), show)
 
 
 def _calibrate(arguments: argparse.Namespace, argv: Sequence[str], show: session.Show) -> int:
@@ -59,7 +71,7 @@ def _calibrate(arguments: argparse.Namespace, argv: Sequence[str], show: session
         raise UsageError("--calibrate-device measures the device, not a model: leave --model-id out")
     planning = BenchPlanning(
         session_id=uuid7(),
-        settings=_settings(arguments),
+        settings=flags.chosen_settings(arguments),
         timeout_s=arguments.timeout,
         command=(NAME, *argv),
         tags=dict(arguments.tag),
@@ -77,15 +89,6 @@ def _silence(message: str) -> None:
     """For --quiet."""
 
 
-def _settings(arguments: argparse.Namespace) -> Settings:
-    return settings(
-        arguments.profile,
-        iterations=arguments.iterations,
-        warmup_iterations=arguments.warmup_iterations,
-        launches=arguments.launches,
-    )
-
-
 def _database(arguments: argparse.Namespace) -> Ingest | None:
     """What stores a run; None when nothing is to be kept. A run that is resumed was begun with --save."""
     if not (arguments.save or arguments.resume):
@@ -93,47 +96,13 @@ def _database(arguments: argparse.Namespace) -> Ingest | None:
     return database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet)
 
 
-def _request(arguments: argparse.Namespace, argv: Sequence[str]) -> Request:
-    return Request(
-        model_id=arguments.model_id,
-        device=arguments.device,
-        runtime=arguments.runtime,
-        precision=arguments.precision,
-        task=arguments.task,
-        weights=arguments.weights,
-        batch_sizes=arguments.batch_sizes,
-        sequence_lengths=arguments.sequence_lengths,
-        new_tokens=arguments.new_tokens,
-        axes=flags.axes(arguments),
-        num_threads=arguments.num_threads,
-        options={name: value for name in OPTIONS if (value := getattr(arguments, name)) is not None},
-        settings=_settings(arguments),
-        timeout_s=arguments.timeout,
-        skip_unsupported=arguments.skip_unsupported,
-        command=(NAME, *argv),
-        tags=dict(arguments.tag),
-        description=arguments.description,
-    )
-
-
-def _list_devices(as_json: bool) -> int:
-    import json
-
-    from benchmarking.devices._listing import listing_json, listing_text
-    from benchmarking.devices._probing import probe_all
-
-    found = probe_all()
-    print(json.dumps(listing_json(found), indent=1) if as_json else listing_text(found))
-    return EXIT_OK
-
-
-def _list_models(as_json: bool) -> int:
-    import json
-
-    from benchmarking.workloads._listing import listing_json, listing_text
-
-    print(json.dumps(listing_json(), indent=1) if as_json else listing_text())
-    return EXIT_OK
+def _listing(arguments: argparse.Namespace) -> listings.Listing | None:
+    """What is asked to be listed, if anything is."""
+    if arguments.list_devices:
+        return listings.devices()
+    if arguments.list_runtimes:
+        return listings.runtimes()
+    return listings.models() if arguments.list_models else None
 
 
 def _parser() -> Parser:
@@ -141,12 +110,18 @@ def _parser() -> Parser:
     what = parser.add_argument_group("what is measured")
     what.add_argument("--model-id", metavar="MODEL", help="hub name, folder, or a name that --list-models shows")
     what.add_argument("--device", default="auto", help="cpu, cuda[:N], rocm[:N], mps, openvino[:X], qnn, null or auto")
-    what.add_argument("--runtime", help="eager, ...; without it what the device implies, else eager")
+    what.add_argument(
+        "--runtime",
+        type=names,
+        metavar="R,R",
+        help="eager, ..., several to compare them, or all; without it what the device implies, else eager",
+    )
     what.add_argument("--precision", choices=PRECISIONS, default="float32", help="of weights and arithmetic")
     what.add_argument("--task", help="Hugging Face task name; without it the family's own")
     flags.add_model_options(what)
     flags.add_grid(parser)
     flags.add_measuring(parser)
+    flags.add_builds(parser)
     keep = parser.add_argument_group("what becomes of it")
     keep.add_argument("--save", action="store_true", help="write a run file and store it in the database")
     flags.add_keeping(keep)
@@ -158,7 +133,8 @@ def _parser() -> Parser:
         help="measure the peak rates of the device: matrix products and a copy",
     )
     other.add_argument("--list-devices", action="store_true", help="every kind of device: found, or why not")
-    other.add_argument("--list-models", action="store_true", help="the models that need no network")
+    other.add_argument("--list-runtimes", action="store_true", help="every runtime: found, or why not")
+    other.add_argument("--list-models", action="store_true", help="models of the catalog, in the cache, and exported")
     flags.add_showing(other)
     return parser
 

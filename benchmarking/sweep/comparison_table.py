@@ -11,6 +11,8 @@ HEADINGS = ("point", "runtime", "median ms", "speed-up", "95 % interval", "error
 TO_THE_LEFT = (0, 1, 8)
 """Columns of words."""
 NOTHING = "-"
+MAX_KINDS = 2
+"""Kinds of doubt that are named; the others are counted, and told below the runs' own tables."""
 GAP = "  "
 RULE = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
 
@@ -79,7 +81,7 @@ def _cells(entry: Entry, baseline: str) -> tuple[str, ...]:
 
 
 def _ratio(entry: Entry) -> str:
-    return NOTHING if entry.speed_up is None else f"{entry.speed_up.ratio:.2f}"
+    return NOTHING if entry.speed_up is None else _times(entry.speed_up.ratio)
 
 
 def _interval(entry: Entry) -> str:
@@ -87,7 +89,7 @@ def _interval(entry: Entry) -> str:
     ratio = entry.speed_up
     if ratio is None or ratio.low is None or ratio.high is None:
         return NOTHING
-    return f"{ratio.low:.2f} .. {ratio.high:.2f}" + (" (calls)" if ratio.scope == "within" else "")
+    return f"{_times(ratio.low)} .. {_times(ratio.high)}" + (" (calls)" if ratio.scope == "within" else "")
 
 
 def _error(value: float | None) -> str:
@@ -97,14 +99,15 @@ def _error(value: float | None) -> str:
 def _verdict(entry: Entry) -> str:
     if entry.status != "ok":
         return f"{entry.status.replace('_', ' ')}: {entry.error}"
-    return f"{entry.validity}: {', '.join(entry.doubts)}" if entry.doubts else ""
+    more = f" +{len(entry.doubts) - MAX_KINDS}" if len(entry.doubts) > MAX_KINDS else ""
+    return f"{entry.validity}: {', '.join(entry.doubts[:MAX_KINDS])}{more}" if entry.doubts else ""
 
 
 def _summary(summary: Summary, baseline: str) -> str:
     points = f"{summary.points} point{'s' * (summary.points > 1)}"
     return (
-        f"{summary.runtime} over {baseline}: geometric mean {summary.geometric_mean:.2f} ({points}), "
-        f"best {summary.best:.2f} at {summary.best_point}, worst {summary.worst:.2f} at {summary.worst_point}"
+        f"{summary.runtime} over {baseline}: geometric mean {_times(summary.geometric_mean)} ({points}), "
+        f"best {_times(summary.best)} at {summary.best_point}, worst {_times(summary.worst)} at {summary.worst_point}"
     )
 
 
@@ -117,6 +120,11 @@ def _remarks(comparison: Comparison) -> list[str]:
     if any(entry.speed_up is not None and entry.speed_up.scope == "within" for entry in entries):
         remarks.append("(calls): from fewer than 3 launches, so the interval speaks of the calls inside them only")
     return remarks
+
+
+def _times(ratio: float) -> str:
+    """A ratio with three significant digits, and never an exponent."""
+    return f"{ratio:.0f}" if ratio >= 100 else f"{ratio:#.3g}" if ratio >= 1e-4 else number(ratio)
 
 
 def _number(value: float | None) -> str:

@@ -13,7 +13,7 @@ from benchmarking.cli_support import note
 from benchmarking.clock import utc_now
 from benchmarking.errors import EXIT_FAILED, EXIT_OK, UsageError
 from benchmarking.ids import uuid7
-from benchmarking.records import Run, to_json
+from benchmarking.records import Json, Run, to_json
 from benchmarking.storing import Ingest
 from benchmarking.sweep import spool
 from benchmarking.sweep.finishing import Finished, finish, why_not_stored
@@ -31,7 +31,9 @@ class Show:
     json: bool = False
     quiet: bool = False
     text: Callable[[Sequence[Run]], str] | None = None
-    """The finished runs for people, where they are not shown as a table each."""
+    """The finished runs for people, where they are not shown as a table each and a comparison of runtimes."""
+    document: Callable[[Sequence[Run]], Json] | None = None
+    """The finished runs for programs, where they are not shown as a list."""
 
 
 def run(requests: Sequence[Request], output_dir: Path | None, ingest: Ingest | None, show: Show) -> int:
@@ -112,12 +114,20 @@ def _store(one: Finished, keeps: bool, ingest: Ingest | None, show: Show) -> int
 
 
 def _print(runs: Sequence[Run], show: Show) -> None:
+    if show.json:
+        said = [to_json(finished) for finished in runs] if show.document is None else show.document(runs)
+        print(json.dumps(said, indent=1))
+    elif runs:
+        print(_tables(runs) if show.text is None else show.text(runs))
+
+
+def _tables(runs: Sequence[Run]) -> str:
+    """A table a run, and below them a comparison for each model that several runtimes ran."""
+    from benchmarking.sweep.comparison import comparisons
+    from benchmarking.sweep.comparison_table import comparison_text
     from benchmarking.sweep.report import table
 
-    if show.json:
-        print(json.dumps([to_json(finished) for finished in runs], indent=1))
-    elif runs:
-        print("\n\n".join(table(finished) for finished in runs) if show.text is None else show.text(runs))
+    return "\n\n".join([*map(table, runs), *map(comparison_text, comparisons(runs))])
 
 
 def _say_weights(plan: CellPlan) -> None:
@@ -161,9 +171,18 @@ def _plan_text(plan: CellPlan) -> str:
         f"precision  {cell.precision}",
         f"profile    {settings.profile}, {settings.launches} launches"
         + (f", {settings.fixed_iterations} iterations" if settings.fixed_iterations else ""),
+        *_further(plan),
         f"points     {len(plan.runnable)}",
     ]
     for point in plan.points:
         why = plan.skipped.get(point.label)
         lines.append(f"  {point.label}" + (f"  skipped: {why}" if why else ""))
     return "\n".join(lines)
+
+
+def _further(plan: CellPlan) -> list[str]:
+    """What is not as it is when nobody asks for it."""
+    cell = plan.cell
+    lines = [] if cell.num_threads is None else [f"threads    {cell.num_threads}"]
+    lines += [] if cell.cpu_list is None else [f"processors {cell.cpu_list}"]
+    return lines + ([] if plan.rebuild == "if_needed" else [f"rebuild    {plan.rebuild}"])

@@ -6,17 +6,21 @@ itself would be a comparison of devices that calls itself one of runtimes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from benchmarking import plugins
 from benchmarking.cli_support import choice
 from benchmarking.errors import UnsupportedError, UsageError
+from benchmarking.records import Json, Run, to_json
 from benchmarking.runtimes import RuntimePlugin
-from benchmarking.sweep.comparison import BASELINE
+from benchmarking.sweep.comparison import BASELINE, compare
+from benchmarking.sweep.comparison_table import comparison_text
 from benchmarking.sweep.machine import Machine
 from benchmarking.sweep.plan import CellPlan
+from benchmarking.sweep.report import table
 from benchmarking.sweep.request import RUNTIMES, Request, check_shared_options, plan_cell, workload_of
+from benchmarking.sweep.session import Show
 
 ALL = "all"
 
@@ -28,6 +32,11 @@ class Planned:
     plans: tuple[CellPlan, ...]
     refused: Mapping[str, str] = field(default_factory=dict)
     """Runtime -> why it is left out, of runtimes that nobody named."""
+
+    def tell(self, say: Callable[[str], None]) -> None:
+        """Say what is left out, a line each."""
+        for runtime, why in self.refused.items():
+            say(f"left out: {runtime}: {why}")
 
 
 def plan_runtimes(request: Request, names: Sequence[str], session_id: str, *, may_refuse: bool = False) -> Planned:
@@ -47,6 +56,19 @@ def plan_runtimes(request: Request, names: Sequence[str], session_id: str, *, ma
         plans=tuple(plans[name] for name in runtimes if name in plans),
         refused={name: str(error) for name, error in refused.items()},
     )
+
+
+def shown(show: Show, refused: Mapping[str, str]) -> Show:
+    """How runs of several runtimes are shown: each as a table, then their comparison."""
+
+    def text(runs: Sequence[Run]) -> str:
+        return "\n\n".join([*map(table, runs), comparison_text(compare(runs, refused))])
+
+    def document(runs: Sequence[Run]) -> Json:
+        comparison = to_json(compare(runs, refused)) if runs else None
+        return {"runs": [to_json(run) for run in runs], "comparison": comparison}
+
+    return replace(show, text=text, document=document)
 
 
 def _attempted(

@@ -119,6 +119,7 @@ def test_listing_has_a_row_for_every_model():
         "task": "text2text-generation",
         "model_class": "T5ForConditionalGeneration",
         "parameter_count": 60_506_624,
+        "float32_bytes": 242_026_496,
         "max_sequence_length": None,
         "axes": ["sequence_length", "new_tokens"],
     }
@@ -127,7 +128,7 @@ def test_listing_has_a_row_for_every_model():
 def test_listing_text_lines_up_under_its_headings():
     lines = listing_text().splitlines()
     gpt2, vit = (next(line for line in lines if line.startswith(name)) for name in ("gpt2 ", "tiny-vit "))
-    assert gpt2.split()[:6] == ["gpt2", "decoder-only", "text-generation", "124.4", "M", "1024"]
+    assert gpt2.split()[:8] == ["gpt2", "decoder-only", "text-generation", "124.4", "M", "498", "MB", "1024"]
     assert gpt2.endswith("  sequence length, new tokens")
     assert vit.endswith(" -  image size")
     assert lines[0].index("family") == gpt2.index("decoder-only")
