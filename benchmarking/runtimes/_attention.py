@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 from benchmarking.errors import UnsupportedError
 from benchmarking.records import Device, Json
@@ -105,8 +105,7 @@ def kernels_run(call: Callable[[], object]) -> dict[str, int]:
     """
     from torch import profiler
 
-    profile: Any = profiler.profile
-    with profile(activities=[profiler.ProfilerActivity.CPU]) as watched:
+    with cast(Any, profiler.profile)(activities=[profiler.ProfilerActivity.CPU]) as watched:
         call()
     counts: dict[str, int] = {}
     for event in watched.key_averages():

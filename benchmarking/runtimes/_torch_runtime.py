@@ -33,6 +33,8 @@ class TorchRuntime:
     point_per_process = False
     packages: tuple[str, ...] = PACKAGES
     """Distributions (of the same name as their modules) that it needs."""
+    is_quantizing = True
+    """Whether it has the precisions that torchao quantizes to."""
 
     def own_options(self, device: Device, workload: Workload) -> Mapping[str, tuple[str, ...]]:
         """The values of each further option, the default first."""
@@ -42,8 +44,8 @@ class TorchRuntime:
         """What must be done before torch has run anything, undone by `cleanup`; it comes back in `session`."""
         return None
 
-    def change(self, model: Any, cell: Cell, torch_name: str) -> Mapping[str, Json]:
-        """Change the loaded model in place; what was done goes to `verified`."""
+    def change(self, model: Any, cell: Cell, stage: Stage) -> Mapping[str, Json]:
+        """Change the loaded model in place, in a stage of its own; what was done goes to `verified`."""
         return {}
 
     def session(self, loaded: Loaded, prepared: Any) -> Session:
@@ -63,17 +65,21 @@ class TorchRuntime:
             return f"tf32 is a mode of NVIDIA's tensor cores (cuda), not of {device.type}"
         if workload.source != "module" and workload.family not in {plugin.name for plugin in families()}:
             return f"runtime {self.name} does not run family {workload.family}"
+        if precision in _quantization.METHODS and not self.is_quantizing:
+            return f"runtime {self.name} does not quantize: {precision} runs on eager and compiled"
         return _quantization.why_not(device, precision)
 
     def options(self, workload: Workload) -> tuple[str, ...]:
-        return (*self._options(Device(type="cpu", selector="cpu", found=True), workload), _quantization.OPTION)
+        any_device = Device(type="cpu", selector="cpu", found=True)
+        return (*self._options(any_device, workload), *self._quantization_option())
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         known = self._options(device, workload)
-        has = (*known, _quantization.OPTION)
+        has = (*known, *self._quantization_option())
         if unknown := sorted(set(options) - set(has)):
+            names = ", ".join(has) or "none"
             raise UsageError(
-                f"runtime {self.name} has no option {unknown[0]!r} at task {workload.task}; it has {', '.join(has)}"
+                f"runtime {self.name} has no option {unknown[0]!r} at task {workload.task}; it has {names}"
             )
         mode = {name: self._choice(name, options.get(name, values[0]), values) for name, values in known.items()}
         if (method := options.get(_quantization.OPTION)) is not None:
@@ -140,7 +146,7 @@ class TorchRuntime:
         verified = _torch_model.verify(model, precision, torch_name, implementation)
         if _attention.backend_of(attention) is not None:
             loaded |= {"attention": attention, "attention_kernels_allowed": _attention.allowed()}
-        changed = self.change(model, cell, torch_name)
+        changed = self.change(model, cell, stage)
         return model, count, {**verified, **loaded, **_torch_model.implementation(model, cell.workload), **changed}
 
     def _options(self, device: Device, workload: Workload) -> dict[str, tuple[str, ...]]:
@@ -153,6 +159,9 @@ class TorchRuntime:
         if "new_tokens" in plugin.axes(workload):
             known["cache"] = plugin.caches
         return {**known, **self.own_options(device, workload)}
+
+    def _quantization_option(self) -> tuple[str, ...]:
+        return (_quantization.OPTION,) if self.is_quantizing else ()
 
     def _choice(self, option: str, value: Scalar, known: tuple[str, ...]) -> str:
         if value not in known:

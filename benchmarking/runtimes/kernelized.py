@@ -1,0 +1,59 @@
+"""PyTorch with layers replaced by optimised kernels, of Hugging Face's hub or of a folder (package `kernels`).
+
+A repository's code is run when it is loaded: name only folders whose code you trust.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarking.errors import UsageError
+from benchmarking.records import Cell, Device, Json, Scalar, Workload
+from benchmarking.runtimes import Stage
+from benchmarking.runtimes._torch_runtime import PACKAGES, TorchRuntime
+
+OPTION = "kernel_repo"
+
+
+class Kernelized(TorchRuntime):
+    """The runtime `kernelized`. Its own mode is where the kernels come from (`kernel_repo`): a folder, a repository of
+    the hub with its version ("owner/name@1"), or "hub", the kernels that transformers maps its layers to."""
+
+    name = "kernelized"
+    packages: tuple[str, ...] = (*PACKAGES, "kernels")
+    is_quantizing = False
+
+    def options(self, workload: Workload) -> tuple[str, ...]:
+        return (*super().options(workload), OPTION)
+
+    def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        others = {name: value for name, value in options.items() if name != OPTION}
+        return {**super().mode(device, workload, others), OPTION: _source(options.get(OPTION))}
+
+    def change(self, model: Any, cell: Cell, stage: Stage) -> Mapping[str, Json]:
+        from benchmarking.runtimes._kernels import kernelize
+
+        with stage("kernelize"):
+            return kernelize(model, str(cell.runtime_mode[OPTION]), cell.device.type)
+
+
+def _source(asked: Scalar | None) -> str:
+    """Where kernels come from, a folder in full. Raises UsageError for what is neither a folder nor on the hub."""
+    from benchmarking.runtimes._kernels import HUB, ON_HUB
+
+    source = HUB if asked is None else str(asked)
+    folder = Path(source).expanduser()
+    if folder.is_dir():
+        if not (folder / "build").is_dir():
+            raise UsageError(f"kernel repository {source}: it has no folder build, where its kernels would be")
+        return str(folder.resolve())
+    if source == HUB or ON_HUB.fullmatch(source):
+        return source
+    raise UsageError(
+        f"kernel repository {source!r}: neither a folder nor a repository of the hub with its version (owner/name@1)"
+    )
+
+
+PLUGIN = Kernelized()
