@@ -13,18 +13,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from benchmarking import flags
 from benchmarking.batch import command_line, report, report_forms, summary, table
 from benchmarking.batch import manifest as manifests
 from benchmarking.batch.batch import Batch
 from benchmarking.batch.estimate import Estimate, estimate
 from benchmarking.batch.manifest import About, Manifest
 from benchmarking.batch.summary import BatchSummary
+from benchmarking.builds.lean import lean_cache
 from benchmarking.cli_support import default_database, note, run_command
 from benchmarking.clock import utc_now
 from benchmarking.errors import EXIT_FAILED, EXIT_OK, LockedError, UsageError
@@ -32,6 +34,7 @@ from benchmarking.ids import uuid7
 from benchmarking.records import to_json
 from benchmarking.storing import Ingest, database
 from benchmarking.sweep import spool
+from benchmarking.sweep.comparison_table import comparison_text
 from benchmarking.sweep.machine import Machine
 from benchmarking.sweep.plan import CellPlan
 
@@ -46,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     arguments = command_line.parser(NAME, __doc__).parse_args(argv)
     command_line.check(arguments)
+    flags.use_cache_dir(arguments.cache_dir)
     if arguments.resume:
         return _resume(arguments)
     session_id, machine = uuid7(), Machine()
@@ -59,7 +63,7 @@ def _run(argv: Sequence[str]) -> int:
         db_path=None if arguments.no_save else _absolute(arguments.db_path or default_database()),
         report=None if arguments.report is None else _absolute(arguments.report),
     )
-    with _folder(arguments) as folder:
+    with _folder(arguments) as folder, _lean(arguments):
         spool.prepare(folder)
         ingest = _ingest(about.db_path, arguments)
         _say_weights(plans)
@@ -107,7 +111,8 @@ def _resume(arguments: argparse.Namespace) -> int:
     db_path = manifest.about.db_path if arguments.db_path is None else _absolute(arguments.db_path)
     if arguments.report is None:
         arguments.report = manifest.about.report
-    return _measure(Batch(folder, manifest, _ingest(db_path, arguments), quiet=arguments.quiet), arguments)
+    with _lean(arguments):
+        return _measure(Batch(folder, manifest, _ingest(db_path, arguments), quiet=arguments.quiet), arguments)
 
 
 def _measure(batch: Batch, arguments: argparse.Namespace) -> int:
@@ -135,7 +140,8 @@ def _report(batch: Batch, done: BatchSummary, path: Path) -> None:
 
 
 def _show(done: BatchSummary, arguments: argparse.Namespace) -> None:
-    print(json.dumps(to_json(done), indent=1) if arguments.json else table.cells_table(done.cells))
+    tables = [table.cells_table(done.cells), *map(comparison_text, done.comparisons)]
+    print(json.dumps(to_json(done), indent=1) if arguments.json else "\n\n".join(tables))
     if not arguments.quiet and not arguments.no_save:
         note(f"summary: {Path(arguments.output_dir) / summary.FILE_NAME}")
 
@@ -156,6 +162,10 @@ def _say_weights(plans: Sequence[CellPlan]) -> None:
 
 def _ingest(db_path: str | None, arguments: argparse.Namespace) -> Ingest | None:
     return None if db_path is None else database(db_path, arguments.lock_timeout, quiet=arguments.quiet)
+
+
+def _lean(arguments: argparse.Namespace) -> AbstractContextManager[None]:
+    return lean_cache(is_lean=arguments.lean_cache, say=note)
 
 
 def _absolute(path: str) -> str:

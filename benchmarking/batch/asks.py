@@ -25,6 +25,8 @@ class Ask:
     """What asked for it: "models.yaml:3", or a flag."""
     requests: tuple[Request, ...]
     """They differ in their grids only, whose points are measured together."""
+    own_options: frozenset[str] = frozenset()
+    """Options of runtimes that are asked of this model alone."""
 
     @property
     def name(self) -> str:
@@ -45,10 +47,11 @@ def _of_entry(entry: Entry, flags: Values, command: tuple[str, ...]) -> Iterator
         said = setting_keys.merged(said, nearer)
     shared = frozenset(axis for key, axis in AXES.items() if key in flags or key not in _keys(entry.own))
     common = _common(entry.model_id, said, shared, command)
+    own_options = frozenset(set(OPTIONS) & entry.own.keys() - flags.keys())
     for device, runtime, precision in itertools.product(said["devices"], said["runtimes"], said["precisions"]):
         cell = {**common, "device": device, "runtime": runtime, "precision": precision}
         requests = tuple(Request(**cell, **_grid({**said, **grid})) for grid in said["grids"])
-        yield Ask(where=entry.where, requests=requests)
+        yield Ask(where=entry.where, requests=requests, own_options=own_options)
 
 
 def _keys(own: Values) -> set[str]:
@@ -64,7 +67,10 @@ def _common(model_id: str, said: Values, shared: frozenset[str], command: tuple[
         "weights": said["weights"],
         "shared_axes": shared,
         "num_threads": said.get("num_threads"),
+        "cpu_list": said.get("cpu_list"),
         "options": {name: said[name] for name in OPTIONS if name in said},
+        "shared_options": frozenset(name for name in OPTIONS if name in said),
+        "rebuild": said["rebuild"],
         "settings": settings(
             said["profile"],
             iterations=said.get("iterations"),

@@ -17,6 +17,7 @@ from benchmarking.clock import utc_now
 from benchmarking.errors import FormatError, StorageError
 from benchmarking.records import Run, run_from_json
 from benchmarking.storing import Ingest
+from benchmarking.sweep.comparison import comparisons, condensed
 from benchmarking.sweep.finishing import finish, why_not_stored
 from benchmarking.sweep.machine import Machine
 from benchmarking.sweep.plan import CellPlan
@@ -37,6 +38,7 @@ class Batch:
         self._observer = Recorder(Silence())
         self._quiet = quiet
         self._cells = {plan.run_id: summaries.pending(plan) for plan in manifest.plans}
+        self._condensed: list[Run] = []
 
     @property
     def cells(self) -> tuple[CellSummary, ...]:
@@ -97,6 +99,7 @@ class Batch:
         leftover.unlink(missing_ok=True)  # cut off between the birth of the run file and the end of this one
         if run.run_id in self.manifest.stored or self._ingest is None:
             self._cells[run.run_id] = summaries.of_run(run, path, stored=True if self._ingest else None)
+            self._condensed.append(condensed(run))
         else:
             self._store(run, path)
 
@@ -105,6 +108,7 @@ class Batch:
         self._cells[plan.run_id] = dataclasses.replace(summaries.pending(plan), status="stored", stored=True)
 
     def _store(self, run: Run, path: Path) -> None:
+        self._condensed.append(condensed(run))
         problem = why_not_stored(path, self._ingest)
         stored = None if self._ingest is None else problem is None
         if problem is not None:
@@ -115,8 +119,9 @@ class Batch:
         self._cells[run.run_id] = summaries.of_run(run, path, stored=stored, why_not_stored=problem)
 
     def _write(self, status: BatchState) -> BatchSummary:
-        finished_at = None if status == "running" else utc_now()
-        written = summaries.summary(self.manifest.about, self.cells, status, finished_at)
+        is_over = status != "running"
+        finished_at, compared = (utc_now(), comparisons(self._condensed)) if is_over else (None, ())
+        written = summaries.summary(self.manifest.about, self.cells, status, finished_at, compared)
         summaries.write(self.folder, written)
         return written
 

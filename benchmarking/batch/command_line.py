@@ -21,7 +21,7 @@ from benchmarking.sweep.machine import Machine
 from benchmarking.sweep.plan import CellPlan
 from benchmarking.sweep.request import OPTIONS
 
-OF_MODELS = ("runtimes", "weights", *OPTIONS, "num_threads", "batch_sizes", *AXES)
+OF_MODELS = ("runtimes", "weights", *OPTIONS, "num_threads", "cpu_list", "rebuild", "batch_sizes", *AXES)
 """Settings that say nothing to people's own benchmarks."""
 
 
@@ -48,6 +48,7 @@ def parser(name: str, description: str | None) -> Parser:
     flags.add_model_options(what)
     flags.add_grid(parser)
     flags.add_measuring(parser)
+    flags.add_builds(parser)
     keep = parser.add_argument_group("what becomes of it")
     keep.add_argument("--no-save", action="store_true", help="keep no run files and store nothing")
     flags.add_keeping(keep)

@@ -13,7 +13,7 @@ from benchmarking.records import Cell, Workload, canonical_hash, to_json
 from benchmarking.sweep.machine import Machine
 from benchmarking.sweep.plan import CellPlan, ascending
 from benchmarking.sweep.progress import cell_name
-from benchmarking.sweep.request import plan_cell, workload_of
+from benchmarking.sweep.request import check_shared_options, plan_cell, workload_of
 from benchmarking.workloads._limits import AXIS_NAMES, axes_of
 
 LOOK_UPS_AT_ONCE = 16
@@ -50,6 +50,7 @@ def plan_all(asks: Sequence[Ask], session_id: str, machine: Machine) -> tuple[Ce
     if troubles:
         raise PlanError(troubles, len(asks))
     _check_shared_axes(asks, [plan for _, plan in plans])
+    _check_shared_options(plans)
     return tuple(plan for _, plan in plans)
 
 
@@ -98,7 +99,7 @@ def _twice(plans: Sequence[tuple[Ask, CellPlan]]) -> list[tuple[str, BenchhouseE
 def _identity(cell: Cell) -> str:
     workload = cell.workload
     model = (workload.config_hash, workload.path, workload.task, workload.weights)
-    device = (cell.device.selector, cell.runtime, cell.precision, cell.num_threads)
+    device = (cell.device.selector, cell.runtime, cell.precision, cell.num_threads, cell.cpu_list)
     return canonical_hash(to_json([*model, *device, cell.runtime_mode]))
 
 
@@ -111,6 +112,16 @@ def _check_shared_axes(asks: Sequence[Ask], plans: Sequence[CellPlan]) -> None:
             for axis, values in given.items():
                 if values is not None and axis not in had:
                     raise UsageError(f"no model of the batch has an axis {axis} ({AXIS_NAMES[axis]}): leave it out")
+
+
+def _check_shared_options(plans: Sequence[tuple[Ask, CellPlan]]) -> None:
+    """Raise UsageError for an option that no runtime has: of those of a model, if it was asked of that model alone."""
+    asked = {name for ask, _ in plans for name in ask.requests[0].options}
+    own = {(ask.requests[0].model_id, name) for ask, _ in plans for name in ask.own_options}
+    check_shared_options(frozenset(asked), [plan.cell for _, plan in plans])
+    for model_id, name in sorted(own):
+        cells = [plan.cell for ask, plan in plans if ask.requests[0].model_id == model_id]
+        check_shared_options(frozenset({name}), cells)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -14,6 +14,8 @@ from benchmarking.batch.doubt_words import words
 from benchmarking.batch.summary import BatchSummary, CellSummary, PointSummary, failures
 from benchmarking.batch.table import HEADINGS, best_text, doubts_text, points_text
 from benchmarking.records import Doubt, Hardware, Readings
+from benchmarking.sweep.comparison import Comparison
+from benchmarking.sweep.comparison_table import comparison_rows, remarks, title
 from benchmarking.sweep.report import evidence_value, items_unit, number
 
 PEAKS = ("memory_device_process_peak_mb", "memory_peak_rss_infer_mb")
@@ -55,6 +57,7 @@ def content(batch: BatchSummary, hardware: Sequence[Hardware], environment: Read
             _about(batch),
             _machine(hardware, environment),
             _overview(batch),
+            *map(_comparison, batch.comparisons),
             *(_of_cell(cell) for cell in batch.cells if cell.points),
             *_failures(batch),
             *_doubts(batch),
@@ -100,6 +103,16 @@ def _overview(batch: BatchSummary) -> Section:
         for cell in batch.cells
     ]
     return Section(title="Overview", table=Table(headings=HEADINGS, rows=tuple(rows)))
+
+
+def _comparison(comparison: Comparison) -> Section:
+    """A model by several runtimes."""
+    headings, rows = comparison_rows(comparison)
+    return Section(
+        title=title(comparison),
+        table=Table(headings=headings, rows=rows),
+        items=tuple(remarks(comparison)),
+    )
 
 
 def _of_cell(cell: CellSummary) -> Section:

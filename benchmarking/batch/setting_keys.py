@@ -9,9 +9,9 @@ from benchmarking.batch.yaml_nodes import Node
 from benchmarking.cli_support import choice
 from benchmarking.errors import UsageError
 from benchmarking.measure.settings import PROFILES
-from benchmarking.records import PRECISIONS
+from benchmarking.records import PRECISIONS, REBUILDS
 from benchmarking.sweep.plan import FRACTIONAL_AXES
-from benchmarking.sweep.request import AUTO, DEFAULT_BATCH_SIZES, DEFAULT_TIMEOUT_S
+from benchmarking.sweep.request import AUTO, DEFAULT_BATCH_SIZES, DEFAULT_TIMEOUT_S, OPTIONS
 from benchmarking.workloads._resolve import WEIGHTS_CHOICES
 
 Values = Mapping[str, Any]
@@ -36,6 +36,7 @@ BUILT_IN: Values = {
     "grids": ({},),
     "profile": "standard",
     "weights": "auto",
+    "rebuild": "if_needed",
     "timeout": DEFAULT_TIMEOUT_S,
     "skip_unsupported": False,
     "tags": {},
@@ -79,6 +80,13 @@ def _word(node: Node) -> str:
     if not isinstance(node.content, str) or not node.content.strip():
         raise UsageError(f"takes a word: got {node.text}")
     return node.content.strip()
+
+
+def _option(node: Node) -> str:
+    """A word as the flag takes it; YAML's own true, false and numbers are such words, too."""
+    if isinstance(node.content, bool):
+        return str(node.content).lower()
+    return str(node.content) if isinstance(node.content, int) else _word(node)
 
 
 def _flag(node: Node) -> bool:
@@ -156,9 +164,10 @@ READERS: Mapping[str, Callable[[Node], Any]] = {
     "grids": _grids,
     "task": _word,
     "weights": _one_of(WEIGHTS_CHOICES, "kind of weights"),
-    "attention": _word,
-    "cache": _word,
+    **dict.fromkeys(OPTIONS, _option),
     "num_threads": _whole(1),
+    "cpu_list": _option,
+    "rebuild": _one_of(REBUILDS, "rebuild"),
     "profile": _one_of(tuple(PROFILES), "profile"),
     "iterations": _whole(1),
     "warmup_iterations": _whole(0),

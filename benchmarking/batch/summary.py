@@ -14,6 +14,7 @@ from benchmarking.batch.manifest import About
 from benchmarking.errors import StorageError
 from benchmarking.records import Cell, Doubt, Family, Result, Run, Status, Validity, to_json
 from benchmarking.sweep import journal
+from benchmarking.sweep.comparison import Comparison
 from benchmarking.sweep.plan import CellPlan
 from benchmarking.sweep.progress import cell_name
 
@@ -106,6 +107,8 @@ class BatchSummary:
     database: str | None
     cells_by_status: Mapping[str, int]
     cells: tuple[CellSummary, ...] = field(default_factory=tuple)
+    comparisons: tuple[Comparison, ...] = ()
+    """Of models that several runtimes ran; made when the batch is over."""
 
 
 def pending(plan: CellPlan) -> CellSummary:
@@ -131,7 +134,13 @@ def of_run(run: Run, path: Path, *, stored: bool | None, why_not_stored: str | N
     )
 
 
-def summary(about: About, cells: Sequence[CellSummary], status: BatchState, finished_at: str | None) -> BatchSummary:
+def summary(
+    about: About,
+    cells: Sequence[CellSummary],
+    status: BatchState,
+    finished_at: str | None,
+    comparisons: Sequence[Comparison] = (),
+) -> BatchSummary:
     """The batch as it is."""
     return BatchSummary(
         session_id=about.session_id,
@@ -142,6 +151,7 @@ def summary(about: About, cells: Sequence[CellSummary], status: BatchState, fini
         database=about.db_path,
         cells_by_status=dict(Counter(cell.status for cell in cells)),
         cells=tuple(cells),
+        comparisons=tuple(comparisons),
     )
 
 

@@ -6,14 +6,15 @@ A result that is invalid is shown, and is neither a speed-up nor the fastest; no
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from benchmarking.measure.speedup import SpeedUp, geometric_mean, speed_up
-from benchmarking.records import Result, Run, Status, Validity, canonical_hash, to_json
+from benchmarking.measure.speedup import SpeedUp, geometric_mean, launch_medians_ms, speed_up
+from benchmarking.records import Result, Run, Samples, Severity, Status, Validity, canonical_hash, to_json
 from benchmarking.sweep.reference import is_reference
 from benchmarking.sweep.report import PEAK_MEMORY
 
 BASELINE = "eager"
+WORST: tuple[Severity, ...] = ("invalid", "throttled", "noisy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +107,21 @@ def comparisons(runs: Sequence[Run]) -> tuple[Comparison, ...]:
     return tuple(compare(group) for group in groups.values() if len({run.cell.runtime for run in group}) > 1)
 
 
+def condensed(run: Run) -> Run:
+    """The run with all that a comparison needs: of the raw samples the launches' medians are left."""
+    return replace(run, results=tuple(replace(result, samples=_medians(result)) for result in run.results))
+
+
+def _medians(result: Result) -> tuple[Samples, ...]:
+    """One sample a launch: its median latency."""
+    medians = launch_medians_ms(result)
+    return tuple(
+        replace(samples, values=(medians[samples.launch],))
+        for samples in result.samples
+        if samples.phase == "measure" and samples.metric == "latency_wall" and samples.launch in medians
+    )
+
+
 def _group(run: Run) -> str:
     """What runs must have in common to be compared."""
     cell, workload = run.cell, run.cell.workload
@@ -161,7 +177,7 @@ def _entry(run: Run, result: Result, base: Result | None, *, is_fastest: bool) -
         status=result.status,
         error=result.error,
         validity=result.validity,
-        doubts=tuple(doubt.kind for doubt in result.doubts if doubt.severity != "info"),
+        doubts=_doubts(result),
         median_ms=metrics.get("latency_median_ms"),
         speed_up=speed_up(base, result) if base is not None and base is not result and has_speed_up else None,
         output_error=metrics.get("output_error"),
@@ -197,3 +213,9 @@ def _summary(runtime: str, ratios: Sequence[tuple[float, str]]) -> Summary:
         worst=worst[0],
         worst_point=worst[1],
     )
+
+
+def _doubts(result: Result) -> tuple[str, ...]:
+    """Kinds of doubt, the worst first, those that are only good to know left out."""
+    kinds = {severity: [doubt.kind for doubt in result.doubts if doubt.severity == severity] for severity in WORST}
+    return tuple(kind for severity in WORST for kind in kinds[severity])

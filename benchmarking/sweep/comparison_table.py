@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from benchmarking.sweep.comparison import Comparison, Entry, Summary
 from benchmarking.sweep.report import number
 
-HEADINGS = ("point", "runtime", "median ms", "speed-up", "95 % interval", "error", "equal tokens", "peak MB", "")
-TO_THE_LEFT = (0, 1, 8)
-"""Columns of words."""
+HEADINGS = ("point", "runtime", "median ms", "speed-up", "95 % interval", "error", "equal tokens", "peak MB", "doubts")
+WORDS = ("point", "runtime", "doubts")
+"""Columns of words, which stand to the left, and are there even where nothing is in them."""
 NOTHING = "-"
 MAX_KINDS = 2
 """Kinds of doubt that are named; the others are counted, and told below the runs' own tables."""
@@ -19,19 +19,15 @@ RULE = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
 
 def comparison_text(comparison: Comparison) -> str:
     """The comparison for people: title, table, means, runtimes that could not be measured, and what the marks mean."""
-    return "\n".join(
-        [
-            _title(comparison),
-            *_table(comparison),
-            "",
-            *(_summary(summary, comparison.baseline) for summary in comparison.summaries),
-            *(f"{runtime}: not measured: {why}" for runtime, why in comparison.not_measured.items()),
-            *_remarks(comparison),
-        ]
-    )
+    headings, rows = comparison_rows(comparison)
+    widths = [max(len(line[place]) for line in (headings, *rows)) for place in range(len(headings))]
+    first, *lines = [_line(line, headings, widths) for line in (headings, *rows)]
+    rule = RULE * max(map(len, (first, *lines)))
+    return "\n".join([title(comparison), first, rule, *lines, "", *remarks(comparison)])
 
 
-def _title(comparison: Comparison) -> str:
+def title(comparison: Comparison) -> str:
+    """What is compared, in a line."""
     where = comparison.device_name or comparison.device
     return (
         f"{comparison.model_id} ({comparison.task}) on {where}, {comparison.precision}: "
@@ -39,8 +35,8 @@ def _title(comparison: Comparison) -> str:
     )
 
 
-def _table(comparison: Comparison) -> list[str]:
-    """Columns in which no runtime has anything are left out."""
+def comparison_rows(comparison: Comparison) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """Headings and rows; columns of numbers in which no runtime has anything are left out."""
     rows = [
         (point.point if place == 0 else "", *_cells(entry, comparison.baseline))
         for point in comparison.points
@@ -48,20 +44,29 @@ def _table(comparison: Comparison) -> list[str]:
     ]
     kept = [
         column
-        for column in range(len(HEADINGS))
-        if column in TO_THE_LEFT or any(row[column] != NOTHING for row in rows)
+        for column, heading in enumerate(HEADINGS)
+        if heading in WORDS or any(row[column] != NOTHING for row in rows)
     ]
-    lines = [tuple(row[column] for column in kept) for row in (HEADINGS, *rows)]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(kept))]
-    left = [column in TO_THE_LEFT for column in kept]
-    text = [_line(line, widths, left) for line in lines]
-    return [text[0], RULE * max(map(len, text)), *text[1:]]
+    headings, *shown = [tuple(row[column] for column in kept) for row in (HEADINGS, *rows)]
+    return headings, tuple(shown)
 
 
-def _line(cells: Sequence[str], widths: Sequence[int], left: Sequence[bool]) -> str:
+def remarks(comparison: Comparison) -> list[str]:
+    """What the speed-ups come to, what could not be measured, and what the marks in the table mean."""
+    entries = [entry for point in comparison.points for entry in point.entries]
+    lines = [_summary(summary, comparison.baseline) for summary in comparison.summaries]
+    lines += [f"{runtime}: not measured: {why}" for runtime, why in comparison.not_measured.items()]
+    if any(entry.is_fastest for entry in entries):
+        lines.append("* fastest, or not to be told apart from it; invalid results and emulators are never ranked")
+    if any(entry.speed_up is not None and entry.speed_up.scope == "within" for entry in entries):
+        lines.append("(calls): from fewer than 3 launches, so the interval speaks of the calls inside them only")
+    return lines
+
+
+def _line(cells: Sequence[str], headings: Sequence[str], widths: Sequence[int]) -> str:
     parts = [
-        cell.ljust(width) if to_left else cell.rjust(width)
-        for cell, width, to_left in zip(cells, widths, left, strict=True)
+        cell.ljust(width) if heading in WORDS else cell.rjust(width)
+        for cell, heading, width in zip(cells, headings, widths, strict=True)
     ]
     return GAP.join(parts).rstrip()
 
@@ -70,8 +75,8 @@ def _cells(entry: Entry, baseline: str) -> tuple[str, ...]:
     """What a runtime shows at a point, the label left out."""
     return (
         entry.runtime + (" *" if entry.is_fastest else ""),
-        _number(entry.median_ms),
-        "1" if entry.runtime == baseline and entry.median_ms is not None else _ratio(entry),
+        NOTHING if entry.median_ms is None else number(entry.median_ms),
+        "1" if entry.runtime == baseline and entry.median_ms is not None else _speed_up(entry),
         _interval(entry),
         "reference" if entry.is_reference else _error(entry.output_error),
         NOTHING if entry.equal_token_share is None else f"{entry.equal_token_share:.0%}",
@@ -80,7 +85,7 @@ def _cells(entry: Entry, baseline: str) -> tuple[str, ...]:
     )
 
 
-def _ratio(entry: Entry) -> str:
+def _speed_up(entry: Entry) -> str:
     return NOTHING if entry.speed_up is None else _times(entry.speed_up.ratio)
 
 
@@ -97,6 +102,7 @@ def _error(value: float | None) -> str:
 
 
 def _verdict(entry: Entry) -> str:
+    """The status of what has no numbers, else the validity and the first kinds of doubt."""
     if entry.status != "ok":
         return f"{entry.status.replace('_', ' ')}: {entry.error}"
     more = f" +{len(entry.doubts) - MAX_KINDS}" if len(entry.doubts) > MAX_KINDS else ""
@@ -111,21 +117,6 @@ def _summary(summary: Summary, baseline: str) -> str:
     )
 
 
-def _remarks(comparison: Comparison) -> list[str]:
-    """What the marks in the table mean, as far as there are any."""
-    entries = [entry for point in comparison.points for entry in point.entries]
-    remarks = []
-    if any(entry.is_fastest for entry in entries):
-        remarks.append("* fastest, or not to be told apart from it; invalid results and emulators are never ranked")
-    if any(entry.speed_up is not None and entry.speed_up.scope == "within" for entry in entries):
-        remarks.append("(calls): from fewer than 3 launches, so the interval speaks of the calls inside them only")
-    return remarks
-
-
 def _times(ratio: float) -> str:
     """A ratio with three significant digits, and never an exponent."""
     return f"{ratio:.0f}" if ratio >= 100 else f"{ratio:#.3g}" if ratio >= 1e-4 else number(ratio)
-
-
-def _number(value: float | None) -> str:
-    return NOTHING if value is None else number(value)
