@@ -7,6 +7,7 @@ from difflib import get_close_matches
 
 from benchmarking import plugins
 from benchmarking.devices._asking import PACKAGE, TIME_LIMIT_S, Probes
+from benchmarking.devices._several import SEPARATOR, combined, selectors
 from benchmarking.errors import UnsupportedError, UsageError
 from benchmarking.records import Device
 
@@ -39,7 +40,8 @@ def probe_all(names: Sequence[str] | None = None, time_limit_s: float = TIME_LIM
 
 
 def select(request: str, supports: Supports, answers: Answers | None = None) -> Device:
-    """The device a request means: "auto", a kind ("cuda"), or one exactly ("cuda:1", "openvino:GPU").
+    """The device a request means: "auto", a kind ("cuda"), or one exactly ("cuda:1", "openvino:GPU"), or several
+    of a kind as one ("cuda:0,cuda:1").
 
     A kind alone is its first device (OpenVINO's in the order GPU, NPU, CPU). Raises UsageError for an unknown kind,
     UnsupportedError with the reason for a device that is absent or that the request cannot run on. There is no
@@ -79,6 +81,8 @@ def _candidates(devices: Sequence[Device], parts: tuple[str, ...]) -> list[Devic
 
 
 def _explicit(request: str, answers: Answers) -> Device:
+    if SEPARATOR in request:
+        return _several(request, answers)
     kind, _, part = request.partition(":")
     known = plugins.names(PACKAGE)
     if kind not in known:
@@ -94,6 +98,11 @@ def _explicit(request: str, answers: Answers) -> Device:
     if ":" not in request:
         return devices[0]
     return _exact(request, part, devices)
+
+
+def _several(request: str, answers: Answers) -> Device:
+    """The devices of a list such as cuda:0,cuda:1 as one."""
+    return combined([_explicit(selector, answers) for selector in selectors(request)])
 
 
 def _exact(request: str, part: str, devices: Sequence[Device]) -> Device:

@@ -1,0 +1,224 @@
+"""One model on several devices: a replica on each, which share the batch, or its layers spread over them.
+
+replicas: every call splits the batch's rows over the replicas, starts all of them together and waits for all. Only
+families whose rows do not depend on each other can be split so, and the outputs are put together again.
+sharded: the layers lie on one device after the other (accelerate's device map) and a call goes through them in turn.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from benchmarking.devices._several import SEPARATOR
+from benchmarking.errors import UnsupportedError, UsageError
+from benchmarking.records import Cell, Json, Point, Precision, Readings
+from benchmarking.runtimes import Mark, Stage, _attention, _torch_model
+from benchmarking.runtimes._crew import Crew, JoinedMarks
+from benchmarking.runtimes._placement import OPTION, REPLICAS, shares
+from benchmarking.runtimes._torch import memory_errors
+from benchmarking.runtimes._torch_session import Loaded, TorchOperation, TorchSession
+from benchmarking.workloads._families import plugin_of
+
+PER_CALL = "_per_call"
+
+
+def load(cell: Cell, torch_names: str, stage: Stage) -> tuple[Any, int, dict[str, Json]]:
+    """The model on the devices of a joined name ("cuda:0,cuda:1"), how many parameters it has, and what was read back.
+
+    Of replicas the model is a ModuleList of them. Raises UnsupportedError when what runs is not what was asked for.
+    """
+    names = torch_names.split(SEPARATOR)
+    attention = cell.runtime_mode.get("attention")
+    implementation = _attention.implementation_of(None if attention is None else str(attention))
+    with stage("weights_read"):
+        model, loaded = _torch_model.load_model(cell.workload, cell.precision, implementation)
+    if cell.workload.weights == "pretrained":
+        _torch_model.check_finite(model, cell.workload.model_id)
+    count = _torch_model.parameter_count(model)
+    place = _replicated if cell.runtime_mode[OPTION] == REPLICAS else _sharded
+    with stage("to_device"):
+        model, placed = place(model, names, cell.precision, implementation)
+    return model, count, {**placed, **loaded, OPTION: str(cell.runtime_mode[OPTION])}
+
+
+def session(loaded: Loaded) -> TorchSession:
+    """The session on what `load` gave."""
+    if loaded.cell.runtime_mode[OPTION] == REPLICAS:
+        return ReplicaSession(loaded)
+    first = loaded.torch_name.split(SEPARATOR)[0]
+    return TorchSession(dataclasses.replace(loaded, torch_name=first))
+
+
+class ReplicaSession(TorchSession):
+    """A replica of the model on each device."""
+
+    def operation(self, point: Point) -> ReplicatedOperation:  # type: ignore[override]
+        import torch
+
+        workload, names = self._cell.workload, self._torch_name.split(SEPARATOR)
+        plugin = plugin_of(workload)
+        if (why_not := plugin.check(workload, point)) is not None:
+            raise UsageError(why_not)
+        prepared = self._processing.inputs(plugin, workload, point)
+        operations, start = [], 0
+        for replica, name, rows in zip(self.model, names, shares(point.batch_size, len(names)), strict=True):
+            own = dataclasses.replace(point, batch_size=rows)
+            with memory_errors(f"placing the inputs of {own.label} on {name}"):
+                arrays = _rows(prepared.arrays, point.batch_size, slice(start, start + rows))
+                inputs = {key: torch.from_numpy(array).to(name) for key, array in arrays.items()}
+                inner = plugin.torch_operation(replica, workload, own, inputs, self._cell.runtime_mode)
+            operations.append(TorchOperation(inner, own.label, attention=self.attention))
+            start += rows
+        return ReplicatedOperation(operations, names, prepared.readings)
+
+
+class ReplicatedOperation:
+    """A call split over replicas: all are started together, and the call ends with the last of them."""
+
+    def __init__(
+        self, operations: Sequence[TorchOperation], names: Sequence[str], preparation: Callable[[], Readings]
+    ) -> None:
+        self.items_per_call = sum(each.items_per_call for each in operations)
+        self.tokens_per_call = _sum([each.tokens_per_call for each in operations])
+        self.prompt_tokens_per_call = _sum([each.prompt_tokens_per_call for each in operations])
+        self.new_tokens = operations[0].new_tokens
+        self._operations = operations
+        self._names = names
+        self._preparation = preparation
+        self._crew = Crew(len(operations))
+
+    def reset(self) -> None:
+        for each in self._operations:
+            each.reset()
+
+    def run(self, mark: Mark) -> list[Any]:
+        """The replicas' outputs, in the order of the batch."""
+        marks = JoinedMarks(mark, len(self._operations))
+        return self._crew.run([self._task(index, marks) for index in range(len(self._operations))])
+
+    def problem(self, output: list[Any]) -> str | None:
+        found = (
+            f"{name}: {problem}"
+            for each, name, one in zip(self._operations, self._names, output, strict=True)
+            if (problem := each.problem(one)) is not None
+        )
+        return next(found, None)
+
+    def readings(self, output: list[Any]) -> Readings:
+        told = [each.readings(one) for each, one in zip(self._operations, output, strict=True)]
+        return self._preparation() | joined(told)
+
+    def count(self) -> Readings:
+        """Of all replicas together."""
+        told = [each.count() for each in self._operations]
+        return joined(told, add=lambda name: True)
+
+    def arrays(self, output: list[Any]) -> dict[str, Any]:
+        """The outputs put together again along the batch."""
+        import numpy as np
+
+        told = [each.arrays(one) for each, one in zip(self._operations, output, strict=True)]
+        return {name: np.concatenate([one[name] for one in told]) for name in told[0]}
+
+    def verified(self) -> Mapping[str, Json]:
+        """What the first replica's call runs on, and which device has how much of the batch."""
+        batch: list[Json] = [
+            {"device": name, "batch_size": each.items_per_call}
+            for name, each in zip(self._names, self._operations, strict=True)
+        ]
+        return {**self._operations[0].verified(), "batch_by_device": batch}
+
+    def close(self) -> None:
+        self._crew.close()
+
+    def _task(self, index: int, marks: JoinedMarks) -> Callable[[], Any]:
+        operation, mark = self._operations[index], marks.of(index)
+
+        def task() -> Any:
+            try:
+                return operation.run(mark)
+            except BaseException:
+                marks.abort()
+                raise
+
+        return task
+
+
+def joined(told: Sequence[Readings], add: Callable[[str], bool] = lambda name: name.endswith(PER_CALL)) -> Readings:
+    """Replicas' numbers as one's: those of a call are added, of the others the mean is taken. What one does not tell is
+    missing, with its reason."""
+    missing = {name: why for one in told for name, why in one.missing.items()}
+    values: dict[str, Json] = {}
+    for name in told[0].values:
+        numbers = [value for one in told if isinstance(value := one.values.get(name), int | float)]
+        if len(numbers) == len(told):
+            values[name] = sum(numbers) if add(name) else fmean(numbers)
+    return Readings(values=values, missing={name: why for name, why in missing.items() if name not in values})
+
+
+def _replicated(
+    model: Any, names: Sequence[str], precision: Precision, implementation: str | None
+) -> tuple[Any, dict[str, Json]]:
+    """A ModuleList of the model on each device; the last one is the model itself, so that the host holds one copy."""
+    import torch
+
+    replicas = []
+    for index, name in enumerate(names):
+        with memory_errors(f"copying the model to {name}"):
+            replica = model if index == len(names) - 1 else copy.deepcopy(model)
+        replicas.append(_torch_model.to_device(replica, name))
+    verified = [
+        _torch_model.verify(one, precision, name, implementation) for one, name in zip(replicas, names, strict=True)
+    ]
+    return torch.nn.ModuleList(replicas), {
+        **verified[0],
+        "parameter_devices": sorted(set(names)),
+        "replicas": len(names),
+    }
+
+
+def _sharded(
+    model: Any, names: Sequence[str], precision: Precision, implementation: str | None
+) -> tuple[Any, dict[str, Json]]:
+    """The model with its layers on one device after the other, about as many bytes on each."""
+    with memory_errors(f"spreading {_torch_model.weights_bytes(model)} bytes of weights over {', '.join(names)}"):
+        places = device_map(model, names)
+        model = importlib.import_module("accelerate").dispatch_model(model, device_map=dict(places))
+    verified = _torch_model.verify(model, precision, SEPARATOR.join(names), implementation)
+    return model, {**verified, "device_map": dict[str, Json](places)}
+
+
+def device_map(model: Any, names: Sequence[str]) -> dict[str, str]:
+    """Which device each part of the model goes to, by the parts' names: in order, blocks whole, every device but the
+    last with its even share of the bytes and at most one block more. Raises UnsupportedError when that leaves a device
+    without a part."""
+    accelerate = importlib.import_module("accelerate")
+    blocks = list(getattr(model, "_no_split_modules", None) or [])
+    sizes = importlib.import_module("accelerate.utils").compute_module_sizes(model)
+    total = sizes[""]
+    largest = max((sizes[name] for name, module in model.named_modules() if type(module).__name__ in blocks), default=0)
+    budget = {index: -(-total // len(names)) + largest for index in range(len(names) - 1)} | {len(names) - 1: 2 * total}
+    model.tie_weights()
+    placed = accelerate.infer_auto_device_map(model, max_memory=budget, no_split_module_classes=blocks)
+    if unused := [name for index, name in enumerate(names) if index not in placed.values()]:
+        raise UnsupportedError(
+            f"the model is too small to be spread over {', '.join(names)}: nothing is left for {unused[0]}"
+        )
+    return {part: names[index] for part, index in placed.items()}
+
+
+def _rows(arrays: Mapping[str, Any], batch_size: int, rows: slice) -> dict[str, Any]:
+    """The rows of a share; what does not have the batch first is every replica's."""
+    return {
+        name: array[rows] if array.ndim and array.shape[0] == batch_size else array for name, array in arrays.items()
+    }
+
+
+def _sum(counts: Sequence[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
