@@ -52,6 +52,7 @@ def add_model_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--hint", help="openvino: latency (without it) or throughput, with as many requests as it likes")
     group.add_argument("--kernel-repo", metavar="DIR", help="kernelized: a folder with a kernel repository")
     group.add_argument("--performance-mode", metavar="MODE", help="qnn: burst, balanced, high_performance, ...")
+    group.add_argument("--placement", help="several devices: replicas (without it) share the batch, or sharded layers")
     group.add_argument("--num-threads", type=positive_int, metavar="N", help="intra-op threads")
     group.add_argument("--cpu-list", metavar="LIST", help="logical processors to run on, such as 0-3,8")
 

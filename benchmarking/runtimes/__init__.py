@@ -187,6 +187,13 @@ class Prepares(Protocol):
 
 
 @runtime_checkable
+class RunsOnSeveral(Protocol):
+    """What a runtime has besides that takes several devices as one (`devices._several`)."""
+
+    runs_on_several: bool
+
+
+@runtime_checkable
 class WithoutTorch(Protocol):
     """What a runtime has besides that drives devices itself, so that its process needs no torch."""
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from benchmarking import plugins
+from benchmarking.devices import DevicePlugin
+from benchmarking.devices._several import parts
 from benchmarking.errors import StorageError
+from benchmarking.records import Device
 
 POLL_S = 0.2
 
@@ -39,6 +43,21 @@ def device_lock(name: str | None, waiting: Callable[[str], None]) -> Iterator[No
         yield
     finally:
         lock.release()
+
+
+def lock_names(device: Device) -> tuple[str, ...]:
+    """The locks of a device, one for each of several, in the one order in which everybody takes them."""
+    plugin: DevicePlugin = plugins.load("benchmarking.devices", device.type)
+    return tuple(sorted({name for part in parts(device) if (name := plugin.lock_name(part)) is not None}))
+
+
+@contextmanager
+def device_locks(names: Sequence[str], waiting: Callable[[str], None]) -> Iterator[None]:
+    """Hold all these locks, taken in their order."""
+    with ExitStack() as held:
+        for name in names:
+            held.enter_context(device_lock(name, waiting))
+        yield
 
 
 def _folder() -> Path:

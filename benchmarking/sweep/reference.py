@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from benchmarking import plugins
 from benchmarking.builds.store import BuildKey, BuildStore
 from benchmarking.devices import DevicePlugin
+from benchmarking.devices._several import parts
 from benchmarking.records import Cell, Json, Point
 from benchmarking.runtimes import Comparable, RuntimePlugin, Session
 from benchmarking.workloads._families import plugin_of
@@ -29,6 +30,8 @@ def is_reference(cell: Cell) -> bool:
     """Whether a cell is the reference itself, so that there is nothing to compare it with."""
     if cell.runtime != REFERENCE_RUNTIME or cell.precision != "float32":
         return False
+    if len(parts(cell.device)) > 1:
+        return False
     default = plugin_of(cell.workload).default_attention(cell.workload.config)
     return cell.runtime_mode.get("attention", default) == default
 
@@ -42,7 +45,7 @@ def needs_reference(cell: Cell) -> bool:
 def reference_cell(cell: Cell) -> Cell:
     """The eager float32 cell of the same model: on the same device where eager runs there, else on the CPU."""
     eager: RuntimePlugin = plugins.load("benchmarking.runtimes", REFERENCE_RUNTIME)
-    device = cell.device
+    device = parts(cell.device)[0]
     if eager.supports(device, cell.workload, "float32") is not None:
         cpu: DevicePlugin = plugins.load("benchmarking.devices", "cpu")
         (device,) = cpu.probe()

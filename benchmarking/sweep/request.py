@@ -10,10 +10,12 @@ from benchmarking import plugins
 from benchmarking.cli_support import choice
 from benchmarking.clock import utc_now
 from benchmarking.devices import DevicePlugin
+from benchmarking.devices._several import parts
 from benchmarking.errors import UnsupportedError, UsageError
 from benchmarking.measure.settings import Settings
 from benchmarking.records import Cell, Device, Point, Precision, Rebuild, Scalar, Workload
-from benchmarking.runtimes import RuntimePlugin, TellsPrecisions
+from benchmarking.runtimes import RunsOnSeveral, RuntimePlugin, TellsPrecisions
+from benchmarking.runtimes._placement import why_not_point
 from benchmarking.sweep.machine import Machine
 from benchmarking.sweep.plan import CellPlan, check_points, grid
 from benchmarking.workloads import WorkloadPlugin
@@ -36,6 +38,7 @@ OPTIONS = (
     "hint",
     "kernel_repo",
     "performance_mode",
+    "placement",
 )
 """Options of runtimes that have a flag of their own."""
 RUNTIMES = "benchmarking.runtimes"
@@ -114,8 +117,12 @@ def plan_points(
     if why_not is not None:
         skipped = {point.label: why_not for point in points}
     else:
-        left = [point for point in points if point.label not in skipped]
-        skipped = {**skipped, **fit.refused(left, may_skip=request.skip_unsupported)}
+        left = tuple(point for point in points if point.label not in skipped)
+        split = check_points(
+            left, lambda point: why_not_point(cell, point), skip_unsupported=request.skip_unsupported
+        )
+        left = tuple(point for point in left if point.label not in split)
+        skipped = {**skipped, **split, **fit.refused(left, may_skip=request.skip_unsupported)}
     return CellPlan(
         session_id=session_id,
         started_at=utc_now(),
@@ -241,6 +248,8 @@ def _why_not(request: Request, device: Device, workload: Workload) -> str | None
     if request.precision not in device.precisions:
         has = ", ".join(device.precisions) or "none"
         return f"{device.selector} ({device.name}) has no {request.precision}; it has {has}"
+    if len(parts(device)) > 1 and not isinstance(runtime, RunsOnSeveral):
+        return f"runtime {name} runs on one device at a time, not on {device.selector}"
     return runtime.supports(device, workload, request.precision)
 
 

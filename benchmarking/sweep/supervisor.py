@@ -11,11 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from benchmarking import plugins
 from benchmarking.clock import utc_now
 from benchmarking.measure.live import Live
 from benchmarking.records import FAILED, LaunchLoad, Measurement, Point, Preparation, Status
-from benchmarking.sweep.lock import device_lock
+from benchmarking.sweep.lock import device_locks, lock_names
 from benchmarking.sweep.messages import Job, LoadFailed, Message, PointStarted
 from benchmarking.sweep.preparing import needs_preparation, prepare
 from benchmarking.sweep.process import TimeLimitError, WorkerProcess
@@ -59,9 +58,9 @@ def sweep(tracks: Sequence[Track], observer: Observer, done: Callable[[Track], N
 def _run_launch(track: Track, launch: int, observer: Observer) -> None:
     """One launch of a cell: one worker, and a fresh one for what is left each time one is lost."""
     cell = track.plan.cell
-    lock_name = plugins.load("benchmarking.devices", cell.device.type).lock_name(cell.device)
+    locks = lock_names(cell.device)
     if track.next_points(launch) and not track.is_prepared and needs_preparation(cell):
-        with device_lock(lock_name, observer.waiting):
+        with device_locks(locks, observer.waiting):
             _prepare(track, launch, observer)
     while points := track.next_points(launch):
         job = Job(
@@ -72,7 +71,7 @@ def _run_launch(track: Track, launch: int, observer: Observer) -> None:
             spawned_at_ns=time.monotonic_ns(),
             preparation=track.preparation,
         )
-        with device_lock(lock_name, observer.waiting):
+        with device_locks(locks, observer.waiting):
             observer.launch(track, launch)
             Attendance(track, job, observer).attend()
 

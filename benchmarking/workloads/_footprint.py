@@ -24,6 +24,7 @@ from pathlib import Path
 from benchmarking.devices._free_memory import FREE, TOTAL, free_host_bytes, free_memory
 from benchmarking.errors import StorageError, UnsupportedError, UsageError
 from benchmarking.records import NOT_SUPPORTED, Cell, Point, Precision, Readings, Workload
+from benchmarking.runtimes._placement import copies
 from benchmarking.workloads._dimensions import Text, pixels, sound_values, text_of, vision_of
 from benchmarking.workloads._weight_files import value_count, weight_files
 
@@ -62,9 +63,10 @@ class Fit:
         if self.weights_bytes is None or not isinstance(limit, int):
             return None
         activations = activation_bytes(self.cell, point)
-        if self.weights_bytes + activations > limit:
+        if self.weights_bytes * copies(self.cell) + activations > limit:
             where = f"{'free' if FREE in self.free.values else 'in all'} on {self.cell.device.selector}"
-            return self._refusal(f" + {_size(activations)} for {point.label}", f"{_size(limit)} {where}")
+            times = f" on each of {copies(self.cell)} devices" if copies(self.cell) > 1 else ""
+            return self._refusal(f"{times} + {_size(activations)} for {point.label}", f"{_size(limit)} {where}")
         host = free_host_bytes()
         if self.cell.workload.weights == "random" and self.weights_bytes > host:
             return self._refusal(", which are made in host memory,", f"{_size(host)} free on the host")
