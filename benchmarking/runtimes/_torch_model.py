@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from benchmarking.devices._several import SEPARATOR
 from benchmarking.errors import BenchhouseError, UnsupportedError
 from benchmarking.records import Json, Precision, Workload
 from benchmarking.runtimes._quantization import is_quantized
@@ -98,7 +99,7 @@ def verify(model: Any, precision: Precision, torch_name: str, attention: str | N
         if parameter.dtype != expected:
             raise UnsupportedError(f"asked for {precision}, but {name} is {_dtype_name(parameter.dtype)}")
     devices = sorted({_device_name(tensor) for tensor in _tensors(model)})
-    if devices != [torch_name]:
+    if devices != sorted(set(torch_name.split(SEPARATOR))):
         raise UnsupportedError(f"asked for {torch_name}, but the model is on {', '.join(devices)}")
     found = getattr(getattr(model, "config", None), "_attn_implementation", None)
     if attention is not None and found != attention:
