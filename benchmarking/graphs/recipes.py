@@ -12,6 +12,8 @@ from benchmarking.records import Json, Point, Workload
 
 WRITERS = frozenset({"whisper"})
 """Speech models with a decoder; the others are one pass over the waveform."""
+GRIDS = frozenset({"qwen2_vl", "qwen2_5_vl"})
+"""Models whose pictures are grids of patches."""
 IMAGE_SIZE, SEQUENCE_LENGTH = "image_size", "sequence_length"
 
 TRANSFORMERS, TORCH = "transformers.exporters", "torch.onnx"
@@ -78,13 +80,36 @@ def _state_space(workload: Workload, model_type: str) -> Recipe | str:
     return Recipe(kind="decoder")
 
 
+def _diffusion(workload: Workload, model_type: str) -> Recipe | str:
+    return Recipe(kind="denoiser", fixed_axes=(IMAGE_SIZE,), exporter=TORCH)
+
+
+def _multimodal(workload: Workload, model_type: str) -> Recipe | str:
+    if model_type in GRIDS:
+        return (
+            f"{model_type}'s vision part takes patches of pictures of any shape, and its tokens have three positions "
+            "each: neither is exported"
+        )
+    return Recipe(kind="forward" if workload.task == "feature-extraction" else "decoder", fixed_axes=(IMAGE_SIZE,))
+
+
+def _rag(workload: Workload, model_type: str) -> Recipe | str:
+    return (
+        "retrieval-augmented generation is an encoder, a search over a corpus and a generator that mixes what several "
+        "documents say: that call is not made of graphs"
+    )
+
+
 RECIPES = {
     "encoder-only": _forward,
     "vision": _vision,
     "decoder-only": _decoder_only,
+    "diffusion": _diffusion,
     "encoder-decoder": _encoder_decoder,
     "speech": _speech,
     "mixture-of-experts": _mixture_of_experts,
+    "multimodal": _multimodal,
+    "rag": _rag,
     "state-space": _state_space,
     "vision-text": _vision_text,
 }

@@ -54,9 +54,24 @@ class NoiseSchedule:
 
     def steps(self, count: int) -> tuple[Step, ...]:
         """The steps of a call, from noise to image, evenly spaced in the trained ones."""
+        scheduler = self._scheduler()
+        scheduler.set_timesteps(count)
+        alphas, last = scheduler.alphas_cumprod.tolist(), float(scheduler.final_alpha_cumprod)
+        stride = self.num_train_timesteps // count
+        return tuple(
+            step_between(timestep, alphas[timestep], alphas[timestep - stride] if timestep >= stride else last)
+            for timestep in scheduler.timesteps.tolist()
+        )
+
+    def alphas(self) -> tuple[tuple[float, ...], float]:
+        """The share of the image left at each trained step, and after the last one to the image."""
+        scheduler = self._scheduler()
+        return tuple(scheduler.alphas_cumprod.tolist()), float(scheduler.final_alpha_cumprod)
+
+    def _scheduler(self) -> Any:
         from diffusers import DDIMScheduler
 
-        scheduler = DDIMScheduler(
+        return DDIMScheduler(
             num_train_timesteps=self.num_train_timesteps,
             beta_start=self.beta_start,
             beta_end=self.beta_end,
@@ -64,13 +79,6 @@ class NoiseSchedule:
             steps_offset=self.steps_offset,
             set_alpha_to_one=self.set_alpha_to_one,
             clip_sample=False,
-        )
-        scheduler.set_timesteps(count)
-        alphas, last = scheduler.alphas_cumprod.tolist(), float(scheduler.final_alpha_cumprod)
-        stride = self.num_train_timesteps // count
-        return tuple(
-            step_between(timestep, alphas[timestep], alphas[timestep - stride] if timestep >= stride else last)
-            for timestep in scheduler.timesteps.tolist()
         )
 
 

@@ -78,7 +78,7 @@ class Diffusion:
         if size % unit:
             near = max(size // unit, 1) * unit
             return f"image size {size}: {workload.model_id} takes multiples of {unit} pixels, such as {near}"
-        if steps > (limit := _schedule(workload.config).max_steps):
+        if steps > (limit := schedule_of(workload.config).max_steps):
             return f"{steps} steps: {workload.model_id} takes at most {limit}"
         return None
 
@@ -118,9 +118,14 @@ class Diffusion:
         self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]
     ) -> FamilyOperation:
         own = floats_as(model, inputs)
-        noise = own.pop("hidden_states" if _is_dit(workload.config) else "sample")
-        denoiser = _dit(model, own) if _is_dit(workload.config) else _unet(model, own)
-        return DenoisingLoop(denoiser, point, noise, _schedule(workload.config).steps(int(point.axes["steps"])))
+        noise = own.pop(latents_input(workload.config))
+        denoiser = denoiser_of(model, workload.config, own)
+        return DenoisingLoop(denoiser, point, noise, schedule_of(workload.config).steps(int(point.axes["steps"])))
+
+
+def denoiser_of(model: Any, config: Mapping[str, Json], inputs: dict[str, Any]) -> Denoiser:
+    """A step's pass through the model: `inputs` are those beside the noise and the step."""
+    return _dit(model, inputs) if _is_dit(config) else _unet(model, inputs)
 
 
 def _unet(model: Any, inputs: dict[str, Any]) -> Denoiser:
@@ -143,7 +148,13 @@ def _is_dit(config: Mapping[str, Json]) -> bool:
     return _diffusers.class_name(config) == _diffusers.DIT
 
 
-def _schedule(config: Mapping[str, Json]) -> NoiseSchedule:
+def latents_input(config: Mapping[str, Json]) -> str:
+    """The input that the noise is in."""
+    return "hidden_states" if _is_dit(config) else "sample"
+
+
+def schedule_of(config: Mapping[str, Json]) -> NoiseSchedule:
+    """The schedule that the model was published with."""
     return DIT if _is_dit(config) else STABLE_DIFFUSION
 
 

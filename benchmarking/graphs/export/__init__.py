@@ -35,6 +35,10 @@ def export_bundle(
     plan = _plan(recipe, model, workload, point)
     graphs = {name: _written(traced, name, folder, recipe.exporter, opset) for name, traced in plan.graphs.items()}
     bundle = _bundle(plan, graphs, recipe, folder, parameter_count(model))
+    if workload.family == "mixture-of-experts":
+        bundle = dataclasses.replace(
+            bundle, facts={**bundle.facts, **_active_parameters(model, workload, point, recipe)}
+        )
     write_bundle(folder, bundle)
     agreement = check_agreement(model, workload, bundle, folder, point, recipe, precision)
     return {**summary(bundle), "opset": opset, "agreement": agreement}
@@ -53,14 +57,35 @@ def summary(bundle: Bundle) -> dict[str, Json]:
 
 
 def _plan(recipe: Recipe, model: Any, workload: Workload, point: Point) -> Plan:
-    from benchmarking.graphs.export import decoder, encoder_decoder, forward, recurrent
+    from benchmarking.graphs.export import decoder, denoiser, encoder_decoder, forward, picture_prompt, recurrent
 
-    plans = {"forward": forward.plan, "decoder": decoder.plan, "encoder-decoder": encoder_decoder.plan}
+    plans = {
+        "forward": forward.plan,
+        "decoder": decoder.plan,
+        "encoder-decoder": encoder_decoder.plan,
+        "denoiser": denoiser.plan,
+    }
     if workload.task == "image-to-text":
         return encoder_decoder.caption_plan(model, workload, recipe, point)
+    if workload.task == "image-text-to-text":
+        return picture_prompt.plan(model, workload, recipe, point)
     if workload.family == "state-space":
         return recurrent.plan(model, workload, recipe, point)
     return plans[recipe.kind](model, workload, recipe, point)
+
+
+def _active_parameters(model: Any, workload: Workload, point: Point, recipe: Recipe) -> dict[str, Json]:
+    """How many parameters a token passes through, which the configuration settles and a graph does not tell."""
+    import torch
+
+    from benchmarking.graphs.export.agreement import traced_point
+    from benchmarking.graphs.export.forward import family_inputs
+
+    where = traced_point(workload, point, recipe)
+    inputs = family_inputs(model, workload, where)
+    with torch.no_grad():
+        readings = plugin_of(workload).torch_operation(model, workload, where, inputs, {}).readings(None)
+    return {name: value for name, value in readings.values.items() if name == "active_parameter_count"}
 
 
 def _written(traced: Any, name: str, folder: Path, exporter: str, opset: int) -> Graph:

@@ -23,14 +23,16 @@ CHECKED_BATCH_SIZE, CHECKED_SEQUENCE_LENGTH, CHECKED_AUDIO_S = 3, 12, 0.9
 CHECKED_NEW_TOKENS, CHECKED_STEPS = 4, 2
 
 
-def traced_point(point: Point, recipe: Recipe) -> Point:
+def traced_point(workload: Workload, point: Point, recipe: Recipe) -> Point:
     """The point whose inputs are traced: the fixed axes are the point's own."""
-    return _resized(point, recipe, TRACED_BATCH_SIZE, TRACED_SEQUENCE_LENGTH, TRACED_AUDIO_S)
+    length = TRACED_SEQUENCE_LENGTH + _picture_tokens(workload, point)
+    return _resized(point, recipe, TRACED_BATCH_SIZE, length, TRACED_AUDIO_S)
 
 
-def checked_point(point: Point, recipe: Recipe) -> Point:
+def checked_point(workload: Workload, point: Point, recipe: Recipe) -> Point:
     """The point at which graphs and torch are compared."""
-    return _resized(point, recipe, CHECKED_BATCH_SIZE, CHECKED_SEQUENCE_LENGTH, CHECKED_AUDIO_S)
+    length = CHECKED_SEQUENCE_LENGTH + _picture_tokens(workload, point)
+    return _resized(point, recipe, CHECKED_BATCH_SIZE, length, CHECKED_AUDIO_S)
 
 
 def check_agreement(
@@ -42,7 +44,7 @@ def check_agreement(
     from benchmarking.graphs.operations import operation_of
     from benchmarking.measure.correctness import about_difference, compare
 
-    where = checked_point(point, recipe)
+    where = checked_point(workload, point, recipe)
     inputs = plugin_of(workload).inputs(workload, where, workload.seed)
     reference = _torch_arrays(model, workload, where, inputs)
     operation = operation_of(bundle, PlainRunner(bundle, folder), workload, where, inputs)
@@ -70,6 +72,15 @@ def _torch_arrays(model: Any, workload: Workload, point: Point, inputs: Any) -> 
         operation = plugin.torch_operation(model, workload, point, tensors, {})
         operation.reset()
         return operation.arrays(operation.run(lambda name: None))
+
+
+def _picture_tokens(workload: Workload, point: Point) -> int:
+    """Places that a picture takes in the prompt."""
+    if workload.family != "multimodal":
+        return 0
+    from benchmarking.workloads._image_prompts import prompt_of
+
+    return prompt_of(workload.config).tokens(int(point.axes["image_size"]))
 
 
 def _resized(point: Point, recipe: Recipe, batch_size: int, sequence_length: int, audio_s: float) -> Point:

@@ -96,7 +96,7 @@ def plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
         logits: torch.Tensor = output.logits
         return logits
 
-    inputs = family_inputs(model, workload, traced_point(point, recipe))
+    inputs = family_inputs(model, workload, traced_point(workload, point, recipe))
     graphs = three_graphs(model, inputs, Encoder(encoder, lambda given: encoder(**given).last_hidden_state), decode)
     return Plan(graphs=graphs, fields={"start_tokens": _start(model, workload)})
 
@@ -106,7 +106,7 @@ def caption_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -
     from benchmarking.workloads import _images
     from benchmarking.workloads.vision_text import own_size
 
-    where = traced_point(point, recipe)
+    where = traced_point(workload, point, recipe)
     tower, text = model.vision_model, model.text_decoder
     interpolation = _images.interpolation(tower, where, own_size(workload.config))
     last_only = {"logits_to_keep": 1} if takes(text, "logits_to_keep") else {}

@@ -37,7 +37,7 @@ class FamilyCall(torch.nn.Module):
 
 def plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
     """The graph "model": the family's inputs in, what it compares out."""
-    where = traced_point(point, recipe)
+    where = traced_point(workload, point, recipe)
     inputs = family_inputs(model, workload, where)
     outputs, more = _outputs(model, workload, where, inputs)
     traced = Traced(

@@ -8,7 +8,7 @@ Scan, and the graph takes prompts of any length. Mamba-2 computes in blocks and 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -86,10 +87,12 @@ def _by_transformers(traced: Traced, path: Path, opset: int) -> None:
 def _by_torch(traced: Traced, path: Path, opset: int) -> None:
     import torch
 
+    module = traced.module
     with torch.no_grad():
-        outputs = list(traced.module(**traced.inputs))
+        outputs = list(module(**traced.inputs))
+        module.forward = _flat(module.forward, list(traced.inputs))
         program = torch.onnx.export(
-            traced.module,
+            module,
             args=(),
             kwargs=dict(traced.inputs),
             input_names=list(traced.inputs),
@@ -100,6 +103,17 @@ def _by_torch(traced: Traced, path: Path, opset: int) -> None:
         )
     assert program is not None  # it is None only for the older exporter
     program.save(str(path), external_data=True)
+
+
+def _flat(forward: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
+    """The function with each keyword named in its signature, where the exporter looks for them."""
+
+    def flat(**inputs: Any) -> Any:
+        return forward(**inputs)
+
+    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+    flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return flat
 
 
 def _dynamic_shapes(traced: Traced) -> dict[str, dict[int, Any]]:
