@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -76,11 +76,18 @@ class BuildStore:
         return self.root / key.kind / key.digest
 
     def find(self, key: BuildKey) -> Build | None:
-        """The build of a key, or None. Its time of use is noted, for those who clear the cache by age."""
-        record = self.folder(key) / RECORD
+        """The build of a key, or None. Its time of use is noted, for those who clear the cache by age.
+
+        Raises FormatError for a record that is none."""
+        return self.find_digest(key.kind, key.digest)
+
+    def find_digest(self, kind: str, digest: str) -> Build | None:
+        """The build of a digest that somebody else has computed, as `find` gives it."""
+        record = self.root / kind / digest / RECORD
         if not record.exists():
             return None
-        os.utime(record)
+        with suppress(OSError):  # a cache that may only be read can be used all the same
+            os.utime(record)
         return _read(record)
 
     def get(self, key: BuildKey, make: Make, rebuild: Rebuild = "if_needed") -> tuple[Build, bool]:
@@ -89,9 +96,10 @@ class BuildStore:
         `rebuild` "always" makes it anew, "never" raises BenchhouseError when it is not there. Raises StorageError when
         it cannot be written; what `make` raises goes through, and leaves nothing behind.
         """
+        if rebuild != "always" and (found := self.find(key)) is not None:
+            return found, False  # without the lock, which a cache that may only be read does not give
         with self._lock(key):
-            found = self.find(key)
-            if found is not None and rebuild != "always":
+            if rebuild != "always" and (found := self.find(key)) is not None:
                 return found, False
             if rebuild == "never":
                 raise BenchhouseError(
@@ -104,9 +112,12 @@ class BuildStore:
         """An empty folder in a build's place, for what fills it while it is used: `keep` makes a build of it."""
         place = self.folder(key)
         with self._lock(key), self._said():
+            is_new = not place.exists()
             (place / RECORD).unlink(missing_ok=True)
             shutil.rmtree(place, ignore_errors=True)
             place.mkdir(parents=True, exist_ok=True)
+            if is_new:
+                _note_made(key)
         return place
 
     def keep(self, key: BuildKey, *, build_s: float, facts: Mapping[str, Json]) -> Build:
@@ -127,6 +138,7 @@ class BuildStore:
                 temporary.chmod(0o755)
                 was_there = place.exists()
                 if was_there:
+                    (place / RECORD).unlink(missing_ok=True)  # first, so that half of the old one is never found
                     shutil.rmtree(place)
                 temporary.rename(place)
                 if not was_there:
@@ -146,7 +158,9 @@ class BuildStore:
             size_bytes=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and file.name != RECORD),
             facts=dict(facts),
         )
-        (folder / RECORD).write_text(dumps(build), encoding="utf-8")
+        newborn = folder / f".{RECORD}.new"
+        newborn.write_text(dumps(build), encoding="utf-8")
+        newborn.replace(folder / RECORD)  # whole from the moment it is there
         return build
 
     @contextmanager
@@ -155,10 +169,14 @@ class BuildStore:
         from filelock import FileLock
 
         place = self.folder(key)
+        lock = FileLock(place.with_name(f".{key.digest}.lock"))
         with self._said():
             place.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(place.with_name(f".{key.digest}.lock")):
+            lock.acquire()
+        try:
             yield
+        finally:
+            lock.release()
 
     @contextmanager
     def _said(self) -> Iterator[None]:
@@ -191,5 +209,7 @@ def _note_made(key: BuildKey) -> None:
 def _read(record: Path) -> Build:
     try:
         return from_json(Build, json.loads(record.read_text(encoding="utf-8")), str(record))
-    except (OSError, ValueError) as error:
-        raise FormatError(f"{record}: no record of a build ({error}): delete its folder") from error
+    except (OSError, ValueError, FormatError) as error:
+        raise FormatError(
+            f"{record}: no record of a build ({error}): delete its folder, or --rebuild always"
+        ) from error

@@ -32,13 +32,26 @@ class Script:
     """Durations of successive calls by point label, repeated from the start when they run out; "*" is any other point.
     Without an entry a call takes about 0.01 ms a token, with a spread of a few percent."""
     faults: Mapping[str, Fault] = field(default_factory=dict)
-    """What goes wrong at a point, by label; "load" is the load. "tokens" yields one token too few."""
+    """What goes wrong at a point, by label; "load" is the load, "prepare" the making of the build, "reference" and
+    a label the reference's call at a point. "tokens" yields one token too few."""
     fault_launches: list[int] = field(default_factory=list)
-    """Launches in which the faults happen; empty for all."""
+    """Launches in which the faults happen; empty for all. A preparation is before every launch."""
     load_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds by stage of the load."""
     state: Mapping[str, Json] = field(default_factory=dict)
     """What `state()` reads: clock_hz, throttle_reasons, foreign_pids, ..."""
+    outputs: Mapping[str, Mapping[str, list[Json]]] = field(default_factory=dict)
+    """The outputs of calls by precision, as arrays by name ("tokens" are whole numbers). With them outputs are compared
+    with those at float32, which are the reference; a precision that is not here has those of float32."""
+    build: Mapping[str, Json] = field(default_factory=dict)
+    """What the runtime says of its build; empty for a runtime that needs none. It is a real one in the build cache."""
+    verified: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
+    """What calls read back, by point label; "*" is any other point, "load" the load."""
+    compiles: list[int] = field(default_factory=list)
+    """How often the successive calls of a process compile, and 0 times from then on; empty for a runtime that never
+    does."""
+    flops: float | None = None
+    """Floating-point operations of a call of the reference, which alone can count them."""
     peak_memory_bytes: int | None = None
     power_w: float | None = None
     """With it the device has an energy counter that grows with its clock."""
@@ -71,7 +84,10 @@ class NullHandle:
 
     def __init__(self, script: Script) -> None:
         self.script = script
+        self.compiles = 0
+        """Compilations of all calls so far."""
         self._now_ns = 0
+        self._compiles = iter(script.compiles)
 
     def now_ns(self) -> int:
         return time.perf_counter_ns() if self.script.real_time else self._now_ns
@@ -81,6 +97,10 @@ class NullHandle:
         if self.script.real_time:
             time.sleep(duration_ns / 1e9)
         self._now_ns += duration_ns
+
+    def compile(self) -> None:
+        """Compile as often as the script says that the next call does."""
+        self.compiles += next(self._compiles, 0)
 
     def sleep(self, duration_s: float) -> None:
         """Wait, by the script's clock. Having this tells that the host's noise is no part of what is measured here."""

@@ -187,6 +187,22 @@ class Prepares(Protocol):
 
 
 @runtime_checkable
+class SometimesPrepares(Protocol):
+    """What a runtime that prepares has besides when only some of its cells have anything to make."""
+
+    def has_build(self, cell: Cell) -> bool:
+        """Whether this one has."""
+
+
+@runtime_checkable
+class HasReference(Protocol):
+    """What a runtime has besides whose outputs are compared with another runtime's than eager's."""
+
+    reference: str
+    """That runtime's name; it is taken at float32."""
+
+
+@runtime_checkable
 class RunsOnSeveral(Protocol):
     """What a runtime has besides that takes several devices as one (`devices._several`)."""
 

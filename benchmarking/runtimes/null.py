@@ -1,4 +1,8 @@
-"""The null runtime: plays the null device's script instead of running a model. Time is faked here and nowhere else."""
+"""The null runtime: plays the null device's script instead of running a model. Time is faked here and nowhere else.
+
+Where the script has outputs, the runtime at float32 is its own reference; where it has a build, there is a real one in
+the build cache that is prepared and found again, only that nothing is in it.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,30 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from benchmarking.builds.store import BuildKey, BuildStore
 from benchmarking.devices import DeviceHandle
-from benchmarking.devices.null import Fault, NullHandle
-from benchmarking.errors import OutOfMemoryError, UsageError
-from benchmarking.records import NOT_APPLICABLE, Cell, Device, Json, Point, Precision, Readings, Scalar, Workload
+from benchmarking.devices.null import Fault, NullHandle, Script, read_script
+from benchmarking.errors import BenchhouseError, OutOfMemoryError, UsageError
+from benchmarking.records import (
+    NOT_APPLICABLE,
+    Cell,
+    Device,
+    Json,
+    Point,
+    Precision,
+    Readings,
+    Rebuild,
+    Scalar,
+    Workload,
+)
 from benchmarking.runtimes import Mark, Operation, Session, Stage
 
 MS_PER_TOKEN = 0.01
+BUILD_BYTES = 1000
+REFERENCE_PRECISION: Precision = "float32"
 SPREAD = (1.00, 1.02, 0.99, 1.01, 0.98)
 """Factors of the default durations, so that they are not all the same: real calls never are."""
 
@@ -23,7 +42,8 @@ SPREAD = (1.00, 1.02, 0.99, 1.01, 0.98)
 class NullOperation:
     """A call that lasts as long as the script says."""
 
-    def __init__(self, handle: NullHandle, point: Point, fault: Fault | None) -> None:
+    def __init__(self, handle: NullHandle, point: Point, fault: Fault | None, precision: Precision) -> None:
+        outputs = handle.script.outputs
         tokens = point.batch_size * (point.sequence_length or 1)
         self.items_per_call = point.batch_size
         self.new_tokens = point.new_tokens
@@ -32,6 +52,10 @@ class NullOperation:
         self._handle = handle
         self._fault = fault
         self._durations_ns = _durations_ns(handle.script.latency_ms, point)
+        self._outputs = outputs.get(precision, outputs.get(REFERENCE_PRECISION, {}))
+        self._flops = handle.script.flops if precision == REFERENCE_PRECISION else None
+        verified = handle.script.verified
+        self._verified = verified.get(point.label, verified.get("*", {}))
 
     def reset(self) -> None:
         return None
@@ -39,6 +63,7 @@ class NullOperation:
     def run(self, mark: Mark) -> str:
         if self._fault is not None and self._fault not in ("nan", "tokens"):
             happen(self._fault)
+        self._handle.compile()
         duration_ns = next(self._durations_ns)
         tokens = (self.new_tokens or 0) - (1 if self._fault == "tokens" else 0)
         if tokens < 1:
@@ -51,7 +76,21 @@ class NullOperation:
     def readings(self, output: Any) -> Readings:
         return Readings()
 
+    def arrays(self, output: Any) -> dict[str, Any]:
+        """The script's outputs."""
+        import numpy as np
+
+        return {
+            name: np.array(values, dtype=np.int64 if name == "tokens" else np.float32)
+            for name, values in self._outputs.items()
+        }
+
+    def verified(self) -> Mapping[str, Json]:
+        return self._verified
+
     def count(self) -> Readings:
+        if self._flops is not None:
+            return Readings(values={"flops": self._flops}, missing={"bytes_accessed": NOT_APPLICABLE})
         return Readings(missing=dict.fromkeys(("flops", "bytes_accessed"), f"{NOT_APPLICABLE}: nothing is computed"))
 
     def problem(self, output: Any) -> str | None:
@@ -65,24 +104,39 @@ class NullSession:
     parameter_count: int | None = None
     verified: Mapping[str, Json]
 
-    def __init__(self, handle: NullHandle, faults: Mapping[str, Fault]) -> None:
-        self.verified = {"runtime": "null"}
+    def __init__(self, handle: NullHandle, faults: Mapping[str, Fault], precision: Precision) -> None:
+        self.verified = {"runtime": "null", **handle.script.verified.get("load", {})}
         self._handle = handle
         self._faults = faults
+        self._precision = precision
 
     def operation(self, point: Point) -> Operation:
-        return NullOperation(self._handle, point, self._faults.get(point.label))
+        is_reference = _is_reference(self._handle.script, self._precision)
+        fault = self._faults.get(f"reference {point.label}" if is_reference else point.label)
+        return NullOperation(self._handle, point, fault, self._precision)
 
     def close(self) -> None:
         return None
+
+
+class CompilingSession(NullSession):
+    """One whose calls compile."""
+
+    def compiles(self) -> int:
+        return self._handle.compiles
 
 
 class NullRuntime:
     """Runs anything, on the null device only."""
 
     name = "null"
-    is_compared = False
+    reference = "null"
     point_per_process = False
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether the script has outputs."""
+        return bool(read_script().outputs)
 
     def missing(self) -> str | None:
         return None
@@ -98,12 +152,31 @@ class NullRuntime:
             raise UsageError(f"runtime null has no option {sorted(options)[0]!r}")
         return {}
 
+    def has_build(self, cell: Cell) -> bool:
+        return bool(read_script().build)
+
+    def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
+        script = read_script()
+
+        def make(folder: Path) -> Mapping[str, Json]:
+            (folder / "build.bin").write_bytes(bytes(BUILD_BYTES))
+            if "prepare" in script.faults:
+                happen(script.faults["prepare"])
+            return script.build
+
+        build, is_new = store.get(_build_key(cell), make, rebuild)
+        found: dict[str, Json] = {"kind": build.kind, "digest": build.digest, "build_s": build.build_s}
+        return {**found, "size_bytes": build.size_bytes, "is_new": is_new, **build.facts}
+
     def import_libraries(self) -> None:
         return None
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         assert isinstance(handle, NullHandle)
         script = handle.script
+        needs_build = script.build and not _is_reference(script, cell.precision)
+        if needs_build and BuildStore().find(_build_key(cell)) is None:
+            raise BenchhouseError("the build is gone from the cache")
         active = not script.fault_launches or _launch() in script.fault_launches
         faults = script.faults if active else {}
         for name, seconds in script.load_s.items():
@@ -111,7 +184,17 @@ class NullRuntime:
                 handle.spend(round(seconds * 1e9))
         if "load" in faults:
             happen(faults["load"])
-        return NullSession(handle, faults)
+        return (CompilingSession if script.compiles else NullSession)(handle, faults, cell.precision)
+
+
+def _is_reference(script: Script, precision: Precision) -> bool:
+    """Whether a session is what others are compared with; it loads no build."""
+    return precision == REFERENCE_PRECISION and bool(script.outputs)
+
+
+def _build_key(cell: Cell) -> BuildKey:
+    parts: dict[str, Json] = {"model_id": cell.workload.model_id, "precision": cell.precision}
+    return BuildKey(kind="null", parts=parts)
 
 
 def happen(fault: Fault) -> None:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from zipfile import BadZipFile
 
 from benchmarking.builds.store import BuildStore
 from benchmarking.measure.correctness import about_difference, compare
 from benchmarking.measure.memory_pass import PassResult
 from benchmarking.measure.point import Checked
-from benchmarking.records import FAILED, NOT_APPLICABLE, NOT_RUN, Doubt, Point, Precision
+from benchmarking.records import (
+    FAILED,
+    NOT_APPLICABLE,
+    NOT_RUN,
+    NOT_SUPPORTED,
+    Doubt,
+    Measurement,
+    Point,
+    Precision,
+)
 from benchmarking.sweep.messages import Job
-from benchmarking.sweep.reference import is_reference, load_reference, needs_reference
+from benchmarking.sweep.reference import is_reference, load_reference, needs_reference, reference_flops
 
 COLUMNS = ("output_error", "output_max_abs_error", "output_cosine_similarity", "output_equal_token_share")
 
@@ -43,10 +54,14 @@ class Check:
     def __call__(self, arrays: Mapping[str, Any]) -> Checked:
         if self.digest is None:
             return self._without(self.why_not or NOT_RUN)
+        if not arrays:
+            return self._without(f"{NOT_SUPPORTED}: the call gives nothing that could be compared")
         try:
             reference = load_reference(BuildStore(), self.digest)
         except OSError as error:
-            return self._without(f"{FAILED}: the reference is gone from the cache ({error.strerror})")
+            return self._without(f"{FAILED}: the reference is gone from the cache ({error.strerror or error})")
+        except (ValueError, BadZipFile) as error:
+            return self._without(f"{FAILED}: the reference in the cache is damaged ({error})")
         comparison = compare(arrays, reference)
         readings = comparison.readings()
         metrics = {name: float(value) for name, value in readings.values.items() if isinstance(value, int | float)}
@@ -58,6 +73,20 @@ class Check:
                 extra={"output_errors": by_array} if len(by_array) > 1 else {},
             ),
             doubts=about_difference(comparison, self.precision),
+        )
+
+    def with_work(self, measurement: Measurement) -> Measurement:
+        """The measurement with the `flops` of the reference, where its runtime was asked for its own and has none."""
+        if self.digest is None or "flops" not in measurement.missing:
+            return measurement
+        flops = reference_flops(BuildStore(), self.digest)
+        if flops is None:
+            return measurement
+        return dataclasses.replace(
+            measurement,
+            metrics={**measurement.metrics, "flops": flops},
+            missing={name: why for name, why in measurement.missing.items() if name != "flops"},
+            extra={**measurement.extra, "flops_source": "reference"},
         )
 
     def _without(self, why: str) -> Checked:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarking.errors import FormatError
 from benchmarking.measure.live import Live
 from benchmarking.measure.settings import Settings
-from benchmarking.records import Cell, LaunchLoad, Measurement, Point, Preparation, Rebuild, dumps, from_json
+from benchmarking.records import Cell, Json, LaunchLoad, Measurement, Point, Preparation, Rebuild, dumps, from_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +43,26 @@ class Preparing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """What the runtime loads is there."""
+
+    build: Mapping[str, Json]
+    """As `Preparation.build` has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Referenced:
+    """What a point's output is compared with is there, or cannot be had. One of the two is None."""
+
+    label: str
+    digest: str | None = None
+    """Of the build with the reference's outputs."""
+    why_not: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """The preparing process is done."""
-
-    preparation: Preparation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +81,14 @@ class LoadFailed:
     """Of a bug; None for trouble that was foreseen."""
 
 
-Message = Preparing | Prepared | PointStarted | Live | LoadFailed | LaunchLoad | Measurement
+OfPreparation = Preparing | Built | Referenced | Prepared
+Message = OfPreparation | PointStarted | Live | LoadFailed | LaunchLoad | Measurement
 _KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (Preparing, Prepared, PointStarted, Live, LoadFailed, LaunchLoad, Measurement)
+    kind.__name__: kind
+    for kind in (
+        *(Preparing, Built, Referenced, Prepared),
+        *(PointStarted, Live, LoadFailed, LaunchLoad, Measurement),
+    )
 }
 
 

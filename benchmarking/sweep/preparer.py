@@ -1,7 +1,7 @@
-"""The preparing process: makes what a cell's launches load and are compared with, then says so and ends.
+"""The preparing process: makes what a cell's launches load and are compared with, tells each part, and ends.
 
 It is a process of its own, so that an exporter's or a reference model's memory, threads and imports are not in the
-process that is measured.
+process that is measured. Each part is told as soon as it is there, so that it counts whatever becomes of the next.
 """
 
 from __future__ import annotations
@@ -13,9 +13,19 @@ from collections.abc import Mapping
 from benchmarking import plugins
 from benchmarking.builds.store import BuildStore
 from benchmarking.errors import BenchhouseError
-from benchmarking.records import FAILED, Json, Preparation, from_json
+from benchmarking.records import FAILED, Json, Point, from_json
 from benchmarking.runtimes import Prepares
-from benchmarking.sweep.messages import LoadFailed, Message, PreparationJob, Prepared, Preparing, encode
+from benchmarking.sweep.messages import (
+    Built,
+    LoadFailed,
+    Message,
+    PreparationJob,
+    Prepared,
+    Preparing,
+    Referenced,
+    encode,
+)
+from benchmarking.sweep.preparing import has_build
 from benchmarking.sweep.reference import ReferenceMaker, needs_reference
 from benchmarking.sweep.worker import Send, claim_stdout, die_with_the_supervisor, error_text, error_traceback
 
@@ -32,36 +42,32 @@ def main() -> int:
         home.flush()
 
     try:
-        send(Prepared(preparation=prepare(job, send)))
+        prepare(job, send)
     except Exception as error:  # noqa: BLE001 - whatever an exporter raises must become a stored reason
-        send(LoadFailed(error=error_text(error), traceback=error_traceback(error)))
+        send(LoadFailed(error=error_text(error), traceback=_traceback(error)))
+    else:
+        send(Prepared())
     return 0
 
 
-def prepare(job: PreparationJob, send: Send) -> Preparation:
-    """The builds that the runtime loads, then the references of the points; why one cannot be made is in `missing`."""
+def prepare(job: PreparationJob, send: Send) -> None:
+    """The build that the runtime loads, then the reference of each point or why it cannot be made."""
     store = BuildStore()
-    build = _build(job, store, send)
+    send(Built(build=_build(job, store, send)))
     if not needs_reference(job.cell):
-        return Preparation(build=build)
-    references: dict[str, str] = {}
-    missing: dict[str, str] = {}
-    maker = ReferenceMaker(job.cell, store)
+        return
+    maker = ReferenceMaker(job.cell, store, job.rebuild)
     for point in job.points:
         send(Preparing(what=f"the reference's output at {point.label}"))
-        try:
-            references[point.label] = maker.digest(point)
-        except Exception as error:  # noqa: BLE001 - a point without a reference is measured, and says why it has none
-            missing[point.label] = f"{FAILED}: {error_text(error)}"
+        send(_reference(maker, point))
     maker.close()
-    return Preparation(build=build, references=references, missing=missing)
 
 
 def _build(job: PreparationJob, store: BuildStore, send: Send) -> Mapping[str, Json]:
-    runtime = plugins.load("benchmarking.runtimes", job.cell.runtime)
-    if not isinstance(runtime, Prepares):
+    if not has_build(job.cell):
         return {}
     send(Preparing(what=f"the {job.cell.runtime} build"))
+    runtime: Prepares = plugins.load("benchmarking.runtimes", job.cell.runtime)
     try:
         return runtime.prepare(job.cell, job.points, store, job.rebuild)
     except BenchhouseError:
@@ -70,6 +76,19 @@ def _build(job: PreparationJob, store: BuildStore, send: Send) -> Mapping[str, J
         raise BenchhouseError(
             f"{job.cell.runtime} cannot build {job.cell.workload.model_id}: {error_text(error)}"
         ) from error
+
+
+def _reference(maker: ReferenceMaker, point: Point) -> Referenced:
+    try:
+        return Referenced(label=point.label, digest=maker.digest(point))
+    except Exception as error:  # noqa: BLE001 - a point without a reference is measured, and says why it has none
+        return Referenced(label=point.label, why_not=f"{FAILED}: {error_text(error)}")
+
+
+def _traceback(error: Exception) -> str | None:
+    """Where a bug is, be it behind an error that says whose it is; None for trouble that was foreseen."""
+    cause = error.__cause__
+    return error_traceback(cause if isinstance(cause, Exception) else error)
 
 
 if __name__ == "__main__":

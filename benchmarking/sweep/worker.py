@@ -136,14 +136,16 @@ def _load_peak(session: Session) -> Readings:
 
 
 def _sizes(job: Job, session: Session) -> Readings:
-    """`weights_bytes` as they lie in memory, and `model_size_bytes`: what was loaded, else the build, else the weights."""
+    """`weights_bytes` as they lie in memory; `model_size_bytes`: of what was loaded, else the build's, else these."""
     of_build = None if job.preparation is None else job.preparation.build.get("size_bytes")
     size = session.verified.get("model_size_bytes", of_build)
-    sizes = {
+    known = {
         "weights_bytes": session.weights_bytes,
         "model_size_bytes": session.weights_bytes if size is None else size,
     }
-    return Readings(values={name: value for name, value in sizes.items() if value is not None})
+    values = {name: value for name, value in known.items() if value is not None}
+    why = f"{NOT_SUPPORTED}: runtime {job.cell.runtime} does not tell"
+    return Readings(values=values, missing={name: why for name in known if name not in values})
 
 
 def _processors(cell: Cell) -> Mapping[str, Json]:
@@ -162,6 +164,7 @@ def measure(
 
     started_at = utc_now()
     try:
+        check = Check.of(job, point)
         operation = session.operation(point)
         ready_s = None if since_spawn_ns is None else (time.monotonic_ns() - since_spawn_ns) / 1e9
         with always_after(operation.close) if isinstance(operation, Closable) else nullcontext():
@@ -173,11 +176,11 @@ def measure(
                 job.settings,
                 report=send,
                 compile_count=session.compiles if isinstance(session, Compiles) else None,
-                check=Check.of(job, point),
+                check=check,
             )
     except Exception as error:  # noqa: BLE001 - a point that raises costs that point and is stored with its reason
         return _failure(job, point, started_at, error)
-    return _with_time_to_ready(measurement, ready_s)
+    return _with_time_to_ready(check.with_work(measurement), ready_s)
 
 
 def _failure(job: Job, point: Point, started_at: str, error: Exception) -> Measurement:
