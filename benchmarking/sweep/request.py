@@ -203,8 +203,8 @@ def _cell(request: Request, workload: Workload, machine: Machine) -> tuple[Cell,
 
 
 def _bound(request: Request) -> tuple[str | None, int | None]:
-    """The processors to be bound to, in the list's one form, and the threads: one to each of their cores where no number
-    was asked for, so that every runtime has the same. Raises UsageError for processors that cannot be had."""
+    """The processors to be bound to, in the list's one form, and the threads: one to each of their cores where no
+    number was asked for, so that every runtime has the same. Raises UsageError for processors that cannot be had."""
     from benchmarking.devices import _binding, _cpus
 
     if request.cpu_list is None:
