@@ -62,7 +62,7 @@ def open_session(
         check(page)
         session = BrowserSession(cell, points, page, processing, stage)
         session.verified = {**session.verified, "onnxruntime_web_source": library.source}
-        _check_threads(settings.num_threads, session.verified)
+        check_threads(settings.num_threads, session.verified)
         types = session.verified["parameters_by_dtype"]
         assert isinstance(types, dict)
         check_weights(cell, types)
@@ -83,7 +83,7 @@ def no_option(runtime: str, options: Mapping[str, Scalar], known: Sequence[str])
         raise UsageError(f"runtime {runtime} has no option {unknown[0]!r}; it has {', '.join(known) or 'none'}")
 
 
-def _check_threads(wanted: int, verified: Mapping[str, Json]) -> None:
+def check_threads(wanted: int, verified: Mapping[str, Json]) -> None:
     """Raise when the page runs on fewer threads than it was told: it then only writes a line to its console."""
     if wanted > 1 and not verified["cross_origin_isolated"]:
         raise UnsupportedError("the browser does not isolate the page, so WebAssembly has no threads there")

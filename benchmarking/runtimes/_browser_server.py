@@ -106,9 +106,9 @@ class Site:
         return True
 
     def _name(self, path: str) -> str | None:
-        _, secret, *rest = path.partition("?")[0].split("/", 2)
+        secret, _, name = path.partition("?")[0].removeprefix("/").partition("/")
         is_ours = secrets.compare_digest(secret.encode(), self._secret.encode())
-        return rest[0] if is_ours and rest else None
+        return name if is_ours and name else None
 
 
 def content_type(name: str) -> str:
