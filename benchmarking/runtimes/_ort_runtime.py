@@ -9,6 +9,7 @@ from benchmarking import plugins
 from benchmarking.devices._ort import DrivenByOrt, OrtProvider
 from benchmarking.errors import UnsupportedError, UsageError
 from benchmarking.graphs import session as graphs
+from benchmarking.packages import are_all_assumed
 from benchmarking.records import Device, Precision, Scalar
 
 DEVICES = "benchmarking.devices"
@@ -36,7 +37,7 @@ def built_provider(device: Device, known: Sequence[OrtProvider]) -> OrtProvider 
 
     That one is built in does not mean that it loads: what the session runs on is looked at when it is opened.
     """
-    if known[0].name == ALWAYS:
+    if known[0].name == ALWAYS or are_all_assumed():
         return known[0]
     import onnxruntime
 

@@ -5,11 +5,11 @@ int8 keeps everything but the weights of linear layers in float32, and int4 in b
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
 from benchmarking.errors import UnsupportedError, UsageError, first_line
+from benchmarking.packages import is_installed
 from benchmarking.records import Device, Json, Precision, Scalar
 from benchmarking.runtimes._torch import memory_errors
 
@@ -27,11 +27,11 @@ def why_not(device: Device, precision: Precision) -> str | None:
     """None, or why torchao does not quantize to a precision on a device."""
     if precision not in METHODS:
         return None
-    if importlib.util.find_spec("torchao") is None:
+    if not is_installed("torchao"):
         return f"{precision} needs torchao, which is not installed: pip install torchao"
     if device.type not in DEVICES:
         return f"{precision} by torchao runs on {', '.join(DEVICES)}, not on {device.type}"
-    if precision == "int4" and device.type == "cpu" and importlib.util.find_spec("mslk") is None:
+    if precision == "int4" and device.type == "cpu" and not is_installed("mslk"):
         return "int4 weight-only by torchao needs mslk (1.0.0 or later) on a CPU, which is not installed"
     return None
 
