@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ from benchmarking.devices import DeviceHandle
 from benchmarking.devices._base import IN_USE_NAMES, STATE_NAMES, HostHandle
 from benchmarking.devices._host import host_facts, usable_memory_bytes
 from benchmarking.devices._host_energy import HostEnergy
+from benchmarking.devices._openvino_library import import_openvino
 from benchmarking.devices._ort import OrtProvider
 from benchmarking.devices._reading import UnreadableError, absent, gather
 from benchmarking.devices.cpu import CpuHandle
@@ -47,6 +47,8 @@ class OpenVinoHandle(HostHandle):
         self.openvino_name = openvino_name
         """What `Core.compile_model` takes: "CPU", "GPU.0", "NPU", "AUTO"."""
         self.core = core
+        if openvino_name.startswith("CPU"):
+            self.torch_name = "cpu"  # the same processor, which is to be warmed up and judged like device cpu
 
     def state(self) -> Readings:
         """The processor's state where the processor computes; OpenVINO itself tells none."""
@@ -75,7 +77,7 @@ class OpenVinoDevice:
 
     def probe(self) -> tuple[Device, ...]:
         try:
-            module = self._module or importlib.import_module("openvino")
+            module = self._module or import_openvino()
         except ImportError as error:
             return (self._absent(f"package openvino is missing: pip install openvino ({error})"),)
         try:
@@ -90,7 +92,7 @@ class OpenVinoDevice:
         return tuple(_describe(core, name, names, module.__version__) for name in _ordered([*names, "AUTO"]))
 
     def open(self, device: Device) -> DeviceHandle:
-        core: Any = (self._module or importlib.import_module("openvino")).Core()
+        core: Any = (self._module or import_openvino()).Core()
         name = device.selector.partition(":")[2]
         if name not in [*core.available_devices, "AUTO"]:
             listed = ", ".join(core.available_devices)

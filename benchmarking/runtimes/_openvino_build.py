@@ -7,7 +7,6 @@ nothing over but tokens.
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.builds.store import Build, BuildKey, BuildStore
+from benchmarking.devices._openvino_library import import_openvino
 from benchmarking.errors import BenchhouseError, UnsupportedError
 from benchmarking.graphs.bundle import MANIFEST, Graph, read_bundle
 from benchmarking.graphs.session import bundle_key, ensure_bundle, find_bundle
+from benchmarking.packages import is_installed
 from benchmarking.records import Cell, Json, Point, Precision, Rebuild
 from benchmarking.runtimes._openvino_words import last_line
 
@@ -70,7 +71,7 @@ def build_key(cell: Cell, point: Point) -> BuildKey:
 
 def missing_for(precision: Precision) -> str | None:
     """None, or what must be installed to build in a precision."""
-    if precision in COMPRESSION and importlib.util.find_spec("nncf") is None:
+    if precision in COMPRESSION and not is_installed("nncf"):
         return f"{precision} on openvino needs nncf, which compresses the weights: pip install nncf"
     return None
 
@@ -164,27 +165,28 @@ def _ensured(cell: Cell, key: BuildKey, point: Point, store: BuildStore, rebuild
 
 
 def _convert_graph(source: Path, graph: Graph, target: Path, precision: Precision) -> tuple[dict[str, int], int]:
-    """One graph: converted, its states made variables, its weights compressed, saved, and counted as it was saved."""
-    import openvino
-
+    """One graph: read, its states made variables, its weights compressed, saved, and counted as it was saved."""
+    openvino = import_openvino()
+    core = openvino.Core()
     try:
-        model = openvino.convert_model(str(source))
-    except Exception as error:  # openvino raises exceptions of its own for each frontend, without a common base
-        raise BenchhouseError(f"openvino cannot convert {source.name}: {last_line(error)}") from error
-    _keep_states(model, graph)
+        model = core.read_model(str(source))
+    except RuntimeError as error:  # what OpenVINO raises for everything
+        raise BenchhouseError(f"OpenVINO cannot convert {source.name}: {last_line(error)}") from error
+    _simplify(model, graph)
     if precision in COMPRESSION:
         model = _compressed(model, precision)
     openvino.save_model(model, str(target), compress_to_fp16=precision == "float16")
-    return weights_of(openvino.Core().read_model(str(target)))
+    return weights_of(core.read_model(str(target)))
 
 
-def _keep_states(model: Any, graph: Graph) -> None:
-    """Make variables of the graph's states, each named as `variable_name` says."""
-    if not graph.states:
-        return
-    from openvino._offline_transformations import apply_make_stateful_transformation
+def _simplify(model: Any, graph: Graph) -> None:
+    """Simplify the graph as `openvino.convert_model` does, then make variables of its states. Afterwards some of what
+    can be simplified is hidden behind the variables."""
+    from openvino._offline_transformations import apply_make_stateful_transformation, apply_moc_transformations
 
-    apply_make_stateful_transformation(model, {state.input: state.output for state in graph.states})
+    apply_moc_transformations(model, cf=False)
+    if graph.states:
+        apply_make_stateful_transformation(model, {state.input: state.output for state in graph.states})
 
 
 def _compressed(model: Any, precision: Precision) -> Any:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.builds.store import Build, BuildKey, BuildStore
+from benchmarking.devices._openvino_library import import_openvino
 from benchmarking.records import Cell, Json, Point, Rebuild
 from benchmarking.runtimes._openvino_build import build_key, find_build
 from benchmarking.runtimes._openvino_compile import AUTO, check_capabilities, device_name, is_fixed, properties
@@ -63,9 +64,7 @@ def ensure_caches(cell: Cell, points: Sequence[Point], store: BuildStore, rebuil
     """Compile for every point what is not in the store yet: the seconds of the cold compilations together."""
     if device_name(cell.device) == AUTO:
         return {}
-    import openvino
-
-    core = openvino.Core()
+    core = import_openvino().Core()
     check_capabilities(core, device_name(cell.device), cell.precision)
     by_digest = {(key := cache_key(cell, core, point)).digest: (key, point) for point in points}
     builds = [_ensured(cell, core, key, point, store, rebuild) for key, point in by_digest.values()]

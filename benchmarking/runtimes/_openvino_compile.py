@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarking.errors import BenchhouseError, UnsupportedError
+from benchmarking.errors import BenchhouseError, OutOfMemoryError, UnsupportedError
 from benchmarking.records import Cell, Device, Json, Precision, Scalar
-from benchmarking.runtimes._openvino_words import last_line, plain
+from benchmarking.runtimes._openvino_words import is_out_of_memory, last_line, plain
 
 AUTO = "AUTO"
 CAPABILITIES: Mapping[Precision, str] = {
@@ -150,7 +150,9 @@ def compile_graph(core: Any, model: Any, cell: Cell, *, has_states: bool, cache:
     started_ns = time.perf_counter_ns()
     try:
         compiled = core.compile_model(model, name, _as_taken(name, asked, cache))
-    except RuntimeError as error:  # what OpenVINO raises for everything
+    except (RuntimeError, MemoryError) as error:  # what OpenVINO raises for everything
+        if is_out_of_memory(error):
+            raise OutOfMemoryError(f"out of memory while compiling for {name}: {last_line(error)}") from error
         raise BenchhouseError(f"OpenVINO cannot compile {cell.subject} for {name}: {last_line(error)}") from error
     compile_s = (time.perf_counter_ns() - started_ns) / 1e9
     facts = read_back(compiled, asked)

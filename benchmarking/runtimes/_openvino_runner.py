@@ -107,7 +107,7 @@ class OpenVinoRunner:
         return None if self._last is None else float(self._last.request.latency)
 
     def verified(self) -> Mapping[str, Json]:
-        return self._verify()
+        return {**self._verify(), "requests": self.requests}
 
 
 class ConcurrentRunner:
@@ -162,7 +162,7 @@ class ConcurrentRunner:
             for each in self._by_number[1:]
             for name, tensor in each.outputs().items()
         )
-        return {**self._verify(), "requests_agree": same}
+        return {**self._verify(), "requests": self.requests, "requests_agree": same}
 
 
 def _variables(request: Any, graph: Graph) -> tuple[tuple[State, Any], ...]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.errors import OutOfMemoryError
 from benchmarking.graphs.session import graph_operation
 from benchmarking.records import Cell, Json, Point, Readings
 from benchmarking.runtimes import Mark, Operation, Stage
@@ -15,6 +16,7 @@ from benchmarking.runtimes._openvino_compile import Compiled, check_devices, dev
 from benchmarking.runtimes._openvino_load import compile_for, read, weights
 from benchmarking.runtimes._openvino_nodes import Node, check_kernels, described, nodes_of
 from benchmarking.runtimes._openvino_runner import ConcurrentRunner, OpenVinoRunner
+from benchmarking.runtimes._openvino_words import is_out_of_memory, last_line
 from benchmarking.units import NS_PER_MS
 from benchmarking.workloads._page_cache import page_cache
 
@@ -72,7 +74,12 @@ class OpenVinoOperation:
         self._inner.reset()
 
     def run(self, mark: Mark) -> Any:
-        return self._inner.run(mark)
+        try:
+            return self._inner.run(mark)
+        except (MemoryError, RuntimeError) as error:
+            if is_out_of_memory(error):
+                raise OutOfMemoryError(f"out of memory in OpenVINO: {last_line(error)}") from error
+            raise
 
     def problem(self, output: Any) -> str | None:
         return self._inner.problem(output)

@@ -7,6 +7,19 @@ from typing import Any
 
 from benchmarking.records import Json
 
+OUT_OF_MEMORY_TEXTS = (
+    "out of memory",
+    "out_of_memory",
+    "out_of_host_memory",
+    "out_of_device_memory",
+    "bad_alloc",
+    "bad allocation",
+    "cl_mem_object_allocation_failure",
+    "exceeded max size of memory",
+    "can not allocate",
+)
+"""How OpenVINO's plugins word a failed allocation: C++'s own, OpenCL's, Level Zero's and the GPU plugin's."""
+
 
 def plain(value: Any) -> Json:
     """A property's value as JSON: types become their short names ("f32"), enumerations their members' names."""
@@ -25,3 +38,9 @@ def last_line(error: BaseException) -> str:
     """The last line of what OpenVINO said, which is the reason; those before it say where in its sources."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether this is how Python, or OpenVINO on any device, says that memory ran out."""
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or any(part in text for part in OUT_OF_MEMORY_TEXTS)

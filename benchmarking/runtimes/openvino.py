@@ -7,13 +7,14 @@ beside the other devices of OpenVINO.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarking.builds.store import BuildStore
 from benchmarking.devices import DeviceHandle
+from benchmarking.devices._openvino_library import import_openvino
 from benchmarking.errors import UnsupportedError, UsageError
+from benchmarking.packages import is_installed
 from benchmarking.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.runtimes import Session, Stage
 from benchmarking.workloads._families import plugin_of
@@ -45,7 +46,7 @@ class OpenVino:
     def missing(self) -> str | None:
         from benchmarking.graphs.session import missing
 
-        if importlib.util.find_spec("openvino") is None:
+        if not is_installed("openvino"):
             return "not installed: openvino: pip install openvino"
         return missing()
 
@@ -107,7 +108,7 @@ class OpenVino:
         return {**facts, **ensure_caches(cell, points, store, rebuild)}
 
     def import_libraries(self) -> None:
-        import openvino  # noqa: F401
+        import_openvino()
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         from benchmarking.runtimes._openvino_compile import check_capabilities, device_name
@@ -126,9 +127,7 @@ def _core(handle: DeviceHandle) -> Any:
 
     if isinstance(handle, OpenVinoHandle):
         return handle.core
-    import openvino
-
-    return openvino.Core()
+    return import_openvino().Core()
 
 
 def _emulated(device: Device, precision: Precision) -> str | None:
