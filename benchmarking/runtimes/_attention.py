@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 from benchmarking.errors import UnsupportedError
 from benchmarking.records import Device, Json
@@ -89,7 +89,7 @@ def allowed() -> list[Json]:
     """The kernels that are switched on, read back."""
     from torch.backends import cuda
 
-    switches = {
+    switches: dict[str, Any] = {
         "math": cuda.math_sdp_enabled,
         "flash": cuda.flash_sdp_enabled,
         "efficient": cuda.mem_efficient_sdp_enabled,
@@ -105,7 +105,7 @@ def kernels_run(call: Callable[[], object]) -> dict[str, int]:
     """
     from torch import profiler
 
-    with cast(Any, profiler.profile)(activities=[profiler.ProfilerActivity.CPU]) as watched:
+    with profiler.profile(activities=[profiler.ProfilerActivity.CPU]) as watched:
         call()
     counts: dict[str, int] = {}
     for event in watched.key_averages():

@@ -1,9 +1,10 @@
-"""Sessions of the eager runtime on the CPU, without a supervisor around them."""
+"""Sessions of the runtimes on torch on the CPU, without a supervisor around them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 
 from benchmarking.records import Cell, Device
 
-CPU = Device(type="cpu", selector="cpu", found=True, name="Test CPU", precisions=("float32", "bfloat16", "float16"))
+CPU = Device(
+    type="cpu", selector="cpu", found=True, name="Test CPU", precisions=("float32", "bfloat16", "float16", "int8")
+)
 
 
 @pytest.fixture(autouse=True)
@@ -28,9 +31,8 @@ def stages() -> list[str]:
 
 
 @pytest.fixture
-def open_eager(stages: list[str]) -> Iterator[Callable[..., Any]]:
-    """A function that opens a session for a model by name; every session is closed at the end."""
-    from benchmarking.runtimes.eager import PLUGIN
+def open_torch(stages: list[str]) -> Iterator[Callable[..., Any]]:
+    """A function that opens a session of a runtime for a model by name; every session is closed at the end."""
     from benchmarking.workloads._resolve import resolve
 
     sessions = []
@@ -41,6 +43,7 @@ def open_eager(stages: list[str]) -> Iterator[Callable[..., Any]]:
         yield
 
     def make(
+        plugin: Any,
         model_id: str,
         *,
         task: str | None = None,
@@ -48,6 +51,7 @@ def open_eager(stages: list[str]) -> Iterator[Callable[..., Any]]:
         precision: Any = "float32",
         num_threads: int | None = None,
         weights: Any = "auto",
+        points: Any = (),
         **options: Any,
     ) -> Any:
         workload = resolve(model_id, task=task, weights=weights)
@@ -55,14 +59,22 @@ def open_eager(stages: list[str]) -> Iterator[Callable[..., Any]]:
             workload=workload,
             device=CPU,
             requested_device="cpu",
-            runtime="eager",
-            runtime_mode=PLUGIN.mode(CPU, workload, options),
+            runtime=plugin.name,
+            runtime_mode=plugin.mode_at(precision, plugin.mode(CPU, workload, options)),
             precision=precision,
             num_threads=num_threads,
         )
-        sessions.append(PLUGIN.open(cell, SimpleNamespace(torch_name=torch_name), stage, ()))  # type: ignore[arg-type]
+        sessions.append(plugin.open(cell, SimpleNamespace(torch_name=torch_name), stage, points))
         return sessions[-1]
 
     yield make
     for session in sessions:
         session.close()
+
+
+@pytest.fixture
+def open_eager(open_torch: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for the runtime eager alone."""
+    from benchmarking.runtimes.eager import PLUGIN
+
+    return partial(open_torch, PLUGIN)

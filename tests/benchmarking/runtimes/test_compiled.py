@@ -1,0 +1,204 @@
+"""The compiled runtime: its modes, what it compiles, and that FLOPs, outputs and readings stay the model's.
+
+Where only the tracing matters, not the code that comes of it, torch.compile's own backend "eager" stands in for
+TorchInductor, which takes half a minute for the smallest model; test_compiled_inductor.py runs that once.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarking.errors import UnsupportedError, UsageError
+from benchmarking.records import Device, Point
+from benchmarking.runtimes import _compiling
+from benchmarking.runtimes.compiled import PLUGIN
+from benchmarking.runtimes.eager import PLUGIN as EAGER
+from benchmarking.workloads._resolve import resolve
+
+POINT = Point(batch_size=1, sequence_length=16)
+GENERATE = Point(batch_size=1, sequence_length=16, new_tokens=3)
+
+
+def device(kind="cpu"):
+    return Device(type=kind, selector=kind, found=True)
+
+
+@pytest.fixture
+def traced_only(monkeypatch):
+    """torch.compile with its backend "eager": graphs are captured, guarded and counted, then run as they are."""
+    compile_module = torch.nn.Module.compile
+
+    def with_backend(self, *, mode, dynamic):
+        compile_module(self, backend="eager", dynamic=dynamic)
+
+    monkeypatch.setattr(torch.nn.Module, "compile", with_backend)
+
+
+def test_mode_is_complete_with_its_defaults():
+    assert PLUGIN.mode(device(), resolve("tiny-gpt2"), {}) == {
+        "attention": "sdpa",
+        "cache": "dynamic",
+        "compile_mode": "default",
+        "dynamic": "auto",
+    }
+    asked = {"attention": "eager", "compile_mode": "max-autotune", "dynamic": "true"}
+    assert PLUGIN.mode(device(), resolve("tiny-bert"), asked) == asked
+    assert PLUGIN.options(resolve("tiny-bert")) == ("attention", "compile_mode", "dynamic", "quantization")
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "error", "message"),
+    [
+        ("cpu", {"compile_mode": "fast"}, UsageError, "compile_mode 'fast': runtime compiled has default, reduce-over"),
+        ("cpu", {"dynamic": "yes"}, UsageError, "dynamic 'yes': runtime compiled has auto, true, false"),
+        ("cpu", {"compile_mode": "reduce-overhead"}, UnsupportedError, "is CUDA graphs, which cpu has not"),
+        ("cuda", {"compile_mode": "reduce-overhead"}, UnsupportedError, "take --cache static"),
+        ("cuda", {"compile_mode": "max-autotune"}, UnsupportedError, "take --cache static"),
+    ],
+)
+def test_modes_that_would_be_another_under_their_name_are_refused(kind, options, error, message):
+    with pytest.raises(error, match=message):
+        PLUGIN.mode(device(kind), resolve("tiny-gpt2"), options)
+
+
+def test_cuda_graphs_go_with_a_cache_that_stays_and_with_none():
+    asked = {"compile_mode": "reduce-overhead"}
+    assert PLUGIN.mode(device("cuda"), resolve("tiny-gpt2"), {**asked, "cache": "static"})["cache"] == "static"
+    assert PLUGIN.mode(device("cuda"), resolve("tiny-bert"), asked)["compile_mode"] == "reduce-overhead"
+
+
+def test_every_point_has_a_process_of_its_own():
+    assert PLUGIN.point_per_process
+    assert not EAGER.point_per_process
+
+
+@pytest.mark.parametrize(
+    ("name", "point", "modules"),
+    [
+        ("tiny-bert", POINT, ("BertModel",)),
+        ("tiny-t5", GENERATE, ("encoder", "T5ForConditionalGeneration")),
+        ("tiny-unet", Point(batch_size=1, axes={"image_size": 64, "steps": 2}), ("UNet2DConditionModel",)),
+        (
+            "tiny-rag",
+            Point(batch_size=1, sequence_length=8, new_tokens=2, axes={"documents": 20, "top_k": 2}),
+            ("rag.question_encoder", "rag.generator.model.encoder", "RagTokenForGeneration"),
+        ),
+    ],
+)
+def test_what_a_call_calls_is_what_is_compiled(open_torch, name, point, modules):
+    """Nothing is compiled yet here: torch does that in the first call."""
+    session = open_torch(PLUGIN, name)
+    operation = session.operation(point)
+    assert operation.compiled_modules == modules
+    compiled = [module for module in session.model.modules() if module._compiled_call_impl is not None]
+    assert len(compiled) == len(modules)
+    assert session.compiles() == 0
+
+
+def test_modules_inside_a_called_one_are_left_to_it():
+    inner, outer = torch.nn.Linear(2, 2), torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.GELU())
+    value = torch.zeros(1, 2)
+    assert _compiling.called_modules(lambda: outer(inner(inner(value)))) == (inner, outer)
+    assert _compiling.called_modules(lambda: value + 1) == ()
+
+
+def test_watching_ends_with_the_call_also_when_that_raises():
+    def fail():
+        raise ValueError("inside")
+
+    with pytest.raises(ValueError, match="inside"):
+        _compiling.called_modules(fail)
+    assert not torch.nn.modules.module._global_forward_pre_hooks
+    assert not torch.nn.modules.module._global_forward_hooks
+
+
+def test_a_compiled_encoder_decoder_gives_eagers_tokens_flops_and_readings(open_torch, traced_only):
+    """The encoder is one graph; the decoder is compiled for the prefill and again for the steps."""
+    operation, plain = (
+        open_torch(PLUGIN, "tiny-t5").operation(GENERATE),
+        open_torch(EAGER, "tiny-t5").operation(GENERATE),
+    )
+    expected = plain.arrays(plain.run(lambda name: None))
+    output = operation.run(lambda name: None)
+    np.testing.assert_array_equal(operation.arrays(output)["tokens"], expected["tokens"])
+    assert operation.count().values == plain.count().values
+    assert operation.readings(output).values == plain.readings(None).values
+    told = operation.verified()
+    assert told["compiled_modules"] == ["encoder", "T5ForConditionalGeneration"]
+    assert told["graph_count"] == told["recompile_count"] + 2
+    assert told["graph_break_count"] == 0
+    assert told["compile_s"] > 0
+
+
+def test_readings_that_watch_the_experts_do_so_without_compilation(open_torch, traced_only):
+    operation = open_torch(PLUGIN, "tiny-mixtral").operation(GENERATE)
+    plain = open_torch(EAGER, "tiny-mixtral").operation(GENERATE)
+    before = open_torch(EAGER, "tiny-mixtral").operation(GENERATE)
+    told = operation.readings(operation.run(lambda name: None)).values
+    assert told == plain.readings(before.run(lambda name: None)).values
+    assert told["expert_load_imbalance"] >= 1
+
+
+def test_a_call_of_which_nothing_was_compiled_is_refused(open_torch):
+    operation = open_torch(PLUGIN, "tiny-bert").operation(POINT)
+    with (
+        torch.compiler.set_stance("force_eager"),
+        pytest.raises(UnsupportedError, match=r"torch\.compile compiled nothing"),
+    ):
+        operation.readings(operation.run(lambda name: None))
+
+
+def settings(**fields):
+    defaults = {"mode": "reduce-overhead", "dynamic": None, "uses_cuda_graphs": True, "cache": None}
+    return _compiling.CompileSettings(**{**defaults, **fields})
+
+
+def operation_with(skips, graphs, begun):
+    log = SimpleNamespace(
+        graphs=lambda: graphs, cuda_graph_skips=lambda: (skips, ("mutated inputs",) if skips else ()), verified=dict
+    )
+    inner = SimpleNamespace(
+        items_per_call=1,
+        tokens_per_call=None,
+        prompt_tokens_per_call=None,
+        new_tokens=None,
+        reset=lambda: None,
+        run=lambda mark: begun.append("run"),
+    )
+    return _compiling.CompilingOperation(log, settings(), inner, "b1")
+
+
+def test_each_call_of_cuda_graphs_begins_a_step(monkeypatch):
+    events = []
+    monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", lambda: events.append("step"))
+    operation = operation_with(0, 2, events)
+    operation.run(lambda name: None)
+    operation.run(lambda name: None)
+    assert events == ["step", "run", "step", "run"]
+
+
+def test_a_mode_of_cuda_graphs_without_one_is_refused():
+    with pytest.raises(UnsupportedError, match="no graph could be a CUDA graph: mutated inputs"):
+        operation_with(2, 2, []).verified()
+    told = operation_with(1, 2, []).verified()
+    assert (told["cuda_graph_skips"], told["cuda_graph_skip_reasons"]) == (1, ["mutated inputs"])
+
+
+def test_outputs_of_cuda_graphs_are_copied_out_of_the_graphs_memory():
+    from transformers.modeling_outputs import BaseModelOutput
+
+    kept = torch.zeros(2)
+
+    def replay(value):
+        kept.fill_(value)
+        return BaseModelOutput(last_hidden_state=kept)
+
+    copied = _compiling.copying(replay)
+    first = copied(1.0)
+    copied(2.0)
+    assert first.last_hidden_state.tolist() == [1.0, 1.0]
+    assert replay(3.0).last_hidden_state is kept

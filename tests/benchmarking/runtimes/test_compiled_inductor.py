@@ -1,0 +1,36 @@
+"""The compiled runtime with TorchInductor itself, once: cold, then warm on what the cold launch left."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarking.records import Point
+from benchmarking.runtimes.compiled import PLUGIN
+
+POINT = Point(batch_size=1, sequence_length=8)
+
+
+@pytest.mark.slow
+def test_the_second_launch_finds_the_code_of_the_first(open_torch, open_eager, tmp_path, monkeypatch):
+    monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path))
+    plain = open_eager("tiny-bert").operation(POINT)
+    expected = plain.arrays(plain.run(lambda name: None))["last_hidden_state"]
+    told = []
+    for launch in (0, 1):
+        monkeypatch.setenv("BENCHHOUSE_LAUNCH", str(launch))
+        session = open_torch(PLUGIN, "tiny-bert", points=(POINT,))
+        operation = session.operation(POINT)
+        output = operation.run(lambda name: None)
+        np.testing.assert_allclose(operation.arrays(output)["last_hidden_state"], expected, atol=1e-5)
+        told.append({**operation.verified(), "missing": operation.readings(output).missing})
+        session.close()
+    cold, warm = told
+    assert (cold["compile_cache"], warm["compile_cache"]) == ("cold", "warm")
+    assert (cold["compile_cache_hits"], cold["compile_cache_misses"]) == (0, 1)
+    assert (warm["compile_cache_hits"], warm["compile_cache_misses"]) == (1, 0)
+    assert 0 < warm["compile_s"] < cold["compile_s"]
+    assert cold["missing"]["compile_warm_s"] == "not_run: second launch"
+    for one in told:
+        assert (one["graph_count"], one["graph_break_count"], one["recompile_count"]) == (1, 0, 0)
+        assert one["attention_kernels"] == {"flash": 2}

@@ -1,0 +1,138 @@
+"""The kernelized runtime, with real repositories in a folder: what is replaced, what is said, what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarking.errors import BenchhouseError, UnsupportedError, UsageError
+from benchmarking.measure.correctness import about_difference, compare
+from benchmarking.records import Device, Point
+from benchmarking.runtimes.kernelized import PLUGIN
+from benchmarking.workloads._resolve import resolve
+
+POINT = Point(batch_size=1, sequence_length=16)
+GELU = """
+import torch
+from torch import nn
+
+class GELUActivation(nn.Module):
+    def forward(self, input):
+        return torch.nn.functional.gelu(input){twist}
+"""
+UNKNOWN = "from torch import nn\n\nclass Nowhere(nn.Module):\n    def forward(self, input):\n        return input\n"
+
+
+def device(kind="cpu"):
+    return Device(type=kind, selector=kind, found=True)
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """A function that writes a kernel repository for the CPU."""
+
+    def write(layers, name="test-layers", version=3):
+        build = tmp_path / name / "build" / "torch-cpu"
+        build.mkdir(parents=True)
+        (build / "__init__.py").write_text("from . import layers\n\n__all__ = ['layers']\n")
+        (build / "layers.py").write_text(layers)
+        metadata = {"name": name, "id": f"_{name.replace('-', '_')}_{version}", "version": version, "license": "MIT"}
+        metadata |= {"python-depends": [], "backend": {"type": "cpu"}}
+        (build / "metadata.json").write_text(json.dumps(metadata))
+        return tmp_path / name
+
+    return write
+
+
+def output(session):
+    operation = session.operation(POINT)
+    return operation.arrays(operation.run(lambda name: None))
+
+
+def test_replaced_layers_are_told_and_give_the_models_numbers(open_torch, open_eager, repository, stages):
+    folder = repository(GELU.format(twist=""))
+    session = open_torch(PLUGIN, "tiny-bert", kernel_repo=str(folder))
+    assert session.verified["kernels_replaced"] == {"GELUActivation": {"repo": str(folder), "version": 3, "count": 2}}
+    assert stages == ["import", "weights_read", "to_device", "kernelize"]
+    comparison = compare(output(session), output(open_eager("tiny-bert")))
+    assert comparison.relative_l2 < 1e-6
+
+
+def test_a_kernel_that_computes_something_else_is_caught(open_torch, open_eager, repository):
+    """That it really is the repository's code that runs, and that its output is judged."""
+    session = open_torch(PLUGIN, "tiny-bert", kernel_repo=str(repository(GELU.format(twist=" + 1"), "wrong-layers")))
+    comparison = compare(output(session), output(open_eager("tiny-bert")))
+    (doubt,) = about_difference(comparison, "float32")
+    assert doubt.kind == "output_differs"
+
+
+def test_marks_on_the_models_classes_are_taken_off_again(open_torch, repository):
+    from transformers.activations import GELUActivation
+
+    open_torch(PLUGIN, "tiny-bert", kernel_repo=str(repository(GELU.format(twist=""), "marking-layers")))
+    assert "kernel_layer_name" not in vars(GELUActivation)
+
+
+def test_a_repository_with_nothing_for_the_model_is_refused(open_torch, repository):
+    folder = repository(UNKNOWN, "other-layers")
+    with pytest.raises(UnsupportedError, match=r"no layer of BertModel was replaced.* has Nowhere, the model .*GELU"):
+        open_torch(PLUGIN, "tiny-bert", kernel_repo=str(folder))
+
+
+def test_a_repository_that_does_not_load_is_told(open_torch, repository):
+    folder = repository("raise ImportError('no such library')", "broken-layers")
+    with pytest.raises(BenchhouseError, match="cannot be used: no such library"):
+        open_torch(PLUGIN, "tiny-bert", kernel_repo=str(folder))
+
+
+def test_kernels_of_the_hub_need_a_package_that_transformers_knows(open_torch, monkeypatch):
+    monkeypatch.setattr("transformers.integrations.hub_kernels.is_kernels_available", lambda: False)
+    with pytest.raises(UnsupportedError, match=r"transformers .* takes kernels .* from the hub, and .* is installed"):
+        open_torch(PLUGIN, "tiny-bert")
+
+
+def test_of_the_hubs_kernels_those_that_want_any_code_trusted_are_left_out(monkeypatch):
+    from kernels import LayerRepository, Mode
+    from transformers.integrations import hub_kernels
+
+    from benchmarking.runtimes import _kernels
+
+    trusted = LayerRepository(repo_id="kernels-community/activation", layer_name="FastGELU", version=1)
+    trusting = LayerRepository(repo_id="somebody/gdn", layer_name="Net", version=1, trust_remote_code=True)
+    mapping = {
+        "FastGELU": {"cuda": {Mode.INFERENCE: trusted}},
+        "Net": {"cuda": trusting},
+        "Elsewhere": {"xpu": trusted},
+        "Training": {"cuda": {Mode.TRAINING: trusted}},
+    }
+    monkeypatch.setattr(hub_kernels, "is_kernels_available", lambda: True)
+    monkeypatch.setattr(hub_kernels, "get_kernel_mapping_transformers", lambda: mapping, raising=False)
+    found = _kernels._transformers_own("cuda")
+    assert {name: (one.repo, one.version) for name, one in found.items()} == {
+        "FastGELU": ("kernels-community/activation", 1)
+    }
+
+
+def test_the_mode_names_the_source(repository):
+    workload = resolve("tiny-bert")
+    assert PLUGIN.mode(device(), workload, {}) == {"attention": "sdpa", "kernel_repo": "hub"}
+    named = {"kernel_repo": "kernels-community/activation@1"}
+    assert PLUGIN.mode(device(), workload, named) == {"attention": "sdpa", **named}
+    folder = repository(UNKNOWN, "mode-layers")
+    assert PLUGIN.mode(device(), workload, {"kernel_repo": f"{folder}/."})["kernel_repo"] == str(folder)
+    assert PLUGIN.options(workload) == ("attention", "kernel_repo")
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [("nowhere", "neither a folder nor"), ("owner/name", "with its version"), ("{folder}", "no folder build")],
+)
+def test_what_is_no_repository_is_refused(tmp_path, source, message):
+    with pytest.raises(UsageError, match=message):
+        PLUGIN.mode(device(), resolve("tiny-bert"), {"kernel_repo": source.format(folder=tmp_path)})
+
+
+def test_it_does_not_quantize():
+    found = PLUGIN.supports(device(), resolve("tiny-bert"), "int8")
+    assert found == "runtime kernelized does not quantize: int8 runs on eager and compiled"
