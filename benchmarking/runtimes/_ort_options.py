@@ -193,8 +193,8 @@ def _check_providers(session: Any, settings: SessionSettings) -> None:
     nodes = assigned_nodes(session)
     if wanted != CPU and nodes and not nodes.get(wanted):
         raise UnsupportedError(
-            f"asked ONNX Runtime for {wanted}, which the session names first, but it took none of the graph's "
-            f"{sum(nodes.values())} nodes: they went to {', '.join(nodes)}"
+            f"asked ONNX Runtime for {wanted}, which the session names first, but which took nothing of the graph: "
+            f"all of it went to {', '.join(nodes)}"
         )
 
 

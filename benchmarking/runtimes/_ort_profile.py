@@ -19,10 +19,15 @@ CPU = "CPUExecutionProvider"
 KERNEL_SUFFIX = "_kernel_time"
 
 WHOLE = frozenset({"int32", "int64", "uint8", "bool"})
-PRODUCTS = frozenset({"MatMul", "Gemm", "FusedMatMul", "FusedGemm", "Conv", "FusedConv", "Attention", "QAttention"})
-PRODUCTS |= {"MultiHeadAttention", "GroupQueryAttention", "MatMulNBits", "DynamicQuantizeMatMul", "QGemm"}
-PRODUCTS |= {"MatMulInteger", "MatMulIntegerToFloat", "QLinearMatMul", "QLinearConv", "NhwcFusedConv"}
-"""Operators in which nearly all of a transformer's arithmetic is."""
+PRODUCTS = frozenset({"MatMul", "Gemm", "FusedMatMul", "FusedGemm", "Conv", "FusedConv", "NhwcFusedConv", "Attention"})
+PRODUCTS |= {"MultiHeadAttention", "GroupQueryAttention"}
+"""Operators in which nearly all of a transformer's arithmetic is, in the type of their first input."""
+QUANTIZED_PRODUCTS: Mapping[str, str] = {
+    **dict.fromkeys(("MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "ConvInteger"), "int8"),
+    **dict.fromkeys(("QLinearMatMul", "QLinearConv", "QGemm", "QAttention"), "int8"),
+    "MatMulNBits": "float with weights of few bits",
+}
+"""Those with weights in integers, and what they compute in, whatever goes in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +67,8 @@ def placement(kernels: Sequence[Kernel], wanted: str) -> dict[str, Json]:
     nodes_on_cpu_unasked            ran on the CPU's provider although another was asked for, without the next
     nodes_of_shapes_on_cpu          such as those, but only about sizes and positions
     operators_on_cpu_unasked        the operators of the former, with their numbers
-    compute_types                   of the inputs of matrix products and convolutions, with the products' numbers
+    compute_types                   what matrix products and convolutions compute in, with their numbers: a CPU without
+                                    kernels for float16 gets float32 ones, and casts around them
     """
     different = {kernel.name: kernel for kernel in kernels}.values()
     on_cpu = [kernel for kernel in different if kernel.provider == CPU != wanted]
@@ -74,7 +80,7 @@ def placement(kernels: Sequence[Kernel], wanted: str) -> dict[str, Json]:
         "nodes_on_cpu_unasked": len(unasked),
         "nodes_of_shapes_on_cpu": len(on_cpu) - len(unasked),
         "operators_on_cpu_unasked": _counted(kernel.operator for kernel in unasked),
-        "compute_types": _counted(kernel.input_types[0] for kernel in different if _is_product(kernel)),
+        "compute_types": _counted(kind for kernel in different if (kind := _product_type(kernel)) is not None),
     }
 
 
@@ -98,8 +104,11 @@ def _typed(listed: Iterable[Mapping[str, Sequence[int]]]) -> tuple[tuple[str, in
     return tuple((kind, len(shape)) for one in listed for kind, shape in one.items())
 
 
-def _is_product(kernel: Kernel) -> bool:
-    return kernel.operator in PRODUCTS and bool(kernel.input_types)
+def _product_type(kernel: Kernel) -> str | None:
+    """What a product computes in; None for what is no product."""
+    if kernel.operator in QUANTIZED_PRODUCTS:
+        return QUANTIZED_PRODUCTS[kernel.operator]
+    return kernel.input_types[0] if kernel.operator in PRODUCTS and kernel.input_types else None
 
 
 def _counted(names: Iterable[str]) -> dict[str, Json]:
