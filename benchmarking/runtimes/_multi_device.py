@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -194,22 +194,44 @@ def _sharded(
 
 
 def device_map(model: Any, names: Sequence[str]) -> dict[str, str]:
-    """Which device each part of the model goes to, by the parts' names: in order, blocks whole, every device but the
-    last with its even share of the bytes and at most one block more. Raises UnsupportedError when that leaves a device
-    without a part."""
-    accelerate = importlib.import_module("accelerate")
-    blocks = list(getattr(model, "_no_split_modules", None) or [])
-    sizes = importlib.import_module("accelerate.utils").compute_module_sizes(model)
-    total = sizes[""]
-    largest = max((sizes[name] for name, module in model.named_modules() if type(module).__name__ in blocks), default=0)
-    budget = {index: -(-total // len(names)) + largest for index in range(len(names) - 1)} | {len(names) - 1: 2 * total}
-    model.tie_weights()
-    placed = accelerate.infer_auto_device_map(model, max_memory=budget, no_split_module_classes=blocks)
-    if unused := [name for index, name in enumerate(names) if index not in placed.values()]:
+    """Which device each part of the model goes to, by the parts' names, in order and about as many bytes on each.
+
+    A part lies where its middle falls when all bytes are cut into even shares; one that shares parameters with an
+    earlier part (a head tied to the embedding) goes where that one is. Raises UnsupportedError for a model that does
+    not say which of its parts must stay whole, and when a device is left without one.
+    """
+    whole = frozenset(getattr(model, "_no_split_modules", None) or ())
+    if not whole:
+        raise UnsupportedError(f"{type(model).__name__} does not say where it may be cut: take --placement replicas")
+    units = list(_units(model, whole))
+    total = sum(_torch_model.weights_bytes(unit) for _, unit in units)
+    places: dict[str, str] = {}
+    homes: dict[int, str] = {}
+    used: set[str] = set()
+    before = 0
+    for part, unit in units:
+        size = _torch_model.weights_bytes(unit)
+        even = names[min(int((before + size / 2) * len(names) / max(total, 1)), len(names) - 1)]
+        shared = [homes[id(parameter)] for parameter in unit.parameters() if id(parameter) in homes]
+        places[part] = shared[0] if shared else even
+        homes |= {id(parameter): places[part] for parameter in unit.parameters()}
+        before += size
+        used |= {places[part]} if size else set()
+    if unused := [name for name in names if name not in used]:
         raise UnsupportedError(
             f"the model is too small to be spread over {', '.join(names)}: nothing is left for {unused[0]}"
         )
-    return {part: names[index] for part, index in placed.items()}
+    return places
+
+
+def _units(module: Any, whole: frozenset[str], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The parts that stay whole, in order: those the model names, those with parameters of their own, and leaves."""
+    for name, child in module.named_children():
+        own = [*child.parameters(recurse=False), *child.buffers(recurse=False)]
+        if type(child).__name__ in whole or own or not list(child.children()):
+            yield prefix + name, child
+        else:
+            yield from _units(child, whole, f"{prefix}{name}.")
 
 
 def _rows(arrays: Mapping[str, Any], batch_size: int, rows: slice) -> dict[str, Any]:
