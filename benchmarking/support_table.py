@@ -1,0 +1,222 @@
+"""Which runtime runs which family, and on which device at which precision, as Markdown with the reasons in notes.
+
+    python -m benchmarking.support_table [--write FILE]
+
+The answers are the plugins' own, for devices that have everything their kind can have and with every package installed,
+so that the table is the same on every machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarking import plugins
+from benchmarking.cli_support import Parser, run_command
+from benchmarking.errors import EXIT_OK, FormatError, StorageError
+from benchmarking.packages import all_assumed
+from benchmarking.records import FAMILIES, PRECISIONS, Device, Precision, Readings, Workload
+from benchmarking.runtimes import RuntimePlugin
+
+NAME = "support_table"
+RUNTIMES = "benchmarking.runtimes"
+START, END = "<!-- support-table -->", "<!-- /support-table -->"
+
+DEVICES: tuple[Device, ...] = tuple(
+    Device(
+        type=selector.partition(":")[0],
+        selector=selector,
+        found=True,
+        name=name,
+        facts=Readings(values=facts),
+        precisions=PRECISIONS,
+    )
+    for selector, name, facts in (
+        ("cpu", "CPU", {"native_precisions": ["float32", "bfloat16", "float16"]}),
+        ("cuda:0", "NVIDIA GPU", {}),
+        ("rocm:0", "AMD GPU", {}),
+        ("mps", "Apple GPU", {}),
+        ("openvino:GPU", "Intel GPU", {}),
+        ("openvino:NPU", "Intel NPU", {}),
+        ("qnn", "Qualcomm NPU", {}),
+    )
+)
+"""One of each kind, with all that the kind can have."""
+
+
+SLOTS = ("\N{BULLET}1", "\N{BULLET}2", "\N{BULLET}3")
+"""Where the name of a precision, a device and a task was in a note's text."""
+
+
+class Notes:
+    """Numbered notes. Reasons that differ in the name of a precision, device or task only are one note."""
+
+    def __init__(self) -> None:
+        self._words: dict[str, list[dict[str, None]]] = {}
+
+    def mark(self, reasons: Sequence[Reason]) -> str:
+        """The marks of some reasons, to stand behind a word; nothing without any."""
+        numbers = set()
+        for reason in reasons:
+            places = self._words.setdefault(reason.template, [{} for _ in SLOTS])
+            for place, word in zip(places, reason.words, strict=True):
+                place[word] = None
+            numbers.add(list(self._words).index(reason.template) + 1)
+        return f" <sup>{', '.join(map(str, sorted(numbers)))}</sup>" if numbers else ""
+
+    def lines(self) -> list[str]:
+        """The notes in the order of their numbers."""
+        return [f"{number}. {self._text(template)}" for number, template in enumerate(self._words, start=1)]
+
+    def _text(self, template: str) -> str:
+        for slot, words in zip(SLOTS, self._words[template], strict=True):
+            *some, last = words
+            template = template.replace(slot, f"{', '.join(some)} or {last}" if some else last)
+        return " ".join(template.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """Why a pair does not go together, its names of precision, device and task taken out."""
+
+    template: str
+    words: tuple[str, str, str]
+
+    @classmethod
+    def of(cls, text: str, precision: str, device: Device, task: str) -> Reason:
+        """A plugin's reason. A device's name is taken out where the sentence is about its absence: "not on cuda"."""
+        precision_slot, device_slot, task_slot = SLOTS
+        text = text.replace(task, task_slot).replace(precision, precision_slot)
+        for start in ("not on ", "not of "):
+            text = text.replace(f"{start}{device.type}", f"{start}{device_slot}")
+        return cls(template=text, words=(precision, device.type, task))
+
+
+Answers = Mapping[str, Mapping[str, Mapping[Precision, Reason | None]]]
+"""Of one runtime: device -> family -> precision -> None, or why not."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(NAME, _run, argv)
+
+
+def _run(argv: Sequence[str]) -> int:
+    arguments = _parser().parse_args(argv)
+    if arguments.write is None:
+        print(table_text())
+    else:
+        _write(Path(arguments.write))
+    return EXIT_OK
+
+
+def table_text() -> str:
+    """Both tables and their notes."""
+    notes = Notes()
+    answers = {name: ask(runtime) for name, runtime in runtimes().items()}
+    families = [[family, *(_family_cell(of, family, notes) for of in answers.values())] for family in tiny_workloads()]
+    devices = [device.selector for device in DEVICES]
+    precisions = [[name, *(_precision_cell(of[device], notes) for device in devices)] for name, of in answers.items()]
+    parts = (
+        _markdown(["family", *answers], families),
+        _markdown(["runtime", *(device.name or device.type for device in DEVICES)], precisions),
+        notes.lines(),
+    )
+    return "\n\n".join("\n".join(lines) for lines in parts)
+
+
+def ask(runtime: RuntimePlugin) -> Answers:
+    """What a runtime says to each nominal device, family and precision, with every package installed."""
+    with all_assumed():
+        return {
+            device.selector: {
+                family: {precision: _reason(runtime, device, workload, precision) for precision in PRECISIONS}
+                for family, workload in tiny_workloads().items()
+            }
+            for device in DEVICES
+        }
+
+
+def _reason(runtime: RuntimePlugin, device: Device, workload: Workload, precision: Precision) -> Reason | None:
+    why = runtime.supports(device, workload, precision)
+    return None if why is None else Reason.of(why, precision, device, workload.task)
+
+
+def tiny_workloads() -> Mapping[str, Workload]:
+    """The catalog's tiny model of each family, at the family's default task."""
+    from benchmarking.workloads import _catalog
+    from benchmarking.workloads._resolve import resolve
+
+    found = [resolve(entry.name, weights="random") for entry in _catalog.entries() if not entry.hub]
+    by_family = {str(workload.family): workload for workload in found}
+    return {family: by_family[family] for family in FAMILIES if family in by_family}
+
+
+def runtimes() -> Mapping[str, RuntimePlugin]:
+    """The runtimes that run models, eager first."""
+    found = {name: plugins.load(RUNTIMES, name) for name in plugins.names(RUNTIMES)}
+    compared = [name for name, plugin in found.items() if plugin.is_compared]
+    return {name: found[name] for name in sorted(compared, key=lambda name: (name != "eager", name))}
+
+
+def between_markers(text: str) -> str | None:
+    """What a Markdown text has between the markers, or None."""
+    _, start, rest = text.partition(START)
+    inside, end, _ = rest.partition(END)
+    return inside.strip("\n") if start and end else None
+
+
+def _family_cell(answers: Answers, family: str, notes: Notes) -> str:
+    """Yes where the runtime runs the family on a device; the reason where it does not on others that it has."""
+    own = [of for of in answers.values() if any(map(_runs, of.values()))]
+    refused = [of[family]["float32"] for of in own if not _runs(of[family])]
+    word = "yes" if len(refused) < len(own) else "-"
+    return word + notes.mark([why for why in refused if why is not None])
+
+
+def _precision_cell(of: Mapping[str, Mapping[Precision, Reason | None]], notes: Notes) -> str:
+    """The precisions that every family has which the runtime runs on the device, and why there are no others."""
+    running = [said for said in of.values() if _runs(said)]
+    if not running:
+        nothing = next(iter(of.values()))["float32"]
+        return "-" + notes.mark([] if nothing is None else [nothing])
+    reasons: dict[Precision, Reason] = {}
+    for said in running:
+        reasons |= {precision: why for precision, why in said.items() if why is not None}
+    has = [precision for precision in PRECISIONS if precision not in reasons]
+    return " ".join(has) + notes.mark(list(reasons.values()))
+
+
+def _runs(said: Mapping[Precision, Reason | None]) -> bool:
+    """Whether any precision is to be had."""
+    return any(why is None for why in said.values())
+
+
+def _markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [headings, ["---"] * len(headings), *rows]
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def _write(path: Path) -> None:
+    """Put the table between the markers of a file. Raises StorageError, FormatError for a file without them."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        if between_markers(text) is None:
+            raise FormatError(f"{path}: no {START} followed by {END} in it: put these two lines where the table goes")
+        before, after = text.split(START)[0], text.split(END, 1)[1]
+        path.write_text(f"{before}{START}\n{table_text()}\n{END}{after}", encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"cannot read or write {path}: {error.strerror}") from error
+
+
+def _parser() -> Parser:
+    parser = Parser(prog=NAME, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", metavar="FILE", help="put the table between the markers of this file")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

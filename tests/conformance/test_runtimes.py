@@ -1,0 +1,163 @@
+"""One suite over every runtime there is, with every family and every device that is found here; nothing is measured."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarking import plugins, support_table
+from benchmarking.devices._probing import probe_all
+from benchmarking.errors import UsageError
+from benchmarking.records import FAMILIES, PRECISIONS, Device, Workload
+from benchmarking.runtimes import HasPackages, Prepares
+from benchmarking.sweep.request import OPTIONS
+
+PACKAGE = "benchmarking.runtimes"
+NAMES = plugins.names(PACKAGE)
+README = Path(__file__).resolve().parents[2] / "README.md"
+OWN_OPTIONS = {"bench": {"variant"}}
+"""Options without a flag, by runtime: a bench's variant comes from its file."""
+
+
+@pytest.fixture(params=NAMES)
+def runtime(request: pytest.FixtureRequest) -> Any:
+    return plugins.load(PACKAGE, request.param)
+
+
+@pytest.fixture(scope="module")
+def workloads() -> Mapping[str, Workload]:
+    return support_table.tiny_workloads()
+
+
+@pytest.fixture(scope="module")
+def devices() -> list[Device]:
+    """Every device that is found here, and the null device."""
+    found = [device for devices in probe_all().values() for device in devices if device.found]
+    (null,) = plugins.load("benchmarking.devices", "null").probe()
+    return [*found, null]
+
+
+def pairs(devices: list[Device], workloads: Mapping[str, Workload]) -> Iterator[tuple[Device, Workload]]:
+    for device in devices:
+        for workload in workloads.values():
+            yield device, workload
+
+
+def test_file_and_runtime_have_the_same_name(runtime: Any) -> None:
+    assert runtime.name in NAMES
+    assert plugins.load(PACKAGE, runtime.name) is runtime
+
+
+def test_what_is_missing_is_said_with_the_way_to_get_it(runtime: Any) -> None:
+    missing = runtime.missing()
+    assert missing is None or "install" in missing
+
+
+def test_every_pair_is_supported_or_refused_with_a_sentence(
+    runtime: Any, devices: list[Device], workloads: Mapping[str, Workload]
+) -> None:
+    if runtime.missing() is not None:
+        pytest.skip(f"{runtime.name}: {runtime.missing()}")
+    for device, workload in pairs(devices, workloads):
+        for precision in PRECISIONS:
+            why = runtime.supports(device, workload, precision)
+            assert why is None or len(why.split()) >= 4, (runtime.name, device.selector, workload.family, precision)
+            assert why is None or "None" not in why.split()
+
+
+def test_a_supported_pair_has_settings_without_being_told_any(
+    runtime: Any, devices: list[Device], workloads: Mapping[str, Workload]
+) -> None:
+    if runtime.missing() is not None:
+        pytest.skip(f"{runtime.name}: {runtime.missing()}")
+    for device, workload in pairs(devices, workloads):
+        if runtime.supports(device, workload, "float32") is None:
+            mode = runtime.mode(device, workload, {})
+            assert all(isinstance(value, bool | int | float | str) for value in mode.values())
+
+
+def test_options_have_flags_and_an_unknown_one_is_refused_by_name(
+    runtime: Any, workloads: Mapping[str, Workload]
+) -> None:
+    for workload in workloads.values():
+        own = set(runtime.options(workload)) - OWN_OPTIONS.get(runtime.name, set())
+        assert own <= set(OPTIONS)
+        with pytest.raises(UsageError, match="colour"):
+            runtime.mode(support_table.DEVICES[0], workload, {"colour": "red"})
+
+
+def test_optional_parts_of_the_contract_are_whole(runtime: Any) -> None:
+    assert isinstance(runtime.is_compared, bool)
+    assert isinstance(runtime.point_per_process, bool)
+    assert hasattr(runtime, "prepare") == isinstance(runtime, Prepares)
+    if isinstance(runtime, HasPackages):
+        assert all(isinstance(name, str) for name in runtime.packages)
+
+
+def test_every_family_and_every_runtime_is_in_the_table() -> None:
+    families, precisions, notes = support_table.table_text().split("\n\n")
+    assert [line.split(" | ")[0].strip("| ") for line in families.splitlines()[2:]] == list(FAMILIES)
+    rows = [line.split(" | ")[0].strip("| ") for line in precisions.splitlines()[2:]]
+    assert sorted(rows) == sorted(name for name in NAMES if plugins.load(PACKAGE, name).is_compared)
+    assert rows[0] == "eager"
+    numbers = {int(part) for part in "".join(c if c.isdigit() else " " for c in marks(families + precisions)).split()}
+    assert numbers == set(range(1, len(notes.splitlines()) + 1))
+
+
+def marks(text: str) -> str:
+    return " ".join(part.split("</sup>")[0] for part in text.split("<sup>")[1:])
+
+
+def test_the_table_does_not_depend_on_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = support_table.table_text()
+
+    def absent(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(metadata, "version", absent)
+    assert support_table.table_text() == expected
+
+
+def test_reasons_that_differ_in_a_name_only_are_one_note() -> None:
+    cpu, cuda = support_table.DEVICES[:2]
+    notes = support_table.Notes()
+    first = notes.mark([support_table.Reason.of("x has float32, not int8, not on cpu", "int8", cpu, "fill-mask")])
+    second = notes.mark([support_table.Reason.of("x has float32, not int4, not on cuda", "int4", cuda, "fill-mask")])
+    other = notes.mark([support_table.Reason.of("a | b <c>", "int4", cuda, "fill-mask")])
+    assert (first, second, other) == (" <sup>1</sup>", " <sup>1</sup>", " <sup>2</sup>")
+    assert notes.lines() == ["1. x has float32, not int8 or int4, not on cpu or cuda", "2. a \\| b &lt;c>"]
+    assert notes.mark([]) == ""
+
+
+@pytest.mark.xfail(reason="the table goes into README.md last", strict=True)
+def test_the_readme_has_the_table_as_it_is() -> None:
+    assert support_table.between_markers(README.read_text(encoding="utf-8")) == support_table.table_text()
+
+
+def test_writing_the_table_leaves_the_rest_of_the_file_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n\n{support_table.START}\nold\n{support_table.END}\n\nafter\n")
+    assert support_table.main(["--write", str(page)]) == 0
+    assert page.read_text() == (
+        f"before\n\n{support_table.START}\n{support_table.table_text()}\n{support_table.END}\n\nafter\n"
+    )
+    page.write_text("no markers")
+    assert support_table.main(["--write", str(page)]) == 1
+    assert support_table.START in capsys.readouterr().err
+    assert page.read_text() == "no markers"
+
+
+def test_a_pair_of_a_runtime_and_a_foreign_device_is_refused(workloads: Mapping[str, Workload]) -> None:
+    """A runtime that takes every device would make the suite above pass without a reason anywhere."""
+    null = Device(type="null", selector="null", found=True, precisions=PRECISIONS)
+    for name in NAMES:
+        if name not in ("null", "bench"):
+            assert plugins.load(PACKAGE, name).supports(null, workloads["encoder-only"], "float32") is not None
