@@ -39,6 +39,7 @@ DOUBT_WORDS: Mapping[str, str] = {
     "random_routing": "the weights are random, so the experts are chosen by chance and not as a trained router would",
     "timed_by_itself": "the benchmark took the times itself",
     "mig": "the device is a part of a GPU that others use, too",
+    "emulated_precision": "the weights are converted to another precision before anything is computed",
     "simulator": "an emulator computed in the place of the device",
 }
 

@@ -206,8 +206,11 @@ def _verified(measurement: Measurement) -> Mapping[str, Json]:
 
 def _placement(verified: Mapping[str, Json]) -> tuple[Doubt, ...]:
     unasked, nodes = verified.get("nodes_on_cpu_unasked"), verified.get("nodes")
-    return doubts.about_placement(
-        unasked if isinstance(unasked, int) else None, nodes if isinstance(nodes, int) else None
+    return (
+        *doubts.about_placement(
+            unasked if isinstance(unasked, int) else None, nodes if isinstance(nodes, int) else None
+        ),
+        *doubts.about_emulation(verified.get("emulated_precision"), verified.get("compute_types")),
     )
 
 

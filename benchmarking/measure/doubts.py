@@ -183,6 +183,13 @@ def about_memory_placement(verified: Mapping[str, Json]) -> Doubts:
     return _present(_above("remote_memory", "info", REMOTE_MEMORY, remote_share=away / total) if total else None)
 
 
+def about_emulation(converted_from: Json, compute_types: Json) -> Doubts:
+    """`emulated_precision`: the weights are in this precision, but nothing computes in it: they are converted first."""
+    if not converted_from:
+        return ()
+    return (_doubt("emulated_precision", "info", precision=converted_from, compute_types=compute_types),)
+
+
 def about_launches(medians_ms: Sequence[float], failures: Mapping[int, str]) -> Doubts:
     """Doubts between launches: medians too far apart, or a launch (by number, with its error) that failed."""
     centre = sorted(medians_ms)[len(medians_ms) // 2] if medians_ms else 0.0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.graphs.bundle import Bundle, Graph
 from benchmarking.graphs.runner import GraphRunner, Placed, States
-from benchmarking.records import Json
+from benchmarking.records import Json, Precision
 from benchmarking.runtimes._ort_options import SessionSettings, error_types, open_graph, told
 from benchmarking.runtimes._ort_profile import placement, read_profile
 
@@ -105,7 +105,18 @@ class OrtRunner:
             self._replay(runner_of(loaded, self.io_mode))
             profiles = {graph: Path(session.end_profiling()) for graph, session in loaded.sessions.items()}
             kernels = [kernel for graph, path in profiles.items() for kernel in read_profile(path, graph)]
-        return placement(kernels, self._loaded.settings.provider.name)
+        settings = self._loaded.settings
+        told = placement(kernels, settings.provider.name)
+        return {**told, **_emulated(settings.precision, told["compute_types"])}
+
+
+def _emulated(precision: Precision, compute_types: Json) -> dict[str, Json]:
+    """`emulated_precision` where every product of a half-precision graph computes in another type: on a CPU without
+    such arithmetic ONNX Runtime puts conversions around kernels for float32, and says nothing."""
+    is_half = precision in ("float16", "bfloat16")
+    if not is_half or not isinstance(compute_types, dict) or not compute_types or precision in compute_types:
+        return {}
+    return {"emulated_precision": precision}
 
 
 class HostRunner(OrtRunner):
