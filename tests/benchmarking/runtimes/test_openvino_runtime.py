@@ -1,0 +1,201 @@
+"""The runtime openvino: what it takes and refuses, and a tiny model through the shipped command."""
+
+import json
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarking.errors import UnsupportedError, UsageError
+from benchmarking.records import Device, Readings
+from benchmarking.runtimes import _openvino_compile as compiling
+from benchmarking.runtimes.openvino import PLUGIN
+from benchmarking.workloads._resolve import resolve
+
+NPU = Device(type="openvino", selector="openvino:NPU", found=True)
+
+
+def processor(native=("float32",)):
+    facts = Readings(values={"native_precisions": list(native)}) if native else Readings()
+    return Device(type="cpu", selector="cpu", found=True, facts=facts)
+
+
+@pytest.fixture(scope="module")
+def bert():
+    return resolve("tiny-bert", weights="random")
+
+
+@pytest.fixture(scope="module")
+def gpt2():
+    return resolve("tiny-gpt2", weights="random")
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_a_16_bit_precision_that_a_processor_would_replace_is_refused_before_anything_runs(bert, precision):
+    assert PLUGIN.supports(processor(), bert, precision) == (
+        f"OpenVINO runs float32 in place of {precision} on this processor, which has float32"
+    )
+    assert PLUGIN.supports(processor(("float32", precision)), bert, precision) is None
+    assert PLUGIN.supports(processor(()), bert, precision) is None  # it is asked when the model is loaded
+
+
+def test_devices_precisions_and_families_it_does_not_have_are_refused_with_the_reason(bert, gpt2):
+    cuda = Device(type="cuda", selector="cuda:0", found=True)
+    assert PLUGIN.supports(cuda, bert, "float32") == "runtime openvino runs on cpu, openvino, not on cuda"
+    assert "not tf32" in PLUGIN.supports(processor(), bert, "tf32")
+    assert PLUGIN.supports(NPU, bert, "float16") is None
+    assert "grows with every token" in PLUGIN.supports(NPU, gpt2, "float16")
+
+
+def test_modes_are_complete_and_shapes_are_fixed_where_the_device_asks_for_it(bert, gpt2):
+    assert PLUGIN.mode(processor(), bert, {}) == {"hint": "latency", "dynamic": "true"}
+    assert PLUGIN.mode(processor(), gpt2, {}) == {"hint": "latency", "dynamic": "true", "cache": "dynamic"}
+    assert PLUGIN.mode(NPU, bert, {"hint": "throughput"}) == {"hint": "throughput", "dynamic": "false"}
+    with pytest.raises(UnsupportedError, match="NPU plugin takes fixed shapes only"):
+        PLUGIN.mode(NPU, bert, {"dynamic": "true"})
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"hint": "fast"}, "hint 'fast': runtime openvino has latency, throughput"),
+        ({"attention": "sdpa"}, "runtime openvino has no option 'attention' at task text-generation"),
+        ({"cache": "static"}, "cache 'static': runtime openvino has dynamic"),
+        ({"hint": "throughput"}, "task text-generation is a loop of passes: take --hint latency"),
+        ({"dynamic": "false"}, "what a generation has seen grows with every token"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(gpt2, options, problem):
+    with pytest.raises(UsageError, match=problem):
+        PLUGIN.mode(processor(), gpt2, options)
+
+
+def test_only_quantized_precisions_have_a_method_of_quantization():
+    assert PLUGIN.mode_at("int8", {"hint": "latency"})["quantization"] == "weight-only"
+    assert PLUGIN.mode_at("float32", {"hint": "latency"}) == {"hint": "latency"}
+    with pytest.raises(UsageError, match="float32 is not quantized"):
+        PLUGIN.mode_at("float32", {"quantization": "dynamic"})
+
+
+def test_capabilities_are_asked_again_when_the_model_is_loaded(bert):
+    core = SimpleNamespace(get_property=lambda device, name: ["FP32", "INT8"])
+    with pytest.raises(UnsupportedError, match="CPU does not compute in bfloat16: it lists FP32, INT8"):
+        compiling.check_capabilities(core, "CPU", "bfloat16")
+
+
+def test_planning_imports_nothing_heavy():
+    code = """
+import sys
+from benchmarking.records import Device
+from benchmarking.runtimes.openvino import PLUGIN
+from benchmarking.workloads._resolve import resolve
+device, workload = Device(type="cpu", selector="cpu", found=True), resolve("tiny-gpt2", weights="random")
+assert PLUGIN.supports(device, workload, "float32") is None
+PLUGIN.mode(device, workload, {})
+print([name for name in ("torch", "transformers", "openvino", "numpy") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def run(home):
+    """A function that measures tiny-bert through the shipped command: the run's record. Builds are shared."""
+    pytest.importorskip("openvino")
+    pytest.importorskip("onnxscript")
+    environment = {**os.environ, "BENCHHOUSE_CACHE_DIR": str(home / "cache"), "HOME": str(home), "HF_HUB_OFFLINE": "1"}
+    environment["HF_HOME"] = str(home / "hf")
+
+    def measure(*arguments):
+        command = [sys.executable, "-m", "benchmarking.run_hardware_benchmark", "--model-id", "tiny-bert"]
+        command += ["--runtime", "openvino", "--weights", "random", "--sequence-lengths", "8", "--launches", "1"]
+        command += ["--iterations", "12", "--warmup-iterations", "2", "--json", "--quiet", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)[0]
+
+    return measure
+
+
+@pytest.fixture(scope="module")
+def latency(run):
+    return run("--device", "cpu", "--batch-sizes", "2")
+
+
+def test_outputs_are_those_of_eager_and_what_ran_is_stored(latency):
+    (result,) = latency["results"]
+    assert result["status"] == "ok"
+    assert "output_differs" not in [doubt["kind"] for doubt in result["doubts"]]
+    assert result["metrics"]["output_error"] < 1e-5
+    (load,) = latency["loads"]
+    assert load["verified"]["execution_devices"] == ["CPU"]
+    assert load["verified"]["inference_precision"] == "f32"
+    assert load["verified"]["parameter_dtypes"] == ["float32"]
+    assert load["memory_bytes"]["weights_bytes"] >= 4 * 200_000
+    told = result["extra"]["launches"][0]["verified"]
+    assert set(told["matrix_nodes_by_precision"]) == {"f32"}
+    assert told["requests"] == 1
+
+
+def test_what_openvinos_own_clock_says_is_kept_beside_the_wall_time(latency):
+    (result,) = latency["results"]
+    series = {(one["phase"], one["metric"]): one["values"] for one in result["samples"]}
+    own, wall = series["measure", "latency_request"], series["measure", "latency_wall"]
+    assert len(own) == len(wall) == 12
+    assert all(0 < inside <= outside for inside, outside in zip(own, wall, strict=True))
+
+
+def test_launches_load_what_was_compiled_before_and_both_times_are_kept(latency):
+    assert latency["preparation"]["build"]["kind"] == "openvino"
+    assert latency["preparation"]["build"]["source"]["kind"] == "onnx"
+    verified = latency["loads"][0]["verified"]
+    assert verified["is_from_cache"] is True
+    assert verified["compile_cold_s"] == latency["preparation"]["build"]["compile_cold_s"] > 0
+    assert 0 < verified["compile_warm_s"] != verified["compile_cold_s"]
+
+
+def test_throughput_counts_all_requests_of_a_call(run):
+    record = run("--device", "openvino:CPU", "--batch-sizes", "2", "--hint", "throughput")
+    (result,) = record["results"]
+    launch = result["extra"]["launches"][0]
+    requests = record["loads"][0]["verified"]["optimal_requests"]
+    assert launch["verified"]["requests"] == requests
+    assert launch["items_per_call"] == 2 * requests
+    wall = next(one for one in result["samples"] if (one["phase"], one["metric"]) == ("measure", "latency_wall"))
+    expected = 2 * requests * len(wall["values"]) / (sum(wall["values"]) / 1e3)
+    assert result["metrics"]["throughput_samples_per_sec"] == pytest.approx(expected)
+    assert record["cell"]["runtime_mode"]["hint"] == "throughput"
+
+
+def test_the_measuring_process_has_no_torch_and_nothing_is_reported_to_anybody(latency, home):
+    code = """
+import sys
+from benchmarking.devices.cpu import PLUGIN as CPU
+from benchmarking.records import Cell, Point
+from benchmarking.runtimes.openvino import PLUGIN
+from benchmarking.workloads._resolve import resolve
+from contextlib import nullcontext
+(device,), workload = CPU.probe(), resolve("tiny-bert", weights="random")
+mode = PLUGIN.mode(device, workload, {})
+cell = Cell(workload=workload, device=device, requested_device="cpu", runtime="openvino", runtime_mode=mode)
+point = Point(batch_size=1, sequence_length=16)
+PLUGIN.import_libraries()
+session = PLUGIN.open(cell, CPU.open(device), lambda name: nullcontext(), (point,))
+operation = session.operation(point)
+output = operation.run(lambda name: None)
+assert operation.problem(output) is None
+operation.verified()
+session.close()
+print([name for name in ("torch", "transformers", "onnx", "nncf") if name in sys.modules])
+"""
+    environment = {**os.environ, "BENCHHOUSE_CACHE_DIR": str(home / "cache"), "HOME": str(home)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert done.stdout.strip() == "[]", done.stderr
+    assert not (home / "intel").exists()  # where the telemetry package keeps its identity
