@@ -13,10 +13,11 @@ COMMANDS = {
     "run_hardware_benchmark": ("benchmarking.run_hardware_benchmark", "measure one model on one device over a grid"),
     "batch_benchmark": ("benchmarking.batch_benchmark", "measure many models on many devices in one command"),
     "compare_onnx": ("benchmarking.compare_onnx", "measure PyTorch against ONNX Runtime and OpenVINO"),
+    "export_to_onnx": ("benchmarking.export_to_onnx", "export a model to ONNX or OpenVINO files, and check them"),
     "manage_cache": ("benchmarking.manage_cache", "list, measure and delete the builds that runs left in the cache"),
     "visualize_benchmarks": ("visualize.visualize_benchmarks", "draw charts from the warehouse or from run files"),
 }
-SHORT_NAMES = {"compare-runtimes": "compare_onnx", "cache": "manage_cache"}
+SHORT_NAMES = {"compare-runtimes": "compare_onnx", "export": "export_to_onnx", "cache": "manage_cache"}
 """What commands are called behind `benchhouse`, where that is not what their scripts are called."""
 
 

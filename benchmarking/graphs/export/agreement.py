@@ -1,66 +1,107 @@
 """Whether exported graphs compute what the torch model does, asked once after each export.
 
-At a shape that nothing was traced at, because an exporter that takes an example's size for a constant is right at that
+At shapes that nothing was traced at, because an exporter that takes an example's size for a constant is right at that
 size. And through the whole call, so that the states that go from step to step are right too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from benchmarking.errors import BenchhouseError
+from benchmarking.errors import BenchhouseError, first_line
 from benchmarking.graphs.bundle import Bundle
 from benchmarking.graphs.recipes import SEQUENCE_LENGTH, Recipe
 from benchmarking.records import Json, Point, Precision, Workload
+from benchmarking.workloads._config import integer
 from benchmarking.workloads._families import plugin_of
+
+if TYPE_CHECKING:
+    from benchmarking.graphs.runner import GraphRunner
+    from benchmarking.measure.correctness import Comparison
 
 TRACED_BATCH_SIZE, TRACED_SEQUENCE_LENGTH, TRACED_AUDIO_S = 2, 7, 0.6
 """What graphs are traced at where the size is free: small, no two alike, and none of them 1, which exporters take for
 something that broadcasts."""
-CHECKED_BATCH_SIZE, CHECKED_SEQUENCE_LENGTH, CHECKED_AUDIO_S = 3, 12, 0.9
+CHECKED = ((3, 12, 0.9), (1, 9, 0.7))
+"""Batch sizes, sequence lengths and seconds of audio at which graphs and torch are compared."""
 CHECKED_NEW_TOKENS, CHECKED_STEPS = 4, 2
+BLOCK_SIZES = {"mamba2": 256}
+"""Model types that compute in blocks of positions, with transformers' default. They are traced at two blocks, because
+one would be a size that broadcasts, and checked at one and at three."""
 
 
 def traced_point(workload: Workload, point: Point, recipe: Recipe) -> Point:
     """The point whose inputs are traced: the fixed axes are the point's own."""
-    length = TRACED_SEQUENCE_LENGTH + _picture_tokens(workload, point)
+    length = TRACED_SEQUENCE_LENGTH + _picture_tokens(workload, point) + block_size(workload)
     return _resized(point, recipe, TRACED_BATCH_SIZE, length, TRACED_AUDIO_S)
 
 
-def checked_point(workload: Workload, point: Point, recipe: Recipe) -> Point:
-    """The point at which graphs and torch are compared."""
-    length = CHECKED_SEQUENCE_LENGTH + _picture_tokens(workload, point)
-    return _resized(point, recipe, CHECKED_BATCH_SIZE, length, CHECKED_AUDIO_S)
+def checked_points(workload: Workload, point: Point, recipe: Recipe) -> tuple[Point, ...]:
+    """The points at which graphs and torch are compared."""
+    more = (_picture_tokens(workload, point) + 2 * block_size(workload), _picture_tokens(workload, point))
+    return tuple(
+        _resized(point, recipe, batch_size, length + extra, audio_s)
+        for (batch_size, length, audio_s), extra in zip(CHECKED, more, strict=True)
+    )
+
+
+def block_size(workload: Workload) -> int:
+    """Positions that are computed together; 0 where there are no blocks."""
+    model_type = str(workload.config.get("model_type"))
+    return integer(workload.config, "chunk_size", BLOCK_SIZES[model_type]) if model_type in BLOCK_SIZES else 0
 
 
 def check_agreement(
     model: Any, workload: Workload, bundle: Bundle, folder: Path, point: Point, recipe: Recipe, precision: Precision
 ) -> dict[str, Json]:
-    """How far the graphs are from the model: `relative_l2`, `max_abs_error`, `equal_token_share`, and the point. Raises
-    BenchhouseError when it is more than the precision's tolerance."""
+    """How far the graphs are from the model. Raises as `compare_at` does."""
     from benchmarking.graphs.export.plain_runner import PlainRunner
+
+    points = checked_points(workload, point, recipe)
+    return compare_at(points, model, workload, bundle, PlainRunner(bundle, folder), precision)
+
+
+def compare_at(
+    points: Sequence[Point], model: Any, workload: Workload, bundle: Bundle, runner: GraphRunner, precision: Precision
+) -> dict[str, Json]:
+    """How far a bundle's graphs are from the model, at the worst of the points: `relative_l2`, `max_abs_error`,
+    `equal_token_share`, and the points. Raises BenchhouseError when it is more than the precision's tolerance."""
+    found = [_compared(model, workload, bundle, runner, where, precision) for where in points]
+    shares = [one.equal_token_share for one in found if one.equal_token_share is not None]
+    return {
+        "points": [where.label for where in points],
+        "relative_l2": max(one.relative_l2 or 0.0 for one in found),
+        "max_abs_error": max(one.max_abs_error or 0.0 for one in found),
+        "equal_token_share": min(shares, default=None),
+    }
+
+
+def _compared(
+    model: Any, workload: Workload, bundle: Bundle, runner: GraphRunner, where: Point, precision: Precision
+) -> Comparison:
     from benchmarking.graphs.operations import operation_of
     from benchmarking.measure.correctness import about_difference, compare
 
-    where = checked_point(workload, point, recipe)
     inputs = plugin_of(workload).inputs(workload, where, workload.seed)
     reference = _torch_arrays(model, workload, where, inputs)
-    operation = operation_of(bundle, PlainRunner(bundle, folder), workload, where, inputs)
-    comparison = compare(operation.arrays(operation.run(lambda name: None)), reference)
+    operation = operation_of(bundle, runner, workload, where, inputs)
+    try:
+        arrays = operation.arrays(operation.run(lambda name: None))
+    except Exception as error:
+        raise BenchhouseError(
+            f"the exported graphs of {workload.model_id} do not run at {where.label}: {first_line(error)}"
+        ) from error
+    comparison = compare(arrays, reference)
     if doubts := about_difference(comparison, precision):
         numbers = ", ".join(f"{name} {value}" for name, value in doubts[0].evidence.items())
         raise BenchhouseError(
             f"the exported graphs of {workload.model_id} do not compute what the torch model does at {where.label}: "
             f"{numbers}"
         )
-    return {
-        "point": where.label,
-        "relative_l2": comparison.relative_l2,
-        "max_abs_error": comparison.max_abs_error,
-        "equal_token_share": comparison.equal_token_share,
-    }
+    return comparison
 
 
 def _torch_arrays(model: Any, workload: Workload, point: Point, inputs: Any) -> dict[str, Any]:

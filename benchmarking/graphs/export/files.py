@@ -82,12 +82,13 @@ def _names(inputs: Iterable[Any], axes: Axes, path: Path) -> dict[str, str]:
     for value in inputs:
         dimensions = value.type.tensor_type.shape.dim
         for axis, name in axes.get(value.name, {}).items():
-            if not dimensions[axis].HasField("dim_param"):
+            symbol = dimensions[axis].dim_param
+            if not SYMBOL.match(symbol):  # no symbol, or one that is a number in disguise
                 raise BenchhouseError(
                     f"the exporter fixed axis {axis} ({name}) of {value.name} in {path.name} at "
-                    f"{dimensions[axis].dim_value}: the graph would be right at that size only"
+                    f"{symbol or dimensions[axis].dim_value}: the graph would be right at that size only"
                 )
-            names.setdefault(dimensions[axis].dim_param, name)
+            names.setdefault(symbol, name)
     return names
 
 

@@ -26,17 +26,21 @@ FEATURES = "features"
 
 
 class Picture(torch.nn.Module):
-    """Pixels to embeddings, batch x placeholders x hidden size."""
+    """Pixels to embeddings, batch x placeholders x hidden size.
+
+    As LLaVA's `get_image_features`, which makes a list of the batch at its end and so cannot be traced for any."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
-        self.model = model
+        self.tower, self.projector = model.model.vision_tower, model.model.multi_modal_projector
+        layers = model.config.vision_feature_layer
+        self._layers = [layers] if isinstance(layers, int) else list(layers)
+        self._first = 1 if model.config.vision_feature_select_strategy == "default" else 0
 
     def forward(self, pixel_values: torch.Tensor) -> dict[str, torch.Tensor]:
-        output = self.model.get_image_features(pixel_values=pixel_values)
-        found = getattr(output, "pooler_output", output)
-        features = found if isinstance(found, torch.Tensor) else torch.cat(tuple(found))
-        return {FEATURES: features.reshape(pixel_values.shape[0], -1, features.shape[-1])}
+        states = self.tower(pixel_values, output_hidden_states=True, return_dict=True).hidden_states
+        chosen = [states[layer][:, self._first :] for layer in self._layers]
+        return {FEATURES: self.projector(torch.cat(chosen, dim=-1))}
 
 
 class PicturePrompt(torch.nn.Module):

@@ -21,9 +21,13 @@ Evaluate = Callable[[Mapping[str, np.ndarray]], list[Any]]
 class PlainRunner:
     """A bundle's graphs over numpy arrays."""
 
-    def __init__(self, bundle: Bundle, folder: Path) -> None:
+    def __init__(
+        self, bundle: Bundle, folder: Path, evaluator: Callable[[Path, Graph], Evaluate] | None = None
+    ) -> None:
+        """`evaluator` opens the file of a graph; without one it is ONNX that is read."""
+        opened = evaluator or onnx_evaluator
         self._graphs = bundle.graphs
-        self._evaluators = {name: _evaluator(folder / graph.file, graph) for name, graph in bundle.graphs.items()}
+        self._evaluators = {name: opened(folder / graph.file, graph) for name, graph in bundle.graphs.items()}
 
     def place(self, array: np.ndarray) -> np.ndarray:
         return array
@@ -53,7 +57,17 @@ class PlainRunner:
         return outputs, {state.input: outputs.pop(state.output) for state in self._graphs[graph].states}
 
 
-def _evaluator(path: Path, graph: Graph) -> Evaluate:
+def openvino_evaluator(path: Path, graph: Graph) -> Evaluate:
+    """An OpenVINO file on the CPU, its arithmetic in float32 whatever its weights are stored in."""
+    import openvino
+
+    hints = {"INFERENCE_PRECISION_HINT": "f32"}
+    request = openvino.Core().compile_model(str(path), "CPU", hints).create_infer_request()
+    return lambda feeds: [np.array(request.infer(dict(feeds))[tensor.name]) for tensor in graph.outputs]
+
+
+def onnx_evaluator(path: Path, graph: Graph) -> Evaluate:
+    """An ONNX file in ONNX Runtime on the CPU, or in ONNX's own evaluator."""
     names = [tensor.name for tensor in graph.outputs]
     if importlib.util.find_spec("onnxruntime") is not None:
         import onnxruntime

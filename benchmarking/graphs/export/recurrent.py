@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional
 
 from benchmarking.graphs.bundle import State
-from benchmarking.graphs.export.agreement import TRACED_BATCH_SIZE, TRACED_SEQUENCE_LENGTH
+from benchmarking.graphs.export.agreement import traced_point
 from benchmarking.graphs.export.tracing import BATCH, SEQUENCE, Plan, Traced
 from benchmarking.graphs.recipes import Recipe
 from benchmarking.records import Point, Workload
@@ -60,7 +60,8 @@ class Decode(torch.nn.Module):
 
 def plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
     """The graphs "prefill" and "decode"."""
-    prompt = torch.ones((TRACED_BATCH_SIZE, TRACED_SEQUENCE_LENGTH), dtype=torch.int64)
+    where = traced_point(workload, point, recipe)
+    prompt = torch.ones((where.batch_size, where.sequence_length or 1), dtype=torch.int64)
     with torch.no_grad():
         past = states_of(model(input_ids=prompt, use_cache=True).cache_params, "past")
     prefill = Traced(

@@ -1,0 +1,124 @@
+"""Exports for people to keep: a bundle's files in a folder of theirs, checked there against the torch model."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from benchmarking.builds.store import RECORD, BuildStore
+from benchmarking.errors import BenchhouseError, StorageError, UsageError, first_line
+from benchmarking.graphs.bundle import MANIFEST, read_bundle, write_bundle
+from benchmarking.graphs.session import DEFAULT_OPSET, bundle_key, ensure_bundle
+from benchmarking.records import Cell, Json, Point, Precision
+
+Format = Literal["onnx", "openvino"]
+FORMATS: tuple[Format, ...] = ("onnx", "openvino")
+PRECISIONS: Mapping[Format, tuple[Precision, ...]] = {
+    "onnx": ("float32", "float16", "int8", "int4"),
+    "openvino": ("float32", "float16"),
+}
+"""What files are written in. OpenVINO's smaller ones are made when a model is loaded, by its runtime."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """What is to be exported, and where to."""
+
+    cell: Cell
+    point: Point
+    format: Format
+    folder: Path
+    opset: int = DEFAULT_OPSET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivered:
+    """What lies in the folder now."""
+
+    files: Mapping[str, int]
+    """Name -> bytes."""
+    agreement: Mapping[str, Json]
+    """How far the graphs in these very files are from the eager float32 model (`export.agreement.compare_at`)."""
+
+
+def check_request(export: Export) -> None:
+    """Raise UsageError for a precision that the format does not have or a folder with other files in it."""
+    allowed = PRECISIONS[export.format]
+    if export.cell.precision not in allowed:
+        raise UsageError(
+            f"--precision {export.cell.precision}: {export.format} files are written in {', '.join(allowed)}"
+        )
+    if export.folder.exists() and (not export.folder.is_dir() or any(export.folder.iterdir())):
+        raise UsageError(f"--output-dir {export.folder}: it is not an empty folder: name another, or empty it")
+
+
+def deliver(export: Export, say: Callable[[str], None]) -> Delivered:
+    """Export, put the files in the folder, and compare what they compute with the torch model.
+
+    The export itself comes from the build cache where it is there. Raises BenchhouseError when the model cannot be
+    exported, the graphs do not agree or the folder cannot be written."""
+    check_request(export)
+    store = BuildStore()
+    precision: Precision = "float32" if export.format == "openvino" else export.cell.precision
+    say(f"exporting {export.cell.workload.model_id} ({export.cell.workload.task}) to {export.format}")
+    ensure_bundle(export.cell, (export.point,), store, "if_needed", precision, export.opset)
+    source = store.folder(bundle_key(export.cell, export.point, precision, export.opset))
+    try:
+        export.folder.mkdir(parents=True, exist_ok=True)
+        (_to_openvino if export.format == "openvino" else _to_onnx)(export, source)
+    except OSError as error:
+        raise StorageError(f"--output-dir {export.folder}: {error.strerror}") from error
+    say("comparing it with the torch model")
+    agreement = _agreement(export)
+    files = {path.name: path.stat().st_size for path in sorted(export.folder.iterdir())}
+    return Delivered(files=files, agreement=agreement)
+
+
+def _to_onnx(export: Export, source: Path) -> None:
+    for path in source.iterdir():
+        if path.name != RECORD:
+            shutil.copyfile(path, export.folder / path.name)
+
+
+def _to_openvino(export: Export, source: Path) -> None:
+    import openvino
+
+    bundle = read_bundle(source)
+    graphs = {}
+    for name, graph in bundle.graphs.items():
+        target = export.folder / f"{name}.xml"
+        try:
+            model = openvino.convert_model(str(source / graph.file))
+        except RuntimeError as error:  # what OpenVINO raises for everything
+            raise BenchhouseError(f"OpenVINO cannot convert the graph {name!r}: {first_line(error)}") from error
+        openvino.save_model(model, str(target), compress_to_fp16=export.cell.precision == "float16")
+        graphs[name] = replace(graph, file=target.name)
+    write_bundle(export.folder, replace(bundle, graphs=graphs))
+
+
+def _agreement(export: Export) -> dict[str, Json]:
+    """The delivered files beside the float32 torch model, at the points of every export and, where a length was asked
+    for, at that length."""
+    from benchmarking.graphs.export.agreement import checked_points, compare_at
+    from benchmarking.graphs.export.plain_runner import PlainRunner, onnx_evaluator, openvino_evaluator
+    from benchmarking.graphs.recipes import Recipe, recipe_of
+    from benchmarking.runtimes._torch_model import load_model
+    from benchmarking.workloads._families import plugin_of
+
+    workload = export.cell.workload
+    recipe = recipe_of(workload)
+    assert isinstance(recipe, Recipe)  # it has been exported
+    model, _ = load_model(workload, "float32", plugin_of(workload).default_attention(workload.config))
+    bundle = read_bundle(export.folder)
+    evaluator = openvino_evaluator if export.format == "openvino" else onnx_evaluator
+    points = dict.fromkeys((*checked_points(workload, export.point, recipe), export.point))
+    runner = PlainRunner(bundle, export.folder, evaluator)
+    return compare_at(tuple(points), model, workload, bundle, runner, export.cell.precision)
+
+
+def manifest_last(name: str) -> tuple[bool, str]:
+    """Sorting key: graphs and weights first, the manifest behind them."""
+    return name == MANIFEST, name
