@@ -18,6 +18,7 @@ from benchmarking.records import (
     NOT_RUN,
     NOT_SUPPORTED,
     Doubt,
+    Family,
     Measurement,
     Point,
     Precision,
@@ -33,6 +34,7 @@ class Check:
     """Compares outputs at one point; called with the output's arrays."""
 
     precision: Precision
+    family: Family | None
     digest: str | None
     """Of the reference; None without one."""
     why_not: str | None
@@ -46,6 +48,7 @@ class Check:
         digest = None if job.preparation is None else job.preparation.references.get(point.label)
         return cls(
             precision=job.cell.precision,
+            family=job.cell.workload.family,
             digest=digest,
             why_not=None if digest is not None else _why_not(job, point),
             is_wanted=needs_reference(job.cell),
@@ -72,7 +75,7 @@ class Check:
                 missing=dict(readings.missing),
                 extra={"output_errors": by_array} if len(by_array) > 1 else {},
             ),
-            doubts=about_difference(comparison, self.precision),
+            doubts=about_difference(comparison, self.precision, self.family),
         )
 
     def with_work(self, measurement: Measurement) -> Measurement:
