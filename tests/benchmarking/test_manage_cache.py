@@ -1,0 +1,302 @@
+"""The command that lists and clears the build cache: exact sizes, and nothing deleted that was not meant."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from benchmarking import cli
+from benchmarking.builds.contents import lock_of
+from benchmarking.builds.lean import lean_cache
+from benchmarking.builds.sizes import size_text
+from benchmarking.builds.store import RECORD, BuildKey, BuildStore
+from benchmarking.manage_cache import main
+
+DAY_S = 86_400
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "builds"
+
+
+def make(kind="onnx", model="tiny-bert", precision="float32", payload=1000):
+    """A build with a file of so many bytes; its folder."""
+    key = BuildKey(kind=kind, parts={"model_id": model, "precision": precision, "task": "fill-mask"})
+
+    def fill(folder: Path):
+        (folder / "weights.bin").write_bytes(b"\0" * payload)
+        return {}
+
+    store = BuildStore()
+    store.get(key, fill)
+    return store.folder(key)
+
+
+def size(folder):
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+def used_days_ago(folder, days):
+    then = time.time() - days * DAY_S
+    os.utime(folder / RECORD, (then, then))
+
+
+def listed(capsys):
+    assert main(["list", "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_list_has_a_line_a_build(capsys):
+    folder = make(payload=123_456)
+    used_days_ago(folder, 0)
+    assert main(["list"]) == 0
+    headings, _, line = capsys.readouterr().out.splitlines()
+    assert headings.split() == ["kind", "model", "precision", "size", "made", "last", "used", "digest"]
+    assert line.split()[:5] == ["onnx", "tiny-bert", "float32", "124", "kB"]
+    assert line.endswith(folder.name[:12])
+
+
+def test_an_empty_cache_is_said_to_be_empty(capsys, cache):
+    assert main(["list"]) == 0
+    assert capsys.readouterr().out.strip() == f"no builds in {cache}"
+    assert main(["stats", "--json"]) == 0
+    stats = json.loads(capsys.readouterr().out)
+    assert (stats["builds"], stats["size_bytes"], stats["kinds"]) == (0, 0, {})
+    assert stats["free_bytes"] > 0
+    assert not cache.exists()
+
+
+def test_stats_add_up_by_kind(capsys):
+    folders = [make(), make(model="gpt2"), make(kind="reference", payload=10)]
+    assert main(["stats", "--json"]) == 0
+    stats = json.loads(capsys.readouterr().out)
+    assert stats["kinds"] == {
+        "onnx": {"builds": 2, "size_bytes": size(folders[0]) + size(folders[1])},
+        "reference": {"builds": 1, "size_bytes": size(folders[2])},
+    }
+    assert stats["size_bytes"] == sum(map(size, folders))
+    assert main(["stats"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("all")]
+    assert line.split(maxsplit=2) == ["all", "3", size_text(stats["size_bytes"])]
+
+
+def test_the_report_is_csv_to_stdout_or_a_file(capsys, tmp_path):
+    folder = make(model='a "quoted", name')
+    assert main(["report"]) == 0
+    text = capsys.readouterr().out
+    (row,) = csv.DictReader(io.StringIO(text))
+    assert (row["kind"], row["model_id"], row["size_bytes"]) == ("onnx", 'a "quoted", name', str(size(folder)))
+    assert (row["digest"], row["folder"]) == (folder.name, str(folder))
+    assert main(["report", "--output", str(tmp_path / "report.csv")]) == 0
+    with (tmp_path / "report.csv").open(newline="", encoding="utf-8") as file:
+        assert list(csv.DictReader(file)) == [row]
+    assert main(["report", "--output", str(tmp_path / "no" / "report.csv")]) == 1
+
+
+def test_a_digests_first_digits_name_a_build(capsys):
+    folder, other = make(), make(model="gpt2")
+    expected = size_text(size(folder))
+    assert main(["delete", folder.name[:10]]) == 0
+    assert capsys.readouterr().out.splitlines() == [f"1 build deleted, {expected} freed"]
+    assert not folder.exists()
+    assert other.exists()
+    assert not lock_of(folder).exists()
+
+
+def test_digits_of_several_builds_delete_none(capsys):
+    folders = [make(model=f"model-{number}") for number in range(17)]  # of 17 digests two begin with the same digit
+    first = [folder.name[0] for folder in folders]
+    twice = next(digit for digit in first if first.count(digit) > 1)
+    assert main(["delete", twice]) == 2
+    assert "give more digits" in capsys.readouterr().err
+    assert all(folder.exists() for folder in folders)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "gone"),
+    [
+        (["--kind", "reference"], {"reference"}),
+        (["--model", "gpt2"], {"gpt2"}),
+        (["--older-than", "7"], {"old"}),
+        (["--older-than", "7", "--kind", "reference"], set()),
+        (["--all", "--yes"], {"plain", "gpt2", "reference", "old"}),
+    ],
+)
+def test_builds_are_chosen_by_what_they_are(arguments, gone):
+    folders = {
+        "plain": make(),
+        "gpt2": make(model="gpt2"),
+        "reference": make(kind="reference"),
+        "old": make(precision="float16"),
+    }
+    used_days_ago(folders["old"], 8)
+    used_days_ago(folders["plain"], 6)
+    assert main(["delete", *arguments]) == 0
+    assert {name for name, folder in folders.items() if not folder.exists()} == gone
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "which builds?"),
+        (["--all"], "--all would delete 1 builds"),
+        (["--kind", "onx"], "there are onnx"),
+        (["--model", "bert"], "there are tiny-bert"),
+        (["--older-than", "soon"], "takes a number from 0"),
+        (["--older-than", "-1"], "takes a number from 0"),
+        (["zzzz"], "no build has a digest that begins with 'zzzz'"),
+    ],
+)
+def test_what_names_no_build_deletes_none(capsys, arguments, words):
+    folder = make()
+    assert main(["delete", *arguments]) == 2
+    assert words in capsys.readouterr().err
+    assert folder.exists()
+
+
+def test_a_build_that_is_being_made_is_left_alone(capsys):
+    folder = make()
+    with FileLock(lock_of(folder)):
+        assert main(["delete", "--all", "--yes"]) == 1
+        assert folder.exists()
+        assert f"left alone: {folder}" in capsys.readouterr().err
+    assert main(["delete", "--all", "--yes"]) == 0
+    assert not folder.exists()
+
+
+def test_half_made_builds_and_stale_locks_go_and_live_ones_stay(capsys, cache):
+    folder = make()
+    dead, live = (cache / "onnx" / f".{digit * 32}-abc" for digit in "ab")
+    for half in (dead, live):
+        half.mkdir()
+        (half / "weights.bin").write_bytes(b"\0" * 500)
+    assert main(["list"]) == 0
+    assert f"half-made: {dead}: 500 B" in capsys.readouterr().out
+    with FileLock(cache / "onnx" / f".{'b' * 32}.lock"):
+        assert main(["delete", folder.name]) == 0
+        assert "half-made builds deleted, 500 B freed" in capsys.readouterr().out
+        assert sorted(path.name for path in (cache / "onnx").iterdir()) == [f".{'b' * 32}-abc", f".{'b' * 32}.lock"]
+
+
+def test_links_are_never_followed(capsys, tmp_path, cache):
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / RECORD).write_text("{}")
+    make()
+    (cache / "onnx" / ("c" * 32)).symlink_to(precious)
+    (cache / "linked-kind").symlink_to(precious.parent)
+    found = listed(capsys)
+    assert len(found["builds"]) == 1
+    assert sorted(Path(link).name for link in found["links"]) == ["c" * 32, "linked-kind"]
+    assert main(["delete", "--all", "--yes"]) == 0
+    assert (precious / RECORD).exists()
+    assert (cache / "onnx" / ("c" * 32)).is_symlink()
+
+
+def test_links_inside_a_build_go_without_what_they_lead_to(tmp_path):
+    precious = tmp_path / "precious.bin"
+    precious.write_bytes(b"gold")
+    folder = make()
+    (folder / "link.bin").symlink_to(precious)
+    assert main(["delete", "--all", "--yes"]) == 0
+    assert not folder.exists()
+    assert precious.read_bytes() == b"gold"
+
+
+@pytest.mark.parametrize("trouble", ["no record", "no JSON", "another's record"])
+def test_a_broken_build_is_told_and_can_be_deleted(capsys, trouble):
+    folder = make()
+    if trouble == "no record":
+        (folder / RECORD).unlink()
+    elif trouble == "no JSON":
+        (folder / RECORD).write_text("{")
+    else:
+        record = json.loads((folder / RECORD).read_text())
+        (folder / RECORD).write_text(json.dumps({**record, "digest": "../../../elsewhere"}))
+    (broken,) = listed(capsys)["broken"]
+    assert broken["folder"] == str(folder)
+    assert broken["why"]
+    assert main(["delete", folder.name]) == 0
+    assert not folder.exists()
+
+
+def test_what_others_put_into_the_cache_is_not_ours(cache, capsys):
+    make()
+    (cache / "onnx" / "README").write_text("mine")
+    (cache / "onnx" / ".hidden").write_text("mine")
+    assert main(["delete", "--all", "--yes"]) == 0
+    assert sorted(path.name for path in (cache / "onnx").iterdir()) == [".hidden", "README"]
+
+
+def test_another_cache_is_named_by_its_folder(capsys, tmp_path, monkeypatch):
+    make()
+    monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", os.environ["BENCHHOUSE_CACHE_DIR"])  # put back after the command
+    assert cli.main(["cache", "list", "--json", "--cache-dir", str(tmp_path / "empty")]) == 0
+    assert json.loads(capsys.readouterr().out)["builds"] == []
+    (tmp_path / "file").write_text("")
+    assert main(["list", "--cache-dir", str(tmp_path / "file")]) == 2
+    assert "that is a file" in capsys.readouterr().err
+
+
+def test_a_lean_cache_loses_what_was_made_and_keeps_what_was_there():
+    said: list[str] = []
+    before = make()
+    with lean_cache(is_lean=True, say=said.append):
+        make()
+        new = make(model="gpt2")
+        listed_in = os.environ.pop("BENCHHOUSE_MADE_BUILDS")
+        by_another = make(model="t5-small")
+        os.environ["BENCHHOUSE_MADE_BUILDS"] = listed_in
+        expected = size_text(size(new))
+    assert before.exists()
+    assert by_another.exists()
+    assert not new.exists()
+    assert said == [f"lean cache: 1 build deleted, {expected} freed"]
+    assert "BENCHHOUSE_MADE_BUILDS" not in os.environ
+
+
+def test_a_lean_cache_is_cleared_after_trouble_too():
+    said: list[str] = []
+
+    def interrupted():
+        with lean_cache(is_lean=True, say=said.append):
+            said.append(str(make()))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    folder, freed = said
+    assert not Path(folder).exists()
+    assert freed.startswith("lean cache: 1 build deleted")
+
+
+def test_without_the_wish_everything_stays():
+    said: list[str] = []
+    with lean_cache(is_lean=False, say=said.append):
+        folder = make()
+    assert folder.exists()
+    assert said == []
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 kB"),
+        (45_600_000, "45.6 MB"),
+        (999_950_000, "1000 MB"),
+        (1_230_000_000, "1.23 GB"),
+    ],
+)
+def test_sizes_are_in_powers_of_ten(size_bytes, text):
+    assert size_text(size_bytes) == text

@@ -1,0 +1,154 @@
+"""Several runtimes in one sweep through the shipped commands. On the null device only the runtime null runs, so that
+the numbers are exact and every other runtime is one that cannot be."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarking import cli, compare_onnx
+from benchmarking.run_hardware_benchmark import main
+
+SMALL = ["--batch-sizes", "1,2", "--sequence-lengths", "32", "--iterations", "3", "--warmup-iterations", "0"]
+NULL = ["--device", "null", "--quiet", "--launches", "3", *SMALL]
+RUN = ["--model-id", "tiny-bert", *NULL]
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path, monkeypatch, null_script):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
+    monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path / "cache"))
+    null_script(latency_ms={"b1 s32": [4.0], "b2 s32": [6.0]})
+
+
+def test_what_cannot_be_refuses_the_whole_plan_in_one_line(capsys):
+    assert main([*RUN, "--runtime", "null,eager,onnxruntime"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("run_hardware_benchmark: error: 2 of 3 runtimes cannot be measured, so nothing was: eager: ")
+    assert "onnxruntime: " in line
+    assert line.endswith("--skip-unsupported stores such runtimes as skipped and measures the others")
+
+
+def test_what_is_skipped_is_a_line_of_the_comparison(capsys):
+    assert main([*RUN, "--runtime", "null,eager", "--skip-unsupported"]) == 0
+    shown = capsys.readouterr().out
+    comparison = shown[shown.index("runtimes compared") :].splitlines()
+    assert comparison[0].endswith("speed-up over null")
+    assert [line.split()[:4] for line in comparison[3:5]] == [["b1", "s32", "null", "4"], ["b2", "s32", "null", "6"]]
+    (line,) = [line for line in comparison if line.startswith("eager: not measured: ")]
+    assert "eager runs on cpu, cuda, rocm, mps, not on null" in line
+
+
+def test_json_gives_the_runs_and_the_comparison(capsys):
+    assert main([*RUN, "--runtime", "null,eager", "--skip-unsupported", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [(run["cell"]["runtime"], run["status"]) for run in document["runs"]] == [
+        ("null", "ok"),
+        ("eager", "skipped"),
+    ]
+    comparison = document["comparison"]
+    assert (comparison["baseline"], list(comparison["not_measured"])) == ("null", ["eager"])
+    medians = {one["point"]: [entry["median_ms"] for entry in one["entries"]] for one in comparison["points"]}
+    assert medians == {"b1 s32": [4.0], "b2 s32": [6.0]}
+
+
+def test_one_runtime_is_shown_as_ever(capsys):
+    assert main([*RUN, "--runtime", "null", "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)
+    assert run["cell"]["runtime"] == "null"
+
+
+def test_the_plan_has_a_cell_a_runtime_in_one_session(capsys):
+    assert main([*RUN, "--runtime", "null,eager", "--skip-unsupported", "--dry-run", "--json"]) == 0
+    plans = json.loads(capsys.readouterr().out)
+    assert [(plan["cell"]["runtime"], plan["settings"]["launches"]) for plan in plans] == [("null", 3), ("eager", 3)]
+    assert len({plan["session_id"] for plan in plans}) == 1
+    assert len(plans[1]["skipped"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("runtimes", "words"),
+    [
+        ("null,eagre", "unknown runtime 'eagre': did you mean eager"),
+        ("null,null", "runtime null is named twice"),
+        ("all,null", "all is all of them"),
+        (",", "the list is empty"),
+    ],
+)
+def test_a_list_that_makes_no_sense_is_refused(capsys, runtimes, words):
+    assert main([*RUN, "--runtime", runtimes]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_an_option_goes_to_the_runtimes_that_have_it(capsys):
+    arguments = ["--device", "cpu", "--model-id", "tiny-bert", *SMALL, "--dry-run", "--json"]
+    assert main([*arguments, "--runtime", "eager,compiled", "--compile-mode", "max-autotune"]) == 0
+    eager, compiled = json.loads(capsys.readouterr().out)
+    assert "compile_mode" not in eager["cell"]["runtime_mode"]
+    assert compiled["cell"]["runtime_mode"]["compile_mode"] == "max-autotune"
+
+
+def test_an_option_that_none_of_the_runtimes_has_is_refused(capsys):
+    arguments = ["--device", "cpu", "--model-id", "tiny-bert", *SMALL, "--dry-run"]
+    assert main([*arguments, "--runtime", "eager,compiled", "--performance-mode", "burst"]) == 2
+    assert "none of these runtimes has an option performance_mode: eager has " in capsys.readouterr().err
+
+
+def test_all_leaves_out_what_cannot_be_and_says_so(capsys):
+    assert main(["--device", "cpu", "--model-id", "tiny-bert", *SMALL, "--dry-run", "--json", "--runtime", "all"]) == 0
+    said = capsys.readouterr()
+    planned = {plan["cell"]["runtime"] for plan in json.loads(said.out)}
+    left_out = {line.split(": ")[1] for line in said.err.splitlines() if line.startswith("left out: ")}
+    assert {"eager", "compiled"} <= planned
+    assert {"tensorrt", "qnn"} <= left_out
+    assert planned.isdisjoint(left_out)
+    assert {"null", "bench"}.isdisjoint(planned | left_out)
+
+
+def test_auto_is_settled_once_for_all_runtimes(capsys):
+    assert main(["--model-id", "tiny-bert", *SMALL, "--dry-run", "--json", "--runtime", "compiled,eager"]) == 0
+    cells = [plan["cell"] for plan in json.loads(capsys.readouterr().out)]
+    assert [cell["runtime"] for cell in cells] == ["compiled", "eager"]
+    assert {cell["requested_device"] for cell in cells} == {"auto"}
+    assert len({cell["device"]["selector"] for cell in cells}) == 1
+
+
+def test_the_plan_shows_threads_and_the_wish_to_rebuild(capsys):
+    assert main([*RUN, "--runtime", "null", "--dry-run", "--rebuild", "always", "--num-threads", "1"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert "threads    1" in shown
+    assert "rebuild    always" in shown
+
+
+def test_runs_of_several_runtimes_are_stored_like_any_other(capsys, tmp_path):
+    pytest.importorskip("duckdb")
+    assert main([*RUN, "--runtime", "null,eager", "--skip-unsupported", "--save", "--db-path", "here.duckdb"]) == 0
+    files = sorted(path.name for path in (tmp_path / "benchmark_results").glob("tiny-bert*.json"))
+    assert len(files) == 2
+    assert any("_null_null_" in name for name in files)
+
+
+def test_comparing_says_what_there_is_nothing_to_compare_with(capsys):
+    assert compare_onnx.main(["tiny-bert", *NULL]) == 2
+    assert "3 of 3 runtimes cannot be measured" in capsys.readouterr().err
+    assert compare_onnx.main(["tiny-bert", *NULL, "--runtimes", "null"]) == 2
+    assert "a comparison takes two or more" in capsys.readouterr().err
+
+
+def test_comparing_named_runtimes_gives_the_same_table(capsys):
+    assert compare_onnx.main(["tiny-bert", *NULL, "--runtimes", "null,eager", "--skip-unsupported", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [entry["median_ms"] for one in document["comparison"]["points"] for entry in one["entries"]] == [4.0, 6.0]
+
+
+def test_the_front_door_knows_the_short_names(capsys):
+    assert cli.main(["compare-runtimes", "--help"]) == 0
+    assert capsys.readouterr().out.startswith("usage: compare_onnx")
+    assert cli.main(["cache", "list", "--help"]) == 0
+    assert capsys.readouterr().out.startswith("usage: manage_cache list")
+    assert cli.main(["nothing"]) == 2
+    known = capsys.readouterr().err
+    assert "compare-runtimes" in known
+    assert "compare_onnx" not in known
