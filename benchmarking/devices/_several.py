@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from benchmarking.devices import DeviceHandle, DeviceTimer
 from benchmarking.devices._base import IN_USE_NAMES, PEAK_NAMES, STATE_NAMES, with_method
@@ -73,6 +74,12 @@ def parts(device: Device) -> tuple[Device, ...]:
     """The devices of a record that stands for several; the device itself otherwise."""
     told = device.facts.values.get(FACT)
     return tuple(from_json(Device, entry) for entry in told) if isinstance(told, list) else (device,)
+
+
+def by_device(readings: Readings) -> Mapping[str, Any]:
+    """Each device's own readings, by selector; empty of a single device."""
+    told = readings.values.get(BY_DEVICE)
+    return told if isinstance(told, dict) else {}
 
 
 def _shared_facts(devices: Sequence[Device]) -> Readings:

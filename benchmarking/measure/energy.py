@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import mean, stdev
 
+from benchmarking.devices._several import by_device
 from benchmarking.measure.bench import Bench
 from benchmarking.measure.memory_pass import PassResult
 from benchmarking.records import COUNTER_STALE, FAILED, NOT_APPLICABLE, NOT_RUN, NOT_SUPPORTED, Json, Readings
@@ -28,6 +29,8 @@ class EnergyWindow:
     seconds: float
     joules: dict[str, float]
     """By domain, as far as both readings had it."""
+    gpu_joules: dict[str, float] = field(default_factory=dict)
+    """By device, where several are one."""
 
 
 def energy_pass(bench: Bench) -> PassResult:
@@ -62,7 +65,9 @@ def summarise_windows(idle: EnergyWindow, windows: Sequence[EnergyWindow], readi
     metrics: dict[str, float] = {}
     missing = _reasons(reading, None)
     per_call: dict[str, Json] = {}
-    idle_w = {domain: joules / idle.seconds for domain, joules in idle.joules.items() if idle.seconds > 0}
+    idle_w = {
+        domain: joules / idle.seconds for domain, joules in idle.joules.items() if idle.seconds > 0 and joules > 0
+    }
     for domain in DOMAINS:
         counted = [window for window in windows if domain in window.joules]
         if len(counted) < len(windows) or not windows:
@@ -90,8 +95,19 @@ def summarise_windows(idle: EnergyWindow, windows: Sequence[EnergyWindow], readi
         "energy_idle_w_by_domain": dict(idle_w),
         "energy_calls": [window.calls for window in windows],
         "energy_calls_per_s": [window.calls / window.seconds for window in windows],
+        **_by_device(windows),
     }
     return PassResult(metrics=metrics, missing=missing, extra=extra)
+
+
+def _by_device(windows: Sequence[EnergyWindow]) -> dict[str, Json]:
+    """Each device's share of `energy_gpu_j_per_call`, where several are one."""
+    shares: dict[str, Json] = {
+        name: mean(window.gpu_joules[name] / window.calls for window in windows)
+        for name in windows[0].gpu_joules
+        if all(name in window.gpu_joules for window in windows)
+    }
+    return {"energy_gpu_j_per_call_by_device": shares} if shares else {}
 
 
 def _window(bench: Bench, *, busy: bool) -> EnergyWindow:
@@ -108,7 +124,7 @@ def _window(bench: Bench, *, busy: bool) -> EnergyWindow:
         calls += 1
     after, seconds = handle.energy_j(), ns_to_s(handle.now_ns() - start_ns)
     joules = {domain: _joules(after, domain) - _joules(before, domain) for domain in _both(before, after)}
-    return EnergyWindow(calls=calls, seconds=seconds, joules=joules)
+    return EnergyWindow(calls=calls, seconds=seconds, joules=joules, gpu_joules=_differences(before, after))
 
 
 def _no_mark(name: str) -> None:
@@ -117,6 +133,16 @@ def _no_mark(name: str) -> None:
 
 def _both(before: Readings, after: Readings) -> list[str]:
     return [domain for domain in DOMAINS if domain in before.values and domain in after.values]
+
+
+def _differences(before: Readings, after: Readings) -> dict[str, float]:
+    """Joules of each device's own counter, where several are one."""
+    first, last = by_device(before), by_device(after)
+    return {
+        name: last[name]["gpu"] - start["gpu"]
+        for name, start in first.items()
+        if "gpu" in start and "gpu" in last[name]
+    }
 
 
 def _joules(reading: Readings, domain: str) -> float:

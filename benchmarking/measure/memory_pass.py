@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from benchmarking.devices._several import by_device
 from benchmarking.measure import memory
 from benchmarking.measure.bench import Bench
 from benchmarking.measure.sampling import PeakSampler, Reading
@@ -43,8 +44,11 @@ def memory_pass(bench: Bench) -> PassResult:
     _call(bench)
     resident = memory.peak_rss_bytes(elsewhere)
     in_use = sampler.stop() if sampler else {}
-    parts = (_resident(resident), _of_device(handle.peak_memory()), _sampled(at_rest, in_use, handle.state()))
+    peaks = handle.peak_memory()
+    parts = (_resident(resident), _of_device(peaks), _sampled(at_rest, in_use, handle.state()))
     extra: dict[str, Json] = {"memory_calls": bench.settings.memory_calls, **method.values}
+    if of_each := by_device(peaks):
+        extra["device_memory_peaks_by_device"] = dict(of_each)
     if sampler is not None:
         extra |= {"device_memory_interval_s": DEVICE_INTERVAL_S, "device_memory_readings": sampler.readings}
     together = parts[0] | parts[1] | parts[2]

@@ -32,6 +32,31 @@ def test_a_counter_that_stood_still_is_stale():
     assert result.missing["energy_idle_w"].startswith("counter_stale")
 
 
+def test_an_idle_counter_that_stood_still_gives_neither_idle_power_nor_net_energy():
+    result = summarise_windows(window(0, 5.0, 0.0), [window(10, 5.0, 500.0)], COUNTER)
+    assert result.metrics == {"energy_gpu_j_per_call": 50.0}
+    assert result.missing["energy_idle_w"] == "counter_stale"
+
+
+def test_each_of_several_devices_has_its_share():
+    """Two windows of 10 calls with 300 + 200 J and 340 + 200 J: 32 J and 20 J a call."""
+    windows = [
+        EnergyWindow(calls=10, seconds=5.0, joules={"gpu": 500.0}, gpu_joules={"cuda:0": 300.0, "cuda:1": 200.0}),
+        EnergyWindow(calls=10, seconds=5.0, joules={"gpu": 540.0}, gpu_joules={"cuda:0": 340.0, "cuda:1": 200.0}),
+    ]
+    result = summarise_windows(window(0, 5.0, 100.0), windows, COUNTER)
+    assert result.extra["energy_gpu_j_per_call_by_device"] == {"cuda:0": 32.0, "cuda:1": 20.0}
+    assert result.metrics["energy_gpu_j_per_call"] == 52.0
+
+
+def test_the_counters_of_several_devices_are_read_at_both_ends(fake):
+    handle = fake.handle(power_w=10.0)
+    alone = handle.energy_j
+    handle.energy_j = lambda: alone() | Readings(values={"by_device": {"a": {"gpu": alone().values["gpu"]}, "b": {}}})
+    result = energy_pass(fake.bench([100], handle=handle, energy_windows=1))
+    assert result.extra["energy_gpu_j_per_call_by_device"] == {"a": pytest.approx(1.0)}
+
+
 def test_nothing_runs_without_a_counter(fake):
     bench = fake.bench([5])
     result = energy_pass(bench)
