@@ -90,7 +90,8 @@ class Page {
     const device = plan.onDevice ? await this.ort.env.webgpu.device : null;
     for (const [name, array] of Object.entries(plan.inputs)) {
       const tensor = await fetchTensor(this.ort, array.url, array);
-      inputs[name] = device === null ? tensor : onDevice(this.ort, device, tensor);
+      // The denoising loop's arithmetic reads the latents here.
+      inputs[name] = device === null || name === "latents" ? tensor : onDevice(this.ort, device, tensor);
     }
     this.current = callOf(this.ort, this.sessions, plan, inputs, () => this.synced());
   }

@@ -7,6 +7,7 @@ browser end with it.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,10 @@ INFORMATION_FLAGS = ("--enable-webgpu-developer-features",)
 """The adapter then tells its model's name."""
 ISOLATION_FLAGS = ("--disable-extensions", "--disable-background-networking")
 
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+WARNING = "[W:onnxruntime"
+"""ONNX Runtime's warnings come as errors of the console."""
+GONE_WORDS = ("crash", "closed")
 MEMORY_WORDS = ("out of memory", "bad_alloc", "array buffer allocation failed", "could not allocate memory")
 
 
@@ -105,20 +110,21 @@ class Browser:
         page: Any = self._browser.new_page()
         page.on("console", self._heard)
         page.on("pageerror", lambda error: self._complaints.append(first_line(str(error))))
-        page.on("crash", lambda page: self._complaints.append("the page crashed"))
         page.goto(url, timeout=START_TIMEOUT_MS)
         page.wait_for_function("globalThis.benchhouse !== undefined", timeout=START_TIMEOUT_MS)
         return page
 
     def _heard(self, message: Any) -> None:
-        self.console.append(message.text)
-        if message.type == "error":
-            self._complaints.append(first_line(message.text))
+        text = COLOURS.sub("", message.text)
+        self.console.append(text)
+        if message.type == "error" and WARNING not in text:
+            self._complaints.append(first_line(text))
 
     def _why(self, error: Exception) -> str:
-        """What was wrong, with the console's last complaint where that says more."""
+        """What was wrong. A page that is gone cannot say it: then with the last that was heard of it."""
         said = first_line(str(error).partition("Error: ")[2] or str(error))
-        last = self._complaints[-1] if self._complaints else None
+        is_gone = any(word in said.lower() for word in GONE_WORDS)
+        last = self._complaints[-1] if is_gone and self._complaints else None
         return said if last is None or last in said else f"{said} (the console's last error: {last})"
 
 

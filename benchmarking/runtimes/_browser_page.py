@@ -77,7 +77,7 @@ class ModelPage:
         size = sum(path.stat().st_size for group in paths.values() for path in group)
         if size >= MAX_BUNDLE_BYTES:
             raise UnsupportedError(f"the graphs have {size} bytes; WebAssembly addresses {MAX_BUNDLE_BYTES}")
-        self._graphs = _graphs_told(bundle, on_device=self.settings.io_mode == "device")
+        self._graphs = graphs_told(bundle, on_device=self.settings.io_mode == "device")
         told = {}
         for name, (model, *beside) in paths.items():
             for path in (model, *beside):
@@ -154,7 +154,7 @@ def files_of(path: Path) -> tuple[str, ...]:
     return (path.name, *sorted(beside))
 
 
-def _graphs_told(bundle: Bundle, *, on_device: bool) -> dict[str, Any]:
+def graphs_told(bundle: Bundle, *, on_device: bool) -> dict[str, Any]:
     """What the page needs to know of the graphs, with the outputs that are fetched, and those that stay on a device."""
     told = {}
     for name, graph in bundle.graphs.items():

@@ -1,4 +1,5 @@
 import ctypes
+import dataclasses
 import os
 import struct
 import sys
@@ -174,3 +175,15 @@ def test_a_stranger_leaves_no_difference_to_tell(fake):
     result = memory_pass(fake.bench([5], handle=handle))
     assert result.metrics["device_process_peak_bytes"] == 1
     assert result.missing["device_global_delta_bytes"].startswith("not_applicable: a foreign process")
+
+
+def test_of_a_model_in_other_processes_their_memory_is_sampled(fake):
+    class Elsewhere(fake.operation):
+        def resident_bytes(self):
+            return 700 if self.calls else 300
+
+    bench = fake.bench([5])
+    operation = Elsewhere(bench.handle, [5])
+    result = memory_pass(dataclasses.replace(bench, operation=operation))
+    assert result.metrics["peak_rss_infer_bytes"] == 700
+    assert result.extra["peak_rss_method"] == "sampled_10ms"

@@ -65,3 +65,28 @@ def test_short_calls_that_time_themselves_are_never_put_into_blocks(fake):
     settings = fake.bench([1], min_samples=10, max_samples=10, warmup_max_calls=20, energy_windows=0).settings
     measured = measure_point(Short(handle, [0.001]), handle, Point(batch_size=1), 0, settings)
     assert {samples.inner_loops for samples in measured.samples} == {1}
+
+
+def test_marks_that_the_call_brings_itself_are_taken_for_the_clocks(fake):
+    class MarksItself(fake.operation):
+        def own_times_ns(self):
+            return {"latency_wall": (10 + self.calls) * MS}
+
+        def own_marks_ns(self):
+            return [("encode", 1 * MS), ("token", 4 * MS), ("token", 7 * MS), ("token", 10 * MS)]
+
+        def run(self, mark):
+            return super().run(lambda name: None)
+
+    handle = fake.handle()
+    operation = MarksItself(handle, [100])
+    operation.new_tokens = 3
+    settings = fake.bench([1], fixed_iterations=2, fixed_warmup_iterations=1, energy_windows=0).settings
+    measured = measure_point(operation, handle, Point(batch_size=1, new_tokens=3), 0, settings)
+    series = {one.metric: one.values for one in measured.samples if one.phase == "measure"}
+    assert series["time_to_first_token"] == (4, 4)
+    assert series["inter_token_latency"] == (3, 3, 3, 3)
+    assert series["time_per_output_token"] == ((13 - 4) / 2, (14 - 4) / 2)
+    assert (series["phase_encode"], series["phase_prefill"], series["phase_decode"]) == ((1, 1), (3, 3), (6, 6))
+    assert "inter_token_latency" not in measured.missing
+    assert measured.missing["latency_device"] == "not_supported: the device has no events"

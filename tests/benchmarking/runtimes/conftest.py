@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -78,3 +79,47 @@ def open_eager(open_torch: Callable[..., Any]) -> Callable[..., Any]:
     from benchmarking.runtimes.eager import PLUGIN
 
     return partial(open_torch, PLUGIN)
+
+
+def _why_no_page() -> str | None:
+    """None, or what is missing here: Playwright, a browser, or ONNX Runtime Web in a named folder or the cache."""
+    from benchmarking.builds.store import BuildStore
+    from benchmarking.errors import BenchhouseError
+    from benchmarking.runtimes._browser_find import why_no_browser
+    from benchmarking.runtimes._browser_library import find_library
+
+    if importlib.util.find_spec("playwright") is None:
+        return "playwright is not installed"
+    if (why_not := why_no_browser()) is not None:
+        return why_not
+    try:
+        find_library(BuildStore())
+    except BenchhouseError as error:
+        return str(error)
+    return None
+
+
+@pytest.fixture(scope="module")
+def open_page() -> Callable[..., Any]:
+    """A function that opens a page on the runtime wasm or webgpu. Skips, with the reason, where there is no browser."""
+    if (why_not := _why_no_page()) is not None:
+        pytest.skip(why_not)
+    from benchmarking.builds.store import BuildStore
+    from benchmarking.runtimes._browser import webgpu_flags
+    from benchmarking.runtimes._browser_find import find_browser
+    from benchmarking.runtimes._browser_library import find_library
+    from benchmarking.runtimes._browser_page import ModelPage, PageSettings
+
+    def make(name: str, *, io_mode: str = "host", num_threads: int = 1) -> ModelPage:
+        settings = PageSettings(
+            script=f"ort.{name}.bundle.min.mjs",
+            provider={"name": name},
+            num_threads=num_threads,
+            flags=webgpu_flags(software=True) if name == "webgpu" else (),
+            io_mode=io_mode,
+        )
+        executable = find_browser()
+        assert executable is not None
+        return ModelPage(executable, find_library(BuildStore()), settings)
+
+    return make

@@ -103,9 +103,7 @@ def test_the_registry_is_asked_once_and_then_the_cache(registry, tarball, tmp_pa
 
 
 def test_a_registry_without_it_is_a_reason_that_says_what_to_do(registry, tmp_path):
-    with pytest.raises(
-        BenchhouseError, match=r"cannot be fetched \(http://127.0.0.1:\d+/npm/.*: Not Found\)"
-    ) as caught:
+    with pytest.raises(BenchhouseError, match=r"cannot be fetched \(http://127.*/npm/.*: Not Found\)") as caught:
         library.ensure_library(BuildStore(tmp_path), "if_needed")
     assert "BENCHHOUSE_ORT_WEB_DIR" in str(caught.value)
     assert not list(tmp_path.rglob("*.mjs"))
