@@ -167,6 +167,15 @@ def test_verified_tells_where_the_kernels_of_a_call_ran(forward, io_mode):
     assert told["compute_types"] == {"float": 1}
 
 
+def test_half_precision_that_is_computed_in_float32_is_told(forward):
+    """As it is on x86, which ONNX Runtime has no float16 kernels for; the float32 graph here stands for its casts."""
+    half = dataclasses.replace(SETTINGS, precision="float16")
+    runner = runner_of(load_graphs(*forward, half), "host", lambda other: other.call("model", {"x": X}))
+    assert runner.verified()["emulated_precision"] == "float16"
+    whole = runner_of(load_graphs(*forward, SETTINGS), "host", lambda other: other.call("model", {"x": X}))
+    assert "emulated_precision" not in whole.verified()
+
+
 def test_profiles_are_not_left_behind(forward, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     runner = runner_of(load_graphs(*forward, SETTINGS), "host", lambda other: other.call("model", {"x": X}))
@@ -175,7 +184,7 @@ def test_profiles_are_not_left_behind(forward, tmp_path, monkeypatch):
 
 
 def test_a_silent_fall_from_cuda_to_the_cpu_is_refused(forward):
-    """Here it really falls: without a GPU, or without CUDA's libraries, ONNX Runtime prints a line and takes the CPU."""
+    """Here it really falls: without a GPU or CUDA's libraries, ONNX Runtime prints a line and takes the CPU."""
     if any(entry.ep_name == "CUDAExecutionProvider" for entry in onnxruntime.get_ep_devices()):
         pytest.skip("this machine has a GPU that ONNX Runtime can use")
     folder, bundle = forward

@@ -1,0 +1,208 @@
+"""The runtime onnxruntime: what it takes and refuses, and a tiny model through it in a process without torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from benchmarking.devices import cpu, cuda, mps, openvino, rocm
+from benchmarking.errors import UnsupportedError, UsageError
+from benchmarking.records import Cell, Device, Point, to_json
+from benchmarking.runtimes import Prepares, TellsPrecisions, WithoutTorch, _ort_runtime
+from benchmarking.runtimes.onnxruntime import PLUGIN
+from benchmarking.workloads._resolve import resolve
+
+CPU = Device(type="cpu", selector="cpu", found=True, name="Test CPU", precisions=cpu.PRECISIONS)
+GPU = Device(type="cuda", selector="cuda:0", found=True, name="Test GPU")
+POINT = Point(batch_size=2, sequence_length=16)
+
+
+@pytest.fixture
+def bert():
+    return resolve("tiny-bert")
+
+
+@pytest.fixture
+def gpt2():
+    return resolve("tiny-gpt2")
+
+
+@pytest.fixture
+def built_with(monkeypatch):
+    def set_providers(*names):
+        monkeypatch.setattr("onnxruntime.get_available_providers", lambda: [*names, "CPUExecutionProvider"])
+
+    return set_providers
+
+
+def test_contracts_are_kept():
+    assert isinstance(PLUGIN, Prepares)
+    assert isinstance(PLUGIN, TellsPrecisions)
+    assert isinstance(PLUGIN, WithoutTorch)
+    assert PLUGIN.is_compared
+
+
+@pytest.mark.parametrize(
+    ("plugin", "device", "names"),
+    [
+        (cpu, CPU, ["CPUExecutionProvider"]),
+        (cuda, GPU, ["CUDAExecutionProvider"]),
+        (rocm, GPU, ["MIGraphXExecutionProvider", "ROCMExecutionProvider"]),
+        (mps, GPU, ["CoreMLExecutionProvider"]),
+        (openvino, GPU, ["OpenVINOExecutionProvider"]),
+    ],
+)
+def test_each_device_names_its_providers_the_wanted_one_first(plugin, device, names):
+    assert [provider.name for provider in plugin.PLUGIN.ort_providers(device)] == names
+
+
+def test_tf32_is_off_unless_it_is_asked_for():
+    options = cuda.ORT_PROVIDER.options_at
+    assert options("float32") == {"device_id": "0", "use_tf32": "0"}
+    assert options("tf32") == {"device_id": "0", "use_tf32": "1"}
+
+
+def test_the_openvino_provider_is_told_device_and_precision():
+    gpu = Device(type="openvino", selector="openvino:GPU.1", found=True)
+    (provider,) = openvino.PLUGIN.ort_providers(gpu)
+    assert provider.options_at("float16") == {"device_type": "GPU.1", "precision": "FP16"}
+    assert provider.options_at("float32") == {"device_type": "GPU.1", "precision": "FP32"}
+
+
+def test_what_goes_together_is_supported(bert):
+    for precision in ("float32", "float16", "int8", "int4"):
+        assert PLUGIN.supports(CPU, bert, precision) is None
+
+
+def test_bfloat16_on_the_cpu_is_refused_with_the_reason(bert):
+    why = PLUGIN.supports(CPU, bert, "bfloat16")
+    assert why == "CPUExecutionProvider has no kernels for bfloat16; it has float32, float16, int8, int4"
+    assert "NVIDIA's tensor cores" in (PLUGIN.supports(CPU, bert, "tf32") or "")
+
+
+def test_a_build_without_the_provider_is_refused_with_what_to_install(bert, built_with):
+    built_with()
+    why = PLUGIN.supports(GPU, bert, "float32")
+    assert "cuda:0 needs ONNX Runtime with CUDAExecutionProvider (onnxruntime-gpu): pip install onnxruntime-gpu" in why
+    assert why.endswith("with CPUExecutionProvider")
+    built_with("CUDAExecutionProvider")
+    assert PLUGIN.supports(GPU, bert, "tf32") is None
+    assert PLUGIN.supports(GPU, bert, "bfloat16").startswith("graphs are made in ")
+
+
+def test_the_older_provider_of_amd_is_taken_where_the_newer_is_not_built(built_with):
+    amd = Device(type="rocm", selector="rocm:0", found=True)
+    built_with("ROCMExecutionProvider")
+    assert _ort_runtime.provider_of(amd).name == "ROCMExecutionProvider"
+    built_with("MIGraphXExecutionProvider", "ROCMExecutionProvider")
+    assert _ort_runtime.provider_of(amd).name == "MIGraphXExecutionProvider"
+
+
+def test_a_device_without_a_provider_is_refused(bert):
+    null = Device(type="null", selector="null", found=True)
+    assert PLUGIN.supports(null, bert, "float32") == "ONNX Runtime has no provider for null"
+    with pytest.raises(UnsupportedError, match="no provider for null"):
+        _ort_runtime.provider_of(null)
+
+
+def test_the_mode_is_complete_and_says_where_inputs_and_outputs_are(bert, gpt2, built_with):
+    built_with("CUDAExecutionProvider", "CoreMLExecutionProvider")
+    assert PLUGIN.mode(CPU, bert, {}) == {"io_mode": "host"}
+    assert PLUGIN.mode(GPU, bert, {}) == {"io_mode": "device"}
+    assert PLUGIN.mode(GPU, bert, {"io_mode": "host"}) == {"io_mode": "host"}
+    assert PLUGIN.mode(CPU, gpt2, {}) == {"io_mode": "host", "cache": "dynamic"}
+    apple = Device(type="mps", selector="mps", found=True)
+    assert PLUGIN.mode(apple, bert, {}) == {"io_mode": "host"}
+    with pytest.raises(UsageError, match="binds nothing to the memory of mps"):
+        PLUGIN.mode(apple, bert, {"io_mode": "device"})
+
+
+@pytest.mark.parametrize(
+    "options", [{"attention": "sdpa"}, {"io_mode": "gpu"}, {"cache": "dynamic"}, {"quantization": "static"}]
+)
+def test_options_it_does_not_have_are_refused(bert, options):
+    with pytest.raises(UsageError):
+        PLUGIN.mode(CPU, bert, options)
+
+
+def test_quantization_is_named_where_there_is_one():
+    mode = {"io_mode": "host"}
+    assert PLUGIN.mode_at("float32", mode) == mode
+    assert PLUGIN.mode_at("int8", mode) == {**mode, "quantization": "dynamic"}
+    assert PLUGIN.mode_at("int4", mode) == {**mode, "quantization": "weight-only"}
+    with pytest.raises(UsageError, match="int8 is quantized dynamic here"):
+        PLUGIN.mode_at("int8", {**mode, "quantization": "weight-only"})
+    with pytest.raises(UsageError, match="float16 is not quantized"):
+        PLUGIN.mode_at("float16", {**mode, "quantization": "dynamic"})
+
+
+MEASURE = """
+import json, sys
+from contextlib import nullcontext
+import benchmarking.sweep.worker
+from benchmarking import plugins
+from benchmarking.records import Cell, Point, from_json
+cell, point = (from_json(kind, told, "argument") for kind, told in zip((Cell, Point), json.loads(sys.argv[1])))
+runtime = plugins.load("benchmarking.runtimes", cell.runtime)
+runtime.import_libraries()
+handle = plugins.load("benchmarking.devices", "cpu").open(cell.device)
+session = runtime.open(cell, handle, lambda name: nullcontext(), (point,))
+operation = session.operation(point)
+output = operation.run(lambda name: None)
+told = {"problem": operation.problem(output), "output": operation.arrays(output)["last_hidden_state"].tolist()}
+told |= {"session": dict(session.verified), "operation": dict(operation.verified())}
+told["heavy"] = sorted({"torch", "transformers", "onnx"} & set(sys.modules))
+print(json.dumps(told))
+"""
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """tiny-bert exported here, then called in a process of its own, as the sweep does."""
+    from benchmarking.builds.store import BuildStore
+
+    cell = Cell(
+        workload=resolve("tiny-bert"),
+        device=CPU,
+        requested_device="cpu",
+        runtime="onnxruntime",
+        runtime_mode={"io_mode": "host"},
+        num_threads=2,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        facts = PLUGIN.prepare(cell, (POINT,), BuildStore(), "if_needed")
+        argument = json.dumps([to_json(cell), to_json(POINT)])
+        command = [sys.executable, "-c", MEASURE, argument]
+        done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ), check=False)
+    assert done.returncode == 0, done.stderr
+    return facts, json.loads(done.stdout)
+
+
+def test_the_measuring_process_holds_no_torch(measured):
+    assert measured[1]["heavy"] == []
+
+
+def test_what_ran_is_read_back(measured):
+    facts, told = measured
+    session = told["session"]
+    assert facts["kind"] == "onnx"
+    assert session["providers"] == ["CPUExecutionProvider"]
+    assert (session["num_threads"], session["io_mode"]) == (2, "host")
+    assert session["parameters_by_dtype"]["float32"] > 200_000
+    assert session["model_size_bytes"] > 4 * session["parameters_by_dtype"]["float32"]
+    assert told["operation"]["nodes_on_cpu_unasked"] == 0
+    assert told["operation"]["compute_types"].keys() == {"float"}
+
+
+def test_the_output_is_the_eager_models(measured, open_eager):
+    import numpy as np
+
+    operation = open_eager("tiny-bert").operation(POINT)
+    expected = operation.arrays(operation.run(lambda name: None))["last_hidden_state"]
+    assert measured[1]["problem"] is None
+    assert np.abs(np.array(measured[1]["output"]) - expected).max() < 1e-4
