@@ -1,0 +1,226 @@
+"""What is found under a digest is complete, made once, and whatever is wrong with a cache is one clear line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from benchmarking.builds.store import RECORD, BuildKey, BuildStore, default_cache_dir
+from benchmarking.errors import BenchhouseError, FormatError, StorageError
+
+KEY = BuildKey(kind="onnx", parts={"model_id": "tiny-bert", "opset": 20})
+
+
+@pytest.fixture
+def store(tmp_path):
+    return BuildStore(tmp_path)
+
+
+def writes(text, **facts):
+    """A maker whose build has one file."""
+
+    def make(folder):
+        (folder / "model.txt").write_text(text)
+        return facts
+
+    return make
+
+
+def fails(folder):
+    (folder / "half.txt").write_text("half")
+    raise RuntimeError("the exporter fell over")
+
+
+def left_in(store, kind="onnx"):
+    """Everything in the kind's folder but the locks."""
+    folder = store.root / kind
+    return sorted(path.name for path in folder.iterdir() if path.suffix != ".lock") if folder.exists() else []
+
+
+def test_a_store_that_is_only_asked_writes_nothing(tmp_path):
+    store = BuildStore(tmp_path / "cache")
+    assert store.find(KEY) is None
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_build_is_made_once_and_found_again_with_what_there_is_to_know(store):
+    build, is_new = store.get(KEY, writes("four", opset=20))
+    assert is_new
+    assert (build.kind, build.digest, build.parts, build.facts) == ("onnx", KEY.digest, KEY.parts, {"opset": 20})
+    assert build.size_bytes == 4
+    assert build.build_s >= 0
+    assert store.get(KEY, fails) == (build, False)
+    assert store.find(KEY) == store.find_digest("onnx", KEY.digest) == build
+    assert (store.folder(KEY) / "model.txt").read_text() == "four"
+    assert left_in(store) == [KEY.digest]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        BuildKey(kind="openvino", parts=KEY.parts),
+        BuildKey(kind="onnx", parts={**KEY.parts, "opset": 21}),
+        BuildKey(kind="onnx", parts={**KEY.parts, "weights": None}),
+    ],
+)
+def test_anything_else_in_the_key_is_another_build(store, other):
+    store.get(KEY, writes("a"))
+    assert other.digest != KEY.digest
+    assert store.find(other) is None
+
+
+def test_the_order_of_the_parts_is_none_of_the_key():
+    assert BuildKey(kind="onnx", parts=dict(reversed(KEY.parts.items()))).digest == KEY.digest
+
+
+def test_what_a_maker_raises_goes_through_and_leaves_nothing(store):
+    with pytest.raises(RuntimeError, match="the exporter fell over"):
+        store.get(KEY, fails)
+    assert (left_in(store), store.find(KEY)) == ([], None)
+    assert store.get(KEY, writes("a"))[1]
+
+
+def test_always_makes_it_anew_and_a_failure_keeps_the_old_one(store):
+    store.get(KEY, writes("old"))
+    with pytest.raises(RuntimeError):
+        store.get(KEY, fails, "always")
+    assert (store.folder(KEY) / "model.txt").read_text() == "old"
+    build, is_new = store.get(KEY, writes("newer"), "always")
+    assert (is_new, build.size_bytes, left_in(store)) == (True, 5, [KEY.digest])
+    assert (store.folder(KEY) / "model.txt").read_text() == "newer"
+
+
+def test_never_takes_what_is_there_and_refuses_to_make_what_is_not(store):
+    with pytest.raises(BenchhouseError, match=r"no onnx build of tiny-bert .*--rebuild never forbids making one"):
+        store.get(KEY, writes("a"), "never")
+    build, _ = store.get(KEY, writes("a"))
+    assert store.get(KEY, fails, "never") == (build, False)
+
+
+def test_a_build_that_is_being_made_is_not_found_before_it_is_whole(store):
+    seen = []
+
+    def make(folder):
+        (folder / "model.txt").write_text("a")
+        seen.append(store.find(KEY))
+        return {}
+
+    store.get(KEY, make)
+    assert seen == [None]
+
+
+def test_two_that_want_the_same_build_make_it_once(store):
+    made, outcomes = [], []
+
+    def make(folder):
+        made.append(folder)
+        time.sleep(0.2)
+        return {}
+
+    def want():
+        outcomes.append(BuildStore(store.root.parent).get(KEY, make)[1])
+
+    threads = [threading.Thread(target=want) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(made), sorted(outcomes)) == (1, [False, False, True])
+
+
+def test_a_maker_that_is_killed_blocks_nobody_and_its_half_is_never_found(store):
+    code = (
+        "import os, sys; from pathlib import Path; from benchmarking.builds.store import BuildKey, BuildStore\n"
+        "def make(folder):\n"
+        "    (folder / 'half').write_text('x')\n"
+        "    os._exit(9)\n"
+        "BuildStore(Path(sys.argv[1])).get(BuildKey(kind='onnx', parts={'model_id': 'tiny-bert', 'opset': 20}), make)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(store.root.parent)], check=False)
+    assert done.returncode == 9
+    assert store.find(KEY) is None
+    assert store.get(KEY, writes("a"))[1]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"kind": "onnx"}', '{"format": "something else"}'])
+def test_a_damaged_record_is_one_clear_line_and_always_gets_over_it(store, text):
+    store.get(KEY, writes("old"))
+    (store.folder(KEY) / RECORD).write_text(text)
+    for ask in (lambda: store.find(KEY), lambda: store.get(KEY, writes("a"))):
+        with pytest.raises(FormatError, match=r"build\.json: no record of a build .*--rebuild always") as raised:
+            ask()
+        assert "\n" not in str(raised.value)
+    assert store.get(KEY, writes("new"), "always")[1]
+    assert store.find(KEY).size_bytes == 3
+
+
+def test_a_file_in_the_place_of_the_cache_is_one_clear_line(tmp_path):
+    (tmp_path / "builds").write_text("")
+    with pytest.raises(StorageError, match=r"cannot write to the build cache .*") as raised:
+        BuildStore(tmp_path).get(KEY, writes("a"))
+    assert "name another with --cache-dir" in str(raised.value)
+    assert BuildStore(tmp_path).find(KEY) is None
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_cache_that_may_only_be_read_is_used_and_cannot_be_added_to(store):
+    store.get(KEY, writes("a"))
+    folders = [store.root, store.root / "onnx", store.folder(KEY)]
+    for folder in folders:
+        folder.chmod(0o555)
+    try:
+        assert store.get(KEY, fails)[1] is False
+        with pytest.raises(StorageError, match="cannot write to the build cache"):
+            store.get(BuildKey(kind="onnx", parts={"opset": 1}), writes("a"))
+    finally:
+        for folder in folders:
+            folder.chmod(0o755)
+
+
+def test_a_read_only_cache_is_used_without_its_lock_and_without_noting_the_time(store, monkeypatch):
+    build, _ = store.get(KEY, writes("a"))
+
+    def refuse(*arguments, **named):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("os.utime", refuse)
+    monkeypatch.setattr("filelock.FileLock.acquire", refuse)
+    assert store.get(KEY, fails) == (build, False)
+    with pytest.raises(StorageError, match=r"cannot write to the build cache .*Permission denied; name another"):
+        store.get(BuildKey(kind="onnx", parts={"opset": 1}), writes("a"))
+
+
+def test_finding_a_build_is_noted_as_its_use(store):
+    store.get(KEY, writes("a"))
+    record = store.folder(KEY) / RECORD
+    os.utime(record, (1, 1))
+    store.find(KEY)
+    assert record.stat().st_mtime > 1
+
+
+def test_the_record_is_for_people_to_read(store):
+    store.get(KEY, writes("a"))
+    record = json.loads((store.folder(KEY) / RECORD).read_text())
+    assert record["parts"] == {"model_id": "tiny-bert", "opset": 20}
+
+
+def test_what_fills_its_place_while_it_is_used_is_no_build_until_it_is_kept(store):
+    store.get(KEY, writes("old"))
+    place = store.emptied(KEY)
+    assert (list(place.iterdir()), store.find(KEY)) == ([], None)
+    (place / "cache.bin").write_bytes(bytes(7))
+    build = store.keep(KEY, build_s=1.5, facts={"hits": 0})
+    assert (build.build_s, build.size_bytes, build.facts, store.find(KEY)) == (1.5, 7, {"hits": 0}, build)
+
+
+def test_the_cache_is_where_the_environment_says(monkeypatch, tmp_path):
+    monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path / "here"))
+    assert BuildStore().root == tmp_path / "here" / "builds"
+    monkeypatch.delenv("BENCHHOUSE_CACHE_DIR")
+    assert default_cache_dir().name == "benchhouse"
