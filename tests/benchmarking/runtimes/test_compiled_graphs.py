@@ -1,0 +1,248 @@
+"""The runtimes that compile graphs for one shape, qnn and tensorrt, with stand-ins for ONNX Runtime's sessions."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from benchmarking.builds.store import BuildStore
+from benchmarking.devices import cuda, rocm
+from benchmarking.devices._watched import WatchedGpuHandle
+from benchmarking.errors import BenchhouseError, UnsupportedError, UsageError
+from benchmarking.graphs.bundle import Bundle, Graph, Tensor
+from benchmarking.records import Cell, Device, Point, Readings
+from benchmarking.runtimes import _ort_fixed, _ort_options, qnn, tensorrt
+from benchmarking.runtimes._opening import open_device
+from benchmarking.runtimes.eager import PLUGIN as EAGER
+from benchmarking.workloads._resolve import resolve
+
+GPU = Device(
+    type="cuda",
+    selector="cuda:1",
+    found=True,
+    name="Test GPU",
+    driver="580.1",
+    facts=Readings(values={"compute_capability": "9.0", "uuid": "GPU-1a2b"}),
+)
+NPU = Device(type="qnn", selector="qnn", found=True, name="Test NPU", precisions=("float16", "int8"))
+IDS = Tensor(name="input_ids", dtype="int64", shape=("batch", "sequence"))
+OUT = Tensor(name="y", dtype="float32", shape=("batch", "sequence", 8))
+GRAPH = Graph(file="model.onnx", inputs=(IDS,), outputs=(OUT,), feeds={"input_ids": "inputs.input_ids"}, result="y")
+BUNDLE = Bundle(kind="forward", graphs={"model": GRAPH}, exporter="by hand")
+POINT = Point(batch_size=2, sequence_length=16)
+
+
+def cell_of(runtime, device, precision="float16", **mode):
+    return Cell(
+        workload=resolve("tiny-bert"),
+        device=device,
+        requested_device=device.selector,
+        runtime=runtime,
+        runtime_mode=mode,
+        precision=precision,
+        num_threads=1,
+    )
+
+
+class Sessions:
+    """In the place of `open_graph`: notes what was asked for, and writes what a compiler would."""
+
+    def __init__(self, monkeypatch, writes=None, nodes=(("X", 3),)):
+        self.asked = []
+        self._writes = writes
+        self._nodes = nodes
+        monkeypatch.setattr(_ort_options, "open_graph", self)
+
+    def __call__(self, path, settings, profile=None):
+        self.asked.append((path, settings))
+        if self._writes is not None:
+            self._writes(settings).write_bytes(b"compiled")
+        parts = [
+            SimpleNamespace(ep_name=name, get_nodes=lambda count=count: [None] * count) for name, count in self._nodes
+        ]
+        return SimpleNamespace(get_provider_graph_assignment_info=lambda: parts)
+
+
+def qnn_handle(backend="htp"):
+    entry = SimpleNamespace(ep_name="QNNExecutionProvider")
+    return SimpleNamespace(
+        provider="QNNExecutionProvider",
+        backend=backend,
+        backend_path=f"/qnn/{backend}.so",
+        provider_devices=lambda: (entry,),
+    )
+
+
+def test_free_dimensions_are_those_of_the_inputs_at_the_point():
+    cell = cell_of("qnn", NPU, performance_mode="burst")
+    assert _ort_fixed.point_dimensions(cell, POINT, BUNDLE) == {"batch": 2, "sequence": 16}
+
+
+def test_a_dimension_that_no_input_tells_is_an_error():
+    unknown = Graph(file="m.onnx", inputs=(Tensor(name="z", dtype="float32", shape=("depth",)),), outputs=())
+    with pytest.raises(BenchhouseError, match="no input of the model tells the size of depth"):
+        _ort_fixed.fixed_dimensions(Bundle(kind="forward", graphs={"model": unknown}, exporter=""), {"a": np.zeros(1)})
+
+
+def test_each_shape_device_and_setting_is_a_build_of_its_own():
+    cell = cell_of("qnn", NPU, performance_mode="burst")
+    keys = [
+        _ort_fixed.fixed_key("qnn", cell, POINT, sizes, depends)
+        for sizes, depends in (({"b": 1}, {"device": "a"}), ({"b": 2}, {"device": "a"}), ({"b": 1}, {"device": "b"}))
+    ]
+    assert len({key.digest for key in keys}) == 3
+
+
+@pytest.mark.parametrize("runtime", [qnn.PLUGIN, tensorrt.PLUGIN])
+def test_generation_is_refused_because_its_shapes_grow(runtime):
+    device = NPU if runtime.name == "qnn" else GPU
+    why = runtime.supports(device, resolve("tiny-gpt2"), "float16")
+    assert why.startswith(f"runtime {runtime.name} compiles graphs for fixed shapes: one forward pass, not text-gen")
+    assert runtime.supports(device, resolve("tiny-bert"), "float16") is None
+
+
+def test_other_devices_and_precisions_are_refused_with_the_reason():
+    bert = resolve("tiny-bert")
+    assert qnn.PLUGIN.supports(GPU, bert, "float16") == "runtime qnn runs on device qnn, not on cuda"
+    assert "calibration data" in qnn.PLUGIN.supports(NPU, bert, "int8")
+    assert "not on qnn" in tensorrt.PLUGIN.supports(NPU, bert, "float16")
+    assert tensorrt.PLUGIN.supports(GPU, bert, "int8") == "runtime tensorrt has float32, tf32, float16, not int8"
+
+
+def test_a_performance_mode_that_qnn_would_only_warn_of_is_refused():
+    bert = resolve("tiny-bert")
+    assert qnn.PLUGIN.mode(NPU, bert, {}) == {"performance_mode": "burst"}
+    assert qnn.PLUGIN.mode(NPU, bert, {"performance_mode": "balanced"}) == {"performance_mode": "balanced"}
+    with pytest.raises(UsageError, match="performance_mode 'fast': runtime qnn has burst, balanced"):
+        qnn.PLUGIN.mode(NPU, bert, {"performance_mode": "fast"})
+
+
+def test_a_context_is_compiled_with_the_cpu_shut_out(monkeypatch, tmp_path):
+    sessions = Sessions(monkeypatch, lambda settings: Path(settings.entries["ep.context_file_path"]))
+    settings = qnn._settings(cell_of("qnn", NPU, performance_mode="burst"), qnn_handle())
+    facts = qnn.compile_contexts(Path("/bundle"), BUNDLE, settings, tmp_path)
+    ((path, asked),) = sessions.asked
+    assert path == Path("/bundle/model.onnx")
+    assert asked.entries["session.disable_cpu_ep_fallback"] == asked.entries["ep.context_enable"] == "1"
+    assert asked.provider_options == {"backend_path": "/qnn/htp.so", "htp_performance_mode": "burst"}
+    assert facts == {"assigned_nodes": {"model": {"X": 3}}, "dimensions": {}}
+
+
+def test_without_a_context_nothing_was_compiled(monkeypatch, tmp_path):
+    Sessions(monkeypatch)
+    settings = qnn._settings(cell_of("qnn", NPU, performance_mode="burst"), qnn_handle())
+    with pytest.raises(UnsupportedError, match="QNN made no context of graph 'model'"):
+        qnn.compile_contexts(Path("/bundle"), BUNDLE, settings, tmp_path)
+
+
+def test_the_performance_mode_is_the_tensor_processors_alone():
+    settings = qnn._settings(cell_of("qnn", NPU, performance_mode="burst"), qnn_handle("gpu"))
+    assert settings.provider_options == {"backend_path": "/qnn/gpu.so"}
+
+
+def test_engines_are_built_once_for_a_shape_and_found_again(monkeypatch, tmp_path):
+    sessions = Sessions(monkeypatch, lambda settings: Path(settings.provider_options[tensorrt.CACHE_PATH], "a.engine"))
+    cell = cell_of("tensorrt", GPU, io_mode="device")
+    store = BuildStore(tmp_path)
+    monkeypatch.setattr(_ort_fixed.graphs, "ensure_bundle", lambda *arguments: {"kind": "onnx"})
+    monkeypatch.setattr(_ort_fixed.graphs, "find_bundle", lambda cell, point, store: Path("/bundle"))
+    monkeypatch.setattr(_ort_fixed, "read_bundle", lambda folder: BUNDLE)
+
+    def make(folder, bundle, sizes, out):
+        return tensorrt.build_engines(folder, bundle, tensorrt.engine_settings(cell, sizes, out), out)
+
+    depends = {"device": "Test GPU"}
+    points = (POINT, Point(batch_size=4, sequence_length=16))
+    first = _ort_fixed.ensure_fixed("tensorrt", cell, points, store, "if_needed", depends, make)
+    again = _ort_fixed.ensure_fixed("tensorrt", cell, points, store, "if_needed", depends, make)
+    assert [asked.dimensions["batch"] for _, asked in sessions.asked] == [2, 4]
+    assert [build["is_new"] for build in first["tensorrt"]] == [True, True]
+    assert [build["is_new"] for build in again["tensorrt"]] == [False, False]
+    assert again["tensorrt_build_s"] == first["tensorrt_build_s"]
+    assert [build["engines"] for build in again["tensorrt"]] == [1, 1]
+
+
+def test_half_precision_is_switched_on_for_the_engines_and_cuda_takes_the_rest():
+    settings = tensorrt.engine_settings(cell_of("tensorrt", GPU), {"batch": 2}, Path("/cache"))
+    assert settings.provider_options["trt_fp16_enable"] == "1"
+    assert (settings.provider_options["trt_engine_cache_path"], settings.beside) == (
+        "/cache",
+        ("CUDAExecutionProvider",),
+    )
+    plain = tensorrt.engine_settings(cell_of("tensorrt", GPU, "float32"), {}, Path("/cache"))
+    assert "trt_fp16_enable" not in plain.provider_options
+
+
+def test_no_engine_is_an_error(monkeypatch, tmp_path):
+    Sessions(monkeypatch)
+    settings = tensorrt.engine_settings(cell_of("tensorrt", GPU), {}, tmp_path)
+    with pytest.raises(BenchhouseError, match="TensorRT built no engine of model"):
+        tensorrt.build_engines(Path("/bundle"), BUNDLE, settings, tmp_path)
+
+
+def test_engines_that_are_built_anew_are_not_the_prepared_ones(tmp_path):
+    (tmp_path / "a.engine").touch()
+    tensorrt.check_engines_were_used(tmp_path, 1)
+    (tmp_path / "b.engine").touch()
+    with pytest.raises(BenchhouseError, match=r"instead of loading those in .* \(1 then, 2 now\)"):
+        tensorrt.check_engines_were_used(tmp_path, 1)
+
+
+def test_tf32_is_kept_out_of_float32_engines(monkeypatch):
+    monkeypatch.setenv(tensorrt.TF32_OVERRIDE, "1")
+    monkeypatch.delitem(sys.modules, "tensorrt", raising=False)
+    monkeypatch.setattr(tensorrt.importlib, "import_module", lambda name: monkeypatch.setitem(sys.modules, name, None))
+    tensorrt.load_tensorrt("float32")
+    assert os.environ[tensorrt.TF32_OVERRIDE] == "0"
+    with pytest.raises(UnsupportedError, match="loaded already in this process: start it with NVIDIA_TF32_OVERRIDE=1"):
+        tensorrt.load_tensorrt("tf32")
+
+
+def test_what_is_missing_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(tensorrt.shared, "installed", lambda: None)
+    monkeypatch.setattr(tensorrt, "_has_provider_library", lambda: False)
+    assert tensorrt.PLUGIN.missing().endswith("built without TensorRT: pip install onnxruntime-gpu")
+    monkeypatch.setattr(tensorrt, "_has_provider_library", lambda: True)
+    monkeypatch.setattr(tensorrt, "_tensorrt_version", lambda: None)
+    assert tensorrt.PLUGIN.missing().endswith("pip install tensorrt")
+    monkeypatch.setattr(tensorrt, "_tensorrt_version", lambda: "10.9")
+    assert tensorrt.PLUGIN.missing() is None
+    monkeypatch.setattr(qnn.shared, "installed", lambda: None)
+    monkeypatch.setattr(qnn.importlib.util, "find_spec", lambda name: None)
+    assert qnn.PLUGIN.missing().endswith("pip install --no-deps onnxruntime-qnn")
+
+
+@pytest.fixture
+def unwatched(monkeypatch):
+    for plugin in (cuda.CudaDevice, rocm.RocmDevice):
+        monkeypatch.setattr(plugin, "_monitor", lambda self, device: SimpleNamespace())
+
+
+def test_a_gpu_without_torch_is_the_only_one_that_the_process_sees(monkeypatch, unwatched):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    handle = open_device(tensorrt.PLUGIN, cuda.PLUGIN, GPU)
+    assert isinstance(handle, WatchedGpuHandle)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-1a2b"
+    assert (handle.torch_name, handle.timer()) == (None, None)
+    assert handle.peak_memory().missing["device_allocated_peak_bytes"].startswith("not_supported")
+
+
+def test_an_amd_gpu_is_chosen_by_its_unique_id_or_not_at_all(monkeypatch, unwatched):
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "")
+    told = Device(type="rocm", selector="rocm:1", found=True, facts=Readings(values={"unique_id": "0x77ab"}))
+    rocm.PLUGIN.watch(told)
+    assert os.environ["ROCR_VISIBLE_DEVICES"] == "GPU-77ab"
+    with pytest.raises(UnsupportedError, match="leave it alone visible with ROCR_VISIBLE_DEVICES"):
+        rocm.PLUGIN.watch(Device(type="rocm", selector="rocm:1", found=True))
+
+
+def test_a_runtime_on_torch_opens_the_device_through_it():
+    opened = []
+    plugin = SimpleNamespace(open=lambda device: opened.append(device), watch=None)
+    open_device(EAGER, plugin, GPU)
+    assert opened == [GPU]
