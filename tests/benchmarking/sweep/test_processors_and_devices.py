@@ -1,0 +1,127 @@
+"""Plans that are bound to processors, or that take several devices as one."""
+
+import pytest
+
+from benchmarking.devices import _binding, _cpus
+from benchmarking.devices._several import combined
+from benchmarking.errors import UnsupportedError, UsageError
+from benchmarking.measure.settings import settings
+from benchmarking.records import Device, Point
+from benchmarking.sweep.lock import device_lock, device_locks, lock_names
+from benchmarking.sweep.machine import Machine
+from benchmarking.sweep.reference import is_reference, reference_cell
+from benchmarking.sweep.request import Request, plan_cell
+from benchmarking.workloads import _footprint
+from benchmarking.workloads._footprint import Fit
+
+GPUS = tuple(
+    Device(
+        type="cuda",
+        selector=f"cuda:{number}",
+        found=True,
+        name="Test GPU",
+        count=2,
+        memory_bytes=80 * 10**9,
+        precisions=("float32", "float16"),
+    )
+    for number in range(2)
+)
+
+
+@pytest.fixture(autouse=True)
+def no_hub(monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+
+
+@pytest.fixture
+def plan():
+    machine = Machine()
+    machine.devices["cuda"] = GPUS
+
+    def make(**asked):
+        asked = {"model_id": "tiny-bert", "batch_sizes": (2,), "sequence_lengths": (16,), **asked}
+        return plan_cell(Request(settings=settings("quick"), **asked), "session", machine=machine)
+
+    return make
+
+
+@pytest.fixture
+def eight_processors_on_four_cores(monkeypatch):
+    monkeypatch.setattr(_binding, "allowed_cpus", lambda: list(range(8)))
+    monkeypatch.setattr(_cpus, "physical_cores", lambda cpus, root: len({cpu % 4 for cpu in cpus}))
+
+
+def test_a_bound_cell_has_the_list_in_its_one_form_and_a_thread_to_each_core(plan, eight_processors_on_four_cores):
+    cell = plan(device="cpu", cpu_list="5,0-1").cell
+    assert (cell.cpu_list, cell.num_threads) == ("0-1,5", 2)
+    assert plan(device="cpu", cpu_list="0-7", num_threads=8).cell.num_threads == 8
+    assert plan(device="cpu").cell.num_threads is None
+
+
+def test_where_a_process_runs_is_no_part_of_the_hardware(plan, eight_processors_on_four_cores):
+    bound, free = plan(device="cpu", cpu_list="0-1", num_threads=2), plan(device="cpu")
+    assert bound.hardware.hardware_id == free.hardware.hardware_id
+
+
+def test_processors_that_cannot_be_had_are_refused_or_skipped(plan, eight_processors_on_four_cores):
+    with pytest.raises(UnsupportedError, match="--cpu-list 6-9: processors 8-9"):
+        plan(device="cpu", cpu_list="6-9")
+    with pytest.raises(UsageError, match="takes a list such as"):
+        plan(device="cpu", cpu_list="all", skip_unsupported=True)
+    (why,) = plan(device="cpu", cpu_list="6-9", skip_unsupported=True).skipped.values()
+    assert "processors 8-9" in why
+
+
+def test_several_devices_are_one_cell_with_hardware_of_its_own(plan):
+    both, one = plan(device="cuda:0,cuda:1"), plan(device="cuda:0")
+    assert both.cell.device.selector == "cuda:0,cuda:1"
+    assert both.cell.runtime_mode["placement"] == "replicas"
+    assert "placement" not in one.cell.runtime_mode
+    assert both.hardware.hashed_keys["device_name"] == "2 x Test GPU"
+    assert both.hardware.hardware_id != one.hardware.hardware_id
+
+
+def test_a_runtime_for_one_device_refuses_several(plan):
+    with pytest.raises(UnsupportedError, match="runtime compiled runs on one device at a time, not on cuda:0,cuda:1"):
+        plan(device="cuda:0,cuda:1", runtime="compiled")
+
+
+def test_a_batch_that_cannot_be_split_is_refused_or_skipped(plan):
+    with pytest.raises(UsageError, match="a batch of 1 cannot be split over 2 devices"):
+        plan(device="cuda:0,cuda:1", batch_sizes=(1, 4))
+    assert list(plan(device="cuda:0,cuda:1", batch_sizes=(1, 4), skip_unsupported=True).skipped) == ["b1 s16"]
+    spread = plan(device="cuda:0,cuda:1", batch_sizes=(1, 4), options={"placement": "sharded"})
+    assert spread.skipped == {}
+
+
+def test_replicas_need_their_weights_on_every_device(plan, monkeypatch):
+    """Two of 60 GB are in the 160 GB of both devices, two of 90 GB are not, and one of 90 GB is, spread over them."""
+    monkeypatch.setattr(_footprint, "free_host_bytes", lambda: 10**12)
+    point = Point(batch_size=2, sequence_length=16)
+    for weights_gb, placement, fits in ((60, "replicas", True), (90, "replicas", False), (90, "sharded", True)):
+        cell = plan(device="cuda:0,cuda:1", options={"placement": placement}).cell
+        fit = Fit(cell=cell, weights_bytes=weights_gb * 10**9, free=_footprint.free_memory(cell.device))
+        why = fit.why_not(point)
+        assert (why is None) is fits
+        assert why is None or "90.0 GB for weights on each of 2 devices" in why
+
+
+def test_outputs_of_several_devices_are_compared_with_those_of_one(plan):
+    both, one = plan(device="cuda:0,cuda:1").cell, plan(device="cuda:0").cell
+    assert is_reference(one)
+    assert not is_reference(both)
+    assert reference_cell(both).device == GPUS[0]
+    assert "placement" not in reference_cell(both).runtime_mode
+
+
+def test_each_of_several_devices_is_locked_in_one_order(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    names = lock_names(combined(GPUS[::-1]))
+    assert names == ("cuda-cuda:0", "cuda-cuda:1") == lock_names(combined(GPUS))
+    assert lock_names(Device(type="null", selector="null", found=True)) == ()
+    said = []
+    with device_locks(("a", "b"), said.append):
+        assert {path.name for path in (tmp_path / "benchhouse-locks").glob("*.pid")} == {"a.pid", "b.pid"}
+    with device_lock("a", said.append), device_lock("b", said.append):
+        assert said == []
