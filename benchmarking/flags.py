@@ -49,7 +49,11 @@ def add_model_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--dynamic", help="compiled: shapes in the code: auto (without it), true or false")
     group.add_argument("--quantization", metavar="METHOD", help="int8 and int4: dynamic or weight-only")
     group.add_argument("--io-mode", help="onnxruntime: inputs and outputs on the device or on the host")
-    group.add_argument("--hint", help="openvino: latency (without it) or throughput, with as many requests as it likes")
+    group.add_argument(
+        "--hint",
+        help="openvino: latency (without it), or throughput: a call is as many requests at once as the device likes, and "
+        "its latency lasts until the last of them is done",
+    )
     group.add_argument("--kernel-repo", metavar="DIR", help="kernelized: a folder with a kernel repository")
     group.add_argument("--performance-mode", metavar="MODE", help="qnn: burst, balanced, high_performance, ...")
     group.add_argument("--placement", help="several devices: replicas (without it) share the batch, or sharded layers")
