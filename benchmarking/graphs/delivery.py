@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -66,40 +68,56 @@ def deliver(export: Export, say: Callable[[str], None]) -> Delivered:
     say(f"exporting {export.cell.workload.model_id} ({export.cell.workload.task}) to {export.format}")
     ensure_bundle(export.cell, (export.point,), store, "if_needed", precision, export.opset)
     source = store.folder(bundle_key(export.cell, export.point, precision, export.opset))
-    try:
-        export.folder.mkdir(parents=True, exist_ok=True)
-        (_to_openvino if export.format == "openvino" else _to_onnx)(export, source)
-    except OSError as error:
-        raise StorageError(f"--output-dir {export.folder}: {error.strerror}") from error
-    say("comparing it with the torch model")
-    agreement = _agreement(export)
+    with _filled_whole(export.folder) as folder:
+        (_to_openvino if export.format == "openvino" else _to_onnx)(export, source, folder)
+        say("comparing it with the torch model")
+        agreement = _agreement(export, folder)
     files = {path.name: path.stat().st_size for path in sorted(export.folder.iterdir())}
     return Delivered(files=files, agreement=agreement)
 
 
-def _to_onnx(export: Export, source: Path) -> None:
+@contextmanager
+def _filled_whole(folder: Path) -> Iterator[Path]:
+    """A folder beside the one that is wanted, which takes its place at the end: an export that fails, or computes
+    something else, leaves nothing behind."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        try:
+            yield temporary
+            if folder.exists():
+                folder.rmdir()  # it is empty
+            temporary.chmod(0o755)
+            temporary.rename(folder)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    except OSError as error:
+        raise StorageError(f"--output-dir {folder}: {error.strerror or error}") from error
+
+
+def _to_onnx(export: Export, source: Path, folder: Path) -> None:
     for path in source.iterdir():
         if path.name != RECORD:
-            shutil.copyfile(path, export.folder / path.name)
+            shutil.copyfile(path, folder / path.name)
 
 
-def _to_openvino(export: Export, source: Path) -> None:
+def _to_openvino(export: Export, source: Path, folder: Path) -> None:
     import openvino
 
     bundle = read_bundle(source)
     graphs = {}
     for name, graph in bundle.graphs.items():
-        target = export.folder / f"{name}.xml"
+        target = folder / f"{name}.xml"
         try:
             model = openvino.convert_model(str(source / graph.file))
         except RuntimeError as error:  # what OpenVINO raises for everything
             raise BenchhouseError(f"OpenVINO cannot convert the graph {name!r}: {first_line(error)}") from error
         openvino.save_model(model, str(target), compress_to_fp16=export.cell.precision == "float16")
         graphs[name] = replace(graph, file=target.name)
-    write_bundle(export.folder, replace(bundle, graphs=graphs))
+    write_bundle(folder, replace(bundle, graphs=graphs))
 
 
-def _agreement(export: Export) -> dict[str, Json]:
+def _agreement(export: Export, folder: Path) -> dict[str, Json]:
     """The delivered files beside the float32 torch model, at the points of every export and, where a length was asked
     for, at that length."""
     from benchmarking.graphs.export.agreement import checked_points, compare_at
@@ -112,11 +130,11 @@ def _agreement(export: Export) -> dict[str, Json]:
     recipe = recipe_of(workload)
     assert isinstance(recipe, Recipe)  # it has been exported
     model, _ = load_model(workload, "float32", plugin_of(workload).default_attention(workload.config))
-    bundle = read_bundle(export.folder)
+    bundle = read_bundle(folder)
     evaluator = openvino_evaluator if export.format == "openvino" else onnx_evaluator
-    points = dict.fromkeys((*checked_points(workload, export.point, recipe), export.point))
-    runner = PlainRunner(bundle, export.folder, evaluator)
-    return compare_at(tuple(points), model, workload, bundle, runner, export.cell.precision)
+    points = {point.label: point for point in (*checked_points(workload, export.point, recipe), export.point)}
+    runner = PlainRunner(bundle, folder, evaluator)
+    return compare_at(tuple(points.values()), model, workload, bundle, runner, export.cell.precision)
 
 
 def manifest_last(name: str) -> tuple[bool, str]:

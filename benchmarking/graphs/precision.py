@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from benchmarking.errors import BenchhouseError, UnsupportedError, first_line
 from benchmarking.graphs.bundle import read_bundle, write_bundle
@@ -67,20 +68,40 @@ def _to_int8(source: Path, target: Path) -> None:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     quantize_dynamic(
-        source, target, op_types_to_quantize=["MatMul"], weight_type=QuantType.QInt8, use_external_data_format=True
+        _quantizable(source),
+        target,
+        op_types_to_quantize=["MatMul"],
+        weight_type=QuantType.QInt8,
+        use_external_data_format=True,
     )
 
 
 def _to_int4(source: Path, target: Path) -> None:
-    import onnx
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+    quantizer = MatMulNBitsQuantizer(_quantizable(source), bits=4, block_size=INT4_BLOCK, is_symmetric=True)
+    quantizer.process()
+    quantizer.model.save_model_to_file(str(target), use_external_data_format=True)
+
+
+def _quantizable(source: Path) -> Any:
+    """The model with its matrix products in the one form that the quantizers look for: a MatMul of a constant.
+
+    Exporters write `Gemm` where there is a bias, and leave a weight that is an embedding too (a tied last layer) to be
+    transposed when the model is loaded."""
+    import onnx
     from onnxruntime.quantization.onnx_model import ONNXModel
 
     model = ONNXModel(onnx.load(str(source)))
+    graph = model.model.graph
+    weights = {tensor.name: tensor for tensor in graph.initializer}
+    for node in [node for node in graph.node if node.op_type == "Transpose" and node.input[0] in weights]:
+        array = onnx.numpy_helper.to_array(weights[node.input[0]])
+        order = next((list(attribute.ints) for attribute in node.attribute if attribute.name == "perm"), None)
+        graph.initializer.append(onnx.numpy_helper.from_array(array.transpose(order).copy(), node.output[0]))
+        graph.node.remove(node)
     model.replace_gemm_with_matmul()
-    quantizer = MatMulNBitsQuantizer(model.model, bits=4, block_size=INT4_BLOCK, is_symmetric=True)
-    quantizer.process()
-    quantizer.model.save_model_to_file(str(target), use_external_data_format=True)
+    return model.model
 
 
 QUANTIZERS: Mapping[str, tuple[Callable[[Path, Path], None], frozenset[str]]] = {
