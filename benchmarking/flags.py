@@ -51,8 +51,8 @@ def add_model_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--io-mode", help="onnxruntime: inputs and outputs on the device or on the host")
     group.add_argument(
         "--hint",
-        help="openvino: latency (without it), or throughput: a call is as many requests at once as the device likes, and "
-        "its latency lasts until the last of them is done",
+        help="openvino: latency (without it), or throughput: a call is as many requests as the device likes at once, "
+        "and its latency lasts until the last of them is done",
     )
     group.add_argument("--kernel-repo", metavar="DIR", help="kernelized: a folder with a kernel repository")
     group.add_argument("--performance-mode", metavar="MODE", help="qnn: burst, balanced, high_performance, ...")
