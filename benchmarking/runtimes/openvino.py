@@ -41,6 +41,7 @@ class OpenVino:
     name = "openvino"
     is_compared = True
     point_per_process = False
+    packages: tuple[str, ...] = ("openvino", "nncf", "onnx")
     needs_no_torch = True
 
     def missing(self) -> str | None:

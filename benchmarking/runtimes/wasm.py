@@ -26,6 +26,7 @@ class Wasm:
     name = "wasm"
     is_compared = True
     point_per_process = False
+    packages: tuple[str, ...] = ("playwright", "onnx")
     needs_no_torch = True
 
     def __init__(self, script: str = SCRIPT) -> None:
