@@ -1,0 +1,97 @@
+"""Several runtimes in a batch: their options by YAML and flag, the builds' flags, and the comparison at the end."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarking.batch import model_list
+from benchmarking.batch_benchmark import main
+
+SMALL = ["--batch-sizes", "1", "--sequence-lengths", "32", "--iterations", "3", "--warmup-iterations", "0", "--quiet"]
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
+    monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def plans(capsys, *arguments):
+    assert main([*arguments, *SMALL, "--dry-run", "--json"]) == 0
+    cells = json.loads(capsys.readouterr().out)["cells"]
+    return {plan["cell"]["runtime"]: plan for plan in cells}
+
+
+def write(tmp_path, text):
+    path = tmp_path / "models.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_every_option_is_a_key_of_a_list_and_yamls_own_words_are_words(tmp_path):
+    path = tmp_path / "models.yaml"
+    path.write_text(
+        "models: [{id: tiny-bert, compile_mode: default, dynamic: true, quantization: dynamic, io_mode: host, "
+        "hint: latency, kernel_repo: here, performance_mode: burst, cpu_list: 0, rebuild: never}]\n"
+    )
+    (entry,) = model_list.from_file(path)
+    assert entry.own == {
+        "compile_mode": "default",
+        "dynamic": "true",
+        "quantization": "dynamic",
+        "io_mode": "host",
+        "hint": "latency",
+        "kernel_repo": "here",
+        "performance_mode": "burst",
+        "cpu_list": "0",
+        "rebuild": "never",
+    }
+
+
+def test_an_option_of_a_list_goes_to_the_runtimes_that_have_it(capsys, tmp_path):
+    text = "{models: [tiny-bert], devices: cpu, runtimes: [eager, compiled], dynamic: false, rebuild: always}\n"
+    found = plans(capsys, "--model-list", write(tmp_path, text))
+    assert "dynamic" not in found["eager"]["cell"]["runtime_mode"]
+    assert found["compiled"]["cell"]["runtime_mode"]["dynamic"] == "false"
+    assert {plan["rebuild"] for plan in found.values()} == {"always"}
+
+
+@pytest.mark.parametrize("place", ["flag", "list", "model"])
+def test_an_option_that_no_runtime_has_is_refused(capsys, tmp_path, place):
+    own = "{id: tiny-bert, performance_mode: burst}" if place == "model" else "tiny-bert"
+    shared = "performance_mode: burst," if place == "list" else ""
+    path = write(tmp_path, f"{{models: [{own}], {shared} devices: cpu, runtimes: [eager, compiled]}}\n")
+    flags = ["--performance-mode", "burst"] if place == "flag" else []
+    assert main(["--model-list", path, *flags, *SMALL, "--dry-run"]) == 2
+    assert "none of these runtimes has an option performance_mode" in capsys.readouterr().err
+
+
+def test_an_option_of_one_model_is_not_excused_by_anothers_runtime(capsys, tmp_path):
+    text = (
+        "{models: [{id: tiny-bert, runtimes: eager, compile_mode: default}, {id: tiny-vit, runtimes: compiled}], "
+        "devices: cpu}\n"
+    )
+    arguments = ["--model-list", write(tmp_path, text), "--batch-sizes", "1", "--quiet", "--dry-run"]
+    assert main(arguments) == 2
+    assert "none of these runtimes has an option compile_mode: eager has" in capsys.readouterr().err
+
+
+def test_wishes_for_builds_are_not_for_peoples_own_benchmarks(capsys, tmp_path):
+    assert main(["--benches", str(tmp_path), "--rebuild", "always"]) == 2
+    assert "--rebuild is for models" in capsys.readouterr().err
+
+
+def test_a_model_by_several_runtimes_is_compared_at_the_end(capsys, null_script, tmp_path):
+    null_script(latency_ms={"*": [4.0]})
+    models = ["--models", "tiny-bert", "--devices", "null", "--runtimes", "null,eager"]
+    arguments = [*models, *SMALL, "--skip-unsupported", "--launches", "1", "--no-save", "--report", "report.md"]
+    assert main([*arguments, "--json"]) == 0
+    (comparison,) = json.loads(capsys.readouterr().out)["comparisons"]
+    assert comparison["points"][0]["entries"][0]["median_ms"] == 4.0
+    assert list(comparison["not_measured"]) == ["eager"]
+    report = (tmp_path / "report.md").read_text()
+    assert "runtimes compared, speed-up over null" in report
+    assert "eager: not measured: " in report
