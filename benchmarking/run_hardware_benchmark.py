@@ -109,7 +109,11 @@ def _parser() -> Parser:
     parser = Parser(prog=NAME, description=__doc__)
     what = parser.add_argument_group("what is measured")
     what.add_argument("--model-id", metavar="MODEL", help="hub name, folder, or a name that --list-models shows")
-    what.add_argument("--device", default="auto", help="cpu, cuda[:N], rocm[:N], mps, openvino[:X], qnn, null or auto")
+    what.add_argument(
+        "--device",
+        default="auto",
+        help="cpu, cuda[:N], rocm[:N], mps, openvino[:X], qnn, null or auto; several GPUs as one: cuda:0,cuda:1",
+    )
     what.add_argument(
         "--runtime",
         type=names,
