@@ -1,0 +1,142 @@
+"""ONNX files made by hand: free axes named, fixed ones refused, weights counted, quantizers' forms."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from benchmarking.errors import BenchhouseError, UnsupportedError
+from benchmarking.graphs.bundle import Bundle, Graph, Tensor, read_bundle, write_bundle
+from benchmarking.graphs.export import files
+from benchmarking.graphs.precision import converted
+
+AXES = {"x": {0: "batch", 1: "sequence"}}
+
+
+def saved(tmp_path, batch="s1", length="s2", out_length="2*s2 + s1", weight=None):
+    """y = x W, with the symbols an exporter might leave."""
+    weight = np.ones((64, 32), dtype=np.float32) if weight is None else weight
+    node = helper.make_node("MatMul", ["x", "w"], ["y"], name="product", doc_string="from /somebody/model.py")
+    node.metadata_props.append(onnx.StringStringEntryProto(key="stack_trace", value="/somebody/model.py"))
+    graph = helper.make_graph(
+        [node],
+        "main",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, length, 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, out_length, 32])],
+        [numpy_helper.from_array(weight, "w")],
+    )
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), str(path))
+    return path
+
+
+def test_free_axes_are_named_also_inside_sums(tmp_path):
+    path = saved(tmp_path)
+    files.tidy(path, AXES)
+    inputs, outputs = files.tensors(path)
+    assert inputs == (Tensor(name="x", dtype="float32", shape=("batch", "sequence", 64)),)
+    assert outputs == (Tensor(name="y", dtype="float32", shape=("batch", "2*sequence + batch", 32)),)
+
+
+def test_where_a_node_came_from_is_left_out(tmp_path):
+    path = saved(tmp_path)
+    files.tidy(path, AXES)
+    assert b"somebody" not in path.read_bytes()
+
+
+@pytest.mark.parametrize("fixed", [2, "2"], ids=["number", "symbol that is a number"])
+def test_an_axis_that_the_exporter_fixed_is_an_error(tmp_path, fixed):
+    with pytest.raises(BenchhouseError, match=r"fixed axis 0 \(batch\) of x in model.onnx at 2"):
+        files.tidy(saved(tmp_path, batch=fixed), AXES)
+
+
+def test_a_file_that_is_no_graph_is_refused(tmp_path):
+    path = saved(tmp_path)
+    model = onnx.load(str(path))
+    model.graph.node[0].input[0] = "nobody"
+    onnx.save(model, str(path))
+    with pytest.raises(BenchhouseError, match=r"model.onnx is no valid ONNX"):
+        files.check(path)
+
+
+def test_weights_are_counted_in_values_and_bytes(tmp_path):
+    path = saved(tmp_path)
+    model = onnx.load(str(path))
+    model.graph.initializer.append(helper.make_tensor("four", TensorProto.INT4, [3], [1, 2, 3]))
+    model.graph.initializer.append(numpy_helper.from_array(np.zeros(5, dtype=np.int64), "indices"))
+    onnx.save(model, str(path))
+    held = files.weights([path, path])
+    # Twice 64 x 32 floats, five 8-byte integers, and three half bytes, which take two bytes.
+    assert held.values_by_dtype == {"float32": 4096, "int4": 6, "int64": 10}
+    assert held.size_bytes == 2 * (2048 * 4 + 5 * 8 + 2)
+
+
+def bundle_of(path):
+    files.tidy(path, AXES)
+    inputs, outputs = files.tensors(path)
+    graph = Graph(file=path.name, inputs=inputs, outputs=outputs, feeds={"x": "inputs.x"}, result="y", result_name="y")
+    bundle = Bundle(kind="forward", graphs={"model": graph}, exporter="by hand")
+    write_bundle(path.parent, bundle)
+    return bundle
+
+
+def test_a_manifest_comes_back_as_it_was(tmp_path):
+    bundle = bundle_of(saved(tmp_path))
+    assert read_bundle(tmp_path) == bundle
+
+
+def test_a_folder_without_a_manifest_holds_no_bundle(tmp_path):
+    with pytest.raises(BenchhouseError, match=r"bundle.json: no bundle of graphs"):
+        read_bundle(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype", "most_bytes", "error"), [("int8", "int8", 2300, 0.02), ("int4", "uint8", 1400, 0.15)]
+)
+def test_quantized_weights_are_small_and_nearly_right(tmp_path, precision, dtype, most_bytes, error):
+    pytest.importorskip("onnxruntime")
+    from benchmarking.graphs.export.plain_runner import PlainRunner
+
+    generator = np.random.default_rng(0)
+    weight = generator.standard_normal((64, 32), dtype=np.float32)
+    (tmp_path / "out").mkdir()
+    bundle_of(saved(tmp_path, weight=weight))
+    facts = converted(tmp_path, precision, tmp_path / "out")
+    assert sum(facts["quantized_operators"].values()) == 1
+    assert facts["weight_dtypes"][dtype] >= 1024
+    assert facts["weights_bytes"] < most_bytes
+    x = generator.standard_normal((2, 3, 64), dtype=np.float32)
+    y = PlainRunner(read_bundle(tmp_path / "out"), tmp_path / "out").call("model", {"x": x})["y"]
+    difference = np.linalg.norm(y - x @ weight) / np.linalg.norm(x @ weight)
+    assert 0 < difference < error
+
+
+def test_a_tied_last_layer_is_quantized_too(tmp_path):
+    pytest.importorskip("onnxruntime")
+    path = saved(tmp_path, weight=np.ones((32, 64), dtype=np.float32))
+    model = onnx.load(str(path))
+    model.graph.node[0].input[1] = "turned"
+    model.graph.node.insert(0, helper.make_node("Transpose", ["w"], ["turned"], perm=[1, 0]))
+    onnx.save(model, str(path))
+    bundle_of(path)
+    (tmp_path / "out").mkdir()
+    assert converted(tmp_path, "int8", tmp_path / "out")["quantized_operators"] == {"MatMulInteger": 1}
+
+
+def test_a_bundle_without_matrix_products_cannot_be_quantized(tmp_path):
+    pytest.importorskip("onnxruntime")
+    path = saved(tmp_path)
+    model = onnx.load(str(path))
+    model.graph.node[0].op_type = "Add"
+    onnx.save(model, str(path))
+    bundle_of(path)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(UnsupportedError, match="int8: this model's graphs have no matrix product"):
+        converted(tmp_path, "int8", tmp_path / "out")
+
+
+def test_a_precision_that_is_no_conversion_is_refused(tmp_path):
+    with pytest.raises(UnsupportedError, match="converted to int8, int4, not to float16"):
+        converted(tmp_path, "float16", tmp_path)
