@@ -97,4 +97,5 @@ def _is_recompile(record: Any) -> bool:
 
 
 def _first(reasons: list[str]) -> list[Json]:
-    return [" ".join(reason.split())[:MAX_REASON_CHARACTERS] for reason in reasons[:MAX_REASONS]]
+    """The first ones, of each its first line: stack traces follow, in which somebody's folders are."""
+    return [reason.strip().partition("\n")[0][:MAX_REASON_CHARACTERS] for reason in reasons[:MAX_REASONS]]
