@@ -30,6 +30,8 @@ DOUBT_WORDS: Mapping[str, str] = {
     "launch_spread": "the launches differ by more than a tenth of the median",
     "peak_below_weights": "the memory peak that was read is smaller than the weights, so it missed them",
     "cpu_fallback": "parts of the model ran on the CPU although nobody asked for that",
+    "output_differs": "the output is further from the eager float32 model's than the precision allows",
+    "not_compared": "there was no output of the eager float32 model to compare with",
     "governor": "the CPU's clock governor is not set to performance",
     "on_battery": "the machine ran on its battery",
     "vm": "this is a virtual machine, whose host may be busy with others",

@@ -16,7 +16,7 @@ from benchmarking.batch.table import HEADINGS, best_text, doubts_text, points_te
 from benchmarking.records import Doubt, Hardware, Readings
 from benchmarking.sweep.comparison import Comparison
 from benchmarking.sweep.comparison_table import comparison_rows, remarks, title
-from benchmarking.sweep.report import evidence_value, items_unit, number
+from benchmarking.sweep.report import evidence_value, items_unit, number, output_error
 
 PEAKS = ("memory_device_process_peak_mb", "memory_peak_rss_infer_mb")
 SECRET = re.compile(r"(?i)\b(hf_[a-z0-9]{8,}|\w*(token|secret|password)\w*=\S+)")
@@ -120,7 +120,7 @@ def _of_cell(cell: CellSummary) -> Section:
     about = f"{cell.family or 'no family'}, {cell.task}, {cell.weights} weights{size}; run file {cell.run_file}."
     rows = tuple(_point_row(point) for point in cell.points)
     rates = (items_unit(cell.family), "tokens/s", "TTFT ms")
-    headings = ("point", "median ms", "95 % interval", "p90 ms", *rates, "peak MB", "state")
+    headings = ("point", "median ms", "95 % interval", "p90 ms", *rates, "peak MB", "error", "state")
     return Section(title=cell.name, paragraphs=(about,), table=Table(headings=headings, rows=rows))
 
 
@@ -138,6 +138,7 @@ def _point_row(point: PointSummary) -> tuple[str, ...]:
         shown,
         *(_shown(metrics.get(name)) for name in columns),
         _shown(peak),
+        output_error(metrics["output_error"]) if "output_error" in metrics else "-",
         f"{state}: {kinds}" if kinds else state,
     )
 

@@ -33,6 +33,8 @@ SHOWN = (
     "time_per_output_token_ms",
     "memory_peak_rss_infer_mb",
     "memory_device_process_peak_mb",
+    "output_error",
+    "compile_s",
 )
 """What of a point's numbers is repeated; all of them are in the run file."""
 

@@ -91,6 +91,8 @@ def _columns(run: Run) -> list[Column]:
         _metric("TPOT ms", "time_per_output_token_ms"),
         _metric("step ms", "step_ms"),
         Column(heading="peak MB", text=_peak_memory),
+        Column(heading="error", text=_output_error),
+        Column(heading="compile s", text=_compile_time),
     ]
 
 
@@ -108,6 +110,24 @@ def _concurrency(result: Result) -> str | None:
 
 def _peak_memory(result: Result) -> str | None:
     return next((f"{result.metrics[name]:.0f}" for name in PEAK_MEMORY if name in result.metrics), None)
+
+
+def _output_error(result: Result) -> str | None:
+    return output_error(result.metrics["output_error"]) if "output_error" in result.metrics else None
+
+
+def output_error(value: float) -> str:
+    """A relative error in two digits: "0.0054", "3.2e-07"."""
+    return f"{value:.2g}" if value == 0 or value >= 1e-4 else f"{value:.1e}"
+
+
+def _compile_time(result: Result) -> str | None:
+    """Seconds with an empty cache and then with a kept one, "35.2, 6.5 warm", as far as the launches had them."""
+    cold, warm = (result.metrics.get(f"compile_{state}_s") for state in ("cold", "warm"))
+    if cold is None and warm is None:
+        return _number(result.metrics, "compile_s")
+    shown = [number(cold)] if cold is not None else []
+    return ", ".join([*shown, *([f"{number(warm)} warm"] if warm is not None else [])])
 
 
 def _verdict(result: Result, room: int) -> str:

@@ -128,3 +128,30 @@ def test_memory_of_the_device_comes_before_memory_of_the_process(make_run):
     run = first_only(make_run())
     both = {**run.results[0].metrics, "memory_device_reserved_peak_mb": 512.0}
     assert table(first_only(run, metrics=both)).splitlines()[3].endswith(" 512")
+
+
+@pytest.mark.parametrize(
+    ("error", "text"), [(0.0, "0"), (0.00541, "0.0054"), (3.21e-7, "3.2e-07"), (0.28284, "0.28"), (1.0, "1")]
+)
+def test_the_error_of_the_output_has_a_column_where_there_is_one(make_run, error, text):
+    run = first_only(make_run())
+    assert "error" not in headings(run)
+    compared = first_only(run, metrics={**run.results[0].metrics, "output_error": error})
+    assert headings(compared)[-2:] == ["error", "doubts"]
+    assert table(compared).splitlines()[3].split()[-1] == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        ({"compile_s": 3.25}, "3.25"),
+        ({"compile_s": 20.0, "compile_cold_s": 35.25, "compile_warm_s": 6.5}, "35.25, 6.5 warm"),
+        ({"compile_s": 6.5, "compile_warm_s": 6.5}, "6.5 warm"),
+    ],
+)
+def test_what_compiling_took_has_a_column_where_something_is_compiled(make_run, seconds, text):
+    run = first_only(make_run())
+    assert "compile s" not in headings(run)
+    compiled = first_only(run, metrics={**run.results[0].metrics, **seconds})
+    assert headings(compiled)[-2:] == ["compile s", "doubts"]
+    assert table(compiled).splitlines()[3].endswith(f"  {text}")
