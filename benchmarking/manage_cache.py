@@ -56,11 +56,10 @@ def _list(root: Path, contents: Contents, arguments: argparse.Namespace) -> int:
 
 
 def _stats(root: Path, contents: Contents, arguments: argparse.Namespace) -> int:
-    print(
-        json.dumps(telling.stats_json(root, contents), indent=1)
-        if arguments.json
-        else telling.stats_text(root, contents)
-    )
+    if arguments.json:
+        print(json.dumps(telling.stats_json(root, contents), indent=1))
+    else:
+        print(telling.stats_text(root, contents))
     return EXIT_OK
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarking.builds.contents import Contents, KeptBuild
+from benchmarking.builds.contents import Contents, KeptBuild, Leftover
 from benchmarking.builds.sizes import size_text, time_text
 from benchmarking.columns_text import columns_text
 from benchmarking.records import Json
@@ -24,7 +23,7 @@ SHORT = 12
 
 
 def list_text(root: Path, contents: Contents) -> str:
-    """A line a build, the largest kind of trouble below."""
+    """A line a build, and below them what is broken, half-made, or a link."""
     if not contents.builds and not contents.broken:
         return "\n".join([f"no builds in {root}", *_troubles(contents)])
     rows = [_cells(one) for one in contents.builds]
@@ -45,28 +44,22 @@ def list_json(contents: Contents) -> dict[str, Json]:
 
 def stats_json(root: Path, contents: Contents) -> dict[str, Json]:
     """Builds and bytes by kind and together, bytes of what is broken or half-made, and free bytes of the disk."""
-    kinds: dict[str, dict[str, int]] = {}
-    for one in contents.builds:
-        kind = kinds.setdefault(one.build.kind, {"builds": 0, "size_bytes": 0})
-        kind["builds"] += 1
-        kind["size_bytes"] += one.size_bytes
     return {
         "folder": str(root),
-        "kinds": dict(kinds),
+        "kinds": {kind: {"builds": len(sizes), "size_bytes": sum(sizes)} for kind, sizes in _by_kind(contents).items()},
         "builds": len(contents.builds),
         "size_bytes": sum(one.size_bytes for one in contents.builds),
-        "useless_bytes": sum(one.size_bytes for one in (*contents.broken, *_half_made(contents))),
+        "useless_bytes": _useless_bytes(contents),
         "free_bytes": free_bytes(root),
     }
 
 
 def stats_text(root: Path, contents: Contents) -> str:
     """The same as a table."""
-    stats = stats_json(root, contents)
-    kinds: dict[str, dict[str, int]] = stats["kinds"]  # type: ignore[assignment]
-    rows = [(kind, str(of["builds"]), size_text(of["size_bytes"])) for kind, of in kinds.items()]
-    rows.append(("all", str(len(contents.builds)), size_text(sum(one.size_bytes for one in contents.builds))))
-    useless = sum(one.size_bytes for one in (*contents.broken, *_half_made(contents)))
+    by_kind = _by_kind(contents)
+    by_kind["all"] = [one.size_bytes for one in contents.builds]
+    rows = [(kind, str(len(sizes)), size_text(sum(sizes))) for kind, sizes in by_kind.items()]
+    useless = _useless_bytes(contents)
     return "\n".join(
         [
             f"in {root}",
@@ -119,6 +112,19 @@ def _troubles(contents: Contents) -> list[str]:
     return lines + [f"left alone: {link}: a symbolic link" for link in contents.links]
 
 
-def _half_made(contents: Contents) -> Sequence[Any]:
+def _by_kind(contents: Contents) -> dict[str, list[int]]:
+    """The builds' sizes in bytes."""
+    kinds: dict[str, list[int]] = {}
+    for one in contents.builds:
+        kinds.setdefault(one.build.kind, []).append(one.size_bytes)
+    return kinds
+
+
+def _useless_bytes(contents: Contents) -> int:
+    sizes = [one.size_bytes for one in contents.broken]
+    return sum(sizes) + sum(one.size_bytes for one in _half_made(contents))
+
+
+def _half_made(contents: Contents) -> list[Leftover]:
     """Folders that builds were being made in; lock files are not worth a word."""
     return [one for one in contents.leftovers if one.path != one.lock]
