@@ -14,12 +14,9 @@ from benchmarking.cli_support import choice
 from benchmarking.errors import UnsupportedError, UsageError
 from benchmarking.records import Json, Run, to_json
 from benchmarking.runtimes import RuntimePlugin
-from benchmarking.sweep.comparison import BASELINE, compare
-from benchmarking.sweep.comparison_table import comparison_text
 from benchmarking.sweep.machine import Machine
 from benchmarking.sweep.plan import CellPlan
-from benchmarking.sweep.report import table
-from benchmarking.sweep.request import RUNTIMES, Request, check_shared_options, plan_cell, workload_of
+from benchmarking.sweep.request import DEFAULT_RUNTIME, RUNTIMES, Request, check_shared_options, plan_cell, workload_of
 from benchmarking.sweep.session import Show
 
 ALL = "all"
@@ -60,6 +57,9 @@ def plan_runtimes(request: Request, names: Sequence[str], session_id: str, *, ma
 
 def shown(show: Show, refused: Mapping[str, str]) -> Show:
     """How runs of several runtimes are shown: each as a table, then their comparison."""
+    from benchmarking.sweep.comparison import compare
+    from benchmarking.sweep.comparison_table import comparison_text
+    from benchmarking.sweep.report import table
 
     def text(runs: Sequence[Run]) -> str:
         return "\n\n".join([*map(table, runs), comparison_text(compare(runs, refused))])
@@ -79,7 +79,7 @@ def _attempted(
     machine, workload, device = Machine(), workload_of(request), request.device
     plans: dict[str, CellPlan] = {}
     refused: dict[str, UnsupportedError] = {}
-    for name in sorted(runtimes, key=lambda name: name != BASELINE):
+    for name in sorted(runtimes, key=lambda name: name != DEFAULT_RUNTIME):
         wanted = replace(request, runtime=name, device=device)
         try:
             plan = plan_cell(wanted, session_id, workload=workload, machine=machine)
