@@ -62,16 +62,19 @@ def tensors(path: Path) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
 
 
 def weights(paths: Sequence[Path]) -> Weights:
-    """Bytes and numbers of the initializers, those in subgraphs and functions' constants left out."""
+    """Bytes and numbers of the initializers. Weights of four bits that are packed two to a byte (MatMulNBits') count as
+    the two that they are."""
     import onnx
 
     size_bytes = 0
     counts: dict[str, int] = {}
     for path in paths:
-        for tensor in onnx.load(str(path), load_external_data=False).graph.initializer:
+        graph = onnx.load(str(path), load_external_data=False).graph
+        packed = {node.input[1] for node in graph.node if node.op_type == "MatMulNBits" and _bits(node) == 4}
+        for tensor in graph.initializer:
             values = prod(tensor.dims)
             size_bytes += _size_bytes(tensor, values)
-            name = _dtype(tensor.data_type)
+            name, values = ("int4", 2 * values) if tensor.name in packed else (_dtype(tensor.data_type), values)
             counts[name] = counts.get(name, 0) + values
     return Weights(size_bytes=size_bytes, values_by_dtype=dict(sorted(counts.items())))
 
@@ -112,6 +115,10 @@ def _dtype(number: int) -> str:
 
     name: str = onnx.TensorProto.DataType.Name(number).lower()
     return {"float": "float32", "double": "float64"}.get(name, name)
+
+
+def _bits(node: Any) -> int:
+    return next((int(attribute.i) for attribute in node.attribute if attribute.name == "bits"), 4)
 
 
 def _size_bytes(tensor: Any, values: int) -> int:
