@@ -43,6 +43,7 @@ DOUBT_WORDS: Mapping[str, str] = {
     "mig": "the device is a part of a GPU that others use, too",
     "emulated_precision": "the weights are converted to another precision before anything is computed",
     "simulator": "an emulator computed in the place of the device",
+    "software_adapter": "the browser's GPU was a renderer on the processor, which is no device",
 }
 
 

@@ -189,7 +189,10 @@ def _doubts(
         (one.launch, (*one.doubts, *_device_memory(one, weights.get(one.launch)), *_placement(_verified(one))))
         for one in measured
     ]
-    placements = [(load.launch, (*_placement(load.verified), *_processors(load.verified))) for load in loads]
+    placements = [
+        (load.launch, (*_placement(load.verified), *_processors(load.verified), *doubts.about_adapter(load.verified)))
+        for load in loads
+    ]
     between = doubts.about_launches([each.median for each in statistics], failures)
     return (*doubts.merge([*by_launch, *placements]), *between, *context)
 

@@ -155,6 +155,14 @@ def about_device_memory(peak_bytes: float | None, weights_bytes: int | None) -> 
     return (_doubt("peak_below_weights", "invalid", device_peak_bytes=peak_bytes, weights_bytes=weights_bytes),)
 
 
+def about_adapter(verified: Mapping[str, Json]) -> Doubts:
+    """`software_adapter`: the GPU that a browser showed is a renderer on the processor."""
+    adapter = verified.get("adapter")
+    if verified.get("is_simulated") is not True or not isinstance(adapter, dict):
+        return ()
+    return (_doubt("software_adapter", "info", **{name: adapter.get(name) for name in ("vendor", "architecture")}),)
+
+
 def about_placement(nodes_on_cpu_unasked: int | None, nodes: int | None) -> Doubts:
     """`cpu_fallback`: part of the model ran on the CPU although another device was asked for."""
     if not nodes_on_cpu_unasked:

@@ -195,6 +195,15 @@ def test_a_silent_fallback_to_the_cpu_is_invalid():
     assert doubts.about_placement(None, None) == ()
 
 
+def test_a_renderer_on_the_processor_is_said():
+    adapter = {"vendor": "google", "architecture": "swiftshader"}
+    (doubt,) = doubts.about_adapter({"is_simulated": True, "adapter": adapter})
+    assert (doubt.kind, doubt.severity, doubt.evidence) == ("software_adapter", "info", adapter)
+    assert doubts.about_adapter({"is_simulated": False, "adapter": adapter}) == ()
+    assert doubts.about_adapter({"is_simulated": True}) == ()
+    assert doubts.about_adapter({}) == ()
+
+
 @pytest.mark.parametrize(
     ("medians", "is_doubt"), [([100, 110, 100], False), ([100, 111, 100], True), ([100], False), ([0, 0], False)]
 )
