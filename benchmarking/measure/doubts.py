@@ -192,10 +192,11 @@ def about_memory_placement(verified: Mapping[str, Json]) -> Doubts:
 
 
 def about_emulation(converted_from: Json, compute_types: Json) -> Doubts:
-    """`emulated_precision`: the weights are in this precision, but nothing computes in it: they are converted first."""
+    """`emulated_precision`, invalid: the weights are in this precision, but nothing computes in it: they are converted
+    first, so that what was measured is another precision under this one's name."""
     if not converted_from:
         return ()
-    return (_doubt("emulated_precision", "info", precision=converted_from, compute_types=compute_types),)
+    return (_doubt("emulated_precision", "invalid", precision=converted_from, compute_types=compute_types),)
 
 
 def about_launches(medians_ms: Sequence[float], failures: Mapping[int, str]) -> Doubts:

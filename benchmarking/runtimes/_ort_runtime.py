@@ -61,8 +61,13 @@ def provider_of(device: Device) -> OrtProvider:
     return found
 
 
-def why_not_precision(provider: OrtProvider, precision: Precision) -> str | None:
+def why_not_precision(device: Device, provider: OrtProvider, precision: Precision) -> str | None:
     """None, or why a provider does not run graphs in a precision."""
+    native = device.facts.values.get("native_precisions")
+    if provider.name == ALWAYS and precision == "float16" and isinstance(native, list) and precision not in native:
+        return (
+            f"ONNX Runtime converts {precision} to float32 on this processor, which has {', '.join(map(str, native))}"
+        )
     if precision == "tf32" and precision not in provider.precisions:
         return f"tf32 is a mode of NVIDIA's tensor cores, which {provider.name} does not use"
     if precision not in provider.precisions:

@@ -41,7 +41,7 @@ class OnnxRuntime:
         if (why_not := graphs.why_not(workload)) is not None:
             return why_not
         provider = shared.built_provider(device, known)
-        return provider if isinstance(provider, str) else shared.why_not_precision(provider, precision)
+        return provider if isinstance(provider, str) else shared.why_not_precision(device, provider, precision)
 
     def options(self, workload: Workload) -> tuple[str, ...]:
         return ("io_mode", "quantization", "cache") if _generates(workload) else ("io_mode", "quantization")

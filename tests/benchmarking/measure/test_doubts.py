@@ -264,7 +264,7 @@ def test_an_emulator_is_told_from_a_device_and_the_null_device_imitates_nothing(
 
 def test_a_precision_that_nothing_computes_in_is_told():
     (doubt,) = doubts.about_emulation("float16", {"float": 17})
-    assert (doubt.kind, doubt.severity) == ("emulated_precision", "info")
+    assert (doubt.kind, doubt.severity) == ("emulated_precision", "invalid")
     assert doubt.evidence == {"precision": "float16", "compute_types": {"float": 17}}
     assert doubts.about_emulation(None, {"float": 17}) == ()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -11,7 +12,7 @@ import pytest
 
 from benchmarking.devices import cpu, cuda, mps, openvino, rocm
 from benchmarking.errors import UnsupportedError, UsageError
-from benchmarking.records import Cell, Device, Point, to_json
+from benchmarking.records import Cell, Device, Point, Readings, to_json
 from benchmarking.runtimes import Prepares, TellsPrecisions, WithoutTorch, _ort_runtime
 from benchmarking.runtimes.onnxruntime import PLUGIN
 from benchmarking.workloads._resolve import resolve
@@ -76,6 +77,16 @@ def test_the_openvino_provider_is_told_device_and_precision():
 def test_what_goes_together_is_supported(bert):
     for precision in ("float32", "float16", "int8", "int4"):
         assert PLUGIN.supports(CPU, bert, precision) is None
+
+
+def test_float16_on_a_processor_that_would_convert_it_is_refused(bert):
+    def cpu_with(*native):
+        return dataclasses.replace(CPU, facts=Readings(values={"native_precisions": list(native)}))
+
+    why = PLUGIN.supports(cpu_with("float32", "int8"), bert, "float16")
+    assert why == "ONNX Runtime converts float16 to float32 on this processor, which has float32, int8"
+    assert PLUGIN.supports(cpu_with("float32", "float16"), bert, "float16") is None
+    assert PLUGIN.supports(cpu_with("float32"), bert, "int8") is None
 
 
 def test_bfloat16_on_the_cpu_is_refused_with_the_reason(bert):
