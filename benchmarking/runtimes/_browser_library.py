@@ -88,7 +88,7 @@ def find_library(store: BuildStore) -> Library:
         return Library(version=_version_in(dist), folder=dist, source=str(dist))
     found: Build | None = store.find(library_key())
     if found is None:
-        raise BenchhouseError(f"{PACKAGE} {VERSION} is not in {store.root}: it was deleted since the run began")
+        raise BenchhouseError(f"{PACKAGE} {VERSION} is not in {store.root}: a run on wasm or webgpu fetches it")
     return Library(version=VERSION, folder=store.folder(library_key()), source=_source())
 
 

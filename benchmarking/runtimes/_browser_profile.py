@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarking.errors import FormatError
 from benchmarking.records import Json
 from benchmarking.runtimes._browser_page import ModelPage
-from benchmarking.runtimes._ort_profile import CPU, PRODUCTS, WHOLE, Kernel, placement, read_profile
+from benchmarking.runtimes._ort_profile import CPU, PRODUCTS, QUANTIZED_PRODUCTS, WHOLE, Kernel, placement, read_profile
 
 BEGIN = "profile of "
 """What the page writes before each graph's profile, followed by the graph's name."""
@@ -50,7 +50,8 @@ def page_placement(told: Sequence[Kernel], wanted: str) -> dict[str, Json]:
 
 
 def _is_of_whole_numbers(kernel: Kernel) -> bool:
-    return kernel.operator not in PRODUCTS and all(kind in WHOLE for kind, _ in kernel.outputs)
+    is_product = kernel.operator in PRODUCTS or kernel.operator in QUANTIZED_PRODUCTS
+    return not is_product and all(kind in WHOLE for kind, _ in kernel.outputs)
 
 
 def kernels(console: Iterable[str]) -> tuple[Kernel, ...]:

@@ -6,6 +6,7 @@ On device cpu the GPU is the browser's own software renderer. That is no device:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from benchmarking.builds.store import BuildStore
 from benchmarking.devices import DeviceHandle
@@ -79,20 +80,25 @@ class WebGpu:
         )
 
         def check(page: ModelPage) -> None:
-            told = page.browser.call("adapter")
-            adapter = check_adapter(None if told is None else Adapter.told(told), cell.device)
-            if cell.precision == "float16" and FLOAT16_FEATURE not in adapter.features:
-                raise UnsupportedError(f"asked for float16, but {adapter.label} has no {FLOAT16_FEATURE}")
+            _checked(page.browser.call("adapter"), cell)
 
         session = browser.open_session(cell, stage, points, settings, check)
         try:
-            used = session.opened["adapter"]
-            adapter = check_adapter(None if used is None else Adapter.told(used), cell.device)
+            adapter = _checked(session.opened["adapter"], cell)
         except BenchhouseError:
             session.close()
             raise
         session.verified = {**session.verified, **adapter.verified()}
         return session
+
+
+def _checked(told: Mapping[str, Any] | None, cell: Cell) -> Adapter:
+    """The adapter that the page was told of, when it is what was asked for: shown before the model is loaded, and that
+    of the GPU device which ONNX Runtime then made of it."""
+    adapter = check_adapter(None if told is None else Adapter.told(told), cell.device)
+    if cell.precision == "float16" and FLOAT16_FEATURE not in adapter.features:
+        raise UnsupportedError(f"asked for float16, but {adapter.label} has no {FLOAT16_FEATURE}")
+    return adapter
 
 
 PLUGIN = WebGpu()
