@@ -43,18 +43,26 @@ def add_model_options(group: argparse._ArgumentGroup) -> None:
         default="auto",
         help="auto takes pretrained weights where they can be had, else seeded random ones, and says so",
     )
-    group.add_argument("--attention", help="attention implementation (eager, sdpa, ...); without it the runtime's own")
+    group.add_argument(
+        "--attention",
+        help="attention: eager, sdpa, sdpa:math|flash|efficient|cudnn, flex_attention, flash_attention_2; "
+        "without it the model's own",
+    )
     group.add_argument("--cache", help="key-value cache of models that generate: dynamic (without it) or static")
     group.add_argument("--compile-mode", metavar="MODE", help="compiled: default, reduce-overhead or max-autotune")
     group.add_argument("--dynamic", help="compiled: shapes in the code: auto (without it), true or false")
     group.add_argument("--quantization", metavar="METHOD", help="int8 and int4: dynamic or weight-only")
-    group.add_argument("--io-mode", help="onnxruntime: inputs and outputs on the device or on the host")
+    group.add_argument("--io-mode", help="onnxruntime, webgpu: inputs and outputs on the device or on the host")
     group.add_argument(
         "--hint",
         help="openvino: latency (without it), or throughput: a call is as many requests as the device likes at once, "
         "and its latency lasts until the last of them is done",
     )
-    group.add_argument("--kernel-repo", metavar="DIR", help="kernelized: a folder with a kernel repository")
+    group.add_argument(
+        "--kernel-repo",
+        metavar="REPO",
+        help="kernelized: a folder with a kernel repository, owner/name@VERSION, or hub; its code is executed",
+    )
     group.add_argument("--performance-mode", metavar="MODE", help="qnn: burst, balanced, high_performance, ...")
     group.add_argument("--placement", help="several devices: replicas (without it) share the batch, or sharded layers")
     group.add_argument("--num-threads", type=positive_int, metavar="N", help="intra-op threads")
