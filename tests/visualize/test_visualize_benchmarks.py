@@ -71,7 +71,8 @@ def test_a_model_s_charts_are_drawn_from_the_database_and_their_paths_printed(da
         f"memory_vs_batch_size_{cell}",
         f"throughput_vs_batch_size_{cell}",
     ]
-    assert (code, err) == (0, [])
+    assert (code, len(err)) == (0, 1)
+    assert err[0].startswith("not drawn: Speed-up by runtime")
     assert out == [str(Path("benchmark_visualizations", f"{s}.{f}")) for s in stems for f in ("png", "svg")]
     assert all(Path(path).stat().st_size > 5000 for path in out)
 
@@ -125,10 +126,11 @@ def test_filters_choose_the_cells(database, draw, make_run, alter):
 
 def test_what_is_not_drawn_is_noted_unless_quiet(database, draw, make_run):
     base = ("--db-path", database(make_run()), "--formats", "svg")
-    code, out, (note,) = draw(*base)
+    code, out, (note, other) = draw(*base)
     assert (code, len(out)) == (0, 4)
     assert note.startswith("not drawn: Models by architecture family on Test CPU (cpu)")
     assert note.endswith("bert-base-uncased is the only model measured there")
+    assert other.startswith("not drawn: Speed-up by runtime: bert-base-uncased: measured by eager at float32 only")
     assert draw(*base, "--quiet")[2] == []
 
 
@@ -149,9 +151,9 @@ def test_a_bad_file_among_good_ones_is_named_and_the_others_are_drawn(spool, dra
 
 def test_listing_the_charts_needs_no_data(here, draw):
     code, out, err = draw("--list-charts")
-    assert (code, len(out), err) == (0, 5, [])
+    assert (code, len(out), err) == (0, 6, [])
     code, (line,), _ = draw("--list-charts", "--json")
-    assert [sorted(chart) for chart in json.loads(line)] == [["name", "needs", "title"]] * 5
+    assert [sorted(chart) for chart in json.loads(line)] == [["name", "needs", "title"]] * 6
 
 
 def test_drawing_twice_gives_the_same_files(database, draw, make_run):
@@ -276,5 +278,6 @@ def test_every_way_to_start_it_works(here, command):
         "hardware_comparison",
         "latency_vs_batch_size",
         "memory_vs_batch_size",
+        "runtime_comparison",
         "throughput_vs_batch_size",
     ]

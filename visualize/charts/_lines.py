@@ -34,6 +34,13 @@ class Line:
     rows: tuple[Row, ...]
     style: int
     """Number of its colour and marker; the same group has the same one in every panel."""
+    is_simulated: bool = False
+    """Drawn in grey, so that nobody takes it for the device."""
+
+    @property
+    def colour(self) -> str:
+        """Of everything that is drawn of it."""
+        return GREY if self.is_simulated else colour(self.style)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +77,7 @@ def draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
     for line in lines:
         rows = sorted(line.rows, key=lambda row: row["batch_size"])
         sizes, values = [row["batch_size"] for row in rows], [row["value"] for row in rows]
-        axes.plot(
-            sizes, values, line_style(line.style), color=colour(line.style), zorder=3, label=f"_line {line.label}"
-        )
+        axes.plot(sizes, values, line_style(line.style), color=line.colour, zorder=3, label=f"_line {line.label}")
         _draw_interval(axes, line, rows)
         for doubtful in (False, True):
             chosen = [row for row in rows if is_doubtful(row) is doubtful]
@@ -81,9 +86,9 @@ def draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
                     [row["batch_size"] for row in chosen],
                     [row["value"] for row in chosen],
                     linestyle="none",
-                    color=colour(line.style),
+                    color=line.colour,
                     marker=marker(line.style),
-                    markerfacecolor="white" if doubtful else colour(line.style),
+                    markerfacecolor="white" if doubtful else line.colour,
                     label=f"_{'doubtful' if doubtful else 'valid'} {line.label}",
                     zorder=5 if doubtful else 4,
                 )
@@ -106,7 +111,7 @@ def legend_entries(lines: Sequence[Line], rows: Sequence[Row]) -> tuple[Any, ...
         Line2D(
             [],
             [],
-            color=colour(line.style),
+            color=line.colour,
             linestyle=line_style(line.style),
             marker=marker(line.style),
             label=line.label,
@@ -232,8 +237,8 @@ def _draw_interval(axes: Axes, line: Line, rows: Sequence[Row]) -> None:
         row for row, *there in zip(rows, known, known[1:], known[2:], strict=False) if there == [False, True, False]
     ]
     if sum(known) > len(alone):
-        band = axes.fill_between(sizes, low, high, color=colour(line.style), alpha=BAND_ALPHA, linewidth=0, zorder=2)
+        band = axes.fill_between(sizes, low, high, color=line.colour, alpha=BAND_ALPHA, linewidth=0, zorder=2)
         band.set_label(f"_band {line.label}")
     for row in alone:
         ends, label = [row["low"], row["high"]], f"_whisker {line.label}"
-        axes.plot([row["batch_size"]] * 2, ends, color=colour(line.style), marker="_", markersize=9, label=label)
+        axes.plot([row["batch_size"]] * 2, ends, color=line.colour, marker="_", markersize=9, label=label)

@@ -12,8 +12,8 @@ from db.rows import AXES
 from visualize.charts import Query, Row, Selection
 
 FACTS = """run.model_id, run.model_revision, run.config_hash, run.architecture_type, run.task, run.weights,
-    run.parameter_count, run.hardware_id, hardware.device_name, hardware.simulated, run.device, run.runtime,
-    run.runtime_mode, run.precision, run.num_threads, run.started_at,
+    run.parameter_count, run.hardware_id, hardware.device_name, run.is_simulated AS simulated, run.device,
+    run.runtime, run.runtime_mode, run.precision, run.num_threads, run.cpu_list, run.started_at,
     series.metric_definition,
     r.batch_size, r.sequence_length, r.new_tokens, r.concurrency, {axes}, r.axes,
     r.status, r.error, r.validity, r.doubts, r.launches, r.ci_scope"""
@@ -45,7 +45,7 @@ CELL = ("model_id", "device", "runtime", "precision")
 """What a picture of one cell is called after."""
 MODEL = ("task", "weights", "model_revision", "config_hash", "metric_definition")
 """What makes two things of one model's name unlike."""
-SETUP = ("device_name", "simulated", "runtime_mode", "num_threads", "hardware_id")
+SETUP = ("device_name", "simulated", "runtime_mode", "num_threads", "cpu_list", "hardware_id")
 """What makes two things unlike that ran on one device, runtime and precision by name."""
 CELL_DETAILS = (*MODEL, *SETUP)
 """What else makes two cells unlike: pictures of unlike cells are kept apart."""
@@ -108,13 +108,14 @@ def is_doubtful(row: Row) -> bool:
 def detail(column: str, value: Any) -> str:
     """A detail in a few words: settings as `key=value`, an id or revision by its first 8 digits."""
     if value is None:
-        return {"num_threads": "default threads", "model_revision": "no revision"}.get(column, "")
+        absent = {"num_threads": "default threads", "cpu_list": "all processors", "model_revision": "no revision"}
+        return absent.get(column, "")
     if column in ("runtime_mode", "axes"):
         return settings(value)
     if column == "simulated":
         return "simulated" if value else ""
-    if column == "metric_definition":
-        return f"metrics {value}"
+    if column in ("metric_definition", "cpu_list"):
+        return f"{'metrics' if column == 'metric_definition' else 'processors'} {value}"
     if column in ("config_hash", "hardware_id", "model_revision"):
         return f"{column.removeprefix('model_').split('_')[0]} {str(value)[:8]}"
     return f"{value} threads" if column == "num_threads" else str(value)

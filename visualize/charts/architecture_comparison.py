@@ -33,11 +33,12 @@ ALIKE = (
     "device_name",
     "simulated",
     "num_threads",
+    "cpu_list",
     "hardware_id",
     "metric_definition",
 )
 """What is the same all over a picture. Settings of the runtime may differ, since not every model has the same ones."""
-DETAILS = ("device_name", "num_threads", "metric_definition", "hardware_id")
+DETAILS = ("device_name", "num_threads", "cpu_list", "metric_definition", "hardware_id")
 ROW_IN, LINE_IN, BLOCK_IN, AXIS_IN, LABEL_IN = 0.3, 0.16, 0.45, 0.6, 2.6
 WIDTH_IN = 8.4
 CHOICE = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from visualize import words
@@ -31,6 +31,7 @@ CONFIGURATION = (
     "precision",
     "runtime_mode",
     "num_threads",
+    "cpu_list",
     "hardware_id",
 )
 """What makes a line."""
@@ -90,7 +91,7 @@ def _drawing(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row])
         for panel, (point, rows) in zip(axes, panels, strict=False):
             there = {id(row) for row in rows}
             chosen = [(line, tuple(row for row in line.rows if id(row) in there)) for line in lines]
-            draw_lines(panel, [Line(label=line.label, rows=part, style=line.style) for line, part in chosen if part])
+            draw_lines(panel, [replace(line, rows=part) for line, part in chosen if part])
             panel.set_title(
                 wrap(words.whole(words.point(point, with_batch=False)), TEXT_SIZE, width_in / columns - 0.5)
             )
@@ -108,8 +109,8 @@ def _lines(drawn: Sequence[Row]) -> list[Line]:
         [words.cell(key) for key, _ in groups], [_rows.details(key, _rows.SETUP) for key, _ in groups], words.SEPARATOR
     )
     return [
-        Line(label=label, rows=tuple(rows), style=style)
-        for style, (label, (_, rows)) in enumerate(zip(labels, groups, strict=True))
+        Line(label=label, rows=tuple(rows), style=style, is_simulated=bool(key["simulated"]))
+        for style, (label, (key, rows)) in enumerate(zip(labels, groups, strict=True))
     ]
 
 

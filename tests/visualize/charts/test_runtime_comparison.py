@@ -1,0 +1,138 @@
+"""Every runtime beside eager at float32: the bars are the factors, and nothing that is wrong looks like a winner."""
+
+from dataclasses import replace
+
+import pytest
+from matplotlib.colors import to_hex
+
+from visualize.charts import Drawing, NotDrawn
+from visualize.style import GREY, colour
+
+NAME = "runtime_comparison"
+POINTS = {"batch_sizes": (1, 2), "sequence_lengths": (32,)}
+
+
+@pytest.fixture
+def fast(make_run, alter):
+    """ONNX Runtime at twice eager's speed, its output off by 4e-7."""
+    run = alter.mode(make_run(**POINTS, runtime="onnxruntime", slowdown=0.5), io_mode="host")
+    return alter.results(run, alter.metrics(output_error=4e-7))
+
+
+@pytest.fixture
+def eager(make_run):
+    return make_run(**POINTS)
+
+
+def bars(axes):
+    """Length and look of each bar by its name, from the top down."""
+    found = {}
+    for container in axes.containers:
+        (bar,) = container.patches
+        name = container.get_label().removeprefix("_bar ").replace("\n", " ")
+        found[name] = (round(bar.get_y() + bar.get_height() / 2), bar)
+    return {name: bar for name, (_, bar) in sorted(found.items(), key=lambda item: item[1][0])}
+
+
+def lengths(axes):
+    return {name: pytest.approx(bar.get_width()) for name, bar in bars(axes).items()}
+
+
+def remarks(axes):
+    """What is written beside the bars, from the top down."""
+    return [text.get_text() for text in sorted(axes.texts, key=lambda text: text.xy[1])]
+
+
+def test_a_panel_for_each_batch_size_and_a_bar_for_each_runtime_the_fastest_on_top(eager, fast, figures, see):
+    (figure,) = figures(NAME, eager, fast)
+    assert [see.title(axes) for axes in figure.axes] == ["batch 1", "batch 2"]
+    for axes in figure.axes:
+        assert lengths(axes) == {"onnxruntime · float32": 2.0, "eager · float32": 1.0}
+        assert list(bars(axes)) == ["onnxruntime · float32", "eager · float32"]
+        assert remarks(axes) == ["2\N{MULTIPLICATION SIGN}, error 4e-07", "baseline"]
+    top, bottom = figure.axes[0].get_ylim()[::-1]
+    assert top < 0 < bottom, "the first line is the topmost"
+
+
+def test_the_whisker_is_the_interval_of_the_factor(eager, fast, figures, see):
+    (axes, _) = figures(NAME, eager, fast)[0].axes
+    (low, _), (high, _) = see.points(axes, "interval onnxruntime · float32")
+    assert (round(low, 3), round(high, 3)) == (1.843, 2.18)
+    assert "_interval eager · float32" not in [line.get_label() for line in axes.lines]
+
+
+def test_a_wrong_result_is_grey_hatched_and_last_however_fast(eager, fast, make_run, figures, see, alter):
+    wrong = alter.mode(make_run(**POINTS, runtime="openvino", precision="int4", slowdown=0.1), hint="latency")
+    wrong = alter.results(wrong, lambda result: alter.invalid(alter.metrics(output_error=0.93)(result)))
+    (figure,) = figures(NAME, eager, fast, wrong)
+    axes = figure.axes[0]
+    *_, (last, bar) = bars(axes).items()
+    assert last == "openvino · int4"
+    assert (bar.get_hatch(), to_hex(bar.get_facecolor()), to_hex(bar.get_edgecolor())) == ("////", "#ffffff", GREY)
+    assert remarks(axes)[-1] == "invalid, error 0.93"
+    assert "_interval openvino · int4" not in [line.get_label() for line in axes.lines]
+    assert any(text.startswith("Grey and hatched: never ranked") for text in see.texts(figure))
+    assert not any(text.startswith("Hollow") for text in see.texts(figure))
+
+
+def test_a_simulator_is_grey_hatched_and_last(eager, fast, figures, alter):
+    loads = tuple(replace(load, verified={"is_simulated": True}) for load in fast.loads)
+    (figure,) = figures(NAME, eager, replace(fast, loads=loads))
+    assert list(bars(figure.axes[0])) == ["eager · float32", "onnxruntime · float32"]
+    assert bars(figure.axes[0])["onnxruntime · float32"].get_hatch() == "////"
+    assert remarks(figure.axes[0]) == ["baseline", "simulated, error 4e-07"]
+
+
+def test_a_doubtful_result_is_hollow_and_keeps_its_place(eager, fast, figures, see, alter):
+    (figure,) = figures(NAME, eager, alter.results(fast, alter.noisy))
+    bar = bars(figure.axes[0])["onnxruntime · float32"]
+    assert (bar.get_hatch(), to_hex(bar.get_facecolor()), to_hex(bar.get_edgecolor())) == (
+        None,
+        "#ffffff",
+        colour(0).lower(),
+    )
+    assert next(iter(bars(figure.axes[0]))) == "onnxruntime · float32"
+    assert any(text.startswith("Hollow: 2 noisy of 4 points") for text in see.texts(figure))
+
+
+def test_settings_tell_two_of_one_runtime_apart_by_what_differs(eager, fast, figures, alter):
+    device = alter.mode(alter.renewed(fast), io_mode="device")
+    (figure,) = figures(NAME, eager, fast, device)
+    assert list(bars(figure.axes[0])) == [
+        *("onnxruntime · float32, io_mode=device", "onnxruntime · float32, io_mode=host"),
+        "eager · float32",
+    ]
+
+
+def test_what_was_not_measured_at_a_point_says_so(eager, fast, figures, alter):
+    (figure,) = figures(NAME, eager, alter.only(fast, lambda point: point.batch_size == 1))
+    assert remarks(figure.axes[1]) == ["not measured", "baseline"]
+
+
+def test_other_lengths_and_models_have_pictures_of_their_own(make_run, outcomes):
+    runs = [make_run(), make_run(runtime="onnxruntime"), make_run(model_id="b"), make_run(model_id="b", runtime="x")]
+    names = [outcome.named_by for outcome in outcomes(NAME, *runs) if isinstance(outcome, Drawing)]
+    assert names == [
+        (model, "cpu", f"sequence_length-{length}") for model in ("b", "bert-base-uncased") for length in (32, 128)
+    ]
+
+
+def test_without_a_baseline_or_without_another_there_is_no_picture_and_a_reason(eager, fast, outcomes):
+    what = "Speed-up by runtime: bert-base-uncased"
+    why = "measured by eager at float32 only: there is nothing to compare it with"
+    assert outcomes(NAME, eager) == [NotDrawn(what=what, why=why)]
+    why = "nothing to draw: 2 points without eager at float32 to compare with"
+    assert outcomes(NAME, fast) == [NotDrawn(what=what, why=why)]
+
+
+def test_points_of_the_baseline_alone_are_left_out_beside_others(make_run, outcomes):
+    found = outcomes(NAME, make_run(), make_run(runtime="x", sequence_lengths=(32,)))
+    assert [outcome.named_by[-1] for outcome in found] == ["sequence_length-32"]
+
+
+def test_an_emulator_s_line_is_grey_in_the_comparison_of_hardware(eager, figures, see, alter):
+    emulator = alter.on_device(alter.renewed(eager), "Emulator", "qnn", simulated=True)
+    (figure,) = figures("hardware_comparison", eager, emulator)
+    (axes,) = figure.axes
+    assert see.artist(axes, "line Emulator (qnn, simulated) · eager · float32").get_color() == GREY
+    assert see.artist(axes, "line Test CPU (cpu) · eager · float32").get_color() != GREY
