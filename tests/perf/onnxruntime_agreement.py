@@ -1,0 +1,145 @@
+"""Does the runtime onnxruntime report what a bare loop of `session.run` sees?
+
+One encoder at batch 1, on the bundle that the runtime itself makes: call by call in one process, in turns, which noise
+hits alike; then fresh processes, interleaved. Prints figures. On a busy machine take `--num-threads 1`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import statistics
+import sys
+import tempfile
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from openvino_agreement import WARM_UP, output_of
+
+BARE_LOOP = """
+import json, statistics, sys, time
+import numpy as np
+import onnxruntime
+file, ids, num_threads, iterations, warm_up = json.loads(sys.argv[1])
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads = num_threads
+session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+feeds = {"input_ids": np.load(ids)}
+calls = []
+for _ in range(warm_up + iterations):
+    start = time.perf_counter()
+    session.run(None, feeds)
+    calls.append(time.perf_counter() - start)
+print(json.dumps(statistics.median(calls[warm_up:]) * 1e3))
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What all of them run."""
+
+    cell: Any
+    point: Any
+    model: Path
+    ids: Path
+    iterations: int
+
+
+def case_of(arguments: argparse.Namespace, folder: Path) -> Case:
+    """The cell, its bundle, made if it is not there, and its inputs in a file."""
+    from benchmarking.builds.store import BuildStore
+    from benchmarking.devices.cpu import PLUGIN as CPU
+    from benchmarking.graphs.bundle import read_bundle
+    from benchmarking.graphs.session import find_bundle
+    from benchmarking.records import Cell, Point
+    from benchmarking.runtimes._ort_options import default_num_threads
+    from benchmarking.runtimes.onnxruntime import PLUGIN
+    from benchmarking.workloads._families import plugin_of
+    from benchmarking.workloads._resolve import resolve
+
+    (device,), workload = CPU.probe(), resolve(arguments.model_id, weights="random")
+    cell = Cell(workload=workload, device=device, requested_device="cpu", runtime="onnxruntime")
+    mode = PLUGIN.mode(device, workload, {})
+    cell = dataclasses.replace(cell, runtime_mode=mode, num_threads=arguments.num_threads or default_num_threads())
+    point = Point(batch_size=1, sequence_length=arguments.sequence_length)
+    PLUGIN.prepare(cell, (point,), BuildStore(), "if_needed")
+    bundle = find_bundle(cell, point)
+    ids = folder / "ids.npy"
+    np.save(ids, plugin_of(workload).inputs(workload, point, workload.seed)["input_ids"])
+    file = bundle / read_bundle(bundle).graphs["model"].file
+    return Case(cell=cell, point=point, model=file, ids=ids, iterations=arguments.iterations)
+
+
+def same_process_ratio(case: Case) -> float:
+    """Median of the harness's calls over the median of bare `session.run` calls, in turns."""
+    import onnxruntime
+
+    from benchmarking.devices.cpu import PLUGIN as CPU
+    from benchmarking.measure.timing import Stopwatch, quiet_gc
+    from benchmarking.runtimes.onnxruntime import PLUGIN
+
+    handle = CPU.open(case.cell.device)
+    session = PLUGIN.open(case.cell, handle, lambda name: nullcontext(), (case.point,))
+    watch = Stopwatch(session.operation(case.point), handle)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = case.cell.num_threads
+    bare_session = onnxruntime.InferenceSession(str(case.model), options, providers=["CPUExecutionProvider"])
+    feeds, bare = {"input_ids": np.load(case.ids)}, []
+    with quiet_gc():
+        for number in range(case.iterations + WARM_UP):
+            if number % 2:
+                watch.run(1)
+            start = time.perf_counter()
+            bare_session.run(None, feeds)
+            bare.append((time.perf_counter() - start) * 1e3)
+            if not number % 2:
+                watch.run(1)
+    return statistics.median(watch.calls_ms[WARM_UP:]) / statistics.median(bare[WARM_UP:])
+
+
+def bare_ms(case: Case) -> float:
+    """Median of a bare loop in a fresh process, in ms."""
+    job = json.dumps([str(case.model), str(case.ids), case.cell.num_threads, case.iterations, WARM_UP])
+    return float(output_of([sys.executable, "-c", BARE_LOOP, job]))
+
+
+def harness_ms(case: Case) -> float:
+    """Median by the command, in ms."""
+    command = [sys.executable, "-m", "benchmarking.run_hardware_benchmark", "--model-id", case.cell.workload.model_id]
+    command += ["--device", "cpu", "--runtime", "onnxruntime", "--weights", "random", "--batch-sizes", "1"]
+    command += ["--launches", "1", "--sequence-lengths", str(case.point.sequence_length), "--json", "--quiet"]
+    command += ["--iterations", str(case.iterations), "--warmup-iterations", str(WARM_UP)]
+    command += ["--num-threads", str(case.cell.num_threads)]
+    (run,) = json.loads(output_of(command))
+    return float(run["results"][0]["metrics"]["latency_median_ms"])
+
+
+def main() -> int:
+    """Print a line a round, then the median of the ratios."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model-id", default="bert-base-uncased", help="an encoder")
+    parser.add_argument("--sequence-length", type=int, default=128)
+    parser.add_argument("--num-threads", type=int)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--iterations", type=int, default=200)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        case = case_of(arguments, Path(folder))
+        print(f"one process, in turns: ours / bare {same_process_ratio(case):.4f}", flush=True)
+        ratios = []
+        for number in range(arguments.rounds):
+            bare, ours = bare_ms(case), harness_ms(case)
+            ratios.append(ours / bare)
+            print(f"round {number + 1}: bare {bare:.3f} ms, ours {ours:.3f} ms", flush=True)
+    if ratios:
+        print(f"ours / bare {statistics.median(ratios):.4f}, from {min(ratios):.4f} to {max(ratios):.4f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
