@@ -58,9 +58,10 @@ class Graph:
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     feeds: Mapping[str, str] = field(default_factory=dict)
-    """Input name -> where its value comes from: "inputs.<name>" the family's input of that name, "tokens" the tokens so
-    far unseen (batch x n), "encoder.<output>", "cross.<output>", "latents", "timestep", "position". States are not in
-    it."""
+    """Input name -> where its value comes from: "inputs.<name>" the family's input of that name, "ones.<name>" and
+    "zeros.<name>" those in its shape, "tokens" the tokens so far unseen (batch x n), "mask" ones for all so far
+    (batch x length), "positions" those of the unseen (batch x n), "encoder.<output>", "cross.<output>", "latents",
+    "timestep". States are not in it."""
     states: tuple[State, ...] = ()
     result: str | None = None
     """The output that the call is about (logits, hidden states, noise), None for a graph that only feeds another."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from benchmarking.builds.store import Build, BuildKey, BuildStore
 from benchmarking.errors import BenchhouseError, UnsupportedError, UsageError
+from benchmarking.graphs.given import OPTIMUM, given_file, identity
 from benchmarking.graphs.recipes import TRANSFORMERS, Recipe, recipe_of
 from benchmarking.records import Cell, Json, Point, Precision, Rebuild, Workload
 from benchmarking.workloads._families import plugin_of
@@ -22,7 +23,7 @@ from benchmarking.workloads._processing import Processing, open_processing
 
 if TYPE_CHECKING:
     from benchmarking.graphs.bundle import Bundle
-    from benchmarking.graphs.operations import GraphOperation
+    from benchmarking.graphs.calls import GraphOperation
     from benchmarking.graphs.runner import GraphRunner
 
 KIND = "onnx"
@@ -54,6 +55,7 @@ def bundle_key(cell: Cell, point: Point, precision: Precision | None = None, ops
     (a hint, a quantizer that works on float32). Raises UnsupportedError for a workload without graphs."""
     recipe = _recipe(cell.workload)
     wanted = _stored_precision(precision or cell.precision)
+    given = given_file(cell.workload, recipe, wanted)
     parts: dict[str, Json] = {
         "model_id": cell.workload.model_id,
         "config_hash": cell.workload.config_hash,
@@ -63,7 +65,7 @@ def bundle_key(cell: Cell, point: Point, precision: Precision | None = None, ops
         "seed": cell.workload.seed,
         "signature": {"kind": recipe.kind, **recipe.signature(point)},
         "precision": wanted,
-        "exporter": recipe.exporter,
+        "exporter": recipe.exporter if given is None else {OPTIMUM: identity(given)},
         "opset": opset,
         "export_version": EXPORT_VERSION,
         "versions": _versions((*_packages(recipe), *(QUANTIZER_PACKAGES if wanted in QUANTIZED else ()))),

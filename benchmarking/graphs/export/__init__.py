@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.graphs.bundle import Bundle, Graph, write_bundle
+from benchmarking.graphs.given import OPTIMUM, given_file
 from benchmarking.graphs.recipes import Recipe, recipe_of
 from benchmarking.records import Json, Point, Precision, Workload
 from benchmarking.workloads._families import plugin_of
@@ -32,9 +33,10 @@ def export_bundle(
     attention = plugin_of(workload).default_attention(workload.config)
     model, _ = load_model(workload, precision, attention)
     model.requires_grad_(False)
-    plan = _plan(recipe, model, workload, point)
-    graphs = {name: _written(traced, name, folder, recipe.exporter, opset) for name, traced in plan.graphs.items()}
-    bundle = _bundle(plan, graphs, recipe, folder, parameter_count(model))
+    bundle = _given(workload, recipe, point, folder, precision)
+    if bundle is None:
+        bundle = _made(_plan(recipe, model, workload, point), recipe, folder, opset)
+    bundle = dataclasses.replace(bundle, parameter_count=parameter_count(model))
     if workload.family == "mixture-of-experts":
         bundle = dataclasses.replace(
             bundle, facts={**bundle.facts, **_active_parameters(model, workload, point, recipe)}
@@ -109,16 +111,35 @@ def _written(traced: Any, name: str, folder: Path, exporter: str, opset: int) ->
     )
 
 
-def _bundle(plan: Plan, graphs: Mapping[str, Graph], recipe: Recipe, folder: Path, parameters: int) -> Bundle:
+def _given(workload: Workload, recipe: Recipe, point: Point, folder: Path, precision: Precision) -> Bundle | None:
+    """The bundle of the model's own ONNX file, where it has one."""
+    from benchmarking.graphs.export import optimum
+
+    source = given_file(workload, recipe, precision)
+    if source is None:
+        return None
+    inputs = plugin_of(workload).inputs(workload, point, workload.seed)
+    graphs = optimum.graphs_of(source, recipe, folder, frozenset(inputs))
+    prompt = {"prompt_input": "input_ids"} if recipe.kind == "decoder" else {}
+    return _bundle(graphs, recipe, folder, OPTIMUM, prompt)
+
+
+def _made(plan: Plan, recipe: Recipe, folder: Path, opset: int) -> Bundle:
+    graphs = {name: _written(traced, name, folder, recipe.exporter, opset) for name, traced in plan.graphs.items()}
+    return _bundle(graphs, recipe, folder, recipe.exporter, plan.fields)
+
+
+def _bundle(
+    graphs: Mapping[str, Graph], recipe: Recipe, folder: Path, exporter: str, fields: Mapping[str, Any]
+) -> Bundle:
     from benchmarking.graphs.export import files
 
     weights = files.weights([folder / graph.file for graph in graphs.values()])
     bundle = Bundle(
         kind=recipe.kind,
         graphs=graphs,
-        exporter=recipe.exporter,
-        parameter_count=parameters,
+        exporter=exporter,
         weights_bytes=weights.size_bytes,
         weight_dtypes=weights.values_by_dtype,
     )
-    return dataclasses.replace(bundle, **plan.fields)
+    return dataclasses.replace(bundle, **fields)

@@ -60,8 +60,11 @@ def check_agreement(
     """How far the graphs are from the model. Raises as `compare_at` does."""
     from benchmarking.graphs.export.plain_runner import PlainRunner
 
-    points = checked_points(workload, point, recipe)
-    return compare_at(points, model, workload, bundle, PlainRunner(bundle, folder), precision)
+    try:
+        runner = PlainRunner(bundle, folder)
+    except Exception as error:
+        raise BenchhouseError(f"the graphs of {workload.model_id} do not load: {first_line(error)}") from error
+    return compare_at(checked_points(workload, point, recipe), model, workload, bundle, runner, precision)
 
 
 def compare_at(

@@ -79,6 +79,17 @@ def weights(paths: Sequence[Path]) -> Weights:
     return Weights(size_bytes=size_bytes, values_by_dtype=dict(sorted(counts.items())))
 
 
+def weight_files(path: Path) -> tuple[Path, ...]:
+    """The files beside a graph that hold its weights. Raises BenchhouseError for one outside its folder."""
+    import onnx
+
+    tensors = onnx.load(str(path), load_external_data=False).graph.initializer
+    names = {entry.value for tensor in tensors for entry in tensor.external_data if entry.key == "location"}
+    if outside := sorted(name for name in names if Path(name).name != name):
+        raise BenchhouseError(f"{path} has weights outside its folder ({outside[0]}), which are not read")
+    return tuple(path.parent / name for name in sorted(names))
+
+
 def _names(inputs: Iterable[Any], axes: Axes, path: Path) -> dict[str, str]:
     """The exporter's symbols ("s56") -> what they stand for."""
     names: dict[str, str] = {}

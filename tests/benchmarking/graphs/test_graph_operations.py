@@ -9,7 +9,8 @@ import pytest
 
 from benchmarking.errors import BenchhouseError, UnsupportedError
 from benchmarking.graphs.bundle import Bundle, Graph, State, Tensor
-from benchmarking.graphs.operations import operation_of, results, start_of
+from benchmarking.graphs.generation import start_of
+from benchmarking.graphs.operations import operation_of, results
 from benchmarking.records import Point, Workload
 from benchmarking.workloads._denoising import step_between
 
@@ -302,3 +303,38 @@ def test_flops_are_not_counted_and_the_reason_is_given():
     missing = operation_of(DECODER, Counting(), TEXT, POINT, PROMPT).count().missing
     assert set(missing) == {"flops", "bytes_accessed"}
     assert all(why.startswith("not_supported: ") for why in missing.values())
+
+
+class Watching(Counting):
+    """Keeps what counts the tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def step(self, graph, feeds, states):
+        self.seen.append((feeds["attention_mask"].tolist(), feeds["position_ids"].tolist()))
+        return super().step(graph, feeds, states)
+
+
+def test_graphs_that_do_not_count_along_their_states_are_told_mask_and_positions():
+    feeds = {"ids": "tokens", "attention_mask": "mask", "position_ids": "positions"}
+    bundle = replace(DECODER, graphs={"decode": replace(DECODE, feeds=feeds)})
+    runner = Watching()
+    operation = operation_of(bundle, runner, TEXT, POINT, PROMPT)
+    for _ in range(2):  # a second call counts from the beginning
+        assert run(operation)[0].tokens == TOKENS
+    once = [([[1] * 2] * 2, [[0, 1]] * 2), ([[1] * 3] * 2, [[2]] * 2), ([[1] * 4] * 2, [[3]] * 2)]
+    assert runner.seen == once * 2
+
+
+def test_ones_and_zeros_have_the_shape_and_type_that_is_asked_for():
+    graph = replace(
+        FORWARD.graphs["model"],
+        inputs=(tensor("x", "int64"), tensor("mask", "int32"), tensor("types", "int64")),
+        feeds={"x": "inputs.input_ids", "mask": "ones.input_ids", "types": "zeros.input_ids"},
+    )
+    operation = operation_of(replace(FORWARD, graphs={"model": graph}), Counting(), TEXT, POINT, PROMPT)
+    assert operation._feeds["mask"].tolist() == [[1, 1], [1, 1]]
+    assert operation._feeds["mask"].dtype == np.int32
+    assert operation._feeds["types"].tolist() == [[0, 0], [0, 0]]
