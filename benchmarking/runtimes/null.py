@@ -153,7 +153,8 @@ class NullRuntime:
         return {}
 
     def has_build(self, cell: Cell) -> bool:
-        return bool(read_script().build)
+        script = read_script()
+        return bool(script.build) and not _is_reference(script, cell.precision)
 
     def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
         script = read_script()
