@@ -67,7 +67,12 @@ def _speech(workload: Workload, model_type: str) -> Recipe | str:
 
 
 def _mixture_of_experts(workload: Workload, model_type: str) -> Recipe | str:
-    return Recipe(kind="decoder" if workload.task == "text-generation" else "encoder-decoder")
+    if workload.task != "text-generation":
+        return (
+            f"{model_type} goes through the experts that its router chose one after the other, in a loop whose length "
+            "depends on the data: it cannot be traced"
+        )
+    return Recipe(kind="decoder")
 
 
 def _vision_text(workload: Workload, model_type: str) -> Recipe | str:

@@ -82,21 +82,21 @@ class Decoder(torch.nn.Module):
 
 def plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
     """The three graphs of a model with `get_encoder`, as transformers' sequence-to-sequence models are."""
-    from transformers.modeling_outputs import BaseModelOutput
-
     encoder = model.get_encoder()
+    inputs = family_inputs(model, workload, traced_point(workload, point, recipe))
+    with torch.no_grad():
+        kind = type(encoder(**inputs))  # a mixture of experts' has fields of its own, which the model asks for
 
     def decode(tokens: torch.Tensor, encoded: torch.Tensor, cache: Any) -> torch.Tensor:
         output = model(
             decoder_input_ids=tokens,
-            encoder_outputs=BaseModelOutput(last_hidden_state=encoded),
+            encoder_outputs=kind(last_hidden_state=encoded),
             past_key_values=cache,
             use_cache=True,
         )
         logits: torch.Tensor = output.logits
         return logits
 
-    inputs = family_inputs(model, workload, traced_point(workload, point, recipe))
     graphs = three_graphs(model, inputs, Encoder(encoder, lambda given: encoder(**given).last_hidden_state), decode)
     return Plan(graphs=graphs, fields={"start_tokens": _start(model, workload)})
 
