@@ -125,8 +125,11 @@ def _given(workload: Workload, recipe: Recipe, point: Point, folder: Path, preci
 
 
 def _made(plan: Plan, recipe: Recipe, folder: Path, opset: int) -> Bundle:
-    graphs = {name: _written(traced, name, folder, recipe.exporter, opset) for name, traced in plan.graphs.items()}
-    return _bundle(graphs, recipe, folder, recipe.exporter, plan.fields)
+    from benchmarking.graphs.export.tracing import installed_exporter
+
+    exporter = installed_exporter(recipe.exporter)
+    graphs = {name: _written(traced, name, folder, exporter, opset) for name, traced in plan.graphs.items()}
+    return _bundle(graphs, recipe, folder, exporter, plan.fields)
 
 
 def _bundle(

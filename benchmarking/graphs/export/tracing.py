@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import inspect
 import io
 import logging
@@ -14,7 +15,7 @@ from typing import Any
 
 from benchmarking.errors import BenchhouseError, first_line
 from benchmarking.graphs.bundle import State
-from benchmarking.graphs.recipes import TRANSFORMERS
+from benchmarking.graphs.recipes import TORCH, TRANSFORMERS
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,13 @@ class Plan:
 
     graphs: Mapping[str, Traced]
     fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+def installed_exporter(wanted: str) -> str:
+    """The exporter, or torch's own where transformers is too old to have one. Which it was is in the bundle."""
+    if wanted == TRANSFORMERS and importlib.util.find_spec(TRANSFORMERS) is None:
+        return TORCH
+    return wanted
 
 
 def write(traced: Traced, path: Path, exporter: str, opset: int) -> None:
