@@ -101,6 +101,8 @@ def _quantizable(source: Path) -> Any:
         graph.initializer.append(onnx.numpy_helper.from_array(array.transpose(order).copy(), node.output[0]))
         graph.node.remove(node)
     model.replace_gemm_with_matmul()
+    # Shapes noted beside the graph are of the weights as they lay before, and inferring shapes anew trips over them.
+    del graph.value_info[:]
     return model.model
 
 
