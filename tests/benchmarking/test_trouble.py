@@ -177,8 +177,9 @@ def test_the_null_script_must_be_json_with_known_keys(capsys, monkeypatch, tmp_p
     for content, message in (("{", "is not JSON"), ('{"latency": 1}', "unknown key 'latency'")):
         (tmp_path / "script.json").write_text(content)
         monkeypatch.setenv("BENCHHOUSE_NULL_SCRIPT", str(tmp_path / "script.json"))
-        assert main([*SWEEP, *QUICK]) == 1
-        assert message in capsys.readouterr().out
+        code, line = refused(capsys, *SWEEP, *QUICK)
+        assert code == 1
+        assert message in line
 
 
 def test_without_duckdb_the_run_file_is_written_and_the_rest_is_said(capsys, monkeypatch, tmp_path):
