@@ -118,9 +118,7 @@ def plan_points(
         skipped = {point.label: why_not for point in points}
     else:
         left = tuple(point for point in points if point.label not in skipped)
-        split = check_points(
-            left, lambda point: why_not_point(cell, point), skip_unsupported=request.skip_unsupported
-        )
+        split = check_points(left, lambda point: why_not_point(cell, point), skip_unsupported=request.skip_unsupported)
         left = tuple(point for point in left if point.label not in split)
         skipped = {**skipped, **split, **fit.refused(left, may_skip=request.skip_unsupported)}
     return CellPlan(

@@ -135,7 +135,6 @@ def test_reasons_that_differ_in_a_name_only_are_one_note() -> None:
     assert notes.mark([]) == ""
 
 
-@pytest.mark.xfail(reason="the table goes into README.md last", strict=True)
 def test_the_readme_has_the_table_as_it_is() -> None:
     assert support_table.between_markers(README.read_text(encoding="utf-8")) == support_table.table_text()
 

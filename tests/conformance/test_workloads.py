@@ -57,7 +57,7 @@ def open_session(workload: Any, options: dict[str, Any] | None = None) -> Any:
         runtime="eager",
         runtime_mode=PLUGIN.mode(CPU, workload, options or {}),
     )
-    return PLUGIN.open(cell, SimpleNamespace(torch_name="cpu"), lambda name: nullcontext())  # type: ignore[arg-type]
+    return PLUGIN.open(cell, SimpleNamespace(torch_name="cpu"), lambda name: nullcontext(), ())  # type: ignore[arg-type]
 
 
 def test_file_and_family_have_the_same_name(plugin: Any) -> None:

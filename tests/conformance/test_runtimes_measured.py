@@ -1,0 +1,77 @@
+"""Runtimes that load what is made of a model, with every family's tiny model, through the shipped command: the same work
+as eager does, the same output, and nothing of another runtime under this one's name.
+
+torch.compile takes minutes over all families, so it is among them only where BENCHHOUSE_TEST_COMPILED is set; one model
+of it is measured in any case, where the runtime itself is tested.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from benchmarking import plugins
+from benchmarking.batch_benchmark import main
+from benchmarking.measure.correctness import tolerance_of
+from benchmarking.records import FAMILIES, Run, run_from_json
+from benchmarking.workloads import _catalog
+from benchmarking.workloads._families import family_of
+
+BATCH, ITERATIONS, NEW_TOKENS, STEPS = 2, 3, 3, 2
+TINY = {family_of(entry.config, entry.name).name: entry for entry in _catalog.entries() if not entry.hub}
+RUNTIMES = ("onnxruntime", "openvino", *(("compiled",) if os.environ.get("BENCHHOUSE_TEST_COMPILED") else ()))
+GRID = ["--batch-sizes", BATCH, "--sequence-lengths", 16, "--new-tokens", NEW_TOKENS, "--steps", STEPS]
+GRID += ["--documents", 50, "--top-k", 2, "--iterations", ITERATIONS, "--warmup-iterations", 1, "--launches", 1]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Run]:
+    """The runs of one batch of all tiny models on all these runtimes, by runtime and family."""
+    folder = tmp_path_factory.mktemp("runtimes")
+    names = ",".join(entry.name for entry in TINY.values())
+    what = ["--models", names, "--devices", "cpu", "--runtimes", ",".join(RUNTIMES), "--skip-unsupported"]
+    kept = ["--output-dir", folder, "--db-path", folder / "b.duckdb", "--quiet", "--cache-dir", folder / "cache"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(os.environ, "HF_HUB_OFFLINE", "1")
+        patch.setitem(os.environ, "BENCHHOUSE_CACHE_DIR", str(folder / "cache"))
+        assert main([str(word) for word in (*what, *GRID, *kept)]) == 0
+    files = [path for path in Path(folder).glob("*.json") if path.name != "benchmark_summary.json"]
+    found = [run_from_json(json.loads(path.read_text()), str(path)) for path in files]
+    return {(run.cell.runtime, str(run.cell.workload.family)): run for run in found}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_pair_is_measured_with_the_reference_s_output_or_skipped_with_its_reason(
+    runs: dict[tuple[str, str], Run], runtime: str, family: str
+) -> None:
+    run = runs[runtime, family]
+    (result,) = run.results
+    cell = run.cell
+    why_not = plugins.load("benchmarking.runtimes", runtime).supports(cell.device, cell.workload, cell.precision)
+    if why_not is not None:
+        assert result.status == "skipped"
+        assert why_not in str(result.error)
+        return
+    assert (result.status, result.error, result.iterations) == ("ok", None, ITERATIONS)
+    assert not [doubt.kind for doubt in result.doubts if doubt.severity == "invalid"]
+    assert result.metrics["output_error"] <= tolerance_of("float32", cell.workload.family).relative_l2
+    if result.point.new_tokens is not None:
+        assert result.metrics["output_equal_token_share"] == 1.0
+        assert result.metrics["time_to_first_token_ms"] > 0
+    assert cell.workload.parameter_count == TINY[family].parameter_count
+    assert result.metrics["flops"] > TINY[family].parameter_count / 10
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_what_was_loaded_is_said_and_was_made_beforehand(runs: dict[tuple[str, str], Run], runtime: str) -> None:
+    run = runs[runtime, "encoder-only"]
+    (load,) = run.loads
+    assert "float32" in load.verified["parameter_dtypes"]
+    if runtime != "compiled":
+        assert run.preparation is not None
+        assert run.preparation.build["is_new"] is True
+        assert load.memory_bytes["weights_bytes"] >= 4 * TINY["encoder-only"].parameter_count
