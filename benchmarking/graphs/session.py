@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarking.builds.keys import model_parts, together
 from benchmarking.builds.store import Build, BuildKey, BuildStore
 from benchmarking.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.graphs.given import OPTIMUM, given_file, identity
@@ -57,12 +58,7 @@ def bundle_key(cell: Cell, point: Point, precision: Precision | None = None, ops
     wanted = _stored_precision(precision or cell.precision)
     given = given_file(cell.workload, recipe, wanted)
     parts: dict[str, Json] = {
-        "model_id": cell.workload.model_id,
-        "config_hash": cell.workload.config_hash,
-        "task": cell.workload.task,
-        "weights": cell.workload.weights,
-        "revision": cell.workload.revision,
-        "seed": cell.workload.seed,
+        **model_parts(cell.workload),
         "signature": {"kind": recipe.kind, **recipe.signature(point)},
         "precision": wanted,
         "exporter": recipe.exporter if given is None else {OPTIMUM: identity(given)},
@@ -88,16 +84,7 @@ def ensure_bundle(
     else than the torch model does."""
     by_digest = {(key := bundle_key(cell, point, precision, opset)).digest: (key, point) for point in points}
     made = [_ensured(cell, key, point, store, rebuild) for key, point in by_digest.values()]
-    builds = [build for build, _ in made]
-    return {
-        **builds[0].facts,
-        "kind": KIND,
-        "digest": builds[0].digest,
-        "digests": [build.digest for build in builds],
-        "build_s": sum(build.build_s for build in builds),
-        "size_bytes": sum(build.size_bytes for build in builds),
-        "is_new": any(is_new for _, is_new in made),
-    }
+    return together(KIND, made)
 
 
 def find_bundle(

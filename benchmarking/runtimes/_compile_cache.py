@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
+from benchmarking.builds.keys import model_parts
 from benchmarking.builds.store import BuildKey, BuildStore
 from benchmarking.records import NOT_RUN, Cell, Json, Point
 
@@ -56,13 +57,8 @@ class CompileCache:
 
 def cache_key(cell: Cell, point: Point) -> BuildKey:
     """What compiled code depends on; threads too, whose number is compiled in on a CPU."""
-    workload = cell.workload
     parts: dict[str, Json] = {
-        "model_id": workload.model_id,
-        "config_hash": workload.config_hash,
-        "task": workload.task,
-        "weights": workload.weights,
-        "revision": workload.revision,
+        **model_parts(cell.workload),
         "point": point.label,
         "device": cell.device.selector,
         "device_name": cell.device.name,

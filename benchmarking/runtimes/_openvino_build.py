@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from benchmarking.builds.keys import together
 from benchmarking.builds.store import Build, BuildKey, BuildStore
 from benchmarking.devices._openvino_library import import_openvino
 from benchmarking.errors import BenchhouseError, UnsupportedError
@@ -82,17 +83,7 @@ def ensure_builds(cell: Cell, points: Sequence[Point], store: BuildStore, rebuil
     source = ensure_bundle(cell, points, store, rebuild, SOURCE_PRECISION)
     by_digest = {(key := build_key(cell, point)).digest: (key, point) for point in points}
     made = [_ensured(cell, key, point, store, rebuild) for key, point in by_digest.values()]
-    builds = [build for build, _ in made]
-    return {
-        **builds[0].facts,
-        "kind": KIND,
-        "digest": builds[0].digest,
-        "digests": [build.digest for build in builds],
-        "build_s": sum(build.build_s for build in builds),
-        "size_bytes": sum(build.size_bytes for build in builds),
-        "is_new": any(is_new for _, is_new in made),
-        "source": dict(source),
-    }
+    return {**together(KIND, made), "source": dict(source)}
 
 
 def find_build(cell: Cell, point: Point, store: BuildStore | None = None) -> Path:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarking import plugins
+from benchmarking.builds.keys import model_parts
 from benchmarking.builds.store import BuildKey, BuildStore
 from benchmarking.devices import DevicePlugin
 from benchmarking.devices._several import parts
@@ -76,14 +77,8 @@ def reference_cell(cell: Cell) -> Cell:
 
 def reference_key(cell: Cell, point: Point) -> BuildKey:
     """What a reference's outputs depend on. `cell` is the reference's own."""
-    workload = cell.workload
     parts: dict[str, Json] = {
-        "model_id": workload.model_id,
-        "config_hash": workload.config_hash,
-        "task": workload.task,
-        "weights": workload.weights,
-        "revision": workload.revision,
-        "seed": workload.seed,
+        **model_parts(cell.workload),
         "point": point.label,
         "device": cell.device.selector,
         "mode": dict(cell.runtime_mode),

@@ -1,4 +1,4 @@
-"""Runtimes that load what is made of a model, with every family's tiny model, through the shipped command: the same work
+"""Runtimes that load what is made of a model, with every family's tiny model, by the shipped command: the same work
 as eager does, the same output, and nothing of another runtime under this one's name.
 
 torch.compile takes minutes over all families, so it is among them only where BENCHHOUSE_TEST_COMPILED is set; one model

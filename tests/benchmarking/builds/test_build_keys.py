@@ -1,0 +1,54 @@
+"""The model's part of a build's key, and several builds told as one."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+from benchmarking.builds.keys import model_parts, together
+from benchmarking.builds.store import Build
+from benchmarking.workloads._resolve import resolve
+
+
+def test_weights_saved_over_with_as_many_bytes_make_another_key(tmp_path):
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(b"before")
+    os.utime(weights, ns=(1, 1))
+    workload = dataclasses.replace(
+        resolve("tiny-bert"), source="local", path=str(tmp_path), weights="pretrained", revision="names and sizes"
+    )
+    before = model_parts(workload)
+    assert before["files"] == [["model.safetensors", 6, 1]]
+    weights.write_bytes(b"after!")
+    os.utime(weights, ns=(2, 2))
+    assert model_parts(workload) == {**before, "files": [["model.safetensors", 6, 2]]}
+
+
+def test_seeded_weights_are_known_by_their_seed():
+    workload = resolve("tiny-bert")
+    assert "files" not in model_parts(workload)
+    assert model_parts(dataclasses.replace(workload, seed=1)) == {**model_parts(workload), "seed": 1}
+
+
+def test_builds_together_are_their_sums_and_new_when_one_is():
+    def build(digest, build_s, size_bytes):
+        return Build(
+            kind="onnx",
+            digest=digest,
+            parts={},
+            made_at="2026-11-21T00:00:00Z",
+            build_s=build_s,
+            size_bytes=size_bytes,
+            facts={"exporter": digest},
+        )
+
+    assert together("onnx", [(build("a", 1.5, 10), False), (build("b", 2.0, 5), True)]) == {
+        "kind": "onnx",
+        "digest": "a",
+        "digests": ["a", "b"],
+        "build_s": 3.5,
+        "size_bytes": 15,
+        "is_new": True,
+        "exporter": "a",
+    }
+    assert together("onnx", [(build("a", 1.5, 10), False)])["is_new"] is False
