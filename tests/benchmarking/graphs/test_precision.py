@@ -28,8 +28,8 @@ def linear(tmp_path):
     return path, weights
 
 
-# Processors without VNNI add pairs of 8-bit products in 16 bits, which saturate: 5 % there, 1 % elsewhere.
-@pytest.mark.parametrize(("precision", "error"), [("int8", 0.1), ("int4", 0.2)])
+# At int8 the bound fails where sums of products are cut off, as they are without VNNI when weights take all 8 bits.
+@pytest.mark.parametrize(("precision", "error"), [("int8", 0.02), ("int4", 0.2)])
 def test_a_weight_that_lies_transposed_is_quantized_and_computes_the_same_but_for_its_bits(
     linear, tmp_path, precision, error
 ):

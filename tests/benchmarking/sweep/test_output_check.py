@@ -49,7 +49,7 @@ def test_an_output_that_differs_makes_the_result_invalid_in_the_file_and_in_ever
     assert main([*sweep_arguments, "--save"]) == 0
     out = capsys.readouterr().out
     assert "invalid: output_differs" in out
-    assert "output_differs (invalid), first at b1 s32: relative_l2 = 1.414, tolerance_relative_l2 = 0.45" in out
+    assert "output_differs (invalid), first at b1 s32: relative_l2 = 1.414, tolerance_relative_l2 = 0.3" in out
     assert out.splitlines()[1].split()[-2:] == ["error", "doubts"]
     assert " 1.4  invalid" in out.splitlines()[3]
     with Warehouse.open("benchmark_db.duckdb") as warehouse:
