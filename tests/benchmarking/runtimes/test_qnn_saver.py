@@ -1,0 +1,32 @@
+"""QNN's saver writes down what it would do and computes nothing; the session does not say so, and gives whatever was
+in memory. It is no backend of the device, and its outputs do not pass for a model's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarking.devices.qnn import BACKENDS
+from benchmarking.measure.correctness import about_difference, compare
+from benchmarking.records import PRECISIONS
+
+RECORDED = json.loads((Path(__file__).parents[2] / "fixtures/onnxruntime/qnn_saver_output.json").read_text())
+
+
+def output(backend):
+    return {"output": np.array(RECORDED[backend], dtype=np.float32)}
+
+
+def test_the_saver_is_not_among_the_backends_of_the_device():
+    assert set(BACKENDS) == {"htp", "gpu", "cpu"}
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_what_the_saver_gives_is_invalid_at_every_precision_although_qnn_is_named_first(precision):
+    assert RECORDED["get_providers"][0] == "QNNExecutionProvider"
+    (doubt,) = about_difference(compare(output("saver"), output("reference")), precision, "encoder-only")
+    assert (doubt.kind, doubt.severity) == ("output_differs", "invalid")
+    assert about_difference(compare(output("htp"), output("reference")), precision, "encoder-only") == ()
