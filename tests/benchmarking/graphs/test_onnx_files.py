@@ -105,7 +105,7 @@ def test_quantized_weights_are_small_and_nearly_right(tmp_path, precision, dtype
     bundle_of(saved(tmp_path, weight=weight))
     facts = converted(tmp_path, precision, tmp_path / "out")
     assert sum(facts["quantized_operators"].values()) == 1
-    assert 2048 <= facts["weight_dtypes"][dtype] <= 2049  # a zero point may be among them
+    assert 2048 <= facts["weight_dtypes"][dtype] <= 2048 + 32  # a zero point a column may be among them
     assert facts["weights_bytes"] < most_bytes
     x = generator.standard_normal((2, 3, 64), dtype=np.float32)
     y = PlainRunner(read_bundle(tmp_path / "out"), tmp_path / "out").call("model", {"x": x})["y"]
