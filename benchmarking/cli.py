@@ -17,8 +17,28 @@ COMMANDS = {
     "manage_cache": ("benchmarking.manage_cache", "list, measure and delete the builds that runs left in the cache"),
     "visualize_benchmarks": ("visualize.visualize_benchmarks", "draw charts from the warehouse or from run files"),
 }
-SHORT_NAMES = {"compare-runtimes": "compare_onnx", "export": "export_to_onnx", "cache": "manage_cache"}
+SHORT_NAMES = {"compare-runtimes": "compare_onnx", "cache": "manage_cache"}
 """What commands are called behind `benchhouse`, where that is not what their scripts are called."""
+HOUSE_COMMANDS = {
+    "ab": ("benchmarking.ab", "measure two commands in turns, and judge the difference"),
+    "compare": ("db.commands.compare", "judge one selection of results against another, worst first"),
+    "history": ("db.commands.history", "show series over time, with the places where their level changed"),
+    "regressions": ("db.commands.regressions", "list what became worse since a date"),
+    "series": ("db.commands.series", "list series, and join them after a rename"),
+    "check": ("db.commands.check", "gate CI: judge the newest runs against the ones before them"),
+    "alert": ("db.commands.alert", "list what the gate and the history found, and set what it turned out to be"),
+    "recommend": ("db.commands.recommend", "say which measured device, runtime and batch meets what you need"),
+    "import": ("db.commands.import_results", "read other tools' result files into the warehouse"),
+    "export": (
+        "db.commands.export_results",
+        "write results as CSV, Parquet, ...; or a model as ONNX or OpenVINO",
+    ),
+    "merge": ("db.commands.merge", "bring other warehouses into this one"),
+    "query": ("db.commands.query", "answer a question in SQL, reading only"),
+    "sql": ("db.commands.sql", "an interactive prompt for SQL, with the data dictionary"),
+    "compact": ("db.commands.compact", "replace old raw samples by quantiles, every statistic kept"),
+}
+"""Commands without a script of their own: their names are too plain for everybody's PATH."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,17 +54,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_OK
     name = arguments[0].removesuffix(".py")
     name = SHORT_NAMES.get(name, name)
-    if name not in COMMANDS:
+    commands = COMMANDS | HOUSE_COMMANDS
+    if name not in commands:
         print(f"benchhouse: error: unknown command {name!r}: known: {', '.join(_shown())}", file=sys.stderr)
         return EXIT_USAGE
-    module = importlib.import_module(COMMANDS[name][0])
+    module = importlib.import_module(commands[name][0])
     return int(module.main(arguments[1:]))
 
 
 def _shown() -> dict[str, str]:
     """What each command does, by its name behind `benchhouse`."""
     short = {name: short for short, name in SHORT_NAMES.items()}
-    return {short.get(name, name): what for name, (_, what) in COMMANDS.items()}
+    return {short.get(name, name): what for name, (_, what) in (COMMANDS | HOUSE_COMMANDS).items()}
 
 
 def _help() -> str:

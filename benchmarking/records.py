@@ -41,7 +41,7 @@ Family = Literal[
     "state-space",
     "rag",
 ]
-Precision = Literal["float32", "tf32", "bfloat16", "float16", "int8", "int4"]
+Precision = Literal["float32", "tf32", "bfloat16", "float16", "int8", "int4", "other", "unknown"]
 Status = Literal["ok", "failed", "skipped", "timed_out"]
 Validity = Literal["valid", "noisy", "throttled", "invalid"]
 Severity = Literal["info", "noisy", "throttled", "invalid"]
@@ -50,7 +50,9 @@ WeightsKind = Literal["pretrained", "random", "given"]
 Rebuild = Literal["if_needed", "always", "never"]
 
 FAMILIES: tuple[Family, ...] = get_args(Family)
-PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)[:6]
+"""What can be asked for. Another tool's numbers may be of "other" precisions, which their runtime mode tells, and of
+"unknown" ones."""
 REBUILDS: tuple[Rebuild, ...] = get_args(Rebuild)
 
 # Reasons a value is missing. Detail may follow after a colon: "no_permission: /sys/class/powercap".
@@ -139,9 +141,9 @@ class Workload:
     """None for a bench, and for a torch module whose configuration names none."""
     task: str
     """Hugging Face's task name: feature-extraction, text-generation, text2text-generation, ..."""
-    source: Literal["catalog", "local", "hub", "module", "bench"]
+    source: Literal["catalog", "local", "hub", "module", "bench", "import"]
     """Where the configuration came from; "module" is a torch module handed to `benchmark_model`, "bench" a class that
-    somebody wrote, whose file is `path`."""
+    somebody wrote, whose file is `path`; "import" another tool's file."""
     config: Mapping[str, Json]
     """The model's configuration, as transformers' `to_diff_dict` gives it, with `model_type`."""
     config_hash: str
@@ -348,6 +350,21 @@ class Provenance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What is to be known of numbers that another tool measured."""
+
+    format: str
+    """Name of the file's format."""
+    tool_version: str | None = None
+    definition: str
+    """Whose definitions the metrics follow, by name: numbers of two definitions are never of one series."""
+    definitions: Mapping[str, str] = field(default_factory=dict)
+    """Metric -> what it means there, in words."""
+    kept: Mapping[str, Json] = field(default_factory=dict)
+    """The fields of the file that have no place in a record, under their own names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One cell swept over its grid: the content of one spooled file."""
 
@@ -373,6 +390,8 @@ class Run:
     """None for a cell that needs none: the reference itself, and what has no output to compare."""
     loads: tuple[LaunchLoad, ...] = ()
     results: tuple[Result, ...] = ()
+    origin: Origin | None = None
+    """Where another tool measured it; None for our own."""
 
     @property
     def is_simulated(self) -> bool:

@@ -21,14 +21,14 @@ REFERENCES = (
 )
 
 KEYS = (
-    ("hardware_info", "hardware_id"),
-    ("benchmark_runs", "run_id"),
-    ("benchmark_runs", "source_sha256"),
-    ("benchmark_results", "result_id"),
-    ("raw_benchmark_data", "result_id, launch, phase, metric"),
-    ("series", "series_id"),
+    ("hardware_info", "hardware_id", "TRUE"),
+    ("benchmark_runs", "run_id", "TRUE"),
+    ("benchmark_runs", "source_sha256", "origin_format IS NULL"),  # another tool's file may hold many runs
+    ("benchmark_results", "result_id", "TRUE"),
+    ("raw_benchmark_data", "result_id, launch, phase, metric", "TRUE"),
+    ("series", "series_id", "TRUE"),
 )
-"""Columns that name a row; checked by reading all rows, since an index may be what is broken."""
+"""Columns that name a row, and of which rows; checked by reading all of them, since an index may be what is broken."""
 
 ANNOTATED = (
     ("run", "benchmark_runs", "run_id"),
@@ -50,15 +50,18 @@ UNCHECKED = (
 
 RAW_COUNTS = """
 WITH counted AS (
-    SELECT result_id, sum(len(samples)) AS samples, count(DISTINCT launch) AS launches
+    SELECT result_id, sum(CASE WHEN compacted_at IS NULL THEN len(samples) ELSE sample_count END) AS samples,
+        count(DISTINCT launch) AS launches
     FROM raw_benchmark_data WHERE phase = 'measure' AND metric = 'latency_wall' GROUP BY result_id
 )
 SELECT result_id AS subject, format(
     'result {}: {} iterations in {} launches, but {} raw samples in {}',
     result_id, r.iterations, r.launches, coalesce(counted.samples, 0)::BIGINT, coalesce(counted.launches, 0)
 ) AS problem
-FROM benchmark_results r LEFT JOIN counted USING (result_id)
-WHERE r.iterations <> coalesce(counted.samples, 0) OR (r.status = 'ok' AND r.launches <> coalesce(counted.launches, 0))
+FROM benchmark_results r JOIN benchmark_runs run USING (run_id) LEFT JOIN counted USING (result_id)
+WHERE (run.origin_format IS NULL OR counted.samples IS NOT NULL)  -- other tools often keep no samples
+    AND (r.iterations <> coalesce(counted.samples, 0)
+        OR (r.status = 'ok' AND r.launches <> coalesce(counted.launches, 0)))
 ORDER BY result_id
 """
 
@@ -82,10 +85,10 @@ JOIN benchmark_runs run USING (run_id)
 JOIN series s USING (series_id)
 WHERE (r.batch_size, r.sequence_length, r.new_tokens, r.concurrency, r.axes, run.model_id, run.model_revision,
         run.weights, run.config_hash, run.task, run.architecture_type, run.runtime, run.runtime_mode, run.precision,
-        run.num_threads, run.cpu_list, run.hardware_id)
+        run.num_threads, run.cpu_list, run.origin_definition, run.hardware_id)
     IS DISTINCT FROM (s.batch_size, s.sequence_length, s.new_tokens, s.concurrency, s.axes, s.model_id,
         s.model_revision, s.weights, s.config_hash, s.task, s.architecture_type, s.runtime, s.runtime_mode,
-        s.precision, s.num_threads, s.cpu_list, s.hardware_id)
+        s.precision, s.num_threads, s.cpu_list, s.definition, s.hardware_id)
 ORDER BY result_id
 """
 
@@ -128,11 +131,11 @@ def _orphans(table: str, key: str, column: str, other: str, other_column: str) -
     """
 
 
-def _duplicates(table: str, key: str) -> str:
+def _duplicates(table: str, key: str, which: str) -> str:
     return f"""
         SELECT concat_ws(' ', {key}) AS subject,
             format('{table}: {{}} rows have {key} {{}}', count(*), concat_ws(' ', {key})) AS problem
-        FROM {table} WHERE {key.split(",")[0]} IS NOT NULL GROUP BY {key} HAVING count(*) > 1 ORDER BY ALL
+        FROM {table} WHERE {key.split(",")[0]} IS NOT NULL AND {which} GROUP BY {key} HAVING count(*) > 1 ORDER BY ALL
     """
 
 

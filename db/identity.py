@@ -40,6 +40,8 @@ def series_keys(run: Run, point: Point) -> dict[str, Json]:
     }
     if cell.cpu_list is not None:  # only then, so that the ids of what was measured before are what they were
         keys["cpu_list"] = cell.cpu_list
+    if run.origin is not None:
+        keys["definition"] = run.origin.definition
     return keys
 
 

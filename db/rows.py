@@ -10,11 +10,12 @@ import math
 import shlex
 from collections.abc import Collection
 from datetime import UTC, datetime
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from benchmarking.errors import FormatError
-from benchmarking.records import LaunchLoad, Point, Preparation, Result, Run, to_json
+from benchmarking.estimates import tail_quantile
+from benchmarking.records import LaunchLoad, Origin, Point, Preparation, Result, Run, Samples, to_json
 from db import identity
 
 Row = dict[str, Any]
@@ -97,6 +98,7 @@ def _run_row(run: Run) -> Row:
         **_verified_columns(run),
         **_preparation_columns(run.preparation),
         **_provenance_columns(run),
+        **_origin_columns(run.origin),
     }
 
 
@@ -195,6 +197,12 @@ def _provenance_columns(run: Run) -> Row:
     }
 
 
+def _origin_columns(origin: Origin | None) -> Row:
+    if origin is None:
+        return {}
+    return {"origin_format": origin.format, "origin_definition": origin.definition, "origin": json_text(origin)}
+
+
 def _point_columns(point: Point) -> Row:
     return {
         "batch_size": point.batch_size,
@@ -263,9 +271,24 @@ def _raw_rows(result: Result) -> list[Row]:
             "started_at": utc(samples.started_at, f"result {result.result_id}: started_at"),
             "inner_loops": samples.inner_loops,
             "samples": [_finite(value, result, samples.metric) for value in samples.values],
+            **_launch_columns(samples),
         }
         for samples in result.samples
     ]
+
+
+def _launch_columns(samples: Samples) -> Row:
+    """What a launch's samples come to, which stays when they are compacted. Blocks of calls have no tail: a block's
+    mean hides its slowest call."""
+    values = samples.values
+    if not values:
+        return {"sample_count": 0}
+    return {
+        "sample_count": len(values),
+        "mean": fmean(values),
+        "median": median(values),
+        "p99": tail_quantile(values, 0.99) if samples.inner_loops == 1 else None,
+    }
 
 
 def _finite(value: float, result: Result, metric: str) -> float:

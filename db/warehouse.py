@@ -1,9 +1,8 @@
-"""The warehouse: a DuckDB file that runs go into and questions are asked of. The only module that imports duckdb."""
+"""The warehouse: a DuckDB file that runs go into and questions are asked of."""
 
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,29 +17,16 @@ from benchmarking.ids import uuid7
 from benchmarking.records import Run
 from db import calibration, migrate
 from db.arrow_rows import arrow_table
+from db.connection import BLOCK_SIZE_BYTES, FILE_FORMAT, STORAGE_VERSION, WRITER, connect, told
 from db.files import make_folder, part_beside, publish
 from db.rows import AXES, Row, run_rows
 from db.spool import read_run
 from db.table import Table
-from db.trouble import is_locked, storage_error
 
 if TYPE_CHECKING:
-    import duckdb
+    from db.connection import DuckDB
 
 MEMORY = ":memory:"
-STORAGE_VERSION = "v1.5.0"
-"""Format of the files: 1.5 and 2.0 both read and write it; a file in 2.0's own format would shut 1.5 out."""
-BLOCK_SIZE_BYTES = 16_384
-"""The smallest there is. Committing gives each column of a table that is written to a block of its own: with DuckDB's
-262 144 a run takes twice the time to store, and an empty warehouse 0.8 MB. A file keeps the size it was made with."""
-FILE_FORMAT: dict[str, str | bool | int | float | list[str]] = {
-    "storage_compatibility_version": STORAGE_VERSION,
-    "default_block_size": BLOCK_SIZE_BYTES,
-}
-WRITER = FILE_FORMAT | {"threads": 1}
-"""A run is few rows: more threads make storing it slower, and take a core from whatever else is being measured."""
-RETRY_FIRST_S = 0.02
-RETRY_MOST_S = 0.5
 REPLACED_PAUSE_S = 0.2
 """How long a replaced file stays locked: who opened it before, and has yet to lock it, is refused and tries again."""
 
@@ -55,7 +41,7 @@ Parameters = Sequence[object] | Mapping[str, object]
 class Warehouse:
     """An open warehouse; close it, or use it in a `with` statement. It must not be used across a fork."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, path: str, *, read_only: bool) -> None:
+    def __init__(self, connection: DuckDB, path: str, *, read_only: bool) -> None:
         """Takes over an open connection; `Warehouse.open` makes one."""
         self._connection = connection
         self._pid = os.getpid()
@@ -95,7 +81,7 @@ class Warehouse:
         """
         name = str(path)
         if os.path.exists(name):
-            with _told(name), _connect(name, False, lock_timeout_s) as connection:
+            with told(name), _connect(name, False, lock_timeout_s) as connection:
                 migrate.clear(connection, name)
         return cls.open(name, lock_timeout_s=lock_timeout_s)
 
@@ -130,7 +116,7 @@ class Warehouse:
 
     def close(self) -> None:
         """Let the file go; every run that was ingested is in it."""
-        with _told(self.path):
+        with told(self.path):
             self._connection.close()
 
     def ingest(self, run: Run, *, source: str | None = None, source_sha256: str | None = None) -> bool:
@@ -140,7 +126,7 @@ class Warehouse:
         number that is none, and StorageError when the file cannot be written.
         """
         with self._using() as connection, migrate.transaction(connection):
-            if self._has(run.run_id, source_sha256):
+            if self._has(run.run_id, source_sha256 if run.origin is None else None):  # a foreign file may hold many
                 return False
             columns = self._columns("benchmark_results").items()
             metrics = {name for name, kind in columns if kind == "DOUBLE" and name not in AXES}
@@ -199,11 +185,11 @@ class Warehouse:
                 )
 
     @contextmanager
-    def _using(self) -> Iterator[duckdb.DuckDBPyConnection]:
+    def _using(self) -> Iterator[DuckDB]:
         if os.getpid() != self._pid:
             # What a forked child writes through its parent's connection seems to succeed and is lost.
             raise StorageError(f"{self.path}: opened in another process: open it again after a fork")
-        with _told(self.path):
+        with told(self.path):
             yield self._connection
 
     def _has(self, run_id: str, source_sha256: str | None) -> bool:
@@ -238,54 +224,11 @@ def _create(path: Path) -> None:
     """
     make_folder(path.parent)
     with part_beside(path) as part:
-        with _told(str(path)), _connect(str(part), False, 0.0) as connection:
+        with told(str(path)), _connect(str(part), False, 0.0) as connection:
             migrate.migrate(connection, str(path))
         publish(part, path)
 
 
-def _connect(path: str, read_only: bool, lock_timeout_s: float) -> duckdb.DuckDBPyConnection:
-    """Open the file, trying again while another process holds it."""
-    import duckdb
-
-    deadline = time.monotonic() + lock_timeout_s
-    pause_s = RETRY_FIRST_S
-    with _told(path, lock_timeout_s):
-        while True:
-            named = _file_named(path)
-            try:
-                connection = duckdb.connect(path, read_only=read_only, config=FILE_FORMAT if read_only else WRITER)
-            except duckdb.IOException as error:
-                left_s = deadline - time.monotonic()
-                if left_s <= 0 or not is_locked(str(error)):
-                    raise
-            else:
-                if named in (None, _file_named(path)):
-                    return connection
-                connection.close()  # the file was replaced by a compact one before it was locked
-                continue
-            # Jitter, or processes that started together would keep meeting.
-            time.sleep(min(left_s, random.uniform(pause_s / 2, pause_s)))
-            pause_s = min(RETRY_MOST_S, 1.5 * pause_s)
-
-
-def _file_named(path: str) -> tuple[int, int] | None:
-    """Which file has the name now; None for none."""
-    try:
-        status = os.stat(path)
-    except FileNotFoundError:
-        return None
-    return status.st_dev, status.st_ino
-
-
-@contextmanager
-def _told(path: str, waited_s: float = 0.0) -> Iterator[None]:
-    """Turn DuckDB's errors into ours, one clear line each."""
-    import duckdb
-
-    try:
-        yield
-    except duckdb.Error as error:
-        first: BaseException = error
-        while isinstance(first.__context__, duckdb.Error):  # what a failed ROLLBACK says afterwards helps nobody
-            first = first.__context__
-        raise storage_error(str(first), path, waited_s) from error
+def _connect(path: str, read_only: bool, lock_timeout_s: float) -> DuckDB:
+    config = FILE_FORMAT if read_only else WRITER
+    return connect(path, config, read_only=read_only, lock_timeout_s=lock_timeout_s)

@@ -12,8 +12,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("benchmarking", "db", "visualize")
-SHARED = {f"benchmarking.{name}" for name in ("records", "codec", "errors", "units", "plugins", "ids", "cli_support")}
-"""What every floor may use: words, errors and small helpers that measure nothing."""
+SHARED = {
+    f"benchmarking.{name}"
+    for name in ("records", "codec", "errors", "units", "plugins", "ids", "cli_support", "estimates")
+}
+"""What every floor may use: words, errors, statistics and small helpers that measure nothing."""
 HEAVY = {"torch", "transformers", "numpy", "scipy", "pandas", "duckdb", "pyarrow", "matplotlib", "seaborn", "openvino"}
 
 
@@ -61,14 +64,14 @@ def test_a_room_imports_only_what_is_below_it(room):
     assert wrong == []
 
 
-def test_only_the_warehouse_imports_duckdb():
+def test_only_one_module_imports_duckdb():
     users = [
         str(path.relative_to(ROOT))
         for room in ROOMS
         for path in sources(room)
         if any(module.split(".")[0] == "duckdb" for module, _ in imports(ast.parse(path.read_text())))
     ]
-    assert users == ["db/warehouse.py"]
+    assert users == ["db/connection.py"]
 
 
 def test_schema_holds_no_code():
@@ -95,10 +98,17 @@ def test_every_command_of_the_front_door_exists_under_both_spellings():
         assert scripts[name] == scripts[f"{name}.py"] == f"{module}:main"
 
 
-def test_importing_commands_and_plugins_imports_nothing_heavy():
-    from benchmarking.cli import COMMANDS
+def test_every_command_behind_the_front_door_alone_has_a_main():
+    from benchmarking.cli import HOUSE_COMMANDS
 
-    modules = [module for module, _ in COMMANDS.values()]
+    for module, _ in HOUSE_COMMANDS.values():
+        assert is_command(ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text())), module
+
+
+def test_importing_commands_and_plugins_imports_nothing_heavy():
+    from benchmarking.cli import COMMANDS, HOUSE_COMMANDS
+
+    modules = [module for module, _ in (COMMANDS | HOUSE_COMMANDS).values()]
     modules += ["benchmarking.sweep.supervisor", "benchmarking.sweep.request", "benchmarking.sweep.worker"]
     for folder in ("devices", "runtimes", "workloads"):
         for path in (ROOT / "benchmarking" / folder).glob("[!_]*.py"):

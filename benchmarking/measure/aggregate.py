@@ -10,9 +10,9 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any, Literal, TypeGuard
 
+from benchmarking.estimates import Statistics, between_launches_interval, describe
 from benchmarking.measure import columns, doubts, rates
 from benchmarking.measure.energy_shares import energy_shares
-from benchmarking.measure.estimates import Statistics, between_launches_interval, describe
 from benchmarking.records import (
     FAILED,
     NOT_APPLICABLE,

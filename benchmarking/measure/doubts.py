@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarking.measure.estimates import Statistics
+from benchmarking.estimates import Statistics
 from benchmarking.records import Device, Doubt, Json, Readings, Severity, Validity, Workload
 
 NOISY_IQR = 0.10

@@ -44,7 +44,7 @@ class Reporter:
         elapsed_s = self._clock_s() - self._start_s
         if self._report is None or (phase == self._phase and elapsed_s - self._last_s < MIN_INTERVAL_S):
             return
-        from benchmarking.measure.estimates import (
+        from benchmarking.estimates import (
             median_interval,  # the supervisor, which reads reports, needs no numpy
         )
 

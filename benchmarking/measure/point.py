@@ -8,11 +8,12 @@ from typing import Any
 
 from benchmarking.clock import utc_now
 from benchmarking.devices import DeviceHandle
+from benchmarking.errors import BenchhouseError
+from benchmarking.estimates import describe, drift
 from benchmarking.measure import doubts
 from benchmarking.measure.bench import Bench, CompileCount
 from benchmarking.measure.compiling import compile_pass
 from benchmarking.measure.energy import energy_pass
-from benchmarking.measure.estimates import describe, drift
 from benchmarking.measure.latency import LatencyPass, latency_pass
 from benchmarking.measure.live import Report, Reporter
 from benchmarking.measure.memory_pass import PassResult, memory_pass
@@ -38,7 +39,7 @@ from benchmarking.records import (
     Readings,
     Samples,
 )
-from benchmarking.runtimes import Comparable, MarksItself, Operation, SelfTimed, Verifies
+from benchmarking.runtimes import Comparable, MarksItself, Operation, RunsAtOnce, SelfTimed, Verifies
 from benchmarking.units import ns_to_ms
 
 COOLDOWN_CURES = frozenset({"throttle_reason", "violation_time", "low_clock"})
@@ -87,8 +88,9 @@ def measure_point(
 
     `report` gets a `Live` now and then, never inside a timed region; `compile_count` tells how often the runtime has
     compiled so far; `check` compares the first call's output with the reference's. What the operation raises goes
-    through. Raises BenchhouseError for a call that made another number of tokens than asked.
+    through. Raises BenchhouseError for a call of another number of requests, or of tokens, than asked.
     """
+    check_requests(operation, point)
     bench = Bench(
         operation=operation, handle=handle, settings=settings, live=Reporter(report), compile_count=compile_count
     )
@@ -131,6 +133,15 @@ def measure_point(
         ),
         extra={**_work(operation), **warm.extra, **result.extra, **_first_try(bench, passes)},
     )
+
+
+def check_requests(operation: Operation, point: Point) -> None:
+    """Raise BenchhouseError for an operation whose calls are another number of requests than the point says."""
+    requests = operation.requests_per_call if isinstance(operation, RunsAtOnce) else 1
+    if requests != point.concurrency:
+        raise BenchhouseError(
+            f"point {point.label} has {point.concurrency} requests in flight, but a call of it runs {requests}"
+        )
 
 
 def _first_call(bench: Bench, check: OutputCheck | None) -> FirstCall:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
-from benchmarking.measure.estimates import tail_quantile
+from benchmarking.estimates import tail_quantile
 from benchmarking.measure.streaming import INTER_TOKEN_LATENCY, TIME_PER_OUTPUT_TOKEN, TIME_TO_FIRST_TOKEN
+from benchmarking.measure.timing import LATENCY_REQUEST
 from benchmarking.records import Measurement
 
 MS_PER_S = 1000.0
@@ -47,6 +48,7 @@ def _of_launch(measurement: Measurement) -> dict[str, float]:
     return {
         **_throughput(series, count),
         **_device(series),
+        **_request(series),
         **_tokens(series, count),
         **_phases(series),
     }
@@ -70,6 +72,12 @@ def _device(series: Series) -> dict[str, float]:
         return {}
     gaps = [wall - device for wall, device in zip(series["latency_wall"], device_ms, strict=True)]
     return {"latency_device_median_ms": median(device_ms), "host_gap_ms": median(gaps)}
+
+
+def _request(series: Series) -> dict[str, float]:
+    """What one request takes by the runtime's own clock, where it has one; a call may be several at once."""
+    request_ms = series.get(LATENCY_REQUEST)
+    return {} if request_ms is None else {"latency_request_median_ms": median(request_ms)}
 
 
 def _phases(series: Series) -> dict[str, float]:

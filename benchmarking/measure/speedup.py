@@ -22,8 +22,8 @@ from math import exp, fsum, hypot, log
 from statistics import median
 from typing import Literal
 
+from benchmarking.estimates import between_launches_interval
 from benchmarking.measure.aggregate import MIN_LAUNCHES_FOR_BETWEEN
-from benchmarking.measure.estimates import between_launches_interval
 from benchmarking.records import Result
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarking.measure.estimates import relative_half_width
+from benchmarking.estimates import relative_half_width
 from benchmarking.measure.settings import Settings
 
 PLATEAU_LOOKS = 3

@@ -16,6 +16,8 @@ BLOCK_NS = NS_PER_MS
 MAX_INNER_LOOPS = 10_000
 """A block of calls that do nothing ends all the same."""
 LATENCY_WALL = "latency_wall"
+LATENCY_REQUEST = "latency_request"
+"""Raw metric: a request's latency by the runtime's own clock, where it has one."""
 MIN_CALLS = 3
 """Taken whatever the time limit says: fewer have neither a middle nor a spread."""
 

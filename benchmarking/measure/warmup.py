@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarking.clock import utc_now
+from benchmarking.estimates import MILD_FENCE_IQR
 from benchmarking.measure.bench import Bench
-from benchmarking.measure.estimates import MILD_FENCE_IQR
 from benchmarking.measure.timing import MIN_CALLS, Stopwatch, inner_loops_for
 from benchmarking.records import Json
 from benchmarking.units import NS_PER_MS, NS_PER_S

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarking.estimates import describe, drift
 from benchmarking.measure import doubts
-from benchmarking.measure.estimates import describe, drift
 from benchmarking.records import Device, Doubt, Readings
 
 SMALL = 1e-9

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from benchmarking.measure.estimates import (
+from benchmarking.estimates import (
     autocorrelation_time,
     between_launches_interval,
     count_outliers,

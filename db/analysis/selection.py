@@ -1,0 +1,157 @@
+"""What a user means by "these results": words on a command line, as a condition on the view all_results.
+
+    SELECTION  = PART ("," PART)*        all parts must hold
+    PART       = FIELD "=" VALUE ("|" VALUE)*
+               | "tag." NAME "=" VALUE
+               | "since=" DATE | "until=" DATE       of history_time; until a date means its whole day
+               | a run or session id, or its first 8 characters or more
+               | a git commit, or its first 7 characters or more
+               | "latest"                            the newest run
+               | "sql:" CONDITION                    the rest of the text, in SQL, on the columns of all_results
+
+Values are bound, never pasted. A condition in SQL is the user's own, on a connection that only reads.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+from benchmarking.cli_support import choice
+from benchmarking.errors import UsageError
+
+FIELDS = {
+    "run": "run_id",
+    "session": "session_id",
+    "commit": "git_commit",
+    "branch": "git_branch",
+    "model": "model_id",
+    "family": "architecture_type",
+    "task": "task",
+    "device": "device",
+    "device_type": "device_type",
+    "device_name": "device_name",
+    "hardware": "hardware_id",
+    "runtime": "runtime",
+    "precision": "precision",
+    "weights": "weights",
+    "threads": "num_threads",
+    "batch": "batch_size",
+    "sequence": "sequence_length",
+    "new_tokens": "new_tokens",
+    "concurrency": "concurrency",
+    "validity": "validity",
+    "host": "host",
+    "format": "origin_format",
+    "series": "series_id",
+}
+"""Word -> column."""
+PREFIXED = ("run", "session", "commit", "hardware", "series")
+"""Fields whose value may be the beginning of the column's."""
+NUMBERS = ("threads", "batch", "sequence", "new_tokens", "concurrency")
+NEWEST = "run_id = (SELECT run_id FROM all_results ORDER BY started_at DESC, run_id DESC LIMIT 1)"
+
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f-]*)?")
+COMMIT = re.compile(r"[0-9a-f]{7,40}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """A condition on the view all_results."""
+
+    text: str
+    """As it was typed."""
+    condition: str
+    """SQL with a `?` for each of `values`."""
+    values: tuple[str | int | datetime, ...] = ()
+    named: frozenset[str] = frozenset()
+    """The columns that were named: two selections that name the same one mean to differ in it."""
+
+    @classmethod
+    def parse(cls, text: str) -> Selection:
+        """The selection that the words mean. Raises UsageError for a word that means none."""
+        before, has_sql, sql = text.partition("sql:")
+        parts = [_part(word.strip()) for word in before.split(",") if word.strip()]
+        if has_sql:
+            if not sql.strip():
+                raise UsageError("sql: is empty: a condition on the columns of all_results comes behind it")
+            parts.append(cls(text=sql, condition=f"({sql})"))
+        return cls(
+            text=text,
+            condition=" AND ".join(part.condition for part in parts) or "TRUE",
+            values=tuple(value for part in parts for value in part.values),
+            named=frozenset(name for part in parts for name in part.named),
+        )
+
+
+EVERYTHING = Selection(text="", condition="TRUE")
+
+
+def _part(word: str) -> Selection:
+    field, equals, text = word.partition("=")
+    if not equals:
+        return _bare(word)
+    values = [value.strip() for value in text.split("|")]
+    if not all(values):
+        raise UsageError(f"{word!r}: a value is missing behind the =: for example runtime=eager")
+    if field.startswith("tag.") and field != "tag.":
+        return _any_of(word, f"tags['{_quoted(field[4:])}']", values, named=field)
+    if field in ("since", "until"):
+        return _time(word, field, text.strip())
+    column = FIELDS[choice(field, (*FIELDS, "tag.NAME", "since", "until"), "selection")]
+    if field in NUMBERS:
+        return _any_of(word, column, [_number(word, value) for value in values], named=column)
+    if field in PREFIXED:
+        condition = " OR ".join(f"starts_with({column}, ?)" for _ in values)
+        return Selection(text=word, condition=f"({condition})", values=tuple(values), named=frozenset({column}))
+    return _any_of(word, column, values, named=column)
+
+
+def _bare(word: str) -> Selection:
+    """A word without "=": latest, an id or a commit."""
+    if word == "latest":
+        return Selection(text=word, condition=NEWEST, named=frozenset({"run_id"}))
+    columns = [*(("run_id", "session_id") if UUID.fullmatch(word) else ())]
+    columns += ["git_commit"] if COMMIT.fullmatch(word) else []
+    if not columns:
+        raise UsageError(
+            f"{word!r} selects nothing: give a run id (its first 8 characters or more), a commit, latest, "
+            f"FIELD=VALUE with a field of {', '.join(FIELDS)}, tag.NAME, since, until, or sql:CONDITION"
+        )
+    condition = " OR ".join(f"starts_with({column}, ?)" for column in columns)
+    return Selection(text=word, condition=f"({condition})", values=(word,) * len(columns), named=frozenset(columns))
+
+
+def _any_of(word: str, column: str, values: list[str] | list[int], *, named: str) -> Selection:
+    marks = ", ".join("?" for _ in values)
+    return Selection(text=word, condition=f"{column} IN ({marks})", values=tuple(values), named=frozenset({named}))
+
+
+def _time(word: str, field: str, text: str) -> Selection:
+    try:
+        is_day = len(text) == len("2026-01-01")
+        time = datetime.combine(date.fromisoformat(text), datetime.min.time()) if is_day else _utc(text)
+    except ValueError:
+        raise UsageError(f"{word!r}: expected a date or time in ISO 8601, such as since=2026-01-01") from None
+    if field == "since":
+        return Selection(text=word, condition="history_time >= ?", values=(time,), named=frozenset({"history_time"}))
+    end = time + timedelta(days=1) if is_day else time
+    return Selection(text=word, condition="history_time < ?", values=(end,), named=frozenset({"history_time"}))
+
+
+def _utc(text: str) -> datetime:
+    from datetime import UTC
+
+    time = datetime.fromisoformat(text)
+    return time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
+
+
+def _number(word: str, text: str) -> int:
+    if not re.fullmatch(r"\d{1,9}", text):
+        raise UsageError(f"{word!r}: expected a whole number, found {text!r}")
+    return int(text)
+
+
+def _quoted(name: str) -> str:
+    return name.replace("'", "''")

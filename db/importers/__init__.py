@@ -1,0 +1,125 @@
+"""Other tools' result files: one module a format, each with a `PLUGIN` that knows its files and reads runs in them.
+
+An importer gives the same records that our own measuring does, so that what it reads is stored, queried and drawn like
+everything else. It keeps to four rules.
+
+    Nothing is dropped      a field without a place in a record goes to `kept`, under the name it has in the file
+    Units change once       here, to ms, s, MB (10^6 bytes) and J
+    Nothing is mended       what a tool is known to get wrong is left out with a reason, or stored with a doubt
+    Definitions are named   the metrics' meaning, in words and by one name, is part of the series: numbers of two
+                            definitions are never one history
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+from benchmarking import plugins
+from benchmarking.errors import FormatError, StorageError
+from benchmarking.records import Run
+
+DUCKDB_MAGIC = (8, b"DUCK")
+"""Offset and bytes that every DuckDB file has."""
+
+
+@dataclass(frozen=True)
+class ForeignFile:
+    """A file that another tool wrote."""
+
+    path: Path
+    content: bytes
+    """All of it; of a DuckDB file, which is opened by its path instead, the first block only."""
+    sha256: str
+    """Hex digest of the whole file."""
+    modified_at: datetime
+    """Naive UTC: what stands for the time of the measurement where the file says none."""
+
+    @cached_property
+    def is_duckdb(self) -> bool:
+        offset, magic = DUCKDB_MAGIC
+        return self.content[offset : offset + len(magic)] == magic
+
+    @cached_property
+    def text(self) -> str | None:
+        """The content as UTF-8 without a byte order mark; None when it is not that."""
+        try:
+            return self.content.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            return None
+
+    @cached_property
+    def json(self) -> Any:
+        """The content as JSON; None when it is not JSON (or null). NaN and infinity are read as None."""
+        try:
+            return json.loads(self.text or "", parse_constant=lambda _: None)
+        except (ValueError, RecursionError):
+            return None
+
+    @cached_property
+    def json_lines(self) -> tuple[Any, ...]:
+        """One JSON value a line, empty lines left out; empty when a line is not JSON."""
+        try:
+            lines = [line for line in (self.text or "").splitlines() if line.strip()]
+            return tuple(json.loads(line, parse_constant=lambda _: None) for line in lines)
+        except (ValueError, RecursionError):
+            return ()
+
+    def refuse(self, problem: str) -> NoReturn:
+        """Raise FormatError: the file, where in it, what is wrong."""
+        raise FormatError(f"{self.path}: {problem}")
+
+
+class Importer(Protocol):
+    """What the `PLUGIN` of a module here is."""
+
+    name: str
+    """The format, as `--format` takes it: the module's name."""
+    summary: str
+    """The tool and its files, in a line."""
+
+    def recognises(self, file: ForeignFile) -> bool:
+        """Whether the file is of this format, from what is in it; never raises."""
+
+    def runs(self, file: ForeignFile) -> Iterator[Run]:
+        """The runs in the file. Raises FormatError that says where something is not as the format has it."""
+
+
+def read_file(path: Path) -> ForeignFile:
+    """The file, read. Raises StorageError."""
+    offset, magic = DUCKDB_MAGIC
+    try:
+        with path.open("rb") as opened:
+            head = opened.read(4096)
+            opened.seek(0)
+            digest = hashlib.file_digest(opened, "sha256").hexdigest()
+        is_database = head[offset : offset + len(magic)] == magic
+        content = head if is_database else path.read_bytes()
+        modified = datetime.fromtimestamp(path.stat().st_mtime, UTC).replace(tzinfo=None)
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+    return ForeignFile(path=path, content=content, sha256=digest, modified_at=modified)
+
+
+def importers() -> tuple[Importer, ...]:
+    """Every importer there is, by name."""
+    return tuple(plugins.load(__name__, name) for name in plugins.names(__name__))
+
+
+def importer_for(file: ForeignFile, format_name: str | None = None) -> Importer:
+    """The importer that is named, or the one that recognises the file. Raises FormatError when none or several do."""
+    if format_name is not None:
+        return next(importer for importer in importers() if importer.name == format_name)
+    found = [importer for importer in importers() if importer.recognises(file)]
+    if not found:
+        known = ", ".join(importer.name for importer in importers())
+        file.refuse(f"no known format: name one with --format ({known})")
+    if len(found) > 1:
+        file.refuse(f"could be {' or '.join(importer.name for importer in found)}: say which with --format")
+    return found[0]

@@ -1,0 +1,253 @@
+"""Builds records from what a foreign file says, with ids that are hashes of it: reading it again gives the same run."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from benchmarking.records import (
+    Cell,
+    Device,
+    Doubt,
+    Family,
+    Hardware,
+    Json,
+    Origin,
+    Point,
+    Precision,
+    Provenance,
+    Readings,
+    Result,
+    Run,
+    Samples,
+    Scalar,
+    Severity,
+    Status,
+    Validity,
+    WeightsKind,
+    Workload,
+    canonical_hash,
+)
+from db.importers import ForeignFile
+
+HASH_VERSION = 1
+"""Of what makes an imported hardware_id."""
+NOT_STATED = "not_stated: the file does not say"
+SEVERITIES: tuple[Severity, ...] = ("info", "noisy", "throttled", "invalid")
+
+
+def content_id(time: datetime, *parts: str) -> str:
+    """A UUID version 8 (RFC 9562): 48 bits of the time in Unix milliseconds, then 74 bits of the parts' SHA-256.
+
+    The same parts and time give the same id, and ids sort by time like those of measured runs.
+    """
+    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).digest()
+    milliseconds = int((time - datetime(1970, 1, 1)).total_seconds() * 1000)
+    value = (milliseconds & (1 << 48) - 1) << 80 | int.from_bytes(digest[:10], "big")
+    value = value & ~(0xF << 76) | 0x8 << 76  # version
+    value = value & ~(0x3 << 62) | 0x2 << 62  # variant
+    return str(uuid.UUID(int=value))
+
+
+def iso(time: datetime) -> str:
+    """A naive UTC time as records have it."""
+    return f"{time.isoformat()}+00:00"
+
+
+def foreign_result(
+    point: Point,
+    *,
+    metrics: Mapping[str, float],
+    samples: Sequence[Samples] = (),
+    iterations: int | None = None,
+    launches: int = 1,
+    warmup_iterations: int = 0,
+    doubts: Sequence[Doubt] = (),
+    missing: Mapping[str, str] | None = None,
+    kept: Mapping[str, Json] | None = None,
+    status: Status = "ok",
+    error: str | None = None,
+) -> Result:
+    """A result as another tool has it; `foreign_run` gives it its id.
+
+    `metrics` are in the warehouse's names and units. `kept` holds the fields without a place here. `iterations` are
+    counted from the samples of latency_wall where there are any. A median that is not there gets a reason.
+    """
+    counted = sum(len(one.values) for one in samples if one.metric == "latency_wall" and one.phase == "measure")
+    reasons = dict(missing or {})
+    if "latency_median_ms" not in metrics:
+        reasons.setdefault("latency_median_ms", NOT_STATED)
+    return Result(
+        result_id="",
+        point=point,
+        status=status,
+        error=error,
+        validity=_validity(doubts) if status == "ok" else None,
+        doubts=tuple(doubts),
+        launches=launches if status == "ok" else 0,
+        iterations=counted or iterations or 0,
+        warmup_iterations=warmup_iterations,
+        metrics=dict(metrics),
+        missing=reasons,
+        samples=tuple(samples),
+        extra={"kept": dict(kept or {})},
+    )
+
+
+def foreign_run(
+    file: ForeignFile,
+    key: str,
+    *,
+    format_name: str,
+    definition: str,
+    definitions: Mapping[str, str],
+    model_id: str,
+    results: Sequence[Result],
+    started_at: datetime,
+    finished_at: datetime | None = None,
+    family: Family | None = None,
+    task: str = "benchmark",
+    model_config: Mapping[str, Json] | None = None,
+    model_revision: str | None = None,
+    parameter_count: int | None = None,
+    weights: WeightsKind = "given",
+    device_type: str = "unknown",
+    device_name: str | None = None,
+    device_count: int = 1,
+    device_memory_bytes: int | None = None,
+    cpu_model: str | None = None,
+    cpu_cores: int | None = None,
+    cpu_threads: int | None = None,
+    memory_bytes: int | None = None,
+    runtime: str = "unknown",
+    runtime_mode: Mapping[str, Scalar] | None = None,
+    precision: Precision = "unknown",
+    num_threads: int | None = None,
+    host: str = "unknown",
+    tool_version: str | None = None,
+    versions: Mapping[str, str] | None = None,
+    git_commit: str | None = None,
+    git_branch: str | None = None,
+    git_commit_time: datetime | None = None,
+    command: Sequence[str] = (),
+    tags: Mapping[str, str] | None = None,
+    settings: Mapping[str, Json] | None = None,
+    kept: Mapping[str, Json] | None = None,
+    status: Status | None = None,
+    error: str | None = None,
+) -> Run:
+    """A run as another tool has it. `key` tells it from the other runs in the file.
+
+    Its ids come from the file's content and the key, its hardware_id from the device and host as the file names them.
+    """
+    run_id = content_id(started_at, format_name, file.sha256, key)
+    device = Device(
+        type=device_type,
+        selector=device_type,
+        found=True,
+        name=device_name,
+        count=device_count,
+        memory_bytes=device_memory_bytes,
+    )
+    numbered = tuple(
+        _with_id(result, content_id(started_at, format_name, file.sha256, key, str(index)))
+        for index, result in enumerate(results)
+    )
+    return Run(
+        run_id=run_id,
+        session_id=content_id(started_at, format_name, file.sha256),
+        status=status or ("ok" if all(one.status == "ok" for one in numbered) else "failed"),
+        error=error,
+        started_at=iso(started_at),
+        finished_at=iso(finished_at or started_at),
+        cell=Cell(
+            workload=_workload(model_id, family, task, model_config or {}, model_revision, weights, parameter_count),
+            device=device,
+            requested_device=device_type,
+            runtime=runtime,
+            runtime_mode=dict(runtime_mode or {}),
+            precision=precision,
+            num_threads=num_threads,
+        ),
+        hardware=_hardware(device, cpu_model, cpu_cores, cpu_threads, memory_bytes),
+        provenance=Provenance(
+            tool_version=f"{format_name} {tool_version}" if tool_version else format_name,
+            command=tuple(command),
+            host=host,
+            git_commit=git_commit,
+            git_branch=git_branch,
+            git_commit_time=iso(git_commit_time) if git_commit_time else None,
+            versions=dict(versions or {}),
+            tags=dict(tags or {}),
+        ),
+        settings=dict(settings or {}),
+        environment=Readings(),
+        results=numbered,
+        origin=Origin(
+            format=format_name,
+            tool_version=tool_version,
+            definition=definition,
+            definitions=dict(definitions),
+            kept=dict(kept or {}),
+        ),
+    )
+
+
+def _with_id(result: Result, result_id: str) -> Result:
+    from dataclasses import replace
+
+    return replace(result, result_id=result_id)
+
+
+def _workload(
+    model_id: str,
+    family: Family | None,
+    task: str,
+    config: Mapping[str, Json],
+    revision: str | None,
+    weights: WeightsKind,
+    parameter_count: int | None,
+) -> Workload:
+    return Workload(
+        model_id=model_id,
+        family=family,
+        task=task,
+        source="import",
+        config=dict(config),
+        config_hash=canonical_hash(dict(config)),
+        weights=weights,
+        revision=revision,
+        parameter_count=parameter_count,
+    )
+
+
+def _hardware(
+    device: Device, cpu_model: str | None, cpu_cores: int | None, cpu_threads: int | None, memory_bytes: int | None
+) -> Hardware:
+    keys: dict[str, Any] = {
+        "imported": True,
+        "device_type": device.type,
+        "device_name": device.name,
+        "device_count": device.count,
+        "cpu_model": cpu_model,
+        "cpu_cores": cpu_cores,
+    }
+    return Hardware(
+        hardware_id=canonical_hash(keys)[:16],
+        hash_version=HASH_VERSION,
+        hashed_keys=keys,
+        device=device,
+        cpu_model=cpu_model,
+        cpu_cores=cpu_cores,
+        cpu_threads=cpu_threads,
+        memory_bytes=memory_bytes,
+    )
+
+
+def _validity(doubts: Sequence[Doubt]) -> Validity:
+    """The worst of the doubts; valid where there is none but for information."""
+    worst = max((SEVERITIES.index(doubt.severity) for doubt in doubts), default=0)
+    return "valid" if worst == 0 else SEVERITIES[worst]  # type: ignore[return-value]

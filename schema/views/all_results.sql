@@ -1,0 +1,51 @@
+CREATE OR REPLACE VIEW all_results AS
+SELECT
+    r.result_id,
+    r.run_id,
+    coalesce(alias.canonical_series_id, r.series_id) AS series_id,
+    run.session_id,
+    run.hardware_id,
+    coalesce(run.git_commit_time, run.started_at) AS history_time,
+    run.started_at,
+    run.model_id,
+    run.model_revision,
+    run.architecture_type,
+    run.task,
+    run.weights,
+    run.config_hash,
+    run.parameter_count,
+    hardware.device_type,
+    hardware.device_name,
+    hardware.cpu_model,
+    run.device,
+    run.runtime,
+    run.runtime_mode,
+    run.precision,
+    run.num_threads,
+    run.cpu_list,
+    r.* EXCLUDE (series_id, run_id, result_id),
+    run.load_time_s,
+    run.git_commit,
+    run.git_branch,
+    run.git_dirty,
+    run.git_commit_time,
+    run.versions,
+    run.tags,
+    run.description,
+    run.host,
+    run.command,
+    run.tool_version,
+    run.is_simulated AS simulated,
+    run.origin_format,
+    run.origin_definition,
+    run.source
+FROM benchmark_results r
+JOIN benchmark_runs run USING (run_id)
+JOIN hardware_info hardware USING (hardware_id)
+LEFT JOIN series_alias alias ON alias.series_id = r.series_id
+WHERE run.task <> 'device-calibration';
+
+COMMENT ON VIEW all_results IS 'Every result, whatever became of it, with its run and hardware beside it: what selections are made from.';
+COMMENT ON COLUMN all_results.series_id IS 'The series, followed through series_alias to the one it is read as.';
+COMMENT ON COLUMN all_results.history_time IS 'Time of the commit, else start of the run, UTC: the order of the history.';
+COMMENT ON COLUMN all_results.simulated IS 'True for an emulator, a software adapter or a scripted device, whose numbers are never ranked as a device''s.';
