@@ -55,8 +55,8 @@ def add_model_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--io-mode", help="onnxruntime, webgpu: inputs and outputs on the device or on the host")
     group.add_argument(
         "--hint",
-        help="openvino: latency (without it), or throughput: a call is as many requests as the device likes at once, "
-        "and its latency lasts until the last of them is done",
+        help="openvino: latency (without it), or throughput: a call is --concurrency requests at once, and its "
+        "latency lasts until the last of them is done",
     )
     group.add_argument(
         "--kernel-repo",
@@ -75,6 +75,7 @@ def add_grid(parser: argparse.ArgumentParser) -> None:
     _add_list(grid, "--batch-sizes", DEFAULT_BATCH_SIZES, "sequences, images, ... per call")
     _add_list(grid, "--sequence-lengths", None, "tokens per sequence; default 128,512 for text")
     _add_list(grid, "--new-tokens", None, "tokens to generate per sequence, where the task generates; default 16")
+    _add_list(grid, "--concurrency", None, "requests in flight; more than 1 with openvino's --hint throughput")
     _add_list(grid, "--image-sizes", None, "pixels a side, where images go in or come out; default the model's own")
     grid.add_argument("--audio-seconds", type=positive_numbers, metavar="S,S", help="seconds of speech per sequence")
     _add_list(grid, "--steps", None, "denoising steps per call of a diffusion model")
@@ -189,6 +190,7 @@ def request(arguments: argparse.Namespace, model_id: str, command: tuple[str, ..
         batch_sizes=arguments.batch_sizes,
         sequence_lengths=arguments.sequence_lengths,
         new_tokens=arguments.new_tokens,
+        concurrency=arguments.concurrency,
         axes=axes(arguments),
         num_threads=arguments.num_threads,
         cpu_list=arguments.cpu_list,

@@ -89,4 +89,4 @@ def _grid(said: Values) -> dict[str, Any]:
     """The fields of a request that make its grid."""
     further: Mapping[str, Any] = {AXES[key]: said[key] for key in AXES if key in said and key not in OWN_AXES}
     own = {key: said[key] for key in OWN_AXES if key in said}
-    return {"batch_sizes": said["batch_sizes"], "axes": further, **own}
+    return {"batch_sizes": said["batch_sizes"], "concurrency": said.get("concurrency"), "axes": further, **own}

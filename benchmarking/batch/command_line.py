@@ -21,7 +21,7 @@ from benchmarking.sweep.machine import Machine
 from benchmarking.sweep.plan import CellPlan
 from benchmarking.sweep.request import OPTIONS
 
-OF_MODELS = ("runtimes", "weights", *OPTIONS, "num_threads", "cpu_list", "rebuild", "batch_sizes", *AXES)
+OF_MODELS = ("runtimes", "weights", *OPTIONS, "num_threads", "cpu_list", "rebuild", "batch_sizes", "concurrency", *AXES)
 """Settings that say nothing to people's own benchmarks."""
 
 

@@ -154,12 +154,13 @@ def _grids(node: Node) -> tuple[dict[str, Any], ...]:
 
 
 NUMBERS = _some(_whole(1), ordered=True)
-GRID_KEYS = ("batch_sizes", *AXES)
+GRID_KEYS = ("batch_sizes", "concurrency", *AXES)
 READERS: Mapping[str, Callable[[Node], Any]] = {
     "devices": _some(_word),
     "runtimes": _some(_word),
     "precisions": _some(_one_of(PRECISIONS, "precision")),
     "batch_sizes": NUMBERS,
+    "concurrency": NUMBERS,
     **{key: _some(_positive, ordered=True) if axis in FRACTIONAL_AXES else NUMBERS for key, axis in AXES.items()},
     "grids": _grids,
     "task": _word,

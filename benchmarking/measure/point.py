@@ -140,7 +140,7 @@ def check_requests(operation: Operation, point: Point) -> None:
     requests = operation.requests_per_call if isinstance(operation, RunsAtOnce) else 1
     if requests != point.concurrency:
         raise BenchhouseError(
-            f"point {point.label} has {point.concurrency} requests in flight, but a call of it runs {requests}"
+            f"point {point.label}: {point.concurrency} in flight were asked for, but a call of it runs {requests}"
         )
 
 

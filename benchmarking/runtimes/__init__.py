@@ -80,6 +80,15 @@ class MarksItself(Protocol):
 
 
 @runtime_checkable
+class RunsAtOnce(Protocol):
+    """An operation whose calls may be several requests in flight at once; every other one's are one request."""
+
+    requests_per_call: int
+    """Requests that a call starts together. Its latency lasts until the last of them is done, and its counts (items,
+    tokens) are those of all."""
+
+
+@runtime_checkable
 class RunsElsewhere(Protocol):
     """An operation or session whose model is in other processes than this one."""
 
@@ -207,6 +216,14 @@ class RunsOnSeveral(Protocol):
     """What a runtime has besides that takes several devices as one (`devices._several`)."""
 
     runs_on_several: bool
+
+
+@runtime_checkable
+class Concurrent(Protocol):
+    """What a runtime has besides that can have several requests in flight."""
+
+    def runs_at_once(self, mode: Mapping[str, Scalar]) -> bool:
+        """Whether it does so with these settings. How many there are is then the point's `concurrency`."""
 
 
 @runtime_checkable

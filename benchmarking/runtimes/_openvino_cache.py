@@ -43,7 +43,7 @@ def cache_key(cell: Cell, core: Any, point: Point) -> BuildKey:
         "device": name,
         "device_name": str(plain(core.get_property(name, "FULL_DEVICE_NAME"))),
         "driver": cell.device.driver,
-        "properties": dict(properties(cell, has_states=True)),
+        "properties": dict(properties(cell, point, has_states=True)),
         "point": point.label if is_fixed(cell) else None,
         "versions": {"openvino": version("openvino")},
     }

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.errors import BenchhouseError, OutOfMemoryError, UnsupportedError
-from benchmarking.records import Cell, Device, Json, Precision, Scalar
+from benchmarking.records import Cell, Device, Json, Point, Precision, Scalar
 from benchmarking.runtimes._openvino_words import is_out_of_memory, last_line, plain
 
 AUTO = "AUTO"
@@ -38,12 +38,15 @@ GROUP_SIZES: Mapping[str, int] = {"weight-only": 0, "dynamic": 32}
 which does nothing on a processor without dot products of 8 bits."""
 
 PERFORMANCE_HINTS: Mapping[str, str] = {"latency": "LATENCY", "throughput": "THROUGHPUT"}
+HINTED_REQUESTS = "PERFORMANCE_HINT_NUM_REQUESTS"
+"""How many requests will be in flight, so that the device lays out as many streams and no more."""
 
 READ_BACK: Mapping[str, str] = {
     "execution_devices": "EXECUTION_DEVICES",
     "inference_precision": "INFERENCE_PRECISION_HINT",
     "execution_mode": "EXECUTION_MODE_HINT",
     "performance_hint": "PERFORMANCE_HINT",
+    "hinted_requests": HINTED_REQUESTS,
     "num_streams": "NUM_STREAMS",
     "num_threads": "INFERENCE_NUM_THREADS",
     "optimal_requests": "OPTIMAL_NUMBER_OF_INFER_REQUESTS",
@@ -53,7 +56,7 @@ READ_BACK: Mapping[str, str] = {
     "is_from_cache": "LOADED_FROM_CACHE",
 }
 """Our names and OpenVINO's properties of a compiled model; a device that lacks one leaves it out."""
-ONLY_IF_ASKED = ("kv_cache_precision", "dynamic_quantization_group_size")
+ONLY_IF_ASKED = ("hinted_requests", "kv_cache_precision", "dynamic_quantization_group_size")
 """Those that every model has, whether it keeps a cache or quantizes anything or not."""
 NOT_READ_BACK = ("ENABLE_STARTUP_FALLBACK", "ENABLE_RUNTIME_FALLBACK")
 """Properties of AUTO that a compiled model does not tell; it tells where it is executed."""
@@ -85,8 +88,18 @@ def kind_of(name: str) -> str:
 
 
 def is_fixed(cell: Cell) -> bool:
-    """Whether every point is compiled by itself, at its own shapes."""
+    """Whether every point is compiled at its own shapes."""
     return cell.runtime_mode["dynamic"] == "false"
+
+
+def is_concurrent(cell: Cell) -> bool:
+    """Whether a call is a point's number of requests at once."""
+    return cell.runtime_mode["hint"] == "throughput"
+
+
+def is_compiled_alone(cell: Cell) -> bool:
+    """Whether every point is compiled by itself: for its own shapes, or its own number of requests."""
+    return is_fixed(cell) or is_concurrent(cell)
 
 
 def check_capabilities(core: Any, name: str, precision: Precision) -> None:
@@ -119,12 +132,14 @@ def check_dot_products(name: str, method: Scalar | None) -> None:
         )
 
 
-def properties(cell: Cell, *, has_states: bool) -> dict[str, Scalar]:
-    """What a model is compiled with for a cell."""
+def properties(cell: Cell, point: Point, *, has_states: bool) -> dict[str, Scalar]:
+    """What a model is compiled with for a cell at a point."""
     name = device_name(cell.device)
     kind = kind_of(name)
     hint = HINTS.get(cell.precision, ACTIVATIONS.get(kind))
     asked: dict[str, Scalar] = {"PERFORMANCE_HINT": PERFORMANCE_HINTS[str(cell.runtime_mode["hint"])]}
+    if is_concurrent(cell):
+        asked[HINTED_REQUESTS] = point.concurrency
     if hint is not None:
         asked["INFERENCE_PRECISION_HINT"] = hint
     if hint is not None and has_states and kind in HAVE_OWN_WAYS:
@@ -140,13 +155,15 @@ def properties(cell: Cell, *, has_states: bool) -> dict[str, Scalar]:
     return asked
 
 
-def compile_graph(core: Any, model: Any, cell: Cell, *, has_states: bool, cache: Path | None = None) -> Compiled:
+def compile_graph(
+    core: Any, model: Any, cell: Cell, point: Point, *, has_states: bool, cache: Path | None = None
+) -> Compiled:
     """The model on the cell's device; `cache` is a folder where OpenVINO keeps what it has compiled.
 
     Raises BenchhouseError when it does not compile, UnsupportedError when what was compiled is not what was asked for.
     """
     name = device_name(cell.device)
-    asked = properties(cell, has_states=has_states)
+    asked = properties(cell, point, has_states=has_states)
     started_ns = time.perf_counter_ns()
     try:
         compiled = core.compile_model(model, name, _as_taken(name, asked, cache))
@@ -170,7 +187,7 @@ def read_back(compiled: Any, asked: Mapping[str, Scalar]) -> dict[str, Json]:
         if value is None and isinstance(inner, dict):
             value = inner.get(theirs)
         if value is not None and (theirs in asked or ours not in ONLY_IF_ASKED):
-            found[ours] = value
+            found[ours] = _number(value)
     return found
 
 
@@ -211,3 +228,8 @@ def _property(compiled: Any, name: str) -> Json:
         return plain(compiled.get_property(name))
     except (RuntimeError, TypeError):
         return None
+
+
+def _number(value: Json) -> Json:
+    """A whole number that OpenVINO tells as a word, as it does the number of requests."""
+    return int(value) if isinstance(value, str) and value.isdecimal() else value

@@ -40,7 +40,7 @@ def compile_for(cell: Cell, core: Any, loaded: Loaded, point: Point, cache: Path
     BenchhouseError as `compile_graph` does, and for a graph whose shapes a point does not tell."""
     models = _reshaped(cell, loaded, point) if is_fixed(cell) else loaded.models
     return {
-        name: compile_graph(core, model, cell, has_states=bool(loaded.bundle.graphs[name].states), cache=cache)
+        name: compile_graph(core, model, cell, point, has_states=bool(loaded.bundle.graphs[name].states), cache=cache)
         for name, model in models.items()
     }
 

@@ -1,4 +1,4 @@
-"""A bundle's graphs as OpenVINO's infer requests: one at a time, or as many as the device likes."""
+"""A bundle's graphs as OpenVINO's infer requests: one at a time, or several at once."""
 
 from __future__ import annotations
 

@@ -8,11 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.errors import OutOfMemoryError
 from benchmarking.graphs.session import graph_operation
+from benchmarking.measure.timing import LATENCY_REQUEST
 from benchmarking.records import Cell, Json, Point, Readings
 from benchmarking.runtimes import Mark, Operation, Stage
 from benchmarking.runtimes._openvino_build import find_build
 from benchmarking.runtimes._openvino_cache import COLD, find_cache
-from benchmarking.runtimes._openvino_compile import Compiled, check_devices, device_name, is_fixed, kind_of, read_back
+from benchmarking.runtimes._openvino_compile import (
+    Compiled,
+    check_devices,
+    device_name,
+    is_compiled_alone,
+    is_concurrent,
+    kind_of,
+    read_back,
+)
 from benchmarking.runtimes._openvino_load import compile_for, read, weights
 from benchmarking.runtimes._openvino_nodes import Node, check_kernels, described, nodes_of
 from benchmarking.runtimes._openvino_runner import ConcurrentRunner, OpenVinoRunner
@@ -24,10 +33,9 @@ if TYPE_CHECKING:
     from benchmarking.graphs.operations import GraphOperation
     from benchmarking.workloads._processing import Processing
 
-LATENCY_REQUEST = "latency_request"
-"""Raw metric: what OpenVINO's own clock says of a request, without the way in and out of Python."""
-
 WARM = "compile_warm_s"
+OF_A_REQUEST = ("audio_seconds_per_call",)
+"""Readings that grow with the requests of a call."""
 
 Runner = OpenVinoRunner | ConcurrentRunner
 
@@ -61,6 +69,7 @@ class OpenVinoOperation:
     """
 
     def __init__(self, inner: GraphOperation, runner: Runner, compile_s: Json, *, is_one_run: bool) -> None:
+        self.requests_per_call = runner.requests
         self.items_per_call = inner.items_per_call * runner.requests
         self.tokens_per_call = None if inner.tokens_per_call is None else inner.tokens_per_call * runner.requests
         self.prompt_tokens_per_call = inner.prompt_tokens_per_call
@@ -85,7 +94,9 @@ class OpenVinoOperation:
         return self._inner.problem(output)
 
     def readings(self, output: Any) -> Readings:
-        return Readings(values={"compile_s": self._compile_s}) | self._inner.readings(output)
+        told = self._inner.readings(output)
+        summed = {name: self._of_all(told.values[name]) for name in OF_A_REQUEST if name in told.values}
+        return told | Readings(values={"compile_s": self._compile_s, **summed})
 
     def count(self) -> Readings:
         return self._inner.count()
@@ -97,9 +108,14 @@ class OpenVinoOperation:
         return self._runner.verified()
 
     def also_ns(self) -> Mapping[str, int]:
-        """What the last call took by OpenVINO's clock, where a call is one run of a graph, or several at once."""
+        """What a request took by OpenVINO's clock, without the way in and out of Python, where it is one run of a
+        graph; of several at once their median."""
         latency_ms = self._runner.request_latency_ms() if self._is_one_run else None
         return {} if latency_ms is None else {LATENCY_REQUEST: round(latency_ms * NS_PER_MS)}
+
+    def _of_all(self, of_one: Json) -> Json:
+        assert isinstance(of_one, int | float)
+        return of_one * self.requests_per_call
 
 
 class OpenVinoSession:
@@ -116,7 +132,7 @@ class OpenVinoSession:
         with stage("weights_read"):
             self._loaded = read(core, folder)
         with stage("to_device"):
-            self._ready = None if is_fixed(cell) else self._compile(first)
+            self._ready = None if is_compiled_alone(cell) else self._compile(first)
         stored, weights_bytes = weights(self._loaded, cell)
         self.parameter_count: int | None = self._loaded.bundle.parameter_count
         self.weights_bytes: int | None = weights_bytes
@@ -147,7 +163,7 @@ class OpenVinoSession:
             return
         self._loaded = read(self._core, folder)
         weights(self._loaded, self._cell)
-        self._ready = None if is_fixed(self._cell) else self._compile(point)
+        self._ready = None if is_compiled_alone(self._cell) else self._compile(point)
 
     def _compile(self, point: Point) -> Ready:
         cache = find_cache(self._cell, self._core, point)
@@ -162,12 +178,10 @@ class OpenVinoSession:
         def verify() -> dict[str, Json]:
             return ran(self._cell, ready)
 
-        if self._cell.runtime_mode["hint"] == "latency":
+        if not is_concurrent(self._cell):
             return OpenVinoRunner(models, graphs, verify)
         ((name, model),) = models.items()
-        optimal = int(str(ready.facts["optimal_requests"]))
-        requests = point.concurrency if point.concurrency > 1 else optimal
-        return ConcurrentRunner(model, graphs[name], requests, verify)
+        return ConcurrentRunner(model, graphs[name], point.concurrency, verify)
 
 
 def ran(cell: Cell, ready: Ready) -> dict[str, Json]:

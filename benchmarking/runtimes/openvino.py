@@ -35,7 +35,7 @@ GENERATION_CACHE = "dynamic"
 
 
 class OpenVino:
-    """The runtime `openvino`. Modes: the hint (latency, one request; throughput, as many at once as the device likes),
+    """The runtime `openvino`. Modes: the hint (latency, one request; throughput, as many at once as the point says),
     whether shapes are dynamic, and for generation the kind of cache, of which there is one."""
 
     name = "openvino"
@@ -100,6 +100,9 @@ class OpenVino:
                 f"quantization {mode['quantization']}: {precision} is not quantized; --precision int8 or int4 is"
             )
         return mode
+
+    def runs_at_once(self, mode: Mapping[str, Scalar]) -> bool:
+        return mode["hint"] == "throughput"
 
     def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
         from benchmarking.runtimes._openvino_build import ensure_builds

@@ -79,7 +79,8 @@ class Check:
         )
 
     def with_work(self, measurement: Measurement) -> Measurement:
-        """The measurement with the `flops` of the reference, where its runtime was asked for its own and has none."""
+        """The measurement with the `flops` of the reference, where its runtime was asked for its own and has none. A
+        call computes them for each of its requests."""
         if self.digest is None or "flops" not in measurement.missing:
             return measurement
         flops = reference_flops(BuildStore(), self.digest)
@@ -87,7 +88,7 @@ class Check:
             return measurement
         return dataclasses.replace(
             measurement,
-            metrics={**measurement.metrics, "flops": flops},
+            metrics={**measurement.metrics, "flops": flops * measurement.point.concurrency},
             missing={name: why for name, why in measurement.missing.items() if name != "flops"},
             extra={**measurement.extra, "flops_source": "reference"},
         )

@@ -99,7 +99,7 @@ def _point(values: Mapping[str, Any]) -> Point:
 
 def work(point: Point) -> float:
     """Roughly what a point costs, in no unit: tokens times what its other axes multiply."""
-    product: float = point.batch_size * ((point.sequence_length or 1) + (point.new_tokens or 0))
+    product: float = point.concurrency * point.batch_size * ((point.sequence_length or 1) + (point.new_tokens or 0))
     for name, value in point.axes.items():
         product *= value**2 if name == "image_size" else value
     return product

@@ -76,10 +76,11 @@ def reference_cell(cell: Cell) -> Cell:
 
 
 def reference_key(cell: Cell, point: Point) -> BuildKey:
-    """What a reference's outputs depend on. `cell` is the reference's own."""
+    """What a reference's outputs depend on, however many requests with them are in flight at once. `cell` is the
+    reference's own."""
     parts: dict[str, Json] = {
         **model_parts(cell.workload),
-        "point": point.label,
+        "point": dataclasses.replace(point, concurrency=1).label,
         "device": cell.device.selector,
         "mode": dict(cell.runtime_mode),
         "inputs_version": INPUTS_VERSION,

@@ -68,6 +68,7 @@ def items_unit(family: Family | None) -> str:
 def _columns(run: Run) -> list[Column]:
     """Every column there may be, in reading order: where on the grid, how fast, in which phases, how much memory."""
     items = items_unit(run.cell.workload.family)
+    several = any(result.point.concurrency > 1 for result in run.results)
     return [
         Column(heading="batch", text=lambda result: str(result.point.batch_size)),
         Column(heading="sequence", text=lambda result: _count(result.point.sequence_length)),
@@ -77,10 +78,11 @@ def _columns(run: Run) -> list[Column]:
         _axis("steps", "steps"),
         _axis("documents", "documents"),
         _axis("top-k", "top_k"),
-        Column(heading="in flight", text=_concurrency),
+        *([Column(heading="in flight", text=lambda result: str(result.point.concurrency))] if several else []),
         _metric("median ms", "latency_median_ms"),
         Column(heading="95 % interval", text=lambda result: _interval(result.metrics)),
         _metric("p90 ms", "latency_p90_ms"),
+        *([_metric("request ms", "latency_request_median_ms")] if several else []),
         _metric(items, "throughput_samples_per_sec"),
         _metric("tokens/s", "throughput_tokens_per_sec"),
         _metric("RTF", "real_time_factor"),
@@ -102,10 +104,6 @@ def _axis(heading: str, name: str) -> Column:
 
 def _metric(heading: str, name: str) -> Column:
     return Column(heading=heading, text=lambda result: _number(result.metrics, name))
-
-
-def _concurrency(result: Result) -> str | None:
-    return None if result.point.concurrency == 1 else str(result.point.concurrency)
 
 
 def _peak_memory(result: Result) -> str | None:

@@ -15,13 +15,13 @@ from benchmarking.errors import UnsupportedError, UsageError
 from benchmarking.measure.settings import Settings
 from benchmarking.records import Cell, Device, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.runtimes import RunsOnSeveral, RuntimePlugin, TellsPrecisions
+from benchmarking.runtimes._concurrency import check_numbers, why_not_requests
 from benchmarking.runtimes._placement import why_not_point
+from benchmarking.sweep.asked_points import asked_points
 from benchmarking.sweep.machine import Machine
-from benchmarking.sweep.plan import CellPlan, check_points, grid
-from benchmarking.workloads import WorkloadPlugin
+from benchmarking.sweep.plan import CellPlan, check_points
 from benchmarking.workloads._families import plugin_of
 from benchmarking.workloads._footprint import Fit
-from benchmarking.workloads._limits import no_axis
 
 DEFAULT_RUNTIME = "eager"
 DEFAULT_BATCH_SIZES = (1, 2, 4, 8)
@@ -58,6 +58,8 @@ class Request:
     batch_sizes: tuple[int, ...] = DEFAULT_BATCH_SIZES
     sequence_lengths: tuple[int, ...] | None = None
     new_tokens: tuple[int, ...] | None = None
+    concurrency: tuple[int, ...] | None = None
+    """Requests in flight; None is one, and no number to a runtime whose settings run several."""
     axes: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Values of further axes by name: image_size, audio_seconds, steps, documents, top_k."""
     shared_axes: frozenset[str] = frozenset()
@@ -95,7 +97,7 @@ def plan_cell(
     machine = Machine() if machine is None else machine
     workload = workload_of(request) if workload is None else workload
     family = plugin_of(workload)
-    points = _points(request, workload, family)
+    points = asked_points(request, workload, family)
     skipped = check_points(
         points, lambda point: family.check(workload, point), skip_unsupported=request.skip_unsupported
     )
@@ -118,7 +120,11 @@ def plan_points(
         skipped = {point.label: why_not for point in points}
     else:
         left = tuple(point for point in points if point.label not in skipped)
-        split = check_points(left, lambda point: why_not_point(cell, point), skip_unsupported=request.skip_unsupported)
+        split = check_points(
+            left,
+            lambda point: why_not_point(cell, point) or why_not_requests(cell, point),
+            skip_unsupported=request.skip_unsupported,
+        )
         left = tuple(point for point in left if point.label not in split)
         skipped = {**skipped, **split, **fit.refused(left, may_skip=request.skip_unsupported)}
     return CellPlan(
@@ -181,6 +187,7 @@ def _cell(request: Request, workload: Workload, machine: Machine) -> tuple[Cell,
         runtime = _runtime(request, device)
         mode = dict(runtime.mode(device, workload, options_for(request, runtime.name, workload)))
         mode = dict(runtime.mode_at(request.precision, mode)) if isinstance(runtime, TellsPrecisions) else mode
+        check_numbers(runtime, mode, request.concurrency)
     except UnsupportedError as error:
         if not request.skip_unsupported:
             raise
@@ -249,45 +256,3 @@ def _why_not(request: Request, device: Device, workload: Workload) -> str | None
     if len(parts(device)) > 1 and not isinstance(runtime, RunsOnSeveral):
         return f"runtime {name} runs on one device at a time, not on {device.selector}"
     return runtime.supports(device, workload, request.precision)
-
-
-def _points(request: Request, workload: Workload, family: WorkloadPlugin) -> tuple[Point, ...]:
-    """The grid. Default sequence lengths of which no point can be are left out; nothing that was asked for is."""
-    axes = {"batch_size": request.batch_sizes, **family.axes(workload), **_asked(request, workload, family)}
-    points = grid(axes)
-    if request.sequence_lengths is None and "sequence_length" in axes:
-        possible = {point.sequence_length for point in points if family.check(workload, point) is None}
-        points = tuple(point for point in points if point.sequence_length in possible) or _longest(axes, workload)
-    return points
-
-
-def _asked(request: Request, workload: Workload, family: WorkloadPlugin) -> dict[str, tuple[float, ...]]:
-    """The values that were asked for, by axis. Raises UsageError for an axis that only this workload was asked for and
-    does not have."""
-    asked: dict[str, tuple[float, ...] | None] = {
-        "sequence_length": request.sequence_lengths,
-        "new_tokens": request.new_tokens,
-        **request.axes,
-    }
-    has = family.axes(workload)
-    elsewhere = request.shared_axes - set(has)
-    given = {name: values for name, values in asked.items() if values is not None and name not in elsewhere}
-    for name in given:
-        if name not in has:
-            raise UsageError(no_axis(workload, name, has))
-    return given
-
-
-def _longest(axes: Mapping[str, tuple[float, ...]], workload: Workload) -> tuple[Point, ...]:
-    """The grid of a model too short for every default: its own longest sequence, less the tokens to generate.
-
-    Of a model that is long enough the grid as it is, so that what else is wrong with it is said.
-    """
-    new_tokens = int(max(axes.get("new_tokens", ()), default=0))
-    limit = workload.max_sequence_length
-    if limit is None or min(axes["sequence_length"]) + new_tokens <= limit:
-        return grid(axes)
-    longest = limit - new_tokens
-    if longest < 1:
-        raise UsageError(f"{workload.model_id} takes {limit} tokens: fewer than --new-tokens")
-    return grid({**axes, "sequence_length": (longest,)})

@@ -9,6 +9,7 @@ activations  the largest of these moments of a call, in values x bytes of a valu
              with the inputs beside them: batch x 3 x size^2 of pictures, or the latents of a diffusion model; batch x
              samples x (1 + channels / stride) of the first convolution over sound
 cache        2 x layers x batch x key-value heads x head size x tokens: keys and values
+Activations and cache are there once for every request in flight.
 
 It is a bound from below: what it refuses cannot run, what it lets through may still run out of memory. Loading is taken
 to need the weights once, as it does: random ones are filled in place, pretrained ones copied out of a mapped file whose
@@ -117,7 +118,8 @@ def activation_bytes(cell: Cell, point: Point) -> int:
         has_scores = cell.runtime_mode.get("attention") == "eager"
         moments.append(_text_values(text, cell.workload.task, point, has_scores=has_scores))
     inputs = batch * (pixels(config, size) + sound_values(config, axes.get("audio_seconds", 0)))
-    return int((inputs + max(moments)) * max(VALUE_BYTES[cell.precision], MIN_ACTIVATION_BYTES))
+    values = (inputs + max(moments)) * point.concurrency
+    return int(values * max(VALUE_BYTES[cell.precision], MIN_ACTIVATION_BYTES))
 
 
 def cache_values(text: Text, batch: int, prompt: int, new: int) -> int:

@@ -214,6 +214,8 @@ COMMENT ON COLUMN alerts.result_id IS 'The result that raised it: benchmark_resu
 COMMENT ON COLUMN alerts.confirmed_by IS 'Result of a fresh session that showed the same: benchmark_results.result_id; NULL while nobody measured again.';
 COMMENT ON COLUMN alerts.note IS 'What somebody said when its triage was set.';
 
+COMMENT ON COLUMN benchmark_results.concurrency IS 'Requests in flight in a call, whose latency lasts until the last of them is done and whose throughput counts all.';
+
 -- Last, since DuckDB commits no change of rows that a change of their table follows.
 UPDATE raw_benchmark_data SET
     sample_count = len(samples),

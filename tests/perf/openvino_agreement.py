@@ -80,7 +80,7 @@ def case_of(arguments: argparse.Namespace, folder: Path) -> Case:
         point=point,
         model=find_build(cell, point) / "model.xml",
         ids=ids,
-        properties=properties(cell, has_states=False),
+        properties=properties(cell, point, has_states=False),
         iterations=arguments.iterations,
     )
 

@@ -7,10 +7,12 @@ import pytest
 
 from benchmarking.devices.openvino import OpenVinoHandle
 from benchmarking.errors import BenchhouseError, OutOfMemoryError, UnsupportedError
-from benchmarking.records import Cell, Device, Readings
+from benchmarking.records import Cell, Device, Point, Readings
 from benchmarking.runtimes import _openvino_compile as compiling
 from benchmarking.runtimes import _openvino_nodes as nodes
 from benchmarking.workloads._resolve import resolve
+
+POINT = Point(batch_size=1)
 
 
 @pytest.fixture(scope="module")
@@ -98,14 +100,14 @@ def test_a_16_bit_hint_that_the_processor_ignores_is_refused(core, product, prec
     with pytest.raises(UnsupportedError, match=f"does not compute in {precision}: it lists FP32"):
         compiling.check_capabilities(core, "CPU", precision)
     with pytest.raises(UnsupportedError, match=f"for INFERENCE_PRECISION_HINT {hint}, but the compiled model has f32"):
-        compiling.compile_graph(core, product, cell(precision=precision), has_states=False)
+        compiling.compile_graph(core, product, cell(precision=precision), POINT, has_states=False)
 
 
 @pytest.mark.parametrize(("precision", "hint"), [("float16", "f16"), ("bfloat16", "bf16")])
 def test_a_hint_that_is_read_back_as_another_is_refused_wherever_it_is(precision, hint):
     fake = FakeCore(gpu(INFERENCE_PRECISION_HINT="f32"))
     with pytest.raises(UnsupportedError, match=f"asked OpenVINO's GPU for INFERENCE_PRECISION_HINT {hint}.*has f32"):
-        compiling.compile_graph(fake, None, cell("openvino:GPU", precision), has_states=False)
+        compiling.compile_graph(fake, None, cell("openvino:GPU", precision), POINT, has_states=False)
     assert fake.asked[1]["INFERENCE_PRECISION_HINT"] == hint
 
 
@@ -114,7 +116,7 @@ def test_a_cache_is_kept_in_the_precision_that_was_asked_for_and_not_in_8_bits(c
     asked = {"KV_CACHE_PRECISION": "f32"}
     if compiling.read_back(by_default, asked)["kv_cache_precision"] == "f32":
         pytest.skip("this version keeps the cache in float32 by itself")
-    ours = compiling.compile_graph(core, product, cell(), has_states=True)
+    ours = compiling.compile_graph(core, product, cell(), POINT, has_states=True)
     assert ours.facts["kv_cache_precision"] == "f32"
     eight_bits = compiling.read_back(by_default, asked)
     with pytest.raises(UnsupportedError, match="KV_CACHE_PRECISION f32, but the compiled model has u8"):
@@ -124,7 +126,7 @@ def test_a_cache_is_kept_in_the_precision_that_was_asked_for_and_not_in_8_bits(c
 def test_a_model_that_is_executed_elsewhere_is_refused_and_auto_may_choose():
     with pytest.raises(UnsupportedError, match="asked for OpenVINO's GPU, but the model runs on CPU"):
         compiling.compile_graph(
-            FakeCore(gpu(EXECUTION_DEVICES=["CPU"])), None, cell("openvino:GPU", "float16"), has_states=False
+            FakeCore(gpu(EXECUTION_DEVICES=["CPU"])), None, cell("openvino:GPU", "float16"), POINT, has_states=False
         )
     with pytest.raises(UnsupportedError, match=r"the model runs on GPU.0, CPU"):
         compiling.check_devices(["GPU.0", "CPU"], "GPU")
@@ -135,32 +137,46 @@ def test_a_model_that_is_executed_elsewhere_is_refused_and_auto_may_choose():
 
 
 def test_auto_may_not_answer_from_the_processor_meanwhile_and_says_what_it_chose(core, product):
-    asked = compiling.properties(cell("openvino:AUTO"), has_states=False)
+    asked = compiling.properties(cell("openvino:AUTO"), POINT, has_states=False)
     assert (asked["ENABLE_STARTUP_FALLBACK"], asked["ENABLE_RUNTIME_FALLBACK"]) == (False, False)
-    ours = compiling.compile_graph(core, product, cell("openvino:AUTO", num_threads=1), has_states=False)
+    ours = compiling.compile_graph(core, product, cell("openvino:AUTO", num_threads=1), POINT, has_states=False)
     assert ours.facts["execution_devices"] == ["CPU"]
     assert (ours.facts["num_threads"], ours.facts["inference_precision"]) == (1, "f32")
 
 
+@pytest.mark.parametrize("selector", ["cpu", "openvino:AUTO"])
+def test_the_number_of_requests_is_told_and_read_back(core, product, selector):
+    point, throughput = Point(batch_size=1, concurrency=3), {"hint": "throughput"}
+    ours = compiling.compile_graph(core, product, cell(selector, mode=throughput), point, has_states=False)
+    assert ours.asked["PERFORMANCE_HINT_NUM_REQUESTS"] == ours.facts["hinted_requests"] == 3
+    alone = compiling.compile_graph(core, product, cell(selector), POINT, has_states=False)
+    assert "hinted_requests" not in alone.facts
+    with pytest.raises(UnsupportedError, match="PERFORMANCE_HINT_NUM_REQUESTS 4, but the compiled model has 3"):
+        compiling.check(ours.facts, {"PERFORMANCE_HINT_NUM_REQUESTS": 4}, "AUTO" if ":" in selector else "CPU")
+
+
 def test_threads_are_set_and_read_back(core, product):
-    ours = compiling.compile_graph(core, product, cell(num_threads=1), has_states=False)
+    ours = compiling.compile_graph(core, product, cell(num_threads=1), POINT, has_states=False)
     assert ours.facts["num_threads"] == 1
     with pytest.raises(UnsupportedError, match="INFERENCE_NUM_THREADS 3, but the compiled model has 2"):
         compiling.check({"execution_devices": ["CPU"], "num_threads": 2}, {"INFERENCE_NUM_THREADS": 3}, "CPU")
     with pytest.raises(UnsupportedError, match="NPU has no threads to set"):
-        compiling.properties(cell("openvino:NPU", num_threads=2), has_states=False)
+        compiling.properties(cell("openvino:NPU", num_threads=2), POINT, has_states=False)
 
 
 def test_weights_in_8_bits_leave_activations_alone_unless_dynamic_quantization_is_asked_for(core, product):
     for method, size in (("weight-only", 0), ("dynamic", 32)):
         ours = compiling.compile_graph(
-            core, product, cell(precision="int8", mode={"quantization": method}), has_states=False
+            core, product, cell(precision="int8", mode={"quantization": method}), POINT, has_states=False
         )
         assert ours.facts["dynamic_quantization_group_size"] == size
     assert (
-        "dynamic_quantization_group_size" not in compiling.compile_graph(core, product, cell(), has_states=False).facts
+        "dynamic_quantization_group_size"
+        not in compiling.compile_graph(core, product, cell(), POINT, has_states=False).facts
     )
-    assert compiling.properties(cell("openvino:GPU", "int8"), has_states=False)["INFERENCE_PRECISION_HINT"] == "f16"
+    assert (
+        compiling.properties(cell("openvino:GPU", "int8"), POINT, has_states=False)["INFERENCE_PRECISION_HINT"] == "f16"
+    )
 
 
 @pytest.mark.parametrize(("flags", "is_refused"), [(["avx2"], True), (["avx2", "avx512_vnni"], False), (None, False)])
@@ -186,14 +202,14 @@ def test_trouble_while_compiling_is_one_line_and_memory_is_told_apart():
     with pytest.raises(
         BenchhouseError, match=r"^OpenVINO cannot compile tiny-bert for GPU: \[GPU\] no kernel for Foo$"
     ):
-        compiling.compile_graph(FakeCore(trouble), None, cell("openvino:GPU", "float16"), has_states=False)
+        compiling.compile_graph(FakeCore(trouble), None, cell("openvino:GPU", "float16"), POINT, has_states=False)
     full = RuntimeError("clCreateBuffer\nCL_OUT_OF_HOST_MEMORY")
     with pytest.raises(OutOfMemoryError, match="out of memory while compiling for GPU"):
-        compiling.compile_graph(FakeCore(full), None, cell("openvino:GPU", "float16"), has_states=False)
+        compiling.compile_graph(FakeCore(full), None, cell("openvino:GPU", "float16"), POINT, has_states=False)
 
 
 def test_kernels_are_those_that_ran_and_a_processor_needs_no_fallback(core, product):
-    ours = compiling.compile_graph(core, product, cell(), has_states=False)
+    ours = compiling.compile_graph(core, product, cell(), POINT, has_states=False)
     request = ours.model.create_infer_request()
     request.infer([np.ones((3, 64), np.float32)])
     found = nodes.nodes_of(ours.model)

@@ -7,7 +7,7 @@ from benchmarking.builds.store import BuildStore
 from benchmarking.errors import UnsupportedError
 from benchmarking.graphs.bundle import Bundle, Graph, State, Tensor, read_bundle, write_bundle
 from benchmarking.graphs.operations import DecoderGeneration, ForwardCall
-from benchmarking.records import Cell, Device, Point
+from benchmarking.records import Cell, Device, Point, Readings
 from benchmarking.runtimes import _openvino_build as build
 from benchmarking.runtimes import _openvino_load as loading
 from benchmarking.runtimes._openvino_runner import ConcurrentRunner, GraphRequest, OpenVinoRunner
@@ -173,7 +173,7 @@ def test_a_tensor_that_is_given_again_is_not_set_again(core, forward, tmp_path):
 
 
 def test_a_call_of_several_requests_counts_the_work_of_all_of_them(core, forward, tmp_path):
-    mode = {"hint": "throughput", "dynamic": "true"}
+    mode = {"hint": "throughput", "dynamic": "true"}  # compiled for other numbers than are run here
     loaded, graphs = compiled(core, converted(forward, tmp_path)[0], runtime_mode=mode)
     assert graphs["model"].facts["performance_hint"] == "THROUGHPUT"
     runner = ConcurrentRunner(graphs["model"].model, loaded.bundle.graphs["model"], 3, dict)
@@ -181,11 +181,14 @@ def test_a_call_of_several_requests_counts_the_work_of_all_of_them(core, forward
     inner = ForwardCall(loaded.bundle, runner, Point(batch_size=2, sequence_length=5), {"input_ids": ids})
     operation = OpenVinoOperation(inner, runner, 0.5, is_one_run=True)
     assert (operation.items_per_call, operation.tokens_per_call) == (3 * 2, 3 * 2 * 5)
+    assert operation.requests_per_call == 3
     output = operation.run(lambda name: None)
     np.testing.assert_allclose(operation.arrays(output)["logits"], EMBEDDING[ids] @ MIDDLE @ HEAD, rtol=1e-4, atol=1e-4)
     assert operation.verified() == {"requests": 3, "requests_agree": True}
     assert operation.also_ns()["latency_request"] > 0
-    assert operation.readings(output).values["compile_s"] == 0.5
+    inner.tell = lambda: Readings(values={"audio_seconds_per_call": 10.0, "tokenize_ms": 2.0})
+    told = {"compile_s": 0.5, "audio_seconds_per_call": 30.0, "tokenize_ms": 2.0}  # all requests have the same inputs
+    assert operation.readings(output).values == told
 
 
 def test_requests_that_give_different_outputs_are_told(core, forward, tmp_path):

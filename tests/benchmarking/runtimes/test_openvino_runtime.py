@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from statistics import median
 from types import SimpleNamespace
 
 import pytest
@@ -161,17 +162,25 @@ def test_launches_load_what_was_compiled_before_and_both_times_are_kept(latency)
     assert 0 < verified["compile_warm_s"] != verified["compile_cold_s"]
 
 
-def test_throughput_counts_all_requests_of_a_call(run):
-    record = run("--device", "openvino:CPU", "--batch-sizes", "2", "--hint", "throughput")
-    (result,) = record["results"]
-    launch = result["extra"]["launches"][0]
-    requests = record["loads"][0]["verified"]["optimal_requests"]
-    assert launch["verified"]["requests"] == requests
-    assert launch["items_per_call"] == 2 * requests
-    wall = next(one for one in result["samples"] if (one["phase"], one["metric"]) == ("measure", "latency_wall"))
-    expected = 2 * requests * len(wall["values"]) / (sum(wall["values"]) / 1e3)
-    assert result["metrics"]["throughput_samples_per_sec"] == pytest.approx(expected)
+def test_the_point_says_how_many_requests_ran_and_throughput_counts_all_of_them(run):
+    record = run("--device", "openvino:CPU", "--batch-sizes", "2", "--hint", "throughput", "--concurrency", "1,3")
     assert record["cell"]["runtime_mode"]["hint"] == "throughput"
+    by_concurrency = {result["point"]["concurrency"]: result for result in record["results"]}
+    assert sorted(by_concurrency) == [1, 3]
+    for requests, result in by_concurrency.items():
+        launch = result["extra"]["launches"][0]
+        assert launch["verified"]["requests"] == launch["verified"]["hinted_requests"] == requests
+        assert launch["verified"]["requests_agree"] is True
+        assert (launch["items_per_call"], launch["tokens_per_call"]) == (2 * requests, 2 * 8 * requests)
+        measured = {one["metric"]: one["values"] for one in result["samples"] if one["phase"] == "measure"}
+        per_s = len(measured["latency_wall"]) * 1e3 / sum(measured["latency_wall"])
+        assert result["metrics"]["throughput_samples_per_sec"] == pytest.approx(2 * requests * per_s)
+        assert result["metrics"]["latency_request_median_ms"] == pytest.approx(median(measured["latency_request"]))
+        assert result["metrics"]["output_error"] < 1e-5
+    alone, together = by_concurrency[1]["metrics"], by_concurrency[3]["metrics"]
+    assert together["flops"] == 3 * alone["flops"]
+    digests = record["preparation"]["references"]
+    assert digests["b2 s8"] == digests["b2 s8 c3"]  # the same inputs, whatever else is in flight
 
 
 def test_the_measuring_process_has_no_torch_and_nothing_is_reported_to_anybody(latency, home):

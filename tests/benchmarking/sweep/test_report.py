@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarking.records import FAMILIES, Doubt, Point
+from benchmarking.records import FAMILIES, Doubt
 from benchmarking.sweep.report import table
 
 KINDS = ("run_queue_wait", "severe_outliers", "target_missed", "drift", "launch_spread")
@@ -82,8 +82,14 @@ def test_a_run_without_results_is_its_title_and_weights(make_run):
 
 def test_requests_in_flight_show_only_where_there_are_several(make_run):
     run = make_run()
-    assert "in flight" not in headings(run)
-    assert "in flight" in headings(first_only(run, point=Point(batch_size=1, sequence_length=32, concurrency=4)))
+    assert not {"in flight", "request ms"} & set(headings(run))
+    point, metrics = replace(run.results[0].point, concurrency=4), {"latency_request_median_ms": 1.5}
+    one = replace(run.results[0], point=point, metrics={**run.results[0].metrics, **metrics})
+    run = replace(run, results=(one, *run.results[1:]))
+    places = [headings(run).index(heading) for heading in ("in flight", "request ms")]
+    shown = [line.split("  ") for line in table(run).splitlines()[3:5]]
+    cells = [[text.strip() for text in line if text.strip()] for line in shown]
+    assert [[line[place] for place in places] for line in cells] == [["4", "1.5"], ["1", "-"]]
 
 
 @pytest.mark.parametrize(
