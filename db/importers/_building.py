@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -39,14 +40,12 @@ NOT_STATED = "not_stated: the file does not say"
 SEVERITIES: tuple[Severity, ...] = ("info", "noisy", "throttled", "invalid")
 
 
-def content_id(time: datetime, *parts: str) -> str:
-    """A UUID version 8 (RFC 9562): 48 bits of the time in Unix milliseconds, then 74 bits of the parts' SHA-256.
+def content_id(*parts: str) -> str:
+    """A UUID version 8 (RFC 9562): 122 bits of the parts' SHA-256.
 
-    The same parts and time give the same id, and ids sort by time like those of measured runs.
+    No time is in it: that of a file which says none is the file's own, which a copy changes, and a copy adds nothing.
     """
-    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).digest()
-    milliseconds = int((time - datetime(1970, 1, 1)).total_seconds() * 1000)
-    value = (milliseconds & (1 << 48) - 1) << 80 | int.from_bytes(digest[:10], "big")
+    value = int.from_bytes(hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).digest()[:16], "big")
     value = value & ~(0xF << 76) | 0x8 << 76  # version
     value = value & ~(0x3 << 62) | 0x2 << 62  # variant
     return str(uuid.UUID(int=value))
@@ -143,7 +142,7 @@ def foreign_run(
 
     Its ids come from the file's content and the key, its hardware_id from the device and host as the file names them.
     """
-    run_id = content_id(started_at, format_name, file.sha256, key)
+    run_id = content_id(format_name, file.sha256, key)
     device = Device(
         type=device_type,
         selector=device_type,
@@ -153,12 +152,12 @@ def foreign_run(
         memory_bytes=device_memory_bytes,
     )
     numbered = tuple(
-        _with_id(result, content_id(started_at, format_name, file.sha256, key, str(index)))
+        replace(result, result_id=content_id(format_name, file.sha256, key, str(index)))
         for index, result in enumerate(results)
     )
     return Run(
         run_id=run_id,
-        session_id=content_id(started_at, format_name, file.sha256),
+        session_id=content_id(format_name, file.sha256),
         status=status or ("ok" if all(one.status == "ok" for one in numbered) else "failed"),
         error=error,
         started_at=iso(started_at),
@@ -194,12 +193,6 @@ def foreign_run(
             kept=dict(kept or {}),
         ),
     )
-
-
-def _with_id(result: Result, result_id: str) -> Result:
-    from dataclasses import replace
-
-    return replace(result, result_id=result_id)
 
 
 def _workload(
@@ -245,6 +238,11 @@ def _hardware(
         cpu_threads=cpu_threads,
         memory_bytes=memory_bytes,
     )
+
+
+def undated(file: ForeignFile) -> Doubt:
+    """The doubt of results whose file says no time: what stands for it is when the file was last changed."""
+    return Doubt(kind="undated", severity="info", evidence={"file_modified_at": iso(file.modified_at)})
 
 
 def _validity(doubts: Sequence[Doubt]) -> Validity:

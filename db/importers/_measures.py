@@ -1,0 +1,72 @@
+"""Metrics and samples from the raw values in a foreign file, by the statistics that our own measuring uses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import datetime
+
+from benchmarking.estimates import describe
+from benchmarking.records import TOO_FEW_SAMPLES, Doubt, Json, Samples
+from db.importers import ForeignFile
+from db.importers._building import iso
+
+MS_PER_S = 1e3
+TAILS = ("latency_p90_ms", "latency_p95_ms", "latency_p99_ms")
+COLUMNS = {
+    "latency_mean_ms": "mean",
+    "latency_median_ms": "median",
+    "latency_std_ms": "sd",
+    "latency_mad_ms": "mad",
+    "latency_min_ms": "min",
+    "latency_p25_ms": "p25",
+    "latency_p75_ms": "p75",
+    "latency_p90_ms": "p90",
+    "latency_p95_ms": "p95",
+    "latency_p99_ms": "p99",
+    "latency_max_ms": "max",
+    "latency_ci_low_ms": "ci_low",
+    "latency_ci_high_ms": "ci_high",
+}
+"""Column -> field of `benchmarking.estimates.Statistics`."""
+
+
+def latency_metrics(file: ForeignFile, values_ms: Sequence[float]) -> tuple[dict[str, float], dict[str, str]]:
+    """The latency columns of one launch's raw latencies, and the reason for each column that they are too few for.
+
+    Raises FormatError for values so large that their statistics are beyond double precision.
+    """
+    import numpy as np
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        statistics = describe(values_ms)
+    found = {column: getattr(statistics, name) for column, name in COLUMNS.items()}
+    metrics = {column: value for column, value in found.items() if value is not None}
+    if not all(math.isfinite(value) for value in metrics.values()):
+        file.refuse(f"latencies up to {max(values_ms):g} ms are too large to describe")
+    return metrics, {column: TOO_FEW_SAMPLES for column, value in found.items() if value is None}
+
+
+def quantile(values: Sequence[float], q: float) -> float:
+    """The quantile by linear interpolation. Raises ValueError when there are no values."""
+    import numpy as np
+
+    if not values:
+        raise ValueError("no values to take a quantile of")
+    return float(np.quantile(np.asarray(values, dtype=np.float64), q))
+
+
+def measured(metric: str, values_ms: Sequence[float], started_at: datetime, *, launch: int = 0) -> Samples:
+    """Raw times of one launch in ms, in the order they were taken."""
+    return Samples(
+        launch=launch, phase="measure", metric=metric, unit="ms", started_at=iso(started_at), values=tuple(values_ms)
+    )
+
+
+def negative_times(metric: str, values_ms: Sequence[float]) -> tuple[Doubt, ...]:
+    """A doubt when times are below zero, which none can be: what was subtracted was not part of what it came from."""
+    below = [value for value in values_ms if value < 0]
+    if not below:
+        return ()
+    evidence: dict[str, Json] = {"metric": metric, "n": len(below), "of": len(values_ms), "min_ms": min(below)}
+    return (Doubt(kind="negative_time", severity="invalid", evidence=evidence),)

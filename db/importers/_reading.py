@@ -1,0 +1,263 @@
+"""Reads values of foreign files: typed, with the place in the file where one is not as expected, and none forgotten."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, NoReturn, TypeVar
+
+from benchmarking.records import Json
+from db.importers import ForeignFile
+
+Value = TypeVar("Value")
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+MAX_DEPTH = 100
+"""Objects and lists inside each other: more than any tool writes, and less than what reading them again can take."""
+TRUE, FALSE = ("true", "1", "yes"), ("false", "0", "no")
+
+
+class Fields:
+    """An object of a foreign file, whose fields are read by name.
+
+    A getter gives None for a field that is absent or null, and raises FormatError, with the field's path, for one of
+    another type or out of its range. What no getter has read is the `rest`, which is kept.
+    """
+
+    def __init__(
+        self, file: ForeignFile, values: Mapping[str, Any], path: str = "", *, numbers_are_text: bool = False
+    ) -> None:
+        """`path` is the object's place in the file, for messages. With `numbers_are_text` numbers, and true and false,
+        may also be written as text, where an empty one is none."""
+        self.file = file
+        self.path = path
+        self._values = values
+        self._numbers_are_text = numbers_are_text
+        self._read: dict[str, Callable[[], Json]] = {}
+
+    def __contains__(self, name: str) -> bool:
+        """Whether there is a field of the name that is not null."""
+        return self._values.get(name) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of all fields."""
+        return iter(self._values)
+
+    def text(self, name: str) -> str | None:
+        """Text, as it is; empty text is text."""
+        value = self._taken(name)
+        if value is not None and not isinstance(value, str):
+            self.refuse(name, f"expected text, found {short(value)}")
+        return None if value is None else str(storable(self.file, value, self.place(name)))
+
+    def number(self, name: str, *, low: float = -math.inf) -> float | None:
+        """A finite number, not below `low`."""
+        value = self._taken(name)
+        return None if value is None else self._number(value, self.place(name), low)
+
+    def whole(self, name: str, *, low: int = 0, high: int = INT64_MAX) -> int | None:
+        """A whole number from `low` to `high`; 12.0 is one."""
+        value = self.number(name)
+        if value is None:
+            return None
+        exact = self._values[name] if type(self._values[name]) is int else value
+        if not (low <= exact <= high and float(exact).is_integer()):
+            self.refuse(name, f"expected a whole number from {low} to {high}, found {short(self._values[name])}")
+        return int(exact)
+
+    def count(self, name: str) -> int | None:
+        """A whole number from 1 that a column of the warehouse can hold: a batch size, tokens, threads."""
+        return self.whole(name, low=1, high=INT32_MAX)
+
+    def flag(self, name: str) -> bool | None:
+        """True or false."""
+        value = self._taken(name)
+        if value is None or isinstance(value, bool):
+            return value
+        word = value.strip().lower() if isinstance(value, str) and self._numbers_are_text else None
+        if word not in (*TRUE, *FALSE):
+            self.refuse(name, f"expected true or false, found {short(value)}")
+        return word in TRUE
+
+    def time(self, name: str) -> datetime | None:
+        """Naive UTC of a time in ISO 8601; one without a zone is UTC already."""
+        text = self.text(name)
+        if text is None:
+            return None
+        try:
+            return naive_utc(datetime.fromisoformat(text.strip()))
+        except (ValueError, OverflowError):
+            self.refuse(name, f"expected a time in ISO 8601, found {short(text)}")
+
+    def unix_time(self, name: str) -> datetime | None:
+        """Naive UTC of a time in seconds since 1970."""
+        seconds = self.number(name)
+        if seconds is None:
+            return None
+        try:
+            return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
+        except (ValueError, OverflowError, OSError):
+            self.refuse(name, f"expected a time in seconds since 1970, found {short(seconds)}")
+
+    def numbers(self, name: str, *, low: float = -math.inf) -> tuple[float, ...] | None:
+        """A list of finite numbers, none below `low`."""
+        values = self._taken(name)
+        if values is None:
+            return None
+        if not isinstance(values, list):
+            self.refuse(name, f"expected a list of numbers, found {short(values)}")
+        place = self.place(name)
+        return tuple(self._number(value, f"{place}[{index}]", low) for index, value in enumerate(values))
+
+    def fields(self, name: str) -> Fields | None:
+        """An object. What is not read of it stays in the rest, under its name."""
+        value = self._values.get(name)
+        if value is None:
+            return None
+        found = self._object(value, self.place(name))
+        self._read[name] = found.rest
+        return found
+
+    def objects(self, name: str) -> tuple[Fields, ...] | None:
+        """A list of objects. What is not read of them stays in the rest, under its name, as a list."""
+        values = self._values.get(name)
+        if values is None:
+            return None
+        if not isinstance(values, list):
+            self.refuse(name, f"expected a list of objects, found {short(values)}")
+        found = tuple(self._object(value, f"{self.place(name)}[{index}]") for index, value in enumerate(values))
+        self._read[name] = lambda: [one.rest() for one in found] if any(one.rest() for one in found) else None
+        return found
+
+    def any(self, name: str) -> Json:
+        """The value as it is."""
+        return storable(self.file, self._taken(name), self.place(name))
+
+    def must(self, getter: Callable[[str], Value | None], name: str) -> Value:
+        """What the getter (`fields.text`, ...) gives. Raises FormatError when there is nothing."""
+        value = getter(name)
+        if value is None:
+            self.refuse(name, "is missing")
+        return value
+
+    def rest(self) -> dict[str, Json]:
+        """The fields that were not read, and what was not read of the objects in them. Raises FormatError for what
+        cannot be stored."""
+        kept: dict[str, Json] = {}
+        for name, value in self._values.items():
+            left = self._read[name]() if name in self._read else storable(self.file, value, self.place(name))
+            if name not in self._read or left:
+                kept[str(storable(self.file, name, self.path or "a name"))] = left
+        return kept
+
+    def refuse(self, name: str, problem: str) -> NoReturn:
+        """Raise FormatError: the file, the field's path, what is wrong."""
+        self.file.refuse(f"{self.place(name)}: {problem}")
+
+    def place(self, name: str) -> str:
+        """The field's path in the file."""
+        return f"{self.path}.{short_name(name)}" if self.path else short_name(name)
+
+    def _taken(self, name: str) -> Any:
+        self._read[name] = lambda: None
+        value = self._values.get(name)
+        return None if self._numbers_are_text and value == "" else value
+
+    def _number(self, value: Any, place: str, low: float) -> float:
+        if isinstance(value, str) and self._numbers_are_text:
+            value = _parsed(value)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            self.file.refuse(f"{place}: expected a number, found {short(value)}")
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if not (math.isfinite(number) and number >= low):
+            self.file.refuse(f"{place}: expected a number{_from(low)}, found {short(value)}")
+        return number
+
+    def _object(self, value: Any, place: str) -> Fields:
+        if not isinstance(value, dict):
+            self.file.refuse(f"{place}: expected an object, found {short(value)}")
+        return Fields(self.file, value, place, numbers_are_text=self._numbers_are_text)
+
+
+def top_fields(file: ForeignFile) -> Fields:
+    """The file's one JSON object. Raises FormatError for a file that is none."""
+    if not isinstance(file.json, dict):
+        file.refuse("not JSON, cut off, or not one object")
+    return Fields(file, file.json)
+
+
+def csv_rows(file: ForeignFile, *, delimiter: str = ",") -> Iterator[Fields]:
+    """The rows under the header line of a CSV file; numbers in them are text, and empty cells are absent."""
+    reader = csv.reader(io.StringIO(file.text or "", newline=""), delimiter=delimiter, strict=True)
+    try:
+        header = next(reader, None) or file.refuse("is empty: a line with the columns' names is expected")
+        for cells in reader:
+            if cells and len(cells) != len(header):
+                file.refuse(f"line {reader.line_num}: {len(cells)} cells under {len(header)} names")
+            if cells:
+                row = {name: cell or None for name, cell in zip(header, cells, strict=True)}
+                yield Fields(file, row, f"line {reader.line_num}", numbers_are_text=True)
+    except csv.Error as error:
+        file.refuse(f"line {reader.line_num}: not CSV: {error}")
+
+
+def naive_utc(time: datetime) -> datetime:
+    """The time in UTC without its zone. Raises OverflowError for one before year 1 or after 9999 there."""
+    return time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
+
+
+def storable(file: ForeignFile, value: Any, place: str, depth: int = 0) -> Json:
+    """The value of a JSON file, if a warehouse can hold it. Raises FormatError for a number beyond double precision,
+    half of a surrogate pair, and nesting without end."""
+    if depth > MAX_DEPTH:
+        file.refuse(f"{place[:100]}: more than {MAX_DEPTH} lists and objects inside each other")
+    if isinstance(value, str):
+        _check_text(file, value, place)
+    elif isinstance(value, float) and not math.isfinite(value):
+        file.refuse(f"{place}: {value} is no number")
+    elif isinstance(value, list):
+        return [storable(file, one, f"{place}[{index}]", depth + 1) for index, one in enumerate(value)]
+    elif isinstance(value, dict):
+        for name in value:
+            _check_text(file, name, place)
+        return {name: storable(file, one, f"{place}.{short_name(name)}", depth + 1) for name, one in value.items()}
+    return value  # type: ignore[no-any-return]
+
+
+def short(value: Any) -> str:
+    """The value, for a message."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def short_name(name: str) -> str:
+    """The name of a field, for a message."""
+    return name if len(name) <= 60 else f"{name[:57]}..."
+
+
+def _check_text(file: ForeignFile, text: str, place: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        file.refuse(f"{place}: the text holds half of a surrogate pair, which is no character")
+
+
+def _parsed(text: str) -> int | float | str:
+    """The number that the text is, or the text."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _from(low: float) -> str:
+    return "" if low == -math.inf else f" from {low:g}"
