@@ -52,6 +52,9 @@ def add_model_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--compile-mode", metavar="MODE", help="compiled: default, reduce-overhead or max-autotune")
     group.add_argument("--dynamic", help="compiled: shapes in the code: auto (without it), true or false")
     group.add_argument("--quantization", metavar="METHOD", help="int8 and int4: dynamic or weight-only")
+    group.add_argument(
+        "--provider", help="onnxruntime: the device's own execution provider (without it), or directml on Windows"
+    )
     group.add_argument("--io-mode", help="onnxruntime, webgpu: inputs and outputs on the device or on the host")
     group.add_argument(
         "--hint",
@@ -63,6 +66,7 @@ def add_model_options(group: argparse._ArgumentGroup) -> None:
         metavar="REPO",
         help="kernelized: a folder with a kernel repository, owner/name@VERSION, or hub; its code is executed",
     )
+    group.add_argument("--qnn-backend", help="qnn: htp (without it), gpu, or cpu, which is QNN's reference")
     group.add_argument("--performance-mode", metavar="MODE", help="qnn: burst, balanced, high_performance, ...")
     group.add_argument("--placement", help="several devices: replicas (without it) share the batch, or sharded layers")
     group.add_argument("--num-threads", type=positive_int, metavar="N", help="intra-op threads")

@@ -11,6 +11,7 @@ from collections import Counter
 from typing import Any
 
 from benchmarking.devices import DeviceHandle
+from benchmarking.devices import _directml as directml
 from benchmarking.devices import _nvml as nvidia
 from benchmarking.devices._host import host_facts, usable_memory_bytes
 from benchmarking.devices._ort import OrtProvider
@@ -81,7 +82,7 @@ class CudaDevice:
         return WatchedGpuHandle(self._monitor(device))
 
     def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:
-        return (ORT_PROVIDER,)
+        return (ORT_PROVIDER, directml.PROVIDER)
 
     def lock_name(self, device: Device) -> str | None:
         return f"cuda-{device.facts.values.get('uuid', device.selector)}"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarking.devices import DeviceHandle
+from benchmarking.devices import _directml as directml
 from benchmarking.devices._base import IN_USE_NAMES, STATE_NAMES, HostHandle
 from benchmarking.devices._host import host_facts, usable_memory_bytes
 from benchmarking.devices._host_energy import HostEnergy
@@ -100,16 +101,16 @@ class OpenVinoDevice:
         return OpenVinoHandle(name, core)
 
     def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:
-        return (
-            OrtProvider(
-                name="OpenVINOExecutionProvider",
-                install="onnxruntime-openvino",
-                precisions=("float32", "float16", "int8"),
-                options={"device_type": device.selector.partition(":")[2]},
-                # Without it the provider computes in its device's favourite precision, whatever the graph says.
-                precision_options={"float32": {"precision": "FP32"}, "float16": {"precision": "FP16"}},
-            ),
+        name = device.selector.partition(":")[2]
+        own = OrtProvider(
+            name="OpenVINOExecutionProvider",
+            install="onnxruntime-openvino",
+            precisions=("float32", "float16", "int8"),
+            options={"device_type": name},
+            # Without it the provider computes in its device's favourite precision, whatever the graph says.
+            precision_options={"float32": {"precision": "FP32"}, "float16": {"precision": "FP16"}},
         )
+        return (own, directml.PROVIDER) if name.startswith("GPU") else (own,)
 
     def lock_name(self, device: Device) -> str | None:
         """The CPU's lock for what computes on the CPU, AUTO among it."""

@@ -111,8 +111,16 @@ def in_force(session: Any, settings: SessionSettings) -> dict[str, Json]:
         "num_interop_threads": options.inter_op_num_threads,
         "graph_optimization": _word(options.graph_optimization_level).removeprefix("ORT_ENABLE_").lower(),
         "execution_mode": _word(options.execution_mode).removeprefix("ORT_").lower(),
+        "memory_pattern": options.enable_mem_pattern,
         "allow_spinning": options.get_session_config_entry(SPINNING) == "1",
+        **_devices_told(settings),
     }
+
+
+def _devices_told(settings: SessionSettings) -> dict[str, Json]:
+    """What ONNX Runtime says of the devices that a session was told of, where it was."""
+    told: list[Json] = [dict(sorted(dict(entry.device.metadata).items())) for entry in settings.plugin_devices]
+    return {"provider_devices": told} if told else {}
 
 
 def assigned_nodes(session: Any) -> dict[str, int] | None:
@@ -166,6 +174,7 @@ def _session_options(settings: SessionSettings, profile: Path | None) -> Any:
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.intra_op_num_threads = settings.num_threads
     options.inter_op_num_threads = 1
+    options.enable_mem_pattern = settings.provider.has_memory_pattern
     options.log_severity_level = 3  # errors; below it every transformer of the graph has something to say
     for name, size in settings.dimensions.items():
         options.add_free_dimension_override_by_name(name, size)

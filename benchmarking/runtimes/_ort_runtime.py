@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 
 from benchmarking import plugins
+from benchmarking.devices import _directml as directml
 from benchmarking.devices._ort import DrivenByOrt, OrtProvider
 from benchmarking.errors import UnsupportedError, UsageError
 from benchmarking.graphs import session as graphs
@@ -32,33 +33,63 @@ def providers_of(device: Device) -> tuple[OrtProvider, ...]:
     return plugin.ort_providers(device) if isinstance(plugin, DrivenByOrt) else ()
 
 
-def built_provider(device: Device, known: Sequence[OrtProvider]) -> OrtProvider | str:
-    """The first of a device's providers that the installed ONNX Runtime is built with, or why there is none.
+def built_provider(device: Device, known: Sequence[OrtProvider], word: Scalar | None = None) -> OrtProvider | str:
+    """The provider of a device that is named, else the first that need not be, if the installed ONNX Runtime is built
+    with it; or why there is none.
 
     That one is built in does not mean that it loads: what the session runs on is looked at when it is opened.
     """
-    if known[0].name == ALWAYS or are_all_assumed():
-        return known[0]
+    wanted = [one for one in known if (not one.is_asked_for if word is None else one.word == word)]
+    if not wanted:
+        return f"provider {word!r}: ONNX Runtime has {', '.join(one.word for one in known)} for {device.selector}"
+    if wanted[0].name == ALWAYS or are_all_assumed():
+        return wanted[0]
+    if (why_not := _why_not_here(wanted[0])) is not None:
+        return why_not
     import onnxruntime
 
     built = onnxruntime.get_available_providers()
-    for provider in known:
-        if provider.name in built:
-            return provider
-    wanted = " or ".join(f"{provider.name} ({provider.install})" for provider in known)
+    return next((one for one in wanted if one.name in built), None) or _not_built(device, known, wanted, built)
+
+
+def _why_not_here(provider: OrtProvider) -> str | None:
+    return None if provider.why_not_here is None else provider.why_not_here()
+
+
+def _not_built(device: Device, known: Sequence[OrtProvider], wanted: Sequence[OrtProvider], built: list[str]) -> str:
+    import onnxruntime
+
+    needed = " or ".join(f"{one.name} ({one.install})" for one in wanted)
+    there = [one.word for one in known if one.name in built and one not in wanted]
+    choose = f" (--provider {there[0]} takes what is there)" if there else ""
     return (
-        f"{device.selector} needs ONNX Runtime with {wanted}: pip install {known[0].install}. "
-        f"Found: onnxruntime {onnxruntime.__version__} with {', '.join(built)}"
+        f"{device.selector} needs ONNX Runtime with {needed}: pip install {wanted[0].install}. "
+        f"Found: onnxruntime {onnxruntime.__version__} with {', '.join(built)}{choose}"
     )
 
 
-def provider_of(device: Device) -> OrtProvider:
-    """The provider that sessions on a device ask for. Raises UnsupportedError where there is none."""
+def provider_of(device: Device, word: Scalar | None = None) -> OrtProvider:
+    """The provider that sessions on a device ask for: the one that is named, or the device's own. Raises
+    UnsupportedError where there is none."""
     known = providers_of(device)
-    found = built_provider(device, known) if known else f"ONNX Runtime has no provider for {device.type}"
+    found = built_provider(device, known, word) if known else f"ONNX Runtime has no provider for {device.type}"
     if isinstance(found, str):
         raise UnsupportedError(found)
     return found
+
+
+def possible_provider(device: Device, known: Sequence[OrtProvider]) -> OrtProvider | str:
+    """The device's own provider if it can be had, else one that can be where it is named, or why there is none."""
+    own = built_provider(device, known)
+    named = (built_provider(device, known, one.word) for one in known if one.is_asked_for)
+    return own if isinstance(own, OrtProvider) else next((one for one in named if isinstance(one, OrtProvider)), own)
+
+
+def check_named_precision(word: Scalar | None, precision: Precision) -> None:
+    """Raise UnsupportedError for a precision that a provider which is only taken by name does not have."""
+    for provider in (directml.PROVIDER,):
+        if provider.word == word and precision not in provider.precisions:
+            raise UnsupportedError(f"provider {word} has {', '.join(provider.precisions)}, not {precision}")
 
 
 def why_not_precision(device: Device, provider: OrtProvider, precision: Precision) -> str | None:

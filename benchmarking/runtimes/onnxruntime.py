@@ -23,7 +23,8 @@ CACHE = "dynamic"
 
 
 class OnnxRuntime:
-    """The runtime `onnxruntime`. Mode io_mode: whether a call takes and gives the host's arrays, or the device's."""
+    """The runtime `onnxruntime`. Mode io_mode: whether a call takes and gives the host's arrays, or the device's;
+    provider, where it is not the device's first."""
 
     name = "onnxruntime"
     is_compared = True
@@ -40,21 +41,24 @@ class OnnxRuntime:
             return f"ONNX Runtime has no provider for {device.type}"
         if (why_not := graphs.why_not(workload)) is not None:
             return why_not
-        provider = shared.built_provider(device, known)
+        provider = shared.possible_provider(device, known)
         return provider if isinstance(provider, str) else shared.why_not_precision(device, provider, precision)
 
     def options(self, workload: Workload) -> tuple[str, ...]:
-        return ("io_mode", "quantization", "cache") if _generates(workload) else ("io_mode", "quantization")
+        return ("provider", "io_mode", "quantization", *(("cache",) if _generates(workload) else ()))
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         """Bound to the device where it has memory of its own, else `run`, as each is used there."""
         shared.has_no_option(self.name, options, self.options(workload))
-        memory = shared.provider_of(device).memory
+        provider = shared.provider_of(device, options.get("provider"))
+        memory = provider.memory
         default = "host" if memory in (None, "cpu") else "device"
         io_mode = shared.chosen(self.name, "io_mode", options.get("io_mode", default), IO_MODES)
         if io_mode == "device" and memory is None:
-            raise UsageError(f"io_mode 'device': ONNX Runtime binds nothing to the memory of {device.selector}")
+            raise UsageError(f"io_mode 'device': {provider.name} binds nothing to the memory of {device.selector} here")
         mode: dict[str, Scalar] = {"io_mode": io_mode}
+        if provider.name != shared.providers_of(device)[0].name:
+            mode["provider"] = provider.word
         if "quantization" in options:
             mode["quantization"] = shared.chosen(self.name, "quantization", options["quantization"], METHODS)
         if _generates(workload):
@@ -62,6 +66,7 @@ class OnnxRuntime:
         return mode
 
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        shared.check_named_precision(mode.get("provider"), precision)
         method = QUANTIZATIONS.get(precision)
         asked = mode.get("quantization", method)
         if asked != method:
@@ -80,9 +85,12 @@ class OnnxRuntime:
         from benchmarking.runtimes._ort_session import GraphSource, OrtSession
         from benchmarking.workloads._processing import open_processing
 
-        provider = shared.provider_of(cell.device)
+        provider = shared.provider_of(cell.device, cell.runtime_mode.get("provider"))
         settings = SessionSettings(
-            provider=provider, precision=cell.precision, num_threads=cell.num_threads or default_num_threads()
+            provider=provider,
+            precision=cell.precision,
+            num_threads=cell.num_threads or default_num_threads(),
+            plugin_devices=() if provider.entries is None else provider.entries(cell.device),
         )
 
         def locate(point: Point) -> GraphSource:

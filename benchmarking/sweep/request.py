@@ -34,9 +34,11 @@ OPTIONS = (
     "compile_mode",
     "dynamic",
     "quantization",
+    "provider",
     "io_mode",
     "hint",
     "kernel_repo",
+    "qnn_backend",
     "performance_mode",
     "placement",
 )

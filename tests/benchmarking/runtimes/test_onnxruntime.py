@@ -19,6 +19,7 @@ from benchmarking.workloads._resolve import resolve
 
 CPU = Device(type="cpu", selector="cpu", found=True, name="Test CPU", precisions=cpu.PRECISIONS)
 GPU = Device(type="cuda", selector="cuda:0", found=True, name="Test GPU")
+INTEL = Device(type="openvino", selector="openvino:GPU.1", found=True, name="Intel(R) Arc(TM) A770 Graphics (dGPU)")
 POINT = Point(batch_size=2, sequence_length=16)
 
 
@@ -51,10 +52,11 @@ def test_contracts_are_kept():
     ("plugin", "device", "names"),
     [
         (cpu, CPU, ["CPUExecutionProvider"]),
-        (cuda, GPU, ["CUDAExecutionProvider"]),
+        (cuda, GPU, ["CUDAExecutionProvider", "DmlExecutionProvider"]),
         (rocm, GPU, ["MIGraphXExecutionProvider", "ROCMExecutionProvider"]),
         (mps, GPU, ["CoreMLExecutionProvider"]),
-        (openvino, GPU, ["OpenVINOExecutionProvider"]),
+        (openvino, INTEL, ["OpenVINOExecutionProvider", "DmlExecutionProvider"]),
+        (openvino, dataclasses.replace(INTEL, selector="openvino:NPU"), ["OpenVINOExecutionProvider"]),
     ],
 )
 def test_each_device_names_its_providers_the_wanted_one_first(plugin, device, names):
@@ -68,8 +70,7 @@ def test_tf32_is_off_unless_it_is_asked_for():
 
 
 def test_the_openvino_provider_is_told_device_and_precision():
-    gpu = Device(type="openvino", selector="openvino:GPU.1", found=True)
-    (provider,) = openvino.PLUGIN.ort_providers(gpu)
+    provider, _ = openvino.PLUGIN.ort_providers(INTEL)
     assert provider.options_at("float16") == {"device_type": "GPU.1", "precision": "FP16"}
     assert provider.options_at("float32") == {"device_type": "GPU.1", "precision": "FP32"}
 
@@ -111,6 +112,17 @@ def test_the_older_provider_of_amd_is_taken_where_the_newer_is_not_built(built_w
     assert _ort_runtime.provider_of(amd).name == "ROCMExecutionProvider"
     built_with("MIGraphXExecutionProvider", "ROCMExecutionProvider")
     assert _ort_runtime.provider_of(amd).name == "MIGraphXExecutionProvider"
+
+
+def test_a_provider_that_is_not_the_device_s_first_is_in_the_mode(bert, built_with):
+    amd = Device(type="rocm", selector="rocm:0", found=True)
+    built_with("MIGraphXExecutionProvider", "ROCMExecutionProvider")
+    assert "provider" not in PLUGIN.mode(amd, bert, {"provider": "migraphx"})
+    assert PLUGIN.mode(amd, bert, {"provider": "rocm"})["provider"] == "rocm"
+    built_with("ROCMExecutionProvider")
+    assert PLUGIN.mode(amd, bert, {})["provider"] == "rocm"
+    with pytest.raises(UnsupportedError, match="provider 'cuda': ONNX Runtime has migraphx, rocm for rocm:0"):
+        PLUGIN.mode(amd, bert, {"provider": "cuda"})
 
 
 def test_a_device_without_a_provider_is_refused(bert):

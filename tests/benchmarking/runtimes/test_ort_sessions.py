@@ -216,6 +216,7 @@ def test_the_settings_are_read_back(forward):
         "num_interop_threads": 1,
         "graph_optimization": "all",
         "execution_mode": "sequential",
+        "memory_pattern": True,
         "allow_spinning": True,
     }
     assert assigned_nodes(session) in (None, {"CPUExecutionProvider": 3})
