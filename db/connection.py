@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from benchmarking.ids import uuid7
 from db.trouble import is_locked, storage_error
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ FILE_FORMAT: Config = {
 }
 WRITER: Config = FILE_FORMAT | {"threads": 1}
 """A run is few rows: more threads make storing it slower, and take a core from whatever else is being measured."""
+QUESTIONS: Config = FILE_FORMAT | {"enable_external_access": False, "errors_as_json": True, "lock_configuration": True}
+"""For SQL that somebody types: it reaches no file but this one, and cannot change that it does not; where an error is
+comes as a number."""
+Found = TypeVar("Found")
 RETRY_FIRST_S = 0.02
 RETRY_MOST_S = 0.5
 
@@ -39,25 +44,49 @@ def connect(path: str, config: Config, *, read_only: bool, lock_timeout_s: float
     """Open the file, trying again while another process holds it. Raises LockedError, FormatError, StorageError."""
     import duckdb
 
-    deadline = time.monotonic() + lock_timeout_s
-    pause_s = RETRY_FIRST_S
     with told(path, lock_timeout_s):
         while True:
             named = _file_named(path)
-            try:
-                connection = duckdb.connect(path, read_only=read_only, config=config)
-            except duckdb.IOException as error:
-                left_s = deadline - time.monotonic()
-                if left_s <= 0 or not is_locked(str(error)):
-                    raise
-            else:
-                if named in (None, _file_named(path)):
-                    return connection
-                connection.close()  # the file was replaced by a compact one before it was locked
-                continue
-            # Jitter, or processes that started together would keep meeting.
-            time.sleep(min(left_s, random.uniform(pause_s / 2, pause_s)))
-            pause_s = min(RETRY_MOST_S, 1.5 * pause_s)
+            connection = _waiting(lambda: duckdb.connect(path, read_only=read_only, config=config), lock_timeout_s)
+            if named in (None, _file_named(path)):
+                return connection
+            connection.close()  # the file was replaced by a compact one before it was locked
+
+
+@contextmanager
+def attached(connection: DuckDB, path: str, *, lock_timeout_s: float) -> Iterator[str]:
+    """Another DuckDB file, read beside the connection's own until the end: its name in SQL, to be quoted.
+
+    Waits for the file, and raises, as `connect` does; trouble later on is told of the connection's own file.
+    """
+    name = f"beside_{uuid7()}"
+    quoted_path = path.replace("'", "''")
+    # Its type is said, since DuckDB would else load an extension for a file that looks like another database's.
+    statement = f"ATTACH '{quoted_path}' AS \"{name}\" (TYPE duckdb, READ_ONLY)"
+    with told(path, lock_timeout_s):
+        _waiting(lambda: connection.execute(statement), lock_timeout_s)
+    try:
+        yield name
+    finally:
+        connection.execute(f'DETACH "{name}"')
+
+
+def _waiting(open_it: Callable[[], Found], lock_timeout_s: float) -> Found:
+    """What opening gives, tried again while another process holds the file."""
+    import duckdb
+
+    deadline = time.monotonic() + lock_timeout_s
+    pause_s = RETRY_FIRST_S
+    while True:
+        try:
+            return open_it()
+        except duckdb.IOException as error:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0 or not is_locked(str(error)):
+                raise
+        # Jitter, or processes that started together would keep meeting.
+        time.sleep(min(left_s, random.uniform(pause_s / 2, pause_s)))
+        pause_s = min(RETRY_MOST_S, 1.5 * pause_s)
 
 
 @contextmanager

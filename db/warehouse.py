@@ -17,7 +17,7 @@ from benchmarking.ids import uuid7
 from benchmarking.records import Run
 from db import calibration, migrate
 from db.arrow_rows import arrow_table
-from db.connection import BLOCK_SIZE_BYTES, FILE_FORMAT, STORAGE_VERSION, WRITER, connect, told
+from db.connection import BLOCK_SIZE_BYTES, FILE_FORMAT, QUESTIONS, STORAGE_VERSION, WRITER, attached, connect, told
 from db.files import make_folder, part_beside, publish
 from db.rows import AXES, Row, run_rows
 from db.spool import read_run
@@ -51,20 +51,30 @@ class Warehouse:
 
     @classmethod
     def open(
-        cls, path: str | Path, *, read_only: bool = False, lock_timeout_s: float = 30.0, create: bool = True
+        cls,
+        path: str | Path,
+        *,
+        read_only: bool = False,
+        for_questions: bool = False,
+        lock_timeout_s: float = 30.0,
+        create: bool = True,
     ) -> Warehouse:
         """The warehouse in the file `path` (":memory:" for one that is gone at its end), brought up to date.
 
-        A file that is missing is made, unless `create` is False or `read_only` is True. One process may hold the file
+        `for_questions` is for SQL that somebody typed: it only reads, and reaches no other file (`db.questions` asks).
+        A file that is missing is made, unless `create` is False or it is only read. One process may hold the file
         at a time, readers beside each other excepted: waits up to `lock_timeout_s` for it, then raises LockedError.
         Raises FormatError for a file that is no warehouse or too new, StorageError for one that cannot be opened.
         """
         name = str(path)
+        read_only = read_only or for_questions
         if name != MEMORY and not os.path.exists(name):
             if read_only or not create:
                 raise StorageError(f"no database at {name}: make it with setup_benchmark_db --db-path {name}")
             _create(Path(name))
-        warehouse = cls(_connect(name, read_only, lock_timeout_s), name, read_only=read_only)
+        config = QUESTIONS if for_questions else FILE_FORMAT if read_only else WRITER
+        connection = connect(name, config, read_only=read_only, lock_timeout_s=lock_timeout_s)
+        warehouse = cls(connection, name, read_only=read_only)
         try:
             warehouse._bring_up_to_date()
         except BaseException:
@@ -81,7 +91,7 @@ class Warehouse:
         """
         name = str(path)
         if os.path.exists(name):
-            with told(name), _connect(name, False, lock_timeout_s) as connection:
+            with told(name), connect(name, WRITER, read_only=False, lock_timeout_s=lock_timeout_s) as connection:
                 migrate.clear(connection, name)
         return cls.open(name, lock_timeout_s=lock_timeout_s)
 
@@ -151,6 +161,27 @@ class Warehouse:
         with self._using() as connection, connection.cursor() as cursor:
             relation = cursor.sql(sql, params=params)
             return Table(pa.table({}) if relation is None else relation.to_arrow_table())
+
+    @contextmanager
+    def cursor(self) -> Iterator[DuckDB]:
+        """A cursor of DuckDB's own, for answers read a part at a time. Raises StorageError, as `query` does."""
+        with self._using() as connection, connection.cursor() as cursor:
+            yield cursor
+
+    @contextmanager
+    def transaction(self) -> Iterator[migrate.Connection]:
+        """A connection on which all that is done is kept at the end, or nothing if anything raises."""
+        with self._using() as connection, migrate.transaction(connection):
+            yield connection
+
+    @contextmanager
+    def beside(self, path: str | Path, *, lock_timeout_s: float = 30.0) -> Iterator[str]:
+        """Another DuckDB file, of whatever kind, to be read in this one's statements: its name there, to be quoted.
+
+        Waits for it, and raises, as `open` does. Not inside a transaction.
+        """
+        with self._using() as connection, attached(connection, str(path), lock_timeout_s=lock_timeout_s) as name:
+            yield name
 
     def backup(self, target: Path) -> None:
         """Copy everything into a new file, which appears only when it is complete. Raises StorageError."""
@@ -224,11 +255,6 @@ def _create(path: Path) -> None:
     """
     make_folder(path.parent)
     with part_beside(path) as part:
-        with told(str(path)), _connect(str(part), False, 0.0) as connection:
+        with told(str(path)), connect(str(part), WRITER, read_only=False, lock_timeout_s=0.0) as connection:
             migrate.migrate(connection, str(path))
         publish(part, path)
-
-
-def _connect(path: str, read_only: bool, lock_timeout_s: float) -> DuckDB:
-    config = FILE_FORMAT if read_only else WRITER
-    return connect(path, config, read_only=read_only, lock_timeout_s=lock_timeout_s)
