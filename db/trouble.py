@@ -2,12 +2,42 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import dataclass
 
 from benchmarking.errors import FormatError, LockedError, StorageError
 
 LOCKED = ("Could not set lock on file", "File is already open in", "being used by another process")
 """The first is what POSIX systems say, the others Windows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What DuckDB said."""
+
+    kind: str
+    """Parser, Binder, Catalog, Conversion, INTERRUPT, ...; empty where it is not told."""
+    message: str
+    position: int | None = None
+    """Where in the statement, in bytes of UTF-8 from 0."""
+
+
+def said(text: str) -> Said:
+    """What an error says, also on a connection whose errors are JSON behind their kind."""
+    start = text.find('{"exception_type"')
+    if start < 0:
+        return Said(kind="", message=text)
+    try:
+        told, _ = json.JSONDecoder().raw_decode(text, start)
+    except ValueError:
+        return Said(kind="", message=text)
+    position = told.get("position")
+    return Said(
+        kind=told["exception_type"],
+        message=told["exception_message"],
+        position=int(position) if position is not None else None,
+    )
 
 
 def is_locked(text: str) -> bool:
@@ -26,7 +56,7 @@ def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
         return FormatError(f"{path}: not a DuckDB database: name another file with --db-path")
     if "newer version of DuckDB" in text:
         return FormatError(f"{path}: written by a newer DuckDB: upgrade with pip install -U duckdb")
-    return StorageError(f"{path}: {_first_paragraph(text)}")
+    return StorageError(f"{path}: {_first_paragraph(said(text).message)}")
 
 
 def _holder(text: str) -> str:
