@@ -27,6 +27,8 @@ from benchmarking.records import Run
 
 DUCKDB_MAGIC = (8, b"DUCK")
 """Offset and bytes that every DuckDB file has."""
+MAX_SIZE_BYTES = 512 * 1024**2
+"""Of a file that is read at once. Every sample of a day's serving fits many times; weights in a folder do not."""
 
 
 @dataclass(frozen=True)
@@ -92,14 +94,16 @@ class Importer(Protocol):
 
 
 def read_file(path: Path) -> ForeignFile:
-    """The file, read. Raises StorageError."""
+    """The file, read. Raises StorageError, and FormatError for one too large to be a result file."""
     offset, magic = DUCKDB_MAGIC
     try:
         with path.open("rb") as opened:
             head = opened.read(4096)
+            is_database = head[offset : offset + len(magic)] == magic
+            if not is_database and path.stat().st_size > MAX_SIZE_BYTES:
+                raise FormatError(f"{path}: no known format: larger than {MAX_SIZE_BYTES >> 20} MiB")
             opened.seek(0)
             digest = hashlib.file_digest(opened, "sha256").hexdigest()
-        is_database = head[offset : offset + len(magic)] == magic
         content = head if is_database else path.read_bytes()
         modified = datetime.fromtimestamp(path.stat().st_mtime, UTC).replace(tzinfo=None)
     except OSError as error:
@@ -112,11 +116,16 @@ def importers() -> tuple[Importer, ...]:
     return tuple(plugins.load(__name__, name) for name in plugins.names(__name__))
 
 
+def recognising(file: ForeignFile) -> tuple[Importer, ...]:
+    """The importers that know the file, from what is in it."""
+    return tuple(importer for importer in importers() if importer.recognises(file))
+
+
 def importer_for(file: ForeignFile, format_name: str | None = None) -> Importer:
     """The importer that is named, or the one that recognises the file. Raises FormatError when none or several do."""
     if format_name is not None:
         return next(importer for importer in importers() if importer.name == format_name)
-    found = [importer for importer in importers() if importer.recognises(file)]
+    found = recognising(file)
     if not found:
         known = ", ".join(importer.name for importer in importers())
         file.refuse(f"no known format: name one with --format ({known})")

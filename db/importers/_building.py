@@ -33,6 +33,7 @@ from benchmarking.records import (
     canonical_hash,
 )
 from db.importers import ForeignFile
+from db.importers._checking import check_storable
 
 HASH_VERSION = 1
 """Of what makes an imported hardware_id."""
@@ -155,7 +156,7 @@ def foreign_run(
         replace(result, result_id=content_id(format_name, file.sha256, key, str(index)))
         for index, result in enumerate(results)
     )
-    return Run(
+    run = Run(
         run_id=run_id,
         session_id=content_id(format_name, file.sha256),
         status=status or ("ok" if all(one.status == "ok" for one in numbered) else "failed"),
@@ -171,7 +172,7 @@ def foreign_run(
             precision=precision,
             num_threads=num_threads,
         ),
-        hardware=_hardware(device, cpu_model, cpu_cores, cpu_threads, memory_bytes),
+        hardware=foreign_hardware(device, cpu_model, cpu_cores, cpu_threads, memory_bytes),
         provenance=Provenance(
             tool_version=f"{format_name} {tool_version}" if tool_version else format_name,
             command=tuple(command),
@@ -193,6 +194,8 @@ def foreign_run(
             kept=dict(kept or {}),
         ),
     )
+    check_storable(file, key, run)
+    return run
 
 
 def _workload(
@@ -217,9 +220,10 @@ def _workload(
     )
 
 
-def _hardware(
+def foreign_hardware(
     device: Device, cpu_model: str | None, cpu_cores: int | None, cpu_threads: int | None, memory_bytes: int | None
 ) -> Hardware:
+    """The machine as another tool names it; its id is a hash of the names, apart from machines that we measured."""
     keys: dict[str, Any] = {
         "imported": True,
         "device_type": device.type,

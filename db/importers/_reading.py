@@ -11,13 +11,10 @@ from typing import Any, NoReturn, TypeVar
 
 from benchmarking.records import Json
 from db.importers import ForeignFile
+from db.importers._values import INT32_MAX, INT64_MAX, parsed_number, short, short_name, storable
 
 Value = TypeVar("Value")
 
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
-MAX_DEPTH = 100
-"""Objects and lists inside each other: more than any tool writes, and less than what reading them again can take."""
 TRUE, FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
@@ -169,7 +166,7 @@ class Fields:
 
     def _number(self, value: Any, place: str, low: float) -> float:
         if isinstance(value, str) and self._numbers_are_text:
-            value = _parsed(value)
+            value = parsed_number(value)
         if isinstance(value, bool) or not isinstance(value, int | float):
             self.file.refuse(f"{place}: expected a number, found {short(value)}")
         try:
@@ -177,7 +174,8 @@ class Fields:
         except OverflowError:
             number = math.inf
         if not (math.isfinite(number) and number >= low):
-            self.file.refuse(f"{place}: expected a number{_from(low)}, found {short(value)}")
+            at_least = "" if low == -math.inf else f" from {low:g}"
+            self.file.refuse(f"{place}: expected a number{at_least}, found {short(value)}")
         return number
 
     def _object(self, value: Any, place: str) -> Fields:
@@ -211,53 +209,3 @@ def csv_rows(file: ForeignFile, *, delimiter: str = ",") -> Iterator[Fields]:
 def naive_utc(time: datetime) -> datetime:
     """The time in UTC without its zone. Raises OverflowError for one before year 1 or after 9999 there."""
     return time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
-
-
-def storable(file: ForeignFile, value: Any, place: str, depth: int = 0) -> Json:
-    """The value of a JSON file, if a warehouse can hold it. Raises FormatError for a number beyond double precision,
-    half of a surrogate pair, and nesting without end."""
-    if depth > MAX_DEPTH:
-        file.refuse(f"{place[:100]}: more than {MAX_DEPTH} lists and objects inside each other")
-    if isinstance(value, str):
-        _check_text(file, value, place)
-    elif isinstance(value, float) and not math.isfinite(value):
-        file.refuse(f"{place}: {value} is no number")
-    elif isinstance(value, list):
-        return [storable(file, one, f"{place}[{index}]", depth + 1) for index, one in enumerate(value)]
-    elif isinstance(value, dict):
-        for name in value:
-            _check_text(file, name, place)
-        return {name: storable(file, one, f"{place}.{short_name(name)}", depth + 1) for name, one in value.items()}
-    return value  # type: ignore[no-any-return]
-
-
-def short(value: Any) -> str:
-    """The value, for a message."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def short_name(name: str) -> str:
-    """The name of a field, for a message."""
-    return name if len(name) <= 60 else f"{name[:57]}..."
-
-
-def _check_text(file: ForeignFile, text: str, place: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        file.refuse(f"{place}: the text holds half of a surrogate pair, which is no character")
-
-
-def _parsed(text: str) -> int | float | str:
-    """The number that the text is, or the text."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
-def _from(low: float) -> str:
-    return "" if low == -math.inf else f" from {low:g}"

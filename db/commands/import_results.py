@@ -1,0 +1,222 @@
+"""Reads other tools' result files into the warehouse."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+from benchmarking.cli_support import Parser, choice, default_database, non_negative_seconds, note, run_command, tag
+from benchmarking.errors import EXIT_FAILED, EXIT_OK, UsageError
+from benchmarking.records import PRECISIONS, Run
+
+if TYPE_CHECKING:
+    from db.importers import ForeignFile
+    from db.importers._given import Given
+    from db.importing import Imported, Store
+    from db.warehouse import Warehouse
+
+NAME = "benchhouse import"
+
+WORDS = {
+    "imported": "imported",
+    "present": "already there",
+    "nothing": "nothing in",
+    "unknown": "not known",
+    "refused": "refused",
+}
+"""What is said of a file in each state."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(NAME, _run, argv)
+
+
+def _run(argv: Sequence[str]) -> int:
+    arguments = _parser().parse_args(argv)
+    if arguments.list_formats:
+        _list_formats(as_json=arguments.json)
+        return EXIT_OK
+    _check(arguments)
+    done = _import(arguments)
+    if arguments.json:
+        print(json.dumps(_report(done, arguments), indent=2, ensure_ascii=False))
+    else:
+        _show(done, arguments)
+    return EXIT_FAILED if any(one.state == "refused" for one in done) else EXIT_OK
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(prog=NAME, description=__doc__)
+    parser.add_argument(
+        "files", nargs="*", type=Path, metavar="FILE|FOLDER", help="result files; of a folder all files, at any depth"
+    )
+    parser.add_argument("--format", metavar="NAME", help="the files' format, where it is not to be told from them")
+    parser.add_argument("--list-formats", action="store_true", help="list the formats, and leave")
+    parser.add_argument("--db-path", default=default_database(), metavar="FILE", help="the database (%(default)s)")
+    parser.add_argument(
+        "--lock-timeout",
+        type=non_negative_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="wait so long while another process holds the database (%(default)g)",
+    )
+    _add_given(parser)
+    parser.add_argument("--dry-run", action="store_true", help="read the files and say what is in them; store nothing")
+    parser.add_argument("--json", action="store_true", help="print what was done as JSON")
+    return parser
+
+
+def _add_given(parser: argparse.ArgumentParser) -> None:
+    given = parser.add_argument_group("in place of what the files say, or do not say")
+    given.add_argument("--model-id", metavar="ID", help="the model")
+    given.add_argument("--device", metavar="DEVICE", help="the device: cpu, cuda, cuda:1, rocm, mps, openvino:GPU, ...")
+    given.add_argument("--device-name", metavar="NAME", help='its vendor\'s name: "NVIDIA H100 80GB HBM3"')
+    given.add_argument("--precision", choices=PRECISIONS, help="the precision that was computed in")
+    given.add_argument("--date", type=_date, metavar="ISO", help="when it was measured (ISO 8601, UTC without a zone)")
+    given.add_argument("--tag", action="append", default=[], type=tag, metavar="K=V", help="label the runs")
+
+
+def _date(text: str) -> datetime:
+    """A naive UTC time from ISO 8601, for argparse."""
+    try:
+        time = datetime.fromisoformat(text)
+        return time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(f"takes a date or time in ISO 8601: got {text!r}") from None
+
+
+def _list_formats(*, as_json: bool) -> None:
+    from db.importers import importers
+
+    found = {importer.name: importer.summary for importer in importers()}
+    width = max(map(len, found), default=0)
+    lines = "\n".join(f"{name:<{width}}  {summary}" for name, summary in found.items())
+    print(json.dumps(found, indent=2, ensure_ascii=False) if as_json else lines)
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """See that everything that was named can be done, before anything is."""
+    from benchmarking import plugins
+
+    if not arguments.files:
+        raise UsageError("no files: name result files or folders of them (--list-formats says which are known)")
+    for place in arguments.files:
+        if not place.exists():
+            raise UsageError(f"{place} does not exist: name a result file, or a folder of them")
+    if arguments.format is not None:
+        choice(arguments.format, plugins.names("db.importers"), "format")
+
+
+def _import(arguments: argparse.Namespace) -> list[Imported]:
+    from db.importing import files_in, import_file
+
+    given = _given(arguments)
+    with _storing(arguments) as store:
+        return [
+            import_file(path, is_named, arguments.format, given, store)
+            for path, is_named in files_in(arguments.files)
+            if not _is_database(path, arguments.db_path)
+        ]
+
+
+def _given(arguments: argparse.Namespace) -> Given:
+    from db.importers._given import Given
+
+    return Given(
+        model_id=arguments.model_id,
+        device=arguments.device,
+        device_name=arguments.device_name,
+        precision=arguments.precision,
+        started_at=arguments.date,
+        tags=dict(arguments.tag),
+    )
+
+
+def _is_database(path: Path, database: str) -> bool:
+    """Whether the file is the very database that is written to, or its log."""
+    return path.resolve() in (Path(database).resolve(), Path(f"{database}.wal").resolve())
+
+
+@contextmanager
+def _storing(arguments: argparse.Namespace) -> Iterator[Store]:
+    """What stores a run. The database is opened, or made, when there is a first one; in a dry run it is not."""
+    opened: list[Warehouse] = []
+
+    def store(run: Run, file: ForeignFile) -> bool:
+        if arguments.dry_run:
+            return True
+        if not opened:
+            from db.warehouse import Warehouse
+
+            opened.append(Warehouse.open(arguments.db_path, lock_timeout_s=arguments.lock_timeout))
+        return opened[0].ingest(run, source=str(file.path.resolve()), source_sha256=file.sha256)
+
+    try:
+        yield store
+    finally:
+        for warehouse in opened:
+            warehouse.close()
+
+
+def _report(done: Sequence[Imported], arguments: argparse.Namespace) -> dict[str, object]:
+    return {
+        "database": arguments.db_path,
+        "dry_run": arguments.dry_run,
+        "files": [dataclasses.asdict(one) | {"path": str(one.path)} for one in done],
+        "counts": {state: sum(one.state == state for one in done) for state in WORDS},
+    }
+
+
+def _show(done: Sequence[Imported], arguments: argparse.Namespace) -> None:
+    """What went in on stdout; what did not, and was meant to, on stderr."""
+    for one in done:
+        if one.state == "refused":
+            note(f"{NAME}: refused {_reason(one)}")
+        else:
+            print(_line(one, "would import" if arguments.dry_run else "imported"))
+    counts = Counter[str](one.state for one in done)
+    told = ", ".join(f"{counts[state]} {WORDS[state]}" for state in WORDS if counts[state] or state == "imported")
+    print(f"files: {told}{' (dry run: nothing was stored)' if arguments.dry_run else ''}")
+
+
+def _line(one: Imported, imported: str) -> str:
+    if one.state in ("unknown", "nothing"):
+        return f"{WORDS[one.state]} {one.path}" + (f": {_bare_reason(one)}" if one.state == "nothing" else "")
+    doubts = ", ".join(f"{kind} ({count})" for kind, count in sorted(one.doubts.items()))
+    parts = [
+        f"{imported if one.state == 'imported' else WORDS[one.state]} {one.path}: {one.format}",
+        _counted(one.new_runs if one.state == "imported" else one.runs, "run"),
+        _counted(one.results, "result"),
+        _counted(one.samples, "sample"),
+    ]
+    return f"{parts[0]}: {', '.join(parts[1:])}" + (f"; doubts: {doubts}" if doubts else "")
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _reason(one: Imported) -> str:
+    """The reason, with the file's name in front unless it says it."""
+    reason = one.reason or ""
+    return reason if reason.startswith(str(one.path)) else f"{one.path}: {reason}"
+
+
+def _bare_reason(one: Imported) -> str:
+    return (one.reason or "").removeprefix(f"{one.path}: ")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
