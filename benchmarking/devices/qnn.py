@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,17 @@ PROVIDER = "QNNExecutionProvider"
 BACKENDS = ("htp", "gpu", "cpu")
 """QNN's backends in the order they are wanted: the tensor processor first."""
 
-PRECISIONS: tuple[Precision, ...] = ("float16", "int8")
-"""What the tensor processor computes in; a float32 graph is run in float16 there, which is not float32."""
+REFERENCE = "cpu"
+"""QNN's backend that says what is right and not how fast anything is."""
+PRECISIONS: Mapping[str, tuple[Precision, ...]] = {
+    "htp": ("float16", "int8"),
+    "gpu": ("float32", "float16"),
+    REFERENCE: ("float32",),
+}
+"""What each backend computes in. The tensor processor runs a float32 graph in float16, which is not float32."""
+
+WITHOUT_EMULATOR = ("gpu",)
+"""Backends whose library lies in the package for every machine and starts on the hardware only."""
 
 HARDWARE_MACHINES = ("arm64", "aarch64")
 """Machines that can be a Snapdragon; elsewhere the backends are emulators."""
@@ -36,8 +45,8 @@ class QnnHandle(HostHandle):
     ) -> None:
         super().__init__(energy)
         self.provider = PROVIDER
-        self.backend, self.backend_path = next(iter(backends.items()))
-        """htp, gpu or cpu, and its library: the provider's option `backend_path`."""
+        self.backends = backends
+        """Their libraries by htp, gpu and cpu: the provider's option `backend_path`."""
         self._plugin = plugin
         self._is_simulated = is_simulated
 
@@ -125,21 +134,23 @@ class QnnDevice:
         return (state.Fail, state.InvalidArgument, state.NotImplemented, state.RuntimeException)
 
     def _backends(self) -> dict[str, str]:
-        """Paths of the backend libraries that are there, by backend, the wanted one first."""
-        paths = {backend: getattr(self._plugin, f"get_qnn_{backend}_path", str)() for backend in BACKENDS}
+        """Paths of the backend libraries that are there and can start, by backend, the wanted one first."""
+        able = [backend for backend in BACKENDS if _is_snapdragon() or backend not in WITHOUT_EMULATOR]
+        paths = {backend: getattr(self._plugin, f"get_qnn_{backend}_path", str)() for backend in able}
         return {backend: path for backend, path in paths.items() if path and Path(path).exists()}
 
     def _describe(self, listed: Sequence[Any], backends: dict[str, str]) -> Device:
         host = host_facts()
-        is_simulated = platform.machine().lower() not in HARDWARE_MACHINES
+        is_simulated = not _is_snapdragon()
         first = listed[0]
         told = dict(first.device.metadata).get("Description")
         processor = text_fact(host, "cpu_model") or platform.machine()
+        precisions = _together(backends)
         facts: dict[str, Json] = {
             "backends": list[Json](backends),
             "provider_devices": [_kind(entry) for entry in listed],
             "processor": processor,
-            "native_precisions": list[Json](PRECISIONS),
+            "native_precisions": list[Json](precisions),
         }
         return Device(
             type="qnn",
@@ -151,11 +162,21 @@ class QnnDevice:
             memory_bytes=usable_memory_bytes(host),
             simulated=is_simulated,
             facts=Readings(values=facts, missing=_snapdragon_missing(is_simulated)),
-            precisions=PRECISIONS,
+            precisions=precisions,
         )
 
     def _absent(self, why: str) -> Device:
         return Device(type="qnn", selector="qnn", found=False, why_not=why)
+
+
+def _is_snapdragon() -> bool:
+    """Whether this can be one."""
+    return platform.machine().lower() in HARDWARE_MACHINES
+
+
+def _together(backends: Iterable[str]) -> tuple[Precision, ...]:
+    """The precisions of any of these backends."""
+    return tuple(dict.fromkeys(precision for backend in backends for precision in PRECISIONS[backend]))
 
 
 def _kind(entry: Any) -> str:

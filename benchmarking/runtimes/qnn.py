@@ -1,7 +1,8 @@
 """Qualcomm's QNN through ONNX Runtime's plugin: graphs compiled for the tensor processor, its GPU or the CPU.
 
 2026-11-21: on x86 the tensor processor is emulated. Results of an emulator say whether a graph compiles and computes
-the right thing; its times are marked simulated and are never ranked as the device's.
+the right thing; its times are marked simulated and are never ranked as the device's. The same holds for the backend
+`cpu`, which is QNN's reference: slow, and right.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from typing import TYPE_CHECKING, Any
 from benchmarking import plugins
 from benchmarking.builds.store import BuildStore
 from benchmarking.devices import DeviceHandle
-from benchmarking.errors import UnsupportedError
+from benchmarking.devices.qnn import BACKENDS, REFERENCE
+from benchmarking.devices.qnn import PRECISIONS as PRECISIONS_OF
+from benchmarking.errors import UnsupportedError, UsageError
+from benchmarking.graphs import session as graphs
 from benchmarking.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.runtimes import Session, Stage
 from benchmarking.runtimes import _ort_fixed as fixed
@@ -27,9 +31,12 @@ if TYPE_CHECKING:
     from benchmarking.devices.qnn import QnnHandle
     from benchmarking.graphs.bundle import Bundle
     from benchmarking.runtimes._ort_options import SessionSettings
-    from benchmarking.runtimes._ort_session import GraphSource
+    from benchmarking.runtimes._ort_session import Locate
 
 KIND = "qnn"
+HTP = "htp"
+"""The tensor processor: of the backends the one with contexts that can be kept, and with clocks to hold."""
+NO_FALLBACK: Mapping[str, str] = {"session.disable_cpu_ep_fallback": "1"}
 PERFORMANCE_MODES = (
     "burst",
     "balanced",
@@ -46,7 +53,7 @@ PERFORMANCE_MODES = (
 
 
 class Qnn:
-    """The runtime `qnn`. Mode performance_mode: how fast the tensor processor's clocks are held."""
+    """The runtime `qnn`. Modes: qnn_backend, what computes; performance_mode, how fast the clocks of htp are held."""
 
     name = "qnn"
     is_compared = True
@@ -73,44 +80,97 @@ class Qnn:
         return fixed.why_not_forward(self.name, workload)
 
     def options(self, workload: Workload) -> tuple[str, ...]:
-        return ("performance_mode",)
+        return ("qnn_backend", "performance_mode")
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         shared.has_no_option(self.name, options, self.options(workload))
-        asked = options.get("performance_mode", PERFORMANCE_MODES[0])
-        return {"performance_mode": shared.chosen(self.name, "performance_mode", asked, PERFORMANCE_MODES)}
+        backend = _chosen_backend(device, options.get("qnn_backend"))
+        if backend == HTP:
+            asked = options.get("performance_mode", PERFORMANCE_MODES[0])
+            held = shared.chosen(self.name, "performance_mode", asked, PERFORMANCE_MODES)
+            return {"qnn_backend": backend, "performance_mode": held}
+        if "performance_mode" in options:
+            raise UsageError(f"performance_mode is the tensor processor's (htp); --qnn-backend {backend} has none")
+        return {"qnn_backend": backend}
+
+    def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        has = PRECISIONS_OF[str(mode["qnn_backend"])]
+        if precision not in has:
+            others = [backend for backend in BACKENDS if precision in PRECISIONS_OF[backend]]
+            raise UnsupportedError(
+                f"QNN's {mode['qnn_backend']} computes in {', '.join(has)}, not in {precision}: "
+                f"take --qnn-backend {' or '.join(others) or 'another'}, or another precision"
+            )
+        return mode
 
     def import_libraries(self) -> None:
         import onnxruntime  # noqa: F401
 
     def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
+        if cell.runtime_mode["qnn_backend"] != HTP:
+            return graphs.ensure_bundle(cell, points, store, rebuild)
         handle: QnnHandle = plugins.load("benchmarking.devices", "qnn").open(cell.device)
         settings = _settings(cell, handle)
 
         def make(folder: Path, bundle: Bundle, sizes: Mapping[str, int], out: Path) -> Mapping[str, Json]:
             return compile_contexts(folder, bundle, dataclasses.replace(settings, dimensions=sizes), out)
 
-        return fixed.ensure_fixed(KIND, cell, points, store, rebuild, _depends_on(cell, handle), make)
+        return fixed.ensure_fixed(KIND, cell, points, store, rebuild, _depends_on(cell), make)
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
-        from benchmarking.graphs.bundle import read_bundle
-        from benchmarking.graphs.session import find_bundle
-        from benchmarking.runtimes._ort_session import GraphSource, OrtSession
+        from benchmarking.runtimes._ort_session import OrtSession
         from benchmarking.workloads._processing import open_processing
 
         qnn: Any = handle
-        settings = _settings(cell, qnn)
-
-        def locate(point: Point) -> GraphSource:
-            bundle = read_bundle(find_bundle(cell, point))
-            sizes = fixed.point_dimensions(cell, point, bundle)
-            folder, _ = fixed.find_fixed(fixed.fixed_key(KIND, cell, point, sizes, _depends_on(cell, qnn)))
-            return GraphSource(folder=folder, bundle=bundle, settings=settings)
-
+        locate = _locator(cell, _settings(cell, qnn))
         session = OrtSession(cell, points, locate, open_processing(cell.workload, stage), stage)
-        told: dict[str, Json] = {"backend": qnn.backend, "is_simulated": cell.device.simulated, "context_cache": True}
+        backend = str(cell.runtime_mode["qnn_backend"])
+        check_backend(session.verified["provider_options"], qnn.backends[backend])
+        told: dict[str, Json] = {
+            "backend": backend,
+            "is_reference_backend": backend == REFERENCE,
+            "is_simulated": cell.device.simulated or backend == REFERENCE,
+            "context_cache": backend == HTP,
+        }
         session.verified = {**session.verified, **told}
         return session
+
+
+def check_backend(told: Json, wanted: str) -> None:
+    """Raise UnsupportedError for a session whose provider says that it loaded another library than was asked for."""
+    found = told.get("backend_path") if isinstance(told, dict) else None
+    if found != wanted:
+        raise UnsupportedError(f"asked QNN for the backend {wanted}, but the session has {found or 'none'}")
+
+
+def _chosen_backend(device: Device, asked: Scalar | None) -> str:
+    """The backend that is asked for, else the device's first. Raises UsageError for a word that is none,
+    UnsupportedError for one whose library is not there."""
+    listed = device.facts.values.get("backends")
+    there = [str(backend) for backend in listed] if isinstance(listed, list) else list(BACKENDS)
+    backend = shared.chosen("qnn", "qnn_backend", there[0] if asked is None else asked, BACKENDS)
+    if backend not in there:
+        raise UnsupportedError(f"qnn_backend {backend!r}: onnxruntime-qnn has {', '.join(there)} on this machine")
+    return backend
+
+
+def _locator(cell: Cell, settings: SessionSettings) -> Locate:
+    """Finds the graphs of a point: compiled contexts for the tensor processor, else those that were exported, with the
+    point's sizes, which the backend compiles when they are loaded."""
+    from benchmarking.graphs.bundle import read_bundle
+    from benchmarking.runtimes._ort_session import GraphSource
+
+    def locate(point: Point) -> GraphSource:
+        exported = graphs.find_bundle(cell, point)
+        bundle = read_bundle(exported)
+        sizes = fixed.point_dimensions(cell, point, bundle)
+        if cell.runtime_mode["qnn_backend"] == HTP:
+            folder, _ = fixed.find_fixed(fixed.fixed_key(KIND, cell, point, sizes, _depends_on(cell)))
+            return GraphSource(folder=folder, bundle=bundle, settings=settings)
+        whole = dataclasses.replace(settings, dimensions=sizes, entries=NO_FALLBACK)
+        return GraphSource(folder=exported, bundle=bundle, settings=whole)
+
+    return locate
 
 
 def compile_contexts(folder: Path, bundle: Bundle, settings: SessionSettings, out: Path) -> dict[str, Json]:
@@ -124,7 +184,7 @@ def compile_contexts(folder: Path, bundle: Bundle, settings: SessionSettings, ou
             "ep.context_enable": "1",
             "ep.context_file_path": str(out / graph.file),
             "ep.context_embed_mode": "0",  # beside the graph: inside it a context is limited to 2 GB
-            "session.disable_cpu_ep_fallback": "1",
+            **NO_FALLBACK,
         }
         session = open_graph(folder / graph.file, dataclasses.replace(settings, entries=entries))
         nodes[name] = dict[str, Json](assigned_nodes(session) or {})
@@ -137,12 +197,15 @@ def _settings(cell: Cell, handle: QnnHandle) -> SessionSettings:
     from benchmarking.devices._ort import OrtProvider
     from benchmarking.runtimes._ort_options import SessionSettings, default_num_threads
 
-    htp = {"htp_performance_mode": str(cell.runtime_mode["performance_mode"])} if handle.backend == "htp" else {}
+    backend = str(cell.runtime_mode["qnn_backend"])
+    if backend not in handle.backends:
+        raise UnsupportedError(f"QNN's backend {backend} is gone: there is {', '.join(handle.backends)}")
+    htp = {"htp_performance_mode": str(cell.runtime_mode["performance_mode"])} if backend == HTP else {}
     provider = OrtProvider(
         name=handle.provider,
         install="onnxruntime-qnn",
         precisions=cell.device.precisions,
-        options={"backend_path": handle.backend_path, **htp},
+        options={"backend_path": handle.backends[backend], **htp},
     )
     return SessionSettings(
         provider=provider,
@@ -152,12 +215,12 @@ def _settings(cell: Cell, handle: QnnHandle) -> SessionSettings:
     )
 
 
-def _depends_on(cell: Cell, handle: QnnHandle) -> dict[str, Json]:
+def _depends_on(cell: Cell) -> dict[str, Json]:
     """A context is for one processor, one backend and one version of QNN."""
     return {
         "device": cell.device.name,
         "machine": platform.machine(),
-        "backend": handle.backend,
+        "backend": cell.runtime_mode["qnn_backend"],
         "versions": {name: version(name) for name in ("onnxruntime-qnn",)},
     }
 

@@ -82,7 +82,7 @@ def test_npu_of_a_snapdragon_is_found(plugin, snapdragon):
     assert not device.simulated
     assert device.facts.values["backends"] == ["htp", "gpu"]
     assert device.facts.values["provider_devices"] == ["NPU", "GPU"]
-    assert device.precisions == ("float16", "int8")
+    assert device.precisions == ("float16", "int8", "float32")  # the GPU's backend has the last
     assert device.memory_bytes == 32_000_000_000
     assert runtime.registered == [(qnn.PROVIDER, plugin.get_library_path())]
 
@@ -91,6 +91,8 @@ def test_x86_has_an_emulator_that_says_so(plugin, x86):
     (device,) = qnn.QnnDevice(Runtime([hardware("CPU")]), plugin).probe()
     assert device.simulated
     assert device.name.startswith("Qualcomm HTP emulator on ")
+    assert device.facts.values["backends"] == ["htp"]  # the GPU's library is there and has no emulator
+    assert device.precisions == ("float16", "int8")
     assert qnn.PLUGIN.lock_name(device) == "cpu"
 
 
@@ -154,7 +156,7 @@ def test_opening_gives_what_a_session_takes(plugin, snapdragon):
     runtime = Runtime([hardware("GPU"), npu])
     device = qnn.QnnDevice(runtime, plugin)
     handle = device.open(device.probe()[0])
-    assert (handle.backend, handle.backend_path) == ("htp", plugin.get_qnn_htp_path())
+    assert handle.backends == {"htp": plugin.get_qnn_htp_path(), "gpu": plugin.get_qnn_gpu_path()}
     assert handle.provider_devices() == (npu,)
     assert runtime.registered == [(qnn.PROVIDER, plugin.get_library_path())]
     assert handle.state().missing["clock_hz"] == "not_supported: QNN tells no state"

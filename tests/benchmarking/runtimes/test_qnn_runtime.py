@@ -1,0 +1,133 @@
+"""The runtime qnn: its backends, which are chosen by name, verified, and not taken for each other."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarking.devices.qnn import REFERENCE
+from benchmarking.errors import UnsupportedError, UsageError
+from benchmarking.records import Cell, Device, Point, Readings
+from benchmarking.runtimes import TellsPrecisions, _ort_fixed, qnn
+from benchmarking.runtimes.qnn import PLUGIN, check_backend
+from benchmarking.workloads._resolve import resolve
+
+BURST = {"qnn_backend": "htp", "performance_mode": "burst"}
+SIZES = {"batch": 2, "tokens": 8}
+
+
+def device(*backends, simulated=False):
+    facts = Readings(values={"backends": list(backends)})
+    return Device(type="qnn", selector="qnn", found=True, name="NPU", facts=facts, simulated=simulated)
+
+
+@pytest.fixture
+def bert():
+    return resolve("tiny-bert", weights="random")
+
+
+def cell(bert, backend, **mode):
+    where = device("htp", "gpu", "cpu")
+    precision = "float16" if backend == "htp" else "float32"
+    mode = {"qnn_backend": backend, **mode}
+    return Cell(
+        workload=bert, device=where, requested_device="qnn", runtime="qnn", runtime_mode=mode, precision=precision
+    )
+
+
+def test_the_tensor_processor_is_taken_first_and_every_backend_by_name(bert):
+    snapdragon = device("htp", "gpu", "cpu")
+    assert PLUGIN.mode(snapdragon, bert, {}) == BURST
+    assert PLUGIN.mode(snapdragon, bert, {"qnn_backend": "gpu"}) == {"qnn_backend": "gpu"}
+    assert PLUGIN.mode(snapdragon, bert, {"qnn_backend": "cpu"}) == {"qnn_backend": "cpu"}
+    assert PLUGIN.mode(device("gpu"), bert, {}) == {"qnn_backend": "gpu"}
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "problem"),
+    [
+        ({"qnn_backend": "saver"}, UsageError, "qnn_backend 'saver': runtime qnn has htp, gpu, cpu"),
+        ({"qnn_backend": "cpu"}, UnsupportedError, "qnn_backend 'cpu': onnxruntime-qnn has htp, gpu on this machine"),
+        ({"qnn_backend": "gpu", "performance_mode": "burst"}, UsageError, "--qnn-backend gpu has none"),
+        ({"performance_mode": "fast"}, UsageError, "performance_mode 'fast': runtime qnn has burst"),
+    ],
+)
+def test_a_backend_or_mode_that_is_not_there_is_refused(bert, options, kind, problem):
+    with pytest.raises(kind, match=problem):
+        PLUGIN.mode(device("htp", "gpu"), bert, options)
+
+
+def test_a_precision_is_a_backend_s_own():
+    assert isinstance(PLUGIN, TellsPrecisions)
+    assert PLUGIN.mode_at("float16", BURST) == BURST
+    assert PLUGIN.mode_at("float32", {"qnn_backend": "gpu"}) == {"qnn_backend": "gpu"}
+    with pytest.raises(
+        UnsupportedError, match=r"QNN's htp computes in float16, int8, not in float32: take .* gpu or cpu"
+    ):
+        PLUGIN.mode_at("float32", BURST)
+    with pytest.raises(UnsupportedError, match=r"QNN's cpu computes in float32, not in float16: take .* htp or gpu"):
+        PLUGIN.mode_at("float16", {"qnn_backend": "cpu"})
+
+
+def test_a_session_on_another_backend_s_library_is_refused():
+    check_backend({"backend_path": "/lib/libQnnGpu.so"}, "/lib/libQnnGpu.so")
+    with pytest.raises(UnsupportedError, match=r"backend /lib/libQnnGpu.so, but the session has /lib/libQnnHtp.so"):
+        check_backend({"backend_path": "/lib/libQnnHtp.so"}, "/lib/libQnnGpu.so")
+    with pytest.raises(UnsupportedError, match="but the session has none"):
+        check_backend({}, "/lib/libQnnGpu.so")
+
+
+@pytest.fixture
+def opened(bert, monkeypatch):
+    """A function that opens the runtime at a backend on stand-ins: its session and what it was located with."""
+    backends = {name: f"/lib/{name}.so" for name in ("htp", "gpu", "cpu")}
+    handle = SimpleNamespace(provider="QNNExecutionProvider", backends=backends, provider_devices=lambda: ("npu",))
+    located = []
+
+    class Session:
+        def __init__(self, cell, points, locate, processing, stage):
+            located.append(locate(points[0]))
+            options = {name: str(value) for name, value in located[-1].settings.provider_options.items()}
+            self.verified = {"provider_options": options}
+
+    monkeypatch.setattr("benchmarking.runtimes._ort_session.OrtSession", Session)
+    monkeypatch.setattr("benchmarking.workloads._processing.open_processing", lambda workload, stage: None)
+    monkeypatch.setattr("benchmarking.graphs.bundle.read_bundle", lambda folder: "bundle")
+    monkeypatch.setattr(qnn.graphs, "find_bundle", lambda cell, point: "exported")
+    monkeypatch.setattr(_ort_fixed, "point_dimensions", lambda cell, point, bundle: SIZES)
+    monkeypatch.setattr(_ort_fixed, "fixed_key", lambda *parts: parts)
+    monkeypatch.setattr(_ort_fixed, "find_fixed", lambda key: ("compiled", None))
+    monkeypatch.setattr(qnn, "version", lambda name: "2.7.0")
+
+    def open_at(backend, **mode):
+        point = Point(batch_size=2, sequence_length=8)
+        session = PLUGIN.open(cell(bert, backend, **mode), handle, None, (point,))
+        return session, located[-1]
+
+    return open_at
+
+
+def test_contexts_and_clocks_are_the_tensor_processor_s_and_others_compile_the_graph_whole(opened):
+    session, source = opened("htp", performance_mode="balanced")
+    assert source.folder == "compiled"
+    assert source.settings.provider_options == {"backend_path": "/lib/htp.so", "htp_performance_mode": "balanced"}
+    assert (session.verified["backend"], session.verified["context_cache"]) == ("htp", True)
+    session, source = opened("gpu")
+    assert (source.folder, source.settings.dimensions) == ("exported", SIZES)
+    assert source.settings.entries == {"session.disable_cpu_ep_fallback": "1"}
+    assert source.settings.provider_options == {"backend_path": "/lib/gpu.so"}
+    assert (session.verified["is_simulated"], session.verified["context_cache"]) == (False, False)
+
+
+def test_the_reference_says_what_it_is_and_is_never_ranked(opened):
+    verified = opened(REFERENCE)[0].verified
+    assert (verified["backend"], verified["is_reference_backend"], verified["is_simulated"]) == ("cpu", True, True)
+    assert json.dumps(dict(verified))
+
+
+def test_a_backend_that_is_gone_is_said(bert, opened):
+    handle = SimpleNamespace(backends={"htp": "/lib/htp.so"}, provider="q", provider_devices=tuple)
+    with pytest.raises(UnsupportedError, match=r"QNN's backend gpu is gone: there is htp"):
+        PLUGIN.open(cell(bert, "gpu"), handle, None, (Point(batch_size=1),))
