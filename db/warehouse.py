@@ -19,6 +19,7 @@ from db import calibration, migrate
 from db.arrow_rows import arrow_table
 from db.connection import BLOCK_SIZE_BYTES, FILE_FORMAT, QUESTIONS, STORAGE_VERSION, WRITER, attached, connect, told
 from db.files import make_folder, part_beside, publish
+from db.heads import heads_of
 from db.rows import AXES, Row, run_rows
 from db.spool import read_run
 from db.table import Table
@@ -36,6 +37,10 @@ OWN = ("benchmark_runs", "benchmark_results", "raw_benchmark_data")
 """The tables in which each row belongs to one run."""
 
 Parameters = Sequence[object] | Mapping[str, object]
+
+
+class OutdatedError(StorageError):
+    """A database of an older version, that was opened for reading only."""
 
 
 class Warehouse:
@@ -146,6 +151,7 @@ class Warehouse:
                 self._insert(table, self._new(table, key, rows[table]))
             for table in OWN:
                 self._insert(table, rows[table])
+            self._keep_heads(run, rows)
             calibration.take_in(connection, run)
         return True
 
@@ -210,7 +216,7 @@ class Warehouse:
             if not self.read_only:
                 migrate.migrate(connection, self.path)
             elif not migrate.is_current(connection, self.path):
-                raise StorageError(
+                raise OutdatedError(
                     f"{self.path}: made by another version of this program, and opened for reading only: "
                     f"bring it up to date with setup_benchmark_db --db-path {self.path}"
                 )
@@ -239,6 +245,14 @@ class Warehouse:
         sql = f"SELECT {key} FROM {table} WHERE {key} IN (SELECT unnest($keys))"
         known = {row[0] for row in self._connection.execute(sql, {"keys": [row[key] for row in rows]}).fetchall()}
         return [row for row in rows if row[key] not in known]
+
+    def _keep_heads(self, run: Run, rows: Mapping[str, Sequence[Row]]) -> None:
+        """Bring the rows of the run's series in series_heads up to date."""
+        names = {"ids": [row["series_id"] for row in rows["series"]]}
+        which = "FROM series_heads WHERE series_id IN (SELECT unnest($ids))"
+        known = Table(self._connection.execute(f"SELECT * {which}", names).to_arrow_table()).dicts()
+        self._connection.execute(f"DELETE {which}", names)
+        self._insert("series_heads", heads_of(run, rows["benchmark_runs"][0], known))
 
     def _insert(self, table: str, rows: Sequence[Row]) -> None:
         if rows:
