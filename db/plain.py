@@ -1,0 +1,92 @@
+"""Values of an answer as JSON has them, as CSV has them, and as people read them."""
+
+from __future__ import annotations
+
+import json
+import math
+import unicodedata
+from collections.abc import Mapping
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+NOTHING = "-"
+"""What stands for NULL where people read."""
+
+
+def plain(value: Any, kind: str = "") -> Any:
+    """The value as JSON has it; `kind` is its column's type.
+
+    Maps are objects, JSON is what it says, times are ISO 8601 (the warehouse's are UTC), bytes are hexadecimal. What
+    JSON has no number for is text: NaN, the infinities, and decimals that are no 64-bit float.
+    """
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, str):
+        return json.loads(value) if kind == "JSON" else value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else NOT_FINITE.get(value, "NaN")
+    if isinstance(value, Decimal):
+        return _decimal(value)
+    if isinstance(value, Mapping):
+        return {str(plain(key)): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
+
+
+def exact(value: Any) -> str:
+    """The value as a cell of CSV: floats in the shortest digits that give the same float back, NULL as nothing."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Decimal):
+        return str(value)
+    simple = plain(value)
+    if isinstance(simple, str):
+        return simple
+    return "" if simple is None else json.dumps(simple, ensure_ascii=False, separators=(",", ":"))
+
+
+def readable(value: Any) -> str:
+    """The value for people: numbers of six digits, NULL as "-", nothing that a terminal would obey."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, float):
+        return _number(value)
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ", timespec="seconds")
+    return visible(exact(value))
+
+
+def visible(text: str) -> str:
+    """The text with control characters (which could steer a terminal, or break a line) as escapes: "\\n", "\\x1b"."""
+    if text.isprintable():
+        return text
+    return "".join(_escape(character) for character in text)
+
+
+def _escape(character: str) -> str:
+    # Cc: control, Cf: turns the direction of what follows, Cs: half a character; Zl, Zp: line ends.
+    if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp"):
+        return character.encode("unicode_escape").decode()
+    return character
+
+
+def _decimal(value: Decimal) -> Any:
+    if not value.is_finite():
+        return str(value)
+    if value == value.to_integral_value():
+        return int(value)
+    return float(value) if Decimal(repr(float(value))) == value else str(value)
+
+
+def _number(value: float) -> str:
+    """Six digits, and an exponent only for what is tiny or huge."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    return f"{value:.0f}" if 1e6 <= abs(value) < 1e15 else f"{value:.6g}"
