@@ -1,0 +1,244 @@
+"""Finds where the level of a history changed: split and merge with a t test, after the published Hunter method.
+
+Fleming and others, "Hunter: Using Change Point Detection to Hunt for Performance Regressions" (ICPE 2023), which takes
+the statistic of E-divisive (Matteson and James, 2014) and replaces its permutations by Student's t test.
+Here the statistic has the exponent 2, for which it is the sum of squares between the two sides: the one for a change of
+level, linear in time. What is added guards against what made the method cry wolf on histories without any change:
+
+- the values are clipped to what lies around them, so that single outliers neither make nor hide a change;
+- a change must have 2 points on either side, be 2 % of the median at least, and part the points (see `superiority`);
+- it is suspected until it survives the next run.
+
+All on the logarithm of the values: a change is a ratio. Pure: nothing is read or stored, the same values give the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from scipy.special import stdtr
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+NAME = "split-merge-t"
+VERSION = "1"
+"""Raised when the same values and parameters give other changes."""
+
+CLIP_WIDTH = 7
+CLIP_REACH = CLIP_WIDTH // 2
+SD_OF_RESIDUALS = 1.815
+"""Standard deviation over the median absolute residual from a rolling median of 7, for normal values: by simulation, to
+three digits. (1.4826 is for residuals from a fixed median; here every seventh is 0.)"""
+
+State = Literal["suspected", "confirmed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameters:
+    """What a change must be; stored beside every change that was found."""
+
+    p_value: float = 1e-4
+    """Of the t test between the segments on either side, at most."""
+    split_p_value: float = 1e-3
+    """Of a candidate: looser, since what else changes in its window hides it; merging tests all of them again."""
+    window: int = 60
+    """Points a candidate is looked for in, and at most tested with on either side: older ones say nothing about now."""
+    clip_sd: float = 3.0
+    """Robust standard deviations around the rolling median that a value may be away."""
+    points_beside: int = 2
+    """Points on either side, at least."""
+    least_change: float = 0.02
+    """Change of the median, as a fraction."""
+    superiority: float = 0.9
+    """Probability that a value of the higher side exceeds one of the lower side, at least."""
+    shift: int = 2
+    """Points a change may move when a run is added, and still be the same one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A place where the level changed."""
+
+    index: int
+    """Of the first value after the change."""
+    value_before: float
+    """Median of the segment before, in the unit of the values."""
+    value_after: float
+    p_value: float
+    state: State
+
+    @property
+    def relative_change(self) -> float:
+        """After / before - 1."""
+        return self.value_after / self.value_before - 1
+
+
+DEFAULT = Parameters()
+
+
+def detect(values: Sequence[float], parameters: Parameters = DEFAULT) -> tuple[Change, ...]:
+    """The changes of a history, one value a run in their order, oldest first.
+
+    A change is confirmed when it was there before the newest value came, else suspected. Raises ValueError for a value
+    that is not positive and finite.
+    """
+    logs = _logarithms(values)
+    found = _places(logs, parameters)
+    earlier = _places(logs[:-1], parameters) if found else {}
+    return tuple(
+        _change(np.asarray(values, dtype=np.float64), side, p_value, _state(side.at, earlier, parameters))
+        for side, p_value in found.items()
+    )
+
+
+def winsorised(logs: Floats, parameters: Parameters = DEFAULT) -> Floats:
+    """The values clipped to the rolling median of 7 plus and minus 3 robust standard deviations.
+
+    The newest three, whose window is cut off, may be near the median of what follows them instead: else the first runs
+    after a step would be taken for outliers. Nothing is clipped where more than half of the residuals are 0.
+    """
+    middle = _rolling_median(logs)
+    reach = parameters.clip_sd * SD_OF_RESIDUALS * float(np.median(np.abs(logs - middle)))
+    if reach == 0:
+        return logs
+    low, high = middle.copy(), middle.copy()
+    for place in range(max(0, len(logs) - CLIP_REACH), len(logs)):
+        following = np.median(logs[place:])
+        low[place], high[place] = min(low[place], following), max(high[place], following)
+    return np.clip(logs, low - reach, high + reach)
+
+
+def superiority(before: Floats, after: Floats) -> float:
+    """Probability that a value of one side exceeds one of the other, ties half: 0.5 for equal sides, 1 for parted."""
+    rises = float(np.sign(after[:, None] - before[None, :]).mean())
+    return (1 + abs(rises)) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """A candidate, with the segments beside it: start <= before < at <= after < end."""
+
+    start: int
+    at: int
+    end: int
+
+
+def _logarithms(values: Sequence[float]) -> Floats:
+    array = np.asarray(values, dtype=np.float64)
+    if not (np.isfinite(array) & (array > 0)).all():
+        raise ValueError("a history takes values that are positive and finite")
+    return np.log(array)
+
+
+def _places(logs: Floats, parameters: Parameters) -> dict[_Sides, float]:
+    """The changes in order, each with its p-value."""
+    if len(logs) < 2 * parameters.points_beside:
+        return {}
+    clipped = winsorised(logs, parameters)
+    candidates = sorted(
+        {place for start, end in _windows(len(logs), parameters) for place in _split(clipped, start, end, parameters)}
+    )
+    return _merge(logs, clipped, candidates, parameters)
+
+
+def _windows(count: int, parameters: Parameters) -> Iterator[tuple[int, int]]:
+    """Windows that overlap by half; the last one ends with the history."""
+    last = max(0, count - parameters.window)
+    for start in range(0, last, parameters.window // 2):
+        yield start, start + parameters.window
+    yield last, count
+
+
+def _split(clipped: Floats, start: int, end: int, parameters: Parameters) -> Iterator[int]:
+    """Candidates between start and end: the best place, if the test finds it likely, then those on both its sides."""
+    if end - start < 2 * parameters.points_beside:
+        return
+    place = start + _best_place(clipped[start:end])
+    if _p_value(clipped[start:place], clipped[place:end]) <= parameters.split_p_value:
+        yield place
+        yield from _split(clipped, start, place, parameters)
+        yield from _split(clipped, place, end, parameters)
+
+
+def _best_place(values: Floats) -> int:
+    """Where the sum of squares between the two sides is largest: n m / (n + m) (mean before - mean after)^2."""
+    count = len(values)
+    before = np.arange(1, count)
+    sums = np.cumsum(values - values.mean())[:-1]
+    # The sums before and after a place are opposite, and the means' difference is sum * count / (before * after).
+    return 1 + int(np.argmax(sums**2 / (before * (count - before))))
+
+
+def _merge(logs: Floats, clipped: Floats, candidates: list[int], parameters: Parameters) -> dict[_Sides, float]:
+    """Drops the weakest candidate, which joins the segments beside it, until every one left passes."""
+    tested: dict[_Sides, tuple[bool, float]] = {}
+    while True:
+        sides = list(_beside(candidates, len(logs), parameters))
+        for side in sides:
+            if side not in tested:
+                tested[side] = _test(logs, clipped, side, parameters)
+        weakest = max(sides, key=tested.__getitem__, default=None)
+        if weakest is None or not tested[weakest][0]:
+            return {side: tested[side][1] for side in sides}
+        candidates.remove(weakest.at)
+
+
+def _beside(candidates: list[int], count: int, parameters: Parameters) -> Iterator[_Sides]:
+    bounds = [0, *candidates, count]
+    for start, at, end in zip(bounds, bounds[1:], bounds[2:], strict=False):
+        yield _Sides(max(start, at - parameters.window), at, min(end, at + parameters.window))
+
+
+def _test(logs: Floats, clipped: Floats, sides: _Sides, parameters: Parameters) -> tuple[bool, float]:
+    """Whether the candidate fails, and its p-value: the larger, the weaker."""
+    p_value = _p_value(clipped[sides.start : sides.at], clipped[sides.at : sides.end])
+    before, after = logs[sides.start : sides.at], logs[sides.at : sides.end]
+    fails = (
+        p_value > parameters.p_value
+        or min(len(before), len(after)) < parameters.points_beside
+        or abs(np.expm1(np.median(after) - np.median(before))) < parameters.least_change
+        or superiority(before, after) < parameters.superiority
+    )
+    return bool(fails), p_value
+
+
+def _p_value(before: Floats, after: Floats) -> float:
+    """Of Student's t test with a common variance: a side of two points has none of its own to speak of."""
+    n, m = len(before), len(after)
+    apart = float(after.mean() - before.mean())
+    squares = float(((before - before.mean()) ** 2).sum() + ((after - after.mean()) ** 2).sum())
+    if squares == 0:
+        return 1.0 if apart == 0 else 0.0
+    t = apart / (squares / (n + m - 2) * (1 / n + 1 / m)) ** 0.5
+    return 2 * float(stdtr(n + m - 2, -abs(t)))
+
+
+def _state(at: int, earlier: dict[_Sides, float], parameters: Parameters) -> State:
+    return "confirmed" if any(abs(side.at - at) <= parameters.shift for side in earlier) else "suspected"
+
+
+def _change(values: Floats, sides: _Sides, p_value: float, state: State) -> Change:
+    return Change(
+        index=sides.at,
+        value_before=float(np.median(values[sides.start : sides.at])),
+        value_after=float(np.median(values[sides.at : sides.end])),
+        p_value=p_value,
+        state=state,
+    )
+
+
+def _rolling_median(values: Floats) -> Floats:
+    """Of the 7 values around each; fewer at the ends."""
+    padded = np.full(len(values) + 2 * CLIP_REACH, np.nan)
+    padded[CLIP_REACH : CLIP_REACH + len(values)] = values
+    ordered = np.sort(np.lib.stride_tricks.sliding_window_view(padded, CLIP_WIDTH), axis=1)  # NaN comes last
+    there = CLIP_WIDTH - np.isnan(ordered).sum(axis=1)
+    rows = np.arange(len(values))
+    medians: Floats = (ordered[rows, (there - 1) // 2] + ordered[rows, there // 2]) / 2
+    return medians
