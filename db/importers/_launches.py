@@ -1,0 +1,109 @@
+"""Results of tools that time a block of calls at once, in one process or several: their latency columns from the raw
+values, by the statistics that our own measuring uses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from statistics import median
+from typing import Any, Literal
+
+from benchmarking.estimates import Statistics, between_launches_interval, describe
+from benchmarking.records import NOT_APPLICABLE, TOO_FEW_SAMPLES, Phase, Point, Result, Samples, Status
+from db.importers import ForeignFile
+from db.importers._building import foreign_result, iso
+from db.importers._measures import COLUMNS, TAILS
+
+MIN_LAUNCHES_FOR_BETWEEN = 3
+INTERVAL = ("latency_ci_low_ms", "latency_ci_high_ms")
+SHARED = {column: name for column, name in COLUMNS.items() if column not in INTERVAL}
+HIDDEN_TAIL = f"{NOT_APPLICABLE}: the mean of a block of calls hides its slowest"
+RANK: tuple[Status, ...] = ("ok", "skipped", "timed_out", "failed")
+
+
+def block(
+    launch: int,
+    values_ms: Sequence[float],
+    started_at: datetime,
+    *,
+    phase: Phase = "measure",
+    inner_loops: int = 1,
+) -> Samples:
+    """A launch's raw latencies in ms, each the mean of `inner_loops` calls."""
+    return Samples(
+        launch=launch,
+        phase=phase,
+        metric="latency_wall",
+        unit="ms",
+        started_at=iso(started_at),
+        values=tuple(values_ms),
+        inner_loops=inner_loops,
+    )
+
+
+def timed_result(
+    file: ForeignFile, point: Point, samples: Sequence[Samples], *, metrics: Mapping[str, float], **others: Any
+) -> Result:
+    """The result of a point whose latency columns come from the samples of phase measure, at least one value each.
+
+    `metrics` are what else is known of it and go before what is computed; `others` are those of `foreign_result`.
+    """
+    measured = [one for one in samples if one.phase == "measure"]
+    computed, missing, scope = _latency(file, measured)
+    result = foreign_result(
+        point,
+        metrics={**computed, **metrics},
+        samples=samples,
+        launches=len(measured),
+        missing={column: why for column, why in missing.items() if column not in metrics},
+        **others,
+    )
+    return replace(result, ci_scope=scope)
+
+
+def worst_status(results: Sequence[Result]) -> Status:
+    """What a run is that has these results: ok when all of them are."""
+    return max((result.status for result in results), key=RANK.index, default="ok")
+
+
+def _latency(
+    file: ForeignFile, measured: Sequence[Samples]
+) -> tuple[dict[str, float], dict[str, str], Literal["between", "within"] | None]:
+    """The latency columns over all launches (their medians, the lowest, the highest), the reasons for those that are
+    not there, and what the interval speaks of."""
+    import numpy as np
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        statistics = [describe(one.values) for one in measured]
+    metrics = {column: value for column, name in SHARED.items() if (value := _median(statistics, name)) is not None}
+    metrics["latency_min_ms"] = min(each.min for each in statistics)
+    metrics["latency_max_ms"] = max(each.max for each in statistics)
+    low, high, scope = _interval(statistics)
+    if low is not None and high is not None:
+        metrics |= dict(zip(INTERVAL, (low, high), strict=True))
+    if not all(math.isfinite(value) for value in metrics.values()):
+        file.refuse(f"latencies up to {metrics['latency_max_ms']:g} ms are too large to describe")
+    missing = {column: TOO_FEW_SAMPLES for column in COLUMNS if column not in metrics}
+    if any(one.inner_loops > 1 for one in measured):
+        metrics = {column: value for column, value in metrics.items() if column not in TAILS}
+        missing |= dict.fromkeys(TAILS, HIDDEN_TAIL)
+    return metrics, missing, scope
+
+
+def _median(statistics: Sequence[Statistics], name: str) -> float | None:
+    values = [value for each in statistics if (value := getattr(each, name)) is not None]
+    return median(values) if values else None
+
+
+def _interval(
+    statistics: Sequence[Statistics],
+) -> tuple[float | None, float | None, Literal["between", "within"] | None]:
+    """The 95 % interval of the median latency: between launches where there are 3 or more, else within them."""
+    medians = [each.median for each in statistics]
+    if len(medians) >= MIN_LAUNCHES_FOR_BETWEEN and min(medians) > 0:
+        return *between_launches_interval(medians), "between"
+    lows = [each.ci_low for each in statistics if each.ci_low is not None]
+    highs = [each.ci_high for each in statistics if each.ci_high is not None]
+    return (min(lows), max(highs), "within") if lows and highs else (None, None, None)

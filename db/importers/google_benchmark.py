@@ -1,0 +1,235 @@
+"""Google Benchmark's JSON: a run for each benchmark function, a result for each set of its arguments.
+
+A repetition is one raw value, the mean time of a block of iterations; all repetitions come from one process. The
+arguments are in the name: "BM_Sort/64/order:2/repeats:3/threads:4".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from statistics import fmean
+from typing import Any
+
+from benchmarking.records import Doubt, Json, Point, Result, Run, Scalar
+from db.importers import ForeignFile
+from db.importers._arguments import split_arguments
+from db.importers._building import foreign_result, foreign_run, undated
+from db.importers._launches import block, timed_result, worst_status
+from db.importers._reading import Fields, top_fields
+from db.importers._values import INT32_MAX, parsed_number
+
+MS_PER_UNIT = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
+AGGREGATES = {"mean": "latency_mean_ms", "median": "latency_median_ms", "stddev": "latency_std_ms"}
+"""Name of an aggregate of the repetitions -> column, used where the repetitions themselves were not written."""
+SETTINGS = ("iterations", "repeats", "min_time", "min_warmup_time")
+"""Parts of a name that say how long to measure and not what."""
+CLOCKS = ("process_time", "real_time", "manual_time")
+COMPLEXITY = ("BigO", "RMS")
+COUNTERS = {"items_per_second": "throughput_samples_per_sec", "bytes_per_second": "bytes_per_sec"}
+STATED = ("name", "run_name", "run_type", "family_index", "per_family_instance_index", "repetition_index")
+"""Fields of an entry that say what it is of."""
+NAMED = re.compile(r"([A-Za-z_]\w*):([^:].*)")
+NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
+DEFINITIONS = {
+    "latency_wall": "real_time of a repetition: wall time of its block of iterations over their number, or what the "
+    "benchmark itself stated (manual_time)",
+    "cpu_time_ms": "cpu_time of an iteration, mean over the repetitions",
+    "throughput_samples_per_sec": "items_per_second as the benchmark counts its items, mean over the repetitions",
+    "bytes_per_sec": "bytes_per_second as the benchmark counts them, mean over the repetitions",
+    "counter_*": "a counter of the benchmark's own, mean over the repetitions",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Name:
+    """What the name of a benchmark says."""
+
+    function: str
+    arguments: Mapping[str, int | float] = field(default_factory=dict)
+    mode: Mapping[str, Scalar] = field(default_factory=dict)
+    """The clock that was asked for, and the arguments that are no numbers."""
+
+    @property
+    def series(self) -> str:
+        """The same for the results of one run."""
+        return f"{self.function} {sorted(self.mode.items())}"
+
+
+class GoogleBenchmark:
+    """Reads what a benchmark writes with --benchmark_out or --benchmark_format=json."""
+
+    name = "google_benchmark"
+    summary = "Google Benchmark: --benchmark_out (json)"
+
+    def recognises(self, file: ForeignFile) -> bool:
+        data = file.json
+        if not isinstance(data, dict) or not isinstance(data.get("context"), dict):
+            return False
+        benchmarks = data.get("benchmarks")
+        return isinstance(benchmarks, list) and all(isinstance(one, dict) and "name" in one for one in benchmarks)
+
+    def runs(self, file: ForeignFile) -> Iterator[Run]:
+        top = top_fields(file)
+        context = top.must(top.fields, "context")
+        started_at = context.time("date")
+        doubts = () if started_at else (undated(file),)
+        shared = {**_machine(context), "started_at": started_at or file.modified_at}
+        entries, complexity = _by_name(top)
+        kept = {**context.rest(), **top.rest()}
+        names = [parsed_name(stated) for stated in entries]
+        for series in dict.fromkeys(name.series for name in names):
+            own = [(name, each) for name, each in zip(names, entries.values(), strict=True) if name.series == series]
+            results = [_result(file, name, each, shared["started_at"], doubts) for name, each in own]
+            function, mode = own[0][0].function, own[0][0].mode
+            told = {"complexity": complexity[function]} if function in complexity else {}
+            yield foreign_run(
+                file,
+                series,
+                format_name=GoogleBenchmark.name,
+                definition="google-benchmark",
+                definitions=DEFINITIONS,
+                model_id=function,
+                results=results,
+                runtime="native",
+                runtime_mode=mode,
+                **shared,
+                kept={**kept, **told},
+                status=worst_status(results),
+            )
+
+
+def parsed_name(text: str) -> Name:
+    """A name such as "BM_Sort/64/order:2/repeats:3": the function and its arguments, those without a name by place."""
+    function: list[str] = []
+    arguments: dict[str, int | float | str] = {}
+    mode: dict[str, Scalar] = {}
+    for part in text.split("/"):
+        named = NAMED.fullmatch(part)
+        if part in CLOCKS:
+            mode["clock"] = part
+        elif NUMBER.fullmatch(part):
+            arguments[f"arg{sum(name.startswith('arg') for name in arguments)}"] = parsed_number(part)
+        elif named is None:
+            function.append(part)
+        elif named[1] not in SETTINGS:
+            arguments[named[1]] = parsed_number(named[2])
+    axes, variant = split_arguments(arguments)
+    return Name(
+        function="/".join(function) or text, arguments=axes, mode=mode | ({"variant": variant} if variant else {})
+    )
+
+
+def _machine(context: Fields) -> dict[str, Any]:
+    """What `foreign_run` takes of the machine and the library."""
+    executable, version = context.text("executable"), context.text("library_version")
+    threads = context.count("num_cpus")
+    return {
+        "device_type": "cpu",
+        "device_name": f"CPU ({threads or 'unknown number of'} logical processors{_caches(context)})",
+        "cpu_threads": threads,
+        "host": context.text("host_name") or "unknown",
+        "command": (executable,) if executable else (),
+        "tool_version": version,
+    }
+
+
+def _caches(context: Fields) -> str:
+    """The sizes of the caches: the file does not name the CPU, and they tell models from each other."""
+    caches = Fields(context.file, {"caches": context.any("caches")}, context.path).objects("caches") or ()
+    sizes = [f"L{one.whole('level')} {one.text('type')} {(one.whole('size') or 0) // 1024} KiB" for one in caches]
+    return f"; {', '.join(sizes)}" if sizes else ""
+
+
+def _by_name(top: Fields) -> tuple[dict[str, list[Fields]], dict[str, list[Json]]]:
+    """The entries of each benchmark, and what was fitted to the complexity of a function."""
+    entries: dict[str, list[Fields]] = {}
+    complexity: dict[str, list[Json]] = {}
+    for entry in top.must(top.objects, "benchmarks"):
+        name = entry.text("run_name") or entry.must(entry.text, "name")
+        if entry.text("aggregate_name") in COMPLEXITY:
+            complexity.setdefault(name, []).append(_whole(entry))
+        else:
+            entries.setdefault(name, []).append(entry)
+    return entries, complexity
+
+
+def _whole(entry: Fields) -> dict[str, Json]:
+    """The entry as it is in the file."""
+    return {name: entry.any(name) for name in entry}
+
+
+def _result(
+    file: ForeignFile, name: Name, entries: Sequence[Fields], started_at: datetime, doubts: Sequence[Doubt]
+) -> Result:
+    point = Point(batch_size=1, axes=name.arguments)
+    repetitions = [entry for entry in entries if entry.text("run_type") != "aggregate"]
+    aggregates = [entry for entry in entries if entry.text("run_type") == "aggregate"]
+    for entry in repetitions:
+        if entry.flag("error_occurred") or entry.flag("skipped"):
+            return _without_numbers(point, entry, entries)
+    if not repetitions:
+        return _from_aggregates(point, aggregates, doubts)
+    values_ms = [_ms(entry, "real_time") for entry in repetitions]
+    blocks = [entry.count("iterations") or 1 for entry in repetitions]
+    metrics = {"cpu_time_ms": fmean(_ms(entry, "cpu_time") for entry in repetitions), **_counters(repetitions)}
+    kept: dict[str, Json] = {"aggregates": [_whole(entry) for entry in aggregates]}
+    if len(set(blocks)) > 1:
+        kept["iterations"] = list[Json](blocks)
+    samples = [block(0, values_ms, started_at, inner_loops=min(*blocks, INT32_MAX))]
+    return timed_result(file, point, samples, metrics=metrics, doubts=doubts, kept={**kept, **_rest(repetitions)})
+
+
+def _without_numbers(point: Point, entry: Fields, entries: Sequence[Fields]) -> Result:
+    is_error = entry.flag("error_occurred")
+    message = entry.text("error_message") or entry.text("skip_message")
+    return foreign_result(
+        point,
+        metrics={},
+        status="failed" if is_error else "skipped",
+        error=message or "the benchmark does not say why",
+        kept={"entries": [_whole(each) for each in entries]},
+    )
+
+
+def _from_aggregates(point: Point, aggregates: Sequence[Fields], doubts: Sequence[Doubt]) -> Result:
+    """Of a file with --benchmark_report_aggregates_only."""
+    found = {entry.text("aggregate_name"): entry for entry in aggregates}
+    return foreign_result(
+        point,
+        metrics={column: _ms(found[name], "real_time") for name, column in AGGREGATES.items() if name in found},
+        iterations=aggregates[0].whole("repetitions"),
+        doubts=doubts,
+        kept={"aggregates": [_whole(entry) for entry in aggregates]},
+    )
+
+
+def _ms(entry: Fields, field_name: str) -> float:
+    unit = entry.text("time_unit") or "ns"
+    if unit not in MS_PER_UNIT:
+        entry.refuse("time_unit", f"expected {', '.join(MS_PER_UNIT)}, found {unit!r}")
+    return entry.must(entry.number, field_name) * MS_PER_UNIT[unit]
+
+
+def _counters(repetitions: Sequence[Fields]) -> dict[str, float]:
+    """Means of the numbers that are none of the library's own fields."""
+    own = (*STATED, "real_time", "cpu_time", "time_unit", "iterations", "repetitions", "threads", "label")
+    names = [name for name in repetitions[0] if name not in own]
+    means: dict[str, float] = {}
+    for name in names:
+        values = [entry.any(name) for entry in repetitions]
+        if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+            means[COUNTERS.get(name, f"counter_{name}")] = fmean(
+                entry.must(entry.number, name) for entry in repetitions
+            )
+    return means
+
+
+def _rest(entries: Sequence[Fields]) -> dict[str, Json]:
+    """What has no place elsewhere; the fields that place an entry among the others are in its name already."""
+    return {"entries": [{name: value for name, value in one.rest().items() if name not in STATED} for one in entries]}
+
+
+PLUGIN = GoogleBenchmark()

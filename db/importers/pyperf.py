@@ -1,0 +1,201 @@
+"""pyperf's JSON: each process that it starts is a launch, with its warm-ups and its values.
+
+A value is the mean time of `loops` x `inner_loops` calls. What pyperf spends on finding the number of loops, in
+processes of its own, is kept and never counted. Its times of day have no zone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from statistics import median
+from typing import Any
+
+from benchmarking.records import NOT_APPLICABLE, Json, Point, Result, Run, Samples, to_json
+from benchmarking.units import BYTES_PER_MB, bytes_to_mb
+from db.importers import ForeignFile
+from db.importers._building import foreign_result, foreign_run, iso
+from db.importers._clock import without_zone
+from db.importers._launches import block, timed_result
+from db.importers._measures import MS_PER_S
+from db.importers._reading import Fields, top_fields
+from db.importers._values import INT32_MAX, short
+
+FORMAT_VERSION = "1.0"
+UNTIMED = {"byte": ("memory_peak_mb", "MB", 1 / BYTES_PER_MB), "integer": ("value", "1", 1.0)}
+"""Unit of a benchmark that is no time -> metric, its unit and the factor to it."""
+DEFINITIONS = {
+    "latency_wall": "time of a block of calls over loops x inner_loops, by pyperf's timer",
+    "process_peak_rss_mb": "mem_max_rss, or of a command its command_max_rss: median over the processes",
+    "memory_peak_mb": "the values of --track-memory or --tracemalloc: median over the processes",
+    "value": "the values of a benchmark whose unit is a number: median over the processes",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Process:
+    """One entry of a benchmark's "runs"."""
+
+    values: tuple[float, ...]
+    """Seconds a call (or bytes, or numbers: the benchmark's unit), each from a block of calls."""
+    loops: int
+    """Loops behind each value."""
+    inner_loops: int
+    warmups: tuple[tuple[int, float], ...]
+    """Loops and value of each."""
+    date: datetime | None
+    stated_date: str | None
+    duration_s: float
+    peak_rss_bytes: float | None
+    kept: Mapping[str, Json]
+
+
+class Pyperf:
+    """Reads what `pyperf ... -o FILE.json` writes: one benchmark or a suite of them."""
+
+    name = "pyperf"
+    summary = "pyperf: a benchmark or a suite of them (json)"
+
+    def recognises(self, file: ForeignFile) -> bool:
+        data = file.json
+        if not isinstance(data, dict) or "version" not in data or not isinstance(data.get("benchmarks"), list):
+            return False
+        return all(isinstance(one, dict) and "runs" in one for one in data["benchmarks"])
+
+    def runs(self, file: ForeignFile) -> Iterator[Run]:
+        top = top_fields(file)
+        version = top.must(top.text, "version")
+        if version != FORMAT_VERSION:
+            top.refuse("version", f"expected {FORMAT_VERSION}, found {short(version)}")
+        shared = top.fields("metadata") or Fields(file, {}, "metadata")
+        for index, benchmark in enumerate(top.must(top.objects, "benchmarks")):
+            yield _run(benchmark, index, _metadata(benchmark, shared))
+
+
+def _metadata(benchmark: Fields, shared: Fields) -> Fields:
+    """What holds for all processes of a benchmark: its own metadata above the suite's."""
+    own = benchmark.fields("metadata") or Fields(benchmark.file, {})
+    both = {name: shared.any(name) for name in shared} | {name: own.any(name) for name in own}
+    return Fields(benchmark.file, both, benchmark.place("metadata"))
+
+
+def _run(benchmark: Fields, index: int, metadata: Fields) -> Run:
+    file, name = benchmark.file, metadata.must(metadata.text, "name")
+    processes = [_process(one, metadata) for one in benchmark.must(benchmark.objects, "runs")]
+    if not any(one.values for one in processes):
+        benchmark.refuse("runs", "no process measured anything")
+    dated = [(one.date, one.date + timedelta(seconds=one.duration_s)) for one in processes if one.date is not None]
+    started_at = min((start for start, _ in dated), default=file.modified_at)
+    return foreign_run(
+        file,
+        f"{index} {name}",
+        format_name=Pyperf.name,
+        definition="pyperf",
+        definitions=DEFINITIONS,
+        model_id=name,
+        results=[_result(file, metadata, processes, started_at)],
+        started_at=started_at,
+        finished_at=max((end for _, end in dated), default=started_at),
+        **_machine(metadata),
+        kept={**metadata.rest(), **benchmark.rest()},
+    )
+
+
+def _machine(metadata: Fields) -> dict[str, Any]:
+    """What `foreign_run` takes of the machine, the interpreter and pyperf itself."""
+    cpu, command, version = (metadata.text(name) for name in ("cpu_model_name", "command", "perf_version"))
+    versions = {"python": metadata.text("python_version"), "platform": metadata.text("platform")}
+    return {
+        "device_type": "cpu",
+        "device_name": cpu,
+        "cpu_model": cpu,
+        "cpu_threads": metadata.count("cpu_count"),
+        "host": metadata.text("hostname") or "unknown",
+        "runtime": metadata.text("python_implementation") or "unknown",
+        "tool_version": version,
+        "command": (command,) if command else (),
+        "versions": {name: text for name, text in versions.items() if text},
+    }
+
+
+def _process(entry: Fields, metadata: Fields) -> Process:
+    own = entry.fields("metadata") or Fields(entry.file, {}, entry.place("metadata"))
+    values, warmups = entry.numbers("values") or (), _warmups(entry)
+    loops, inner_loops = (own.count(name) or metadata.count(name) or 1 for name in ("loops", "inner_loops"))
+    rss = [own.number(name, low=0) for name in ("mem_max_rss", "command_max_rss")]
+    duration_s, date = own.number("duration", low=0), own.time("date")
+    return Process(
+        values=values,
+        loops=loops,
+        inner_loops=inner_loops,
+        warmups=warmups,
+        date=date,
+        stated_date=own.text("date"),
+        duration_s=duration_s or 0.0,
+        peak_rss_bytes=next((one for one in rss if one is not None), None),
+        kept=entry.rest(),
+    )
+
+
+def _warmups(entry: Fields) -> tuple[tuple[int, float], ...]:
+    pairs = entry.any("warmups") or []
+    place = entry.place("warmups")
+    if not isinstance(pairs, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
+        entry.file.refuse(f"{place}: expected a list of [loops, value], found {short(pairs)}")
+    named = [Fields(entry.file, {"loops": loops, "value": value}, place) for loops, value in pairs]
+    return tuple((one.must(one.count, "loops"), one.must(one.number, "value")) for one in named)
+
+
+def _result(file: ForeignFile, metadata: Fields, processes: Sequence[Process], started_at: datetime) -> Result:
+    measuring = [one for one in processes if one.values]
+    finding_loops = [{"warmups": one.warmups, **one.kept} for one in processes if not one.values]
+    rss = [one.peak_rss_bytes for one in measuring if one.peak_rss_bytes is not None]
+    metrics = {"process_peak_rss_mb": bytes_to_mb(median(rss))} if rss else {}
+    shared: dict[str, Any] = {
+        "warmup_iterations": sum(loops * one.inner_loops for one in measuring for loops, _ in one.warmups),
+        "doubts": without_zone(one.stated_date for one in processes),
+        "kept": {"processes": [dict(one.kept) for one in measuring], "finding_loops": to_json(finding_loops)},
+    }
+    unit = metadata.text("unit") or "second"
+    if unit == "second":
+        samples = [one for launch, each in enumerate(measuring) for one in _samples(launch, each, started_at)]
+        return timed_result(file, Point(batch_size=1), samples, metrics=metrics, **shared)
+    if unit not in UNTIMED:
+        metadata.refuse("unit", f"expected second, {', '.join(UNTIMED)}, found {short(unit)}")
+    metric, sample_unit, scale = UNTIMED[unit]
+    samples = [_untimed(launch, each, metric, sample_unit, scale, started_at) for launch, each in enumerate(measuring)]
+    return foreign_result(
+        Point(batch_size=1),
+        metrics={**metrics, metric: median(median(one.values) for one in samples)},
+        samples=samples,
+        iterations=sum(len(one.values) for one in samples),
+        launches=len(measuring),
+        missing={"latency_median_ms": f"{NOT_APPLICABLE}: the benchmark's unit is {unit}"},
+        **shared,
+    )
+
+
+def _samples(launch: int, process: Process, started_at: datetime) -> Iterator[Samples]:
+    """A process's warm-ups and values in ms. Warm-ups of different loops count as of the smallest."""
+    date, inner = process.date or started_at, process.inner_loops
+    if process.warmups:
+        loops = min(loops for loops, _ in process.warmups)
+        seconds = [value * MS_PER_S for _, value in process.warmups]
+        yield block(launch, seconds, date, phase="warmup", inner_loops=min(loops * inner, INT32_MAX))
+    values_ms = [value * MS_PER_S for value in process.values]
+    yield block(launch, values_ms, date, inner_loops=min(process.loops * inner, INT32_MAX))
+
+
+def _untimed(launch: int, process: Process, metric: str, unit: str, scale: float, started_at: datetime) -> Samples:
+    return Samples(
+        launch=launch,
+        phase="measure",
+        metric=metric,
+        unit=unit,
+        started_at=iso(process.date or started_at),
+        values=tuple(value * scale for value in process.values),
+    )
+
+
+PLUGIN = Pyperf()
