@@ -214,6 +214,23 @@ COMMENT ON COLUMN alerts.result_id IS 'The result that raised it: benchmark_resu
 COMMENT ON COLUMN alerts.confirmed_by IS 'Result of a fresh session that showed the same: benchmark_results.result_id; NULL while nobody measured again.';
 COMMENT ON COLUMN alerts.note IS 'What somebody said when its triage was set.';
 
+ALTER TABLE change_points ADD COLUMN last_good_result_id VARCHAR;
+COMMENT ON COLUMN change_points.last_good_result_id IS 'Last result before the change: benchmark_results.result_id.';
+COMMENT ON COLUMN change_points.change_point_id IS 'First 32 hex digits of the SHA-256 of metric and result_id: what two warehouses find is the same.';
+COMMENT ON COLUMN change_points.series_id IS 'The series of the result, before aliases are followed: series.series_id.';
+COMMENT ON COLUMN change_points.state IS 'suspected until the change survives the next run, then confirmed; withdrawn when later runs do not bear it out.';
+CREATE TABLE history_scans (
+    series_id VARCHAR NOT NULL,
+    metric VARCHAR NOT NULL,
+    digest VARCHAR NOT NULL,
+    scanned_at TIMESTAMP NOT NULL
+);
+COMMENT ON TABLE history_scans IS 'What the search for change points has seen, so that only series with something new are searched again. May be emptied at any time.';
+COMMENT ON COLUMN history_scans.series_id IS 'The series, aliases followed. It has no key, since DuckDB refuses to delete and insert one in a transaction.';
+COMMENT ON COLUMN history_scans.metric IS 'The column of benchmark_results that was searched.';
+COMMENT ON COLUMN history_scans.digest IS 'Of the results and change points that were there, and of the detector.';
+COMMENT ON COLUMN history_scans.scanned_at IS 'When it was searched, UTC.';
+
 COMMENT ON COLUMN benchmark_results.concurrency IS 'Requests in flight in a call, whose latency lasts until the last of them is done and whose throughput counts all.';
 
 -- Last, since DuckDB commits no change of rows that a change of their table follows.
