@@ -4,7 +4,7 @@ The rule, for results of one machine in one session:
 
     1. What shares code counts once: the points of one model on one runtime at one precision (a `group`) move together
        whenever that code changes, so their median stands for them.
-    2. There are at least 5 groups: below, chance alone points them all one way once in 16 times.
+    2. There are at least 5 groups: chance alone points 4 of them one way once in 8 times.
     3. At least 80 % of them moved the same way, and so many do by a fair coin at most once in 20 times (sign test, one
        way; groups that did not move at all count as moved the other way).
     4. Their median change is at least 1 %.
@@ -59,8 +59,8 @@ class Together:
     def text(self) -> str:
         """In words, without the verdict."""
         return (
-            f"{self.moved} of {self.groups} models became {self.direction} together, by {abs(self.ratio - 1):.1%} "
-            f"in the middle (chance {self.chance:.2g})"
+            f"{self.moved} of {self.groups} pairs of model and runtime became {self.direction} together, "
+            f"by {abs(self.ratio - 1):.1%} in the middle (by chance: {self.chance:.2g})"
         )
 
 
@@ -86,7 +86,7 @@ def moved_together(shifts: Iterable[Shift]) -> Together | None:
 
 def sign_chance(heads: int, tosses: int) -> float:
     """Probability of at least so many heads in so many tosses of a fair coin."""
-    return sum(comb(tosses, count) for count in range(heads, tosses + 1)) / 2**tosses
+    return float(sum(comb(tosses, count) for count in range(heads, tosses + 1)) / 2**tosses)
 
 
 def _by_group(shifts: Sequence[Shift]) -> list[float]:

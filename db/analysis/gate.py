@@ -3,7 +3,7 @@
 2026-11-21: a prediction interval, not the one run before and not a z-score: it knows how much the series scatters and
 how few runs say so, so that its share of false alarms is the one it states (tests/perf/gate.py prints it, for five
 kinds of noise). The price is patience: no verdict below 10 runs. One alarm in a hundred is still one a day in a
-project of a hundred series, which is why `benchhouse check --confirm` measures again before it calls something regressed.
+project of a hundred series, which is why `benchhouse check --confirm` measures again before it calls one regressed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The gate's own error rates: histories without a true change, and with one, judged as `benchhouse check` judges them."""
+"""The gate's own error rates: histories without a true change, and with one, judged as `benchhouse check` does."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def replay(kind: Noise, *, replays: int, seed: int, step: float = 0.0, history: 
     metric = METRICS[DEFAULT_METRIC]
     flagged = confirmed = 0
     for _ in range(replays):
-        values = kind(history + 2, rng)
+        values = kind(history + 2, rng, noise.CV)
         before, (newest, again) = values[:history].tolist(), ((1 + step) * values[history:]).tolist()
         if judge(before, newest, metric).outcome == "worse":
             flagged += 1

@@ -1,0 +1,159 @@
+"""What the gate found, for a terminal and for a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from benchmarking.columns_text import columns_text
+from db import markdown
+from db.analysis.comparison_text import number, visible_lines
+from db.analysis.findings import BAD, JUDGED, Finding, Verdict, counts
+from db.analysis.gate import Parameters
+
+NOTHING = "-"
+MAX_KINDS = 2
+MAX_NAMES = 4
+SUBJECTS = ("model_id", "device", "runtime", "precision")
+HEADINGS = {"model_id": "model"}
+WITH_REASON: tuple[Verdict, ...] = ("failed", "regressed", "unfit", "not enough data")
+
+
+def gate_text(findings: Sequence[Finding], parameters: Parameters) -> str:
+    """For a terminal: a row for each series that was judged, worst first, and below it what is to be known."""
+    headings, rows, right = _grid(findings)
+    parts = [_head(findings), *(["\n".join(columns_text(headings, rows, right=right))] if rows else [])]
+    parts.append("\n".join([summary(findings), *_remarks(findings, parameters)]))
+    return "\n\n".join(visible_lines(part) for part in parts)
+
+
+def gate_markdown(findings: Sequence[Finding], parameters: Parameters) -> str:
+    """For a comment on a pull request; no text in it is taken for markup."""
+    headings, rows, right = _grid(findings)
+    parts = [f"**{markdown.escaped(summary(findings))}**", markdown.escaped(_head(findings))]
+    parts += [markdown.table(headings, rows, right=right)] if rows else []
+    parts.append("\n".join(f"- {markdown.escaped(line)}" for line in _remarks(findings, parameters)))
+    return "\n\n".join(parts) + "\n"
+
+
+def summary(findings: Iterable[Finding]) -> str:
+    """The counts in a line: "1 regressed, 7 fine: environment, not code?"."""
+    known = tuple(findings)
+    text = ", ".join(f"{count} {verdict}" for verdict, count in counts(known).items())
+    environment = any(finding.together is not None and finding.verdict in BAD for finding in known)
+    return f"{text}: environment, not code?" if environment else text
+
+
+def subject(finding: Finding) -> str:
+    """What the finding is about: model, device, runtime, precision and point."""
+    return f"{finding.candidate.subject}, {finding.candidate.point.label}"
+
+
+def sentence(finding: Finding) -> str:
+    """What is found, in a sentence."""
+    judgement = finding.judgement
+    if judgement is None or judgement.relative_change is None:
+        return finding.why or finding.verdict
+    assert judgement.centre is not None
+    unit = finding.candidate.metric.unit
+    text = (
+        f"{finding.candidate.metric.column} {number(judgement.value)} {unit} is {judgement.relative_change:+.1%} from "
+        f"{number(judgement.centre)} {unit}, the mean of {judgement.n} runs; expected {_expected(finding)}"
+    )
+    if finding.again is not None:
+        text += f"; in a fresh session {number(finding.again.value)} {unit}"
+    return f"{text}; {finding.why}" if finding.why else text
+
+
+def _head(findings: Sequence[Finding]) -> str:
+    first = findings[0].candidate
+    sessions = sorted({finding.candidate.session_id for finding in findings})
+    commits = sorted({(finding.candidate.git_commit or "")[:10] for finding in findings} - {""})
+    shared = [name for name in SUBJECTS if len(_values(findings, name)) == 1]
+    words = [f"session {', '.join(sessions)}", *([f"commit {', '.join(commits)}"] if commits else [])]
+    words += [f"{HEADINGS.get(name, name)} {getattr(first, name)}" for name in shared]
+    return ", ".join(words)
+
+
+def _grid(findings: Sequence[Finding]) -> tuple[tuple[str, ...], list[tuple[str, ...]], tuple[int, ...]]:
+    """Headings, rows, and the columns that stand to the right; what is the same in all rows is in the head."""
+    shown = [finding for finding in findings if finding.verdict in JUDGED]
+    several = [name for name in SUBJECTS if len(_values(findings, name)) > 1]
+    several_metrics = len({finding.candidate.metric.column for finding in findings}) > 1
+    is_again = any(finding.again is not None for finding in findings)
+    headings = [*(HEADINGS.get(name, name) for name in several), "point", *(["metric"] if several_metrics else [])]
+    first = len(headings)
+    headings += ["mean", "now", *(["again"] if is_again else []), "unit", "change", "expected", "runs"]
+    right = tuple(place for place in range(first, len(headings)) if headings[place] not in ("unit", "expected"))
+    rows = []
+    for finding in shown:
+        row = [*(str(getattr(finding.candidate, name)) for name in several), finding.candidate.point.label]
+        row += [finding.candidate.metric.column] if several_metrics else []
+        rows.append((*row, *_numbers(finding, is_again=is_again), finding.verdict, _doubts(finding)))
+    return (*headings, "verdict", "doubts"), rows, right
+
+
+def _numbers(finding: Finding, *, is_again: bool) -> tuple[str, ...]:
+    judgement, unit = finding.judgement, finding.candidate.metric.unit
+    again = (NOTHING if finding.again is None else number(finding.again.value),) if is_again else ()
+    if judgement is None or judgement.centre is None or judgement.relative_change is None:
+        return (NOTHING, NOTHING, *again, unit, NOTHING, NOTHING, str(len(finding.candidate.segment)))
+    return (
+        number(judgement.centre),
+        number(judgement.value),
+        *again,
+        unit,
+        f"{judgement.relative_change:+.1%}",
+        _expected(finding),
+        str(judgement.n),
+    )
+
+
+def _expected(finding: Finding) -> str:
+    """Up to, or from, which value nothing is wrong."""
+    judgement, metric = finding.judgement, finding.candidate.metric
+    assert judgement is not None
+    assert judgement.high is not None
+    assert judgement.low is not None
+    return f"to {number(judgement.high)}" if metric.better == "lower" else f"from {number(judgement.low)}"
+
+
+def _doubts(finding: Finding) -> str:
+    doubts = finding.candidate.doubts
+    return ", ".join(doubts[:MAX_KINDS]) + (f" +{len(doubts) - MAX_KINDS}" if len(doubts) > MAX_KINDS else "")
+
+
+def _remarks(findings: Sequence[Finding], parameters: Parameters) -> list[str]:
+    """What the verdicts rest on, why there is none, and what to do."""
+    lines = [f"environment, not code: {text}" for text in sorted(_together(findings))]
+    if lines:
+        lines.append("that does not prove it: see what changed on the machine, measure again when it is quiet")
+    if any(finding.verdict in JUDGED for finding in findings):
+        lines.append(
+            f"regressed is worse than {parameters.confidence:.0%} of runs would be that nothing happened to, "
+            f"and by more than {parameters.min_change:.0%}"
+        )
+    lines += _reasons(findings)
+    lines += [f"measure again: {text}" for text in dict.fromkeys(one.repeat for one in findings) if text is not None]
+    return lines
+
+
+def _together(findings: Iterable[Finding]) -> set[str]:
+    return {one.together.text for one in findings if one.together is not None and one.verdict in BAD}
+
+
+def _reasons(findings: Iterable[Finding]) -> list[str]:
+    """Each reason with the series it is about, the first of them named."""
+    about: dict[tuple[str, str], list[str]] = {}
+    for one in findings:
+        if one.why is not None and one.verdict in WITH_REASON:
+            about.setdefault((one.verdict, one.why), []).append(subject(one))
+    return [f"{verdict}: {why} ({_listed(names)})" for (verdict, why), names in about.items()]
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return "; ".join(names[:MAX_NAMES]) + more
+
+
+def _values(findings: Iterable[Finding], name: str) -> set[str]:
+    return {str(getattr(finding.candidate, name)) for finding in findings}

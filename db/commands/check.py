@@ -1,0 +1,201 @@
+"""Gates CI: judges the newest results against the runs of their series before them.
+
+Each result is held against a prediction interval of its series since the last confirmed change point (10 runs at
+least, the last 40 at most). Worse than 99 % of runs would be that nothing happened to, and by more than 2 %, is
+regressed. --confirm measures what is worse again in a fresh session, and only what is worse there too is regressed.
+What is regressed becomes an alert (benchhouse alert list), once for the same commits.
+
+  benchhouse check --session 0199a3f2 --confirm --junit gate.xml --markdown gate.md
+  benchhouse check model=bert-base-uncased,runtime=eager --metric latency_median_ms,memory_peak_rss_infer_mb
+
+exit codes: 0 nothing regressed, though some series may have too few runs to say (that is told);
+            1 something regressed, or failed that was measured before; also where nearly everything moved together,
+              which is more likely the machine than the code ("environment, not code?"): the gate cannot prove it;
+            2 usage; 3 not enough data to judge anything
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+from benchmarking.cli_support import Parser, choice, default_database, names, non_negative_seconds, note, run_command
+from benchmarking.errors import EXIT_NOT_ENOUGH_DATA, StorageError, UsageError
+from db.analysis.metrics import DEFAULT_METRIC, METRICS
+from db.analysis.selection import Selection
+
+if TYPE_CHECKING:
+    from db.analysis.confirming import Repetition
+    from db.analysis.findings import Finding
+
+NAME = "benchhouse check"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(NAME, _run, argv)
+
+
+def _run(argv: Sequence[str]) -> int:
+    arguments = _parser().parse_args(argv)
+    for metric in arguments.metric:
+        choice(metric, tuple(METRICS), "metric")
+    selection = Selection.parse(arguments.selection)
+
+    from db.analysis.findings import exit_code
+
+    findings, repetitions = _judged(arguments, selection)
+    if not findings:
+        return _nothing(arguments)
+    if arguments.confirm:
+        findings = _confirmed(arguments, findings, repetitions)
+    _tell(arguments, findings)
+    if not arguments.no_alerts:
+        _raise_alerts(arguments, findings)
+    return exit_code(findings)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(prog=NAME, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "selection",
+        nargs="?",
+        default="",
+        metavar="SELECTION",
+        help="judge only these: FIELD=VALUE,... with model, device, runtime, precision, tag.NAME; or sql:CONDITION",
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--run", metavar="ID", help="judge this run: its id, or how that begins")
+    which.add_argument("--session", metavar="ID", help="judge this session; without either the newest one")
+    parser.add_argument(
+        "--metric",
+        type=names,
+        default=(DEFAULT_METRIC,),
+        metavar="COLUMN,...",
+        help=f"what is judged (default {DEFAULT_METRIC})",
+    )
+    parser.add_argument("--confirm", action="store_true", help="measure what is worse again, in a fresh session")
+    parser.add_argument(
+        "--output-dir", default="benchmark_results", metavar="DIR", help="--confirm: run files (default %(default)s)"
+    )
+    parser.add_argument("--no-alerts", action="store_true", help="store no alerts: the database is only read")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit's XML, a test case a series")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write a summary for a pull request")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    parser.add_argument("--db-path", default=default_database(), metavar="FILE", help="the database (%(default)s)")
+    parser.add_argument(
+        "--lock-timeout",
+        type=non_negative_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="wait so long while another process holds the database (%(default)g)",
+    )
+    return parser
+
+
+def _judged(arguments: argparse.Namespace, selection: Selection) -> tuple[tuple[Finding, ...], tuple[Repetition, ...]]:
+    """What is found, and how what regressed is measured again."""
+    from db.analysis.candidates import Scope, candidates
+    from db.analysis.confirming import repetitions, with_repetitions
+    from db.analysis.findings import found
+    from db.warehouse import Warehouse
+
+    scope = Scope(run=arguments.run, session=arguments.session)
+    metrics = [METRICS[name] for name in dict.fromkeys(arguments.metric)]
+    with Warehouse.open(arguments.db_path, read_only=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
+        findings = found(candidates(warehouse, selection, scope, metrics))
+        known = repetitions(warehouse, findings)
+    return with_repetitions(findings, known), known
+
+
+def _nothing(arguments: argparse.Namespace) -> int:
+    """Say that nothing is selected: exit code 2 where something was named, 3 for a database without results."""
+    asked = [arguments.selection, arguments.run, arguments.session]
+    if any(asked):
+        named = " ".join(word for word in asked if word)
+        raise UsageError(f"{named!r} selects no result of {arguments.db_path}: see benchhouse history")
+    note(f"{NAME}: not enough data: {arguments.db_path} has no results")
+    return EXIT_NOT_ENOUGH_DATA
+
+
+def _confirmed(
+    arguments: argparse.Namespace, findings: Sequence[Finding], repetitions: Sequence[Repetition]
+) -> tuple[Finding, ...]:
+    """The findings after what regressed was measured again, in one fresh session a run."""
+    from db.analysis.confirming import measure, seen_again
+    from db.warehouse import Warehouse
+
+    since = datetime.now(UTC).replace(tzinfo=None)
+    why_not: dict[str, str | None] = {}
+    for repetition in repetitions:
+        note(f"{NAME}: measuring again: {repetition.text}")
+        why_not[repetition.run_id] = measure(
+            repetition, arguments.db_path, arguments.output_dir, arguments.lock_timeout
+        )
+    with Warehouse.open(arguments.db_path, read_only=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
+        return seen_again(warehouse, findings, why_not, since)
+
+
+def _tell(arguments: argparse.Namespace, findings: Sequence[Finding]) -> None:
+    """The findings on stdout and in the files that were asked for."""
+    from db.analysis.gate import DEFAULTS
+    from db.analysis.gate_junit import junit_xml
+    from db.analysis.gate_text import gate_markdown, gate_text
+
+    if arguments.json:
+        print(json.dumps(_document(findings), indent=2, ensure_ascii=False))
+    else:
+        print(gate_text(findings, DEFAULTS))
+    if arguments.junit is not None:
+        _write("--junit", arguments.junit, junit_xml(findings))
+    if arguments.markdown is not None:
+        _write("--markdown", arguments.markdown, gate_markdown(findings, DEFAULTS))
+
+
+def _write(flag: str, path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"{flag}: cannot write {path}: {error.strerror}: name another file") from error
+
+
+def _document(findings: Sequence[Finding]) -> dict[str, Any]:
+    """All of it, as JSON has it."""
+    from benchmarking.records import to_json
+    from db.analysis.findings import counts, exit_code
+    from db.analysis.gate import DEFAULTS, DETECTOR, DETECTOR_VERSION
+
+    return {
+        "detector": DETECTOR,
+        "detector_version": DETECTOR_VERSION,
+        "parameters": asdict(DEFAULTS),
+        "exit_code": exit_code(findings),
+        "counts": counts(findings),
+        "findings": [to_json(finding) for finding in findings],
+    }
+
+
+def _raise_alerts(arguments: argparse.Namespace, findings: Sequence[Finding]) -> None:
+    """Store what regressed."""
+    if all(finding.verdict != "regressed" for finding in findings):
+        return
+    from db.analysis.alerts import store
+    from db.analysis.gate import DEFAULTS
+    from db.warehouse import Warehouse
+
+    with Warehouse.open(arguments.db_path, create=False, lock_timeout_s=arguments.lock_timeout) as warehouse:
+        stored = store(warehouse, findings, DEFAULTS)
+    note(f"{NAME}: alerts: {len(stored.new)} new, {len(stored.known)} known already: benchhouse alert list")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
