@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from db import calibration
+from db import calibration, heads
 from db.rows import AXES
 
 REFERENCES = (
@@ -63,6 +63,38 @@ WHERE (run.origin_format IS NULL OR counted.samples IS NOT NULL)  -- other tools
     AND (r.iterations <> coalesce(counted.samples, 0)
         OR (r.status = 'ok' AND r.launches <> coalesce(counted.launches, 0)))
 ORDER BY result_id
+"""
+
+RAW_STATISTICS = """
+WITH seen AS (
+    SELECT result_id, launch, phase, metric, compacted_at IS NOT NULL AS is_compacted, samples, sketch, sample_count,
+        mean, median, p99,
+        CASE WHEN is_compacted THEN sample_count ELSE len(samples) END AS seen_count,
+        CASE WHEN is_compacted THEN mean ELSE list_avg(samples) END AS seen_mean,
+        CASE WHEN is_compacted THEN sketch[len(sketch) // 2 + 1] ELSE list_median(samples) END AS seen_median,
+        CASE WHEN is_compacted THEN p99 ELSE list_aggregate(samples, 'quantile_cont', 0.99) END AS seen_p99
+    FROM raw_benchmark_data
+)
+SELECT result_id AS subject,
+    format('raw samples of result {}, launch {}, {} {} ', result_id, launch, phase, metric) || list_filter([
+        CASE WHEN is_compacted AND len(samples) > 0 THEN 'were compacted, but are there' END,
+        CASE WHEN NOT is_compacted AND sketch IS NOT NULL THEN 'have quantiles, but were not compacted' END,
+        CASE WHEN is_compacted AND coalesce(len(sketch), 0) < 2 THEN 'were compacted, but have no quantiles' END,
+        CASE WHEN NOT isfinite(list_sum(sketch)) OR sketch <> list_sort(sketch)
+            THEN 'have quantiles that are not in order' END,
+        CASE WHEN sketch[1] > mean OR sketch[-1] < mean OR sketch[1] > p99 OR sketch[-1] < p99
+            THEN 'have a mean or p99 beyond their least or greatest' END,
+        CASE WHEN sample_count IS DISTINCT FROM seen_count
+            THEN format('are {}, but {} are told', seen_count, coalesce(sample_count::VARCHAR, 'none')) END,
+        CASE WHEN abs(mean - seen_mean) > 1e-9 * abs(mean) OR (mean IS NULL) <> (seen_mean IS NULL)
+            THEN 'do not come to their mean' END,
+        CASE WHEN abs(median - seen_median) > 1e-9 * abs(median) OR (median IS NULL) <> (seen_median IS NULL)
+            THEN 'do not come to their median' END,
+        CASE WHEN abs(p99 - seen_p99) > 1e-9 * abs(p99) THEN 'do not come to their p99' END
+    ], lambda text: text IS NOT NULL)[1] AS problem
+FROM seen
+WHERE problem IS NOT NULL
+ORDER BY ALL
 """
 
 MISSING_VALUES = """
@@ -147,16 +179,31 @@ def _annotations(kind: str, table: str, key: str) -> str:
     """
 
 
+HEAD_COLUMNS = """series_id, model_id, latest_result_id, latest_started_at, accepted_result_id, accepted_started_at,
+        accepted_is_valid"""
+HEADS = f"""
+SELECT DISTINCT series_id AS subject,
+    'series_heads: the results that stand for ' || series_id || ' are not those that its results make' AS problem
+FROM (
+    (SELECT {HEAD_COLUMNS} FROM ({heads.COMPUTED}) EXCEPT SELECT {HEAD_COLUMNS} FROM series_heads)
+    UNION
+    (SELECT {HEAD_COLUMNS} FROM series_heads EXCEPT SELECT {HEAD_COLUMNS} FROM ({heads.COMPUTED}))
+)
+ORDER BY ALL
+"""
+
 CHECKS: tuple[tuple[str, str], ...] = (
     *(("orphan", _orphans(*reference)) for reference in REFERENCES),
     *(("orphan", _annotations(*annotated)) for annotated in ANNOTATED),
     *(("duplicate", _duplicates(*key)) for key in KEYS),
     ("raw_count", RAW_COUNTS),
+    ("raw_statistics", RAW_STATISTICS),
     ("missing_value", MISSING_VALUES),
     ("series", SERIES),
     ("series", ALIASES),
     ("axes", AXIS_COLUMNS),
     ("number", NUMBERS),
     ("calibration", CALIBRATION),
+    ("heads", HEADS),
 )
 """(kind of finding, query)."""

@@ -233,6 +233,42 @@ COMMENT ON COLUMN history_scans.scanned_at IS 'When it was searched, UTC.';
 
 COMMENT ON COLUMN benchmark_results.concurrency IS 'Requests in flight in a call, whose latency lasts until the last of them is done and whose throughput counts all.';
 
+CREATE TABLE series_heads (
+    series_id VARCHAR NOT NULL,
+    model_id VARCHAR NOT NULL,
+    latest_result_id VARCHAR NOT NULL,
+    latest_started_at TIMESTAMP NOT NULL,
+    accepted_result_id VARCHAR,
+    accepted_started_at TIMESTAMP,
+    accepted_is_valid BOOLEAN
+);
+COMMENT ON TABLE series_heads IS 'The results that stand for each series, kept as runs come in; the views latest_results and accepted_results read them.';
+COMMENT ON COLUMN series_heads.series_id IS 'The series: series.series_id. It has no key, since DuckDB refuses to delete and insert one in a transaction.';
+COMMENT ON COLUMN series_heads.model_id IS 'The model of these results, as it was asked for.';
+COMMENT ON COLUMN series_heads.latest_result_id IS 'Its newest result, whatever became of it.';
+COMMENT ON COLUMN series_heads.latest_started_at IS 'Start of that result''s run, UTC.';
+COMMENT ON COLUMN series_heads.accepted_result_id IS 'Its newest valid result, else its newest noisy or throttled one; NULL without any.';
+COMMENT ON COLUMN series_heads.accepted_started_at IS 'Start of that result''s run, UTC.';
+COMMENT ON COLUMN series_heads.accepted_is_valid IS 'Whether that result is valid.';
+INSERT INTO series_heads BY NAME
+WITH candidates AS (
+    SELECT r.series_id, run.model_id, r.result_id, run.started_at, r.validity = 'valid' AS is_valid,
+        r.status = 'ok' AND r.validity <> 'invalid' AS is_accepted
+    FROM benchmark_results r JOIN benchmark_runs run USING (run_id)
+    WHERE run.task <> 'device-calibration'
+), latest AS (
+    SELECT series_id, model_id, result_id AS latest_result_id, started_at AS latest_started_at
+    FROM candidates
+    QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY started_at DESC, result_id DESC) = 1
+), accepted AS (
+    SELECT series_id, result_id AS accepted_result_id, started_at AS accepted_started_at,
+        is_valid AS accepted_is_valid
+    FROM candidates
+    WHERE is_accepted
+    QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY is_valid DESC, started_at DESC, result_id DESC) = 1
+)
+SELECT * FROM latest LEFT JOIN accepted USING (series_id);
+
 -- Last, since DuckDB commits no change of rows that a change of their table follows.
 UPDATE raw_benchmark_data SET
     sample_count = len(samples),

@@ -1,6 +1,6 @@
 CREATE OR REPLACE VIEW hardware_comparison AS
 SELECT
-    run.model_id,
+    r.model_id,
     r.batch_size,
     r.sequence_length,
     r.new_tokens,
@@ -26,7 +26,7 @@ SELECT
     ) AS memory_peak_mb,
     CASE WHEN NOT run.is_simulated THEN
         r.latency_median_ms / min(r.latency_median_ms) FILTER (WHERE NOT run.is_simulated) OVER (
-            PARTITION BY run.model_id, run.config_hash, run.weights, run.task,
+            PARTITION BY r.model_id, run.config_hash, run.weights, run.task,
                 r.batch_size, r.sequence_length, r.new_tokens, r.concurrency, r.axes
         )
     END AS times_fastest,
@@ -78,7 +78,7 @@ SELECT
 FROM accepted_results r
 JOIN benchmark_runs run USING (run_id)
 JOIN hardware_info hardware USING (hardware_id)
-ORDER BY run.model_id, r.batch_size, r.sequence_length, r.new_tokens, r.image_size, r.audio_seconds, r.steps, r.documents,
+ORDER BY r.model_id, r.batch_size, r.sequence_length, r.new_tokens, r.image_size, r.audio_seconds, r.steps, r.documents,
     r.top_k, run.is_simulated, r.latency_median_ms, r.result_id;
 
 COMMENT ON VIEW hardware_comparison IS 'Each model and point on each hardware, runtime and precision: the latest valid result of every series, fastest first, those of simulators after the others.';

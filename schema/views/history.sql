@@ -1,8 +1,8 @@
 CREATE OR REPLACE VIEW history AS
 SELECT
-    coalesce(alias.canonical_series_id, r.series_id) AS series_id,
+    member.series_id,
     row_number() OVER (
-        PARTITION BY coalesce(alias.canonical_series_id, r.series_id)
+        PARTITION BY member.series_id
         ORDER BY coalesce(run.git_commit_time, run.started_at), run.started_at, r.result_id
     ) AS position,
     coalesce(run.git_commit_time, run.started_at) AS history_time,
@@ -34,12 +34,16 @@ SELECT
     run.session_id,
     r.run_id,
     r.result_id
-FROM benchmark_results r
+FROM (
+    SELECT s.series_id AS own_id, coalesce(alias.canonical_series_id, s.series_id) AS series_id
+    FROM series s
+    LEFT JOIN series_alias alias ON alias.series_id = s.series_id
+) member  -- so that a condition on series_id reaches the results before they are joined
+JOIN benchmark_results r ON r.series_id = member.own_id
 JOIN benchmark_runs run USING (run_id)
 JOIN hardware_info hardware USING (hardware_id)
-LEFT JOIN series_alias alias ON alias.series_id = r.series_id
 WHERE r.status = 'ok'
-ORDER BY series_id, position;
+ORDER BY member.series_id, position;
 
 COMMENT ON VIEW history IS 'Every measured result of every series, in the order of the commits (of the runs, where there is no commit).';
 COMMENT ON COLUMN history.position IS 'Place in the series, from 1.';

@@ -1,6 +1,6 @@
 CREATE OR REPLACE VIEW latest_results AS
 SELECT
-    run.model_id,
+    head.model_id,
     run.model_revision,
     run.architecture_type,
     run.task,
@@ -23,19 +23,23 @@ SELECT
     run.host,
     run.is_simulated AS simulated,
     run.hardware_id,
-    coalesce(alias.canonical_series_id, r.series_id) AS series_id,
+    head.series_id,
     r.run_id,
     r.result_id
-FROM benchmark_results r
+FROM (
+    SELECT coalesce(alias.canonical_series_id, h.series_id) AS series_id, h.model_id, h.latest_result_id
+    FROM series_heads h
+    LEFT JOIN series_alias alias ON alias.series_id = h.series_id
+    QUALIFY row_number() OVER (
+        PARTITION BY coalesce(alias.canonical_series_id, h.series_id)
+        ORDER BY h.latest_started_at DESC, h.latest_result_id DESC
+    ) = 1
+) head
+JOIN benchmark_results r ON r.result_id = head.latest_result_id
 JOIN benchmark_runs run USING (run_id)
 JOIN hardware_info hardware USING (hardware_id)
-LEFT JOIN series_alias alias ON alias.series_id = r.series_id
-WHERE run.task <> 'device-calibration'
-QUALIFY row_number() OVER (
-    PARTITION BY coalesce(alias.canonical_series_id, r.series_id) ORDER BY run.started_at DESC, r.result_id DESC
-) = 1
-ORDER BY run.model_id, run.device, run.runtime, run.precision, r.batch_size, r.sequence_length, r.new_tokens, r.image_size,
-    r.audio_seconds, r.steps, r.documents, r.top_k, series_id;
+ORDER BY head.model_id, run.device, run.runtime, run.precision, r.batch_size, r.sequence_length, r.new_tokens, r.image_size,
+    r.audio_seconds, r.steps, r.documents, r.top_k, head.series_id;
 
 COMMENT ON VIEW latest_results IS 'The newest result of every series, whatever became of it, with its run beside it.';
 COMMENT ON COLUMN latest_results.simulated IS 'True for an emulator, a software adapter or a scripted device, whose numbers are never ranked as a device''s.';

@@ -9,7 +9,7 @@ import pytest
 from benchmarking import plugins
 from benchmarking.ids import uuid7
 from benchmarking.records import Doubt, canonical_hash
-from db.warehouse import Warehouse
+from db.warehouse import OWN, SHARED, Warehouse
 from visualize.charts import PACKAGE, Drawing, Selection
 
 
@@ -25,7 +25,7 @@ def rows_of(shared_warehouse):
     """The rows a chart's query gives of runs."""
 
     def rows(name, *runs, **selection):
-        for table in ("hardware_info", "series", "benchmark_runs", "benchmark_results", "raw_benchmark_data"):
+        for table in (*SHARED, *OWN, "series_heads"):
             shared_warehouse.query(f"DELETE FROM {table}")
         for run in runs:
             shared_warehouse.ingest(run)
