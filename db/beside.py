@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from db import calibration
+from db import calibration, heads
 from db.aliases import Alias
 from db.contents import CONTENTS, Conflict, Relation, column_names
 from db.migrate import Connection, quoted
@@ -128,6 +128,7 @@ class Beside:
             )
         for (hardware_id,) in self.connection.execute(CALIBRATED, [calibration.TASK]).fetchall():
             self.connection.execute(calibration.UPDATE, [hardware_id])
+        heads.compute(self.connection)
 
     def theirs(self, table: str) -> str:
         """The other one's table, in SQL."""

@@ -117,12 +117,13 @@ def test_an_alias_of_an_alias_is_found(filled):
     assert kinds(filled) == {"series"}
 
 
-def test_one_fault_is_one_finding(filled):
+def test_one_fault_is_not_told_of_every_row(filled):
     one = "SELECT min(result_id) FROM benchmark_results WHERE status = 'ok'"
     filled.query(f"UPDATE raw_benchmark_data SET samples = samples[2:] WHERE launch = 0 AND result_id = ({one})")
-    (finding,) = verify(filled)
-    assert finding.kind == "raw_count"
-    assert finding.problem.endswith("90 iterations in 3 launches, but 89 raw samples in 3")
+    count, launch = verify(filled)
+    assert (count.kind, launch.kind) == ("raw_count", "raw_statistics")
+    assert count.problem.endswith("90 iterations in 3 launches, but 89 raw samples in 3")
+    assert launch.problem.endswith("launch 0, measure latency_wall are 29, but 30 are told")
 
 
 def test_a_run_file_that_was_changed_is_found_and_one_that_is_gone_is_not(warehouse, spool_run):

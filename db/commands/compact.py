@@ -1,0 +1,191 @@
+"""Replaces the raw samples of old results by quantiles of each launch; results and all their statistics stay."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if __package__ in (None, ""):  # run as a file: its folder is on the path, two above it are wanted
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+from benchmarking.cli_support import Parser, default_database, non_negative_seconds, note, run_command
+from benchmarking.errors import EXIT_OK, UsageError
+from benchmarking.units import bytes_to_mb
+
+if TYPE_CHECKING:
+    from db.analysis.selection import Selection
+
+NAME = "benchhouse compact"
+DAYS = {"d": 1, "w": 7}
+KEPT = (
+    "kept: every column of benchmark_results; of each launch its number of samples, mean, median and p99; "
+    "its least and greatest sample and every 5 % between them (view raw_quantiles)"
+)
+
+Report = dict[str, Any]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(NAME, _run, argv)
+
+
+def _run(argv: Sequence[str]) -> int:
+    from db.analysis.selection import Selection
+
+    arguments = _parser().parse_args(argv)
+    selection = Selection.parse(arguments.selection)
+    before = datetime.now(UTC).replace(tzinfo=None, microsecond=0) - arguments.raw_older_than
+    results, report = _plan(arguments, selection, before)
+    if not arguments.json:
+        print("\n".join(_lines(report)))
+    if report["rows"] and not arguments.dry_run:
+        _confirm(arguments)
+        _replace(report, results, arguments)
+    if arguments.json:
+        print(json.dumps(report, indent=2, ensure_ascii=False))
+    return EXIT_OK
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(prog=NAME, description=__doc__)
+    parser.add_argument(
+        "--raw-older-than",
+        type=_age,
+        required=True,
+        metavar="AGE",
+        help="raw samples of runs that started longer ago: days or weeks, such as 180d or 26w",
+    )
+    parser.add_argument(
+        "selection", nargs="?", default="", metavar="SELECTION", help="only of these, such as model=gpt2,validity=valid"
+    )
+    parser.add_argument("--db-path", default=default_database(), metavar="FILE", help="the database (%(default)s)")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say what it would do, measured on a copy, and do nothing"
+    )
+    parser.add_argument("--yes", action="store_true", help="do not ask, and do not measure on a copy before")
+    parser.add_argument(
+        "--lock-timeout",
+        type=non_negative_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="wait so long while another process holds the database (%(default)g)",
+    )
+    parser.add_argument("--json", action="store_true", help="print what was done as JSON")
+    return parser
+
+
+def _age(text: str) -> timedelta:
+    found = re.fullmatch(r"(\d{1,5})([dw])", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"takes days or weeks such as 180d or 26w: got {text!r}")
+    return timedelta(days=int(found[1]) * DAYS[found[2]])
+
+
+def _plan(arguments: argparse.Namespace, selection: Selection, before: datetime) -> tuple[list[str], Report]:
+    """The results that are meant, and what would become of their samples."""
+    from db import compacting
+    from db.warehouse import Warehouse
+
+    with Warehouse.open(arguments.db_path, read_only=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
+        results = compacting.old_results(warehouse, before, selection)
+        forecast = compacting.forecast(warehouse, results)
+        report = {
+            "database": arguments.db_path,
+            "before": before.isoformat(),
+            "dry_run": arguments.dry_run,
+            **dataclasses.asdict(forecast),
+            "quantiles": len(compacting.QUANTILES) * forecast.rows,
+            "quantiles_each": len(compacting.QUANTILES),
+            "least": compacting.MIN_SAMPLES,
+        }
+        if forecast.rows and not (arguments.yes and not arguments.dry_run):
+            _refuse_silence(arguments)
+            sizes = compacting.sizes(warehouse, results)
+            report["measured_on_a_copy"] = {f"{name}_bytes": size for name, size in dataclasses.asdict(sizes).items()}
+    return results, report
+
+
+def _refuse_silence(arguments: argparse.Namespace) -> None:
+    """Raises UsageError where it has to be asked, and nobody is there."""
+    if not arguments.dry_run and not sys.stdin.isatty():
+        raise UsageError(
+            f"compacting replaces raw samples in {arguments.db_path} for good: look with --dry-run, then add --yes"
+        )
+
+
+def _confirm(arguments: argparse.Namespace) -> None:
+    if arguments.yes:
+        return
+    print("Replace them? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise UsageError(f"{arguments.db_path} was left as it is")
+
+
+def _replace(report: Report, results: Sequence[str], arguments: argparse.Namespace) -> None:
+    """Do it, write the file anew, and say what that came to."""
+    from db import compacting
+    from db.warehouse import Warehouse
+
+    path, wait_s = Path(arguments.db_path), arguments.lock_timeout
+    before = path.stat().st_size
+    with Warehouse.open(path, lock_timeout_s=wait_s) as warehouse:
+        compacting.replace_samples(warehouse, results)
+    if os.name == "nt":
+        note(f"{NAME}: the file cannot be written anew under its lock on Windows: its free space is used by later runs")
+    else:
+        Warehouse.compact(path, lock_timeout_s=wait_s)
+    report["replaced"] = {"before_bytes": before, "after_bytes": path.stat().st_size}
+    if not arguments.json:
+        print(f"replaced: {_change(before, path.stat().st_size)}")
+
+
+def _lines(report: Report) -> list[str]:
+    day = report["before"].replace("T", " ")
+    if not report["rows"]:
+        return [f"nothing to replace in runs from before {day} UTC", *_rest(report)]
+    samples, results, rows, quantiles = (_number(report[name]) for name in ("samples", "results", "rows", "quantiles"))
+    lines = [
+        f"{samples} raw samples of {results} results of runs from before {day} UTC",
+        f"become {quantiles} quantiles: {report['quantiles_each']} for each of {rows} launches and metrics",
+        KEPT,
+    ]
+    sizes = report.get("measured_on_a_copy")
+    if sizes is not None:
+        change = _change(sizes["before_bytes"], sizes["after_bytes"])
+        lines.append(f"file: {change}, measured on a copy ({_mb(sizes['rewritten_bytes'])} by writing it anew alone)")
+    return [*lines, *_rest(report)]
+
+
+def _rest(report: Report) -> list[str]:
+    """What stays as it is, in a line, if anything does."""
+    parts = []
+    if report["short_rows"]:
+        parts.append(f"{_number(report['short_rows'])} launches and metrics of fewer than {report['least']} samples")
+    if report["compacted_rows"]:
+        parts.append(f"{_number(report['compacted_rows'])} that have only quantiles already")
+    return [f"left as they are: {', '.join(parts)}"] if parts else []
+
+
+def _change(before_bytes: int, after_bytes: int) -> str:
+    return f"{_mb(before_bytes)} -> {_mb(after_bytes)}"
+
+
+def _mb(size_bytes: int) -> str:
+    return f"{bytes_to_mb(size_bytes):.1f} MB"
+
+
+def _number(value: int) -> str:
+    return f"{value:,}".replace(",", " ")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,24 @@
+-- A file may hold the samples of one launch and only the quantiles of another: here both are told alike.
+CREATE OR REPLACE VIEW raw_quantiles AS
+SELECT
+    result_id,
+    launch,
+    phase,
+    metric,
+    (generate_subscripts(quantiles, 1) - 1) / (len(quantiles) - 1) AS quantile,
+    unnest(quantiles) AS value,
+    unit,
+    inner_loops,
+    sample_count,
+    compacted_at
+FROM (
+    SELECT *, coalesce(sketch, list_aggregate(samples, 'quantile_cont', [
+        0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1
+    ])) AS quantiles
+    FROM raw_benchmark_data
+);
+
+COMMENT ON VIEW raw_quantiles IS 'The distribution of every launch''s samples, whether the samples are still there or were compacted: one row a quantile, every 5 %.';
+COMMENT ON COLUMN raw_quantiles.quantile IS 'Share of the samples that are not above the value: 0 for the least, 0.5 for the median, 1 for the greatest.';
+COMMENT ON COLUMN raw_quantiles.value IS 'The quantile by linear interpolation, in the unit of the row.';
+COMMENT ON COLUMN raw_quantiles.compacted_at IS 'When the samples were replaced by their quantiles, UTC; NULL while they are there.';
