@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from benchmarking import plugins
 
 if TYPE_CHECKING:
     from db.analysis.selection import Selection
     from db.warehouse import Warehouse
+
+Tables = Literal["results", "all"]
+"""How much of what belongs to a selection: its results, or everything down to the raw samples."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is to be exported, and where to."""
+
+    selection: Selection
+    output: Path | None = None
+    """A file or folder that is not there yet; None for stdout."""
+    tables: Tables = "results"
+    """One of those the exporter has."""
+    say: Callable[[str], None]
+    """Takes what somebody should know of what was left out, a line each time."""
 
 
 class Exporter(Protocol):
@@ -19,14 +37,14 @@ class Exporter(Protocol):
     """The format, as `--format` takes it."""
     summary: str
     """What it makes, in a line."""
-    makes_folder: bool
-    """Whether it writes several files into a folder, or one file (or stdout)."""
+    tables: tuple[Tables, ...]
+    """What `--tables` may be; the first is what it is unless asked."""
 
-    def export(self, warehouse: Warehouse, selection: Selection, output: Path | None) -> tuple[Path, ...]:
-        """Write what is selected; gives the files made, none when `output` is None and it went to stdout.
+    def export(self, warehouse: Warehouse, wanted: Wanted) -> tuple[Path, ...]:
+        """Write what is selected; gives the files or folders made, none when it went to stdout.
 
-        Files appear when they are complete, and never over another file. Raises StorageError; UsageError where nothing
-        is selected or the target needs a folder or a package that is not there.
+        They appear when they are complete, and never over others. Raises StorageError; UsageError where nothing that
+        the format can hold is selected, or the target needs a folder or a package that is not there.
         """
 
 

@@ -1,0 +1,130 @@
+"""Writes results from the warehouse in other tools' formats; or exports a model as ONNX or OpenVINO.
+
+Results: all, or those that SELECTION names, as CSV, Parquet, run files, Markdown, ... What is made appears only when it
+is complete, and never over anything. Formats that are one text go to stdout unless --output names a file.
+
+  benchhouse export --format csv --output results.csv
+  benchhouse export "runtime=eager,since=2026-01-01" --format markdown
+  benchhouse export --format parquet --output warehouse_parquet
+
+Models: with --format onnx or openvino, MODEL is exported to files that are checked against torch; the flags are those
+of export_to_onnx (benchhouse export --format onnx --help).
+
+  benchhouse export gpt2 --format onnx --output-dir gpt2_onnx
+
+exit codes: 0 exported; 1 a file cannot be read or written; 2 nothing is selected, or it cannot be asked so
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above the package is wanted
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+from benchmarking.cli_support import Parser, default_database, non_negative_seconds, note, run_command
+from benchmarking.errors import EXIT_OK, UsageError
+from db.analysis.selection import FIELDS, Selection
+from db.exporters import Exporter, Tables, Wanted, exporters
+from db.warehouse import Warehouse
+
+NAME = "export"
+MODEL_FORMATS = ("onnx", "openvino")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    given = sys.argv[1:] if argv is None else list(argv)
+    if _is_of_a_model(given):
+        from benchmarking.export_to_onnx import main as export_model
+
+        return export_model(given)
+    return run_command(NAME, _run, given)
+
+
+def _is_of_a_model(argv: Sequence[str]) -> bool:
+    """Whether a model is to be exported: by the format, or by the flag that only models have."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--format")
+    parser.add_argument("--output-dir")
+    try:
+        found, _ = parser.parse_known_args(argv)
+    except argparse.ArgumentError:  # a flag without its value: the command's own parser says so
+        return False
+    return found.format in MODEL_FORMATS or (found.format is None and found.output_dir is not None)
+
+
+def _run(argv: Sequence[str]) -> int:
+    known = {exporter.name: exporter for exporter in exporters()}
+    arguments = _parser(known).parse_args(argv)
+    exporter = known[arguments.format]
+    wanted = Wanted(
+        selection=Selection.parse(arguments.selection),
+        output=arguments.output,
+        tables=_tables(exporter, arguments.tables),
+        say=note,
+    )
+    with Warehouse.open(arguments.db_path, for_questions=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
+        made = exporter.export(warehouse, wanted)
+    if made:
+        paths = [str(path) for path in made]
+        print(json.dumps({"format": exporter.name, "made": paths}) if arguments.json else "\n".join(paths))
+    return EXIT_OK
+
+
+def _parser(known: dict[str, Exporter]) -> argparse.ArgumentParser:
+    formats = "\n".join(f"  {name:<25} {exporter.summary}" for name, exporter in known.items())
+    parser = Parser(
+        prog=NAME,
+        description=__doc__,
+        epilog=f"formats of results:\n{formats}\n\nSELECTION: FIELD=VALUE,... with a FIELD of\n  {_fields()}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "selection",
+        nargs="?",
+        default="",
+        metavar="SELECTION",
+        help="which results, see below; all of them without it",
+    )
+    parser.add_argument("--format", required=True, choices=(*known, *MODEL_FORMATS), metavar="FORMAT", help="see below")
+    parser.add_argument("--output", type=Path, metavar="FILE|DIR", help="what to make; must not be there yet")
+    parser.add_argument(
+        "--tables",
+        choices=("results", "all"),
+        help="the results alone, or everything down to the raw samples; the default is the format's",
+    )
+    parser.add_argument("--db-path", default=default_database(), metavar="FILE", help="the database (%(default)s)")
+    parser.add_argument(
+        "--lock-timeout",
+        type=non_negative_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="wait so long while another process holds the database (%(default)g)",
+    )
+    parser.add_argument("--json", action="store_true", help="print what was made as JSON")
+    return parser
+
+
+def _fields() -> str:
+    import textwrap
+
+    words = ", ".join((*FIELDS, "tag.NAME", "since", "until"))
+    return textwrap.fill(f"{words}; or a run id, a commit, latest, sql:CONDITION", 110, subsequent_indent="  ")
+
+
+def _tables(exporter: Exporter, asked: Tables | None) -> Tables:
+    """How much is exported. Raises UsageError for more or less than the format has."""
+    if asked is None:
+        return exporter.tables[0]
+    if asked not in exporter.tables:
+        raise UsageError(f"--tables {asked}: the format {exporter.name} has {' and '.join(exporter.tables)} only")
+    return asked
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""CSV: every result with its run and hardware in one line, every digit kept; on request the raw samples as well.
+
+Maps, lists and JSON are JSON in a cell; times are ISO 8601, UTC; what is not known is an empty cell, empty text `""`.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from db.exporters import Tables, Wanted
+from db.exporters._output import folder_output, text_output
+from db.exporters._scope import Scope
+
+if TYPE_CHECKING:
+    from db.warehouse import Warehouse
+
+ORDER = {
+    "all_results": "started_at, run_id, batch_size, sequence_length, new_tokens, result_id",
+    "raw_samples": "result_id, launch, phase DESC, metric, sample_index",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsvExporter:
+    """One file of results; with the samples, a folder with results.csv and samples.csv."""
+
+    name: str = "csv"
+    summary: str = "every result in one line; with --tables all a folder with results.csv and samples.csv"
+    tables: tuple[Tables, ...] = ("results", "all")
+
+    def export(self, warehouse: Warehouse, wanted: Wanted) -> tuple[Path, ...]:
+        """See `Exporter`."""
+        scope = Scope(warehouse=warehouse, selection=wanted.selection)
+        scope.months()  # nothing is made when nothing is selected
+        if wanted.tables == "results":
+            with text_output(wanted.output) as stream:
+                _write(scope, "all_results", stream)
+        else:
+            with folder_output(wanted.output) as folder:
+                for view, name in (("all_results", "results.csv"), ("raw_samples", "samples.csv")):
+                    with (folder / name).open("w", encoding="utf-8", newline="") as stream:
+                        _write(scope, view, stream)
+        return () if wanted.output is None else (wanted.output,)
+
+
+def _write(scope: Scope, view: str, stream: TextIO) -> None:
+    """The rows of a view, with a line of names first."""
+    import pyarrow.csv
+
+    types = {row["column_name"]: row["column_type"] for row in scope.warehouse.query(f"DESCRIBE {view}").dicts()}
+    chosen = "(SELECT result_id FROM chosen)"
+    sql = f"SELECT {_cells(types)} FROM {view} WHERE result_id IN {chosen} ORDER BY {ORDER[view]}"
+    for number, table in enumerate(scope.by_month(sql)):
+        part = io.BytesIO()
+        pyarrow.csv.write_csv(table.arrow(), part, pyarrow.csv.WriteOptions(include_header=number == 0))
+        stream.write(part.getvalue().decode())
+
+
+def _cells(types: Mapping[str, str]) -> str:
+    return ", ".join(f'{_cell(name, kind)} AS "{name}"' for name, kind in types.items())
+
+
+def _cell(name: str, kind: str) -> str:
+    """A column as CSV can hold it: its numbers and texts as they are."""
+    if kind.startswith("MAP") or kind.endswith("[]"):
+        return f'to_json("{name}")::VARCHAR'
+    return f"replace(\"{name}\"::VARCHAR, ' ', 'T')" if kind == "TIMESTAMP" else f'"{name}"'
+
+
+PLUGIN = CsvExporter()

@@ -1,0 +1,100 @@
+"""Markdown: the selection as a table for a page or a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from db import markdown
+from db.exporters import Tables, Wanted
+from db.exporters._output import text_output
+from db.exporters._scope import Scope
+from db.plain import NOTHING, readable
+
+if TYPE_CHECKING:
+    from db.warehouse import Warehouse
+
+Row = Mapping[str, Any]
+
+ROWS = """
+SELECT *, coalesce(memory_device_process_peak_mb, memory_device_reserved_peak_mb, memory_device_allocated_peak_mb,
+    memory_peak_rss_infer_mb) AS memory_peak_mb
+FROM all_results WHERE result_id IN (SELECT result_id FROM chosen)
+ORDER BY model_id, batch_size, sequence_length, new_tokens, axes, device, runtime, precision, started_at, result_id
+"""
+WORDS = {
+    "model_id": "model",
+    "device_name": "device",
+    "runtime": "runtime",
+    "precision": "precision",
+}
+NUMBERS = {
+    "batch_size": "batch",
+    "sequence_length": "sequence",
+    "new_tokens": "new tokens",
+    "image_size": "image px",
+    "audio_seconds": "audio s",
+    "steps": "steps",
+    "documents": "documents",
+    "top_k": "top-k",
+    "latency_median_ms": "median ms",
+    "interval": "95 % interval",
+    "latency_p90_ms": "p90 ms",
+    "throughput_samples_per_sec": "items/s",
+    "throughput_tokens_per_sec": "tokens/s",
+    "time_to_first_token_ms": "TTFT ms",
+    "time_per_output_token_ms": "TPOT ms",
+    "memory_peak_mb": "peak MB",
+}
+REMARKS = {"verdict": "doubts", "started_at": "started (UTC)"}
+HEADINGS = WORDS | NUMBERS | REMARKS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkdownExporter:
+    """One table, the columns left out in which no result has anything."""
+
+    name: str = "markdown"
+    summary: str = "a table of the results for a page or a pull request"
+    tables: tuple[Tables, ...] = ("results",)
+
+    def export(self, warehouse: Warehouse, wanted: Wanted) -> tuple[Path, ...]:
+        """See `Exporter`."""
+        scope = Scope(warehouse=warehouse, selection=wanted.selection)
+        scope.months()
+        cells = [_cells(row) for row in scope.read(ROWS).dicts()]
+        kept = [name for name in HEADINGS if any(row[name] != NOTHING for row in cells)]
+        right = [place for place, name in enumerate(kept) if name in NUMBERS]
+        rows = [[row[name] for name in kept] for row in cells]
+        with text_output(wanted.output) as stream:
+            print(markdown.table([HEADINGS[name] for name in kept], rows, right=right), file=stream)
+        return () if wanted.output is None else (wanted.output,)
+
+
+def _cells(row: Row) -> dict[str, str]:
+    made: dict[str, Callable[[Row], str]] = {"interval": _interval, "verdict": _verdict}
+    return {name: made[name](row) if name in made else _text(row[name]) for name in HEADINGS}
+
+
+def _text(value: Any) -> str:
+    """Numbers in four digits: more would be noise on a page."""
+    return readable(float(f"{value:.4g}")) if isinstance(value, float) else readable(value)
+
+
+def _interval(row: Row) -> str:
+    low, high = row["latency_ci_low_ms"], row["latency_ci_high_ms"]
+    return NOTHING if low is None or high is None else f"{_text(low)} .. {_text(high)}"
+
+
+def _verdict(row: Row) -> str:
+    """Status and reason of what has no numbers, else validity and doubts; nothing for what is beyond doubt."""
+    if row["status"] != "ok":
+        return f"{row['status'].replace('_', ' ')}: {row['error']}"
+    if row["validity"] == "valid" and not row["doubts"]:
+        return NOTHING
+    return f"{row['validity']}: {', '.join(row['doubts'])}" if row["doubts"] else str(row["validity"])
+
+
+PLUGIN = MarkdownExporter()
