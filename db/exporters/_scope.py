@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from benchmarking.errors import UsageError
+from benchmarking.errors import StorageError, UsageError
 from db.analysis.selection import EVERYTHING, Selection
 from db.table import Table
 
@@ -39,7 +39,12 @@ class Scope:
         Raises UsageError when nothing is selected.
         """
         sql = "SELECT DISTINCT date_trunc('month', started_at)::TIMESTAMP AS month FROM chosen ORDER BY month"
-        months = [row["month"] for row in self.read(sql, whole=whole).dicts()]
+        try:
+            months = [row["month"] for row in self.read(sql, whole=whole).dicts()]
+        except StorageError as error:
+            if "sql:" in self.selection.text:  # the condition is somebody's own words
+                raise UsageError(str(error)) from error
+            raise
         if not months:
             words = f"{self.selection.text!r} selects nothing" if self.selection.text else "nothing is stored"
             raise UsageError(f"{self.warehouse.path}: {words}: there is nothing to export")

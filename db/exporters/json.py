@@ -1,0 +1,82 @@
+"""Run files: each run as the JSON that measuring writes, which `setup_benchmark_db --ingest FOLDER` loads again.
+
+A run is exported whole, also when only some of its results are selected: half a run under the id of the whole one
+would keep the other half out of every warehouse that it is loaded into.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarking.errors import UsageError
+from benchmarking.records import Run, dumps
+from db.exporters import Tables, Wanted
+from db.exporters._output import folder_output, text_output
+from db.exporters._runs import whole_runs
+from db.exporters._scope import Scope
+from db.run_records import StoredRun
+
+if TYPE_CHECKING:
+    from db.warehouse import Warehouse
+
+FILE = ".json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonExporter:
+    """A folder of run files; one run in a file; or one run a line on stdout."""
+
+    name: str = "json"
+    summary: str = "a folder of run files, to be loaded again; FILE.json for one run; stdout: one run a line"
+    tables: tuple[Tables, ...] = ("all",)
+
+    def export(self, warehouse: Warehouse, wanted: Wanted) -> tuple[Path, ...]:
+        """See `Exporter`."""
+        runs = _noted(whole_runs(Scope(warehouse=warehouse, selection=wanted.selection)), wanted)
+        output = wanted.output
+        if output is None:
+            with text_output(None) as stream:
+                stream.writelines(f"{dumps(run)}\n" for run in runs)
+            return ()
+        if output.suffix == FILE:
+            _one_file(runs, output)
+        else:
+            with folder_output(output) as folder:
+                for run in runs:
+                    (folder / file_name(run)).write_text(f"{dumps(run)}\n", encoding="utf-8")
+        return (output,)
+
+
+def file_name(run: Run) -> str:
+    """A name that no other run has, and by which runs sort in the order of their start."""
+    cell = run.cell
+    started = re.sub(r"[-:]|\.\d+", "", run.started_at)
+    parts = (started, cell.workload.model_id, cell.device.selector, cell.runtime, cell.precision)
+    words = re.sub(r"[^A-Za-z0-9._-]+", "-", "_".join(parts))
+    return f"{words[:150]}_{re.sub('[^A-Za-z0-9-]', '-', run.run_id)}{FILE}"
+
+
+def _noted(stored: Iterator[StoredRun], wanted: Wanted) -> Iterator[Run]:
+    """The runs; what is not in them is said."""
+    for one in stored:
+        if one.compacted:
+            wanted.say(
+                f"run {one.run.run_id}: raw samples of {one.compacted} launches and metrics were compacted to "
+                "quantiles, which a run file cannot hold: they are left out (Parquet keeps them)"
+            )
+        yield one.run
+
+
+def _one_file(runs: Iterator[Run], output: Path) -> None:
+    first = next(runs)
+    if next(runs, None) is not None:
+        raise UsageError(f"{output}: a run file holds one run, and several are selected: name a folder, or one run")
+    with text_output(output) as stream:
+        stream.write(f"{dumps(first)}\n")
+
+
+PLUGIN = JsonExporter()

@@ -1,0 +1,100 @@
+"""Parquet: the warehouse's tables as they are, one file a table and month, readable by whatever reads Parquet.
+
+    FOLDER/benchmark_runs/2026-01.parquet         and benchmark_results, raw_benchmark_data: by the start of the run
+    FOLDER/hardware_info/all.parquet              and the other tables, which belong to no month
+
+Nothing is lost: lists and maps stay lists and maps, numbers keep every bit, and each column carries its meaning and
+unit as metadata. What a warehouse derives from these tables (the heads of series) is not among them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from db import dictionary
+from db.exporters import Tables, Wanted
+from db.exporters._output import folder_output
+from db.exporters._scope import Scope
+
+if TYPE_CHECKING:
+    from db.warehouse import Warehouse
+
+OF_RUNS = {
+    "benchmark_runs": "run_id IN (SELECT run_id FROM chosen) ORDER BY started_at, run_id",
+    "benchmark_results": "result_id IN (SELECT result_id FROM chosen) ORDER BY run_id, result_id",
+    "raw_benchmark_data": "result_id IN (SELECT result_id FROM chosen) ORDER BY result_id, launch, phase DESC, metric",
+}
+"""Condition and order of the tables of which a month is a file."""
+SERIES = """(
+    SELECT series_id FROM benchmark_results WHERE result_id IN (SELECT result_id FROM chosen)
+    UNION
+    SELECT canonical_series_id FROM benchmark_results JOIN series_alias USING (series_id)
+    WHERE result_id IN (SELECT result_id FROM chosen)
+)"""
+SHARED = {
+    "hardware_info": """hardware_id IN (
+        SELECT hardware_id FROM benchmark_runs WHERE run_id IN (SELECT run_id FROM chosen)
+    ) ORDER BY hardware_id""",
+    "series": f"series_id IN {SERIES} ORDER BY series_id",
+    "series_alias": f"series_id IN {SERIES} ORDER BY series_id",
+    "change_points": f"series_id IN {SERIES} ORDER BY change_point_id",
+    "alerts": f"series_id IN {SERIES} ORDER BY alert_id",
+    "annotations": f"""target_id IN (
+        SELECT result_id FROM chosen UNION SELECT run_id FROM chosen UNION FROM {SERIES}
+        UNION SELECT hardware_id FROM benchmark_runs WHERE run_id IN (SELECT run_id FROM chosen)
+        UNION SELECT alert_id FROM alerts WHERE series_id IN {SERIES}
+    ) ORDER BY annotation_id""",
+}
+"""Condition and order of the others: what belongs to the results that are selected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParquetExporter:
+    """A folder of folders, one a table."""
+
+    name: str = "parquet"
+    summary: str = "a folder with the tables as they are, one file a table and month; results: without raw samples"
+    tables: tuple[Tables, ...] = ("all", "results")
+
+    def export(self, warehouse: Warehouse, wanted: Wanted) -> tuple[Path, ...]:
+        """See `Exporter`."""
+        scope = Scope(warehouse=warehouse, selection=wanted.selection)
+        months = scope.months(whole=True)
+        left_out = () if wanted.tables == "all" else ("raw_benchmark_data",)
+        with folder_output(wanted.output) as folder:
+            for table, condition in OF_RUNS.items():
+                if table not in left_out:
+                    for month in months:
+                        _write(scope, table, condition, month, folder / table / f"{month:%Y-%m}.parquet")
+            for table, condition in SHARED.items():
+                _write(scope, table, condition, None, folder / table / "all.parquet")
+        assert wanted.output is not None  # or there would have been no folder
+        return (wanted.output,)
+
+
+def _write(scope: Scope, table: str, condition: str, month: datetime | None, path: Path) -> None:
+    """A file with the table's rows; none where there are none."""
+    import pyarrow.parquet
+
+    where = "TRUE" if month is None and scope.is_everything else condition
+    rows = scope.read(f"SELECT * FROM {table} WHERE {where}", month, whole=True).arrow()
+    if rows.num_rows:
+        path.parent.mkdir(exist_ok=True)
+        described = rows.cast(_described(scope.warehouse, table, rows.schema))
+        pyarrow.parquet.write_table(described, path, compression="zstd")
+
+
+def _described(warehouse: Warehouse, table: str, schema: Any) -> Any:
+    """The schema with what the dictionary says of each column."""
+    known = {field.name: field for field in dictionary.fields(warehouse, table)}
+    for place, name in enumerate(schema.names):
+        field = known[name]
+        words = {"meaning": field.meaning, "unit": field.unit, "duckdb_type": field.type}
+        schema = schema.set(place, schema.field(place).with_metadata(words))
+    return schema
+
+
+PLUGIN = ParquetExporter()

@@ -1,0 +1,235 @@
+"""Runs as records again, from the rows they were stored in: `db.rows` backwards.
+
+What rows do not keep, a record cannot have again. A run's file (its name and digest, and when it was stored) stays with
+the warehouse. The device is, for `hardware`, as the first stored run on the hardware found it. And raw samples that
+were compacted to quantiles are gone: `StoredRun.compacted` counts the launches and metrics without them.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.records import (
+    Cell,
+    Device,
+    Doubt,
+    Hardware,
+    LaunchLoad,
+    Origin,
+    Point,
+    Preparation,
+    Provenance,
+    Readings,
+    Result,
+    Run,
+    Samples,
+    Workload,
+    from_json,
+)
+from db.rows import AXES
+
+if TYPE_CHECKING:
+    from db.warehouse import Warehouse
+
+Row = Mapping[str, Any]
+
+STAGES = ("spawn", "import", "device_init", "tokenizer", "weights_read", "to_device")
+"""In the order in which a launch goes through them, and which stored JSON does not keep: their sum, in floating-point
+numbers, depends on it."""
+AT_ONCE = 50
+"""Runs that are read with one query a table."""
+RUNS = """
+SELECT run.*, hardware.* EXCLUDE (hardware_id, simulated, first_seen_at)
+FROM benchmark_runs run JOIN hardware_info hardware USING (hardware_id)
+WHERE run_id IN (SELECT unnest($runs)) ORDER BY started_at, run_id
+"""
+RESULTS = "SELECT * FROM benchmark_results WHERE run_id IN (SELECT unnest($runs)) ORDER BY result_id"
+RAW = """
+SELECT raw.* FROM raw_benchmark_data raw JOIN benchmark_results USING (result_id)
+WHERE run_id IN (SELECT unnest($runs)) ORDER BY result_id, launch, phase DESC, metric
+"""
+METRICS = """
+SELECT column_name AS name FROM duckdb_columns()
+WHERE NOT internal AND table_name = 'benchmark_results' AND data_type = 'DOUBLE' ORDER BY column_index
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRun:
+    """A run as it can be had from the warehouse."""
+
+    run: Run
+    compacted: int = 0
+    """Launches and metrics whose raw samples were compacted, and are not in the run."""
+
+
+def stored_runs(warehouse: Warehouse, run_ids: Sequence[str]) -> Iterator[StoredRun]:
+    """The runs, read some at a time; in order of their start among those. Raises StorageError."""
+    metrics = [row["name"] for row in warehouse.query(METRICS).dicts() if row["name"] not in AXES]
+    for start in range(0, len(run_ids), AT_ONCE):
+        yield from _some(warehouse, list(run_ids[start : start + AT_ONCE]), metrics)
+
+
+def _some(warehouse: Warehouse, run_ids: list[str], metrics: Sequence[str]) -> Iterator[StoredRun]:
+    raw, results = (_grouped(warehouse, sql, run_ids, key) for sql, key in ((RAW, "result_id"), (RESULTS, "run_id")))
+    for row in warehouse.query(RUNS, {"runs": run_ids}).dicts():
+        own = results.get(row["run_id"], [])
+        gone = sum(_is_compacted(one) for result in own for one in raw.get(result["result_id"], []))
+        made = tuple(_result(result, raw.get(result["result_id"], []), metrics) for result in own)
+        yield StoredRun(run=_run(row, made), compacted=gone)
+
+
+def _grouped(warehouse: Warehouse, sql: str, run_ids: list[str], key: str) -> dict[str, list[dict[str, Any]]]:
+    grouped: dict[str, list[dict[str, Any]]] = {}
+    for row in warehouse.query(sql, {"runs": run_ids}).dicts():
+        grouped.setdefault(row[key], []).append(row)
+    return grouped
+
+
+def _run(row: Row, results: tuple[Result, ...]) -> Run:
+    return Run(
+        format_version=row["format_version"],
+        run_id=row["run_id"],
+        session_id=row["session_id"],
+        status=row["status"],
+        error=row["error"],
+        started_at=_time(row["started_at"]),
+        finished_at=_time(row["finished_at"]),
+        cell=_cell(row),
+        hardware=_hardware(row),
+        provenance=_provenance(row),
+        settings=json.loads(row["settings"]),
+        environment=_record(Readings, row, "environment"),
+        preparation=None if row["preparation"] is None else _record(Preparation, row, "preparation"),
+        loads=tuple(_load(load) for load in json.loads(row["loads"])),
+        results=results,
+        origin=None if row["origin"] is None else _record(Origin, row, "origin"),
+    )
+
+
+def _load(stored: Any) -> LaunchLoad:
+    load: LaunchLoad = from_json(LaunchLoad, stored, "loads")
+    known = {stage: load.stages_s[stage] for stage in STAGES if stage in load.stages_s}
+    return replace(load, stages_s={**known, **load.stages_s})
+
+
+def _cell(row: Row) -> Cell:
+    return Cell(
+        workload=_workload(row),
+        device=_record(Device, row, "device_details"),
+        requested_device=row["requested_device"],
+        runtime=row["runtime"],
+        runtime_mode=json.loads(row["runtime_mode"]),
+        precision=row["precision"],
+        num_threads=row["num_threads"],
+        cpu_list=row["cpu_list"],
+    )
+
+
+def _workload(row: Row) -> Workload:
+    return Workload(
+        model_id=row["model_id"],
+        family=row["architecture_type"],
+        task=row["task"],
+        source=row["model_source"],
+        config=json.loads(row["config"]),
+        config_hash=row["config_hash"],
+        weights=row["weights"],
+        weights_reason=row["weights_reason"],
+        seed=row["weights_seed"],
+        path=row["model_path"],
+        revision=row["model_revision"],
+        parameter_count=row["parameter_count"],
+        max_sequence_length=row["max_sequence_length"],
+        vocab_size=row["vocab_size"],
+    )
+
+
+def _hardware(row: Row) -> Hardware:
+    return Hardware(
+        hardware_id=row["hardware_id"],
+        hash_version=row["hash_version"],
+        hashed_keys=json.loads(row["hashed_keys"]),
+        device=_record(Device, row, "details"),
+        cpu_model=row["cpu_model"],
+        cpu_cores=row["cpu_cores"],
+        cpu_threads=row["cpu_threads"],
+        memory_bytes=row["system_memory_bytes"],
+        host=_record(Readings, row, "host_details"),
+    )
+
+
+def _provenance(row: Row) -> Provenance:
+    return Provenance(
+        tool_version=row["tool_version"],
+        command=tuple(shlex.split(row["command"])),
+        host=row["host"],
+        git_commit=row["git_commit"],
+        git_branch=row["git_branch"],
+        git_dirty=row["git_dirty"],
+        git_commit_time=None if row["git_commit_time"] is None else _time(row["git_commit_time"]),
+        versions=row["versions"],
+        tags=row["tags"],
+        description=row["description"],
+    )
+
+
+def _result(row: Row, raw: Sequence[Row], metrics: Sequence[str]) -> Result:
+    extra = json.loads(row["extra"])
+    doubts = extra.pop("doubts")
+    return Result(
+        result_id=row["result_id"],
+        point=_point(row),
+        status=row["status"],
+        error=row["error"],
+        validity=row["validity"],
+        doubts=tuple(from_json(Doubt, doubt, "doubts") for doubt in doubts),
+        launches=row["launches"],
+        iterations=row["iterations"],
+        warmup_iterations=row["warmup_iterations"],
+        stop_reason=row["stop_reason"],
+        ci_scope=row["ci_scope"],
+        metrics={**{name: row[name] for name in metrics if row[name] is not None}, **row["other_metrics"]},
+        missing=row["missing"],
+        samples=tuple(_samples(one) for one in raw if not _is_compacted(one)),
+        extra=extra,
+    )
+
+
+def _point(row: Row) -> Point:
+    return Point(
+        batch_size=row["batch_size"],
+        sequence_length=row["sequence_length"],
+        new_tokens=row["new_tokens"],
+        concurrency=row["concurrency"],
+        axes=json.loads(row["axes"]),
+    )
+
+
+def _samples(row: Row) -> Samples:
+    return Samples(
+        launch=row["launch"],
+        phase=row["phase"],
+        metric=row["metric"],
+        unit=row["unit"],
+        started_at=_time(row["started_at"]),
+        values=tuple(row["samples"]),
+        inner_loops=row["inner_loops"],
+    )
+
+
+def _is_compacted(row: Row) -> bool:
+    return row["compacted_at"] is not None
+
+
+def _record(kind: Any, row: Row, column: str) -> Any:
+    return from_json(kind, json.loads(row[column]), column)
+
+
+def _time(value: datetime) -> str:
+    return f"{value.isoformat()}Z"
