@@ -15,18 +15,24 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 from benchmarking.errors import FormatError
 
 Record = TypeVar("Record")
+PLAIN = (str, int, bool, type(None))
+"""Types whose values are JSON as they are."""
 
 
 def to_json(record: Any) -> Any:
     """The record as JSON-able values. Raises FormatError on NaN or infinity, which JSON and the warehouse refuse."""
+    if type(record) in PLAIN:  # first, since most values are: the other questions take ten times as long
+        return record
+    if isinstance(record, float):
+        if not math.isfinite(record):
+            raise FormatError(f"a record may not hold {record}: store None and a reason instead")
+        return record
     if dataclasses.is_dataclass(record) and not isinstance(record, type):
         return {f.name: to_json(getattr(record, f.name)) for f in dataclasses.fields(record)}
     if isinstance(record, Mapping):
         return {str(key): to_json(value) for key, value in record.items()}
     if isinstance(record, list | tuple):
         return [to_json(value) for value in record]
-    if isinstance(record, float) and not math.isfinite(record):
-        raise FormatError(f"a record may not hold {record}: store None and a reason instead")
     return record
 
 
