@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from db import calibration, heads
 from db.aliases import Alias
-from db.contents import CONTENTS, Conflict, Relation, column_names
+from db.contents import CONTENTS, Conflict, Relation, column_types
 from db.migrate import Connection, quoted
 
 RAW = "raw_benchmark_data"
@@ -174,7 +174,7 @@ class Beside:
 
     def _told(self, table: str) -> list[str]:
         apart = (*CONTENTS[table].key, *DECIDED[table].apart)
-        return [name for name in column_names(self.connection, table) if name not in apart]
+        return [name for name in column_types(self.connection, table) if name not in apart]
 
     def _number(self, rest: str, what: str = "count(*)", *, left: str | None = None) -> int:
         bound = None if left is None else self._left(left)

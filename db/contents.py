@@ -6,8 +6,10 @@ A run is one unit with its results and raw samples: its id stands for all of it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from db.migrate import Connection, quoted
 
@@ -103,9 +105,10 @@ def conflicts(
     """Everything in which rows of the same key differ, a run's missing parts included; in the order of the tables."""
     found: list[Conflict] = []
     for table in tables:
-        names = column_names(connection, mine(table))
-        rows = connection.execute(_differing(table, names, mine(table), theirs(table))).fetchall()
-        found += [Conflict(table=table, subject=subject, columns=tuple(columns)) for subject, columns in rows]
+        rows = connection.execute(_differing(connection, table, mine(table), theirs(table))).fetchall()
+        for subject, columns, texts in rows:
+            differing = tuple(name for name in columns if not _says_the_same(texts.get(name)))
+            found += [Conflict(table=table, subject=subject, columns=differing)] if differing else []
     for whole, key, part in PARTS:
         if part in tables:
             rows = connection.execute(_incomplete(whole, key, part, mine, theirs)).fetchall()
@@ -141,21 +144,46 @@ def compared(table: str, names: Sequence[str]) -> list[str]:
     ]
 
 
-def column_names(connection: Connection, relation: str) -> list[str]:
-    """Of what stands after FROM."""
-    return [row[0] for row in connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()]
+def column_types(connection: Connection, relation: str) -> dict[str, str]:
+    """By name, of what stands after FROM."""
+    return {row[0]: row[1] for row in connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()}
 
 
-def _differing(table: str, names: Sequence[str], mine: str, theirs: str) -> str:
+def _differing(connection: Connection, table: str, mine: str, theirs: str) -> str:
+    """SQL that gives key, columns that differ, and for those of JSON both texts."""
     content = CONTENTS[table]
     special: Mapping[str, str] = RAW if table == "raw_benchmark_data" else {}
-    tests = [f"CASE WHEN {_test(name, content, special)} THEN '{name}' END" for name in compared(table, names)]
+    types = column_types(connection, mine)
+    names = compared(table, list(types))
+    tests = [f"CASE WHEN {_test(name, content, special)} THEN '{name}' END" for name in names]
+    texts_of = [name for name in names if types[name] == "JSON"]
+    texts = [f"[mine.{name}::VARCHAR, theirs.{name}::VARCHAR]" for name in texts_of]
     return f"""
         SELECT concat_ws(' ', {", ".join(f"mine.{name}" for name in content.key)}) AS subject,
-            list_filter([{", ".join(tests)}], lambda name: name IS NOT NULL) AS differ
+            list_filter([{", ".join(tests)}], lambda name: name IS NOT NULL) AS differ,
+            map({texts_of}::VARCHAR[], [{", ".join(texts)}]::VARCHAR[][]) AS texts
         FROM {mine} mine JOIN {theirs} theirs USING ({", ".join(content.key)})
         WHERE len(differ) > 0 ORDER BY subject
     """
+
+
+def _says_the_same(texts: Sequence[str | None] | None) -> bool:
+    """Whether two JSON texts differ only in fields that say nothing: a later version of the program writes more of
+    those. False for None, which stands for a column that is not JSON."""
+    if texts is None:
+        return False
+    mine, theirs = (_telling(json.loads(text or "null")) for text in texts)
+    return bool(mine == theirs)
+
+
+def _telling(value: Any) -> Any:
+    """The JSON value without the fields that are null, false or empty."""
+    if isinstance(value, list):
+        return [_telling(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    told = {name: _telling(one) for name, one in value.items()}
+    return {name: one for name, one in told.items() if one is not None and one is not False and one not in ("", [], {})}
 
 
 def _test(name: str, content: Content, special: Mapping[str, str]) -> str:

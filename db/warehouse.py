@@ -22,6 +22,7 @@ from db.files import make_folder, part_beside, publish
 from db.heads import heads_of
 from db.rows import AXES, Row, run_rows
 from db.spool import read_run
+from db.stored import OWN, refuse_another
 from db.table import Table
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ REPLACED_PAUSE_S = 0.2
 
 SHARED = {"hardware_info": "hardware_id", "series": "series_id"}
 """The tables whose rows runs share, with their keys."""
-OWN = ("benchmark_runs", "benchmark_results", "raw_benchmark_data")
-"""The tables in which each row belongs to one run."""
 
 Parameters = Sequence[object] | Mapping[str, object]
 
@@ -138,15 +137,20 @@ class Warehouse:
         """Store a run: all of it when this returns True, nothing when it raises.
 
         False when the run, or the file it comes from (`source_sha256`), is stored already. Raises FormatError for a
-        number that is none, and StorageError when the file cannot be written.
+        number that is none and for another run of a stored one's id, StorageError when the file cannot be written.
         """
         with self._using() as connection, migrate.transaction(connection):
-            if self._has(run.run_id, source_sha256 if run.origin is None else None):  # a foreign file may hold many
+            # A foreign file may hold many runs.
+            known = self._sources(run.run_id, source_sha256 if run.origin is None else None)
+            if source_sha256 is not None and source_sha256 in known:
                 return False
             columns = self._columns("benchmark_results").items()
             metrics = {name for name, kind in columns if kind == "DOUBLE" and name not in AXES}
             now = datetime.now(UTC).replace(tzinfo=None)
             rows = run_rows(run, metric_columns=metrics, source=source, source_sha256=source_sha256, ingested_at=now)
+            if known:
+                refuse_another(connection, run.run_id, rows, self._columns)
+                return False
             for table, key in SHARED.items():
                 self._insert(table, self._new(table, key, rows[table]))
             for table in OWN:
@@ -229,9 +233,10 @@ class Warehouse:
         with told(self.path):
             yield self._connection
 
-    def _has(self, run_id: str, source_sha256: str | None) -> bool:
-        sql = "SELECT 1 FROM benchmark_runs WHERE run_id = ? OR source_sha256 = ? LIMIT 1"
-        return bool(self._connection.execute(sql, [run_id, source_sha256]).fetchall())
+    def _sources(self, run_id: str, source_sha256: str | None) -> list[str | None]:
+        """Digests of the files that the run, or runs of that file, were stored from; empty when there are none."""
+        sql = "SELECT source_sha256 FROM benchmark_runs WHERE run_id = ? OR source_sha256 = ?"
+        return [row[0] for row in self._connection.execute(sql, [run_id, source_sha256]).fetchall()]
 
     def _columns(self, table: str) -> dict[str, str]:
         """Type by name of the table's columns."""
