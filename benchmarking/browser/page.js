@@ -35,6 +35,7 @@ class Page {
     env.wasm.wasmPaths = new URL("./ort/", location.href).href;
     env.wasm.numThreads = threads;
     if (provider.name === "webgpu") env.webgpu.powerPreference = "high-performance";
+    if (provider.name === "webnn") this.network = await networkOf(provider);
     return {
       crossOriginIsolated,
       clockStepMs: Number(clockStep().toFixed(6)),
@@ -49,6 +50,16 @@ class Page {
     return adapter && described(adapter.info, adapter.features);
   }
 
+  // Where neural networks run that this page hands to the browser: the very context that the sessions get.
+  contextTold() {
+    return told(this.network);
+  }
+
+  // The same of a context that is made for the answer alone.
+  async networksOn(deviceType) {
+    return told(await networkOf({ deviceType }));
+  }
+
   // `graphs`: name -> {url, external: [{path, url}], onDevice: names of outputs that stay there}.
   async fetch(graphs) {
     this.files = {};
@@ -58,7 +69,9 @@ class Page {
     }
   }
 
-  async open() {
+  // `dimensions`: the sizes that free dimensions are fixed at, by name; null leaves them free.
+  async open(dimensions) {
+    this.dimensions = dimensions;
     this.sessions = await this.opened({});
     const { env } = this.ort;
     const device = this.provider.name === "webgpu" ? await env.webgpu.device : null;
@@ -73,10 +86,11 @@ class Page {
     const sessions = {};
     for (const [name, { model, external, onDevice }] of Object.entries(this.files)) {
       sessions[name] = await this.ort.InferenceSession.create(model, {
-        executionProviders: [this.provider],
+        executionProviders: [{ ...this.provider, ...(this.network && { context: this.network.context }) }],
         externalData: external,
         graphOptimizationLevel: "all",
         preferredOutputLocation: Object.fromEntries(onDevice.map((output) => [output, "gpu-buffer"])),
+        ...(this.dimensions && { freeDimensionOverrides: this.dimensions }),
         ...more,
       });
     }
@@ -160,6 +174,17 @@ function described(info, features) {
   const { vendor, architecture, device, description, isFallbackAdapter } = info;
   return { vendor, architecture, device, description, isFallbackAdapter, features: [...features].sort() };
 }
+
+async function networkOf({ deviceType }) {
+  if (navigator.ml === undefined) return { whyNot: "it has no navigator.ml" };
+  try {
+    return { context: await navigator.ml.createContext({ deviceType }) };
+  } catch (error) {
+    return { whyNot: error.message };
+  }
+}
+
+const told = ({ context, whyNot }) => (context === undefined ? { whyNot } : { accelerated: context.accelerated ?? null });
 
 // The smallest step of the page's clock that was seen, in ms.
 function clockStep() {

@@ -33,6 +33,8 @@ HARDWARE_FLAGS: Mapping[str, tuple[str, ...]] = {
 """Where WebGPU has to be switched on, by platform."""
 INFORMATION_FLAGS = ("--enable-webgpu-developer-features",)
 """The adapter then tells its model's name."""
+WEBNN_FLAGS = ("--enable-features=WebMachineLearningNeuralNetwork",)
+"""WebNN, which browsers offer only when they are told to."""
 ISOLATION_FLAGS = ("--disable-extensions", "--disable-background-networking")
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")

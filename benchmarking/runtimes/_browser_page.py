@@ -39,6 +39,8 @@ class PageSettings:
     """Of the browser."""
     io_mode: str
     """host, or device: inputs and outputs, and what graphs hand to each other, stay on the GPU."""
+    is_fixed: bool = False
+    """Whether graphs are opened for each point by itself, at its own sizes."""
 
     @property
     def uses_gpu(self) -> bool:
@@ -87,9 +89,9 @@ class ModelPage:
             told[name] = {"url": f"build/{model.name}", "external": external, "onDevice": on_device}
         self.browser.call("fetch", told)
 
-    def open(self) -> Mapping[str, Any]:
-        """Make the sessions; what the page reads back of them."""
-        opened: Mapping[str, Any] = self.browser.call("open")
+    def open(self, dimensions: Mapping[str, int] | None = None) -> Mapping[str, Any]:
+        """Make the sessions, their free dimensions fixed at these sizes; what the page reads back of them."""
+        opened: Mapping[str, Any] = self.browser.call("open", None if dimensions is None else dict(dimensions))
         return opened
 
     def prepare(self, bundle: Bundle, point: Point, inputs: ByName, more: Mapping[str, Json]) -> None:

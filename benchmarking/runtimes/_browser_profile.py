@@ -19,7 +19,11 @@ from benchmarking.runtimes._ort_profile import CPU, PRODUCTS, QUANTIZED_PRODUCTS
 BEGIN = "profile of "
 """What the page writes before each graph's profile, followed by the graph's name."""
 EVENT = '{"cat" :'
-PROVIDERS: Mapping[str, str] = {"wasm": "CPUExecutionProvider", "webgpu": "WebGpuExecutionProvider"}
+PROVIDERS: Mapping[str, str] = {
+    "wasm": "CPUExecutionProvider",
+    "webgpu": "WebGpuExecutionProvider",
+    "webnn": "WebNNExecutionProvider",
+}
 """What profiles call the page's providers."""
 
 

@@ -15,6 +15,7 @@ from benchmarking.runtimes import Mark, Operation, Stage
 from benchmarking.runtimes._browser_memory import BrowserMemory
 from benchmarking.runtimes._browser_page import ModelPage
 from benchmarking.runtimes._browser_profile import profile_of
+from benchmarking.runtimes._ort_fixed import point_dimensions
 from benchmarking.units import NS_PER_MS
 from benchmarking.workloads._families import plugin_of
 from benchmarking.workloads._processing import Processing
@@ -124,7 +125,7 @@ class BrowserSession:
         self.page = page
         self._cell = cell
         self._processing = processing
-        self._loaded: Path | None = None
+        self._loaded: tuple[Path, Mapping[str, int] | None] | None = None
         self._opened: Mapping[str, Any] = {}
         bundle = self._load(points[0], stage)
         self.weights_bytes: int | None = bundle.weights_bytes
@@ -162,18 +163,19 @@ class BrowserSession:
     def _load(self, point: Point, stage: Stage | None = None) -> Bundle:
         folder = find_bundle(self._cell, point)
         bundle = read_bundle(folder)
-        if folder == self._loaded:
+        dimensions = point_dimensions(self._cell, point, bundle) if self.page.settings.is_fixed else None
+        if (folder, dimensions) == self._loaded:
             return bundle
         self.page.browser.call("close")
         if stage is None:
             self.page.fetch(folder, bundle)
-            self._opened = self.page.open()
+            self._opened = self.page.open(dimensions)
         else:
             with stage("weights_read"):
                 self.page.fetch(folder, bundle)
             with stage("to_device"):
-                self._opened = self.page.open()
-        self._loaded = folder
+                self._opened = self.page.open(dimensions)
+        self._loaded = folder, dimensions
         return bundle
 
 

@@ -101,21 +101,25 @@ def _why_no_page() -> str | None:
 
 @pytest.fixture(scope="module")
 def open_page() -> Callable[..., Any]:
-    """A function that opens a page on the runtime wasm or webgpu. Skips, with the reason, where there is no browser."""
+    """A function that opens a page on the runtime wasm, webgpu or webnn (on the processor). Skips, with the reason,
+    where there is no browser."""
     if (why_not := _why_no_page()) is not None:
         pytest.skip(why_not)
     from benchmarking.builds.store import BuildStore
-    from benchmarking.runtimes._browser import webgpu_flags
+    from benchmarking.runtimes._browser import WEBNN_FLAGS, webgpu_flags
     from benchmarking.runtimes._browser_find import find_browser
     from benchmarking.runtimes._browser_library import find_library
     from benchmarking.runtimes._browser_page import ModelPage, PageSettings
 
+    scripts = {"webnn": "ort.webgpu.bundle.min.mjs"}
+    flags = {"webgpu": webgpu_flags(software=True), "webnn": WEBNN_FLAGS}
+
     def make(name: str, *, io_mode: str = "host", num_threads: int = 1) -> ModelPage:
         settings = PageSettings(
-            script=f"ort.{name}.bundle.min.mjs",
-            provider={"name": name},
+            script=scripts.get(name, f"ort.{name}.bundle.min.mjs"),
+            provider={"name": name, **({"deviceType": "cpu"} if name == "webnn" else {})},
             num_threads=num_threads,
-            flags=webgpu_flags(software=True) if name == "webgpu" else (),
+            flags=flags.get(name, ()),
             io_mode=io_mode,
         )
         executable = find_browser()

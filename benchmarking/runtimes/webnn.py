@@ -1,0 +1,135 @@
+"""ONNX Runtime Web on WebNN: a model's exported graphs handed to the browser's own neural networks, where it has them.
+
+2026-11-21: the kind of device is a hint to WebNN, which answers it with the processor where it has nothing else, and
+says nothing. So a context for a GPU counts only if the browser says that it is accelerated, and the page's GPU is the
+device's vendor's. A page is never told that it has an NPU, so none is claimed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarking.builds.store import BuildStore
+from benchmarking.devices import DeviceHandle
+from benchmarking.errors import BenchhouseError, UnsupportedError
+from benchmarking.packages import are_all_assumed
+from benchmarking.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
+from benchmarking.runtimes import Session, Stage
+from benchmarking.runtimes import _browser_runtime as browser
+from benchmarking.runtimes._browser_adapter import Adapter, check_adapter, why_not_gpu
+from benchmarking.runtimes._ort_fixed import why_not_forward
+from benchmarking.runtimes._webnn_probe import ask_browser
+
+SCRIPT = "ort.webgpu.bundle.min.mjs"
+"""It has WebNN's provider, too."""
+PRECISIONS: Mapping[str, tuple[Precision, ...]] = {"cpu": ("float32",), "gpu": ("float32", "float16")}
+"""By WebNN's kinds of device; the processor's networks take float16 and compute in float32."""
+NAMES = {"cpu": "the processor", "gpu": "GPUs"}
+
+
+class WebNn:
+    """The runtime `webnn`. It has no modes."""
+
+    name = "webnn"
+    is_compared = True
+    point_per_process = False
+    packages: tuple[str, ...] = ("playwright", "onnx")
+    needs_no_torch = True
+
+    def __init__(self, script: str = SCRIPT) -> None:
+        self._script = script
+
+    def missing(self) -> str | None:
+        return browser.missing()
+
+    def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
+        if (why_not := _why_not_device(device)) is not None:
+            return why_not
+        kind = device_kind(device)
+        if precision not in PRECISIONS[kind]:
+            return f"runtime webnn has {', '.join(PRECISIONS[kind])} on {NAMES[kind]}, not {precision}"
+        return why_not_forward(self.name, workload) or _why_not_browser(device)
+
+    def options(self, workload: Workload) -> tuple[str, ...]:
+        return ()
+
+    def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        browser.no_option(self.name, options, ())
+        return {}
+
+    def import_libraries(self) -> None:
+        import playwright.sync_api  # noqa: F401
+
+    def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
+        return browser.prepare(cell, points, store, rebuild)
+
+    def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
+        from benchmarking.runtimes._browser import WEBNN_FLAGS, webgpu_flags
+        from benchmarking.runtimes._browser_page import ModelPage, PageSettings
+
+        if cell.num_threads is not None:
+            raise UnsupportedError("--num-threads: the browser settles how many threads its networks run on")
+        kind = device_kind(cell.device)
+        settings = PageSettings(
+            script=self._script,
+            provider={"name": "webnn", "deviceType": kind},
+            num_threads=browser.num_threads(cell),
+            flags=(*WEBNN_FLAGS, *(webgpu_flags(software=False) if kind == "gpu" else ())),
+            io_mode="host",
+            is_fixed=True,
+        )
+        told: dict[str, Json] = {"webnn_device_type": kind}
+
+        def check(page: ModelPage) -> None:
+            told["webnn_accelerated"] = check_context(page.browser.call("contextTold"), cell.device)
+            if kind == "gpu":
+                adapter: Mapping[str, Any] | None = page.browser.call("adapter")
+                told.update(check_adapter(None if adapter is None else Adapter.told(adapter), cell.device).verified())
+
+        session = browser.open_session(cell, stage, points, settings, check)
+        session.verified = {**session.verified, **told}
+        return session
+
+
+def device_kind(device: Device) -> str:
+    """WebNN's word for a kind of device."""
+    return "cpu" if device.type == "cpu" else "gpu"
+
+
+def check_context(told: Mapping[str, Any], device: Device) -> bool | None:
+    """Whether the browser says that its context is accelerated; None where it does not tell. Raises BenchhouseError
+    where there is no context, or none of the device."""
+    if (why_not := told.get("whyNot")) is not None:
+        raise BenchhouseError(f"the browser runs no neural networks on {device.selector}: {why_not}")
+    accelerated: bool | None = told["accelerated"]
+    if device_kind(device) == "cpu" and accelerated:
+        raise UnsupportedError("asked for WebNN on the processor, but the browser's context is an accelerator's")
+    if device_kind(device) == "gpu" and not accelerated:
+        says = "does not say that" if accelerated is None else "denies that"
+        raise UnsupportedError(
+            f"asked for WebNN on {device.selector}, but the browser {says} its context is accelerated: it may be the "
+            "processor's"
+        )
+    return accelerated
+
+
+def _why_not_browser(device: Device) -> str | None:
+    """None, or why this machine's browser has no context of the device."""
+    if are_all_assumed():
+        return None
+    try:
+        check_context(ask_browser(device_kind(device)), device)
+    except BenchhouseError as error:
+        return str(error)
+    return None
+
+
+def _why_not_device(device: Device) -> str | None:
+    if device.type == "qnn" or device.selector.startswith("openvino:NPU"):
+        return f"a page is not told whether WebNN runs on the NPU, so runtime webnn is not on {device.type}"
+    why_not = why_not_gpu(device)
+    return None if why_not is None else why_not.replace("WebGPU", "WebNN")
+
+
+PLUGIN = WebNn()

@@ -1,0 +1,166 @@
+"""The runtime webnn: what it takes and refuses, and, where a browser has WebNN, a graph on it."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from benchmarking.errors import BenchhouseError, UnsupportedError, UsageError
+from benchmarking.graphs.bundle import Bundle, Graph, Tensor
+from benchmarking.records import Cell, Device, Point
+from benchmarking.runtimes import Prepares, WithoutTorch, _webnn_probe, webnn
+from benchmarking.runtimes._browser_profile import profile_of
+from benchmarking.runtimes.webnn import PLUGIN, check_context
+from benchmarking.workloads._resolve import resolve
+
+CPU = Device(type="cpu", selector="cpu", found=True, name="a CPU")
+CUDA = Device(type="cuda", selector="cuda:0", found=True, name="a GPU")
+NPU = Device(type="openvino", selector="openvino:NPU", found=True, name="an NPU")
+WEIGHT = np.array([[1.0, -1.0], [2.0, 0.5], [0.0, 3.0]], dtype=np.float32)
+
+
+@pytest.fixture
+def answer(monkeypatch):
+    """A function that sets what the browser answers when it is asked; without it, a context on whatever was asked."""
+
+    def answers(told):
+        monkeypatch.setattr(webnn, "ask_browser", lambda kind: {"accelerated": kind == "gpu"} if told is None else told)
+
+    answers(None)
+    return answers
+
+
+@pytest.fixture(scope="module")
+def bert():
+    return resolve("tiny-bert", weights="random")
+
+
+def test_it_prepares_builds_without_torch_and_importing_it_imports_nothing_heavy():
+    assert isinstance(PLUGIN, Prepares)
+    assert isinstance(PLUGIN, WithoutTorch)
+    code = "import sys, benchmarking.runtimes.webnn as m; m.PLUGIN.missing(); "
+    code += "print(*{'torch', 'numpy', 'onnx', 'playwright'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_without_playwright_it_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert PLUGIN.missing() == "not installed: playwright: pip install benchhouse[browser]"
+
+
+def test_the_processor_and_gpus_are_supported_and_an_npu_is_never_claimed(bert, answer):
+    assert PLUGIN.supports(CPU, bert, "float32") is None
+    assert PLUGIN.supports(CUDA, bert, "float16") is None
+    assert PLUGIN.supports(NPU, bert, "float32") == (
+        "a page is not told whether WebNN runs on the NPU, so runtime webnn is not on openvino"
+    )
+    null = Device(type="null", selector="null", found=True)
+    assert PLUGIN.supports(null, bert, "float32").startswith("browsers run WebNN on GPUs of ")
+
+
+def test_a_precision_that_the_processor_would_emulate_is_refused(bert, answer):
+    assert PLUGIN.supports(CPU, bert, "float16") == "runtime webnn has float32 on the processor, not float16"
+    assert PLUGIN.supports(CUDA, bert, "int8") == "runtime webnn has float32, float16 on GPUs, not int8"
+
+
+def test_shapes_that_grow_are_refused():
+    why = PLUGIN.supports(CPU, resolve("tiny-gpt2", weights="random"), "float32")
+    assert why.startswith("runtime webnn compiles graphs for fixed shapes: one forward pass, not text-generation")
+
+
+def test_a_browser_that_cannot_is_known_before_anything_is_planned(bert, answer):
+    answer({"whyNot": "WebNN is not supported on this platform."})
+    assert PLUGIN.supports(CPU, bert, "float32") == (
+        "the browser runs no neural networks on cpu: WebNN is not supported on this platform."
+    )
+    answer({"accelerated": False})
+    assert "denies that its context is accelerated" in PLUGIN.supports(CUDA, bert, "float32")
+
+
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [
+        ("import sys; print('{}')", {}),
+        ("import sys; sys.exit('first\\nlast')", {"whyNot": "last"}),
+        ("import sys; sys.exit(3)", {"whyNot": "the browser could not be asked (exit code 3)"}),
+        ("import time; time.sleep(9)", {"whyNot": "the browser did not answer within 0.2 s"}),
+    ],
+)
+def test_a_browser_that_does_not_answer_is_a_reason(monkeypatch, program, told):
+    real = subprocess.run
+
+    def run(command, **how):
+        return real([sys.executable, "-c", program], **how)
+
+    monkeypatch.setattr(_webnn_probe.subprocess, "run", run)
+    monkeypatch.setattr(_webnn_probe, "TIMEOUT_S", 0.2 if "sleep" in program else 60.0)
+    assert _webnn_probe.ask_browser.__wrapped__("cpu") == told
+
+
+def test_it_has_no_options(bert):
+    assert PLUGIN.mode(CPU, bert, {}) == {}
+    with pytest.raises(UsageError, match="runtime webnn has no option 'io_mode'; it has none"):
+        PLUGIN.mode(CPU, bert, {"io_mode": "host"})
+    cell = Cell(workload=bert, device=CPU, requested_device="cpu", runtime="webnn", num_threads=2)
+    with pytest.raises(UnsupportedError, match="the browser settles how many threads its networks run on"):
+        PLUGIN.open(cell, None, None, ())
+
+
+def test_a_context_on_the_processor_is_not_taken_for_a_gpu_s():
+    assert check_context({"accelerated": True}, CUDA) is True
+    assert check_context({"accelerated": None}, CPU) is None
+    assert check_context({"accelerated": False}, CPU) is False
+    with pytest.raises(UnsupportedError, match="on cuda:0, but the browser denies that its context is accelerated"):
+        check_context({"accelerated": False}, CUDA)
+    with pytest.raises(UnsupportedError, match="on cuda:0, but the browser does not say that its context is accel"):
+        check_context({"accelerated": None}, CUDA)
+    with pytest.raises(UnsupportedError, match="the browser's context is an accelerator's"):
+        check_context({"accelerated": True}, CPU)
+
+
+def test_a_browser_without_webnn_is_refused_with_its_own_reason():
+    with pytest.raises(BenchhouseError, match=r"runs no neural networks on cpu: it has no navigator\.ml"):
+        check_context({"whyNot": "it has no navigator.ml"}, CPU)
+
+
+def forward(folder):
+    """y = relu(x @ WEIGHT), x of n x 3."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", size]) for name, size in (("x", 3), ("y", 2)))
+    made = helper.make_graph(nodes, "by hand", [x], [y], [numpy_helper.from_array(WEIGHT, "w")])
+    onnx.save(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / "m.onnx")
+    tensors = [Tensor(name=name, dtype="float32", shape=("n", size)) for name, size in (("x", 3), ("y", 2))]
+    graph = Graph(
+        file="m.onnx", inputs=(tensors[0],), outputs=(tensors[1],), feeds={"x": "inputs.x"}, result="y", result_name="y"
+    )
+    return Bundle(kind="forward", exporter="by hand", graphs={"model": graph})
+
+
+def test_a_page_runs_a_graph_whole_on_webnn_or_says_why_not(open_page, tmp_path):
+    page = open_page("webnn")
+    try:
+        told = page.browser.call("contextTold")
+        if "whyNot" in told:
+            with pytest.raises(BenchhouseError, match="runs no neural networks on cpu"):
+                check_context(told, CPU)
+            return
+        bundle = forward(tmp_path)
+        page.fetch(tmp_path, bundle)
+        page.open({"n": 2})
+        x = np.array([[1.0, 1.0, 1.0], [0.0, 2.0, -1.0]], dtype=np.float32)
+        page.prepare(bundle, Point(batch_size=2), {"model.x": x}, {})
+        arrays, _ = page.output(page.call()["number"], ("y",))
+        np.testing.assert_allclose(arrays["y"], np.maximum(x @ WEIGHT, 0), rtol=1e-6)
+        where = profile_of(page)
+        assert where["nodes_by_provider"] == {"WebNNExecutionProvider": 1}
+        assert where["nodes_on_cpu_unasked"] == 0
+    finally:
+        page.close()
