@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("benchmarking", "db", "visualize")
 SHARED = {
     f"benchmarking.{name}"
-    for name in ("records", "codec", "errors", "units", "plugins", "ids", "cli_support", "estimates")
+    for name in ("records", "codec", "errors", "units", "plugins", "ids", "cli_support", "columns_text", "estimates")
 }
 """What every floor may use: words, errors, statistics and small helpers that measure nothing."""
 HEAVY = {"torch", "transformers", "numpy", "scipy", "pandas", "duckdb", "pyarrow", "matplotlib", "seaborn", "openvino"}
