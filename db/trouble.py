@@ -52,11 +52,30 @@ def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
             f"{path} is locked: {_holder(text)}, waited {waited_s:g} s. Nothing is lost that is in a run file: "
             f"once the database is free, load it with setup_benchmark_db --ingest FOLDER --db-path {path}"
         )
+    damage = _damage(text, path)
+    if damage is not None:
+        return FormatError(
+            f"{path} is damaged: {damage}: make it anew from the run files with "
+            f"setup_benchmark_db --rebuild-from FOLDER --db-path {path}"
+        )
     if "not a valid DuckDB database" in text:
-        return FormatError(f"{path}: not a DuckDB database: name another file with --db-path")
+        return FormatError(f"{path}: not a DuckDB database (any more): name another file")
     if "newer version of DuckDB" in text:
         return FormatError(f"{path}: written by a newer DuckDB: upgrade with pip install -U duckdb")
     return StorageError(f"{path}: {_first_paragraph(said(text).message)}")
+
+
+def _damage(text: str, path: str) -> str | None:
+    """What is broken in the file, or in its log; None where DuckDB speaks of something else."""
+    if "Failure while replaying WAL" in text:
+        return f"its log {path}.wal cannot be read, or belongs to another file"
+    block = re.search(r"does not match stored checksum \d+ in block at location (\d+)", text)
+    if block is not None:
+        return f"the block at byte {block[1]} is not what was written"
+    end = re.search(r"Could not read enough bytes from file.* from location (\d+)", text)
+    if end is not None:
+        return f"it is cut off, and should go on behind byte {end[1]}"
+    return None
 
 
 def _holder(text: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from benchmarking.records import canonical_hash
 from db import migrate
 from db.checks import CHECKS
+from db.damage import damage
 from db.warehouse import MEMORY, Warehouse
 
 
@@ -48,8 +49,9 @@ writes in its own way: the digest in schema_migrations stands for them."""
 
 def verify(warehouse: Warehouse) -> list[Finding]:
     """Everything that is wrong; empty when all is well. Raises StorageError when the file cannot be read."""
-    findings = [*_schema(warehouse), *_migrations(warehouse)]
-    if findings:  # the other checks take the schema for granted
+    damaged = [Finding(kind="damage", subject=table, problem=problem) for table, problem in damage(warehouse)]
+    findings = [*damaged, *_schema(warehouse), *(() if damaged else _migrations(warehouse))]
+    if findings:  # the other checks take the schema, and that it can be read, for granted
         return findings
     return [*_contents(warehouse), *_hashes(warehouse), *_checksums(warehouse)]
 
