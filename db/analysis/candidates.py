@@ -34,7 +34,7 @@ COLUMNS = (
     *("result_id", "run_id", "session_id", "series_id", "hardware_id", "started_at", "history_time", "git_commit"),
     *("model_id", "device", "device_name", "runtime", "runtime_mode", "precision"),
     *("batch_size", "sequence_length", "new_tokens", "concurrency", "axes"),
-    *("status", "error", "validity", "doubts", "missing"),
+    *("status", "error", "validity", "doubts", "missing", "extra"),
 )
 SAME = (
     *("result_id", "run_id", "session_id", "series_id", "hardware_id", "git_commit", "model_id", "device"),
@@ -110,6 +110,7 @@ class Candidate:
     error: str | None
     validity: str | None
     doubts: tuple[str, ...]
+    """Kinds, without those that are only good to know."""
     value: float | None
     """In the metric's unit; None where there is none."""
     missing: str | None
@@ -214,11 +215,16 @@ def _candidate(row: Row, metric: Metric, segment: tuple[Earlier, ...]) -> Candid
     return Candidate(
         metric=metric,
         point=point_of(row),
-        doubts=tuple(row["doubts"]),
+        doubts=_kinds(row["extra"]),
         missing=(row["missing"] or {}).get(metric.column),
         segment=segment,
         **{name: row[name] for name in SAME},
     )
+
+
+def _kinds(extra: str) -> tuple[str, ...]:
+    """The kinds of doubt, without those that are only good to know."""
+    return tuple(doubt["kind"] for doubt in json.loads(extra)["doubts"] if doubt["severity"] != "info")
 
 
 def point_of(row: Row) -> Point:

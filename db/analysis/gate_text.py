@@ -80,6 +80,7 @@ def _grid(findings: Sequence[Finding]) -> tuple[tuple[str, ...], list[tuple[str,
     several = [name for name in SUBJECTS if len(_values(findings, name)) > 1]
     several_metrics = len({finding.candidate.metric.column for finding in findings}) > 1
     is_again = any(finding.again is not None for finding in findings)
+    is_doubted = any(finding.candidate.doubts for finding in shown)
     headings = [*(HEADINGS.get(name, name) for name in several), "point", *(["metric"] if several_metrics else [])]
     first = len(headings)
     headings += ["mean", "now", *(["again"] if is_again else []), "unit", "change", "expected", "runs"]
@@ -88,8 +89,10 @@ def _grid(findings: Sequence[Finding]) -> tuple[tuple[str, ...], list[tuple[str,
     for finding in shown:
         row = [*(str(getattr(finding.candidate, name)) for name in several), finding.candidate.point.label]
         row += [finding.candidate.metric.column] if several_metrics else []
-        rows.append((*row, *_numbers(finding, is_again=is_again), finding.verdict, _doubts(finding)))
-    return (*headings, "verdict", "doubts"), rows, right
+        rows.append(
+            (*row, *_numbers(finding, is_again=is_again), finding.verdict, *([_doubts(finding)] if is_doubted else []))
+        )
+    return (*headings, "verdict", *(["doubts"] if is_doubted else [])), rows, right
 
 
 def _numbers(finding: Finding, *, is_again: bool) -> tuple[str, ...]:
@@ -114,7 +117,7 @@ def _expected(finding: Finding) -> str:
     assert judgement is not None
     assert judgement.high is not None
     assert judgement.low is not None
-    return f"to {number(judgement.high)}" if metric.better == "lower" else f"from {number(judgement.low)}"
+    return f"up to {number(judgement.high)}" if metric.better == "lower" else f"from {number(judgement.low)}"
 
 
 def _doubts(finding: Finding) -> str:
@@ -129,12 +132,16 @@ def _remarks(findings: Sequence[Finding], parameters: Parameters) -> list[str]:
         lines.append("that does not prove it: see what changed on the machine, measure again when it is quiet")
     if any(finding.verdict in JUDGED for finding in findings):
         lines.append(
-            f"regressed is worse than {parameters.confidence:.0%} of runs would be that nothing happened to, "
-            f"and by more than {parameters.min_change:.0%}"
+            f"regressed: worse than {parameters.confidence:.0%} of runs would be if nothing had changed, and by more "
+            f"than {parameters.min_change:.0%}"
         )
     lines += _reasons(findings)
-    lines += [f"measure again: {text}" for text in dict.fromkeys(one.repeat for one in findings) if text is not None]
+    lines += [f"measure again: {text}" for text in dict.fromkeys(_repeats(findings))]
     return lines
+
+
+def _repeats(findings: Iterable[Finding]) -> list[str]:
+    return [one.repeat for one in findings if one.repeat is not None and one.verdict == "regressed"]
 
 
 def _together(findings: Iterable[Finding]) -> set[str]:

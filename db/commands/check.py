@@ -20,10 +20,9 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
@@ -58,9 +57,11 @@ def _run(argv: Sequence[str]) -> int:
         return _nothing(arguments)
     if arguments.confirm:
         findings = _confirmed(arguments, findings, repetitions)
-    _tell(arguments, findings)
-    if not arguments.no_alerts:
-        _raise_alerts(arguments, findings)
+    try:
+        if not arguments.no_alerts:
+            _raise_alerts(arguments, findings)
+    finally:  # what was found is told, whatever becomes of the alerts
+        _tell(arguments, findings)
     return exit_code(findings)
 
 
@@ -148,11 +149,12 @@ def _confirmed(
 def _tell(arguments: argparse.Namespace, findings: Sequence[Finding]) -> None:
     """The findings on stdout and in the files that were asked for."""
     from db.analysis.gate import DEFAULTS
+    from db.analysis.gate_document import gate_document
     from db.analysis.gate_junit import junit_xml
     from db.analysis.gate_text import gate_markdown, gate_text
 
     if arguments.json:
-        print(json.dumps(_document(findings), indent=2, ensure_ascii=False))
+        print(json.dumps(gate_document(findings, DEFAULTS), indent=2, ensure_ascii=False))
     else:
         print(gate_text(findings, DEFAULTS))
     if arguments.junit is not None:
@@ -166,22 +168,6 @@ def _write(flag: str, path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise StorageError(f"{flag}: cannot write {path}: {error.strerror}: name another file") from error
-
-
-def _document(findings: Sequence[Finding]) -> dict[str, Any]:
-    """All of it, as JSON has it."""
-    from benchmarking.records import to_json
-    from db.analysis.findings import counts, exit_code
-    from db.analysis.gate import DEFAULTS, DETECTOR, DETECTOR_VERSION
-
-    return {
-        "detector": DETECTOR,
-        "detector_version": DETECTOR_VERSION,
-        "parameters": asdict(DEFAULTS),
-        "exit_code": exit_code(findings),
-        "counts": counts(findings),
-        "findings": [to_json(finding) for finding in findings],
-    }
 
 
 def _raise_alerts(arguments: argparse.Namespace, findings: Sequence[Finding]) -> None:

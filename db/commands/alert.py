@@ -1,0 +1,143 @@
+"""Lists what the gate and the history found, and sets what it turned out to be.
+
+  benchhouse alert list --triage new
+  benchhouse alert set 0199a3f2 0199a3f3 noise --note "a backup ran"
+
+An alert is new until somebody says what it is: regression or improvement (real), method (measured in another way),
+hardware (another state of the machine) or noise. While it is new or a regression, what it names is no part of what the
+gate judges later runs against.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+from benchmarking.cli_support import Parser, choice, default_database, names, non_negative_seconds, run_command
+from benchmarking.errors import EXIT_OK, UsageError
+from db.analysis.selection import Selection
+
+NAME = "benchhouse alert"
+HEADINGS = ("alert", "raised", "triage", "what", "point", "metric", "change", "commits", "confirmed", "note")
+RIGHT = (6,)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(NAME, _run, argv)
+
+
+def _run(argv: Sequence[str]) -> int:
+    arguments = _parser().parse_args(argv)
+    return _list(arguments) if arguments.what == "list" else _set(arguments)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(prog=NAME, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="what", required=True, metavar="list|set")
+    listing = commands.add_parser("list", help="show alerts, newest first")
+    listing.add_argument(
+        "selection",
+        nargs="?",
+        default="",
+        metavar="SELECTION",
+        help="only of these results: model=gpt2, ...",
+    )
+    listing.add_argument("--triage", type=names, default=(), metavar="WORD,...", help="new, regression, ...")
+    setting = commands.add_parser("set", help="say what alerts turned out to be")
+    setting.add_argument("ids", nargs="+", metavar="ID", help="an alert's id, or how it begins")
+    setting.add_argument("triage", metavar="TRIAGE", help="new, regression, improvement, method, hardware or noise")
+    setting.add_argument("--note", metavar="TEXT", help="why; without it the note stays as it is")
+    for command in (listing, setting):
+        command.add_argument("--json", action="store_true", help="print the alerts as JSON")
+        command.add_argument("--db-path", default=default_database(), metavar="FILE", help="the database (%(default)s)")
+        command.add_argument(
+            "--lock-timeout",
+            type=non_negative_seconds,
+            default=30.0,
+            metavar="SECONDS",
+            help="wait so long while another process holds the database (%(default)g)",
+        )
+    return parser
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    selection = Selection.parse(arguments.selection)
+
+    from db.analysis.alerts import TRIAGES, listed
+    from db.warehouse import Warehouse
+
+    for word in arguments.triage:
+        choice(word, TRIAGES, "triage")
+    with Warehouse.open(arguments.db_path, read_only=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
+        rows = listed(warehouse, selection, arguments.triage or TRIAGES)
+    if arguments.json:
+        print(json.dumps([_plain(row) for row in rows], indent=2, ensure_ascii=False))
+    else:
+        print(_text(rows))
+    return EXIT_OK
+
+
+def _set(arguments: argparse.Namespace) -> int:
+    from db.analysis.alerts import TRIAGES, set_triage
+    from db.warehouse import Warehouse
+
+    if arguments.triage not in TRIAGES:
+        raise UsageError(f"{arguments.triage!r} is no triage: the last word is one of {', '.join(TRIAGES)}")
+    with Warehouse.open(arguments.db_path, create=False, lock_timeout_s=arguments.lock_timeout) as warehouse:
+        alert_ids = set_triage(warehouse, arguments.ids, arguments.triage, arguments.note)
+    if arguments.json:
+        print(json.dumps({"triage": arguments.triage, "note": arguments.note, "alerts": alert_ids}, indent=2))
+    else:
+        print("\n".join(f"{alert_id}: {arguments.triage}" for alert_id in alert_ids))
+    return EXIT_OK
+
+
+def _text(rows: Sequence[Mapping[str, Any]]) -> str:
+    from benchmarking.columns_text import columns_text
+    from db.analysis.comparison_text import visible_lines
+
+    if not rows:
+        return "no alerts"
+    return visible_lines("\n".join(columns_text(HEADINGS, [_cells(row) for row in rows], right=RIGHT)))
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    from db.analysis.candidates import point_of
+
+    subject = ", ".join((row["model_id"], row["device"], row["runtime"], row["precision"]))
+    return (
+        row["alert_id"],
+        row["created_at"].isoformat(sep=" ", timespec="minutes"),
+        row["triage"],
+        subject,
+        point_of({**row, "axes": json.dumps(row["axes"])}).label,
+        row["metric"],
+        "-" if row["relative_change"] is None else f"{row['relative_change']:+.1%}",
+        _commits(row),
+        "yes" if row["confirmed_by"] is not None else "no",
+        row["note"] or "",
+    )
+
+
+def _commits(row: Mapping[str, Any]) -> str:
+    """The last good one and the first bad one: "1f0c2ab..9be4410"."""
+    first, last = ((row[name] or "")[:7] for name in ("first_commit", "last_commit"))
+    return f"{first}..{last}" if first or last else "-"
+
+
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    from db.plain import plain
+
+    return {name: plain(value) for name, value in row.items()}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
