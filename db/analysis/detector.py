@@ -53,6 +53,9 @@ class Parameters:
     """Robust standard deviations around the rolling median that a value may be away."""
     points_beside: int = 2
     """Points on either side, at least."""
+    near: int = 30
+    """Points next to it, on either side, that medians and superiority are of: what comes later, a short fall back to
+    the old level for one, takes back nothing of what was seen here."""
     least_change: float = 0.02
     """Change of the median, as a fraction."""
     superiority: float = 0.9
@@ -68,7 +71,7 @@ class Change:
     index: int
     """Of the first value after the change."""
     value_before: float
-    """Median of the segment before, in the unit of the values."""
+    """Median of the values next to it, in their unit."""
     value_after: float
     p_value: float
     state: State
@@ -91,9 +94,10 @@ def detect(values: Sequence[float], parameters: Parameters = DEFAULT) -> tuple[C
     logs = _logarithms(values)
     found = _places(logs, parameters)
     earlier = _places(logs[:-1], parameters) if found else {}
+    array = np.asarray(values, dtype=np.float64)
     return tuple(
-        _change(np.asarray(values, dtype=np.float64), side, p_value, _state(side.at, earlier, parameters))
-        for side, p_value in found.items()
+        _change(sides, p_value, sides.near(array, parameters), _state(sides.at, earlier, parameters))
+        for sides, p_value in found.items()
     )
 
 
@@ -127,6 +131,11 @@ class _Sides:
     start: int
     at: int
     end: int
+
+    def near(self, values: Floats, parameters: Parameters) -> tuple[Floats, Floats]:
+        """The values next to it: those before, and those after."""
+        start, end = max(self.start, self.at - parameters.near), min(self.end, self.at + parameters.near)
+        return values[start : self.at], values[self.at : end]
 
 
 def _logarithms(values: Sequence[float]) -> Floats:
@@ -198,12 +207,12 @@ def _beside(candidates: list[int], count: int, parameters: Parameters) -> Iterat
 def _test(logs: Floats, clipped: Floats, sides: _Sides, parameters: Parameters) -> tuple[bool, float]:
     """Whether the candidate fails, and its p-value: the larger, the weaker."""
     p_value = _p_value(clipped[sides.start : sides.at], clipped[sides.at : sides.end])
-    before, after = logs[sides.start : sides.at], logs[sides.at : sides.end]
+    before, after = sides.near(logs, parameters)
     fails = (
         p_value > parameters.p_value
         or min(len(before), len(after)) < parameters.points_beside
         or abs(np.expm1(np.median(after) - np.median(before))) < parameters.least_change
-        or superiority(before, after) < parameters.superiority
+        or superiority(*sides.near(clipped, parameters)) < parameters.superiority
     )
     return bool(fails), p_value
 
@@ -220,17 +229,12 @@ def _p_value(before: Floats, after: Floats) -> float:
 
 
 def _state(at: int, earlier: dict[_Sides, float], parameters: Parameters) -> State:
-    return "confirmed" if any(abs(side.at - at) <= parameters.shift for side in earlier) else "suspected"
+    return "confirmed" if any(abs(sides.at - at) <= parameters.shift for sides in earlier) else "suspected"
 
 
-def _change(values: Floats, sides: _Sides, p_value: float, state: State) -> Change:
-    return Change(
-        index=sides.at,
-        value_before=float(np.median(values[sides.start : sides.at])),
-        value_after=float(np.median(values[sides.at : sides.end])),
-        p_value=p_value,
-        state=state,
-    )
+def _change(sides: _Sides, p_value: float, near: tuple[Floats, Floats], state: State) -> Change:
+    before, after = (float(np.median(values)) for values in near)
+    return Change(index=sides.at, value_before=before, value_after=after, p_value=p_value, state=state)
 
 
 def _rolling_median(values: Floats) -> Floats:
