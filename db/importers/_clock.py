@@ -1,10 +1,12 @@
-"""Times of day in foreign files that say no zone."""
+"""Times of day in foreign files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 
 from benchmarking.records import Doubt
+from db.importers import ForeignFile
 
 
 def without_zone(stated: Iterable[str | None]) -> tuple[Doubt, ...]:
@@ -16,3 +18,11 @@ def without_zone(stated: Iterable[str | None]) -> tuple[Doubt, ...]:
     if first is None:
         return ()
     return (Doubt(kind="time_zone_unknown", severity="info", evidence={"stated": first, "read_as": "UTC"}),)
+
+
+def shifted(file: ForeignFile, time: datetime, seconds: float) -> datetime:
+    """The time so many seconds later, or earlier. Raises FormatError where that is no date."""
+    try:
+        return time + timedelta(seconds=seconds)
+    except OverflowError:
+        file.refuse(f"{seconds:g} s from {time} is no date")

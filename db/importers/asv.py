@@ -20,6 +20,7 @@ from benchmarking.units import bytes_to_mb
 from db.importers import ForeignFile
 from db.importers._arguments import Argument, split_arguments
 from db.importers._building import foreign_result, foreign_run, undated
+from db.importers._clock import shifted
 from db.importers._launches import block, timed_result, worst_status
 from db.importers._measures import MS_PER_S
 from db.importers._reading import Fields
@@ -156,7 +157,7 @@ def _runs(
             runtime_mode=mode,
             results=results,
             started_at=started_at,
-            finished_at=started_at + timedelta(seconds=duration_s),
+            finished_at=shifted(entry.file, started_at, duration_s),
             status=worst_status(results),
             kept={**kept, **entry.rest()},
             **shared,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from statistics import median
 from typing import Any
 
@@ -16,7 +16,7 @@ from benchmarking.records import NOT_APPLICABLE, Json, Point, Result, Run, Sampl
 from benchmarking.units import BYTES_PER_MB, bytes_to_mb
 from db.importers import ForeignFile
 from db.importers._building import foreign_result, foreign_run, iso
-from db.importers._clock import without_zone
+from db.importers._clock import shifted, without_zone
 from db.importers._launches import block, timed_result
 from db.importers._measures import MS_PER_S
 from db.importers._reading import Fields, top_fields
@@ -85,7 +85,7 @@ def _run(benchmark: Fields, index: int, metadata: Fields) -> Run:
     processes = [_process(one, metadata) for one in benchmark.must(benchmark.objects, "runs")]
     if not any(one.values for one in processes):
         benchmark.refuse("runs", "no process measured anything")
-    dated = [(one.date, one.date + timedelta(seconds=one.duration_s)) for one in processes if one.date is not None]
+    dated = [(one.date, shifted(file, one.date, one.duration_s)) for one in processes if one.date is not None]
     started_at = min((start for start, _ in dated), default=file.modified_at)
     return foreign_run(
         file,
