@@ -13,7 +13,7 @@ MODEL_TYPES: dict[Family, str] = {
         "bloom codegen cohere cohere2 falcon gemma gemma2 gemma3_text gpt2 gpt_bigcode gpt_neo gpt_neox gptj granite "
         "llama mistral mpt olmo olmo2 opt phi phi3 qwen2 qwen3 smollm3 stablelm starcoder2"
     ),
-    "encoder-decoder": "bart blenderbot blenderbot-small longt5 m2m_100 marian mbart mt5 pegasus plbart prophetnet t5 umt5",
+    "encoder-decoder": "bart blenderbot blenderbot-small longt5 m2m_100 marian mbart mt5 pegasus plbart t5 umt5",
     "vision": "beit convnext convnextv2 deit dinov2 mobilenet_v2 mobilevit resnet swin swinv2 vit",
     "vision-text": "align altclip blip chinese_clip clip siglip siglip2",
     "speech": "data2vec-audio hubert moonshine sew speech_to_text unispeech wav2vec2 whisper",

@@ -65,7 +65,7 @@ def result(
     memory, reasons = _memory(targets, is_rocm=is_rocm)
     metrics |= memory | _others(targets, latencies) | _energy(targets)
     whole = latencies[main] if main else _prefill_and_decode(targets, latencies)
-    found = [*doubts, *_doubts(targets, latencies), *negative_times("latency_wall", whole)]
+    told = [*doubts, *_doubts(targets, latencies), *negative_times("latency_wall", whole)]
     if whole:
         metrics |= _rates(whole, sizes.point)
         made = timed_result(
@@ -74,11 +74,11 @@ def result(
             [block(0, whole, started_at)],
             metrics=metrics,
             warmup_iterations=warmup_calls,
-            doubts=found,
+            doubts=told,
         )
         made = replace(made, samples=(*made.samples, *samples))
     else:
-        made = foreign_result(sizes.point, metrics=_stated_means(targets) | metrics, samples=samples, doubts=found)
+        made = foreign_result(sizes.point, metrics=_stated_means(targets) | metrics, samples=samples, doubts=told)
     return replace(made, missing={**made.missing, **reasons, **_reasons(targets)})
 
 
@@ -219,7 +219,7 @@ def _doubts(targets: Mapping[str, Fields], latencies: Mapping[str, list[float]])
 
 
 def _reasons(targets: Mapping[str, Fields]) -> dict[str, str]:
-    reasons = {}
+    reasons: dict[str, str] = {}
     if "per_token" in targets:
         reasons |= dict.fromkeys(("inter_token_latency_p50_ms", "inter_token_latency_p99_ms"), PER_TOKEN)
     if "first_generate" in targets:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarking.records import Run
+from benchmarking.records import Point, Run
 from db.importers import ForeignFile
 from db.importers import _optimum_config as configs
 from db.importers import _optimum_report as reports
@@ -15,7 +15,7 @@ from db.importers._reading import Fields
 
 DEFINITION = "optimum-benchmark"
 DEFINITIONS = {
-    "latency_*": "one call of forward, generate or the pipeline, warmed up; statistics of the raw values, computed here",
+    "latency_*": "a call of forward, generate or the pipeline, warmed up; statistics of the raw values, computed here",
     "time_to_first_token_ms": "prefill: from the start of generate to its first logits",
     "time_per_output_token_ms": "decode, which is generate without the prefill, over the new tokens but the first",
     "first_call_ms": "the first forward after loading",
@@ -87,8 +87,6 @@ def _run(file: ForeignFile, key: str, benchmark: Fields, report: Fields) -> Run:
 
 def _sizes(report: Fields, scenario: Fields, task: str, family: str | None) -> reports.Sizes:
     """The point: from the configuration, or else from volumes, which are throughputs times latencies."""
-    from benchmarking.records import Point
-
     inputs = scenario.fields("input_shapes") or Fields(report.file, {}, "config.scenario.input_shapes")
     generate = scenario.fields("generate_kwargs") or Fields(report.file, {}, "config.scenario.generate_kwargs")
     batch_size, new_tokens = inputs.count("batch_size"), generate.count("max_new_tokens")

@@ -1,0 +1,239 @@
+"""transformers' benchmark_v2: the JSON file of a model's scenarios, and the rows of JSON lines on the hub."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from statistics import median
+from typing import Any
+
+from benchmarking.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Run, Samples, Scalar
+from benchmarking.units import BYTES_PER_MB, BYTES_PER_MIB
+from db.importers import ForeignFile
+from db.importers._building import foreign_result, foreign_run, undated
+from db.importers._launches import block, timed_result
+from db.importers._measures import MS_PER_S, measured, negative_times
+from db.importers._optimum_config import AMD
+from db.importers._reading import Fields
+from db.importers._token_times import token_gaps_ms, token_times
+
+DEFINITION = "transformers-benchmark-v2"
+DEFINITIONS = {
+    "latency_*": "a call of generate, warmed up; with continuous batching all requests of a batch, sent at once",
+    "time_to_first_token_ms": "from the start of generate to the first token; of several requests the earliest",
+    "time_per_output_token_ms": "from the first token to the last over the tokens after the first, mean over requests",
+    "inter_token_latency_*": "gaps between successive tokens of a request, where the file has their times",
+    "memory_device_global_peak_mb": "highest memory in use on the whole first GPU, by every process",
+    "runtime_mode": "the scenario as the tool rewrote it: what it does not support together is turned off",
+}
+MEASUREMENTS = ("measurements", "measures")
+MODE = ("attn_implementation", "sdpa_backend", "compile_mode", "kernelize", "continuous_batching")
+JSON_MODE = ("compile_kwargs", "compile_options")
+FILE_NAME = re.compile(r"(.+)_benchmark_\d{8}_\d{6}\.json")
+LONGEST_PROMPT = 400
+"""Tokens, roughly, of the text that every prompt is cut from: a longer prompt is cut, never filled up."""
+NO_TIMES = f"{NOT_SUPPORTED}: the file has no times of single tokens, only their mean a call"
+MB_PER_GIB = 1024 * BYTES_PER_MIB / BYTES_PER_MB
+NOTHING = ("", "N/A", "unknown", "None")
+
+
+class TransformersBenchmarkV2:
+    """Reads what transformers' benchmark_v2 leaves."""
+
+    name = "transformers_benchmark_v2"
+    summary = "transformers benchmark_v2: <model>_benchmark_<time>.json, and the JSON lines pushed to the hub"
+
+    def recognises(self, file: ForeignFile) -> bool:
+        """Scenarios by their hash, or a line for each."""
+        data = file.json
+        if isinstance(data, dict) and not _is_entry(data):
+            return bool(data) and all(_is_entry(entry) for entry in data.values())
+        return bool(file.json_lines) and all(_is_entry(row) for row in file.json_lines)
+
+    def runs(self, file: ForeignFile) -> Iterator[Run]:
+        """A run a scenario: each has a runtime's settings of its own."""
+        if isinstance(file.json, dict) and not _is_entry(file.json):
+            for key in file.json:
+                entry = Fields(file, file.json).fields(key)
+                yield _run(file, key, entry or file.refuse(f"{key[:60]}: is null"))
+            return
+        if not file.json_lines:
+            file.refuse("neither scenarios by their hash nor a scenario a line")
+        for number, row in enumerate(file.json_lines, 1):
+            if not isinstance(row, dict):
+                file.refuse(f"line {number}: expected an object")
+            fields = Fields(file, row, f"line {number}")
+            yield _run(file, fields.text("benchmark_config_hash") or f"line {number}", fields)
+
+
+def _is_entry(data: Any) -> bool:
+    return isinstance(data, dict) and "metadata" in data and any(name in data for name in MEASUREMENTS)
+
+
+def _run(file: ForeignFile, key: str, entry: Fields) -> Run:
+    metadata = entry.must(entry.fields, "metadata")
+    config = entry.fields("config") or metadata.fields("config") or entry.refuse("config", "is missing")
+    stated = metadata.time("timestamp")
+    hardware = metadata.fields("hardware_info") or Fields(file, {}, "hardware_info")
+    mode = _mode(config)
+    result = _result(file, entry, metadata, config, stated or file.modified_at)
+    if stated is None:
+        result = replace(result, doubts=(*result.doubts, undated(file)))
+    torch_version, python_version = hardware.text("torch_version"), hardware.text("python_version")
+    return foreign_run(
+        file,
+        key,
+        format_name=TransformersBenchmarkV2.name,
+        definition=DEFINITION,
+        definitions=DEFINITIONS,
+        model_id=metadata.text("model_id") or _named(file),
+        family="decoder-only",
+        task="text-generation",
+        results=[result],
+        started_at=stated or file.modified_at,
+        **_device(hardware),
+        runtime="compiled" if {"compile_mode", "compile_kwargs"} & mode.keys() else "eager",
+        runtime_mode=mode,
+        versions={
+            **({"torch": torch_version} if torch_version else {}),
+            **({"python": python_version} if python_version else {}),
+        },
+        git_commit=metadata.text("commit_id"),
+        git_branch=metadata.text("branch_name"),
+        settings={"iterations": config.whole("measurement_iterations")},
+        kept=entry.rest(),
+        error=result.error,
+    )
+
+
+def _named(file: ForeignFile) -> str:
+    """The model by the file's name, where a slash is an underscore: older versions say it nowhere else."""
+    found = FILE_NAME.fullmatch(file.path.name)
+    return found[1] if found else "unknown"
+
+
+def _mode(config: Fields) -> dict[str, Scalar]:
+    mode: dict[str, Scalar] = {}
+    for name in MODE:
+        value = config.any(name)
+        if isinstance(value, str | bool | int) and value not in (False, ""):
+            mode[name] = value
+    for name in JSON_MODE:
+        value = config.any(name)
+        if value:
+            mode[name] = json.dumps(value, sort_keys=True, ensure_ascii=False)
+    return mode
+
+
+def _device(hardware: Fields) -> dict[str, Any]:
+    """The tool says no device: a GPU that it found is what it ran on, since it takes none other where there is one."""
+    name, memory_gb = hardware.text("gpu_name"), hardware.number("gpu_memory_total_gb", low=0)
+    if name is None or name in NOTHING:
+        return {"device_type": "unknown"}
+    is_amd = any(word in name.lower() for word in AMD)
+    return {
+        "device_type": "rocm" if is_amd else "cuda",
+        "device_name": name,
+        "device_memory_bytes": round(memory_gb * MB_PER_GIB * BYTES_PER_MB) if memory_gb else None,
+    }
+
+
+def _result(file: ForeignFile, entry: Fields, metadata: Fields, config: Fields, started_at: datetime) -> Result:
+    point = Point(
+        batch_size=config.count("batch_size") or 1,
+        sequence_length=config.count("sequence_length"),
+        new_tokens=config.count("num_tokens_to_generate"),
+    )
+    is_newest = "success" in metadata
+    has_succeeded = metadata.flag("success") is not False
+    name = next((name for name in MEASUREMENTS if name in entry), MEASUREMENTS[0])
+    measures = entry.fields(name) or Fields(file, {}, name)
+    latencies = _ms(measures, "e2e_latency")
+    if not (has_succeeded and latencies):
+        why = "the tool could not run it" if not has_succeeded else "no call was measured"
+        return foreign_result(point, metrics={}, status="failed", error=why)
+    gpu: Json = measures.any("gpu_metrics")
+    samples, metrics, missing = _generation(measures, point, started_at)
+    metrics |= _rates(latencies, point) | _memory(file, gpu)
+    made = timed_result(
+        file,
+        point,
+        [block(0, latencies, started_at)],
+        metrics=metrics,
+        warmup_iterations=config.whole("warmup_iterations") or 0,
+        doubts=_doubts(point, is_newest=is_newest, samples=samples, latencies=latencies),
+        kept={"gpu_metrics": gpu} if gpu else {},
+    )
+    return replace(made, samples=(*made.samples, *samples), missing={**made.missing, **missing})
+
+
+def _ms(measures: Fields, name: str) -> list[float]:
+    return [value * MS_PER_S for value in measures.numbers(name) or ()]
+
+
+def _generation(
+    measures: Fields, point: Point, started_at: datetime
+) -> tuple[list[Samples], dict[str, float], dict[str, str]]:
+    """First token, and tokens after it: from their times where the file has them, else from the tool's means."""
+    first, means = _ms(measures, "time_to_first_token"), _ms(measures, "inter_token_latency")
+    times = token_times(measures, "timestamps")
+    gaps = [gap for iteration in times for gap in token_gaps_ms(iteration)]
+    samples: list[Samples] = []
+    metrics: dict[str, float] = {}
+    if first:
+        samples.append(measured("time_to_first_token", first, started_at))
+        metrics["time_to_first_token_ms"] = median(first)
+    if means:
+        samples.append(measured("time_per_output_token", means, started_at))
+        metrics["time_per_output_token_ms"] = median(means)
+        if median(means) > 0:
+            metrics["decode_tokens_per_sec"] = point.batch_size / median(means) * MS_PER_S
+    if not gaps:
+        return samples, metrics, dict.fromkeys(("inter_token_latency_p50_ms", "inter_token_latency_p99_ms"), NO_TIMES)
+    samples.append(measured("inter_token_latency", gaps, started_at))
+    return samples, metrics | _gap_metrics(gaps), {}
+
+
+def _gap_metrics(gaps: Sequence[float]) -> dict[str, float]:
+    from benchmarking.estimates import tail_quantile
+
+    p99 = tail_quantile(gaps, 0.99)
+    return {"inter_token_latency_p50_ms": median(gaps), **({} if p99 is None else {"inter_token_latency_p99_ms": p99})}
+
+
+def _rates(latencies_ms: Sequence[float], point: Point) -> dict[str, float]:
+    middle = median(latencies_ms)
+    if middle <= 0:
+        return {}
+    rate = point.batch_size / middle * MS_PER_S
+    tokens = {"throughput_tokens_per_sec": rate * point.new_tokens} if point.new_tokens else {}
+    return {"throughput_samples_per_sec": rate, **tokens}
+
+
+def _memory(file: ForeignFile, gpu: Json) -> dict[str, float]:
+    """The highest reading of the GPU's memory over all iterations."""
+    peaks: list[float] = []
+    for place, iteration in enumerate(gpu) if isinstance(gpu, list) else ():
+        if isinstance(iteration, dict):
+            peaks += Fields(file, iteration, f"gpu_metrics[{place}]").numbers("memory_used", low=0) or ()
+    return {"memory_device_global_peak_mb": max(peaks) * MB_PER_GIB} if peaks else {}
+
+
+def _doubts(
+    point: Point, *, is_newest: bool, samples: Sequence[Samples], latencies: Sequence[float]
+) -> tuple[Doubt, ...]:
+    found = [Doubt(kind="not_stated", severity="info", evidence={"fields": ["precision", "device"]})]
+    if point.sequence_length and point.sequence_length > LONGEST_PROMPT:
+        evidence: dict[str, Json] = {"sequence_length": point.sequence_length, "prompt_tokens_about": LONGEST_PROMPT}
+        found.append(Doubt(kind="prompt_cut", severity="noisy", evidence=evidence))
+    if not is_newest:
+        # The versions before divided by all tokens, the first among them.
+        found.append(Doubt(kind="token_divisor", severity="info", evidence={"new_tokens": point.new_tokens}))
+    found += negative_times("latency_wall", latencies)
+    return (*found, *(doubt for one in samples for doubt in negative_times(one.metric, one.values)))
+
+
+PLUGIN = TransformersBenchmarkV2()
