@@ -57,6 +57,14 @@ RAW = {
     },
 }
 """Raw samples beside their quantiles are no contradiction, if both come to the same."""
+SUMMED = {
+    **CONTENTS,
+    "raw_benchmark_data": Content(
+        key=CONTENTS["raw_benchmark_data"].key, only=("unit", "started_at", "inner_loops", "sample_count", "samples")
+    ),
+    "series_alias": Content(key=("series_id",), only=("canonical_series_id",)),
+}
+"""What a checksum is taken of."""
 PARTS = (("benchmark_runs", "run_id", "benchmark_results"), ("benchmark_results", "result_id", "raw_benchmark_data"))
 """Whole, its key, and the table of its parts."""
 
@@ -128,15 +136,18 @@ def told(found: Sequence[Conflict], most: int = 3) -> str:
 
 
 def checksum(table: str, names: Sequence[str], relation: str) -> str:
-    """SQL that gives the number of rows and a sum of their contents' hashes, whatever the order of the rows."""
-    kept = [quoted(name) for name in compared(table, names) if name not in CONTENTS[table].filled]
-    columns = ", ".join([*CONTENTS[table].key, *kept])
-    return f"SELECT count(*), coalesce(sum(hash({columns})::HUGEINT), 0) FROM {relation}"
+    """SQL that gives the number of rows and a sum of their contents' hashes, whatever the order of the rows.
+
+    Of raw samples it sees the samples, and not what they come to.
+    """
+    content = SUMMED[table]
+    kept = [quoted(name) for name in _compared(content, names) if name not in content.filled]
+    columns = ", ".join([*content.key, *kept])
+    return f"SELECT count(*) AS rows, coalesce(sum(hash({columns})::HUGEINT), 0)::VARCHAR AS sum FROM {relation}"
 
 
-def compared(table: str, names: Sequence[str]) -> list[str]:
-    """The columns of the table that are compared, its key apart."""
-    content = CONTENTS[table]
+def _compared(content: Content, names: Sequence[str]) -> list[str]:
+    """The columns that are compared, the key apart."""
     return [
         name
         for name in names
@@ -154,7 +165,7 @@ def _differing(connection: Connection, table: str, mine: str, theirs: str) -> st
     content = CONTENTS[table]
     special: Mapping[str, str] = RAW if table == "raw_benchmark_data" else {}
     types = column_types(connection, mine)
-    names = compared(table, list(types))
+    names = _compared(content, list(types))
     tests = [f"CASE WHEN {_test(name, content, special)} THEN '{name}' END" for name in names]
     texts_of = [name for name in names if types[name] == "JSON"]
     texts = [f"[mine.{name}::VARCHAR, theirs.{name}::VARCHAR]" for name in texts_of]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from benchmarking.errors import StorageError
 from db.migrate import quoted
+from db.trouble import why
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -28,7 +29,7 @@ def damage(warehouse: Warehouse) -> Iterator[tuple[str, str]]:
             _read(warehouse, row["name"], "COLUMNS(*)")
         except StorageError as error:
             damaged.append(row["name"])
-            yield row["name"], f"{row['name']}: {_unreadable(warehouse, row['name'])} cannot be read: {error}"
+            yield row["name"], f"{row['name']}: {_unreadable(warehouse, row['name'])} cannot be read: {why(error)}"
     for row in warehouse.query(KEYS).dicts():
         problem = None if row["name"] in damaged else _index_problem(warehouse, row["name"], row["key"])
         if problem is not None:
@@ -63,5 +64,5 @@ def _index_problem(warehouse: Warehouse, table: str, key: str) -> str | None:
             sql = f"SELECT count(*) AS n FROM {quoted(table)} WHERE {quoted(key)} IN ({marks})"
             found += warehouse.query(sql, batch).dicts()[0]["n"]
     except StorageError as error:
-        return f"cannot be read: {error}"
+        return f"cannot be read: {why(error)}"
     return None if found == len(keys) else f"leads to {found} of {len(keys)} rows"

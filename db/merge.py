@@ -70,7 +70,7 @@ def merge(
     if os.path.exists(path) and os.path.exists(warehouse.path) and os.path.samefile(path, warehouse.path):
         raise UsageError(f"{path} is the database itself: name another one to merge into it")
     with (
-        _current(path, lock_timeout_s) as current,
+        up_to_date(path, lock_timeout_s=lock_timeout_s, check=not keep_own) as current,
         warehouse.beside(current, lock_timeout_s=lock_timeout_s) as name,
         warehouse.transaction() as connection,
     ):
@@ -105,25 +105,28 @@ def _counted(beside: Beside, aliases: Mapping[str, Alias]) -> Merged:
 
 
 @contextmanager
-def _current(path: Path, lock_timeout_s: float) -> Iterator[Path]:
-    """The file, or a copy of it that was brought up to date. Raises FormatError where rows refer to nothing."""
+def up_to_date(path: Path, *, lock_timeout_s: float, check: bool) -> Iterator[Path]:
+    """The file of a warehouse, or a copy of it that was brought up to date, to be read.
+
+    Raises FormatError where rows refer to nothing, if that is to be checked.
+    """
     try:
         with Warehouse.open(path, read_only=True, lock_timeout_s=lock_timeout_s) as other:
-            _refuse_faults(other)
-        yield path
+            if check:
+                _refuse_faults(other)
+        is_old = False
     except OutdatedError:
-        with _upgraded(path, lock_timeout_s) as copy:
-            yield copy
-
-
-@contextmanager
-def _upgraded(path: Path, lock_timeout_s: float) -> Iterator[Path]:
+        is_old = True
+    if not is_old:
+        yield path
+        return
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / path.name
         with Warehouse.open(":memory:") as holder, holder.beside(path, lock_timeout_s=lock_timeout_s):
             _copy(path, copy)  # while nobody may write to it
         with Warehouse.open(copy) as other:
-            _refuse_faults(other)
+            if check:
+                _refuse_faults(other)
         yield copy
 
 

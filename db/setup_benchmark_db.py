@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import sys
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -43,12 +45,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     _check(arguments)
+    report: Report = {"database": arguments.db_path}
+    if arguments.rebuild_from:
+        report |= _rebuild(arguments)
+    log = _log_of(arguments.db_path)
     with _open(arguments) as warehouse:
-        report = _work(warehouse, arguments)
+        report |= _work(warehouse, arguments)
+    if arguments.verify and log is not None and log == _log_of(arguments.db_path):
+        report["findings"].append(_unread_log(arguments.db_path, log))
     if arguments.compact:
         report |= _compact(arguments)
     _show(report, arguments)
-    return EXIT_FAILED if report.get("refused") or report.get("findings") else EXIT_OK
+    is_bad = any(report.get(name) for name in ("refused", "findings", "lost", "differing"))
+    return EXIT_FAILED if is_bad else EXIT_OK
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -62,8 +71,17 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         type=Path,
         metavar="DIR|FILE",
-        help="load a run file, or those of a folder (not of folders inside it); may be repeated; what is stored "
-        "already is left alone",
+        help="load a run file, or those of a folder and the folders in it; may be repeated; what is stored already "
+        "is left alone",
+    )
+    parser.add_argument(
+        "--rebuild-from",
+        nargs="+",
+        default=[],
+        type=Path,
+        metavar="DIR|FILE",
+        help="make the database anew from run files; the old one is kept beside it, and what only it has is brought "
+        "over as far as it can be read",
     )
     parser.add_argument("--verify", action="store_true", help="look for faults: schema, references, counts, checksums")
     parser.add_argument(
@@ -84,9 +102,12 @@ def _parser() -> argparse.ArgumentParser:
 
 def _check(arguments: argparse.Namespace) -> None:
     """See that everything that was named can be done, before anything is."""
-    for place in arguments.ingest:
-        if not place.exists():
-            raise UsageError(f"--ingest: {place} does not exist: name a folder of run files, or run files")
+    for flag, places in (("--ingest", arguments.ingest), ("--rebuild-from", arguments.rebuild_from)):
+        for place in places:
+            if not place.exists():
+                raise UsageError(f"{flag}: {place} does not exist: name a folder of run files, or run files")
+    if arguments.rebuild_from and arguments.overwrite:
+        raise UsageError("--rebuild-from keeps what the database holds, --overwrite drops it: ask for one of them")
     if arguments.backup is not None and arguments.backup.exists():
         raise UsageError(f"--backup: {arguments.backup} is there already: name a new file")
     if arguments.overwrite:
@@ -114,19 +135,54 @@ def _open(arguments: argparse.Namespace) -> Warehouse:
 
 def _work(warehouse: Warehouse, arguments: argparse.Namespace) -> Report:
     """Do what was asked, in the order that makes sense, and say what was done."""
-    report: Report = {"database": arguments.db_path}
+    report: Report = {}
     if arguments.ingest:
-        done = spool.ingest_files(warehouse, spool.run_files(arguments.ingest))
-        report["loaded"] = [str(path) for path in done.loaded]
-        report["present"] = [str(path) for path in done.present]
-        report["refused"] = [{"file": str(path), "reason": reason} for path, reason in done.refused]
-        report["unfinished"] = [str(path) for path in spool.unfinished_files(arguments.ingest)]
+        report |= _files(spool.ingest_files(warehouse, spool.run_files(arguments.ingest)), arguments.ingest)
     if arguments.verify:
         report["findings"] = [dataclasses.asdict(finding) for finding in verify(warehouse)]
     if arguments.backup is not None:
         warehouse.backup(arguments.backup)
         report["backup"] = str(arguments.backup)
     return report | warehouse.query(COUNTS).dicts()[0]
+
+
+def _files(done: spool.Loaded, places: Sequence[Path]) -> Report:
+    """What became of run files."""
+    return {
+        "loaded": [str(path) for path in done.loaded],
+        "present": [str(path) for path in done.present],
+        "refused": [{"file": str(path), "reason": reason} for path, reason in done.refused],
+        "unfinished": [str(path) for path in spool.unfinished_files(places)],
+    }
+
+
+def _rebuild(arguments: argparse.Namespace) -> Report:
+    from db.rebuild import rebuild
+
+    places = arguments.rebuild_from
+    rebuilt = rebuild(Path(arguments.db_path), spool.run_files(places), lock_timeout_s=arguments.lock_timeout)
+    return {
+        **_files(rebuilt.loaded, places),
+        "kept": None if rebuilt.kept is None else str(rebuilt.kept),
+        "compared": [dataclasses.asdict(compared) for compared in rebuilt.compared],
+        "brought": None if rebuilt.brought is None else dict(rebuilt.brought.added),
+        "differing": [str(conflict) for conflict in rebuilt.differing],
+        "lost": dict(rebuilt.lost),
+    }
+
+
+def _log_of(path: str) -> tuple[int, int] | None:
+    """Size and time of the database's log; None when there is none."""
+    try:
+        status = os.stat(f"{path}.wal")
+    except FileNotFoundError:
+        return None
+    return (status.st_size, status.st_mtime_ns) if status.st_size else None
+
+
+def _unread_log(path: str, log: tuple[int, int]) -> Report:
+    problem = f"the log {path}.wal ({log[0]} bytes) was not taken in: it is damaged, or of another file"
+    return {"kind": "damage", "subject": f"{path}.wal", "problem": problem}
 
 
 def _compact(arguments: argparse.Namespace) -> Report:
@@ -164,6 +220,8 @@ def _lines(report: Report) -> list[str]:
     if "loaded" in report:
         counts = (f"{len(report[kind])} {word}" for kind, word in INGESTED.items())
         lines.append(f"run files: {', '.join(counts)}")
+    if "kept" in report:
+        lines += _rebuilt_lines(report)
     if "findings" in report:
         lines.append(f"verified: {len(report['findings']) or 'no'} fault{'s' * (len(report['findings']) != 1)}")
     if "compacted" in report:
@@ -176,6 +234,25 @@ def _lines(report: Report) -> list[str]:
         f"results {report['results']}, hardware {report['hardware']}"
     )
     return lines
+
+
+def _rebuilt_lines(report: Report) -> list[str]:
+    """What was rebuilt, and how that compares with the old database."""
+    if report["kept"] is None:
+        return []
+    lines = [f"the old database is {report['kept']}"]
+    words = {"raw_benchmark_data": "raw samples"}
+    brought = [f"{count} {words.get(name, f'of {name}')}" for name, count in (report["brought"] or {}).items() if count]
+    lines += [f"brought over, since no run file has it: {', '.join(brought)}"] if brought else []
+    for one in report["compared"]:
+        if one["is_equal"] is not None:
+            verdict = "equal" if one["is_equal"] else "not equal"
+            lines.append(f"{one['table']}: {one['rows_before']} rows before, {one['rows_after']} now: {verdict}")
+    lines += [f"told otherwise by the old database: {conflict}" for conflict in report["differing"]]
+    tables = defaultdict[str, list[str]](list)
+    for table, reason in report["lost"].items():
+        tables[reason].append(table)
+    return lines + [f"not compared, nor brought over: {', '.join(them)}: {reason}" for reason, them in tables.items()]
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,14 +57,14 @@ def read_run(path: Path) -> RunFile:
 
 
 def run_files(places: Sequence[Path]) -> tuple[Path, ...]:
-    """The run files named, and those in the folders named (not in folders inside them). Raises StorageError."""
+    """The run files named, and those in the folders named and below them, each once. Raises StorageError."""
     files = (path for place in places for path in (_entries(place, ".json") if place.is_dir() else [place]))
-    return tuple(path for path in files if path.name != SUMMARY)
+    return tuple(dict.fromkeys(path for path in files if path.name != SUMMARY))
 
 
 def unfinished_files(places: Sequence[Path]) -> tuple[Path, ...]:
-    """Files of unfinished runs in the folders named. Raises StorageError."""
-    return tuple(path for place in places if place.is_dir() for path in _entries(place, UNFINISHED))
+    """Files of unfinished runs in the folders named and below them. Raises StorageError."""
+    return tuple(dict.fromkeys(path for place in places if place.is_dir() for path in _entries(place, UNFINISHED)))
 
 
 def ingest_files(warehouse: Warehouse, paths: Sequence[Path]) -> Loaded:
@@ -82,10 +83,17 @@ def ingest_files(warehouse: Warehouse, paths: Sequence[Path]) -> Loaded:
 
 
 def _entries(folder: Path, ending: str) -> list[Path]:
-    try:
-        return sorted(path for path in folder.iterdir() if path.name.endswith(ending))
-    except OSError as error:
-        raise StorageError(f"cannot read the folder {folder}: {error.strerror}") from error
+    """Files of that ending, those of each folder before those of the folders in it. Hidden folders, and links to
+    folders, which may lead round in circles, are left out."""
+
+    def refuse(error: OSError) -> NoReturn:
+        raise StorageError(f"cannot read the folder {error.filename}: {error.strerror}") from error
+
+    found: list[Path] = []
+    for place, folders, names in os.walk(folder, onerror=refuse):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        found += sorted(Path(place) / name for name in names if name.endswith(ending))
+    return found
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -40,6 +40,23 @@ def said(text: str) -> Said:
     )
 
 
+class DamagedError(FormatError):
+    """A database file of which a part is not what was written."""
+
+    def __init__(self, path: str, damage: str) -> None:
+        """`damage` says which part, and what is wrong with it."""
+        super().__init__(
+            f"{path} is damaged: {damage}: make it anew from the run files with "
+            f"setup_benchmark_db --rebuild-from FOLDER --db-path {path}"
+        )
+        self.damage = damage
+
+
+def why(error: StorageError) -> str:
+    """What is wrong, without what to do about it."""
+    return error.damage if isinstance(error, DamagedError) else str(error)
+
+
 def is_locked(text: str) -> bool:
     """Whether DuckDB says that another process holds the file."""
     return any(sign in text for sign in LOCKED)
@@ -54,10 +71,7 @@ def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
         )
     damage = _damage(text, path)
     if damage is not None:
-        return FormatError(
-            f"{path} is damaged: {damage}: make it anew from the run files with "
-            f"setup_benchmark_db --rebuild-from FOLDER --db-path {path}"
-        )
+        return DamagedError(path, damage)
     if "not a valid DuckDB database" in text:
         return FormatError(f"{path}: not a DuckDB database (any more): name another file")
     if "newer version of DuckDB" in text:
