@@ -19,8 +19,10 @@ from benchmarking.ids import uuid7
 from benchmarking.records import PRECISIONS
 from benchmarking.storing import Ingest, database
 from benchmarking.sweep import session
+from benchmarking.sweep.plan import CellPlan
 from benchmarking.sweep.request import plan_cell
 from benchmarking.sweep.several_runtimes import ALL, plan_runtimes, shown
+from benchmarking.sweep.turns import as_typed, take_turn
 
 NAME = "run_hardware_benchmark"
 
@@ -48,17 +50,25 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
         return _calibrate(arguments, argv, show)
     if arguments.model_id is None:
         raise UsageError("--model-id is needed: a hub name, a folder, or a name that --list-models shows")
-    request = flags.request(arguments, arguments.model_id, (NAME, *argv))
-    if arguments.runtime is not None and (len(arguments.runtime) > 1 or ALL in arguments.runtime):
-        planned = plan_runtimes(request, arguments.runtime, uuid7())
-        planned.tell(note)
-        plans, show = planned.plans, shown(show, planned.refused)
-    else:
-        (runtime,) = arguments.runtime or (None,)
-        plans = (plan_cell(replace(request, runtime=runtime), uuid7()),)
+    if arguments.turn is not None and not arguments.dry_run:
+        return take_turn(arguments.turn, lambda: _plans(arguments, argv, show)[0], quiet=arguments.quiet)
+    plans, show = _plans(arguments, argv, show)
     if arguments.dry_run:
         return session.show_plans(plans, show)
     return session.run_plans(plans, output_dir if arguments.save else None, _database(arguments), show)
+
+
+def _plans(
+    arguments: argparse.Namespace, argv: Sequence[str], show: session.Show
+) -> tuple[Sequence[CellPlan], session.Show]:
+    """What is to be measured, and how it is shown."""
+    request = flags.request(arguments, arguments.model_id, (NAME, *as_typed(argv)))
+    if arguments.runtime is not None and (len(arguments.runtime) > 1 or ALL in arguments.runtime):
+        planned = plan_runtimes(request, arguments.runtime, uuid7())
+        planned.tell(note)
+        return planned.plans, shown(show, planned.refused)
+    (runtime,) = arguments.runtime or (None,)
+    return (plan_cell(replace(request, runtime=runtime), uuid7()),), show
 
 
 def _calibrate(arguments: argparse.Namespace, argv: Sequence[str], show: session.Show) -> int:
@@ -130,6 +140,12 @@ def _parser() -> Parser:
     keep.add_argument("--save", action="store_true", help="write a run file and store it in the database")
     flags.add_keeping(keep)
     keep.add_argument("--resume", action="store_true", help="finish and store the unfinished runs of --output-dir")
+    keep.add_argument(
+        "--turn",
+        type=Path,
+        metavar="DIR",
+        help="measure one launch of the run in DIR and leave the rest for later turns, as benchhouse ab does",
+    )
     other = parser.add_argument_group("other")
     other.add_argument(
         "--calibrate-device",

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarking.cli_support import note
@@ -18,7 +19,8 @@ from benchmarking.errors import EXIT_OK, StorageError
 WITHOUT_DUCKDB = (
     "duckdb is not installed, so only the run file is written: load it with setup_benchmark_db --ingest where duckdb is"
 )
-SPEAKER = "setup_benchmark_db: "
+SPEAKER = re.compile(r"^(setup_benchmark_db|benchhouse compare|db\.selected): (error: )?")
+"""Who says it: those who run as modules speak of themselves."""
 
 Ingest = Callable[[Path], None]
 """Stores a run file; one that is stored already stays as it is. Raises StorageError when it cannot; the file stays."""
@@ -32,11 +34,13 @@ def database(db_path: str, lock_timeout_s: float, *, quiet: bool) -> Ingest:
     if importlib.util.find_spec("duckdb") is None:
         note(WITHOUT_DUCKDB)
         return _refuse
-    _run("db.ready", db_path)
+    run_module("db.ready", db_path)
 
     def ingest(path: Path) -> None:
         limit = f"{lock_timeout_s:g}"
-        _run("db.setup_benchmark_db", "--db-path", db_path, "--ingest", str(path), "--lock-timeout", limit, "--quiet")
+        run_module(
+            "db.setup_benchmark_db", "--db-path", db_path, "--ingest", str(path), "--lock-timeout", limit, "--quiet"
+        )
         if not quiet:
             note(f"stored in {db_path}")
 
@@ -47,13 +51,14 @@ def _refuse(path: Path) -> None:
     raise StorageError(WITHOUT_DUCKDB)
 
 
-def _run(module: str, *arguments: str) -> None:
-    """Run a module in a process of its own. Raises StorageError with its last word when it fails."""
+def run_module(module: str, *arguments: str, fine: Sequence[int] = (EXIT_OK,)) -> subprocess.CompletedProcess[str]:
+    """A module that has run in a process of its own. Raises StorageError with its last word when it fails."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     command = [sys.executable, "-P", "-m", module, *arguments]
     done = subprocess.run(
         command, capture_output=True, text=True, env=environment, stdin=subprocess.DEVNULL, check=False
     )
-    if done.returncode != EXIT_OK:
+    if done.returncode not in fine:
         said = done.stderr.strip().splitlines() or [f"{module} ended with {done.returncode}"]
-        raise StorageError(said[-1].removeprefix(SPEAKER).removeprefix("error: "))
+        raise StorageError(SPEAKER.sub("", said[-1]))
+    return done

@@ -55,6 +55,19 @@ def sweep(tracks: Sequence[Track], observer: Observer, done: Callable[[Track], N
                 done(track)
 
 
+def sweep_one_launch(tracks: Sequence[Track], observer: Observer, done: Callable[[Track], None]) -> None:
+    """Measure the next launch of each track and no more; `done` is called with each that has none left.
+
+    Raises as `sweep` does.
+    """
+    for track in tracks:
+        track.begin()
+        if (launch := track.next_launch) is not None:
+            _run_launch(track, launch, observer)
+        if track.next_launch is None:
+            done(track)
+
+
 def _run_launch(track: Track, launch: int, observer: Observer) -> None:
     """One launch of a cell: one worker, and a fresh one for what is left each time one is lost."""
     cell = track.plan.cell

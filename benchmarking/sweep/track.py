@@ -100,6 +100,11 @@ class Track:
         return [point for _, point in self._still_open()]
 
     @property
+    def next_launch(self) -> int | None:
+        """The first launch in which something is still to be done; None when the run is over."""
+        return next((launch for launch, _ in self._still_open()), None)
+
+    @property
     def points_settled(self) -> int:
         """Points that no worker will be started for any more, over all launches."""
         return self.points_total - len(self.open_points())

@@ -1,0 +1,177 @@
+"""Measures two commands in turns, launch by launch, and judges the difference.
+
+A and B are run_hardware_benchmark commands, in quotes: with other flags, with VAR=value in front, by the interpreter of
+another environment (/venv/bin/run_hardware_benchmark ...), or in working trees of two commits (--worktree-a,
+--worktree-b). Each round is one launch of either side, in a process of its own: A B, B A, A B, ... No shell is used.
+
+The exit code says how the measuring went, never what the verdict is: 1 where a point failed, 3 where no point was on
+both sides, so that nothing could be compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from benchmarking import flags, storing
+from benchmarking.cli_support import Parser, note, positive_int, run_command
+from benchmarking.errors import StorageError
+from benchmarking.ids import uuid7
+from benchmarking.judged import Judged, judged, of_runs
+from benchmarking.sweep import spool
+from benchmarking.sweep.interleaving import Arm, Letter, arm, measure_in_turns, run_files
+
+NAME = "benchhouse ab"
+DEFAULT_ROUNDS = 5
+LETTERS: tuple[Letter, Letter] = ("a", "b")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keeping:
+    """Where what is measured is kept, and how it is shown."""
+
+    output_dir: Path | None
+    """None to keep nothing."""
+    db_path: str
+    lock_timeout_s: float
+    tags: Mapping[str, str]
+    metric: str | None
+    json: bool
+    quiet: bool
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(NAME, _run, argv)
+
+
+def _run(argv: Sequence[str]) -> int:
+    arguments = _parser().parse_args(argv)
+    arms = (arm("a", arguments.a, arguments.worktree_a), arm("b", arguments.b, arguments.worktree_b))
+    return compare_in_turns(arms, arguments.rounds, keeping(arguments, metric=arguments.metric))
+
+
+def keeping(arguments: argparse.Namespace, *, metric: str | None = None) -> Keeping:
+    """What the flags of keeping and showing say."""
+    return Keeping(
+        output_dir=Path(arguments.output_dir) if arguments.save else None,
+        db_path=arguments.db_path,
+        lock_timeout_s=arguments.lock_timeout,
+        tags=dict(arguments.tag),
+        metric=metric,
+        json=arguments.json,
+        quiet=arguments.quiet,
+    )
+
+
+def compare_in_turns(arms: tuple[Arm, Arm], rounds: int, keep: Keeping) -> int:
+    """Measure both sides in turns, store their runs, and print how they compare; returns the exit code."""
+    name = uuid7()
+    with _folder(keep, name) as folder:
+        db_path = keep.db_path if keep.output_dir is not None else str(folder / "compared.duckdb")
+        ingest = storing.database(db_path, keep.lock_timeout_s, quiet=True)
+        code = measure_in_turns(arms, rounds, folder, _further(keep, name), _silence if keep.quiet else note)
+        files = {letter: _kept(folder, letter, keep) for letter in LETTERS}
+        for path in (*files["a"], *files["b"]):
+            ingest(path)
+        runs = {letter: [_run_id(path) for path in paths] for letter, paths in files.items()}
+        flags = [*(["--metric", keep.metric] if keep.metric else []), *(["--json"] if keep.json else [])]
+        done = judged(of_runs(runs["a"]), of_runs(runs["b"]), db_path, *flags)
+    _print(arms, runs, done, keep)
+    return code or done.exit_code
+
+
+def _further(keep: Keeping, name: str) -> dict[Letter, list[str]]:
+    """What each side's command gets besides: its tags, which say what belongs together."""
+    tags = [word for key, value in {**keep.tags, "ab": name}.items() for word in ("--tag", f"{key}={value}")]
+    quiet = ["--quiet"] if keep.quiet else []
+    return {letter: [*tags, "--tag", f"ab_side={letter}", *quiet] for letter in LETTERS}
+
+
+def _kept(folder: Path, letter: Letter, keep: Keeping) -> list[Path]:
+    """The run files of a side, moved to where they stay."""
+    files = run_files(folder, letter)
+    if keep.output_dir is None:
+        return files
+    kept = [keep.output_dir / f"{path.stem}_ab-{letter}-{folder.name[-8:]}.json" for path in files]
+    for path, target in zip(files, kept, strict=True):
+        path.rename(target)
+        if not keep.quiet:
+            note(f"run file: {target}")
+    return kept
+
+
+@contextmanager
+def _folder(keep: Keeping, name: str) -> Iterator[Path]:
+    """Where the sides' unfinished runs are: beside the run files, where these are kept; there they outlive trouble."""
+    if keep.output_dir is None:
+        with tempfile.TemporaryDirectory(prefix="benchhouse-ab-") as temporary:
+            yield Path(temporary)
+        return
+    spool.prepare(keep.output_dir)
+    folder = keep.output_dir / f"ab-{name}"
+    try:
+        yield folder
+    except BaseException:
+        if any(folder.glob("*/*.json*")):
+            note(f"what was measured is in {folder}: run_hardware_benchmark --resume --output-dir {folder}/a (and b)")
+        raise
+    shutil.rmtree(folder)
+
+
+def _run_id(path: Path) -> str:
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["run_id"])
+    except (OSError, ValueError, KeyError) as error:
+        raise StorageError(f"{path}: not a run file: {error}") from error
+
+
+def _print(arms: Sequence[Arm], runs: Mapping[Letter, Sequence[str]], done: Judged, keep: Keeping) -> None:
+    if keep.json:
+        sides = {one.letter: {"command": one.typed, "run_ids": list(runs[one.letter])} for one in arms}
+        print(json.dumps({**sides, "comparison": done.document}, indent=2, ensure_ascii=False))
+        return
+    for one in arms:
+        where = "" if one.folder is None else f" (in {one.folder})"
+        print(f"{one.name}  {one.typed}{where}")
+    print(f"\n{done.text}")
+
+
+def _silence(message: str) -> None:
+    """For --quiet."""
+
+
+def _parser() -> Parser:
+    parser = Parser(prog=NAME, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("a", metavar="A", help="a command line, in quotes; what B is compared with")
+    parser.add_argument("b", metavar="B", help="the other one")
+    parser.add_argument(
+        "--rounds", type=positive_int, default=DEFAULT_ROUNDS, metavar="N", help="launches of either (%(default)s)"
+    )
+    parser.add_argument(
+        "--worktree-a", type=Path, metavar="DIR", help="run A in DIR, with its modules before all others"
+    )
+    parser.add_argument(
+        "--worktree-b", type=Path, metavar="DIR", help="run B in DIR, with its modules before all others"
+    )
+    parser.add_argument("--metric", metavar="COLUMN", help="what is compared (default latency_median_ms)")
+    keep = parser.add_argument_group("what becomes of it")
+    keep.add_argument("--save", action="store_true", help="write run files and store them in the database")
+    flags.add_keeping(keep)
+    parser.add_argument("--json", action="store_true", help="results on stdout as JSON")
+    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
