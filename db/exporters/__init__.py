@@ -50,4 +50,5 @@ class Exporter(Protocol):
 
 def exporters() -> tuple[Exporter, ...]:
     """Every exporter there is, by name."""
-    return tuple(plugins.load(__name__, name) for name in plugins.names(__name__))
+    found: list[Exporter] = [plugins.load(__name__, name) for name in plugins.names(__name__)]
+    return tuple(sorted(found, key=lambda exporter: exporter.name))

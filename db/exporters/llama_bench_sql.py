@@ -1,0 +1,152 @@
+"""SQL like llama-bench's: a table with its columns, and one INSERT a result on text, times in nanoseconds.
+
+A result is "prompt + generation" (n_prompt and n_gen) where text is generated, "prompt" (n_gen = 0) elsewhere. What
+llama-bench knows and we do not is NULL, never a number; what we know besides is in columns behind its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.records import Result, Run
+from benchmarking.units import BYTES_PER_MB, NS_PER_MS, NS_PER_S
+from db.exporters import Tables, Wanted
+from db.exporters._output import text_output
+from db.exporters._runs import selected_runs
+from db.exporters._scope import Scope
+from db.exporters._tokens import Fitting, fitting, values
+
+if TYPE_CHECKING:
+    from db.warehouse import Warehouse
+
+COLUMNS = {
+    **dict.fromkeys(("build_commit",), "TEXT"),
+    "build_number": "INTEGER",
+    **dict.fromkeys(("cpu_info", "gpu_info", "backends", "model_filename", "model_type"), "TEXT"),
+    **dict.fromkeys(("model_size", "model_n_params", "n_batch", "n_ubatch", "n_threads"), "INTEGER"),
+    "cpu_mask": "TEXT",
+    **dict.fromkeys(("cpu_strict", "poll"), "INTEGER"),
+    **dict.fromkeys(("type_k", "type_v"), "TEXT"),
+    **dict.fromkeys(("n_gpu_layers", "n_cpu_moe"), "INTEGER"),
+    "split_mode": "TEXT",
+    **dict.fromkeys(("main_gpu", "no_kv_offload", "flash_attn"), "INTEGER"),
+    **dict.fromkeys(("devices", "tensor_split", "tensor_buft_overrides"), "TEXT"),
+    **dict.fromkeys(("use_mmap", "use_direct_io", "embeddings", "no_op_offload", "no_host"), "INTEGER"),
+    **dict.fromkeys(("fit_target", "fit_min_ctx", "n_prompt", "n_gen", "n_depth"), "INTEGER"),
+    "test_time": "TEXT",
+    **dict.fromkeys(("avg_ns", "stddev_ns"), "INTEGER"),
+    **dict.fromkeys(("avg_ts", "stddev_ts"), "REAL"),
+}
+"""llama-bench's own, in its order, with their types in SQLite."""
+FURTHER = {
+    "batch_size": "INTEGER",
+    **dict.fromkeys(("device", "runtime", "runtime_mode", "precision", "validity", "doubts"), "TEXT"),
+    **dict.fromkeys(("run_id", "result_id"), "TEXT"),
+}
+TABLE = "llama_bench"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlamaBenchExporter:
+    """A script for `sqlite3 FILE < script.sql`."""
+
+    name: str = "llama_bench_sql"
+    summary: str = "a script like llama-bench -o sql makes, for results on text: sqlite3 FILE < script.sql"
+    tables: tuple[Tables, ...] = ("results",)
+
+    def export(self, warehouse: Warehouse, wanted: Wanted) -> tuple[Path, ...]:
+        """See `Exporter`."""
+        scope = Scope(warehouse=warehouse, selection=wanted.selection)
+        runs = (stored.run for stored in selected_runs(scope))
+        rows = [_row(one) for one in fitting(runs, _why_not, wanted)]
+        with text_output(wanted.output) as stream:
+            stream.write(_table())
+            stream.writelines(_insert(row) for row in rows)
+        return () if wanted.output is None else (wanted.output,)
+
+
+def _why_not(run: Run, result: Result) -> str | None:
+    if result.status != "ok":
+        return "not measured (failed, skipped or timed out)"
+    return "no text goes in" if result.point.sequence_length is None else None
+
+
+def _table() -> str:
+    columns = ",\n".join(f"  {name} {kind}" for name, kind in (COLUMNS | FURTHER).items())
+    return f"CREATE TABLE IF NOT EXISTS {TABLE} (\n{columns}\n);\n\n"
+
+
+def _insert(row: Mapping[str, Any]) -> str:
+    names = tuple(COLUMNS | FURTHER)
+    cells = ", ".join(_literal(row.get(name)) for name in names)
+    return f"INSERT INTO {TABLE} ({', '.join(names)}) VALUES ({cells});\n"
+
+
+def _literal(value: Any) -> str:
+    """An SQL literal: every value quoted, as llama-bench has it, and a quote in it doubled, as it has not."""
+    if value is None:
+        return "NULL"
+    text = repr(value) if isinstance(value, float) else str(value)
+    # A line end would be one in the script, and a NUL its end: both are spelled in SQL.
+    quoted = text.replace("'", "''")
+    for character in ("\0", "\r", "\n"):
+        quoted = quoted.replace(character, f"'||char({ord(character)})||'")
+    return f"'{quoted}'"
+
+
+def _row(one: Fitting) -> dict[str, Any]:
+    run, result, cell = one.run, one.result, one.run.cell
+    size_mb = result.metrics.get("model_size_mb", result.metrics.get("memory_weights_mb"))
+    return {
+        "build_commit": run.provenance.git_commit,
+        "cpu_info": run.hardware.cpu_model,
+        "gpu_info": None if cell.device.type == "cpu" else cell.device.name,
+        "backends": cell.runtime,
+        "model_filename": cell.workload.path or cell.workload.model_id,
+        "model_type": f"{cell.workload.model_id} {cell.precision}",
+        "model_size": None if size_mb is None else round(size_mb * BYTES_PER_MB),
+        "model_n_params": cell.workload.parameter_count,
+        "n_threads": cell.num_threads,
+        "n_prompt": result.point.sequence_length,
+        "n_gen": result.point.new_tokens or 0,
+        "n_depth": 0,
+        "test_time": f"{run.started_at[:19]}Z",
+        **_times(result),
+        "batch_size": result.point.batch_size,
+        "device": cell.device.selector,
+        "runtime": cell.runtime,
+        "runtime_mode": json.dumps(dict(cell.runtime_mode), sort_keys=True),
+        "precision": cell.precision,
+        "validity": result.validity,
+        "doubts": ",".join(doubt.kind for doubt in result.doubts),
+        "run_id": run.run_id,
+        "result_id": result.result_id,
+    }
+
+
+def _times(result: Result) -> dict[str, Any]:
+    """Means and sample standard deviations over the calls, as llama-bench has them: of the tokens per second each
+    call's own, so that avg_ts is no ratio of means. From the stored mean alone where no raw samples are left."""
+    calls_ms = values(result, "latency_wall")
+    if not calls_ms:
+        mean_ms = result.metrics.get("latency_mean_ms")
+        return {"avg_ns": None if mean_ms is None else round(mean_ms * NS_PER_MS)}
+    point = result.point
+    tokens = point.batch_size * ((point.sequence_length or 0) + (point.new_tokens or 0))
+    calls_ns = [value * NS_PER_MS for value in calls_ms]
+    rates = [tokens * NS_PER_S / value for value in calls_ns]
+    several = len(calls_ns) > 1
+    return {
+        "avg_ns": round(fmean(calls_ns)),
+        "stddev_ns": round(stdev(calls_ns)) if several else None,
+        "avg_ts": fmean(rates),
+        "stddev_ts": stdev(rates) if several else None,
+    }
+
+
+PLUGIN = LlamaBenchExporter()

@@ -1,0 +1,264 @@
+"""MLflow: one MLflow run a benchmark run, with parameters, metrics, tags and, as artifacts, the run file and samples.
+
+With --output FOLDER the store is FOLDER/mlflow.db (SQLite) with the artifacts beside it; without, the one that MLflow's
+own MLFLOW_TRACKING_URI names. A store is added to, not made anew: a run that is in it already is left alone, and one
+that an interrupted export left half done is done again. `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow.db`
+shows it. A run is exported whole, also when only some of its results are selected.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.errors import StorageError, UsageError, first_line
+from benchmarking.records import Result, Run, dumps
+from db.exporters import Tables, Wanted
+from db.exporters._runs import whole_runs
+from db.exporters._scope import Scope
+from db.files import make_folder
+from db.rows import utc
+
+if TYPE_CHECKING:
+    from db.warehouse import Warehouse
+
+RUN_ID = "benchhouse.run_id"
+URI = "MLFLOW_TRACKING_URI"
+STORE, ARTIFACTS = "mlflow.db", "artifacts"
+AT_ONCE = 100
+"""Entries that MLflow takes with one request."""
+LONGEST = 500
+"""Characters of a parameter or tag that every version of MLflow takes; longer ones are in the run file."""
+OF_SQLITE = ("sqlalchemy", "alembic")
+"""What mlflow-skinny leaves to be installed beside it."""
+QUIET = ("mlflow", "alembic")
+"""They tell of every table they make."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    """An MLflow store, and where the files of its runs go."""
+
+    mlflow: Any
+    """The package."""
+    client: Any
+    """An `mlflow.MlflowClient`."""
+    artifacts: Path | None
+    """None leaves the place to the store."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MlflowExporter:
+    """Runs in an MLflow store; the models are its experiments."""
+
+    name: str = "mlflow"
+    summary: str = "runs of MLflow, in FOLDER/mlflow.db or where $MLFLOW_TRACKING_URI says; results: without artifacts"
+    tables: tuple[Tables, ...] = ("all", "results")
+
+    def export(self, warehouse: Warehouse, wanted: Wanted) -> tuple[Path, ...]:
+        """See `Exporter`."""
+        scope = Scope(warehouse=warehouse, selection=wanted.selection)
+        scope.months(whole=True)
+        store = _store(wanted.output)
+        present = 0
+        try:
+            for stored in whole_runs(scope):
+                present += not _add(store, stored.run, with_files=wanted.tables == "all")
+        except store.mlflow.exceptions.MlflowException as error:
+            raise StorageError(f"MLflow: {first_line(error)}") from error
+        if present:
+            wanted.say(f"{present} run{'s' * (present > 1)} had been exported before: left alone")
+        return () if wanted.output is None else (wanted.output,)
+
+
+def _package(name: str) -> Any:
+    """The package. Raises UsageError where it is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UsageError(f"the format mlflow needs {name}: pip install 'benchhouse[mlflow]'") from error
+
+
+def _store(output: Path | None) -> Store:
+    """The store that was named. Raises UsageError for none, StorageError for one that cannot be opened."""
+    if output is None and not os.environ.get(URI):
+        raise UsageError(f"the format mlflow makes a store: name a folder with --output, or a server in ${URI}")
+    mlflow, uri = _package("mlflow"), None
+    for name in QUIET:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    if output is not None:
+        for name in OF_SQLITE:
+            _package(name)
+        if output.exists() and not output.is_dir():
+            raise UsageError(f"{output} is a file, and the format mlflow makes a folder: name a folder")
+        make_folder(output)
+        uri = f"sqlite:///{(output / STORE).absolute().as_posix()}"
+    try:
+        client = mlflow.MlflowClient(tracking_uri=uri)
+    except mlflow.exceptions.MlflowException as error:
+        raise StorageError(f"MLflow cannot open {uri or os.environ[URI]}: {first_line(error)}") from error
+    return Store(mlflow=mlflow, client=client, artifacts=None if output is None else (output / ARTIFACTS).absolute())
+
+
+def _add(store: Store, run: Run, *, with_files: bool) -> bool:
+    """Add a run. False when it is there already."""
+    client = store.client
+    experiment = _experiment(store, run.cell.workload.model_id)
+    for found in client.search_runs([experiment], filter_string=f"tags.`{RUN_ID}` = '{_bare(run.run_id)}'"):
+        if found.info.status != "RUNNING":
+            return False
+        client.delete_run(found.info.run_id)  # half done: the export was interrupted
+    made = client.create_run(experiment, start_time=_ms(run.started_at), run_name=_title(run), tags=_tags(run))
+    _log(store, made.info.run_id, run)
+    if with_files:
+        with tempfile.TemporaryDirectory() as folder:
+            for path in _files(run, Path(folder)):
+                client.log_artifact(made.info.run_id, str(path))
+    client.set_terminated(
+        made.info.run_id, status="FINISHED" if run.status == "ok" else "FAILED", end_time=_ms(run.finished_at)
+    )
+    return True
+
+
+def _experiment(store: Store, model_id: str) -> str:
+    """The id of the model's experiment, which is made if need be."""
+    found = store.client.get_experiment_by_name(model_id)
+    if found is not None:
+        return str(found.experiment_id)
+    place = None if store.artifacts is None else store.artifacts.as_uri()
+    return str(store.client.create_experiment(model_id, artifact_location=place))
+
+
+def _log(store: Store, run_id: str, run: Run) -> None:
+    """Parameters and metrics, as many at once as MLflow takes."""
+    entities = store.mlflow.entities
+    params = [entities.Param(name, value) for name, value in params_of(run).items()]
+    at_ms = _ms(run.finished_at)
+    metrics = [entities.Metric(name, value, at_ms, 0) for name, value in metrics_of(run).items()]
+    for some in _some(params):
+        store.client.log_batch(run_id, params=some)
+    for some in _some(metrics):
+        store.client.log_batch(run_id, metrics=some)
+
+
+def params_of(run: Run) -> dict[str, str]:
+    """What governed the run, by name; what is not known is not there."""
+    cell, workload, hardware = run.cell, run.cell.workload, run.hardware
+    values: dict[str, object] = {
+        "model": workload.model_id,
+        "model_revision": workload.revision,
+        "weights": workload.weights,
+        "architecture": workload.family,
+        "task": workload.task,
+        "parameter_count": workload.parameter_count,
+        "device": cell.device.selector,
+        "device_name": cell.device.name,
+        "cpu_model": hardware.cpu_model,
+        "hardware_id": hardware.hardware_id,
+        "runtime": cell.runtime,
+        **{f"runtime.{name}": value for name, value in cell.runtime_mode.items()},
+        "precision": cell.precision,
+        "num_threads": cell.num_threads,
+        **{f"settings.{name}": value for name, value in run.settings.items()},
+    }
+    return {_key(name): text for name, value in values.items() if value is not None and _fits(text := str(value))}
+
+
+def metrics_of(run: Run) -> dict[str, float]:
+    """Every number of every point: "latency_median_ms/b1_s128"."""
+    return {_key(f"{name}/{_label(result)}"): value for result in run.results for name, value in result.metrics.items()}
+
+
+def _label(result: Result) -> str:
+    return result.point.label.replace(" ", "_").replace("=", "_")
+
+
+def _tags(run: Run) -> dict[str, str]:
+    """The user's own labels, the versions, and where it came from."""
+    origin = run.provenance
+    tags: dict[str, str | None] = {
+        **{f"version.{name}": version for name, version in origin.versions.items()},
+        **origin.tags,
+        RUN_ID: run.run_id,
+        "benchhouse.status": run.status,
+        "benchhouse.error": run.error,
+        "benchhouse.host": origin.host,
+        "benchhouse.tool_version": origin.tool_version,
+        "mlflow.source.git.commit": origin.git_commit,
+        "mlflow.source.git.branch": origin.git_branch,
+        "mlflow.note.content": origin.description,
+    }
+    for result in run.results:
+        tags[f"validity.{_label(result)}"] = result.validity
+    return {_key(name): value for name, value in tags.items() if value is not None and _fits(value)}
+
+
+def _files(run: Run, folder: Path) -> Iterator[Path]:
+    """The run file, and its samples as Parquet: one row a result, launch, phase and metric."""
+    import pyarrow
+    import pyarrow.parquet
+
+    path = folder / "run.json"
+    path.write_text(f"{dumps(run)}\n", encoding="utf-8")
+    yield path
+    rows = [_sample_row(result, samples) for result in run.results for samples in result.samples]
+    if rows:
+        path = folder / "samples.parquet"
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path, compression="zstd")
+        yield path
+
+
+def _sample_row(result: Result, samples: Any) -> dict[str, Any]:
+    return {
+        "result_id": result.result_id,
+        "point": result.point.label,
+        "launch": samples.launch,
+        "phase": samples.phase,
+        "metric": samples.metric,
+        "unit": samples.unit,
+        "started_at": utc(samples.started_at, "started_at"),
+        "inner_loops": samples.inner_loops,
+        "samples": list(samples.values),
+    }
+
+
+def _title(run: Run) -> str:
+    cell = run.cell
+    return f"{cell.device.selector} {cell.runtime} {cell.precision} {run.started_at[:19]}"
+
+
+def _some(values: Sequence[Any]) -> Iterator[list[Any]]:
+    left = iter(values)
+    while some := list(islice(left, AT_ONCE)):
+        yield some
+
+
+def _key(name: str) -> str:
+    """A name as MLflow takes it: other characters become "_"."""
+    return "".join(letter if letter.isalnum() or letter in "_-. /" else "_" for letter in name)
+
+
+def _fits(text: str) -> bool:
+    return len(text) <= LONGEST
+
+
+def _bare(run_id: str) -> str:
+    """An id as it may stand in a filter of MLflow's, which has no way to escape: ids hold nothing but these."""
+    return "".join(letter for letter in run_id if letter.isalnum() or letter == "-")
+
+
+def _ms(time: str) -> int:
+    """Unix milliseconds of a time in ISO 8601."""
+    moment: datetime = utc(time, "time").replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)
+
+
+PLUGIN = MlflowExporter()

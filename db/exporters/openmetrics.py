@@ -1,0 +1,182 @@
+"""OpenMetrics text: every number of every result as a gauge in base units, with the time of its run.
+
+To be served to Prometheus, or loaded into it with `promtool tsdb create-blocks-from openmetrics`. Times are seconds,
+sizes bytes; what a number means is its HELP.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.errors import UsageError
+from benchmarking.units import BYTES_PER_MB
+from db import dictionary
+from db.exporters import Tables, Wanted
+from db.exporters._output import text_output
+from db.exporters._scope import Scope
+from db.rows import AXES
+
+if TYPE_CHECKING:
+    from db.warehouse import Warehouse
+
+MS_PER_S = 1000
+PREFIX = "benchhouse_"
+LABELS = {
+    "model": "model_id",
+    "weights": "weights",
+    "task": "task",
+    "device": "device",
+    "device_name": "device_name",
+    "runtime": "runtime",
+    "runtime_mode": "runtime_mode",
+    "precision": "precision",
+    "num_threads": "num_threads",
+    "batch_size": "batch_size",
+    "sequence_length": "sequence_length",
+    "new_tokens": "new_tokens",
+    "concurrency": "concurrency",
+    **{name: name for name in AXES},
+    "definition": "origin_definition",
+    "validity": "validity",
+    "simulated": "simulated",
+    "series": "series_id",
+}
+"""Label -> column. What is NULL is no label."""
+ROWS = """
+SELECT * FROM all_results WHERE result_id IN (SELECT result_id FROM chosen) AND status = 'ok'
+ORDER BY started_at, result_id
+"""
+UNITS = {
+    "_flops_per_sec": ("_flops_per_second", "flops_per_second", 1, 1),
+    "_bytes_per_sec": ("_bytes_per_second", "bytes_per_second", 1, 1),
+    "_per_sec": ("_per_second", "", 1, 1),
+    "_j_per_call": ("_per_call_joules", "joules", 1, 1),
+    "_bytes": ("_bytes", "bytes", 1, 1),
+    "_mb": ("_bytes", "bytes", BYTES_PER_MB, 1),
+    "_ms": ("_seconds", "seconds", 1, MS_PER_S),
+    "_s": ("_seconds", "seconds", 1, 1),
+    "_w": ("_watts", "watts", 1, 1),
+}
+"""Ending of a column -> ending of the metric, its unit, and what the column's values are multiplied with and divided
+by; the first that fits."""
+WORDS = (
+    (r"\bMB \(10\^6 bytes\)|\bMB\b", "bytes"),
+    (r"\bin ms\b", "in seconds"),
+    (r"\bin s\b", "in seconds"),
+    (r"\bin J\b", "in joules"),
+    (r"\bin W\b", "in watts"),
+)
+"""What a unit is called in the dictionary, and here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """A metric of OpenMetrics, made of a column."""
+
+    name: str
+    unit: str
+    """Empty for none."""
+    times: int = 1
+    over: int = 1
+
+    def value(self, stored: float) -> float:
+        """In the family's unit. Milliseconds are divided by a thousand, since a thousandth is no binary fraction."""
+        return stored * self.times / self.over
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenMetricsExporter:
+    """One text in the exposition format of OpenMetrics 1.0."""
+
+    name: str = "openmetrics"
+    summary: str = "gauges in base units for Prometheus and its kin, each with the time of its run"
+    tables: tuple[Tables, ...] = ("results",)
+
+    def export(self, warehouse: Warehouse, wanted: Wanted) -> tuple[Path, ...]:
+        """See `Exporter`."""
+        scope = Scope(warehouse=warehouse, selection=wanted.selection)
+        scope.months()
+        rows = scope.read(ROWS).dicts()
+        if not rows:
+            raise UsageError("none of what is selected was measured: there are no numbers to export")
+        columns = {field.name: field for field in dictionary.fields(warehouse, "all_results")}
+        numbers = [name for name, field in columns.items() if field.type == "DOUBLE" and name not in AXES]
+        kept = list(_one_a_moment(rows, wanted))
+        others = sorted({name for row in kept for name in row["other_metrics"]} - set(numbers))
+        with text_output(wanted.output) as stream:
+            for column in (*numbers, *others):
+                meaning = columns[column].meaning if column in columns else f"{column}, which has no column of its own."
+                stream.writelines(_lines(column, meaning, kept))
+            stream.write("# EOF\n")
+        return () if wanted.output is None else (wanted.output,)
+
+
+def family(column: str) -> Family:
+    """The metric for a column: latency_median_ms becomes benchhouse_latency_median_seconds."""
+    for ending, (new, unit, times, over) in UNITS.items():
+        if column.endswith(ending):
+            return Family(name=_name(column.removesuffix(ending) + new), unit=unit, times=times, over=over)
+    return Family(name=_name(column), unit="")
+
+
+def _name(text: str) -> str:
+    return PREFIX + re.sub(r"[^A-Za-z0-9_]", "_", text)
+
+
+def _one_a_moment(rows: Iterable[Mapping[str, Any]], wanted: Wanted) -> Iterator[Mapping[str, Any]]:
+    """The rows, the last of those that would be one series at one time: a time has one value."""
+    last: dict[tuple[str, datetime], Mapping[str, Any]] = {}
+    count = 0
+    for row in rows:
+        count += 1
+        last[_labels(row), row["started_at"]] = row
+    if count > len(last):
+        wanted.say(f"left out: {count - len(last)} results of a series that has another one of the same time")
+    yield from last.values()
+
+
+def _lines(column: str, meaning: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """The family's lines; none where no row has the number. The samples of a series stand together, oldest first."""
+    samples: dict[str, list[str]] = {}
+    made = family(column)
+    for row in rows:
+        value = row["other_metrics"].get(column) if column not in row else row[column]
+        if value is not None:
+            time_s = row["started_at"].replace(tzinfo=UTC).timestamp()
+            labels = _labels(row)
+            samples.setdefault(labels, []).append(f"{made.name}{{{labels}}} {made.value(value)!r} {time_s!r}\n")
+    if samples:
+        yield f"# TYPE {made.name} gauge\n"
+        if made.unit:
+            yield f"# UNIT {made.name} {made.unit}\n"
+        yield f"# HELP {made.name} {_escaped(_worded(meaning))}\n"
+        for lines in samples.values():
+            yield from lines
+
+
+def _worded(meaning: str) -> str:
+    for pattern, words in WORDS:
+        meaning = re.sub(pattern, words, meaning)
+    return meaning
+
+
+def _labels(row: Mapping[str, Any]) -> str:
+    named = ((label, row[column]) for label, column in LABELS.items())
+    return ",".join(f'{label}="{_escaped(_text(value))}"' for label, value in named if value is not None)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+PLUGIN = OpenMetricsExporter()

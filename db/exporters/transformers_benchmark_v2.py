@@ -1,0 +1,126 @@
+"""The JSON of transformers' own benchmark (benchmark_v2): one entry a result that generated text, times in seconds.
+
+That format knows transformers' models on torch only, and has no place for a device or a precision: results of other
+runtimes are left out, and what it cannot say is in each entry's metadata under "benchhouse".
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.codec import canonical_hash
+from benchmarking.records import Result, Run
+from db.exporters import Tables, Wanted
+from db.exporters._output import text_output
+from db.exporters._runs import selected_runs
+from db.exporters._scope import Scope
+from db.exporters._tokens import Fitting, fitting, values
+
+if TYPE_CHECKING:
+    from db.warehouse import Warehouse
+
+RUNTIMES = ("eager", "compiled", "kernelized")
+MS_PER_S = 1000
+BYTES_PER_GIB = 1024**3
+MEASUREMENTS = {
+    "e2e_latency": "latency_wall",
+    "time_to_first_token": "time_to_first_token",
+    "inter_token_latency": "time_per_output_token",
+}
+"""Its name -> ours. Its inter-token latency is one mean an iteration, which here is the time per output token."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformersExporter:
+    """One JSON object of entries by the hash of their configuration."""
+
+    name: str = "transformers_benchmark_v2"
+    summary: str = "what transformers' benchmark_v2 writes, for results that generate text on torch"
+    tables: tuple[Tables, ...] = ("results",)
+
+    def export(self, warehouse: Warehouse, wanted: Wanted) -> tuple[Path, ...]:
+        """See `Exporter`."""
+        scope = Scope(warehouse=warehouse, selection=wanted.selection)
+        runs = (stored.run for stored in selected_runs(scope))
+        entries = dict(_entry(one) for one in fitting(runs, _why_not, wanted))
+        with text_output(wanted.output) as stream:
+            json.dump(entries, stream, indent=2, ensure_ascii=False, allow_nan=False)
+            stream.write("\n")
+        return () if wanted.output is None else (wanted.output,)
+
+
+def _why_not(run: Run, result: Result) -> str | None:
+    if result.status != "ok":
+        return "not measured (failed, skipped or timed out)"
+    if run.cell.runtime not in RUNTIMES:
+        return "of another runtime than torch"
+    if result.point.new_tokens is None:
+        return "nothing is generated"
+    return None if values(result, "latency_wall") else "no raw samples are stored"
+
+
+def _entry(one: Fitting) -> tuple[str, dict[str, Any]]:
+    """The entry and its key, which is also of the result: the same configuration may have been measured twice."""
+    config = _config(one)
+    key = canonical_hash({"config": config, "result_id": one.result.result_id})
+    return key, {"metadata": _metadata(one), "measurements": _measurements(one.result), "config": config}
+
+
+def _metadata(one: Fitting) -> dict[str, Any]:
+    run, origin = one.run, one.run.provenance
+    device = run.cell.device
+    of_gpu = device.type in ("cuda", "rocm")
+    return {
+        "model_id": run.cell.workload.model_id,
+        "timestamp": run.started_at.replace("Z", "+00:00"),
+        "branch_name": origin.git_branch,
+        "commit_id": origin.git_commit,
+        "commit_message": None,
+        "hardware_info": {
+            "gpu_name": device.name if of_gpu else None,
+            "gpu_memory_total_gb": device.memory_bytes / BYTES_PER_GIB if of_gpu and device.memory_bytes else None,
+            "python_version": origin.versions.get("python"),
+            "torch_version": origin.versions.get("torch"),
+        },
+        "success": True,
+        "benchhouse": {
+            "result_id": one.result.result_id,
+            "run_id": run.run_id,
+            "device": device.selector,
+            "device_name": device.name,
+            "precision": run.cell.precision,
+            "validity": one.result.validity,
+            "doubts": [doubt.kind for doubt in one.result.doubts],
+        },
+    }
+
+
+def _measurements(result: Result) -> dict[str, Any]:
+    times: dict[str, Any] = {
+        name: [value / MS_PER_S for value in values(result, metric)] for name, metric in MEASUREMENTS.items()
+    }
+    return {**times, "shape_and_decoded_outputs": [], "gpu_metrics": None, "timestamps": None}
+
+
+def _config(one: Fitting) -> dict[str, Any]:
+    cell, point, result = one.run.cell, one.result.point, one.result
+    mode = cell.runtime_mode
+    return {
+        "name": f"{cell.workload.model_id} {cell.runtime} {cell.precision} {point.label}",
+        "warmup_iterations": result.warmup_iterations,
+        "measurement_iterations": result.iterations,
+        "gpu_monitoring": False,
+        "continuous_batching": False,
+        "batch_size": point.batch_size,
+        "sequence_length": point.sequence_length,
+        "num_tokens_to_generate": point.new_tokens,
+        "attn_implementation": mode.get("attention"),
+        "compile_kwargs": {"mode": mode.get("compile_mode", "default")} if cell.runtime == "compiled" else None,
+        "kernelize": cell.runtime == "kernelized",
+    }
+
+
+PLUGIN = TransformersExporter()
