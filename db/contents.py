@@ -101,6 +101,8 @@ class Conflict:
     """Those that differ."""
     problem: str | None = None
     """What is wrong where no column is to be named."""
+    part: str | None = None
+    """The table of its parts, where those are not the same ones."""
 
     def __str__(self) -> str:
         what = self.problem or f"differs in {', '.join(self.columns)}"
@@ -219,4 +221,4 @@ def _incomplete(whole: str, key: str, part: str, mine: Relation, theirs: Relatio
 
 def _parted(whole: str, part: str, subject: str, here: int, there: int) -> Conflict:
     counts = [f"{count} of its {part} only {where}" for count, where in ((here, "here"), (there, "there")) if count]
-    return Conflict(table=whole, subject=subject, problem=f"has {' and '.join(counts)}")
+    return Conflict(table=whole, subject=subject, problem=f"has {' and '.join(counts)}", part=part)

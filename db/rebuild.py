@@ -53,7 +53,7 @@ class Rebuilt:
     @property
     def differing(self) -> tuple[Conflict, ...]:
         """Rows that the old one told in another way than the run files, whose words are kept."""
-        return self.brought.left_out if self.brought is not None else ()
+        return () if self.brought is None else _told_otherwise(self.brought, self.lost)
 
 
 def rebuild(path: Path, files: Sequence[Path], *, lock_timeout_s: float = 30.0) -> Rebuilt:
@@ -158,7 +158,7 @@ def _uncompared(warehouse: Warehouse, lost: Mapping[str, str]) -> tuple[Compared
 
 def _compared(warehouse: Warehouse, source: Path, brought: Merged, lost: Mapping[str, str]) -> list[Compared]:
     """Number of rows and checksum of each table that could be read."""
-    told_otherwise = {conflict.table for conflict in brought.left_out}
+    told_otherwise = {conflict.table for conflict in _told_otherwise(brought, lost)}
     found = []
     with warehouse.beside(source, lock_timeout_s=0.0) as name:
         for table in (table for table in SUMMED if table not in lost):
@@ -167,6 +167,11 @@ def _compared(warehouse: Warehouse, source: Path, brought: Merged, lost: Mapping
             is_equal = before == after or (before[0] == after[0] and table not in told_otherwise)
             found.append(Compared(table=table, rows_before=before[0], rows_after=after[0], is_equal=is_equal))
     return found
+
+
+def _told_otherwise(brought: Merged, lost: Mapping[str, str]) -> tuple[Conflict, ...]:
+    """The contradictions but for those that there are since a table could not be read."""
+    return tuple(conflict for conflict in brought.left_out if conflict.part not in lost)
 
 
 def _sum(warehouse: Warehouse, table: str, relation: str) -> tuple[int, str]:

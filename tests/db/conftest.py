@@ -6,12 +6,16 @@ import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from benchmarking.records import dumps
-from db.warehouse import Warehouse
+from db import migrate
+from db.arrow_rows import arrow_table
+from db.rows import AXES, run_rows
+from db.warehouse import OWN, SHARED, WRITER, Warehouse
 
 
 @pytest.fixture(scope="session")
@@ -81,3 +85,33 @@ def holding():
                 process.stdin.close()
 
     return hold
+
+
+@pytest.fixture
+def file_of_version():
+    """A function that makes a database as the program of a version left it: its own tables, and the rows it wrote."""
+    import duckdb
+
+    def make(version, path, *runs):
+        with duckdb.connect(str(path), config=WRITER) as connection:
+            for step in migrate.migrations()[:version]:
+                migrate._apply(connection, step)
+            for run in runs:
+                store_as_then(connection, run)
+        return path
+
+    return make
+
+
+def store_as_then(connection, run):
+    """Write what of a run's rows the tables have columns for."""
+    described = {table: connection.execute(f"DESCRIBE {table}").fetchall() for table in (*SHARED, *OWN)}
+    types = {table: {row[0]: row[1] for row in rows} for table, rows in described.items()}
+    metrics = {name for name, kind in types["benchmark_results"].items() if kind == "DOUBLE" and name not in AXES}
+    stored_at = datetime(2026, 1, 3)
+    rows = run_rows(run, metric_columns=metrics, source=None, source_sha256=None, ingested_at=stored_at)
+    for table, kinds in types.items():
+        known = [{name: value for name, value in row.items() if name in kinds} for row in rows[table]]
+        connection.register("incoming", arrow_table(known, kinds))
+        again = "ON CONFLICT DO NOTHING" if table in SHARED else ""
+        connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming {again}")

@@ -2,41 +2,18 @@
 
 import json
 from dataclasses import replace
-from datetime import datetime
 
 import pytest
 
 from db import migrate
-from db.arrow_rows import arrow_table
-from db.rows import AXES, run_rows
 from db.verify import verify
-from db.warehouse import OWN, SHARED, WRITER, Warehouse
+from db.warehouse import OWN, SHARED, Warehouse
 
 OLDER = [step.version for step in migrate.migrations()[:-1]]
-NOW = datetime(2026, 1, 3)
 VISION = {"model_id": "vit", "family": "vision", "batch_sizes": (1,), "axes": {"image_size": (224, 384)}}
 SPEECH = {"model_id": "whisper", "family": "speech", "batch_sizes": (1,), "axes": {"audio_seconds": (7.5,)}}
 TEXT_SERIES = "a8a6254315486d09"
 """Of bert-base-uncased at batch 1, sequence 32: as the first version computed it."""
-
-
-def file_of_version(version, path, *runs):
-    """A database as the program of a version left it: its own tables, and the rows that it wrote."""
-    import duckdb
-
-    with duckdb.connect(str(path), config=WRITER) as connection:
-        for step in migrate.migrations()[:version]:
-            migrate._apply(connection, step)
-        for run in runs:
-            types = {table: dict(columns(connection, table)) for table in (*SHARED, *OWN)}
-            metrics = {n for n, kind in types["benchmark_results"].items() if kind == "DOUBLE" and n not in AXES}
-            rows = run_rows(run, metric_columns=metrics, source=None, source_sha256=None, ingested_at=NOW)
-            for table, kinds in types.items():
-                known = [{name: value for name, value in row.items() if name in kinds} for row in rows[table]]
-                connection.register("incoming", arrow_table(known, kinds))
-                again = "ON CONFLICT DO NOTHING" if table in SHARED else ""
-                connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming {again}")
-    return path
 
 
 def columns(connection, table):
@@ -48,7 +25,7 @@ def contents(warehouse, table, names):
 
 
 @pytest.fixture(params=OLDER)
-def old(tmp_path, make_run, request):
+def old(tmp_path, make_run, file_of_version, request):
     runs = make_run(), make_run(**VISION), make_run(**SPEECH)
     return file_of_version(request.param, tmp_path / "old.duckdb", *runs)
 
@@ -67,7 +44,7 @@ def test_axes_of_old_rows_are_carried_over_into_their_columns(old):
 
 
 @pytest.mark.parametrize("version", OLDER)
-def test_metrics_of_old_rows_move_to_their_columns_and_the_others_stay(tmp_path, make_run, version):
+def test_metrics_of_old_rows_move_to_their_columns_and_the_others_stay(tmp_path, make_run, file_of_version, version):
     run = make_run(**SPEECH)
     result = run.results[0]
     moved = {"encode_ms": 3.5, "real_time_factor": 0.25, "output_max_abs_error": 0.5, "graph_break_count": 2.0}
@@ -80,7 +57,9 @@ def test_metrics_of_old_rows_move_to_their_columns_and_the_others_stay(tmp_path,
 
 
 @pytest.mark.parametrize("version", OLDER)
-def test_what_old_runs_read_back_of_their_weights_and_device_gets_its_columns(tmp_path, make_run, version):
+def test_what_old_runs_read_back_of_their_weights_and_device_gets_its_columns(
+    tmp_path, make_run, file_of_version, version
+):
     run = make_run()
     loads = tuple(replace(load, verified={"parameters_by_dtype": {"float32": 7}}) for load in run.loads)
     emulator = replace(run.cell.device, name="An emulator", simulated=True)
