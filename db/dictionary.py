@@ -104,8 +104,7 @@ def listed(warehouse: Warehouse, name: str | None) -> Answer:
 def text(warehouse: Warehouse, name: str | None, *, width: int) -> str:
     """The dictionary for people, nothing in it cut: what a thing is called, and what it means below it."""
     if name is None:
-        rows = [(f"{found.name}  ({found.kind})", found.meaning) for found in entries(warehouse)]
-        return "\n".join(_paragraphs(rows, width))
+        return listing(entries(warehouse), width=width)
     found = entry(warehouse, name)
     rows = [
         ("  ".join(filter(None, (field.name, field.type, field.unit))), field.meaning)
@@ -113,6 +112,11 @@ def text(warehouse: Warehouse, name: str | None, *, width: int) -> str:
     ]
     title = textwrap.fill(f"{found.name} ({found.kind}): {found.meaning}", width)
     return "\n".join([title, "", *_paragraphs(rows, width)])
+
+
+def listing(found: Sequence[Entry], *, width: int) -> str:
+    """Tables and views for people."""
+    return "\n".join(_paragraphs([(f"{one.name}  ({one.kind})", one.meaning) for one in found], width))
 
 
 def _paragraphs(rows: Sequence[tuple[str, str]], width: int) -> list[str]:
