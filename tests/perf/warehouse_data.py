@@ -30,6 +30,7 @@ from benchmarking.records import (
     Workload,
     canonical_hash,
 )
+from db import heads, migrate
 from db.connection import FILE_FORMAT, connect
 from db.warehouse import Warehouse
 
@@ -42,38 +43,45 @@ FIRST = datetime(2025, 11, 24, 9, tzinfo=UTC)
 """Start of the first week's runs; later ones follow week by week."""
 STATES = {"load_average_1m": 0.4, "cpu_frequency_mhz": 3400.0, "steal_fraction": 0.0, "pressure_some_avg10": 0.1}
 
+FIRST_WEEK = """
+CREATE TEMP TABLE first_runs AS SELECT * FROM benchmark_runs;
+CREATE TEMP TABLE first_results AS SELECT * FROM benchmark_results;
+CREATE TEMP TABLE first_samples AS
+SELECT raw.*, r.run_id FROM raw_benchmark_data raw JOIN benchmark_results r USING (result_id);
+"""
 COPY_RUNS = """
 INSERT INTO benchmark_runs BY NAME
 SELECT * REPLACE (
     copied(run_id, $week) AS run_id, copied(session_id, $week) AS session_id,
     started_at + to_days(7 * $week) AS started_at, finished_at + to_days(7 * $week) AS finished_at,
     git_commit_time + to_days(7 * $week) AS git_commit_time, md5(git_commit || $week) AS git_commit
-) FROM benchmark_runs WHERE started_at < $second
+) FROM first_runs
 """
 COPY_RESULTS = """
 INSERT INTO benchmark_results BY NAME
-SELECT r.* REPLACE (
-    copied(r.result_id, $week) AS result_id, copied(r.run_id, $week) AS run_id,
-    round(r.latency_median_ms * drawn(r.run_id, $week), 6) AS latency_median_ms,
-    round(r.latency_mean_ms * drawn(r.run_id, $week), 6) AS latency_mean_ms,
-    round(r.latency_p90_ms * drawn(r.run_id, $week), 6) AS latency_p90_ms,
-    round(r.latency_ci_low_ms * drawn(r.run_id, $week), 6) AS latency_ci_low_ms,
-    round(r.latency_ci_high_ms * drawn(r.run_id, $week), 6) AS latency_ci_high_ms
-) FROM benchmark_results r JOIN benchmark_runs run USING (run_id) WHERE run.started_at < $second
+SELECT * REPLACE (
+    copied(result_id, $week) AS result_id, copied(run_id, $week) AS run_id,
+    round(latency_median_ms * drawn(run_id, $week), 6) AS latency_median_ms,
+    round(latency_mean_ms * drawn(run_id, $week), 6) AS latency_mean_ms,
+    round(latency_p90_ms * drawn(run_id, $week), 6) AS latency_p90_ms,
+    round(latency_ci_low_ms * drawn(run_id, $week), 6) AS latency_ci_low_ms,
+    round(latency_ci_high_ms * drawn(run_id, $week), 6) AS latency_ci_high_ms
+) FROM first_results
 """
 COPY_SAMPLES = """
 INSERT INTO raw_benchmark_data BY NAME
-SELECT raw.* REPLACE (
-    copied(result_id, $week) AS result_id, raw.started_at + to_days(7 * $week) AS started_at,
-    list_transform(samples, lambda x: round(x * drawn(r.run_id, $week), 6)) AS samples,
-    round(raw.mean * drawn(r.run_id, $week), 6) AS mean, round(raw.median * drawn(r.run_id, $week), 6) AS median
-) FROM raw_benchmark_data raw JOIN benchmark_results r USING (result_id) JOIN benchmark_runs run USING (run_id)
-WHERE run.started_at < $second
+SELECT * EXCLUDE (run_id) REPLACE (list_avg(samples) AS mean, list_median(samples) AS median)
+FROM (
+    SELECT * REPLACE (
+        copied(result_id, $week) AS result_id, started_at + to_days(7 * $week) AS started_at,
+        list_transform(samples, lambda x: round(x * drawn(run_id, $week), 6)) AS samples
+    ) FROM first_samples
+)
 """
 MACROS = """
 CREATE TEMP MACRO copied(id, week) AS printf('%08x', ('0x' || id[1:8])::UBIGINT + week * 9228)
     || id[9:24] || md5(id || week)[1:12];
-CREATE TEMP MACRO drawn(id, week) AS 0.98 + (hash(id, week) % 40000) / 1e6
+CREATE TEMP MACRO drawn(id, week) AS 0.98 + (hash(id, week) % 40000) / 1e6;
 """
 """An id of another week: a week is 9 228 times 2^16 ms, the step of a UUIDv7's first 8 digits. And a run's own level,
 up to 2 % off, the same for all of it."""
@@ -85,12 +93,13 @@ def fill(path: Path, results: int) -> None:
     with Warehouse.open(path) as warehouse:
         for run in weekly_runs(results // RESULTS_A_CELL):
             warehouse.ingest(run)
-    second = (FIRST + timedelta(days=6)).replace(tzinfo=None)
     with connect(str(path), FILE_FORMAT, read_only=False, lock_timeout_s=0) as connection:
-        connection.execute(MACROS)
-        for week in range(1, RUNS_A_CELL):
-            for statement in (COPY_RUNS, COPY_RESULTS, COPY_SAMPLES):
-                connection.execute(statement, {"week": week, "second": second})
+        connection.execute(MACROS + FIRST_WEEK)
+        with migrate.transaction(connection):
+            for week in range(1, RUNS_A_CELL):
+                for statement in (COPY_RUNS, COPY_RESULTS, COPY_SAMPLES):
+                    connection.execute(statement, {"week": week})
+            heads.compute(connection)
         connection.execute("CHECKPOINT")
 
 
