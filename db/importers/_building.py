@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -37,6 +38,8 @@ from db.importers._checking import check_storable
 
 HASH_VERSION = 1
 """Of what makes an imported hardware_id."""
+INDEX = re.compile(r":\d+$")
+"""Which of several equal devices a selector means: no part of the hardware, as openvino:GPU is one."""
 NOT_STATED = "not_stated: the file does not say"
 SEVERITIES: tuple[Severity, ...] = ("info", "noisy", "throttled", "invalid")
 
@@ -115,6 +118,7 @@ def foreign_run(
     parameter_count: int | None = None,
     weights: WeightsKind = "given",
     device_type: str = "unknown",
+    device_selector: str | None = None,
     device_name: str | None = None,
     device_count: int = 1,
     device_memory_bytes: int | None = None,
@@ -146,7 +150,7 @@ def foreign_run(
     run_id = content_id(format_name, file.sha256, key)
     device = Device(
         type=device_type,
-        selector=device_type,
+        selector=device_selector or device_type,
         found=True,
         name=device_name,
         count=device_count,
@@ -166,7 +170,7 @@ def foreign_run(
         cell=Cell(
             workload=_workload(model_id, family, task, model_config or {}, model_revision, weights, parameter_count),
             device=device,
-            requested_device=device_type,
+            requested_device=device.selector,
             runtime=runtime,
             runtime_mode=dict(runtime_mode or {}),
             precision=precision,
@@ -226,7 +230,7 @@ def foreign_hardware(
     """The machine as another tool names it; its id is a hash of the names, apart from machines that we measured."""
     keys: dict[str, Any] = {
         "imported": True,
-        "device_type": device.type,
+        "device_type": INDEX.sub("", device.selector),
         "device_name": device.name,
         "device_count": device.count,
         "cpu_model": cpu_model,

@@ -1,0 +1,213 @@
+"""OpenVINO's benchmark_app, Python and C++: benchmark_report.json and benchmark_report.csv."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarking.estimates import TAIL_MIN_SAMPLES
+from benchmarking.records import NOT_SUPPORTED, TOO_FEW_SAMPLES, Doubt, Json, Point, Run, Scalar, Severity
+from db.importers import ForeignFile
+from db.importers._building import foreign_result, foreign_run, undated
+from db.importers._measures import MS_PER_S
+from db.importers._openvino_sections import OPTIONS, RESULTS, SETUP, STREAMS, is_report, sections
+from db.importers._precisions import precision_of
+from db.importers._reading import Fields
+
+DEFINITION = "openvino-benchmark-app"
+DEFINITIONS = {
+    "latency_*": "one infer request, several of which run beside each other where concurrency is above 1; in full mode "
+    "with the filling of its inputs; rounded to 0.01 ms",
+    "throughput_samples_per_sec": "batch size times iterations over the whole time, as the tool sees the batch size",
+    "first_call_ms": "the first inference after compiling",
+    "compile_s": "compiling (loading) the model on the device",
+}
+LATENCIES = {"latency_avg": "latency_mean_ms", "latency_min": "latency_min_ms", "latency_max": "latency_max_ms"}
+PERCENTILES = {"25": "p25", "75": "p75", "90": "p90", "95": "p95", "99": "p99"}
+"""Percentiles that have a column."""
+TIMES = {
+    "read_model_time": "read_model_s",
+    "reshape_model_time": "reshape_model_s",
+    "import_model_time": "import_model_s",
+    "compile_model_time": "compile_s",
+}
+ROUNDED_TO_MS = 0.01
+INEXACT, TOO_INEXACT = 0.005, 0.02
+"""Share of a latency that rounding may take: from the first it is worth saying, from the second no 2 % can be seen."""
+NAMELESS = re.compile(r"(Model\d*|main_graph|torch[-_]jit.*|tf2onnx|)", re.IGNORECASE)
+"""What converters call a model that nobody named."""
+SHAPE = re.compile(r"([\w.:/-]*)\[(\d+(?:,\d+)+)\](?!\[)")
+MODEL_FILES = ("model", "openvino_model", "saved_model")
+"""File names that say nothing: their folder's does."""
+
+
+class OpenVinoBenchmarkApp:
+    """Reads benchmark_app's statistics report."""
+
+    name = "openvino_benchmark_app"
+    summary = "OpenVINO's benchmark_app (-report_type ...): benchmark_report.json and benchmark_report.csv"
+
+    def recognises(self, file: ForeignFile) -> bool:
+        """A report of setup and results."""
+        return is_report(file)
+
+    def runs(self, file: ForeignFile) -> Iterator[Run]:
+        """The one run of the report."""
+        found = sections(file)
+        options, setup, results = found[OPTIONS], found[SETUP], found[RESULTS]
+        concurrency = setup.count("nireq") or 1
+        point, doubts = _point(options, setup, concurrency)
+        error = results.text("error")
+        iterations = results.whole("iterations_num")
+        metrics, missing = _metrics(results, iterations)
+        result = foreign_result(
+            point,
+            metrics={} if error else metrics,
+            iterations=iterations,
+            doubts=() if error else (undated(file), *doubts, *_rounding(metrics)),
+            missing=missing,
+            status="failed" if error else "ok",
+            error=error,
+        )
+        yield foreign_run(
+            file,
+            "",
+            format_name=self.name,
+            definition=DEFINITION,
+            definitions=DEFINITIONS,
+            model_id=_model_id(options, setup),
+            results=[result],
+            started_at=file.modified_at,
+            **_cell(options, setup),
+            command=("benchmark_app", *_command(options)),
+            settings={"iterations": setup.whole("iterations_num"), "duration_ms": setup.number("duration")},
+            kept={name: rest for name in (SETUP, RESULTS, "others") if (rest := found[name].rest())},
+            error=error,
+        )
+
+
+def _command(options: Fields) -> list[str]:
+    """The arguments as they were typed; an option that was named twice has a list."""
+    words: list[str] = []
+    for name in options:
+        value = options.any(name)
+        for one in value if isinstance(value, list) else [value]:
+            words += [name, *([one] if isinstance(one, str) and one else [])]
+    return words
+
+
+def _text(fields: Fields, name: str) -> str | None:
+    value = fields.any(name)
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def _model_id(options: Fields, setup: Fields) -> str:
+    """The topology's name, or that of the model's file or folder where the topology has none."""
+    topology = setup.text("topology") or ""
+    if not NAMELESS.fullmatch(topology):
+        return topology
+    path = _text(options, "-m") or _text(options, "--path_to_model") or ""
+    parts = [part for part in re.split(r"[/\\]", path) if part]
+    stem = parts[-1].rpartition(".")[0] or parts[-1] if parts else ""
+    if stem in MODEL_FILES and len(parts) > 1:
+        return parts[-2]
+    return stem or topology or "unknown"
+
+
+def _cell(options: Fields, setup: Fields) -> dict[str, Any]:
+    target = (setup.text("target_device") or "unknown").strip()
+    asked = _text(options, "-infer_precision") or setup.text("precision")
+    word = (asked or "").rpartition(":")[2] or None
+    precision = precision_of(word)
+    mode = _mode(options, setup)
+    if precision == "other" and word:
+        mode["infer_precision"] = word
+    threads = _text(options, "-nthreads") or ""
+    return {
+        "device_type": "openvino",
+        "device_selector": f"openvino:{target}",
+        "runtime": "openvino",
+        "runtime_mode": mode,
+        "precision": precision,
+        "num_threads": int(threads) if re.fullmatch(r"[1-9]\d{0,4}", threads) else None,
+    }
+
+
+def _mode(options: Fields, setup: Fields) -> dict[str, Scalar]:
+    """How requests are made, which makes another series."""
+    stated = setup.text("benchmark_mode")
+    only = setup.flag("inference_only") if stated is None else "only" in stated.lower()
+    mode: dict[str, Scalar | None] = {
+        "api": setup.text("api"),
+        "inference_only": only,
+        "hint": _text(options, "-hint"),
+        **{name: setup.text(name) for name in setup if STREAMS.fullmatch(name)},
+    }
+    renamed = {_streams(name): value for name, value in mode.items()}
+    return {name: value for name, value in renamed.items() if value not in (None, "")}
+
+
+def _streams(name: str) -> str:
+    found = STREAMS.fullmatch(name)
+    return f"{(found[1] or found[2]).lower()}_streams" if found else name
+
+
+def _point(options: Fields, setup: Fields, concurrency: int) -> tuple[Point, tuple[Doubt, ...]]:
+    """The point as the tool has it, its shapes from the command, and a doubt where they show another batch size."""
+    batch_size = setup.count("batch_size") or 1
+    shape = _shape(_text(options, "-data_shape") or _text(options, "-shape") or "")
+    point = Point(
+        batch_size=batch_size,
+        sequence_length=shape[1] if shape is not None and len(shape) == 2 else None,
+        concurrency=concurrency,
+        axes={"image_size": shape[2]} if shape is not None and len(shape) == 4 and shape[2] == shape[3] else {},
+    )
+    if shape is None or shape[0] == batch_size:
+        return point, ()
+    evidence: dict[str, Json] = {"batch_size": batch_size, "shape": list(shape)}
+    return point, (Doubt(kind="batch_size_differs", severity="noisy", evidence=evidence),)
+
+
+def _shape(text: str) -> tuple[int, ...] | None:
+    """The one static shape of the input that says what is worked on: input_ids, or the only one."""
+    shapes = {found[1]: tuple(map(int, found[2].split(","))) for found in SHAPE.finditer(text) if len(found[2]) < 40}
+    shape = shapes.get("input_ids") or (next(iter(shapes.values())) if len(set(shapes.values())) == 1 else None)
+    return shape if shape is not None and all(0 < size < 2**31 for size in shape) else None
+
+
+def _metrics(results: Fields, iterations: int | None) -> tuple[dict[str, float], dict[str, str]]:
+    """Metrics, and why the median or a tail is not there."""
+    metrics = {column: value for name, column in LATENCIES.items() if (value := results.number(name)) is not None}
+    for name, column in TIMES.items():
+        if (value := results.number(name, low=0)) is not None:
+            metrics[column] = value / MS_PER_S
+    for name, column in (("first_inference_time", "first_call_ms"), ("throughput", "throughput_samples_per_sec")):
+        if (value := results.number(name, low=0)) is not None:
+            metrics[column] = value
+    boundary = results.whole("percentile_boundary", high=100)
+    middle = results.number("latency_median")
+    if middle is None:
+        return metrics, {}
+    if boundary in (None, 50):
+        return metrics | {"latency_median_ms": middle}, {}
+    reason = {"latency_median_ms": f"{NOT_SUPPORTED}: percentile {boundary} was asked for in its place"}
+    column = f"latency_{PERCENTILES.get(str(boundary), f'p{boundary}')}_ms"
+    least = TAIL_MIN_SAMPLES.get((boundary or 0) / 100, 0)
+    if iterations is not None and iterations < least:
+        return metrics | {f"stated_{column}": middle}, reason | {column: TOO_FEW_SAMPLES}
+    return metrics | {column: middle}, reason
+
+
+def _rounding(metrics: dict[str, float]) -> tuple[Doubt, ...]:
+    """A doubt when half of the last digit is much of the latency."""
+    middle = metrics.get("latency_median_ms", metrics.get("latency_mean_ms", 0.0))
+    share = ROUNDED_TO_MS / 2 / middle if middle > 0 else 1.0
+    if share < INEXACT:
+        return ()
+    severity: Severity = "noisy" if share >= TOO_INEXACT else "info"
+    evidence: dict[str, Json] = {"latency_ms": middle, "rounded_to_ms": ROUNDED_TO_MS, "share": share}
+    return (Doubt(kind="rounded", severity=severity, evidence=evidence),)
+
+
+PLUGIN = OpenVinoBenchmarkApp()
