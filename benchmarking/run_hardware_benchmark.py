@@ -11,7 +11,7 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarking import flags, listings
+from benchmarking import compared_to, flags, listings
 from benchmarking.builds.lean import lean_cache
 from benchmarking.cli_support import Parser, names, note, run_command
 from benchmarking.errors import UsageError
@@ -52,10 +52,23 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
         raise UsageError("--model-id is needed: a hub name, a folder, or a name that --list-models shows")
     if arguments.turn is not None and not arguments.dry_run:
         return take_turn(arguments.turn, lambda: _plans(arguments, argv, show)[0], quiet=arguments.quiet)
+    compared_to.check(arguments)
+    if arguments.interleave and not arguments.dry_run:
+        return _measure_in_turns(arguments, argv)
     plans, show = _plans(arguments, argv, show)
     if arguments.dry_run:
         return session.show_plans(plans, show)
+    if arguments.compare_to is not None:
+        show = compared_to.beside(show, arguments, [plan.run_id for plan in plans])
     return session.run_plans(plans, output_dir if arguments.save else None, _database(arguments), show)
+
+
+def _measure_in_turns(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
+    """Measure the stored run's command and this one, launch by launch, and judge the difference."""
+    from benchmarking.ab import compare_in_turns, keeping
+
+    rounds = flags.chosen_settings(arguments).launches
+    return compare_in_turns(compared_to.arms(arguments, argv), rounds, keeping(arguments))
 
 
 def _plans(
@@ -140,6 +153,7 @@ def _parser() -> Parser:
     keep.add_argument("--save", action="store_true", help="write a run file and store it in the database")
     flags.add_keeping(keep)
     keep.add_argument("--resume", action="store_true", help="finish and store the unfinished runs of --output-dir")
+    compared_to.add_flags(keep)
     keep.add_argument(
         "--turn",
         type=Path,

@@ -118,10 +118,10 @@ def _print(runs: Sequence[Run], show: Show) -> None:
         said = [to_json(finished) for finished in runs] if show.document is None else show.document(runs)
         print(json.dumps(said, indent=1))
     elif runs:
-        print(_tables(runs) if show.text is None else show.text(runs))
+        print(tables(runs) if show.text is None else show.text(runs))
 
 
-def _tables(runs: Sequence[Run]) -> str:
+def tables(runs: Sequence[Run]) -> str:
     """A table a run, and below them a comparison for each model that several runtimes ran."""
     from benchmarking.sweep.comparison import comparisons
     from benchmarking.sweep.comparison_table import comparison_text
