@@ -1,0 +1,83 @@
+"""Histories for a terminal: a line a series, what they share above them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchmarking.columns_text import columns_text
+from db.analysis.comparison_text import number, visible_lines
+from db.analysis.histories import SUBJECTS, ChangePoint, History
+from db.analysis.metrics import Metric
+from db.analysis.sparkline import BARS, sparkline
+
+NAMES = {"model_id": "model", "device_name": "hardware"}
+SERIES_LETTERS = 8
+"""Of a series' id: enough to select it by (series=...)."""
+COMMIT_LETTERS = 10
+MAX_CHANGES = 3
+"""Change points that a line tells, the newest ones; the others are counted."""
+WIDTH = 40
+"""Bars of a history."""
+NOTHING = "-"
+
+
+def histories_text(histories: Sequence[History], metric: Metric, *, bars: str = BARS) -> str:
+    """The table, newest values to the right of their bars, and below it what the words in it mean."""
+    several = [name for name in SUBJECTS if len({history.subject[name] for history in histories}) > 1]
+    headings = ("series", *(NAMES.get(name, name) for name in several), "point", "runs", "history", metric.unit)
+    rows = [_row(history, several, bars) for history in histories]
+    right = (len(several) + 2, len(several) + 4)
+    table = columns_text((*headings, "changes"), rows, right=right)
+    parts = [_head(histories, several, metric), "\n".join(table), "\n".join(_remarks(histories))]
+    return "\n\n".join(visible_lines(part) for part in parts if part)
+
+
+def change_text(found: ChangePoint) -> str:
+    """ "+10.2% 2026-03-01 1a2b3c4d5e confirmed" """
+    commit = found.first_changed.git_commit
+    words = (
+        f"{found.change.relative_change:+.1%}",
+        f"{found.first_changed.history_time:%Y-%m-%d}",
+        *((commit[:COMMIT_LETTERS],) if commit else ()),
+        found.change.state,
+    )
+    return " ".join(words)
+
+
+def _head(histories: Sequence[History], several: Sequence[str], metric: Metric) -> str:
+    first = histories[0].subject
+    shared = [f"{NAMES.get(name, name)} {first[name]}" for name in SUBJECTS if name not in several and first[name]]
+    return "\n".join([metric.column, *([", ".join(shared)] if shared else [])])
+
+
+def _row(history: History, several: Sequence[str], bars: str) -> tuple[str, ...]:
+    values = [point.value for point in history.points]
+    return (
+        history.series_id[:SERIES_LETTERS],
+        *(history.subject[name] or NOTHING for name in several),
+        history.point.label,
+        str(len(values)),
+        sparkline(values, WIDTH, bars),
+        number(values[-1]) if values else NOTHING,
+        _changes(history),
+    )
+
+
+def _changes(history: History) -> str:
+    found = history.change_points
+    more = f"; {len(found) - MAX_CHANGES} before" if len(found) > MAX_CHANGES else ""
+    return "; ".join(map(change_text, reversed(found[-MAX_CHANGES:]))) + more
+
+
+def _remarks(histories: Sequence[History]) -> list[str]:
+    """What is to be known of what is shown."""
+    changes = [found.change for history in histories for found in history.change_points]
+    left_out = sum(history.left_out for history in histories)
+    lines = []
+    if changes:
+        lines.append(f"{len(changes)} change{'s' * (len(changes) != 1)}; the date is that of the first changed run")
+    if any(change.state == "suspected" for change in changes):
+        lines.append("suspected: it has not yet survived another run")
+    if left_out:
+        lines.append(f"{left_out} left out: failed, invalid, throttled, very noisy or without the number")
+    return lines

@@ -1,0 +1,32 @@
+"""Brings the stored change points up to date before they are asked for, writing only when there is something new."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchmarking.cli_support import note
+from db.analysis.changes import Searched, stale_series, update
+from db.analysis.metrics import Metric
+from db.warehouse import OutdatedError, Warehouse
+
+
+def refresh(name: str, path: str, metrics: Sequence[Metric], *, lock_timeout_s: float) -> Searched:
+    """What was done; it is told on stderr, after the command's name. Raises as `Warehouse.open` does.
+
+    The file is opened for reading first: others may go on reading it, unless there is something to store.
+    """
+    try:
+        with Warehouse.open(path, read_only=True, lock_timeout_s=lock_timeout_s) as warehouse:
+            stale = [metric for metric in metrics if stale_series(warehouse, metric)]
+    except OutdatedError:  # opened for writing it is brought up to date
+        stale = list(metrics)
+    done = Searched()
+    if stale:
+        with Warehouse.open(path, lock_timeout_s=lock_timeout_s, create=False) as warehouse:
+            for metric in stale:
+                done += update(warehouse, metric)
+        note(
+            f"{name}: searched {done.series} series with new results: {done.found} new change points, "
+            f"{done.confirmed} confirmed, {done.withdrawn} withdrawn"
+        )
+    return done

@@ -1,0 +1,142 @@
+"""Shows series over time: one point a run, in the order of the commits, with the places where their level changed.
+
+A change is suspected until it survives the next run, then confirmed. What is shown is worked out from the results as
+they are; --update stores it, for `benchhouse regressions`, `benchhouse check` and questions in SQL.
+
+  benchhouse history model=bert-base-uncased,since=2026-01-01
+  benchhouse history series=3f2a91bc --metric memory_peak_rss_infer_mb --json
+
+exit codes: 0 shown; 1 trouble; 2 usage; 3 nothing to show
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+from benchmarking.cli_support import (
+    Parser,
+    choice,
+    default_database,
+    non_negative_seconds,
+    note,
+    positive_int,
+    run_command,
+)
+from benchmarking.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK
+from db.analysis.metrics import DEFAULT_METRIC, METRICS
+from db.analysis.selection import Selection
+
+if TYPE_CHECKING:
+    from db.analysis.histories import History
+
+NAME = "benchhouse history"
+DEFAULT_LIMIT = 50
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(NAME, _run, argv)
+
+
+def _run(argv: Sequence[str]) -> int:
+    arguments = _parser().parse_args(argv)
+    metric = METRICS[choice(arguments.metric, tuple(METRICS), "metric")]
+    selection = Selection.parse(arguments.selection)
+
+    from db.analysis.histories import histories
+    from db.analysis.refreshing import refresh
+    from db.warehouse import Warehouse
+
+    if arguments.update:
+        refresh(NAME, arguments.db_path, [metric], lock_timeout_s=arguments.lock_timeout)
+    with Warehouse.open(arguments.db_path, for_questions=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
+        found, count = histories(warehouse, selection, metric, limit=arguments.limit)
+    _show(found, arguments)
+    if not found:
+        note(f"{NAME}: no series has {metric.column} in {arguments.selection or 'this database'}")
+        return EXIT_NOT_ENOUGH_DATA
+    if count > len(found):
+        note(f"{NAME}: {len(found)} of {count} series: narrow the selection, or raise --limit")
+    return EXIT_OK
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(prog=NAME, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "selection",
+        nargs="?",
+        default="",
+        metavar="SELECTION",
+        help="FIELD=VALUE,... with model, device, runtime, series, since, tag.NAME, ...; or sql:CONDITION",
+    )
+    parser.add_argument("--metric", default=DEFAULT_METRIC, metavar="COLUMN", help="what is shown (%(default)s)")
+    parser.add_argument("--update", action="store_true", help="store the change points of all series first")
+    parser.add_argument(
+        "--limit", type=positive_int, default=DEFAULT_LIMIT, metavar="N", help="series that are shown (%(default)s)"
+    )
+    parser.add_argument("--only-changes", action="store_true", help="leave series without a change out")
+    parser.add_argument("--json", action="store_true", help="every point and change as JSON")
+    parser.add_argument("--db-path", default=default_database(), metavar="FILE", help="the database (%(default)s)")
+    parser.add_argument(
+        "--lock-timeout",
+        type=non_negative_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="wait so long while another process holds the database (%(default)g)",
+    )
+    return parser
+
+
+def _show(found: Sequence[History], arguments: argparse.Namespace) -> None:
+    shown = [history for history in found if history.change_points or not arguments.only_changes]
+    if arguments.json:
+        print(json.dumps([_json(history, arguments.metric) for history in shown], indent=2, ensure_ascii=False))
+    elif shown:
+        from db.analysis.history_text import histories_text
+        from db.analysis.sparkline import bars_for
+
+        print(histories_text(shown, METRICS[arguments.metric], bars=bars_for(sys.stdout.encoding)))
+    elif found:
+        print(f"no changes in {len(found)} series")
+
+
+def _json(history: History, metric: str) -> dict[str, Any]:
+    from benchmarking.records import to_json
+    from db.plain import plain
+
+    return {
+        "series_id": history.series_id,
+        "metric": metric,
+        "unit": METRICS[metric].unit,
+        **history.subject,
+        "point": to_json(history.point),
+        "points": [_fields(point, plain) for point in history.points],
+        "changes": [
+            {
+                **to_json(found.change),
+                "relative_change": found.change.relative_change,
+                "last_good": _fields(found.last_good, plain),
+                "first_changed": _fields(found.first_changed, plain),
+            }
+            for found in history.change_points
+        ],
+        "left_out": history.left_out,
+    }
+
+
+def _fields(point: Any, plain: Any) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {name: plain(value) for name, value in asdict(point).items()}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

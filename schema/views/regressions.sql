@@ -1,0 +1,98 @@
+-- What became worse. The levels are the detector's, stored by `benchhouse regressions` and `benchhouse history --update`.
+-- Which way is worse is told here once more, for SQL: a test holds it against the metrics of the program.
+CREATE OR REPLACE VIEW regressions AS
+WITH metrics (metric, unit, better) AS (
+    VALUES
+        ('latency_median_ms', 'ms', 'lower'),
+        ('latency_p99_ms', 'ms', 'lower'),
+        ('latency_device_median_ms', 'ms', 'lower'),
+        ('time_to_first_token_ms', 'ms', 'lower'),
+        ('inter_token_latency_p50_ms', 'ms', 'lower'),
+        ('inter_token_latency_p99_ms', 'ms', 'lower'),
+        ('time_per_output_token_ms', 'ms', 'lower'),
+        ('throughput_samples_per_sec', '/s', 'higher'),
+        ('throughput_tokens_per_sec', 'tokens/s', 'higher'),
+        ('first_call_ms', 'ms', 'lower'),
+        ('load_time_s', 's', 'lower'),
+        ('compile_s', 's', 'lower'),
+        ('memory_peak_rss_infer_mb', 'MB', 'lower'),
+        ('memory_device_allocated_peak_mb', 'MB', 'lower'),
+        ('memory_device_process_peak_mb', 'MB', 'lower')
+), changes AS (
+    SELECT
+        c.* EXCLUDE (series_id),
+        metrics.unit,
+        CASE metrics.better WHEN 'lower' THEN value_after / value_before ELSE value_before / value_after END AS times_worse,
+        last(value_after) OVER (
+            PARTITION BY r.series_id, metric ORDER BY r.history_time, r.started_at, r.result_id
+            ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
+        ) / value_before - 1 AS relative_change_now,
+        r.* EXCLUDE (result_id, status, error)
+    FROM change_points c
+    JOIN metrics USING (metric)
+    JOIN all_results r ON r.result_id = c.result_id
+    WHERE c.state <> 'withdrawn'
+)
+SELECT
+    changes.history_time,
+    changes.model_id,
+    changes.device,
+    changes.runtime,
+    changes.precision,
+    changes.batch_size,
+    changes.sequence_length,
+    changes.new_tokens,
+    changes.concurrency,
+    changes.axes,
+    changes.metric,
+    changes.unit,
+    changes.value_before,
+    changes.value_after,
+    changes.relative_change,
+    changes.times_worse,
+    changes.relative_change_now,
+    changes.state,
+    changes.p_value,
+    good.git_commit AS last_good_commit,
+    changes.git_commit AS first_bad_commit,
+    coalesce(good.git_commit_time, good.started_at) AS last_good_time,
+    changes.started_at,
+    changes.device_name,
+    changes.hardware_id,
+    changes.git_branch,
+    changes.session_id,
+    changes.run_id,
+    changes.result_id,
+    changes.last_good_result_id,
+    changes.series_id,
+    changes.change_point_id,
+    changes.detector,
+    changes.detector_version,
+    changes.detected_at
+FROM changes
+LEFT JOIN benchmark_results good_result ON good_result.result_id = changes.last_good_result_id
+LEFT JOIN benchmark_runs good ON good.run_id = good_result.run_id
+WHERE changes.times_worse > 1
+ORDER BY changes.times_worse DESC, changes.history_time, changes.result_id;
+
+COMMENT ON VIEW regressions IS 'Every place where a series became worse by one of its metrics, worst first: "what regressed since January" is a condition on history_time.';
+COMMENT ON COLUMN regressions.history_time IS 'Time of the first changed commit, else start of the first changed run, UTC.';
+COMMENT ON COLUMN regressions.metric IS 'The column of benchmark_results that became worse.';
+COMMENT ON COLUMN regressions.unit IS 'Unit of value_before and value_after.';
+COMMENT ON COLUMN regressions.value_before IS 'Median before the change, in the metric''s unit.';
+COMMENT ON COLUMN regressions.value_after IS 'Median after the change, in the metric''s unit.';
+COMMENT ON COLUMN regressions.relative_change IS 'value_after / value_before - 1.';
+COMMENT ON COLUMN regressions.times_worse IS 'value_after / value_before, or the other way round where higher is better: always above 1.';
+COMMENT ON COLUMN regressions.relative_change_now IS 'Level after the newest change of the series / value_before - 1: near 0 once it was put right.';
+COMMENT ON COLUMN regressions.state IS 'suspected until the change survives the next run, then confirmed.';
+COMMENT ON COLUMN regressions.p_value IS 'Of the detector''s test.';
+COMMENT ON COLUMN regressions.last_good_commit IS 'Commit of the last result before the change; the cause is after it, up to first_bad_commit.';
+COMMENT ON COLUMN regressions.first_bad_commit IS 'Commit of the first changed result.';
+COMMENT ON COLUMN regressions.last_good_time IS 'Time of the last good commit, else start of that run, UTC.';
+COMMENT ON COLUMN regressions.result_id IS 'First changed result: benchmark_results.result_id.';
+COMMENT ON COLUMN regressions.last_good_result_id IS 'Last result before the change: benchmark_results.result_id.';
+COMMENT ON COLUMN regressions.series_id IS 'The series, followed through series_alias to the one it is read as.';
+COMMENT ON COLUMN regressions.change_point_id IS 'change_points.change_point_id.';
+COMMENT ON COLUMN regressions.detector IS 'Name of the detector.';
+COMMENT ON COLUMN regressions.detector_version IS 'Version of the detector.';
+COMMENT ON COLUMN regressions.detected_at IS 'When it was found, UTC.';
