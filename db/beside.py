@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from db import calibration, heads
 from db.aliases import Alias
-from db.contents import CONTENTS, Conflict, Relation, column_types
+from db.contents import CONTENTS, Conflict, Relation
 from db.migrate import Connection, quoted
 
 RAW = "raw_benchmark_data"
@@ -81,6 +81,8 @@ class Beside:
     connection: Connection
     database: str
     """Its name in SQL."""
+    columns: Mapping[str, Iterable[str]]
+    """Of each table, which both have."""
     conflicts: tuple[Conflict, ...] = ()
 
     def mark_new_runs(self) -> None:
@@ -103,15 +105,6 @@ class Beside:
     def kept_finer(self) -> int:
         """Results of which only quantiles, or coarser ones, are there."""
         return self._finer(RAW, self.theirs(RAW))
-
-    def superseding(self) -> dict[str, int]:
-        """Rows, by table, that are here, and that it tells as they are to be told."""
-        return {
-            table: self._number(
-                f"FROM {self.theirs(table)} theirs, {table} mine WHERE {self._decides(table)}", left=table
-            )
-            for table in DECIDED
-        }
 
     def take(self, aliases: Mapping[str, Alias]) -> None:
         """Let all of that in, and the aliases of series that are new or read otherwise now."""
@@ -174,7 +167,7 @@ class Beside:
 
     def _told(self, table: str) -> list[str]:
         apart = (*CONTENTS[table].key, *DECIDED[table].apart)
-        return [name for name in column_types(self.connection, table) if name not in apart]
+        return [name for name in self.columns[table] if name not in apart]
 
     def _number(self, rest: str, what: str = "count(*)", *, left: str | None = None) -> int:
         bound = None if left is None else self._left(left)

@@ -86,6 +86,11 @@ WORDS = {
 }
 """What a row of each table is called."""
 
+COLUMNS = """
+SELECT table_name, column_name, data_type FROM duckdb_columns()
+WHERE database_name = current_database() AND NOT internal ORDER BY table_name, column_index
+"""
+
 Relation = Callable[[str], str]
 """Table -> what stands for it after FROM."""
 
@@ -114,8 +119,9 @@ def conflicts(
 ) -> list[Conflict]:
     """Everything in which rows of the same key differ, a run's missing parts included; in the order of the tables."""
     found: list[Conflict] = []
+    types = all_column_types(connection)
     for table in tables:
-        rows = connection.execute(_differing(connection, table, mine(table), theirs(table))).fetchall()
+        rows = connection.execute(_differing(table, types[table], mine(table), theirs(table))).fetchall()
         for subject, columns, texts in rows:
             differing = tuple(name for name in columns if not _says_the_same(texts.get(name)))
             found += [Conflict(table=table, subject=subject, columns=differing)] if differing else []
@@ -157,16 +163,18 @@ def _compared(content: Content, names: Sequence[str]) -> list[str]:
     ]
 
 
-def column_types(connection: Connection, relation: str) -> dict[str, str]:
-    """By name, of what stands after FROM."""
-    return {row[0]: row[1] for row in connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()}
+def all_column_types(connection: Connection) -> dict[str, dict[str, str]]:
+    """Table -> column -> type, of the connection's own database."""
+    types: dict[str, dict[str, str]] = {}
+    for table, column, kind in connection.execute(COLUMNS).fetchall():
+        types.setdefault(table, {})[column] = kind
+    return types
 
 
-def _differing(connection: Connection, table: str, mine: str, theirs: str) -> str:
+def _differing(table: str, types: Mapping[str, str], mine: str, theirs: str) -> str:
     """SQL that gives key, columns that differ, and for those of JSON both texts."""
     content = CONTENTS[table]
     special: Mapping[str, str] = RAW if table == "raw_benchmark_data" else {}
-    types = column_types(connection, mine)
     names = _compared(content, list(types))
     tests = [f"CASE WHEN {_test(name, content, special)} THEN '{name}' END" for name in names]
     texts_of = [name for name in names if types[name] == "JSON"]

@@ -19,7 +19,7 @@ from benchmarking.errors import FormatError, StorageError, UsageError
 from db.aliases import Alias, united
 from db.beside import Beside, aliases_of, in_database
 from db.checks import CHECKS
-from db.contents import Conflict, conflicts, told
+from db.contents import Conflict, all_column_types, conflicts, told
 from db.migrate import Connection
 from db.warehouse import OutdatedError, Warehouse
 
@@ -39,8 +39,6 @@ class Merged:
     """Results of which only quantiles were here, and the samples (or finer quantiles) came in."""
     samples_kept: int
     """Results of which the samples (or finer quantiles) are here, and only quantiles there."""
-    superseded: Mapping[str, int]
-    """Rows by table that are told as the other one tells them: a first sight that was earlier, a last word."""
     left_out: tuple[Conflict, ...] = ()
     """What contradicts, and stayed as it is here; only where that was asked for."""
 
@@ -90,7 +88,8 @@ def _compare(connection: Connection, name: str) -> tuple[Beside, dict[str, Alias
     aliases, clashing = united(mine, theirs)
     found = (*conflicts(connection, str, in_database(name)), *clashing)
     changed = {series: alias for series, alias in aliases.items() if mine.get(series) != alias}
-    return Beside(connection=connection, database=name, conflicts=found), changed
+    columns = all_column_types(connection)
+    return Beside(connection=connection, database=name, columns=columns, conflicts=found), changed
 
 
 def _counted(beside: Beside, aliases: Mapping[str, Alias]) -> Merged:
@@ -99,7 +98,6 @@ def _counted(beside: Beside, aliases: Mapping[str, Alias]) -> Merged:
         present=beside.present(),
         samples_restored=beside.restorable(),
         samples_kept=beside.kept_finer(),
-        superseded=beside.superseding(),
         left_out=beside.conflicts,
     )
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarking.errors import LockedError, StorageError
-from db.contents import SUMMED, Conflict, checksum, column_types
+from db.contents import SUMMED, Conflict, all_column_types, checksum
 from db.damage import damage
 from db.files import make_folder, part_beside, publish
 from db.merge import Merged, merge, up_to_date
@@ -176,7 +176,7 @@ def _told_otherwise(brought: Merged, lost: Mapping[str, str]) -> tuple[Conflict,
 
 def _sum(warehouse: Warehouse, table: str, relation: str) -> tuple[int, str]:
     with warehouse.transaction() as connection:
-        names = list(column_types(connection, relation))
+        names = list(all_column_types(connection)[table])
         rows, total = connection.execute(checksum(table, names, relation)).fetchall()[0]
     return int(rows), str(total)
 

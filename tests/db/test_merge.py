@@ -51,8 +51,12 @@ def contents(warehouse):
 
 def contents_of(path):
     with Warehouse.open(path) as warehouse:
-        assert verify(warehouse) == []
         return contents(warehouse)
+
+
+def verified(path):
+    with Warehouse.open(path) as warehouse:
+        return verify(warehouse)
 
 
 @pytest.fixture
@@ -88,6 +92,7 @@ def test_what_is_new_comes_in_and_what_is_there_stays(make, make_run):
         "raw_benchmark_data": 90,
     }
     assert merged.present == 1
+    assert verified(target) == []
     assert contents_of(target) == contents_of(make("all", shared, mine, theirs))
     assert other.read_bytes() == before
 
@@ -107,7 +112,7 @@ def test_a_dry_run_counts_the_same_and_changes_nothing(make, make_run):
         ("UPDATE benchmark_results SET latency_mean_ms = 9", r"result [0-9a-f-]+ differs in latency_mean_ms"),
         ("UPDATE benchmark_runs SET host = 'other', status = 'failed'", r"run [0-9a-f-]+ differs in status, host"),
         (
-            "UPDATE raw_benchmark_data SET samples[1] = 7, mean = 7 WHERE launch = 0",
+            "UPDATE raw_benchmark_data SET samples = list_reverse(samples), mean = 7 WHERE launch = 0",
             r"raw samples [0-9a-f-]+ 0 measure latency_wall differs in samples, mean",
         ),
         ("UPDATE hardware_info SET hashed_keys = '{\"a\": 1}'", r"hardware [0-9a-f]+ differs in hashed_keys"),
@@ -356,7 +361,7 @@ PIECES = st.fixed_dictionaries(
     }
 )
 LAWS = settings(
-    max_examples=6,
+    max_examples=4,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -412,7 +417,8 @@ def test_merging_is_commutative_and_idempotent(build, a, b):
     into(ba, build(a))
     both = contents_of(ab)
     assert contents_of(ba) == both
-    into(ab, build(a), build(b), ba)
+    assert verified(ab) == []
+    into(ab, ba)
     assert contents_of(ab) == both
 
 
