@@ -70,7 +70,9 @@ def match(before: Iterable[Measured], after: Iterable[Measured], may_differ: May
     pairs = [(base, one) for one in later for base in _bases(one, groups.get(_shared(one, may_differ), ()))]
     used = {id(one) for pair in pairs for one in pair}
     left_before, left_after = ([one for one in side if id(one) not in used] for side in (earlier, later))
-    refused = _nearest(left_before, left_after)
+    # Two lists of models that have nothing in common are not to be told as so many pairs of strangers.
+    may_be_other_model = _has_one_model(earlier) and _has_one_model(later)
+    refused = _nearest(left_before, left_after, may_be_other_model=may_be_other_model)
     used |= {id(one) for pair in refused for one in pair}
     return Matched(
         pairs=tuple(pairs),
@@ -103,30 +105,38 @@ def _bases(one: Standing, group: Sequence[Standing]) -> Sequence[Standing]:
     return same or group
 
 
-def _nearest(before: Sequence[Standing], after: Sequence[Standing]) -> list[tuple[Standing, Standing]]:
-    """Pairs at the same point that differ in the fewest keys, each used once. Of another model only where each side has
-    but one: two lists of models that have nothing in common would otherwise be told as so many pairs."""
-    models = [{one.result.keys.get("model_id") for one in side} for side in (before, after)]
-    may_be_other_model = all(len(names) == 1 for names in models)
+def _nearest(
+    before: Sequence[Standing], after: Sequence[Standing], *, may_be_other_model: bool
+) -> list[tuple[Standing, Standing]]:
+    """Pairs at the same point that differ in the fewest keys, each used once."""
+    places: dict[str, tuple[list[Standing], list[Standing]]] = {}
+    for which, side in enumerate((before, after)):
+        for one in side:
+            places.setdefault(_place(one, with_model=not may_be_other_model), ([], []))[which].append(one)
+    return [pair for earlier, later in places.values() for pair in _nearest_of(earlier, later)]
+
+
+def _nearest_of(before: Sequence[Standing], after: Sequence[Standing]) -> list[tuple[Standing, Standing]]:
     distances = sorted(
-        (
-            (len(differences(base.result.keys, one.result.keys)), place, other)
-            for place, base in enumerate(before)
-            for other, one in enumerate(after)
-            if _is_same_point(base, one)
-            and (may_be_other_model or base.result.keys.get("model_id") == one.result.keys.get("model_id"))
-        ),
+        (len(differences(base.result.keys, one.result.keys)), place, other)
+        for place, base in enumerate(before)
+        for other, one in enumerate(after)
     )
+    used: tuple[set[int], set[int]] = (set(), set())
     pairs: list[tuple[Standing, Standing]] = []
-    taken_before: set[int] = set()
-    taken_after: set[int] = set()
     for _, place, other in distances:
-        if place not in taken_before and other not in taken_after:
-            taken_before.add(place)
-            taken_after.add(other)
+        if place not in used[0] and other not in used[1]:
+            used[0].add(place)
+            used[1].add(other)
             pairs.append((before[place], after[other]))
     return pairs
 
 
-def _is_same_point(one: Standing, other: Standing) -> bool:
-    return point_of(one.result.keys) == point_of(other.result.keys)
+def _place(one: Standing, *, with_model: bool) -> str:
+    """The hash of the point, and of the model where that is asked for."""
+    keys = one.result.keys
+    return canonical_hash([point_of(keys), keys.get("model_id") if with_model else None])
+
+
+def _has_one_model(side: Sequence[Standing]) -> bool:
+    return len({one.result.keys.get("model_id") for one in side}) == 1
