@@ -81,8 +81,8 @@ def confirmed(finding: Finding, again: Candidate | None, why_not: str | None, pa
 
 
 def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """By verdict, then by how much worse."""
-    return tuple(sorted(findings, key=lambda finding: (VERDICTS.index(finding.verdict), -finding.ratio)))
+    """By verdict, then by how much worse; what differs in less than is shown stays in its order."""
+    return tuple(sorted(findings, key=lambda finding: (VERDICTS.index(finding.verdict), -round(finding.ratio, 3))))
 
 
 def exit_code(findings: Sequence[Finding]) -> int:

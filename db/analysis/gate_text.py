@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from benchmarking.columns_text import columns_text
 from db import markdown
 from db.analysis.comparison_text import number, visible_lines
 from db.analysis.findings import BAD, JUDGED, Finding, Verdict, counts
 from db.analysis.gate import Parameters
+from db.analysis.grid import Column, Grid, grid_of
 
-NOTHING = "-"
 MAX_KINDS = 2
 MAX_NAMES = 4
 SUBJECTS = ("model_id", "device", "runtime", "precision")
@@ -20,17 +21,18 @@ WITH_REASON: tuple[Verdict, ...] = ("failed", "regressed", "unfit", "not enough 
 
 def gate_text(findings: Sequence[Finding], parameters: Parameters) -> str:
     """For a terminal: a row for each series that was judged, worst first, and below it what is to be known."""
-    headings, rows, right = _grid(findings)
-    parts = [_head(findings), *(["\n".join(columns_text(headings, rows, right=right))] if rows else [])]
+    grid = _grid(findings)
+    parts = [_head(findings)]
+    parts += ["\n".join(columns_text(grid.headings, grid.rows, right=grid.right))] if grid.rows else []
     parts.append("\n".join([summary(findings), *_remarks(findings, parameters)]))
     return "\n\n".join(visible_lines(part) for part in parts)
 
 
 def gate_markdown(findings: Sequence[Finding], parameters: Parameters) -> str:
     """For a comment on a pull request; no text in it is taken for markup."""
-    headings, rows, right = _grid(findings)
+    grid = _grid(findings)
     parts = [f"**{markdown.escaped(summary(findings))}**", markdown.escaped(_head(findings))]
-    parts += [markdown.table(headings, rows, right=right)] if rows else []
+    parts += [markdown.table(grid.headings, grid.rows, right=grid.right)] if grid.rows else []
     parts.append("\n".join(f"- {markdown.escaped(line)}" for line in _remarks(findings, parameters)))
     return "\n\n".join(parts) + "\n"
 
@@ -74,55 +76,57 @@ def _head(findings: Sequence[Finding]) -> str:
     return ", ".join(words)
 
 
-def _grid(findings: Sequence[Finding]) -> tuple[tuple[str, ...], list[tuple[str, ...]], tuple[int, ...]]:
-    """Headings, rows, and the columns that stand to the right; what is the same in all rows is in the head."""
+def _grid(findings: Sequence[Finding]) -> Grid:
+    """A row for each finding with a verdict; what is the same in all of them is in the head."""
     shown = [finding for finding in findings if finding.verdict in JUDGED]
     several = [name for name in SUBJECTS if len(_values(findings, name)) > 1]
     several_metrics = len({finding.candidate.metric.column for finding in findings}) > 1
-    is_again = any(finding.again is not None for finding in findings)
-    is_doubted = any(finding.candidate.doubts for finding in shown)
-    headings = [*(HEADINGS.get(name, name) for name in several), "point", *(["metric"] if several_metrics else [])]
-    first = len(headings)
-    headings += ["mean", "now", *(["again"] if is_again else []), "unit", "change", "expected", "runs"]
-    right = tuple(place for place in range(first, len(headings)) if headings[place] not in ("unit", "expected"))
-    rows = []
-    for finding in shown:
-        row = [*(str(getattr(finding.candidate, name)) for name in several), finding.candidate.point.label]
-        row += [finding.candidate.metric.column] if several_metrics else []
-        rows.append(
-            (*row, *_numbers(finding, is_again=is_again), finding.verdict, *([_doubts(finding)] if is_doubted else []))
-        )
-    return (*headings, "verdict", *(["doubts"] if is_doubted else [])), rows, right
+    number_column = partial(Column[Finding], is_number=True)
+    columns = [
+        *(Column(heading=HEADINGS.get(name, name), text=partial(_subject_word, name=name)) for name in several),
+        Column(heading="point", text=lambda one: one.candidate.point.label),
+        *([Column[Finding](heading="metric", text=lambda one: one.candidate.metric.column)] if several_metrics else []),
+        number_column(heading="mean", text=lambda one: _number(one.judgement.centre if one.judgement else None)),
+        number_column(heading="now", text=lambda one: _number(one.judgement.value if one.judgement else None)),
+        number_column(heading="again", text=lambda one: _number(one.again.value if one.again else None)),
+        Column(heading="unit", text=lambda one: one.candidate.metric.unit),
+        number_column(heading="change", text=_change),
+        Column(heading="expected", text=_expected),
+        number_column(heading="runs", text=_runs),
+        Column(heading="verdict", text=lambda one: one.verdict),
+        Column(heading="doubts", text=_doubts),
+    ]
+    return grid_of(columns, shown)
 
 
-def _numbers(finding: Finding, *, is_again: bool) -> tuple[str, ...]:
-    judgement, unit = finding.judgement, finding.candidate.metric.unit
-    again = (NOTHING if finding.again is None else number(finding.again.value),) if is_again else ()
-    if judgement is None or judgement.centre is None or judgement.relative_change is None:
-        return (NOTHING, NOTHING, *again, unit, NOTHING, NOTHING, str(len(finding.candidate.segment)))
-    return (
-        number(judgement.centre),
-        number(judgement.value),
-        *again,
-        unit,
-        f"{judgement.relative_change:+.1%}",
-        _expected(finding),
-        str(judgement.n),
-    )
+def _subject_word(finding: Finding, name: str) -> str:
+    return str(getattr(finding.candidate, name))
 
 
-def _expected(finding: Finding) -> str:
+def _number(value: float | None) -> str | None:
+    return None if value is None else number(value)
+
+
+def _change(finding: Finding) -> str | None:
+    change = finding.judgement.relative_change if finding.judgement else None
+    return None if change is None else f"{change:+.1%}"
+
+
+def _runs(finding: Finding) -> str:
+    return str(len(finding.candidate.segment) if finding.judgement is None else finding.judgement.n)
+
+
+def _expected(finding: Finding) -> str | None:
     """Up to, or from, which value nothing is wrong."""
-    judgement, metric = finding.judgement, finding.candidate.metric
-    assert judgement is not None
-    assert judgement.high is not None
-    assert judgement.low is not None
-    return f"up to {number(judgement.high)}" if metric.better == "lower" else f"from {number(judgement.low)}"
+    judgement, is_lower_better = finding.judgement, finding.candidate.metric.better == "lower"
+    if judgement is None or judgement.high is None or judgement.low is None:
+        return None
+    return f"up to {number(judgement.high)}" if is_lower_better else f"from {number(judgement.low)}"
 
 
-def _doubts(finding: Finding) -> str:
+def _doubts(finding: Finding) -> str | None:
     doubts = finding.candidate.doubts
-    return ", ".join(doubts[:MAX_KINDS]) + (f" +{len(doubts) - MAX_KINDS}" if len(doubts) > MAX_KINDS else "")
+    return ", ".join(doubts[:MAX_KINDS]) + (f" +{len(doubts) - MAX_KINDS}" if len(doubts) > MAX_KINDS else "") or None
 
 
 def _remarks(findings: Sequence[Finding], parameters: Parameters) -> list[str]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from benchmarking.columns_text import columns_text
 from db.analysis.comparison_text import number, visible_lines
+from db.analysis.grid import Column, grid_of
 from db.analysis.options import Workload
 from db.analysis.recommendation import UNITS, Aim, Miss, Option, Quantity, Rated, Recommendation
 
-NOTHING = "-"
 MAX_KINDS = 2
 WORDS: Mapping[Quantity, str] = {
     "latency": "latency",
@@ -36,25 +35,13 @@ HELD = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """A column of the table; left out where no option has anything in it."""
-
-    heading: str
-    text: Callable[[Rated], str | None]
-    is_number: bool = True
-
-
 def recommendation_text(
     workload: Workload, found: Recommendation, limits: Mapping[Quantity, float], currency: str | None
 ) -> str:
     """What to take for a workload and why, and the table of its options."""
     unit = "tokens/s" if workload.has_tokens else "items/s"
-    columns = _columns(found, unit, currency)
-    kept = [column for column in columns if any(column.text(one) is not None for one in found.rated)]
-    rows = [[column.text(one) or NOTHING for column in kept] for one in found.rated]
-    right = [place for place, column in enumerate(kept) if column.is_number]
-    table = columns_text([column.heading for column in kept], rows, right=right)
+    grid = grid_of(_columns(found, unit, currency), found.rated)
+    table = columns_text(grid.headings, grid.rows, right=grid.right)
     lines = [_title(workload, found, limits, unit), *_advice(found, unit, currency, limits), "", *table, ""]
     lines.append(f"front: no other one is as good in {_listed(found.axes)} and better in one of them")
     lines += [HELD] if limits else []
@@ -117,25 +104,25 @@ def _name(rated: Rated, found: Recommendation) -> str:
     return ", ".join(words)
 
 
-def _columns(found: Recommendation, unit: str, currency: str | None) -> list[Column]:
+def _columns(found: Recommendation, unit: str, currency: str | None) -> list[Column[Rated]]:
     several = any(one.option.point.concurrency > 1 for one in found.rated)
-    words = partial(Column, is_number=False)
+    words, numbers = Column[Rated], partial(Column[Rated], is_number=True)
     return [
         words(heading="device", text=lambda one: _device(one.option, found)),
         words(heading="runtime", text=lambda one: _runtime(one.option, found)),
         words(heading="precision", text=lambda one: one.option.precision),
-        Column(heading="batch", text=lambda one: str(one.option.point.batch_size)),
-        *([Column(heading="in flight", text=lambda one: str(one.option.point.concurrency))] if several else []),
-        Column(heading="median ms", text=lambda one: number(one.option.latency_ms)),
-        Column(heading="up to", text=lambda one: _number(one.option.latency_high_ms)),
-        Column(heading="p99 ms", text=lambda one: _number(one.option.latency_p99_ms)),
-        Column(heading="TTFT ms", text=lambda one: _number(one.option.ttft_ms)),
-        Column(heading=unit, text=lambda one: number(one.option.throughput)),
-        Column(heading="peak MB", text=lambda one: _number(one.option.memory_mb)),
-        Column(heading="J/item", text=lambda one: _number(one.option.energy_j)),
+        numbers(heading="batch", text=lambda one: str(one.option.point.batch_size)),
+        numbers(heading="in flight", text=lambda one: str(one.option.point.concurrency) if several else None),
+        numbers(heading="median ms", text=lambda one: number(one.option.latency_ms)),
+        numbers(heading="up to", text=lambda one: _number(one.option.latency_high_ms)),
+        numbers(heading="p99 ms", text=lambda one: _number(one.option.latency_p99_ms)),
+        numbers(heading="TTFT ms", text=lambda one: _number(one.option.ttft_ms)),
+        numbers(heading=unit, text=lambda one: number(one.option.throughput)),
+        numbers(heading="peak MB", text=lambda one: _number(one.option.memory_mb)),
+        numbers(heading="J/item", text=lambda one: _number(one.option.energy_j)),
         words(heading="energy of", text=lambda one: one.option.energy_of),
-        Column(heading=f"{currency}/M {unit.removesuffix('/s')}", text=lambda one: _number(one.option.cost)),
-        Column(heading="error", text=lambda one: _error(one.option.output_error)),
+        numbers(heading=f"{currency}/M {unit.removesuffix('/s')}", text=lambda one: _number(one.option.cost)),
+        numbers(heading="error", text=lambda one: _error(one.option.output_error)),
         words(heading="front", text=lambda one: "yes" if one.is_on_front else None),
         words(heading="misses", text=lambda one: ", ".join(WORDS[miss.quantity] for miss in one.misses) or None),
         words(heading="doubts", text=_doubts),

@@ -1,0 +1,98 @@
+"""`benchhouse alert`, through its own main."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from db.commands import alert
+from db.warehouse import Warehouse
+
+INSERT = """
+INSERT INTO alerts BY NAME SELECT
+    'a1fe5c' || batch_size AS alert_id, series_id, 'latency_median_ms' AS metric, repeat('1', 40) AS first_commit,
+    repeat('2', 40) AS last_commit, session_id AS group_id, 'new' AS triage, 0.1 AS relative_change, 'd' AS detector,
+    '1' AS detector_version, '{"n": 12}' AS parameters, TIMESTAMP '2026-03-02 10:00:00' AS created_at,
+    TIMESTAMP '2026-03-02 10:00:00' AS updated_at, result_id
+FROM all_results
+"""
+CACHE = {}
+
+
+@pytest.fixture
+def raised(tmp_path, tmp_path_factory, empty_database, make_run):
+    """A warehouse with two alerts: a1fe5c1 at batch 1 and a1fe5c2 at batch 2."""
+    if "path" not in CACHE:
+        CACHE["path"] = shutil.copy(empty_database, tmp_path_factory.mktemp("alert") / "raised.duckdb")
+        with Warehouse.open(CACHE["path"]) as warehouse:
+            warehouse.ingest(make_run(sequence_lengths=(32,), iterations=3))
+            with warehouse.transaction() as connection:
+                connection.execute(INSERT)
+    return str(shutil.copy(CACHE["path"], tmp_path / "raised.duckdb"))
+
+
+@pytest.fixture
+def listed(raised, capsys):
+    """A function that lists alerts as JSON."""
+
+    def run(*arguments):
+        assert alert.main(["list", *arguments, "--json", "--db-path", raised]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+def test_alerts_are_listed_with_what_they_are_about(listed, raised, capsys):
+    first = listed()[1]
+
+    assert (first["alert_id"], first["triage"], first["model_id"]) == ("a1fe5c2", "new", "bert-base-uncased")
+    assert first["parameters"] == {"n": 12}
+    assert first["created_at"] == "2026-03-02T10:00:00"
+    assert alert.main(["list", "--db-path", raised]) == 0
+    row = capsys.readouterr().out.splitlines()[2]
+    assert row.split() == [
+        *("a1fe5c1", "2026-03-02", "10:00", "new", "bert-base-uncased,", "cpu,", "eager,", "float32"),
+        *("b1", "s32", "latency_median_ms", "+10.0%", "1111111..2222222", "no"),
+    ]
+
+
+def test_a_selection_and_a_triage_choose(listed):
+    assert [row["alert_id"] for row in listed("batch=2")] == ["a1fe5c2"]
+    assert listed("model=nobody") == []
+    assert listed("--triage", "noise,method") == []
+    assert len(listed("--triage", "new")) == 2
+
+
+def test_a_triage_is_set_by_prefix_with_a_note_that_stays(listed, raised, capsys):
+    assert alert.main(["set", "a1fe5c1", "noise", "--note", "a | backup", "--db-path", raised]) == 0
+    assert capsys.readouterr().out == "a1fe5c1: noise\n"
+    assert alert.main(["set", "a1fe5c1", "hardware", "--db-path", raised]) == 0
+    capsys.readouterr()
+
+    (row,) = listed("--triage", "hardware")
+    assert row["note"] == "a | backup"
+    assert row["updated_at"] > row["created_at"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("set", "a1fe5c", "noise"), "2 alerts' ids begin with 'a1fe5c': give more of it"),
+        (("set", "a1fe5c1", "ffff", "noise"), "no alert's id begins with 'ffff'"),
+        (("set", "a1", "noise"), "give 4 characters"),
+        (("set", "a1fe5c1", "nosie"), "'nosie' is no triage: the last word is one of new, regression"),
+        (("list", "--triage", "nosie"), "unknown triage 'nosie': did you mean noise"),
+        (("list", "nonsense"), "'nonsense' selects nothing"),
+        ((), "required: list|set"),
+    ],
+)
+def test_what_cannot_be_is_one_line_and_changes_nothing(raised, listed, capsys, arguments, said):
+    code = alert.main([*arguments, *(["--db-path", raised] if arguments else [])])
+
+    error = capsys.readouterr().err
+    assert code == 2
+    assert said in error
+    assert error.count("\n") == 1
+    assert len(listed("--triage", "new")) == 2

@@ -1,0 +1,305 @@
+"""`benchhouse check`, through its own main: verdicts, exit codes, alerts and the files for CI."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import uuid
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+
+from benchmarking.records import Doubt
+from db.commands import alert, check
+from db.warehouse import Warehouse
+
+RUNS = 12
+CACHE = {}
+"""The history of this file, made once: who needs it copies it."""
+
+
+@pytest.fixture
+def measured(make_run):
+    """A function that makes the run of a commit: b1 s32 takes 8 ms and b2 s32 16, times `slowdown`."""
+
+    def make(number, slowdown=1.0, **fields):
+        run = make_run(
+            batch_sizes=(1, 2), sequence_lengths=(32,), launches=1, iterations=3, slowdown=slowdown,
+            started_at=f"2026-03-01T{number:02}:00:00Z", **fields,
+        )  # fmt: skip
+        commit = replace(run.provenance, git_commit=f"{number:040x}", git_commit_time=f"2026-02-01T{number:02}:00:00Z")
+        return replace(run, provenance=commit)
+
+    return make
+
+
+@pytest.fixture
+def history(tmp_path, tmp_path_factory, empty_database, measured):
+    """A warehouse with 12 runs whose logarithms are 0.01 above and below the mean by turns."""
+    if "path" not in CACHE:
+        CACHE["path"] = shutil.copy(empty_database, tmp_path_factory.mktemp("check") / "history.duckdb")
+        with Warehouse.open(CACHE["path"]) as warehouse:
+            for number in range(RUNS):
+                warehouse.ingest(measured(number, math.exp(0.01 * (-1) ** number)))
+    return shutil.copy(CACHE["path"], tmp_path / "history.duckdb")
+
+
+@pytest.fixture
+def stored(history):
+    """A function that stores runs in the history."""
+
+    def store(*runs):
+        with Warehouse.open(history) as warehouse:
+            for run in runs:
+                warehouse.ingest(run)
+
+    return store
+
+
+@pytest.fixture
+def checked(history, capsys):
+    """A function that runs the command and gives its exit code and document."""
+
+    def run(*arguments):
+        code = check.main([*arguments, "--json", "--db-path", str(history)])
+        out = capsys.readouterr().out
+        return code, json.loads(out) if out else None
+
+    return run
+
+
+def alerts(path):
+    with Warehouse.open(path, read_only=True) as warehouse:
+        return warehouse.query("SELECT * FROM alerts ORDER BY alert_id").dicts()
+
+
+def test_a_run_like_the_others_is_fine(checked, history):
+    code, document = checked()
+
+    assert code == 0
+    assert document["counts"] == {"fine": 2}
+    assert [finding["judgement"]["n"] for finding in document["findings"]] == [11, 11]
+    assert alerts(history) == []
+
+
+def test_a_slower_run_is_regressed_and_becomes_one_alert_a_series(checked, history, stored, measured):
+    run = measured(20, 1.10)
+    stored(run)
+
+    code, document = checked()
+
+    assert code == document["exit_code"] == 1
+    finding = document["findings"][0]
+    assert finding["verdict"] == "regressed"
+    assert finding["judgement"]["centre"] == pytest.approx(finding["value"] / 1.10)
+    assert finding["judgement"]["relative_change"] == pytest.approx(0.10)
+    assert finding["measure_again"].startswith("run_hardware_benchmark --model-id bert-base-uncased --device cpu")
+    rows = alerts(history)
+    assert [row["relative_change"] for row in rows] == pytest.approx([0.10, 0.10])
+    assert {(row["first_commit"], row["last_commit"]) for row in rows} == {(f"{11:040x}", f"{20:040x}")}
+    assert {row["group_id"] for row in rows} == {run.session_id}
+    assert {row["triage"] for row in rows} == {"new"}
+
+
+def test_the_same_regression_is_raised_once_however_often_it_is_seen(checked, history, stored, measured):
+    stored(measured(20, 1.10))
+    checked()
+    checked()
+    stored(measured(21, 1.11))
+
+    code, _ = checked()
+
+    assert code == 1
+    assert len(alerts(history)) == 2
+    assert [len(json.loads(row["parameters"])["results"]) for row in alerts(history)] == [2, 2]
+
+
+def test_an_open_alert_keeps_its_results_out_of_the_segment_and_a_triaged_one_does_not(
+    checked, history, stored, measured, capsys
+):
+    stored(measured(20, 1.10))
+    checked()
+    stored(measured(21, 1.10))
+
+    _, document = checked("--no-alerts")
+    assert [finding["judgement"]["n"] for finding in document["findings"]] == [12, 12]
+
+    ids = [row["alert_id"] for row in alerts(history)]
+    assert alert.main(["set", *ids, "noise", "--note", "a backup ran", "--db-path", str(history)]) == 0
+    assert capsys.readouterr().out.splitlines() == [f"{alert_id}: noise" for alert_id in ids]
+    _, document = checked("--no-alerts")
+    assert [finding["judgement"]["n"] for finding in document["findings"]] == [13, 13]
+
+
+def test_no_alerts_leaves_the_database_as_it_is(checked, history, stored, measured):
+    stored(measured(20, 1.10))
+
+    assert checked("--no-alerts")[0] == 1
+    assert alerts(history) == []
+
+
+def test_a_faster_run_is_improved_and_nothing_fails(checked, stored, measured):
+    stored(measured(20, 0.9))
+
+    code, document = checked()
+
+    assert code == 0
+    assert document["counts"] == {"improved": 2}
+
+
+def test_throughput_regresses_downwards(checked, stored, measured):
+    stored(measured(20, 1.10))
+
+    code, document = checked("--metric", "throughput_tokens_per_sec", "--no-alerts")
+
+    assert code == 1
+    assert document["findings"][0]["judgement"]["relative_change"] == pytest.approx(1 / 1.1 - 1)
+
+
+def test_too_few_runs_are_no_verdict_and_exit_code_3(checked, stored, measured):
+    stored(measured(20, 1.5, model_id="other"))
+
+    code, document = checked()
+
+    assert code == 3
+    assert {finding["why"] for finding in document["findings"]} == {"0 runs before it, 10 are needed"}
+
+
+def test_a_series_without_history_beside_one_with_it_does_not_fail_the_gate(checked, stored, measured):
+    run = measured(20)
+    longer = replace(run.results[0], result_id=str(uuid.uuid4()), point=replace(run.results[0].point, batch_size=64))
+    stored(replace(run, results=(*run.results, longer)))
+
+    code, document = checked()
+
+    assert code == 0
+    assert document["counts"] == {"fine": 2, "not enough data": 1}
+
+
+def test_a_confirmed_change_point_begins_the_segment_anew(checked, history, stored, measured):
+    stored(measured(20, 1.10))
+    with Warehouse.open(history) as warehouse, warehouse.transaction() as connection:
+        connection.execute(
+            """
+            INSERT INTO change_points BY NAME
+            SELECT 'c1' AS change_point_id, series_id, 'latency_median_ms' AS metric, result_id, 'confirmed' AS state,
+                'd' AS detector, '1' AS detector_version, '{}' AS parameters, TIMESTAMP '2026-03-02' AS detected_at
+            FROM history WHERE batch_size = 1 AND position = 3
+            """
+        )
+
+    _, document = checked("--no-alerts")
+
+    runs = {finding["point"]["batch_size"]: finding["judgement"]["n"] for finding in document["findings"]}
+    assert runs == {1: 10, 2: 12}
+
+
+def test_doubtful_results_are_neither_judged_nor_judged_against(checked, stored, measured):
+    doubt = Doubt(kind="thermal_throttle", severity="throttled")
+
+    def doubted(number):
+        run = measured(number, 3.0)
+        return replace(run, results=tuple(replace(r, validity="throttled", doubts=(doubt,)) for r in run.results))
+
+    stored(doubted(20))
+    code, document = checked()
+    assert code == 3
+    assert {finding["why"] for finding in document["findings"]} == {"throttled: thermal_throttle"}
+
+    stored(measured(21))
+    code, document = checked()
+    assert code == 0
+    assert [finding["judgement"]["n"] for finding in document["findings"]] == [12, 12]
+
+
+def test_what_was_measured_and_now_fails_is_failed(checked, history, stored, measured):
+    run = measured(20)
+    failed = replace(
+        run.results[0], status="failed", error="out of memory", validity=None, metrics={}, samples=(), launches=0
+    )
+    stored(replace(run, status="failed", results=(failed, run.results[1])))
+
+    code, document = checked()
+
+    assert code == 1
+    assert document["findings"][0]["verdict"] == "failed"
+    assert document["findings"][0]["why"] == "failed: out of memory (measured in 12 runs before)"
+    assert alerts(history) == []
+
+
+def test_the_table_says_what_was_seen_and_what_was_expected(history, stored, measured, capsys):
+    stored(measured(20, 1.10))
+
+    check.main(["--db-path", str(history), "--no-alerts"])
+
+    lines = capsys.readouterr().out.splitlines()
+    assert "model bert-base-uncased, device cpu, runtime eager, precision float32" in lines[0]
+    assert lines[2].split() == ["point", "mean", "now", "unit", "change", "expected", "runs", "verdict"]
+    assert lines[4].split() == ["b1", "s32", "8", "8.8", "ms", "+10.0%", "up", "to", "8.24", "12", "regressed"]
+    assert "2 regressed" in lines
+
+
+def test_junit_has_a_case_a_series_and_is_read_by_a_parser(history, stored, measured, tmp_path):
+    stored(measured(20, 1.10, model_id="bert-base-uncased"))
+    path = tmp_path / "gate.xml"
+
+    check.main(["--db-path", str(history), "--no-alerts", "--junit", str(path)])
+
+    suite = ElementTree.parse(path).getroot().find("testsuite")
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("2", "2", "0")
+    case = suite.find("testcase")
+    assert case.get("classname") == "bert-base-uncased, cpu, eager, float32"
+    assert case.get("name") == "b1 s32 latency_median_ms"
+    assert "+10.0%" in case.find("failure").get("message")
+    assert "measure again: run_hardware_benchmark" in case.find("failure").text
+
+
+def test_hostile_names_stay_text_in_every_file(history, stored, measured, tmp_path, capsys):
+    name = 'a|b<script>"&]]>\x00\x1b[31m\n# title\ud7ff'
+    stored(measured(20, model_id=name))
+    junit, markdown = tmp_path / "gate.xml", tmp_path / "gate.md"
+
+    code = check.main(["--db-path", str(history), "--junit", str(junit), "--markdown", str(markdown)])
+
+    assert code == 3
+    case = ElementTree.parse(junit).getroot().find("testsuite/testcase")
+    assert case.get("classname").startswith('a|b<script>"&]]>\\x00\\x1b[31m\\n# title')
+    text = markdown.read_text(encoding="utf-8")
+    assert "<script>" not in text
+    assert "\n# title" not in text
+    assert "a\\|b&lt;script&gt;" in text
+    assert "\x1b" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--metric", "latency_median"), 2, "unknown metric 'latency_median': did you mean latency_median_ms"),
+        (("--run", "ffffffff"), 2, "'ffffffff' selects no result"),
+        (("model=nobody",), 2, "'model=nobody' selects no result"),
+        (("--run", "a", "--session", "b"), 2, "not allowed with"),
+        (("--junit", "/nowhere/at/all.xml"), 1, "--junit: cannot write"),
+    ],
+)
+def test_what_cannot_be_is_one_line(history, capsys, arguments, code, said):
+    assert check.main([*arguments, "--db-path", str(history)]) == code
+
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_an_empty_database_has_not_enough_data(database, capsys):
+    assert check.main(["--db-path", str(database)]) == 3
+    assert "has no results" in capsys.readouterr().err
+
+
+def test_an_older_run_is_judged_against_what_was_before_it(checked, history):
+    with Warehouse.open(history, read_only=True) as warehouse:
+        run = warehouse.query("SELECT run_id FROM history WHERE batch_size = 1 AND position = 11").dicts()[0]["run_id"]
+
+    _, document = checked("--run", run[:13])
+
+    assert [finding["judgement"]["n"] for finding in document["findings"]] == [10, 10]
