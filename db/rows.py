@@ -53,9 +53,9 @@ def utc(text: str, where: str) -> datetime:
     """A naive UTC time from ISO 8601; a time without a zone is UTC already. Raises FormatError."""
     try:
         time = datetime.fromisoformat(text)
-    except ValueError as error:
+        return time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError) as error:  # the latter where it is of the years 1 to 9999 but not in UTC
         raise FormatError(f"{where}: expected a time in ISO 8601, found {text!r}") from error
-    return time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
 
 
 def _hardware_row(run: Run) -> Row:

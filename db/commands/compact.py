@@ -84,10 +84,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _age(text: str) -> timedelta:
-    found = re.fullmatch(r"(\d{1,5})([dw])", text)
+    found = re.fullmatch(r"(\d{1,6})([dw])", text)
     if found is None:
         raise argparse.ArgumentTypeError(f"takes days or weeks such as 180d or 26w: got {text!r}")
-    return timedelta(days=int(found[1]) * DAYS[found[2]])
+    age = timedelta(days=int(found[1]) * DAYS[found[2]])
+    if age > datetime.now() - datetime.min:
+        raise argparse.ArgumentTypeError(f"is longer ago than any time there is: {text!r}")
+    return age
 
 
 def _plan(arguments: argparse.Namespace, selection: Selection, before: datetime) -> tuple[list[str], Report]:

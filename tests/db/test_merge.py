@@ -361,7 +361,7 @@ PIECES = st.fixed_dictionaries(
     }
 )
 LAWS = settings(
-    max_examples=4,
+    max_examples=3,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
