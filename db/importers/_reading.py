@@ -130,6 +130,10 @@ class Fields:
         self._read[name] = lambda: [one.rest() for one in found] if any(one.rest() for one in found) else None
         return found
 
+    def peek(self, name: str) -> Any:
+        """The value as it is, which stays in the rest."""
+        return self._values.get(name)
+
     def any(self, name: str) -> Json:
         """The value as it is."""
         return storable(self.file, self._taken(name), self.place(name))

@@ -1,0 +1,255 @@
+"""MLPerf inference: the tables of a round's results, the logs of one test, and the systems they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarking.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Run, Scalar
+from db.importers import ForeignFile
+from db.importers import _mlperf_logs as logs
+from db.importers import _mlperf_systems as systems
+from db.importers import _mlperf_tables as tables
+from db.importers._building import foreign_result, foreign_run, undated
+from db.importers._optimum_shapes import csv_header
+from db.importers._reading import Fields
+
+DEFINITION = "mlperf-inference"
+DEFINITIONS = {
+    "throughput_samples_per_sec": "samples (queries) per second under the scenario's rules: in Server and Interactive "
+    "those completed within the latency limits' test, in Offline all",
+    "throughput_tokens_per_sec": "generated tokens per second, likewise",
+    "latency_*": "of a query in SingleStream, MultiStream and Server; a table has the 90th percentile of SingleStream "
+    "and the 99th of MultiStream",
+    "time_to_first_token_ms": "median time to the first token",
+    "time_per_output_token_ms": "median over queries of the mean time per token after the first",
+    "system_power_w": "of the whole system",
+}
+DETAIL, ACCURACY = "mlperf_log_detail.txt", "AccuracyOnly"
+MACHINE = (
+    *("accelerator_model_name", "accelerators_per_node", "accelerator_memory_capacity", "total_accelerators"),
+    *("host_processor_model_name", "host_processors_per_node", "host_processor_core_count", "host_memory_capacity"),
+    "number_of_nodes",
+)
+LATENCY_PERCENTILES = {"singlestream": "latency_p90_ms", "multistream": "latency_p99_ms"}
+"""Which percentile a table's latency is, by scenario."""
+PERCENTILE_ONLY = f"{NOT_SUPPORTED}: the table has one percentile"
+MILLI = 1e-3
+UNITS: dict[str, tuple[str | None, float]] = {
+    "tokens/s": ("throughput_tokens_per_sec", 1.0),
+    "samples/s": ("throughput_samples_per_sec", 1.0),
+    "queries/s": ("throughput_samples_per_sec", 1.0),
+    "latency (ms)": (None, 1.0),
+    "milliseconds": (None, 1.0),
+    "ms": (None, 1.0),
+    "latency (ns)": (None, 1e-6),
+}
+"""Unit in lower case -> column, None for the percentile of the scenario, and the factor to our unit."""
+POWER = {
+    "watts": ("system_power_w", 1.0),
+    "watt": ("system_power_w", 1.0),
+    "joules": ("system_energy_j_per_query", 1.0),
+    "millijoules": ("system_energy_j_per_query", MILLI),
+    "millijoule": ("system_energy_j_per_query", MILLI),
+}
+MULTISTREAM_SAMPLES = 8
+"""Samples in a query of MultiStream, by its rules."""
+
+
+class MlPerf:
+    """Reads MLPerf inference's tables and logs."""
+
+    name = "mlperf"
+    summary = (
+        "MLPerf inference: summary.csv, *_results.json, mlperf_log_summary.txt, mlperf_log_detail.txt, "
+        "result_summary.json; systems/*.json are joined"
+    )
+
+    def recognises(self, file: ForeignFile) -> bool:
+        """A table, a log, or a system's description."""
+        return _reader(file) is not None
+
+    def runs(self, file: ForeignFile) -> Iterator[Run]:
+        """A run a row of a table, or a test. A system's description, an accuracy test, and a summary beside its
+        detailed log give none."""
+        reader = _reader(file)
+        if reader is None:
+            file.refuse("none of MLPerf inference's files")
+        yield from reader(file)
+
+
+def _reader(file: ForeignFile) -> Callable[[ForeignFile], Iterator[Run]] | None:
+    if systems.is_system(file.json):
+        return lambda _: iter(())
+    if logs.is_detail(file):
+        return lambda opened: _of_log(opened, logs.of_detail(opened))
+    if logs.is_summary(file):
+        return _of_summary
+    if logs.is_endpoints(file.json):
+        return lambda opened: _of_log(opened, logs.of_endpoints(opened))
+    header = csv_header(file) if file.json is None else []
+    return _of_table if tables.is_table(file, header) else None
+
+
+def _of_summary(file: ForeignFile) -> Iterator[Run]:
+    if not file.path.with_name(DETAIL).is_file():
+        yield from _of_log(file, logs.of_summary(file))
+
+
+def _of_log(file: ForeignFile, read: Mapping[str, Any]) -> Iterator[Run]:
+    events = Fields(file, read, numbers_are_text=True)
+    if events.text("effective_test_mode") == ACCURACY:
+        return
+    place = systems.place_of(file.path.resolve())
+    scenario = (place.scenario or events.text("effective_scenario") or "unknown").lower()
+    system = systems.system_fields(file, place.system_file())
+    stated = events.time("test_datetime")
+    metrics, missing = logs.log_metrics(events, scenario)
+    if not metrics:
+        file.refuse("holds no results: the test was cut off, or its log is")
+    result = foreign_result(
+        _point(scenario, events.count("effective_samples_per_query"), events.number("effective_target_qps", low=0)),
+        metrics=metrics,
+        missing=missing,
+        iterations=events.whole("result_query_count"),
+        doubts=[*logs.log_doubts(events), *([] if stated else [undated(file)])],
+    )
+    yield foreign_run(
+        file,
+        "",
+        results=[result],
+        started_at=stated or file.modified_at,
+        tool_version=events.text("loadgen_version") or _word(events, "endpoints_version"),
+        **_cell(place.model or "unknown", scenario, place.division, system, _words(system), _word(system, "framework")),
+        host=place.system or events.text("sut_name") or "unknown",
+        tags={"submitter": place.submitter} if place.submitter else {},
+        kept={**events.rest(), **({"system": system.rest()} if system.rest() else {})},
+    )
+
+
+def _of_table(file: ForeignFile) -> Iterator[Run]:
+    for row in tables.rows(file):
+        yield _of_row(file, row)
+
+
+def _of_row(file: ForeignFile, row: tables.Row) -> Run:
+    fields = row.fields
+    scenario = fields.must(fields.text, "Scenario").lower()
+    division, submitter = _word(fields, "Division"), _word(fields, "Organization")
+    system = _system_beside(file, fields, division, submitter)
+    machine = {**_words(system), **{name: word for name, word in _words(fields).items() if word}}
+    place = systems.Place(division=division, submitter=submitter)
+    run = foreign_run(
+        file,
+        fields.path,
+        results=[_row_result(file, row, scenario)],
+        started_at=file.modified_at,
+        tool_version=_word(fields, "version"),
+        **_cell(
+            _word(fields, "Model") or _word(fields, "MlperfModel") or "unknown",
+            scenario,
+            place.division,
+            fields,
+            machine,
+            _word(fields, "framework") or _word(system, "framework"),
+        ),
+        host=_word(fields, "SystemName") or _word(fields, "Platform") or "unknown",
+        tags={"submitter": submitter} if submitter else {},
+        kept={**fields.rest(), **({"system": system.rest()} if system.rest() else {})},
+    )
+    return run
+
+
+def _system_beside(file: ForeignFile, row: Fields, division: str | None, submitter: str | None) -> Fields:
+    place = systems.Place(division=division, submitter=submitter, root=Path(file.path.parent))
+    return systems.system_fields(file, place.system_file(_word(row, "Platform")))
+
+
+def _row_result(file: ForeignFile, row: tables.Row, scenario: str) -> Result:
+    """The number of a row is what its unit says."""
+    fields = row.fields
+    value, units = fields.must(fields.number, "Result"), fields.must(fields.text, "Units")
+    column, factor = UNITS.get(units.strip().lower(), (units, 1.0))
+    name = LATENCY_PERCENTILES.get(scenario, "latency_stated_ms") if column is None else column
+    if units.strip().lower() not in UNITS:
+        fields.refuse("Units", f"expected {', '.join(UNITS)}, found {units[:60]!r}")
+    metrics = {name: value * factor}
+    if row.power is not None:
+        power, power_units = row.power
+        power_name, power_factor = POWER.get(power_units.lower(), (f"power ({power_units})", 1.0))
+        metrics[power_name] = power * power_factor
+    return foreign_result(
+        _point(scenario, None, None),
+        metrics=metrics,
+        missing={"latency_median_ms": PERCENTILE_ONLY} if column is None else {},
+        doubts=(undated(file), *_row_doubts(fields)),
+    )
+
+
+def _row_doubts(fields: Fields) -> tuple[Doubt, ...]:
+    found: list[Doubt] = []
+    if (errors := fields.whole("errors")) is not None and errors > 0:
+        found.append(Doubt(kind="checker_errors", severity="invalid", evidence={"errors": errors}))
+    if _word(fields, "inferred") in ("1", "True", "true"):
+        inferred: dict[str, Json] = {"inferred": True}
+        found.append(Doubt(kind="inferred_scenario", severity="info", evidence=inferred))
+    return tuple(found)
+
+
+def _point(scenario: str, samples: int | None, target_qps: float | None) -> Point:
+    """A query's samples; a server's load is an axis, since its latency depends on it."""
+    default = MULTISTREAM_SAMPLES if scenario == "multistream" else 1
+    is_server = scenario in ("server", "interactive")
+    return Point(
+        batch_size=samples or default, axes={"target_qps": target_qps} if is_server and target_qps is not None else {}
+    )
+
+
+def _cell(
+    model: str,
+    scenario: str,
+    division: str | None,
+    described: Fields,
+    machine: Mapping[str, str | None],
+    framework: str | None,
+) -> dict[str, Any]:
+    """Arguments of `foreign_run` about format, model, runtime and machine."""
+    family, task = systems.about_model(model)
+    precision, words = systems.precision_words(_word(described, "weight_data_types"))
+    runtime, versions = systems.software(framework)
+    nodes = machine.get("number_of_nodes")
+    mode: dict[str, Scalar | None] = {
+        "scenario": scenario,
+        "division": division,
+        "weight_data_types": words,
+        "nodes": nodes if nodes not in ("1", "1.0") else None,
+    }
+    return {
+        "format_name": MlPerf.name,
+        "definition": DEFINITION,
+        "definitions": DEFINITIONS,
+        "model_id": model,
+        "family": family,
+        "task": task,
+        "runtime": runtime,
+        "runtime_mode": {name: value for name, value in mode.items() if value},
+        "precision": precision,
+        "versions": versions,
+        **systems.hardware(machine),
+    }
+
+
+def _words(fields: Fields) -> dict[str, str | None]:
+    return {name: _word(fields, name) for name in MACHINE}
+
+
+def _word(fields: Fields, name: str) -> str | None:
+    """Text, or a number as text: tables differ in it."""
+    value = fields.any(name)
+    if value is None or isinstance(value, list | dict):
+        return None
+    return str(value).strip() or None
+
+
+PLUGIN = MlPerf()
