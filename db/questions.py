@@ -26,6 +26,8 @@ READING = ("SELECT", "EXPLAIN", "PRAGMA", "MULTI")
 """Types of statements that read; MULTI is a PIVOT, to DuckDB 2."""
 MISTAKES = ("Parser", "Syntax", "Binder", "Catalog", "Permission", "Invalid Input", "Parameter Not Resolved")
 """Kinds of errors that lie in the statement; the others lie in the data or the machine."""
+INTERRUPTED = "Query interrupted"
+"""What the driver makes of a Ctrl-C."""
 ROWS_AT_ONCE = 10_000
 
 
@@ -60,7 +62,7 @@ def asked(
     """The answer to one statement, `$name` in it bound to `params`; its rows are to be read inside the `with`.
 
     Raises UsageError, with line and column, for SQL that cannot be understood, that is none or several statements or
-    changes something; StorageError for what goes wrong with the data; TimeLimitError.
+    changes something; StorageError for what goes wrong with the data; TimeLimitError; KeyboardInterrupt.
     """
     expired = threading.Event()
     try:
@@ -69,6 +71,10 @@ def asked(
             cursor.execute(sql, dict(params) if params else None)
             columns = tuple(Column(name=name, type=str(kind)) for name, kind, *_ in cursor.description or ())
             yield Answer(columns=columns, rows=_rows(cursor))
+    except RuntimeError as error:
+        if str(error) != INTERRUPTED:
+            raise
+        raise KeyboardInterrupt from error
     except StorageError as error:
         if expired.is_set():
             raise TimeLimitError(f"no answer within {timeout_s:g} s: ask for less, or give it more time") from error
@@ -77,22 +83,25 @@ def asked(
 
 @contextmanager
 def _limited(cursor: DuckDB, timeout_s: float | None, expired: threading.Event) -> Iterator[None]:
-    """Interrupt what the cursor does once the time is over, and set `expired`."""
-    if timeout_s is None:
-        yield
-        return
+    """Interrupt what the cursor does once the time is over, and set `expired`; and when something goes wrong: closing
+    the cursor would else wait for the end of a statement that nobody waits for any more."""
 
     def stop() -> None:
         expired.set()
         cursor.interrupt()
 
-    timer = threading.Timer(timeout_s, stop)
-    timer.daemon = True
-    timer.start()
+    timer = None if timeout_s is None else threading.Timer(timeout_s, stop)
+    if timer is not None:
+        timer.daemon = True
+        timer.start()
     try:
         yield
+    except BaseException:
+        cursor.interrupt()
+        raise
     finally:
-        timer.cancel()
+        if timer is not None:
+            timer.cancel()
 
 
 def _check(cursor: DuckDB, sql: str) -> None:
