@@ -93,6 +93,14 @@ class Searched:
     """Found now or known, and confirmed since the last search."""
     withdrawn: int = 0
 
+    @property
+    def text(self) -> str:
+        """In words."""
+        return (
+            f"searched {self.series} series with something new: {self.found} new change points, "
+            f"{self.confirmed} confirmed, {self.withdrawn} withdrawn"
+        )
+
     def __add__(self, other: Searched) -> Searched:
         return Searched(**{name: value + getattr(other, name) for name, value in asdict(self).items()})
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarking.cli_support import note
 from db.analysis.changes import Searched, stale_series, update
 from db.analysis.metrics import Metric
 from db.warehouse import OutdatedError, Warehouse
 
 
-def refresh(name: str, path: str, metrics: Sequence[Metric], *, lock_timeout_s: float) -> Searched:
-    """What was done; it is told on stderr, after the command's name. Raises as `Warehouse.open` does.
+def refresh(path: str, metrics: Sequence[Metric], *, lock_timeout_s: float) -> Searched:
+    """What was done. Raises as `Warehouse.open` does.
 
     The file is opened for reading first: others may go on reading it, unless there is something to store.
     """
@@ -25,8 +24,4 @@ def refresh(name: str, path: str, metrics: Sequence[Metric], *, lock_timeout_s: 
         with Warehouse.open(path, lock_timeout_s=lock_timeout_s, create=False) as warehouse:
             for metric in stale:
                 done += update(warehouse, metric)
-        note(
-            f"{name}: searched {done.series} series with new results: {done.found} new change points, "
-            f"{done.confirmed} confirmed, {done.withdrawn} withdrawn"
-        )
     return done

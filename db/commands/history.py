@@ -56,7 +56,8 @@ def _run(argv: Sequence[str]) -> int:
     from db.warehouse import Warehouse
 
     if arguments.update:
-        refresh(NAME, arguments.db_path, [metric], lock_timeout_s=arguments.lock_timeout)
+        done = refresh(arguments.db_path, [metric], lock_timeout_s=arguments.lock_timeout)
+        note(f"{NAME}: {done.text}")
     with Warehouse.open(arguments.db_path, for_questions=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
         found, count = histories(warehouse, selection, metric, limit=arguments.limit)
     _show(found, arguments)

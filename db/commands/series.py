@@ -1,0 +1,150 @@
+"""Lists series, and joins them: a history that goes on under another name, or with another parameter.
+
+A series is one model and point on one runtime, precision and hardware. Its id is a hash of all that; when a model is
+renamed or a setting comes in, the id changes, and the history would start anew. An alias has the old series read as
+the new one, everywhere. Nothing is rewritten: unalias takes it back.
+
+  benchhouse series list model=gpt2
+  benchhouse series alias 3f2a91bc 9b4b5571 --reason "renamed from gpt2-small"
+  benchhouse series unalias 3f2a91bc
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+from benchmarking.cli_support import Parser, default_database, non_negative_seconds, note, run_command
+from benchmarking.errors import EXIT_OK, UsageError
+from db.analysis.selection import Selection
+
+if TYPE_CHECKING:
+    from db.analysis.joined_series import Joined
+
+NAME = "benchhouse series"
+JSON_COLUMNS = ("axes", "runtime_mode", "hashed_keys")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(NAME, _run, argv)
+
+
+def _run(argv: Sequence[str]) -> int:
+    arguments = _parser().parse_args(argv)
+    if arguments.what == "list":
+        _list(arguments)
+    else:
+        _change(arguments)
+    return EXIT_OK
+
+
+def _parser() -> argparse.ArgumentParser:
+    shared = Parser(add_help=False)
+    shared.add_argument("--json", action="store_true", help="all of it as JSON")
+    shared.add_argument("--db-path", default=default_database(), metavar="FILE", help="the database (%(default)s)")
+    shared.add_argument(
+        "--lock-timeout",
+        type=non_negative_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="wait so long while another process holds the database (%(default)g)",
+    )
+    parser = Parser(prog=NAME, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="what", required=True, metavar="list|alias|unalias")
+    listing = commands.add_parser("list", parents=[shared], help="list series")
+    listing.add_argument("selection", nargs="?", default="", metavar="SELECTION", help="those with such results")
+    alias = commands.add_parser("alias", parents=[shared], help="have one series read as another one")
+    alias.add_argument("old", metavar="OLD", help="id of the series that ended, or how it begins")
+    alias.add_argument("new", metavar="NEW", help="id of the series that goes on")
+    alias.add_argument("--reason", required=True, metavar="TEXT", help="why they are the same")
+    unalias = commands.add_parser("unalias", parents=[shared], help="have a series read as itself again")
+    unalias.add_argument("old", metavar="OLD", help="its id, or how it begins")
+    return parser
+
+
+def _list(arguments: argparse.Namespace) -> None:
+    from db.analysis.joined_series import listed
+    from db.warehouse import Warehouse
+
+    selection = Selection.parse(arguments.selection)
+    with Warehouse.open(arguments.db_path, for_questions=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
+        rows = listed(warehouse, selection)
+    if arguments.json:
+        print(json.dumps([_json(row) for row in rows], indent=2, ensure_ascii=False))
+    elif rows:
+        print("\n".join(_table(rows)))
+    else:
+        note(f"{NAME}: no series in {arguments.selection or 'this database'}")
+
+
+def _json(row: dict[str, Any]) -> dict[str, Any]:
+    from db.plain import plain
+
+    return {name: plain(value, "JSON" if name in JSON_COLUMNS else "") for name, value in row.items()}
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
+    from benchmarking.columns_text import columns_text
+    from db.analysis.candidates import point_of
+    from db.plain import visible
+
+    headings = ("series", "model", "hardware", "runtime", "precision", "point", "runs", "first", "newest", "read as")
+    cells = [
+        (
+            row["series_id"],
+            row["model_id"],
+            row["device_name"] or row["device_type"] or "-",
+            row["runtime"],
+            row["precision"],
+            point_of(row).label,
+            str(row["runs"]),
+            f"{row['first_at']:%Y-%m-%d}",
+            f"{row['newest_at']:%Y-%m-%d}",
+            f"{row['read_as']}: {row['reason']}" if row["read_as"] else "",
+        )
+        for row in rows
+    ]
+    return columns_text(headings, [tuple(visible(cell) for cell in row) for row in cells], right=(6,))
+
+
+def _change(arguments: argparse.Namespace) -> None:
+    from db.analysis.joined_series import join, part
+    from db.warehouse import Warehouse
+
+    if arguments.what == "alias" and not arguments.reason.strip():
+        raise UsageError("--reason is empty: say why they are the same")
+    with Warehouse.open(arguments.db_path, lock_timeout_s=arguments.lock_timeout, create=False) as warehouse:
+        if arguments.what == "alias":
+            done = join(warehouse, arguments.old, arguments.new, arguments.reason)
+            words = f"{done.series_id} is now read as {done.read_as}"
+        else:
+            done = part(warehouse, arguments.old)
+            words = f"{done.series_id} is read as itself again, no longer as {done.read_as}"
+    _tell(done, words, as_json=arguments.json)
+
+
+def _tell(done: Joined, words: str, *, as_json: bool) -> None:
+    if as_json:
+        from dataclasses import asdict
+
+        print(json.dumps(asdict(done), indent=2, ensure_ascii=False))
+        return
+    also = f", and {done.repointed} that were read as {done.series_id}" if done.repointed else ""
+    print(words + also)
+    from db.plain import visible
+
+    for name, (old, new) in done.differs.items():
+        values = (visible(json.dumps(value, ensure_ascii=False)) for value in (old, new))
+        print(f"  {name}: {' / '.join(values)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
