@@ -82,15 +82,13 @@ def _table() -> str:
 
 
 def _insert(row: Mapping[str, Any]) -> str:
-    names = tuple(COLUMNS | FURTHER)
-    cells = ", ".join(_literal(row.get(name)) for name in names)
-    return f"INSERT INTO {TABLE} ({', '.join(names)}) VALUES ({cells});\n"
+    """What is not known is not named, and so NULL: readers of llama-bench's script expect every value in quotes."""
+    known = {name: row[name] for name in COLUMNS | FURTHER if row.get(name) is not None}
+    return f"INSERT INTO {TABLE} ({', '.join(known)}) VALUES ({', '.join(map(_literal, known.values()))});\n"
 
 
 def _literal(value: Any) -> str:
     """An SQL literal: every value quoted, as llama-bench has it, and a quote in it doubled, as it has not."""
-    if value is None:
-        return "NULL"
     text = repr(value) if isinstance(value, float) else str(value)
     # A line end would be one in the script, and a NUL its end: both are spelled in SQL.
     quoted = text.replace("'", "''")
