@@ -46,11 +46,11 @@ def block(
 def timed_result(
     file: ForeignFile, point: Point, samples: Sequence[Samples], *, metrics: Mapping[str, float], **others: Any
 ) -> Result:
-    """The result of a point whose latency columns come from the samples of phase measure, at least one value each.
+    """The result of a point whose latency columns come from its samples of latency_wall, at least one value each.
 
     `metrics` are what else is known of it and go before what is computed; `others` are those of `foreign_result`.
     """
-    measured = [one for one in samples if one.phase == "measure"]
+    measured = [one for one in samples if one.phase == "measure" and one.metric == "latency_wall"]
     computed, missing, scope = _latency(file, measured)
     result = foreign_result(
         point,

@@ -1,0 +1,132 @@
+"""Older DuckDB files of the same four tables: benchmark_runs, benchmark_results, hardware_info, raw_benchmark_data.
+
+Their columns vary from file to file, so each is read by the columns that are there; a column under the name of one of
+ours goes there, a number with a unit in its name is a metric under that name, and everything else is kept. What the
+numbers mean is what the program that wrote them meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from benchmarking.records import FAMILIES, Json, Run
+from db.importers import ForeignFile
+from db.importers._building import foreign_run, undated
+from db.importers._clock import without_zone
+from db.importers._duckdb_metrics import count_of, first, key_of, text_of
+from db.importers._duckdb_results import STATUSES, Held, held_in, merged, raw_by_result, result_of
+from db.importers._duckdb_tables import has_tables, read_tables
+from db.importers._launches import worst_status
+from db.importers._precisions import precision_of
+from db.importers._reading import Fields
+
+MODEL = ("model_id", "model_name", "model")
+FAMILY = ("architecture_type", "architecture", "model_type")
+STARTED = ("started_at", "timestamp", "created_at", "run_timestamp", "start_time", "date")
+FINISHED = ("finished_at", "completed_at", "end_time")
+DEFINITIONS = {"*": "as the program that wrote the file defines it, which the file does not say"}
+
+
+class BenchmarkDuckdb:
+    """Reads benchmark_db.duckdb files that this program did not make."""
+
+    name = "benchmark_duckdb"
+    summary = "older DuckDB files: benchmark_runs, benchmark_results, hardware_info, raw_benchmark_data"
+
+    def recognises(self, file: ForeignFile) -> bool:
+        return has_tables(file)
+
+    def runs(self, file: ForeignFile) -> Iterator[Run]:
+        if not file.is_duckdb:
+            file.refuse("no DuckDB file")
+        tables = read_tables(file)
+        hardware = _by(tables.hardware, "hardware_id", "id")
+        results = _by(tables.results, "run_id")
+        runs = _by(tables.runs, "run_id", "id")
+        for run_id in results.keys() - runs.keys():
+            results[run_id][0].refuse("run_id", f"{run_id} is not in benchmark_runs")
+        raw = raw_by_result(tables)
+        for run_id, rows in runs.items():
+            if len(rows) > 1:
+                rows[1].refuse("run_id", f"{run_id} is there twice")
+            held = [held_in(one, run_id, raw) for one in results.get(run_id, [])]
+            yield _run(rows[0], run_id, merged(held), _hardware_of(rows[0], hardware))
+
+
+def _by(rows: Sequence[Fields], *names: str) -> dict[str, list[Fields]]:
+    found: dict[str, list[Fields]] = {}
+    for row in rows:
+        key = key_of(row, *names)
+        if key is None:
+            row.refuse(names[0], "is missing")
+        found.setdefault(key, []).append(row)
+    return found
+
+
+def _hardware_of(run: Fields, hardware: Mapping[str, Sequence[Fields]]) -> Fields:
+    """The row of the run's machine: the one it names, or the only one there is."""
+    key = key_of(run, "hardware_id")
+    only = next(iter(hardware.values())) if key is None and len(hardware) == 1 else ()
+    found = hardware.get(key, ()) if key is not None else only
+    return found[0] if found else Fields(run.file, {}, "hardware_info")
+
+
+def _run(row: Fields, run_id: str, held: Sequence[Held], hardware: Fields) -> Run:
+    file, started, finished = row.file, first(row, STARTED), first(row, FINISHED)
+    started_at = row.time(started) if started else None
+    doubts = without_zone([row.text(started)]) if started and started_at else (undated(file),)
+    begin = started_at or file.modified_at
+    results = [result_of(file, one, begin, doubts) for one in held]
+    commit, branch = text_of(row, "git_commit", "commit"), text_of(row, "git_branch", "branch")
+    family, error = text_of(row, *FAMILY), text_of(row, "error", "error_message")
+    stated = text_of(row, "status")
+    found: dict[str, Any] = {
+        "model_id": text_of(row, *MODEL) or "unknown",
+        "family": family if family in FAMILIES else None,
+        "task": text_of(row, "task") or "benchmark",
+        "runtime": text_of(row, "runtime", "framework", "backend") or "unknown",
+        "precision": precision_of(text_of(row, "precision", "dtype", "torch_dtype")),
+        "host": text_of(row, "host", "hostname") or text_of(hardware, "host", "hostname") or "unknown",
+        "tool_version": text_of(row, "tool_version"),
+        "parameter_count": row.whole("parameter_count"),
+        **_device(row, hardware),
+    }
+    end = row.time(finished) if finished else None
+    ids: dict[str, Json] = {"run_id": run_id, **({} if family in FAMILIES else {"architecture_type": family})}
+    return foreign_run(
+        file,
+        run_id,
+        format_name=BenchmarkDuckdb.name,
+        definition="benchmark-duckdb",
+        definitions=DEFINITIONS,
+        results=results,
+        started_at=begin,
+        finished_at=end if end and end >= begin else None,
+        git_commit=commit,
+        git_branch=branch,
+        error=error,
+        status=worst_status(results) if results else STATUSES.get((stated or "").lower(), "failed"),
+        kept={"benchmark_runs": row.rest() | ids, "hardware_info": hardware.rest()},
+        **found,
+    )
+
+
+def _device(row: Fields, hardware: Fields) -> dict[str, Any]:
+    """What `foreign_run` takes of the machine."""
+    machines, cpu = text_of(hardware, "device_type"), text_of(hardware, "cpu_model", "cpu_name", "cpu", "processor")
+    kind = (text_of(row, "device", "device_type") or machines or "unknown").partition(":")[0].lower()
+    name, memory_bytes = text_of(hardware, "device_name", "gpu_name", "accelerator"), hardware.whole("memory_bytes")
+    is_host = kind == "cpu" and (machines or kind).lower() != kind  # the row is of the machine's other device
+    return {
+        "device_type": kind,
+        "device_name": text_of(row, "device_name") or (cpu if is_host else name),
+        "device_memory_bytes": None if is_host else memory_bytes,
+        "cpu_model": cpu,
+        "cpu_cores": count_of(hardware, "cpu_cores", "num_cores", "physical_cores"),
+        "cpu_threads": count_of(hardware, "cpu_threads", "logical_cores"),
+        "memory_bytes": hardware.whole("system_memory_bytes"),
+    }
+
+
+PLUGIN = BenchmarkDuckdb()

@@ -1,0 +1,238 @@
+"""MLAgility's, turnkey's and lemonade's files: a build's stats or state.yaml, and the report over all builds (csv).
+
+Latencies are means in ms, since nothing else is in the files; throughput is in inferences a second. A build that was
+never measured is a result too: it says why. Latencies that a compiler estimated are kept, and are no results.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from benchmarking.records import Doubt, Json, Point, Result, Run, Status
+from db.importers import ForeignFile
+from db.importers._building import foreign_result, foreign_run, undated
+from db.importers._launches import worst_status
+from db.importers._measures import MS_PER_S
+from db.importers._precisions import precision_of
+from db.importers._reading import Fields, csv_rows
+from db.importers._values import short
+from db.importers._yaml import MAX_BYTES, yaml_object
+
+TOP_LEVEL = re.compile(r"^([a-z_]\w*):", re.MULTILINE)
+BUILD = {"build_status", "evaluations", "performance", "benchmark_status", "turnkey_version", "onnxflow_version"}
+NAMED = {"build_name", "config", "hash", "parameters", "model_name", "uid", "labels"}
+"""A build's file has one of each at least."""
+REPORT = {"mean_latency", "build_status", "x86_latency", "nvidia_latency", "gpu_latency", "gpu_e2e_latency"}
+"""Beside the model's name a report has one of these."""
+OLD_COLUMNS = {
+    "x86_latency": {"device_type": "x86", "runtime": "ort"},
+    "nvidia_latency": {"device_type": "nvidia", "runtime": "trt"},
+    "gpu_latency": {"device_type": "nvidia", "runtime": "trt"},
+    "gpu_e2e_latency": {"device_type": "nvidia", "runtime": "trt"},
+}
+"""Mean latency in ms of a device each, in reports of MLAgility."""
+DEVICES = {"x86": "cpu", "nvidia": "cuda"}
+RUNTIMES = {"ort": "onnxruntime", "trt": "tensorrt", "torch-eager": "eager", "torch-compiled": "compiled"}
+NUMBERS = {
+    "mean_latency": ("latency_mean_ms", 1.0),
+    "throughput": ("inferences_per_sec", 1.0),
+    "seconds_to_first_token": ("time_to_first_token_mean_ms", MS_PER_S),
+    "std_dev_seconds_to_first_token": ("time_to_first_token_std_ms", MS_PER_S),
+    "prefill_tokens_per_second": ("prefill_tokens_per_sec", 1.0),
+    "token_generation_tokens_per_second": ("decode_tokens_per_sec", 1.0),
+    "std_dev_tokens_per_second": ("decode_tokens_std_per_sec", 1.0),
+    "max_memory_used_gbyte": ("process_peak_rss_mb", 1024**3 / 1e6),
+    "onnx_total_flops": ("flops", 1.0),
+}
+"""Field -> metric and the factor to its unit."""
+TOKENS = ("prompt_tokens", "response_tokens")
+MEASURED = ("mean_latency", "throughput", "seconds_to_first_token", "token_generation_tokens_per_second")
+UNITS = {"mean_latency_units": "milliseconds (ms)", "throughput_units": "inferences per second (IPS)"}
+STATUSES: Mapping[str, Status] = {"timeout": "timed_out", "error": "failed", "killed": "failed", "incomplete": "failed"}
+NESTED = ("labels", "config", "system_info")
+DEFINITIONS = {
+    "latency_mean_ms": "mean latency of an inference, of 100 by default",
+    "inferences_per_sec": "throughput: inferences a second, whatever the batch of one is",
+    "time_to_first_token_mean_ms": "seconds_to_first_token: mean over the iterations",
+    "prefill_tokens_per_sec": "prompt tokens over the time to the first token",
+    "decode_tokens_per_sec": "token_generation_tokens_per_second: tokens after the first over their time",
+    "process_peak_rss_mb": "max_memory_used_gbyte: highest resident size that was seen (1024^3 bytes each)",
+    "flops": "onnx_total_flops: floating-point operations of the ONNX graph",
+}
+
+
+class Mlagility:
+    """Reads mlagility_stats.yaml, turnkey_stats.yaml, state.yaml, and reports."""
+
+    name = "mlagility"
+    summary = "MLAgility, turnkey, lemonade: *_stats.yaml, state.yaml, report (csv)"
+
+    def recognises(self, file: ForeignFile) -> bool:
+        text = file.text
+        if not text or len(text) > MAX_BYTES:
+            return False
+        header = {name.strip() for name in text.partition("\n")[0].split(",")}
+        if "model_name" in header and header & REPORT:
+            return True
+        names = set(TOP_LEVEL.findall(text))
+        return bool(names & BUILD and names & NAMED)
+
+    def runs(self, file: ForeignFile) -> Iterator[Run]:
+        is_report = "model_name" in (file.text or "").partition("\n")[0].split(",")
+        for index, evaluation in enumerate(_of_report(file) if is_report else _of_build(file)):
+            yield _run(evaluation, str(index))
+
+
+def _of_report(file: ForeignFile) -> Iterator[Fields]:
+    """The evaluations in a report: one a row, or in older ones one a device and row. "-" stands for nothing."""
+    for row in csv_rows(file):
+        values = {name.strip(): _cell(value) for name in row if (value := row.any(name)) not in (None, "-")}
+        old = [name for name in OLD_COLUMNS if name in values]
+        others = {name: value for name, value in values.items() if name not in OLD_COLUMNS}
+        for name in old:
+            own = {**others, **OLD_COLUMNS[name], "mean_latency": values[name]}
+            yield Fields(file, own, f"{row.path}: {name}", numbers_are_text=True)
+        if not old:
+            yield Fields(file, values, row.path, numbers_are_text=True)
+
+
+def _cell(text: Json) -> Json:
+    """What a cell of a report stands for: lists and names with values are in Python's notation, the rest is text."""
+    if not isinstance(text, str) or not text.startswith(("[", "{")):
+        return text
+    try:
+        return json.loads(json.dumps(ast.literal_eval(text), allow_nan=False))  # type: ignore[no-any-return]
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return text
+
+
+def _of_build(file: ForeignFile) -> Iterator[Fields]:
+    """The evaluations of one build: what holds for all of them, and each one's own above it."""
+    data = {name: value for name, value in yaml_object(file).items() if value != "-"}
+    for holder in ("evaluations", "performance"):
+        own = data.get(holder)
+        if isinstance(own, dict) and own and all(isinstance(one, dict) for one in own.values()):
+            shared = {name: value for name, value in data.items() if name != holder}
+            for name, one in own.items():
+                yield Fields(
+                    file, {**shared, **one, "evaluation": str(name)}, f"{holder}.{name}", numbers_are_text=True
+                )
+            return
+    yield Fields(file, data, numbers_are_text=True)
+
+
+def _run(evaluation: Fields, key: str) -> Run:
+    file = evaluation.file
+    started_at = evaluation.time("timestamp")
+    nested = {name: evaluation.any(name) for name in NESTED if name in evaluation}
+    errors = evaluation.any("error_log")
+    results = _results(evaluation, errors, () if started_at else (undated(file),))
+    return foreign_run(
+        file,
+        key,
+        format_name=Mlagility.name,
+        definition="mlagility",
+        definitions=DEFINITIONS,
+        model_id=_model(evaluation, nested),
+        parameter_count=evaluation.whole("parameters") if "parameters" in evaluation else evaluation.whole("params"),
+        task=evaluation.text("task") or "benchmark",
+        model_revision=evaluation.text("hash"),
+        results=results,
+        started_at=started_at or file.modified_at,
+        status=worst_status(results),
+        **_machine(evaluation, nested),
+        kept={**evaluation.rest(), **nested, **({} if errors is None else {"error_log": errors})},
+    )
+
+
+def _model(evaluation: Fields, nested: Mapping[str, Json]) -> str:
+    """The model's name; of a build that has none, the build's."""
+    labels, config = nested.get("labels"), nested.get("config")
+    label = labels.get("name") if isinstance(labels, dict) else None
+    found = (
+        evaluation.text("model_name"),
+        evaluation.text("checkpoint"),
+        label[0] if isinstance(label, list) and label else label,
+        evaluation.text("build_name"),
+        config.get("build_name") if isinstance(config, dict) else None,
+    )
+    return next((name for name in found if isinstance(name, str) and name), "unknown")
+
+
+def _machine(evaluation: Fields, nested: Mapping[str, Json]) -> dict[str, Any]:
+    """What `foreign_run` takes of the device, the runtime and the tool."""
+    family = (evaluation.text("device_type") or "").partition("::")[0].lower()
+    device, runtime = evaluation.text("device"), evaluation.text("runtime")
+    version, runtime_version = evaluation.text("turnkey_version"), evaluation.text("runtime_version")
+    system = nested.get("system_info")
+    processor = system.get("Processor") if isinstance(system, dict) else None
+    names_device = bool(family)  # lemonade has the kind of device where turnkey has its name
+    kind = family or (device or "unknown").lower()
+    return {
+        "device_type": DEVICES.get(kind, kind),
+        "device_name": device if names_device else None,
+        "cpu_model": processor if isinstance(processor, str) else None,
+        "runtime": RUNTIMES.get(runtime or "", runtime or "unknown"),
+        "precision": precision_of(evaluation.text("dtype")),
+        "tool_version": version,
+        "versions": {runtime: runtime_version} if runtime and runtime_version else {},
+    }
+
+
+def _results(evaluation: Fields, errors: Json, doubts: tuple[Doubt, ...]) -> list[Result]:
+    """One result, or one a prompt where the build was measured with several."""
+    for name, unit in UNITS.items():
+        if (stated := evaluation.text(name)) not in (None, unit):
+            evaluation.refuse(name, f"expected {unit}, found {short(stated)}")
+    names = (*NUMBERS, *TOKENS)
+    values = {name: evaluation.any(name) for name in names if name in evaluation}
+    prompts = max((len(value) for value in values.values() if isinstance(value, list)), default=1)
+    common = {name: evaluation.whole(name) for name in ("iterations", "warmup_iterations")}
+    each = []
+    for index in range(prompts):
+        own = {name: value[index : index + 1] if isinstance(value, list) else [value] for name, value in values.items()}
+        fields = {name: value[0] for name, value in own.items() if value}
+        each.append(Fields(evaluation.file, fields, evaluation.path, numbers_are_text=True))
+    if not any(name in one for one in each for name in MEASURED):
+        return [_unmeasured(evaluation, errors)]
+    return [_measured(one, common, doubts) for one in each]
+
+
+def _measured(fields: Fields, common: Mapping[str, int | None], doubts: tuple[Doubt, ...]) -> Result:
+    found = {metric: (fields.number(name), factor) for name, (metric, factor) in NUMBERS.items()}
+    batch = Doubt(kind="batch_size_not_stated", severity="info", evidence={"batch_size_stored": 1})
+    return foreign_result(
+        Point(
+            batch_size=1,
+            sequence_length=_tokens(fields, "prompt_tokens"),
+            new_tokens=_tokens(fields, "response_tokens"),
+        ),
+        metrics={metric: value * factor for metric, (value, factor) in found.items() if value is not None},
+        iterations=common["iterations"],
+        warmup_iterations=common["warmup_iterations"] or 0,
+        doubts=(*doubts, *(() if "prompt_tokens" in fields else (batch,))),
+        kept={**fields.rest(), **{name: fields.any(name) for name in TOKENS if name in fields}},
+    )
+
+
+def _tokens(fields: Fields, name: str) -> int | None:
+    """Tokens where they are a whole number from 1; a mean over iterations is none."""
+    number = fields.number(name)
+    return int(number) if number is not None and number >= 1 and number.is_integer() else None
+
+
+def _unmeasured(evaluation: Fields, errors: Json) -> Result:
+    """The result of a build that has no numbers: what became of its build or its benchmark."""
+    words = [str(evaluation.any(name)).rpartition(".")[2].lower() for name in ("benchmark_status", "build_status")]
+    status: Status = next((STATUSES[word] for word in words if word in STATUSES), "skipped")
+    told = errors[0] if isinstance(errors, list) and errors else errors
+    states = ", ".join(word for word in words if word != "none")
+    reason = told if isinstance(told, str) and told else f"the file holds no measurement (status: {states or 'none'})"
+    return foreign_result(Point(batch_size=1), metrics={}, status=status, error=reason[:2000])
+
+
+PLUGIN = Mlagility()

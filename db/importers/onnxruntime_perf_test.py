@@ -1,0 +1,208 @@
+"""onnxruntime_perf_test: its result file, which every invocation appends to, or what it prints.
+
+The file says neither when, on what device nor at which batch size it was measured, and names the model by its folder.
+An invocation is a fresh process, hence a launch; its warm-up is one call, which only the printed form has the time of.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from benchmarking.records import Doubt, Json, Point, Result, Run
+from benchmarking.units import bytes_to_mb
+from db.importers import ForeignFile
+from db.importers._building import foreign_result, foreign_run, undated
+from db.importers._launches import block, timed_result
+from db.importers._measures import MS_PER_S
+from db.importers._values import parsed_number, short
+
+ROW = re.compile(
+    r"(?P<model>.*),(?P<seconds>[-+.\deE]+),(?P<bytes>\d{1,18}),(?P<cpu>-?\d{1,9}),(?P<index>\d{1,9})", re.ASCII
+)
+STATED = re.compile(
+    r"(?P<label>Min|Max|P50|P90|P95|P99|P999) Latency(?: is |: )(?P<value>[-+.\deE]+) ?s(ec)?", re.ASCII
+)
+PRINTED = re.compile(r"(?P<label>[A-Z][A-Za-z ]+): ?(?P<value>[-+.\deE]+) ?(?P<unit>ms|s|%|bytes)?")
+LATENCIES = {
+    "Min": "latency_min_ms",
+    "Max": "latency_max_ms",
+    "P50": "latency_median_ms",
+    "P90": "latency_p90_ms",
+    "P95": "latency_p95_ms",
+    "P99": "latency_p99_ms",
+    "P999": "latency_p999_ms",
+}
+NUMBERS = {
+    "Session creation time cost": ("session_creation_ms", "s"),
+    "First inference time cost": ("first_call_ms", "ms"),
+    "Average inference time cost": ("latency_mean_ms", "ms"),
+    "Average inference time cost total": ("latency_mean_ms", "ms"),
+    "Average time cost": ("latency_mean_ms", "ms"),
+    "Number of inferences per second": ("inferences_per_sec", ""),
+    "Avg CPU usage": ("cpu_usage_percent", "%"),
+    "Peak working set size": ("process_peak_working_set_mb", "bytes"),
+    "Total inference run time": ("duration_ms", "s"),
+    "Total run time": ("duration_ms", "s"),
+}
+"""What it prints -> metric, and the unit where the line has none."""
+FACTORS = {"ms": 1.0, "s": MS_PER_S, "%": 1.0, "bytes": bytes_to_mb(1), "": 1.0}
+COUNTS = ("Total inference requests", "Total iterations")
+TELLING = (*COUNTS, "Total inference time cost", "Total time cost")
+"""Labels one of which every version prints."""
+DEFINITIONS = {
+    "model_id": "name of the folder that the model's file is in",
+    "latency_wall": "time of a call of session.Run; with -c several calls are in flight, which the file does not say",
+    "percentiles": "those it states are nearest ranks",
+    "process_peak_working_set_mb": "peak working set of the process at the end",
+    "cpu_usage_percent": "share of all logical processors that the process kept busy",
+    "first_call_ms": "the call before the measured ones, in whole ms",
+    "inferences_per_sec": "calls over the time of all of them together",
+}
+
+
+@dataclass(kw_only=True)
+class Invocation:
+    """What one invocation wrote: a line a call, and its statistics behind them if they were asked for."""
+
+    model: str
+    seconds: list[float] = field(default_factory=list)
+    peak_bytes: float = 0.0
+    cpu_percent: float = 0.0
+    stated_ms: dict[str, float] = field(default_factory=dict)
+
+
+class OnnxruntimePerfTest:
+    """Reads the result file and what is printed, of all versions."""
+
+    name = "onnxruntime_perf_test"
+    summary = "onnxruntime_perf_test: its result file, or what it prints"
+
+    def recognises(self, file: ForeignFile) -> bool:
+        lines = _lines(file)
+        if not lines:
+            return False
+        if ROW.fullmatch(lines[0][1]):
+            return all(ROW.fullmatch(line) or STATED.fullmatch(line) for _, line in lines)
+        return any(line.startswith(TELLING) and PRINTED.fullmatch(line) for _, line in lines)
+
+    def runs(self, file: ForeignFile) -> Iterator[Run]:
+        lines = _lines(file)
+        if not lines:
+            file.refuse("is empty, or no text")
+        if not ROW.fullmatch(lines[0][1]):
+            yield _run(file, "unknown", _printed(file, lines))
+            return
+        invocations = _invocations(file, lines)
+        for model in dict.fromkeys(one.model for one in invocations):
+            yield _run(file, model, _measured(file, [one for one in invocations if one.model == model]))
+
+
+def _lines(file: ForeignFile) -> list[tuple[int, str]]:
+    """The lines that are not empty, with their numbers from 1."""
+    lines = enumerate((file.text or "").splitlines(), start=1)
+    return [(number, line.strip()) for number, line in lines if line.strip()]
+
+
+def _invocations(file: ForeignFile, lines: Sequence[tuple[int, str]]) -> list[Invocation]:
+    found: list[Invocation] = []
+    expected = 0
+    for number, line in lines:
+        row, stated = ROW.fullmatch(line), STATED.fullmatch(line)
+        if row is not None:
+            if not found or int(row["index"]) == 0:
+                found.append(Invocation(model=row["model"]))
+                expected = 0
+            if int(row["index"]) != expected or row["model"] != found[-1].model:
+                file.refuse(f"line {number}: expected call {expected} of {found[-1].model}, found {short(line)}")
+            expected += 1
+            found[-1].seconds.append(_number(file, number, row["seconds"]))
+            found[-1].peak_bytes, found[-1].cpu_percent = float(row["bytes"]), float(row["cpu"])
+        elif stated is not None and found:
+            found[-1].stated_ms[LATENCIES[stated["label"]]] = _number(file, number, stated["value"]) * MS_PER_S
+        else:
+            file.refuse(f"line {number}: expected model,seconds,bytes,percent,call or a statistic, found {short(line)}")
+    return found
+
+
+def _number(file: ForeignFile, line: int, text: str) -> float:
+    number = parsed_number(text)
+    if isinstance(number, str) or not math.isfinite(number):
+        file.refuse(f"line {line}: expected a number, found {short(text)}")
+    return float(number)
+
+
+def _doubts(file: ForeignFile, invocations: int) -> tuple[Doubt, ...]:
+    batch = Doubt(kind="batch_size_not_stated", severity="info", evidence={"batch_size_stored": 1})
+    if invocations < 2:
+        return undated(file), batch
+    evidence: dict[str, Json] = {"invocations": invocations}
+    return undated(file), batch, Doubt(kind="options_may_differ", severity="info", evidence=evidence)
+
+
+def _measured(file: ForeignFile, invocations: Sequence[Invocation]) -> Result:
+    samples = [
+        block(launch, [seconds * MS_PER_S for seconds in one.seconds], file.modified_at)
+        for launch, one in enumerate(invocations)
+    ]
+    metrics = {
+        "process_peak_working_set_mb": bytes_to_mb(median(one.peak_bytes for one in invocations)),
+        "cpu_usage_percent": median(one.cpu_percent for one in invocations),
+    }
+    stated: list[Json] = [dict(one.stated_ms) for one in invocations if one.stated_ms]
+    return timed_result(
+        file,
+        Point(batch_size=1),
+        samples,
+        metrics=metrics,
+        doubts=_doubts(file, len(invocations)),
+        warmup_iterations=len(invocations),
+        kept={"stated": stated} if stated else {},
+    )
+
+
+def _printed(file: ForeignFile, lines: Sequence[tuple[int, str]]) -> Result:
+    """What one invocation printed; lines that are none of its own are kept."""
+    metrics: dict[str, float] = {}
+    other: list[Json] = []
+    calls: int | None = None
+    for number, line in lines:
+        stated, printed = STATED.fullmatch(line), PRINTED.fullmatch(line)
+        if stated is not None:
+            metrics[LATENCIES[stated["label"]]] = _number(file, number, stated["value"]) * MS_PER_S
+        elif printed is not None and printed["label"] in NUMBERS:
+            metric, unit = NUMBERS[printed["label"]]
+            metrics[metric] = _number(file, number, printed["value"]) * FACTORS[printed["unit"] or unit]
+        elif printed is not None and printed["label"] in COUNTS:
+            calls = int(_number(file, number, printed["value"]))
+        else:
+            other.append(line)
+    return foreign_result(
+        Point(batch_size=1),
+        metrics=metrics,
+        iterations=calls,
+        warmup_iterations=1,
+        doubts=_doubts(file, 1),
+        kept={"lines": other},
+    )
+
+
+def _run(file: ForeignFile, model: str, result: Result) -> Run:
+    return foreign_run(
+        file,
+        model,
+        format_name=OnnxruntimePerfTest.name,
+        definition="onnxruntime-perf-test",
+        definitions=DEFINITIONS,
+        model_id=model or "unknown",
+        results=[result],
+        started_at=file.modified_at,
+        runtime="onnxruntime",
+        task="benchmark",
+    )
+
+
+PLUGIN = OnnxruntimePerfTest()
