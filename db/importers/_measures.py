@@ -47,15 +47,6 @@ def latency_metrics(file: ForeignFile, values_ms: Sequence[float]) -> tuple[dict
     return metrics, {column: TOO_FEW_SAMPLES for column, value in found.items() if value is None}
 
 
-def quantile(values: Sequence[float], q: float) -> float:
-    """The quantile by linear interpolation. Raises ValueError when there are no values."""
-    import numpy as np
-
-    if not values:
-        raise ValueError("no values to take a quantile of")
-    return float(np.quantile(np.asarray(values, dtype=np.float64), q))
-
-
 def measured(metric: str, values_ms: Sequence[float], started_at: datetime, *, launch: int = 0) -> Samples:
     """Raw times of one launch in ms, in the order they were taken."""
     return Samples(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from benchmarking.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Run, Scalar
@@ -139,8 +138,7 @@ def _of_row(file: ForeignFile, row: tables.Row) -> Run:
     division, submitter = _word(fields, "Division"), _word(fields, "Organization")
     system = _system_beside(file, fields, division, submitter)
     machine = {**_words(system), **{name: word for name, word in _words(fields).items() if word}}
-    place = systems.Place(division=division, submitter=submitter)
-    run = foreign_run(
+    return foreign_run(
         file,
         fields.path,
         results=[_row_result(file, row, scenario)],
@@ -149,7 +147,7 @@ def _of_row(file: ForeignFile, row: tables.Row) -> Run:
         **_cell(
             _word(fields, "Model") or _word(fields, "MlperfModel") or "unknown",
             scenario,
-            place.division,
+            division,
             fields,
             machine,
             _word(fields, "framework") or _word(system, "framework"),
@@ -158,11 +156,10 @@ def _of_row(file: ForeignFile, row: tables.Row) -> Run:
         tags={"submitter": submitter} if submitter else {},
         kept={**fields.rest(), **({"system": system.rest()} if system.rest() else {})},
     )
-    return run
 
 
 def _system_beside(file: ForeignFile, row: Fields, division: str | None, submitter: str | None) -> Fields:
-    place = systems.Place(division=division, submitter=submitter, root=Path(file.path.parent))
+    place = systems.Place(division=division, submitter=submitter, root=file.path.parent)
     return systems.system_fields(file, place.system_file(_word(row, "Platform")))
 
 
