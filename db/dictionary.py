@@ -26,6 +26,7 @@ UNITS = {
     "_ms": "ms",
     "_s": "s",
     "_w": "W",
+    "peak_flops": "FLOP/s",
     "flops": "FLOP",
     "audio_seconds_per_call": "s",
     "audio_seconds": "s",
