@@ -186,9 +186,19 @@ def _show(done: Sequence[Imported], arguments: argparse.Namespace) -> None:
             note(f"{NAME}: refused {_reason(one)}")
         else:
             print(_line(one, "would import" if arguments.dry_run else "imported"))
+    if nameless := sum(one.nameless for one in done if one.state == "imported"):
+        note(
+            f"{NAME}: {_counted(nameless, 'run')} of hardware that the files do not name: those of different machines "
+            "pass for one machine's: say what it was with --device-name"
+        )
+    print(_total(done) + (" (dry run: nothing was stored)" if arguments.dry_run else ""))
+
+
+def _total(done: Sequence[Imported]) -> str:
     counts = Counter[str](one.state for one in done)
     told = ", ".join(f"{counts[state]} {WORDS[state]}" for state in WORDS if counts[state] or state == "imported")
-    print(f"files: {told}{' (dry run: nothing was stored)' if arguments.dry_run else ''}")
+    new_runs = sum(one.new_runs for one in done)
+    return f"files: {told}; new: {_counted(new_runs, 'run')}"
 
 
 def _line(one: Imported, imported: str) -> str:
