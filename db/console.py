@@ -12,7 +12,7 @@ from benchmarking.errors import EXIT_INTERRUPTED, EXIT_OK, BenchhouseError, Usag
 from db import answers, dictionary
 from db.examples import EXAMPLES
 from db.questions import asked
-from db.statements import split
+from db.statements import is_blank, split
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -54,9 +54,9 @@ class Console:
             return ""
         statements, rest = split(text)
         for statement in statements:
-            if statement.strip():
+            if not is_blank(statement):
                 self._guarded(lambda sql=statement: self._ask(sql))  # type: ignore[misc]
-        return rest if rest.strip() else ""
+        return "" if is_blank(rest) else rest
 
     def run(self, lines: Iterable[str]) -> int:
         """Take a script line by line; the last statement needs no semicolon. Gives the exit code."""
@@ -66,7 +66,7 @@ class Console:
             if self.is_over:
                 return self.exit_code
         if left:
-            self.take(f"{left};")
+            self.take(f"{left}\n;")  # its last line may be a comment
         return self.exit_code
 
     def _guarded(self, do: Callable[[], None]) -> None:

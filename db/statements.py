@@ -17,6 +17,8 @@ TOKEN = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 
+BLANK = re.compile(r"--[^\n]*|/\*.*?\*/|\s", re.DOTALL)
+
 
 def split(text: str) -> tuple[list[str], str]:
     """The statements that are ended by a semicolon, without it, and what is behind the last of them."""
@@ -32,4 +34,9 @@ def split(text: str) -> tuple[list[str], str]:
 def is_complete(text: str) -> bool:
     """Whether nothing but space and comments is left behind the last semicolon, and there is one."""
     statements, rest = split(text)
-    return bool(statements) and not re.sub(r"--[^\n]*|/\*.*?\*/|\s", "", rest, flags=re.DOTALL)
+    return bool(statements) and is_blank(rest)
+
+
+def is_blank(text: str) -> bool:
+    """Whether there is nothing in it but space and comments."""
+    return not BLANK.sub("", text)
