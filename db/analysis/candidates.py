@@ -3,7 +3,8 @@
 A segment is the runs of the series before the result, in the order of the history, since the series' last confirmed
 change point, without the result's own session. Results that are invalid or throttled are left out: their numbers speak
 of something else than the code. So are those that an open alert of this segment names: a regression that nobody has
-looked at yet must not widen the interval until it passes for the normal state.
+looked at yet must not widen the interval until it passes for the normal state. For the same reason a change point at
+what a new alert names begins no segment: the gate stays closed until somebody says what the alert is.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ WITH judged AS (
     FROM judged
     JOIN all_results r ON r.series_id = judged.series_id
     JOIN change_points c ON c.result_id = r.result_id AND c.metric = $metric AND c.state = 'confirmed'
+        AND c.result_id NOT IN (SELECT unnest($untold))
     WHERE row(r.history_time, r.started_at, r.result_id) <= judged.place
     GROUP BY judged_id
 )
@@ -75,7 +77,7 @@ QUALIFY row_number() OVER newest_first <= {reach}
 ORDER BY judged_id, r.history_time, r.started_at, r.result_id
 """
 ALERTED = """
-SELECT result_id, confirmed_by, parameters FROM alerts
+SELECT result_id, confirmed_by, parameters, triage FROM alerts
 WHERE metric = $metric AND detector = $detector AND triage IN ('new', 'regression')
 """
 
@@ -137,6 +139,16 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Alerted:
+    """What an open alert says of a result."""
+
+    last_good: str
+    """Result it was found to be worse than."""
+    is_new: bool
+    """Whether nobody has said yet what it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
     """Which results are judged: those of a run or a session, by the beginning of its id, or of the newest session."""
 
@@ -184,45 +196,51 @@ def _results(warehouse: Warehouse, condition: str, values: Sequence[object], met
 
 def _segments(warehouse: Warehouse, result_ids: Sequence[str], metric: Metric) -> dict[str, tuple[Earlier, ...]]:
     """The segment of each result that has one."""
-    sql = SEGMENTS.format(metric=metric.column, reach=REACH)
-    parameters = {"results": list(result_ids), "metric": metric.column, "fit": list(FIT), "unfit": UNFIT_DOUBT}
-    rows = warehouse.query(sql, parameters).dicts()
+    alerted = _alerted(warehouse, metric)
+    parameters = {
+        "results": list(result_ids),
+        "metric": metric.column,
+        "fit": list(FIT),
+        "unfit": UNFIT_DOUBT,
+        "untold": [result_id for result_id, alert in alerted.items() if alert.is_new],
+    }
     found: dict[str, list[Earlier]] = {}
-    for row in rows:
+    for row in warehouse.query(SEGMENTS.format(metric=metric.column, reach=REACH), parameters).dicts():
         earlier = Earlier(result_id=row["result_id"], git_commit=row["git_commit"], value=row["value"])
         found.setdefault(row["judged_id"], []).append(earlier)
-    alerted = _alerted(warehouse, metric)
     return {result_id: _without_alerted(earlier, alerted) for result_id, earlier in found.items()}
 
 
-def _alerted(warehouse: Warehouse, metric: Metric) -> dict[str, str]:
-    """Result that an open alert names -> the last good result before the alert."""
-    found: dict[str, str] = {}
+def _alerted(warehouse: Warehouse, metric: Metric) -> dict[str, _Alerted]:
+    """By each result that an open alert names."""
+    found: dict[str, _Alerted] = {}
     for row in warehouse.query(ALERTED, {"metric": metric.column, "detector": DETECTOR}).dicts():
         parameters = json.loads(row["parameters"])
-        named = (row["result_id"], row["confirmed_by"], *parameters.get("results", ()))
-        found |= {result_id: parameters["last_good"] for result_id in named if result_id is not None}
+        alert = _Alerted(last_good=parameters["last_good"], is_new=row["triage"] == "new")
+        named = (row["result_id"], row["confirmed_by"], *parameters["results"])
+        found |= dict.fromkeys((result_id for result_id in named if result_id is not None), alert)
     return found
 
 
-def _without_alerted(segment: Sequence[Earlier], alerted: Mapping[str, str]) -> tuple[Earlier, ...]:
+def _without_alerted(segment: Sequence[Earlier], alerted: Mapping[str, _Alerted]) -> tuple[Earlier, ...]:
     """The segment without what alerts name that were raised in it. One from before it spoke of another level."""
     here = {earlier.result_id for earlier in segment}
-    return tuple(earlier for earlier in segment if alerted.get(earlier.result_id) not in here)
+    left_out = {result_id for result_id, alert in alerted.items() if alert.last_good in here}
+    return tuple(earlier for earlier in segment if earlier.result_id not in left_out)
 
 
 def _candidate(row: Row, metric: Metric, segment: tuple[Earlier, ...]) -> Candidate:
     return Candidate(
         metric=metric,
         point=point_of(row),
-        doubts=_kinds(row["extra"]),
+        doubts=doubt_kinds(row["extra"]),
         missing=(row["missing"] or {}).get(metric.column),
         segment=segment,
         **{name: row[name] for name in SAME},
     )
 
 
-def _kinds(extra: str) -> tuple[str, ...]:
+def doubt_kinds(extra: str) -> tuple[str, ...]:
     """The kinds of doubt, without those that are only good to know."""
     return tuple(doubt["kind"] for doubt in json.loads(extra)["doubts"] if doubt["severity"] != "info")
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from db.analysis.candidates import point_of
+from benchmarking.records import NOT_APPLICABLE
+from db.analysis.candidates import doubt_kinds, point_of
 from db.analysis.recommendation import Option
 from db.analysis.selection import Selection
 
@@ -24,7 +25,7 @@ PEAKS = (
 """What stands for peak memory: the first that was measured."""
 COLUMNS = (
     *("result_id", "run_id", "hardware_id", "device", "device_name", "device_type", "runtime", "runtime_mode"),
-    *("precision", "num_threads", "cpu_list", "validity", "doubts", "missing", "model_revision"),
+    *("precision", "num_threads", "cpu_list", "validity", "extra", "missing", "model_revision"),
     *("task", "weights", "config_hash", "origin_definition"),
     *("batch_size", "sequence_length", "new_tokens", "concurrency", "axes"),
     *("latency_median_ms", "latency_ci_high_ms", "ci_scope", "latency_p99_ms", "time_to_first_token_ms"),
@@ -118,8 +119,8 @@ def _option(row: Row) -> Option:
         **{name: row[name] for name in (*same, "validity", "latency_p99_ms", "output_error")},
         runtime_mode=_mode(row),
         point=point,
-        doubts=tuple(row["doubts"]),
-        missing=row["missing"] or {},
+        doubts=doubt_kinds(row["extra"]),
+        missing={**row["missing"], "energy_per_item": _why_no_energy(row["missing"])},
         latency_ms=row["latency_median_ms"],
         latency_high_ms=row["latency_ci_high_ms"],
         is_between=row["ci_scope"] == "between",
@@ -151,3 +152,10 @@ def _energy(row: Row, items: int) -> tuple[float | None, str | None]:
         return None, None
     names = [name.removeprefix("energy_").removesuffix("_j_per_call") for name in parts]
     return sum(row[name] for name in parts) / items, " + ".join(names)
+
+
+def _why_no_energy(missing: Mapping[str, str]) -> str:
+    """The reason of the part of the machine that there is, else of any."""
+    reasons = [missing[name] for name in ENERGIES if name in missing]
+    there = [reason for reason in reasons if not reason.startswith(NOT_APPLICABLE)]
+    return next(iter((*there, *reasons)), "not measured")

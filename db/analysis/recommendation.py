@@ -113,8 +113,13 @@ class Rated:
 
     @property
     def excess(self) -> float:
-        """By how much it misses the limit it is furthest from; 0 where it fits."""
-        return max((miss.excess for miss in self.misses), default=0.0)
+        """By how much it misses the limit it is furthest from, of those that it was measured for; 0 where it fits."""
+        return max((miss.excess for miss in self.misses if miss.value is not None), default=0.0)
+
+    @property
+    def unknown(self) -> int:
+        """How many limits it was not measured for."""
+        return sum(miss.value is None for miss in self.misses)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +175,7 @@ def held(option: Option, quantity: Quantity) -> tuple[float | None, str | None]:
         "latency_p99": (option.latency_p99_ms, "latency_p99_ms"),
         "ttft": (option.ttft_ms, "time_to_first_token_ms"),
         "memory": (option.memory_mb, "memory_peak_rss_infer_mb"),
-        "energy": (option.energy_j, "energy_gpu_j_per_call"),
+        "energy": (option.energy_j, "energy_per_item"),
     }[quantity]
     return value, None if value is not None else option.missing.get(column, "not measured")
 
@@ -232,6 +237,7 @@ def _order(rated: Rated, aim: Aim) -> tuple[float, ...]:
     """What fits first, the best of it before the others; valid before noisy where that is equal."""
     option = rated.option
     return (
+        float(rated.unknown),
         rated.excess,
         _goodness(option, aim),
         float(option.validity != "valid"),

@@ -71,7 +71,7 @@ def _advice(found: Recommendation, unit: str, currency: str | None, limits: Mapp
         return [f"nothing fits; the nearest: {name}: {missed}"]
     among = "of those that fit" if limits else "of all"
     figures = _figure(first.option, found.aim, unit, currency)
-    doubts = f"; {first.option.validity}: {', '.join(first.option.doubts)}" if first.option.validity != "valid" else ""
+    doubts = f"; {_doubts(first)}" if first.option.validity != "valid" else ""
     return [f"recommended: {name}: {AIMS[found.aim]} {among}, {figures}{doubts}"]
 
 

@@ -52,6 +52,8 @@ def _run(argv: Sequence[str]) -> int:
 
     from db.analysis.findings import exit_code
 
+    if not arguments.no_alerts:
+        _find_changes(arguments)
     findings, repetitions = _judged(arguments, selection)
     if not findings:
         return _nothing(arguments)
@@ -88,7 +90,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--output-dir", default="benchmark_results", metavar="DIR", help="--confirm: run files (default %(default)s)"
     )
-    parser.add_argument("--no-alerts", action="store_true", help="store no alerts: the database is only read")
+    parser.add_argument(
+        "--no-alerts", action="store_true", help="only read the database: store neither alerts nor change points"
+    )
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit's XML, a test case a series")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write a summary for a pull request")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
@@ -101,6 +105,14 @@ def _parser() -> argparse.ArgumentParser:
         help="wait so long while another process holds the database (%(default)g)",
     )
     return parser
+
+
+def _find_changes(arguments: argparse.Namespace) -> None:
+    """Bring the change points up to date that segments begin at."""
+    from db.analysis.refreshing import refresh
+
+    metrics = [METRICS[name] for name in dict.fromkeys(arguments.metric)]
+    refresh(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
 
 
 def _judged(arguments: argparse.Namespace, selection: Selection) -> tuple[tuple[Finding, ...], tuple[Repetition, ...]]:

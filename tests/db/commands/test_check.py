@@ -39,10 +39,11 @@ def measured(make_run):
 def history(tmp_path, tmp_path_factory, empty_database, measured):
     """A warehouse with 12 runs whose logarithms are 0.01 above and below the mean by turns."""
     if "path" not in CACHE:
-        CACHE["path"] = shutil.copy(empty_database, tmp_path_factory.mktemp("check") / "history.duckdb")
-        with Warehouse.open(CACHE["path"]) as warehouse:
+        path = shutil.copy(empty_database, tmp_path_factory.mktemp("check") / "history.duckdb")
+        with Warehouse.open(path) as warehouse:
             for number in range(RUNS):
                 warehouse.ingest(measured(number, math.exp(0.01 * (-1) ** number)))
+        CACHE["path"] = path
     return shutil.copy(CACHE["path"], tmp_path / "history.duckdb")
 
 
@@ -303,3 +304,18 @@ def test_an_older_run_is_judged_against_what_was_before_it(checked, history):
     _, document = checked("--run", run[:13])
 
     assert [finding["judgement"]["n"] for finding in document["findings"]] == [10, 10]
+
+
+def test_the_gate_stays_closed_until_somebody_says_what_the_alert_is(checked, history, stored, measured, capsys):
+    """The detector confirms the new level after a few runs; before that is accepted, the old one counts."""
+    for number in range(14, 19):
+        stored(measured(number, 1.10 + 0.001 * (number % 2)))
+        assert checked()[0] == 1
+
+    assert len(alerts(history)) == 2
+    ids = [row["alert_id"] for row in alerts(history)]
+    alert.main(["set", *ids, "regression", "--db-path", str(history)])
+    capsys.readouterr()
+    code, document = checked()
+    assert code == 3
+    assert {finding["why"] for finding in document["findings"]} == {"4 runs before it, 10 are needed"}

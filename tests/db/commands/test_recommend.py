@@ -16,13 +16,13 @@ CACHE = {}
 
 @pytest.fixture
 def measured(tmp_path_factory, empty_database, make_run):
-    """A warehouse: eager takes 8, 16 ms at batch 1, 2; onnxruntime half; what is invalid or simulated a tenth."""
+    """A warehouse: eager takes 8, 16 ms at batch 1, 2; onnxruntime half; what is invalid or simulated a quarter."""
     if "path" not in CACHE:
-        CACHE["path"] = shutil.copy(empty_database, tmp_path_factory.mktemp("recommend") / "measured.duckdb")
+        path = shutil.copy(empty_database, tmp_path_factory.mktemp("recommend") / "measured.duckdb")
         small = {"sequence_lengths": (32,), "iterations": 3}
-        wrong = make_run(runtime="compiled", slowdown=0.1, **small)
+        wrong = make_run(runtime="compiled", slowdown=0.25, **small)
         wrong = replace(wrong, results=tuple(replace(result, validity="invalid") for result in wrong.results))
-        emulated = make_run(device="qnn", runtime="qnn", slowdown=0.1, **small)
+        emulated = make_run(device="qnn", runtime="qnn", slowdown=0.25, **small)
         device = replace(emulated.hardware.device, simulated=True)
         emulated = replace(
             emulated,
@@ -35,9 +35,10 @@ def measured(tmp_path_factory, empty_database, make_run):
             wrong, run_id="w", cell=replace(wrong.cell, workload=replace(wrong.cell.workload, model_id="w"))
         )
         only_wrong = replace(only_wrong, results=(replace(only_wrong.results[0], result_id="w1"),))
-        with Warehouse.open(CACHE["path"]) as warehouse:
+        with Warehouse.open(path) as warehouse:
             for run in (*runs, longer, only_wrong):
                 warehouse.ingest(run)
+        CACHE["path"] = path
     return str(CACHE["path"])
 
 
