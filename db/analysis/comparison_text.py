@@ -79,7 +79,7 @@ def _grid(comparison: Comparison, *, only_changes: bool) -> Grid:
     findings = [one for one in findings if not only_changes or one.judgement.verdict in CHANGED]
     several = [name for name, said in _subjects(comparison).items() if len(set(said)) > 1]
     unit = comparison.unit
-    numbers = (f"A {unit}", f"B {unit}", "change", f"{CONFIDENCE:.0%} interval")
+    numbers = (f"A {unit}", f"B {unit}", "change", f"{100 * CONFIDENCE:.0f} % interval")
     first = len(several) + 1
     return Grid(
         headings=("point", *map(_name, several), *numbers, "verdict", "q", "launches", "doubts"),
@@ -160,9 +160,14 @@ def _alone(name: str, singles: Sequence[Single]) -> list[str]:
     """Points of one side only, by what they are of."""
     places: dict[str, list[str]] = {}
     for one in singles:
-        subject = " ".join(value for value in one.subject.values() if value is not None)
+        subject = ", ".join(_told(name, value) for name, value in one.subject.items() if value is not None)
         places.setdefault(subject, []).append(one.point)
     return [f"only in {name}: {subject}: {_listed(points, MAX_NAMES)}" for subject, points in places.items()]
+
+
+def _told(name: str, value: str) -> str:
+    """A value that says itself what it is, or has its name with it: "cpu", "threads 2"."""
+    return f"{_name(name)} {value}" if value.isdigit() else value
 
 
 def _place(finding: Finding) -> str:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 ABOUT = ("model_id", "device", "runtime", "precision", "num_threads", "host", "git_commit", "tool_version", "driver")
 UNFIT_DOUBT = "very_noisy"
 UNFIT_SHARE = 0.5
-"""Of the launches: where so many are very noisy, the middle one is. Fewer are what launches are repeated for."""
+"""Of the launches: where so many are very noisy, the middle one is. Fewer are what launches are repeated for. It is
+said of the calls' times, so that it does not touch memory, or what a load takes."""
 MAX_HISTORY_RUNS = 40
 """Older ones tell about a machine and a program that are no more."""
 
@@ -132,7 +133,7 @@ def _unfit(row: Mapping[str, Any], metric: Metric) -> str | None:
     if row["validity"] == "invalid":
         return f"invalid ({', '.join(row['doubts'])})"
     noisy, launches = _very_noisy_launches(row["evidence"], row["launches"]), row["launches"]
-    if noisy and noisy >= UNFIT_SHARE * launches:
+    if metric.samples is not None and noisy and noisy >= UNFIT_SHARE * launches:
         return f"very noisy in {noisy} of {launches} launch{'es' * (launches != 1)}"
     if row["value"] is None:
         return f"no {metric.column}: {row['why_missing'] or 'not measured'}"

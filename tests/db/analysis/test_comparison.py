@@ -206,7 +206,7 @@ def test_points_of_one_side_only_are_listed(store, sides):
     found = sides()
     assert [one.point for one in found.only_before] == ["b2 s32"]
     assert [one.point for one in found.only_after] == ["b4 s32"]
-    assert "only in B: bert-base-uncased cpu eager float32: b4 s32" in comparison_text(found)
+    assert "only in B: bert-base-uncased, cpu, eager, float32: b4 s32" in comparison_text(found)
 
 
 def test_lists_of_models_are_not_told_as_pairs_of_strangers(store, sides):
