@@ -23,6 +23,8 @@ SWEEP = ["--model-id", "tiny-bert", "--device", "null", "--batch-sizes", "1,2,4"
 SWEEP += ["--weights", "random"]
 SHORT = ["--iterations", "20", "--warmup-iterations", "2", "--launches", "2", "--save"]
 POINTS = 3 * 2
+KILLS = 10 if os.environ.get("BENCHHOUSE_TEST_ALL") else 3
+"""Moments at which each process is killed; each costs some seconds."""
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +84,7 @@ def complete(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(KILLS))
 def test_killing_the_supervisor_loses_no_finished_point(tmp_path, seed):
     folder = tmp_path / "benchmark_results"
     process = start(*SWEEP, *SHORT)
@@ -104,7 +106,7 @@ def test_killing_the_supervisor_loses_no_finished_point(tmp_path, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(KILLS))
 def test_killing_a_worker_loses_no_finished_point(tmp_path, seed):
     folder = tmp_path / "benchmark_results"
     process = start(*SWEEP, *SHORT)

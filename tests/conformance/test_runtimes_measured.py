@@ -1,49 +1,89 @@
-"""Runtimes that load what is made of a model, with every family's tiny model, by the shipped command: the same work
+"""Runtimes that load what is made of a model, with tiny models of the families, by the shipped command: the same work
 as eager does, the same output, and nothing of another runtime under this one's name.
 
-torch.compile takes minutes over all families, so it is among them only where BENCHHOUSE_TEST_COMPILED is set; one model
-of it is measured in any case, where the runtime itself is tested.
+An export takes ten seconds and more, so that a family of every kind of graphs is measured, and all of them where
+BENCHHOUSE_TEST_ALL is set. torch.compile takes minutes over them, so it is among the runtimes only where
+BENCHHOUSE_TEST_COMPILED is set; one model of it is measured in any case, where the runtime itself is tested.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from benchmarking import plugins
+from benchmarking import plugins, support_table
 from benchmarking.batch_benchmark import main
+from benchmarking.graphs.recipes import recipe_of
 from benchmarking.measure.correctness import tolerance_of
+from benchmarking.measure.settings import settings
 from benchmarking.records import FAMILIES, Run, run_from_json
+from benchmarking.sweep.messages import PreparationJob
+from benchmarking.sweep.preparer import prepare
+from benchmarking.sweep.request import Request, plan_cell
 from benchmarking.workloads import _catalog
 from benchmarking.workloads._families import family_of
 
 BATCH, ITERATIONS, NEW_TOKENS, STEPS = 2, 3, 3, 2
 TINY = {family_of(entry.config, entry.name).name: entry for entry in _catalog.entries() if not entry.hub}
 RUNTIMES = ("onnxruntime", "openvino", *(("compiled",) if os.environ.get("BENCHHOUSE_TEST_COMPILED") else ()))
+ONE_OF_EACH = ("encoder-only", "decoder-only", "encoder-decoder", "diffusion", "state-space", "rag")
+"""Each kind of graphs once; the states of the fifth do not grow, and the last has no graphs."""
+BY_THE_COMMAND = "encoder-only"
+"""The family whose graphs and reference the command makes itself, in its own process."""
+MEASURED = FAMILIES if os.environ.get("BENCHHOUSE_TEST_ALL") else ONE_OF_EACH
 GRID = ["--batch-sizes", BATCH, "--sequence-lengths", 16, "--new-tokens", NEW_TOKENS, "--steps", STEPS]
 GRID += ["--documents", 50, "--top-k", 2, "--iterations", ITERATIONS, "--warmup-iterations", 1, "--launches", 1]
 
 
+def make_builds(families: Sequence[str]) -> None:
+    """Make what the command would make for these families, in this one process: importing torch and what exports with
+    it takes as long as an export."""
+    for family in families:
+        axes = {"steps": (STEPS,)} if family == "diffusion" else {}
+        request = Request(
+            model_id=TINY[family].name,
+            device="cpu",
+            runtime="onnxruntime",
+            batch_sizes=(BATCH,),
+            sequence_lengths=(16,),
+            new_tokens=(NEW_TOKENS,),
+            axes=axes,
+            shared_axes=frozenset({"sequence_length", "new_tokens"}),
+            settings=settings("quick"),
+        )
+        plan = plan_cell(request, "session")
+        prepare(PreparationJob(cell=plan.cell, points=plan.runnable, rebuild="if_needed"), lambda message: None)
+
+
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Run]:
-    """The runs of one batch of all tiny models on all these runtimes, by runtime and family."""
+def runs(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> dict[tuple[str, str], Run]:
+    """The runs of one batch of these tiny models on all these runtimes, by runtime and family."""
     folder = tmp_path_factory.mktemp("runtimes")
-    names = ",".join(entry.name for entry in TINY.values())
+    names = ",".join(TINY[family].name for family in MEASURED)
     what = ["--models", names, "--devices", "cpu", "--runtimes", ",".join(RUNTIMES), "--skip-unsupported"]
-    kept = ["--output-dir", folder, "--db-path", folder / "b.duckdb", "--quiet", "--cache-dir", folder / "cache"]
+    kept = ["--output-dir", folder, "--db-path", folder / "b.duckdb", "--quiet", "--cache-dir", build_cache]
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(os.environ, "HF_HUB_OFFLINE", "1")
-        patch.setitem(os.environ, "BENCHHOUSE_CACHE_DIR", str(folder / "cache"))
+        patch.setitem(os.environ, "BENCHHOUSE_CACHE_DIR", str(build_cache))
+        make_builds([family for family in MEASURED if family not in (BY_THE_COMMAND, "rag")])
         assert main([str(word) for word in (*what, *GRID, *kept)]) == 0
     files = [path for path in Path(folder).glob("*.json") if path.name != "benchmark_summary.json"]
     found = [run_from_json(json.loads(path.read_text()), str(path)) for path in files]
     return {(run.cell.runtime, str(run.cell.workload.family)): run for run in found}
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+def test_there_is_a_family_of_every_kind_of_graphs_among_those_that_are_measured() -> None:
+    recipes = {family: recipe_of(workload) for family, workload in support_table.tiny_workloads().items()}
+    kinds = {family: "none" if isinstance(recipe, str) else recipe.kind for family, recipe in recipes.items()}
+    assert {kinds[family] for family in ONE_OF_EACH} == set(kinds.values())
+    assert set(kinds) == set(FAMILIES)
+
+
+@pytest.mark.parametrize("family", MEASURED)
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_a_pair_is_measured_with_the_reference_s_output_or_skipped_with_its_reason(
     runs: dict[tuple[str, str], Run], runtime: str, family: str
@@ -73,5 +113,6 @@ def test_what_was_loaded_is_said_and_was_made_beforehand(runs: dict[tuple[str, s
     assert "float32" in load.verified["parameter_dtypes"]
     if runtime != "compiled":
         assert run.preparation is not None
-        assert run.preparation.build["is_new"] is True
+        assert run.preparation.build["kind"] == ("onnx" if runtime == "onnxruntime" else runtime)
+        assert run.preparation.build["build_s"] >= 0
         assert load.memory_bytes["weights_bytes"] >= 4 * TINY["encoder-only"].parameter_count

@@ -39,13 +39,7 @@ def no_hub(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture(scope="session")
-def export_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that exports of all these tests share."""
-    return tmp_path_factory.mktemp("exports")
-
-
-@pytest.fixture(scope="session")
-def exported(export_cache: Path) -> Callable[..., Exported]:
+def exported(build_cache: Path) -> Callable[..., Exported]:
     """A function that exports a tiny model, or finds its export."""
 
     def make(model_id: str, precision: Precision = "float32") -> Exported:
@@ -58,7 +52,7 @@ def exported(export_cache: Path) -> Callable[..., Exported]:
             sequence_length=8 if "sequence_length" in axes else None,
             new_tokens=3 if "new_tokens" in axes else None,
         )
-        store = BuildStore(export_cache)
+        store = BuildStore(build_cache)
         facts = dict(ensure_bundle(cell, (point,), store, "if_needed"))
         folder = store.folder(bundle_key(cell, point))
         return Exported(cell=cell, point=point, store=store, folder=folder, bundle=read_bundle(folder), facts=facts)

@@ -177,10 +177,10 @@ print(operation.problem(output), sorted({{"torch", "transformers"}} & set(sys.mo
 
 
 @pytest.fixture
-def command(exported, export_cache, monkeypatch, capsys):
+def command(exported, build_cache, monkeypatch, capsys):
     """`benchhouse export` on models that are in the tests' store already."""
     exported("tiny-gpt2")
-    monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(export_cache))
+    monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(build_cache))
 
     def run(*arguments):
         code = export_to_onnx.main(list(map(str, arguments)))

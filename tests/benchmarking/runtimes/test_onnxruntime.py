@@ -184,7 +184,7 @@ print(json.dumps(told))
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory):
+def measured(build_cache):
     """tiny-bert exported here, then called in a process of its own, as the sweep does."""
     from benchmarking.builds.store import BuildStore
 
@@ -197,7 +197,7 @@ def measured(tmp_path_factory):
         num_threads=2,
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("BENCHHOUSE_CACHE_DIR", str(build_cache))
         facts = PLUGIN.prepare(cell, (POINT,), BuildStore(), "if_needed")
         argument = json.dumps([to_json(cell), to_json(POINT)])
         command = [sys.executable, "-c", MEASURE, argument]

@@ -107,11 +107,11 @@ def home(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def run(home):
+def run(home, build_cache):
     """A function that measures tiny-bert through the shipped command: the run's record. Builds are shared."""
     pytest.importorskip("openvino")
     pytest.importorskip("onnxscript")
-    environment = {**os.environ, "BENCHHOUSE_CACHE_DIR": str(home / "cache"), "HOME": str(home), "HF_HUB_OFFLINE": "1"}
+    environment = {**os.environ, "BENCHHOUSE_CACHE_DIR": str(build_cache), "HOME": str(home), "HF_HUB_OFFLINE": "1"}
     environment["HF_HOME"] = str(home / "hf")
 
     def measure(*arguments):
@@ -183,7 +183,7 @@ def test_the_point_says_how_many_requests_ran_and_throughput_counts_all_of_them(
     assert digests["b2 s8"] == digests["b2 s8 c3"]  # the same inputs, whatever else is in flight
 
 
-def test_the_measuring_process_has_no_torch_and_nothing_is_reported_to_anybody(latency, home):
+def test_the_measuring_process_has_no_torch_and_nothing_is_reported_to_anybody(latency, home, build_cache):
     code = """
 import sys
 from benchmarking.devices.cpu import PLUGIN as CPU
@@ -204,7 +204,7 @@ operation.verified()
 session.close()
 print([name for name in ("torch", "transformers", "onnx", "nncf") if name in sys.modules])
 """
-    environment = {**os.environ, "BENCHHOUSE_CACHE_DIR": str(home / "cache"), "HOME": str(home)}
+    environment = {**os.environ, "BENCHHOUSE_CACHE_DIR": str(build_cache), "HOME": str(home)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert done.stdout.strip() == "[]", done.stderr
     assert not (home / "intel").exists()  # where the telemetry package keeps its identity
