@@ -43,7 +43,12 @@ def parser(name: str, description: str | None) -> Parser:
     what.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help=f"no {pattern}")
     what.add_argument("--enable-mock", action="store_true", help="run benchmarks that are mocks, too")
     what.add_argument("--devices", type=names, metavar="D,D", help="cpu, cuda[:N], null, auto, ...; default auto")
-    what.add_argument("--runtimes", type=names, metavar="R,R", help="without it what each device implies, else eager")
+    what.add_argument(
+        "--runtimes",
+        type=names,
+        metavar="R,R",
+        help="eager, ..., or all that a device runs; without it what each device implies, else eager",
+    )
     what.add_argument("--precisions", type=_choices(PRECISIONS), metavar="P,P", help="default float32")
     flags.add_model_options(what)
     flags.add_grid(parser)
@@ -85,7 +90,7 @@ def plans(
 ) -> tuple[CellPlan, ...]:
     """Everything that is to be measured. Raises what makes it impossible, all of it at once."""
     try:
-        models = plan_all(asks(_entries(arguments), _given(arguments), command), session_id, machine)
+        models = plan_all(asks(_entries(arguments), _given(arguments), command), session_id, machine, note)
     except PlanError as error:
         for reason in error.reasons:
             note(reason)

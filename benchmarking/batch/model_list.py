@@ -20,6 +20,7 @@ Settings: devices runtimes precisions batch_sizes sequence_lengths new_tokens co
 steps documents top_k grids task weights attention cache compile_mode dynamic quantization provider io_mode hint
 kernel_repo qnn_backend performance_mode placement num_threads cpu_list rebuild profile iterations warmup_iterations
 launches timeout skip_unsupported tags description.
+Runtimes may be `all`: every one that is compared with eager; those that cannot be are left out, and why is said.
 What is said nearer wins: built-in defaults < the file's settings < overrides in their order < the model's own < flags
 of the command line. An axis goes to the models that have it, and an option to the runtimes that have it; an axis that
 is asked of a single model which does not have it, or that no model has, is an error, as is an option that none of the

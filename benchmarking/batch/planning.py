@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,6 +14,7 @@ from benchmarking.sweep.machine import Machine
 from benchmarking.sweep.plan import CellPlan, ascending
 from benchmarking.sweep.progress import cell_name
 from benchmarking.sweep.request import check_shared_options, plan_cell, workload_of
+from benchmarking.sweep.several_runtimes import ALL, plan_runtimes
 from benchmarking.workloads._limits import AXIS_NAMES, axes_of
 
 LOOK_UPS_AT_ONCE = 16
@@ -36,14 +37,17 @@ class PlanError(BenchhouseError):
         super().__init__(f"{len(troubles)} of {total} cells cannot be measured, so nothing was")
 
 
-def plan_all(asks: Sequence[Ask], session_id: str, machine: Machine) -> tuple[CellPlan, ...]:
-    """The plans of all cells, in the order they were asked for. Raises PlanError for those that cannot be."""
+def plan_all(
+    asks: Sequence[Ask], session_id: str, machine: Machine, say: Callable[[str], None] = lambda line: None
+) -> tuple[CellPlan, ...]:
+    """The plans of all cells, in the order they were asked for. `say` is told of runtimes that nobody named and that
+    are left out. Raises PlanError for cells that cannot be."""
     found = _look_up(asks)
     plans: list[tuple[Ask, CellPlan]] = []
     troubles: list[tuple[str, BenchhouseError]] = []
     for ask in asks:
         try:
-            plans.append((ask, _plan(ask, session_id, found[_question(ask)], machine)))
+            plans += [(ask, plan) for plan in _plans(ask, session_id, found[_question(ask)], machine, say)]
         except BenchhouseError as error:
             troubles.append((ask.name, error))
     troubles += _twice(plans)
@@ -74,11 +78,26 @@ def _workload(ask: Ask) -> Found:
         return error
 
 
-def _plan(ask: Ask, session_id: str, found: Found, machine: Machine) -> CellPlan:
-    """The plan with the points of all grids of the cell."""
+def _plans(
+    ask: Ask, session_id: str, found: Found, machine: Machine, say: Callable[[str], None]
+) -> tuple[CellPlan, ...]:
+    """The plan of the cell that is asked for, or of one for each runtime when all are."""
     if isinstance(found, BenchhouseError):
         raise found
-    plans = [plan_cell(request, session_id, workload=found, machine=machine) for request in ask.requests]
+    if ask.requests[0].runtime != ALL:
+        plans = [plan_cell(request, session_id, workload=found, machine=machine) for request in ask.requests]
+        return (_joined(plans),)
+    grids = [plan_runtimes(request, (ALL,), session_id, workload=found, machine=machine) for request in ask.requests]
+    for runtime, why in grids[0].refused.items():
+        say(f"left out: {ask.name}: {runtime}: {why}")
+    by_runtime: dict[str, list[CellPlan]] = {}
+    for plan in (plan for grid in grids for plan in grid.plans):
+        by_runtime.setdefault(plan.cell.runtime, []).append(plan)
+    return tuple(map(_joined, by_runtime.values()))
+
+
+def _joined(plans: Sequence[CellPlan]) -> CellPlan:
+    """One plan with the points of all grids of a cell."""
     points = {point.label: point for plan in plans for point in plan.points}
     skipped = {label: why for plan in plans for label, why in plan.skipped.items()}
     return dataclasses.replace(plans[0], points=ascending(points.values()), skipped=skipped)

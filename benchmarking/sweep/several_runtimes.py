@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from benchmarking import plugins
 from benchmarking.cli_support import choice
 from benchmarking.errors import UnsupportedError, UsageError
-from benchmarking.records import Json, Run, to_json
+from benchmarking.records import Json, Run, Workload, to_json
 from benchmarking.runtimes import RuntimePlugin
 from benchmarking.sweep.machine import Machine
 from benchmarking.sweep.plan import CellPlan
@@ -36,16 +36,30 @@ class Planned:
             say(f"left out: {runtime}: {why}")
 
 
-def plan_runtimes(request: Request, names: Sequence[str], session_id: str, *, may_refuse: bool = False) -> Planned:
+def plan_runtimes(
+    request: Request,
+    names: Sequence[str],
+    session_id: str,
+    *,
+    may_refuse: bool = False,
+    workload: Workload | None = None,
+    machine: Machine | None = None,
+) -> Planned:
     """The plans of a request with each of these runtimes; `("all",)` is every runtime that is compared with eager.
 
     Of runtimes that nobody named (all, or `may_refuse`) those that cannot run here are left out, with the reason.
-    Raises UsageError, with all reasons at once, when a named one cannot be, unless the request skips what is
-    unsupported; and when none is left.
+    `workload` and `machine` are looked up when they are not given. Raises UsageError, with all reasons at once, when a
+    named one cannot be, unless the request skips what is unsupported; and when none is left.
     """
     may_refuse = may_refuse or tuple(names) == (ALL,)
     runtimes = _runtimes(names)
-    plans, refused = _attempted(replace(request, shared_options=frozenset(request.options)), runtimes, session_id)
+    plans, refused = _attempted(
+        replace(request, shared_options=frozenset(request.options)),
+        runtimes,
+        session_id,
+        workload_of(request) if workload is None else workload,
+        Machine() if machine is None else machine,
+    )
     if refused and (not may_refuse or not plans):
         raise _cannot(refused, len(runtimes), may_refuse=may_refuse)
     check_shared_options(frozenset(request.options), [plan.cell for plan in plans.values()])
@@ -72,11 +86,11 @@ def shown(show: Show, refused: Mapping[str, str]) -> Show:
 
 
 def _attempted(
-    request: Request, runtimes: Sequence[str], session_id: str
+    request: Request, runtimes: Sequence[str], session_id: str, workload: Workload, machine: Machine
 ) -> tuple[dict[str, CellPlan], dict[str, UnsupportedError]]:
     """The plans, and what is unsupported, by runtime. The first that can be settles the device: the baseline, if it
     can."""
-    machine, workload, device = Machine(), workload_of(request), request.device
+    device = request.device
     plans: dict[str, CellPlan] = {}
     refused: dict[str, UnsupportedError] = {}
     for name in sorted(runtimes, key=lambda name: name != DEFAULT_RUNTIME):

@@ -84,6 +84,27 @@ def test_wishes_for_builds_are_not_for_peoples_own_benchmarks(capsys, tmp_path):
     assert "--rebuild is for models" in capsys.readouterr().err
 
 
+def test_all_runtimes_are_those_that_can_be_and_the_others_are_said(capsys, tmp_path):
+    text = "{models: [tiny-bert], devices: cpu, runtimes: all, precisions: float32,\n"
+    text += " grids: [{batch_sizes: 2}, {sequence_lengths: 64}]}\n"
+    arguments = ["--model-list", write(tmp_path, text), "--iterations", "3", "--dry-run", "--json"]
+    assert main(arguments) == 0
+    said = capsys.readouterr()
+    found = {plan["cell"]["runtime"]: plan for plan in json.loads(said.out)["cells"]}
+    assert {"eager", "compiled"} <= set(found)
+    assert not {"null", "bench", "qnn", "tensorrt"} & set(found)
+    labels = [(point["batch_size"], point["sequence_length"]) for point in found["eager"]["points"]]
+    assert labels == [(1, 64), (2, 64), (2, 128), (4, 64), (8, 64), (2, 512)]
+    why = "left out: tiny-bert on cpu (all, float32)"
+    assert any(line.startswith(f"{why} [") and "]: qnn: " in line for line in said.err.splitlines())
+
+
+def test_a_runtime_beside_all_of_them_is_there_twice(capsys):
+    models = ["--models", "tiny-bert", "--devices", "cpu", "--runtimes", "all,eager"]
+    assert main([*models, *SMALL, "--dry-run"]) == 2
+    assert "is the same cell" in capsys.readouterr().err
+
+
 def test_a_model_by_several_runtimes_is_compared_at_the_end(capsys, null_script, tmp_path):
     null_script(latency_ms={"*": [4.0]})
     models = ["--models", "tiny-bert", "--devices", "null", "--runtimes", "null,eager"]
