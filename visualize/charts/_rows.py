@@ -118,7 +118,7 @@ def detail(column: str, value: Any) -> str:
         return f"{'metrics' if column == 'metric_definition' else 'processors'} {value}"
     if column in ("config_hash", "hardware_id", "model_revision"):
         return f"{column.removeprefix('model_').split('_')[0]} {str(value)[:8]}"
-    return f"{value} threads" if column == "num_threads" else str(value)
+    return f"{value} thread{'' if value == 1 else 's'}" if column == "num_threads" else str(value)
 
 
 def settings(text: str) -> str:
