@@ -181,6 +181,12 @@ _asked: dict[str, Path] = {}
 
 
 @pytest.fixture
+def hostile_text():
+    """The description of a run in `asked_database`."""
+    return HOSTILE
+
+
+@pytest.fixture
 def asked_database(tmp_path_factory, empty_database, make_run, generated):
     """Path of a warehouse to ask, never to write to: bert in January with doubts and a failure, gpt2 on two runtimes in
     February, a vision model in March."""

@@ -1,0 +1,98 @@
+"""`benchhouse export`: results in all formats, and models as before."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarking.cli import main
+from db.commands.export_results import _is_of_a_model
+
+
+@pytest.fixture
+def command(asked_database, capsys, monkeypatch):
+    monkeypatch.setenv("BENCHMARK_DB_PATH", str(asked_database))
+
+    def run(*arguments):
+        code = main(["export", *map(str, arguments)])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def test_results_go_to_stdout_or_to_a_file_that_is_named(command, tmp_path):
+    code, out, err = command("model=vit", "--format", "csv")
+    assert (code, err, len(out.splitlines())) == (0, "", 5)
+    path = tmp_path / "vit.csv"
+    assert command("model=vit", "--format", "csv", "--output", path) == (0, f"{path}\n", "")
+    assert path.read_text(encoding="utf-8") == out
+
+
+def test_what_was_made_is_told_as_json_too(command, tmp_path):
+    path = tmp_path / "out"
+    out = command("--format", "parquet", "--output", path, "--json")[1]
+    assert json.loads(out) == {"format": "parquet", "made": [str(path)]}
+
+
+def test_what_was_left_out_is_said_on_stderr(command):
+    code, out, err = command("--format", "transformers_benchmark_v2")
+    assert code == 0
+    assert len(json.loads(out)) == 1
+    assert "left out: 8 results: nothing is generated\n" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["model=none", "--format", "csv"], "'model=none' selects nothing"),
+        (["modle=x", "--format", "csv"], "did you mean model"),
+        (["--format", "xml"], "invalid choice: 'xml'"),
+        (["--format", "parquet"], "name a folder for them with --output"),
+        (["--format", "markdown", "--tables", "all"], "the format markdown has results only"),
+        ([], "--format"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_line_and_exit_2(command, arguments, words):
+    code, out, err = command(*arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert err.count("\n") == 1
+
+
+def test_an_empty_warehouse_has_nothing_to_export(database, capsys):
+    assert main(["export", "--format", "csv", "--db-path", str(database)]) == 2
+    assert "nothing is stored: there is nothing to export" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["gpt2", "--format", "onnx", "--output-dir", "x"], True),
+        (["gpt2", "--format=openvino", "--output-dir", "x"], True),
+        (["gpt2", "--output-dir", "x"], True),
+        (["--format", "onnx", "--help"], True),
+        (["--format", "csv"], False),
+        (["runtime=onnxruntime", "--format", "csv"], False),
+        (["--format"], False),
+        ([], False),
+    ],
+)
+def test_a_model_is_told_from_results(argv, expected):
+    assert _is_of_a_model(argv) is expected
+
+
+def test_models_are_handed_on_with_their_flags(command, monkeypatch):
+    handed = []
+    monkeypatch.setattr("benchmarking.export_to_onnx.main", lambda argv: handed.append(argv) or 0)
+    assert command("gpt2", "--format", "onnx", "--output-dir", "x", "--opset", "18")[0] == 0
+    assert handed == [["gpt2", "--format", "onnx", "--output-dir", "x", "--opset", "18"]]
+
+
+def test_help_explains_both(command):
+    code, out, _ = command("--help")
+    assert code == 0
+    assert "--format onnx or openvino, MODEL is exported" in out
+    assert "llama_bench_sql" in out
+    assert command("--format", "onnx", "--help")[1].startswith("usage: export_to_onnx")

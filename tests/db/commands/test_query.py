@@ -1,0 +1,105 @@
+"""`benchhouse query` and `benchhouse sql` through their commands."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+
+from benchmarking.cli import main
+
+
+@pytest.fixture
+def command(asked_database, capsys, monkeypatch):
+    """A function that runs a command of the front door; gives (exit code, stdout, stderr)."""
+    monkeypatch.setenv("BENCHMARK_DB_PATH", str(asked_database))
+
+    def run(*arguments, stdin=""):
+        monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
+        code = main(list(map(str, arguments)))
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def test_a_question_is_answered_as_a_table(command):
+    code, out, err = command("query", "SELECT runtime, count(*) AS runs FROM benchmark_runs GROUP BY ALL ORDER BY ALL")
+    assert (code, err) == (0, "")
+    assert out == "runtime      runs\n─────────────────\neager           3\nonnxruntime     1\n"
+
+
+def test_parameters_and_formats(command):
+    sql = "SELECT model_id, tags FROM benchmark_runs WHERE model_id = $m"
+    code, out, _ = command("query", sql, "--param", "m=vit", "--format", "json")
+    assert (code, json.loads(out)) == (0, [{"model_id": "vit", "tags": {"suite": "test"}}])
+    assert (
+        command("query", sql, "--param", "m=vit", "--format", "csv")[1] == 'model_id,tags\nvit,"{""suite"":""test""}"\n'
+    )
+
+
+def test_the_statement_may_come_from_stdin_or_a_file(command, tmp_path):
+    (tmp_path / "ask.sql").write_text("SELECT 'é' AS x;\n", encoding="utf-8")
+    assert command("query", "--file", tmp_path / "ask.sql", "--format", "csv")[:2] == (0, "x\né\n")
+    assert command("query", "-", "--format", "csv", stdin="SELECT 2 AS x")[:2] == (0, "x\n2\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["SELEC"], 2, 'query: error: line 1, column 1: syntax error at or near "SELEC"\n'),
+        (["DROP TABLE series"], 2, "DROP is not a question"),
+        (["SELECT 'x'::INTEGER"], 1, "Could not convert string 'x' to INT32"),
+        (["SELECT count(*) FROM range(1_000_000_000_000)", "--timeout", "0.2"], 124, "no answer within 0.2 s"),
+        ([], 2, "give one statement"),
+        (["SELECT 1", "--file", "x.sql"], 2, "give one statement"),
+        (["--file", "there_is_no_such.sql"], 1, "cannot read there_is_no_such.sql"),
+        (["SELECT 1", "--describe", "series"], 2, "--describe stands alone"),
+        (["--describe", "serie"], 2, "did you mean series"),
+        (["SELECT $x"], 2, "Values were not provided"),
+        (["SELECT 1", "--param", "x"], 2, "takes key=value"),
+        (["SELECT 1", "--db-path", "there_is_no_such.duckdb"], 1, "no database at there_is_no_such.duckdb"),
+    ],
+)
+def test_trouble_is_one_line_and_an_exit_code(command, arguments, code, words):
+    found, out, err = command("query", *arguments)
+    assert (found, out) == (code, "")
+    assert words in err
+    assert err.count("\n") == 1
+
+
+def test_the_dictionary_is_printed(command):
+    assert "hardware_comparison  (view)" in command("query", "--describe")[1]
+    out = command("query", "--describe", "series", "--format", "json")[1]
+    assert json.loads(out)[0] == {
+        "name": "series_id",
+        "type": "VARCHAR",
+        "unit": "",
+        "meaning": "First 16 hex digits of the SHA-256 of hashed_keys.",
+    }
+
+
+def test_a_script_is_piped_into_the_prompt(command):
+    code, out, err = command("sql", "--format", "csv", stdin="SELECT 1 AS a;\n.nothing\nSELECT 2 AS a")
+    assert (code, out) == (2, "a\n1\na\n2\n")
+    assert err.startswith("error: unknown command '.nothing'")
+
+
+def test_the_prompt_says_at_once_what_is_wrong_with_the_file(command):
+    code, out, err = command("sql", "--db-path", "there_is_no_such.duckdb", stdin="SELECT 1;")
+    assert (code, out) == (1, "")
+    assert "no database at there_is_no_such.duckdb" in err
+
+
+def test_a_reader_of_a_pipe_may_leave(asked_database):
+    ask = [sys.executable, "-m", "db.commands.query", "SELECT * FROM range(1_000_000)", "--format", "csv"]
+    with subprocess.Popen(
+        [*ask, "--db-path", asked_database], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout.readline() == b"range\n"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 1

@@ -1,0 +1,69 @@
+"""What every exporter keeps to, whichever there are."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarking.errors import StorageError, UsageError
+from db.exporters import exporters
+
+NAMES = tuple(exporter.name for exporter in exporters())
+WITHOUT_PACKAGES = tuple(name for name in NAMES if name != "mlflow")
+
+
+def test_the_promised_formats_are_there():
+    promised = {"csv", "parquet", "json", "markdown", "transformers_benchmark_v2", "llama_bench_sql", "mlflow"}
+    assert promised | {"openmetrics"} == set(NAMES)
+    assert list(NAMES) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("name", WITHOUT_PACKAGES)
+def test_nothing_is_made_when_nothing_is_selected(export, tmp_path, name):
+    with pytest.raises(UsageError, match="'model=none' selects nothing: there is nothing to export"):
+        export(name, tmp_path / "out", "model=none")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", WITHOUT_PACKAGES)
+def test_nothing_is_written_over(export, tmp_path, name):
+    output = tmp_path / "out"
+    output.write_text("mine")
+    with pytest.raises(UsageError, match="is there already"):
+        export(name, output)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("name", WITHOUT_PACKAGES)
+def test_what_breaks_in_the_middle_leaves_nothing(export, tmp_path, name, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("db.exporters._output.Path.rename", full)
+    monkeypatch.setattr("db.files.os.link", full)
+    with pytest.raises(StorageError, match="No space left on device"):
+        export(name, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_missing_is_said(export, tmp_path):
+    with pytest.raises(UsageError, match="there is no folder"):
+        export("csv", tmp_path / "none" / "out.csv")
+
+
+def test_several_files_need_a_folder_and_an_empty_one_will_do(export, tmp_path):
+    with pytest.raises(UsageError, match="name a folder for them with --output"):
+        export("parquet")
+    folder = tmp_path / "out"
+    folder.mkdir()
+    export("parquet", folder)
+    assert (folder / "series").is_dir()
+    with pytest.raises(UsageError, match="is there already"):
+        export("parquet", folder)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="is a folder, and the format makes one file"):
+        export("csv", tmp_path / "empty")
+
+
+def test_a_condition_of_ones_own_that_is_wrong_is_ones_own_mistake(export):
+    with pytest.raises(UsageError, match='"nothing" not found'):
+        export("csv", selection="sql:nothing = 1")

@@ -1,0 +1,93 @@
+"""OpenMetrics text: base units, one value a series and time, and nothing that a parser would trip over."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from benchmarking.errors import UsageError
+from db.exporters.openmetrics import _escaped, _worded, family
+
+SAMPLE = re.compile(r'([a-z_0-9]+)\{((?:[a-z_]+="(?:[^"\\]|\\.)*",?)+)\} (\S+) (\S+)')
+
+
+def samples(text):
+    return [found.groups() for line in text.splitlines() if (found := SAMPLE.fullmatch(line))]
+
+
+@pytest.mark.parametrize(
+    ("column", "name", "unit", "stored", "value"),
+    [
+        ("latency_median_ms", "benchhouse_latency_median_seconds", "seconds", 1.31591125, 0.00131591125),
+        ("load_time_s", "benchhouse_load_time_seconds", "seconds", 2.5, 2.5),
+        ("memory_weights_mb", "benchhouse_memory_weights_bytes", "bytes", 0.5, 500_000.0),
+        ("energy_gpu_j_per_call", "benchhouse_energy_gpu_per_call_joules", "joules", 3.0, 3.0),
+        ("energy_idle_w", "benchhouse_energy_idle_watts", "watts", 40.0, 40.0),
+        ("throughput_tokens_per_sec", "benchhouse_throughput_tokens_per_second", "", 7.0, 7.0),
+        ("achieved_flops_per_sec", "benchhouse_achieved_flops_per_second", "flops_per_second", 1e9, 1e9),
+        ("output_error", "benchhouse_output_error", "", 1e-7, 1e-7),
+        ("odd-name é", "benchhouse_odd_name__", "", 1.0, 1.0),
+    ],
+)
+def test_names_end_in_base_units_and_values_are_in_them(column, name, unit, stored, value):
+    made = family(column)
+    assert (made.name, made.unit, made.value(stored)) == (name, unit, value)
+
+
+def test_the_help_names_the_unit_of_the_value():
+    assert _worded("Latency in ms: peak in MB (10^6 bytes).") == "Latency in seconds: peak in bytes."
+    assert (
+        _worded("Time spent in s, energy in J, power in W.")
+        == "Time spent in seconds, energy in joules, power in watts."
+    )
+
+
+def test_labels_are_escaped():
+    assert _escaped('a"b\\c\nd') == 'a\\"b\\\\c\\nd'
+
+
+def test_every_measured_result_has_a_sample_with_the_time_of_its_run(export, capsys):
+    export("openmetrics")
+    text = capsys.readouterr().out
+    assert text.endswith("# EOF\n")
+    found = [one for one in samples(text) if one[0] == "benchhouse_latency_median_seconds"]
+    assert len(found) == 10
+    (eager,) = (one for one in found if 'model="gpt2"' in one[1] and 'runtime="eager"' in one[1])
+    assert 'batch_size="2",sequence_length="6",new_tokens="4",concurrency="1",validity="valid"' in eager[1]
+    assert 'runtime_mode="{\\"attention\\":\\"sdpa\\"}"' in eager[1]
+    assert (float(eager[2]), float(eager[3])) == (0.003, 1770076800.0)
+
+
+def test_a_parser_of_openmetrics_reads_it(export, capsys):
+    parser = pytest.importorskip(
+        "prometheus_client.openmetrics.parser", reason="needs prometheus_client, which nothing else here does"
+    )
+    export("openmetrics")
+    families = {one.name: one for one in parser.text_string_to_metric_families(capsys.readouterr().out)}
+    assert families["benchhouse_latency_median_seconds"].unit == "seconds"
+    assert len(families["benchhouse_latency_median_seconds"].samples) == 10
+
+
+def test_each_family_is_in_one_piece_with_its_type_first(export, capsys):
+    export("openmetrics")
+    lines = capsys.readouterr().out.splitlines()
+    families = [line.split()[2] for line in lines if line.startswith("# TYPE")]
+    assert len(families) == len(set(families)) > 10
+    order = [found[1] for line in lines if (found := SAMPLE.fullmatch(line))]
+    pieces = [name for place, name in enumerate(order) if place == 0 or order[place - 1] != name]
+    assert pieces == families
+
+
+def test_a_time_of_a_series_has_one_value_and_the_rest_is_said(export, warehouse, make_run, capsys):
+    for slowdown in (1.0, 2.0):
+        warehouse.ingest(make_run(batch_sizes=(1,), sequence_lengths=(4,), slowdown=slowdown, iterations=3))
+    (said,) = export("openmetrics", warehouse=warehouse)
+    assert said == "left out: 1 results of a series that has another one of the same time"
+    found = [one for one in samples(capsys.readouterr().out) if one[0] == "benchhouse_latency_median_seconds"]
+    assert len(found) == 1
+
+
+def test_what_was_never_measured_has_no_numbers(export):
+    with pytest.raises(UsageError, match="none of what is selected was measured"):
+        export("openmetrics", selection="batch=64")

@@ -1,0 +1,142 @@
+"""Run files, and the formats of tools that measure text: what is in them, to exact numbers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from statistics import stdev
+
+import pytest
+
+from benchmarking.errors import UsageError
+from db import spool
+from db.importers import importer_for, read_file
+from db.verify import verify
+from db.warehouse import Warehouse
+
+OF_THE_FILE = ("source", "source_sha256", "ingested_at")
+
+
+def test_run_files_load_again_with_equal_rows(export, asked_warehouse, empty_database, table_keys, tmp_path):
+    assert export("json", tmp_path / "out") == []
+    with Warehouse.open(shutil.copy(empty_database, tmp_path / "again.duckdb")) as again:
+        done = spool.ingest_files(again, spool.run_files([tmp_path / "out"]))
+        assert (len(done.loaded), done.refused) == (4, ())
+        assert verify(again) == []
+        for name, key in table_keys.items():
+            sql = f"SELECT * FROM {name} ORDER BY {key}"
+            found, expected = ([dict(row) for row in one.query(sql).dicts()] for one in (again, asked_warehouse))
+            for row in (*found, *expected):
+                for column in OF_THE_FILE:
+                    row.pop(column, None)
+            assert found == expected, name
+
+
+def test_a_run_is_exported_whole(export, asked_warehouse, capsys):
+    export("json", selection="model=bert-base-uncased,batch=1,sequence=32")
+    (line,) = capsys.readouterr().out.splitlines()
+    assert len(json.loads(line)["results"]) == 5
+
+
+def test_one_run_may_be_one_file_and_several_may_not(export, tmp_path):
+    export("json", tmp_path / "one.json", "model=vit")
+    assert json.loads((tmp_path / "one.json").read_text())["cell"]["workload"]["model_id"] == "vit"
+    with pytest.raises(UsageError, match="a run file holds one run, and several are selected"):
+        export("json", tmp_path / "two.json", "model=gpt2")
+
+
+def test_names_of_run_files_are_safe_and_sort_by_start(make_run):
+    from db.exporters.run_files import file_name
+
+    run = make_run(model_id="../../org/model: x", started_at="2026-01-02T03:04:05.678Z")
+    assert file_name(run) == f"20260102T030405Z_..-..-org-model-x_cpu_eager_float32_{run.run_id}.json"
+
+
+def test_compacted_samples_are_said_to_be_left_out(export, warehouse, make_run, tmp_path):
+    warehouse.ingest(make_run(batch_sizes=(1,), sequence_lengths=(8,), launches=2))
+    with warehouse.cursor() as cursor:
+        cursor.execute("UPDATE raw_benchmark_data SET samples = [], sketch = [1.0], compacted_at = now()::TIMESTAMP")
+    (said,) = export("json", tmp_path / "out", warehouse=warehouse)
+    assert "raw samples of 2 launches and metrics were compacted" in said
+
+
+def test_transformers_gets_what_generated_text_on_torch_in_seconds(export, capsys):
+    said = export("transformers_benchmark_v2")
+    (entry,) = json.loads(capsys.readouterr().out).values()
+    assert entry["measurements"] == {
+        "e2e_latency": [0.01, 0.02, 0.01, 0.02],
+        "time_to_first_token": [0.004, 0.005, 0.004, 0.005],
+        "inter_token_latency": [0.002, 0.005, 0.002, 0.005],
+        "shape_and_decoded_outputs": [],
+        "gpu_metrics": None,
+        "timestamps": None,
+    }
+    config = entry["config"]
+    assert [config[name] for name in ("batch_size", "sequence_length", "num_tokens_to_generate")] == [2, 6, 4]
+    assert (config["attn_implementation"], config["compile_kwargs"], config["kernelize"]) == ("sdpa", None, False)
+    assert entry["metadata"]["model_id"] == "gpt2"
+    assert entry["metadata"]["timestamp"] == "2026-02-03T00:00:00+00:00"
+    assert sorted(said) == [
+        "left out: 1 result: not measured (failed, skipped or timed out)",
+        "left out: 1 result: of another runtime than torch",
+        "left out: 8 results: nothing is generated",
+    ]
+
+
+def test_nothing_that_fits_is_no_file(export, tmp_path):
+    with pytest.raises(UsageError, match="nothing that the format has a place for is selected"):
+        export("transformers_benchmark_v2", tmp_path / "out.json", "model=vit")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["transformers_benchmark_v2", "llama_bench_sql"])
+def test_what_is_exported_is_imported_again(export, tmp_path, name):
+    path = tmp_path / "out"
+    export(name, path, "model=gpt2,runtime=eager")
+    file = read_file(path)
+    importer = importer_for(file)
+    assert name.startswith(importer.name)
+    (run,) = importer.runs(file)
+    (result,) = run.results
+    assert result.metrics["latency_mean_ms"] == pytest.approx(15.0, rel=1e-12)
+    assert (result.point.batch_size, result.point.sequence_length, result.point.new_tokens) in ((2, 6, 4), (1, 6, 4))
+
+
+def test_llama_bench_sql_runs_in_sqlite_with_llama_bench_s_numbers(export, tmp_path):
+    """2 x (6 + 4) tokens in 10 and 20 ms: 2000 and 1000 tokens/s; their mean is 1500, not 20 / 15 ms = 1333."""
+    export("llama_bench_sql", tmp_path / "out.sql")
+    database = sqlite3.connect(":memory:")
+    database.row_factory = sqlite3.Row
+    database.executescript((tmp_path / "out.sql").read_text())
+    rows = database.execute("SELECT * FROM llama_bench ORDER BY test_time, n_prompt").fetchall()
+    assert len(rows) == 6
+    row = next(row for row in rows if row["model_filename"] == "gpt2" and row["runtime"] == "eager")
+    assert (row["n_prompt"], row["n_gen"], row["n_depth"], row["batch_size"]) == (6, 4, 0, 2)
+    assert (row["avg_ns"], row["stddev_ns"]) == (15_000_000, round(stdev([10e6, 20e6] * 2)))
+    assert (row["avg_ts"], row["stddev_ts"]) == (1500.0, pytest.approx(stdev([2000, 1000] * 2)))
+    assert row["test_time"] == "2026-02-03T00:00:00Z"
+    assert (row["model_size"], row["model_n_params"]) == (437_900_000, 109_482_240)
+    assert (row["n_batch"], row["n_gpu_layers"], row["gpu_info"]) == (None, None, None)
+    database.close()
+
+
+@pytest.mark.parametrize(
+    "text", ["it's|\"; DROP TABLE series; -- <b>\x1b[31m\n*", "'); DROP TABLE llama_bench; --", "a\0b\r\nc", ""]
+)
+def test_text_in_sql_is_text(text):
+    from db.exporters.llama_bench_sql import _literal
+
+    literal = _literal(text)
+    assert "\n" not in literal
+    assert sqlite3.connect(":memory:").execute(f"SELECT {literal}").fetchone() == (text,)
+
+
+def test_without_raw_samples_only_the_stored_mean_is_left(make_run):
+    from dataclasses import replace
+
+    from db.exporters.llama_bench_sql import _times
+
+    result = replace(make_run(batch_sizes=(1,), sequence_lengths=(32,)).results[0], samples=())
+    assert _times(result) == {"avg_ns": 8_000_000}
+    assert _times(replace(result, metrics={})) == {"avg_ns": None}

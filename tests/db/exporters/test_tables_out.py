@@ -1,0 +1,128 @@
+"""CSV, Parquet and Markdown, read back by others' readers."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from datetime import datetime
+
+import pyarrow.parquet
+import pytest
+
+from db.warehouse import Warehouse
+
+
+def table(path):
+    with path.open(newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_csv_has_every_result_and_every_digit(export, asked_warehouse, hostile_text, tmp_path):
+    export("csv", tmp_path / "out.csv")
+    rows = {row["result_id"]: row for row in table(tmp_path / "out.csv")}
+    stored = asked_warehouse.query("SELECT * FROM all_results").dicts()
+    assert len(rows) == len(stored) == 11
+    for one in stored:
+        row = rows[one["result_id"]]
+        for name in ("latency_median_ms", "throughput_samples_per_sec", "load_time_s"):
+            assert (float(row[name]) if row[name] else None) == one[name]
+        assert datetime.fromisoformat(row["started_at"]) == one["started_at"]
+        assert json.loads(row["tags"]) == one["tags"]
+        assert json.loads(row["doubts"]) == one["doubts"]
+        assert row["description"] == (one["description"] or "")
+    assert hostile_text in {row["description"] for row in rows.values()}
+
+
+def test_a_selection_is_what_is_exported(export, tmp_path, capsys):
+    export("csv", selection="runtime=onnxruntime")
+    (row,) = csv.DictReader(capsys.readouterr().out.splitlines())
+    assert (row["model_id"], row["runtime"]) == ("gpt2", "onnxruntime")
+
+
+def test_csv_with_the_samples_is_a_folder(export, asked_warehouse, tmp_path):
+    export("csv", tmp_path / "out", "model=gpt2,runtime=eager", tables="all")
+    assert len(table(tmp_path / "out" / "results.csv")) == 1
+    samples = table(tmp_path / "out" / "samples.csv")
+    wall = [row for row in samples if row["metric"] == "latency_wall"]
+    assert [(row["launch"], row["sample_index"], row["value"], row["unit"]) for row in wall] == [
+        ("0", "0", "10", "ms"),
+        ("0", "1", "20", "ms"),
+        ("1", "0", "10", "ms"),
+        ("1", "1", "20", "ms"),
+    ]
+
+
+def test_parquet_is_the_tables_by_month_and_nothing_is_lost(
+    export, asked_warehouse, empty_database, table_keys, tmp_path
+):
+    export("parquet", tmp_path / "out")
+    found = {path.name: sorted(file.name for file in path.iterdir()) for path in (tmp_path / "out").iterdir()}
+    months = ["2026-01.parquet", "2026-02.parquet", "2026-03.parquet"]
+    assert {name: found[name] for name in table_keys} == {
+        "hardware_info": ["all.parquet"],
+        "series": ["all.parquet"],
+        "benchmark_runs": months,
+        "benchmark_results": months,
+        "raw_benchmark_data": months,
+    }
+    with Warehouse.open(shutil.copy(empty_database, tmp_path / "again.duckdb")) as again:
+        with again.cursor() as cursor:
+            for name in table_keys:
+                cursor.execute(f"INSERT INTO {name} BY NAME SELECT * FROM '{tmp_path}/out/{name}/*.parquet'")
+        for name, key in table_keys.items():
+            sql = f"SELECT * FROM {name} ORDER BY {key}"
+            assert again.query(sql).dicts() == asked_warehouse.query(sql).dicts(), name
+
+
+def test_parquet_columns_carry_type_meaning_and_unit(export, tmp_path):
+    export("parquet", tmp_path / "out", "latest", tables="results")
+    assert not (tmp_path / "out" / "raw_benchmark_data").exists()
+    (path,) = (tmp_path / "out" / "benchmark_results").iterdir()
+    schema = pyarrow.parquet.read_schema(path)
+    assert schema.field("latency_median_ms").metadata == {
+        b"meaning": b"Latency of a call in ms: median inside a launch, median over launches.",
+        b"unit": b"ms",
+        b"duckdb_type": b"DOUBLE",
+    }
+    assert str(schema.field("other_metrics").type).startswith("map<string, double")
+    assert str(schema.field("doubts").type).startswith("list<")
+
+
+def test_parquet_of_a_selection_has_what_belongs_to_it(export, tmp_path):
+    export("parquet", tmp_path / "out", "runtime=onnxruntime")
+
+    def read(name):
+        return pyarrow.parquet.read_table(tmp_path / "out" / name).to_pylist()
+
+    (result,) = read("benchmark_results")
+    assert [row["run_id"] for row in read("benchmark_runs")] == [result["run_id"]]
+    assert [row["series_id"] for row in read("series")] == [result["series_id"]]
+    assert {row["result_id"] for row in read("raw_benchmark_data")} == {result["result_id"]}
+    assert len(read("hardware_info")) == 1
+
+
+def test_markdown_has_a_line_a_result_and_tells_why_one_has_no_numbers(export, capsys):
+    export("markdown", selection="model=bert-base-uncased")
+    headings, rule, *lines = [
+        [cell.strip() for cell in line.strip("|").split(" | ")] for line in capsys.readouterr().out.splitlines()
+    ]
+    assert headings[:6] == ["model", "device", "runtime", "precision", "batch", "sequence"]
+    assert rule[4:6] == ["---:", "---:"]
+    assert "new tokens" not in headings
+    by_point = {(line[4], line[5]): dict(zip(headings, line, strict=True)) for line in lines}
+    assert by_point["1", "32"]["median ms"] == "8"
+    assert by_point["1", "32"]["95 % interval"] == "7.7 .. 8.3"
+    assert by_point["1", "32"]["doubts"] == "-"
+    assert by_point["2", "128"]["doubts"] == "noisy: cpu\\_pressure"
+    assert by_point["64", "512"]["doubts"] == "failed: OutOfMemoryError: 64 GB asked, 16 GB there"
+
+
+@pytest.mark.parametrize("text", ["it's|\"; DROP TABLE series; -- <b>\x1b[31m\n*", "| a |", "a\n\nb"])
+def test_no_text_breaks_out_of_a_cell(text):
+    from db.markdown import table as markdown
+
+    lines = markdown(["x", "y"], [[text, "1"]]).splitlines()
+    assert len(lines) == 3
+    assert lines[2].replace("\\|", "").count("|") == 3
+    assert "<" not in lines[2]
