@@ -53,6 +53,7 @@ class Finding:
     """A point on both sides, and what is to be said of it."""
 
     point: str
+    """Label of the point; of both, where they differ."""
     subject: Mapping[str, tuple[str | None, str | None]]
     """Model, device, runtime, ... of both sides."""
     differs: Mapping[str, tuple[object, object]]
@@ -101,9 +102,9 @@ class Comparison:
 def compare(
     warehouse: Warehouse, before: Selection, after: Selection, metric: Metric, across: Collection[str] = ()
 ) -> Comparison:
-    """One selection against the other; columns that both name, and those in `across`, may differ."""
+    """One selection against the other; columns that both name with values of their own, and `across`, may differ."""
     earlier, later = (reading.measured(warehouse, selection, metric) for selection in (before, after))
-    matched = match(earlier, later, allowed_across({*across, *(before.named & after.named)}))
+    matched = match(earlier, later, allowed_across({*across, *meant_to_differ(before, after)}))
     return _comparison(warehouse, matched, metric, before.text, after.text)
 
 
@@ -130,6 +131,13 @@ def compare_within(
     )
     others = ", ".join(value for value in groups if value != base)
     return _comparison(warehouse, matched, metric, base, others)
+
+
+def meant_to_differ(before: Selection, after: Selection) -> frozenset[str]:
+    """The columns that both name, less those of which both say the same: batch=1 on both sides is no difference."""
+    one, other = ({word.strip() for word in each.text.partition("sql:")[0].split(",")} for each in (before, after))
+    named = [{name for word in words for name in Selection.parse(word).named} for words in (one - other, other - one)]
+    return frozenset(named[0] & named[1])
 
 
 def is_interleaved(before: Sequence[datetime], after: Sequence[datetime]) -> bool:
@@ -205,7 +213,7 @@ def _said(value: object) -> str:
 def _finding(before: Standing, after: Standing, judgement: Judgement, details: reading.Details) -> Finding:
     one, other = before.result, after.result
     return Finding(
-        point=other.point,
+        point=other.point if one.point == other.point else f"{one.point} / {other.point}",
         subject={name: (one.about[name], other.about[name]) for name in SUBJECT},
         differs=differences(one.keys, other.keys),
         is_simulated=bool(one.keys["simulated"] or other.keys["simulated"]),

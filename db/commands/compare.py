@@ -22,6 +22,7 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, that 
 
 from benchmarking.cli_support import Parser, choice, default_database, names, non_negative_seconds, note, run_command
 from benchmarking.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
+from db.analysis.fingerprint import across_column
 from db.analysis.metrics import DEFAULT_METRIC, METRICS
 from db.analysis.selection import EVERYTHING, FIELDS, Selection
 
@@ -41,12 +42,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     _check(arguments)
+    across = [across_column(word) for word in arguments.across]
     selections = [Selection.parse(text) for text in arguments.selections]
 
     from db.warehouse import Warehouse
 
     with Warehouse.open(arguments.db_path, read_only=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
-        comparison = _comparison(warehouse, selections, arguments)
+        comparison = _comparison(warehouse, selections, across, arguments)
     _print(comparison, arguments)
     if comparison.is_empty:
         note(f"{NAME}: nothing can be compared: {_why_empty(comparison)}")
@@ -96,11 +98,11 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError("--baseline names a value of --by: add it")
 
 
-def _comparison(warehouse: Warehouse, selections: Sequence[Selection], arguments: argparse.Namespace) -> Comparison:
+def _comparison(
+    warehouse: Warehouse, selections: Sequence[Selection], across: Sequence[str], arguments: argparse.Namespace
+) -> Comparison:
     from db.analysis.comparison import compare, compare_within
-    from db.analysis.fingerprint import across_column
 
-    across = [across_column(word) for word in arguments.across]
     metric = METRICS[arguments.metric]
     if arguments.by is None:
         before, after = selections
@@ -126,6 +128,8 @@ def _print(comparison: Comparison, arguments: argparse.Namespace) -> None:
 def _why_empty(comparison: Comparison) -> str:
     if comparison.findings:
         return "each point has its reason above"
+    if not comparison.after:
+        return f"there is only {comparison.before}" if comparison.before else "no results are selected"
     sides = (("A", comparison.before, comparison.only_before), ("B", comparison.after, comparison.only_after))
     absent = [f"{name} ({text}) selects no results" for name, text, singles in sides if not singles]
     return "; ".join(absent) or "no point is on both sides"

@@ -130,6 +130,13 @@ def test_what_both_selections_name_may_differ_and_its_settings_with_it(store, si
     assert verdicts(sides(across=[across_column("runtime")])) == {"b1 s32": "equivalent"}
 
 
+def test_what_both_name_alike_is_not_meant_to_differ(store, sides):
+    store("a", batch_sizes=(1,), sequence_lengths=(32,))
+    store("b", batch_sizes=(1, 2), sequence_lengths=(32,))
+    assert verdicts(sides("tag.side=a,batch=1|2", "tag.side=b,batch=1|2")) == {"b1 s32": "equivalent"}
+    assert verdicts(sides("tag.side=a,batch=1", "tag.side=b,batch=2")) == {"b1 s32 / b2 s32": "slower"}
+
+
 def test_another_definition_is_never_compared_whatever_may_differ(store, sides):
     theirs = Origin(format="tool", definition="tool: mean of all calls")
     store("a", batch_sizes=(1,), sequence_lengths=(32,))

@@ -1,0 +1,141 @@
+"""benchhouse compare, as it is typed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from db.commands.compare import main
+from db.warehouse import Warehouse
+
+ONE = {"batch_sizes": (1,), "sequence_lengths": (32,)}
+FACTORS = (1.0, 1.002, 0.998)
+
+
+def tagged(run, side):
+    results = tuple(
+        replace(
+            result,
+            samples=tuple(
+                replace(
+                    one,
+                    values=tuple(value * FACTORS[one.launch] for value in one.values),
+                    started_at=f"{run.started_at[:-3]}{10 * one.launch:02}Z",
+                )
+                for one in result.samples
+            ),
+        )
+        for result in run.results
+    )
+    provenance = replace(run.provenance, tags={"side": side}, git_commit_time=None)
+    return replace(run, provenance=provenance, results=results)
+
+
+@pytest.fixture
+def stored(tmp_path, empty_database, make_run):
+    """Arguments that name a database with the sides a, b (slower at one of two points) and c (another runtime)."""
+    path = shutil.copy(empty_database, tmp_path / "a.duckdb")
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest(tagged(make_run(batch_sizes=(1, 2), sequence_lengths=(32,)), "a"))
+        slow = make_run(batch_sizes=(1,), sequence_lengths=(32,), slowdown=1.5, started_at="2026-01-03T03:04:05Z")
+        same = make_run(batch_sizes=(2,), sequence_lengths=(32,), started_at="2026-01-03T03:04:05Z")
+        warehouse.ingest(tagged(slow, "b"))
+        warehouse.ingest(tagged(same, "b"))
+        warehouse.ingest(tagged(make_run(runtime="openvino", started_at="2026-01-04T03:04:05Z", **ONE), "c"))
+    return ["--db-path", str(path)]
+
+
+def test_a_comparison_is_a_table_with_the_worst_first(capsys, stored):
+    assert main(["tag.side=a", "tag.side=b", *stored]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "latency_median_ms, A: tag.side=a, B: tag.side=b"
+    assert " ".join(lines[3].split()) == "point A ms B ms change 95 % interval verdict q launches doubts"
+    assert lines[5].startswith("b1 s32     8    12  +50.0%")
+    assert "slower" in lines[5]
+    assert lines[6].startswith("b2 s32    16    16   +0.0%")
+    assert "1 slower, 1 equivalent" in lines
+
+
+def test_only_changes_leaves_the_other_rows_out_and_counts_them(capsys, stored):
+    assert main(["tag.side=a", "tag.side=b", "--only-changes", *stored]) == 0
+    out = capsys.readouterr().out
+    assert "b2 s32" not in out
+    assert "1 slower, 1 equivalent" in out
+
+
+def test_json_holds_every_number(capsys, stored):
+    assert main(["tag.side=a", "tag.side=b", "--json", *stored]) == 0
+    document = json.loads(capsys.readouterr().out)
+    worst = document["findings"][0]
+    assert worst["point"] == "b1 s32"
+    assert worst["judgement"]["change"] == pytest.approx(0.5)
+    assert worst["judgement"]["is_worse"] is True
+    assert worst["after"]["launches"] == 3
+    assert document["counts"] == {"slower": 1, "equivalent": 1}
+
+
+def test_markdown_is_a_table(capsys, stored):
+    assert main(["tag.side=a", "tag.side=b", "--markdown", *stored]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "**1 slower, 1 equivalent**"
+    assert any(line.startswith("| b1 s32 | 8 | 12 | +50.0% |") for line in lines)
+
+
+def test_throughput_is_judged_and_more_of_it_is_better(capsys, stored):
+    assert main(["tag.side=a", "tag.side=b", "--metric", "throughput_samples_per_sec", "--json", *stored]) == 0
+    first = json.loads(capsys.readouterr().out)["findings"][0]["judgement"]
+    assert (first["verdict"], first["change"]) == ("slower", pytest.approx(1 / 1.5 - 1))
+
+
+def test_by_takes_one_selection_apart(capsys, stored):
+    assert main(["--by", "runtime", "tag.side=a|c", "--json", *stored]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["before"], document["after"]) == ("eager", "openvino")
+    assert [one["subject"]["runtime"] for one in document["findings"]] == [["eager", "openvino"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["tag.side=a", "tag.side=c"], "each point has its reason above"),
+        (["tag.side=a", "tag.side=nowhere"], "B (tag.side=nowhere) selects no results"),
+        (["tag.side=a,batch=2", "tag.side=c"], "no point is on both sides"),
+        (["--by", "device"], "there is only cpu"),
+        (["--by", "device", "batch=99"], "no results are selected"),
+        (["--by", "runtime", "--baseline", "tensorrt"], "A (tensorrt) selects no results"),
+    ],
+)
+def test_nothing_to_compare_is_exit_code_3_and_one_line(capsys, stored, arguments, said):
+    assert main([*arguments, *stored]) == 3
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert said in captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["latest"], "name two selections to compare, or --by and one: got 1"),
+        (["a=1", "latest"], "unknown selection 'a'"),
+        (["--by", "colour"], "unknown field of --by 'colour'"),
+        (["--by", "device", "latest", "latest"], "--by compares inside one selection: got 2"),
+        (["latest", "latest", "--baseline", "cpu"], "--baseline names a value of --by"),
+        (["latest", "latest", "--metric", "speed"], "unknown metric 'speed'"),
+        (["latest", "latest", "--across", "colour"], "unknown field of --across 'colour'"),
+        (["latest", "latest", "--json", "--markdown"], "not allowed with"),
+    ],
+)
+def test_usage_is_exit_code_2_and_one_line(capsys, arguments, said):
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert said in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_a_missing_database_is_one_line(capsys, tmp_path):
+    assert main(["latest", "latest", "--db-path", str(tmp_path / "none.duckdb")]) == 1
+    assert "no database at" in capsys.readouterr().err
