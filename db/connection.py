@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from benchmarking.ids import uuid7
-from db.trouble import is_locked, storage_error
+from db.trouble import is_locked, log_is_unreadable, storage_error
 
 if TYPE_CHECKING:
     import duckdb
@@ -47,7 +47,13 @@ def connect(path: str, config: Config, *, read_only: bool, lock_timeout_s: float
     with told(path, lock_timeout_s):
         while True:
             named = _file_named(path)
-            connection = _waiting(lambda: duckdb.connect(path, read_only=read_only, config=config), lock_timeout_s)
+            try:
+                connection = _waiting(lambda: duckdb.connect(path, read_only=read_only, config=config), lock_timeout_s)
+            except duckdb.Error as error:
+                if read_only or not log_is_unreadable(str(error)):
+                    raise
+                _take_log_in(path)
+                continue
             if named in (None, _file_named(path)):
                 return connection
             connection.close()  # the file was replaced by a compact one before it was locked
@@ -69,6 +75,21 @@ def attached(connection: DuckDB, path: str, *, lock_timeout_s: float) -> Iterato
         yield name
     finally:
         connection.execute(f'DETACH "{name}"')
+
+
+def _take_log_in(path: str) -> None:
+    """Bring the file's log into it from beside. Raises DuckDB's error where the log is really damaged.
+
+    DuckDB 1.5 and 2.0 fail to read a log that changes a table with a CHECK when they open its file, but not when they
+    attach it to a database that is open.
+    """
+    import duckdb
+
+    quoted_path = path.replace("'", "''")
+    with duckdb.connect(config=FILE_FORMAT) as connection:
+        connection.execute(f"ATTACH '{quoted_path}' AS beside (TYPE duckdb)")
+        connection.execute("CHECKPOINT beside")
+        connection.execute("DETACH beside")
 
 
 def _waiting(open_it: Callable[[], Found], lock_timeout_s: float) -> Found:

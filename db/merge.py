@@ -19,6 +19,7 @@ from benchmarking.errors import FormatError, StorageError, UsageError
 from db.aliases import Alias, united
 from db.beside import Beside, aliases_of, in_database
 from db.checks import CHECKS
+from db.connection import FILE_FORMAT, connect
 from db.contents import Conflict, all_column_types, conflicts, told
 from db.migrate import Connection
 from db.warehouse import OutdatedError, Warehouse
@@ -120,7 +121,7 @@ def up_to_date(path: Path, *, lock_timeout_s: float, check: bool) -> Iterator[Pa
         return
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / path.name
-        with Warehouse.open(":memory:") as holder, holder.beside(path, lock_timeout_s=lock_timeout_s):
+        with connect(str(path), FILE_FORMAT, read_only=True, lock_timeout_s=lock_timeout_s):
             _copy(path, copy)  # while nobody may write to it
         with Warehouse.open(copy) as other:
             if check:

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarking.errors import LockedError, StorageError
+from db.connection import FILE_FORMAT, connect
 from db.contents import SUMMED, Conflict, all_column_types, checksum
 from db.damage import damage
 from db.files import make_folder, part_beside, publish
@@ -22,7 +23,7 @@ from db.merge import Merged, merge, up_to_date
 from db.migrate import quoted
 from db.spool import Loaded, ingest_files
 from db.trouble import why
-from db.warehouse import MEMORY, OWN, Warehouse
+from db.warehouse import OWN, Warehouse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +80,8 @@ def rebuild(path: Path, files: Sequence[Path], *, lock_timeout_s: float = 30.0) 
 
 def _hold(hold: ExitStack, path: Path, lock_timeout_s: float) -> str | None:
     """Keep others from writing to the old file until the end; why it cannot be opened, if it cannot."""
-    holder = hold.enter_context(Warehouse.open(MEMORY))
     try:
-        hold.enter_context(holder.beside(path, lock_timeout_s=lock_timeout_s))
+        hold.enter_context(connect(str(path), FILE_FORMAT, read_only=True, lock_timeout_s=lock_timeout_s))
     except LockedError:
         raise
     except StorageError as error:

@@ -22,6 +22,11 @@ Row = dict[str, Any]
 
 AXES = {"image_size": int, "audio_seconds": float, "steps": int, "documents": int, "top_k": int}
 """The axes of `Point.axes` that have a column of their own, and what it holds."""
+NEVER_NEGATIVE = (
+    *("latency_", "throughput_", "time_to_", "time_per_", "inter_token_", "prefill_", "decode_", "first_call_"),
+    *("memory_weights_", "memory_rss_", "memory_peak_", "memory_device_allocated_", "memory_device_reserved_"),
+)
+"""What names of metrics begin with that cannot be less than 0. Differences can, and what other tools or users add."""
 LOAD_STAGES = ("spawn", "import", "device_init", "weights_read", "to_device")
 
 
@@ -236,7 +241,7 @@ def _series_row(run: Run, point: Point) -> Row:
 
 
 def _result_row(run: Run, result: Result, metric_columns: Collection[str]) -> Row:
-    metrics = {name: _finite(value, result, name) for name, value in result.metrics.items()}
+    metrics = {name: _possible(value, result, name) for name, value in result.metrics.items()}
     if "doubts" in result.extra:
         raise FormatError(f'result {result.result_id}: extra may not hold "doubts", which is kept for the doubts')
     return {
@@ -270,7 +275,7 @@ def _raw_rows(result: Result) -> list[Row]:
             "unit": samples.unit,
             "started_at": utc(samples.started_at, f"result {result.result_id}: started_at"),
             "inner_loops": samples.inner_loops,
-            "samples": [_finite(value, result, samples.metric) for value in samples.values],
+            "samples": [_possible(value, result, samples.metric) for value in samples.values],
             **_launch_columns(samples),
         }
         for samples in result.samples
@@ -291,7 +296,11 @@ def _launch_columns(samples: Samples) -> Row:
     }
 
 
-def _finite(value: float, result: Result, metric: str) -> float:
+def _possible(value: float, result: Result, metric: str) -> float:
+    """The value, if a measurement can give it."""
+    where = f"result {result.result_id} ({result.point.label}): {metric}"
     if not math.isfinite(value):
-        raise FormatError(f"result {result.result_id} ({result.point.label}): {metric} is {value}, which is no number")
+        raise FormatError(f"{where} is {value}, which is no number")
+    if value < 0 and metric.startswith(NEVER_NEGATIVE):
+        raise FormatError(f"{where} is {value}, which cannot be less than 0")
     return value

@@ -62,6 +62,11 @@ def is_locked(text: str) -> bool:
     return any(sign in text for sign in LOCKED)
 
 
+def log_is_unreadable(text: str) -> bool:
+    """Whether DuckDB says that it cannot take in what is in the file's log."""
+    return "Failure while replaying WAL" in text
+
+
 def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
     """The error for a user: what happened to the database at `path`, and what to do."""
     if is_locked(text):
@@ -81,7 +86,7 @@ def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
 
 def _damage(text: str, path: str) -> str | None:
     """What is broken in the file, or in its log; None where DuckDB speaks of something else."""
-    if "Failure while replaying WAL" in text:
+    if log_is_unreadable(text):
         return f"its log {path}.wal cannot be read, or belongs to another file"
     block = re.search(r"does not match stored checksum \d+ in block at location (\d+)", text)
     if block is not None:

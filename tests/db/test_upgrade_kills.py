@@ -1,0 +1,126 @@
+"""An upgrade that is killed leaves the file at a whole version, and run again gives what an upgrade in peace gives."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from db import migrate
+from db.verify import verify
+from db.warehouse import OWN, SHARED, Warehouse
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+
+OLDER = [step.version for step in migrate.migrations()[:-1]]
+TABLES = (*SHARED, *OWN, "series_heads")
+UPGRADE = "import sys; from db.warehouse import Warehouse; print('go', flush=True); Warehouse.open(sys.argv[1]).close()"
+KILL_AT = """
+import os, signal, sys
+from db import migrate
+from db.warehouse import Warehouse
+
+version, moment = int(sys.argv[2]), sys.argv[3]
+die = lambda *ignored: os.kill(os.getpid(), signal.SIGKILL)
+apply = migrate._apply
+
+def watched(connection, step, finish=None):
+    is_it = step.version == version
+    if is_it and moment == "before":
+        die()
+    apply(connection, step, die if is_it and moment == "inside" else finish)
+    if is_it and moment == "after":
+        die()
+
+migrate._apply = watched
+Warehouse.open(sys.argv[1])
+"""
+
+
+def contents(path):
+    with Warehouse.open(path, create=False) as warehouse:
+        assert verify(warehouse) == []
+        return {table: warehouse.query(f"SELECT * FROM {table} ORDER BY ALL").dicts() for table in TABLES}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("versions")
+
+
+@pytest.fixture
+def old(folder, file_of_version, make_run):
+    """A function that gives the bytes of a filled file of a version, and what it holds once it is upgraded in peace."""
+    made = {}
+
+    def give(version, path):
+        source = folder / f"{version}.duckdb"
+        if not source.exists():
+            file_of_version(version, source, make_run(with_failed=True, with_doubtful=True), make_run(model_id="gpt2"))
+            (folder / f"{version}.bytes").write_bytes(source.read_bytes())
+        if version not in made:
+            made[version] = contents(source)
+        path.write_bytes((folder / f"{version}.bytes").read_bytes())
+        return made[version]
+
+    return give
+
+
+def version_of(path):
+    import duckdb
+
+    with duckdb.connect(str(path), read_only=True) as connection:
+        return connection.execute("SELECT max(version) FROM schema_migrations").fetchall()[0][0]
+
+
+def killed(code, *arguments, after_s=None):
+    with subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], stdout=subprocess.PIPE) as process:
+        if after_s is not None:
+            assert process.stdout.readline() == b"go\n"
+            time.sleep(after_s)
+            process.send_signal(signal.SIGKILL)
+    return process.returncode
+
+
+@pytest.mark.parametrize("version", OLDER)
+def test_killed_at_every_step_it_goes_on_where_it_was(tmp_path, old, version):
+    path = tmp_path / "a.duckdb"
+    expected = old(version, path)
+    for step in [*range(version + 1, migrate.latest_version() + 1), migrate.VIEWS_VERSION]:
+        for moment in ("inside", "after"):
+            reached = version_of(path)
+            assert killed(KILL_AT, path, step, moment) == -signal.SIGKILL
+            done = step if moment == "after" and step != migrate.VIEWS_VERSION else reached
+            assert version_of(path) == done
+    assert contents(path) == expected
+
+
+@pytest.mark.parametrize("version", OLDER)
+def test_killed_at_any_time_it_is_upgraded_by_the_next(tmp_path, old, version):
+    path = tmp_path / "a.duckdb"
+    for moment_s in (0.0, *(random.uniform(0.0, 0.6) for _ in range(2))):
+        expected = old(version, path)
+        killed(UPGRADE, path, after_s=moment_s)
+        assert version_of(path) in range(version, migrate.latest_version() + 1)
+        assert contents(path) == expected
+        path.with_name("a.duckdb.wal").unlink(missing_ok=True)
+
+
+def test_a_log_with_a_changed_table_left_by_an_older_program_is_taken_in(tmp_path, file_of_version, make_run):
+    """DuckDB itself cannot open such a file, though nothing in it is damaged."""
+    import duckdb
+
+    path = file_of_version(1, tmp_path / "a.duckdb", make_run())
+    code = (
+        "import duckdb, os, sys; from db import migrate; connection = duckdb.connect(sys.argv[1])\n"
+        "migrate._apply(connection, migrate.migrations()[1]); os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=True)
+    assert path.with_name("a.duckdb.wal").exists()
+    with pytest.raises(duckdb.Error, match="Failure while replaying WAL"):
+        duckdb.connect(str(path))
+    assert len(contents(path)["benchmark_results"]) == 4
+    assert not path.with_name("a.duckdb.wal").exists()
