@@ -17,6 +17,8 @@ from db.importers._reading import Fields
 J_PER_KWH = 3.6e6
 MAIN = ("forward", "generate", "call")
 """What is measured as a whole, by kind of task."""
+TIMED = (*MAIN, "prefill", "decode", "load_model", "first_forward", "first_call", "per_step")
+"""Targets whose latencies become metrics; those of the others are kept as they are."""
 TRAINING = ("overall", "warmup", "train")
 MEMORY = {
     "max_ram": "memory_peak_rss_infer_mb",
@@ -59,7 +61,7 @@ def result(
 ) -> Result:
     """The point's result. Raises FormatError for values that are none."""
     targets = {name: found for name in report if (found := report.fields(name)) is not None}
-    latencies = {name: values for name, target in targets.items() if (values := _latencies_ms(target))}
+    latencies = {name: values for name in TIMED if name in targets and (values := _latencies_ms(targets[name]))}
     main = next((name for name in MAIN if name in latencies), None)
     samples, metrics = _generation(latencies, sizes, started_at)
     memory, reasons = _memory(targets, is_rocm=is_rocm)
@@ -91,14 +93,22 @@ def sizes_from(report: Fields) -> tuple[int | None, int | None]:
 
 
 def _volume(report: Fields, name: str) -> int | None:
-    target = report.fields(name)
+    """What a call of the target worked on: a whole number, to the rounding of double precision."""
+    target = report.untaken().fields(name)
     throughput = None if target is None else target.fields("throughput")
-    latencies = [] if target is None else _latencies_ms(target)
     value = None if throughput is None else throughput.number("value", low=0)
-    if not latencies or value is None:
+    mean_s = None if target is None else _mean_s(target)
+    if value is None or mean_s is None:
         return None
-    volume = value * fmean(latencies) / MS_PER_S
+    volume = value * mean_s
     return round(volume) if 0.5 < volume < 1e9 and abs(volume - round(volume)) < 1e-6 * volume else None
+
+
+def _mean_s(target: Fields) -> float | None:
+    if values := _latencies_ms(target):
+        return fmean(values) / MS_PER_S
+    latency = target.fields("latency")
+    return None if latency is None else latency.number("mean", low=0)
 
 
 def _latencies_ms(target: Fields) -> list[float]:

@@ -141,7 +141,8 @@ def _of_flat(file: ForeignFile, cells: Mapping[str, str]) -> dict[str, Any]:
     is_old = any(OLD_FLAT.fullmatch(name) for name in cells)
     is_part = not is_old and not any(name.startswith(("report.", "config.")) for name in cells)
     for name, cell in cells.items():
-        path = ["report", *_old_path(name)] if is_old else [*(["report"] * is_part), *name.split(".")]
+        is_plain = not is_old or name.startswith("config.")
+        path = [*(["report"] * is_part), *name.split(".")] if is_plain else ["report", *_old_path(name)]
         _put(file, nested, path, _list_or_text(cell))
     return nested
 

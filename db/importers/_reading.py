@@ -134,6 +134,10 @@ class Fields:
         """The value as it is, which stays in the rest."""
         return self._values.get(name)
 
+    def untaken(self) -> Fields:
+        """The same object, of which nothing is read: for a look that leaves everything in the rest."""
+        return Fields(self.file, self._values, self.path, numbers_are_text=self._numbers_are_text)
+
     def any(self, name: str) -> Json:
         """The value as it is."""
         return storable(self.file, self._taken(name), self.place(name))

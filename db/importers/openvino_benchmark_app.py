@@ -93,13 +93,14 @@ def _command(options: Fields) -> list[str]:
     for name in options:
         value = options.any(name)
         for one in value if isinstance(value, list) else [value]:
-            words += [name, *([one] if isinstance(one, str) and one else [])]
+            words += [name if name.startswith("-") else f"-{name}", *([one] if isinstance(one, str) and one else [])]
     return words
 
 
-def _text(fields: Fields, name: str) -> str | None:
-    value = fields.any(name)
-    return value if isinstance(value, str) and value.strip() else None
+def _option(options: Fields, name: str) -> str | None:
+    """The option's value; the C++ tool writes options without their dash."""
+    found = (options.any(spelt) for spelt in (f"-{name}", f"--{name}", name))
+    return next((value for value in found if isinstance(value, str) and value.strip()), None)
 
 
 def _model_id(options: Fields, setup: Fields) -> str:
@@ -107,7 +108,7 @@ def _model_id(options: Fields, setup: Fields) -> str:
     topology = setup.text("topology") or ""
     if not NAMELESS.fullmatch(topology):
         return topology
-    path = _text(options, "-m") or _text(options, "--path_to_model") or ""
+    path = _option(options, "m") or _option(options, "path_to_model") or ""
     parts = [part for part in re.split(r"[/\\]", path) if part]
     stem = parts[-1].rpartition(".")[0] or parts[-1] if parts else ""
     if stem in MODEL_FILES and len(parts) > 1:
@@ -117,13 +118,13 @@ def _model_id(options: Fields, setup: Fields) -> str:
 
 def _cell(options: Fields, setup: Fields) -> dict[str, Any]:
     target = (setup.text("target_device") or "unknown").strip()
-    asked = _text(options, "-infer_precision") or setup.text("precision")
+    asked = _option(options, "infer_precision") or setup.text("precision")
     word = (asked or "").rpartition(":")[2] or None
     precision = precision_of(word)
     mode = _mode(options, setup)
     if precision == "other" and word:
         mode["infer_precision"] = word
-    threads = _text(options, "-nthreads") or ""
+    threads = _option(options, "nthreads") or ""
     return {
         "device_type": "openvino",
         "device_selector": f"openvino:{target}",
@@ -141,7 +142,7 @@ def _mode(options: Fields, setup: Fields) -> dict[str, Scalar]:
     mode: dict[str, Scalar | None] = {
         "api": setup.text("api"),
         "inference_only": only,
-        "hint": _text(options, "-hint"),
+        "hint": _option(options, "hint"),
         **{name: setup.text(name) for name in setup if STREAMS.fullmatch(name)},
     }
     renamed = {_streams(name): value for name, value in mode.items()}
@@ -156,7 +157,7 @@ def _streams(name: str) -> str:
 def _point(options: Fields, setup: Fields, concurrency: int) -> tuple[Point, tuple[Doubt, ...]]:
     """The point as the tool has it, its shapes from the command, and a doubt where they show another batch size."""
     batch_size = setup.count("batch_size") or 1
-    shape = _shape(_text(options, "-data_shape") or _text(options, "-shape") or "")
+    shape = _shape(_option(options, "data_shape") or _option(options, "shape") or "")
     point = Point(
         batch_size=batch_size,
         sequence_length=shape[1] if shape is not None and len(shape) == 2 else None,

@@ -1,0 +1,116 @@
+"""benchmark_app's reports: what the Python tool wrote here, value by value, and what the C++ tool writes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from benchmarking.errors import FormatError
+from db.importers import read_file
+from db.importers.openvino_benchmark_app import PLUGIN
+
+FOLDER = Path(__file__).resolve().parents[2] / "fixtures/imports/openvino_benchmark_app"
+
+
+def only_run(path):
+    (run,) = PLUGIN.runs(read_file(path))
+    return run
+
+
+def test_the_json_report_of_the_python_tool_comes_in_value_by_value():
+    run = only_run(FOLDER / "benchmark_report.json")
+    (result,) = run.results
+    assert result.metrics == pytest.approx(
+        {
+            "latency_median_ms": 3.93,
+            "latency_mean_ms": 5.08,
+            "latency_min_ms": 0.21,
+            "latency_max_ms": 12.19,
+            "throughput_samples_per_sec": 191.94,
+            "first_call_ms": 22.42,
+            "compile_s": 1.13317,
+            "read_model_s": 0.13272,
+            "reshape_model_s": 0.03445,
+        }
+    )
+    assert (result.point.label, result.iterations) == ("b1 s16", 40)
+    assert (run.cell.device.selector, run.cell.runtime, run.cell.precision) == ("openvino:CPU", "openvino", "unknown")
+    assert run.cell.runtime_mode == {"api": "sync", "inference_only": True, "hint": "latency"}
+    assert run.cell.workload.model_id == "ir"
+    assert run.origin.kept == {"execution_results": {"execution_time": "208.40"}}
+    assert [doubt.kind for doubt in result.doubts] == ["undated"]
+
+
+def test_the_csv_report_of_the_python_tool_comes_in_value_by_value():
+    run = only_run(FOLDER / "benchmark_report.csv")
+    (result,) = run.results
+    assert result.metrics == pytest.approx(
+        {
+            "latency_p90_ms": 6.83,
+            "latency_mean_ms": 9.08,
+            "latency_min_ms": 0.26,
+            "latency_max_ms": 279.74,
+            "throughput_samples_per_sec": 142.92,
+            "first_call_ms": 234.99,
+            "compile_s": 1.24657,
+            "read_model_s": 0.12297,
+        }
+    )
+    assert result.missing["latency_median_ms"] == "not_supported: percentile 90 was asked for in its place"
+    assert result.point.concurrency == 2
+    assert run.provenance.command[:3] == ("benchmark_app", "-m", "ir/model.xml")
+
+
+def test_a_batch_size_that_the_shapes_contradict_is_a_doubt():
+    (result,) = only_run(FOLDER / "benchmark_report.csv").results
+    doubt = next(doubt for doubt in result.doubts if doubt.kind == "batch_size_differs")
+    assert doubt.evidence == {"batch_size": 1, "shape": [2, 16]}
+    assert (result.point.batch_size, result.validity) == (1, "noisy")
+
+
+def test_the_cpp_tool_has_other_names_for_the_same():
+    run = only_run(FOLDER / "cpp_report.json")
+    (result,) = run.results
+    assert result.metrics == {
+        "latency_median_ms": 12.5,
+        "latency_mean_ms": 12.75,
+        "latency_min_ms": 10.25,
+        "latency_max_ms": 30.5,
+        "throughput_samples_per_sec": 133.3,
+        "compile_s": 1.2345,
+    }
+    assert (result.point.label, result.iterations) == ("b4 c8", 2000)
+    assert (run.cell.precision, run.cell.device.selector) == ("float16", "openvino:GPU")
+    assert run.cell.runtime_mode == {"api": "async", "inference_only": True, "gpu_streams": "4", "hint": "throughput"}
+
+
+def test_a_tail_of_too_few_iterations_is_kept_and_no_percentile():
+    run = only_run(FOLDER / "cpp_report.csv")
+    (result,) = run.results
+    assert "latency_p99_ms" not in result.metrics
+    assert (result.metrics["stated_latency_p99_ms"], result.missing["latency_p99_ms"]) == (0.35, "too_few_samples")
+    assert run.cell.workload.model_id == "models"
+    assert run.origin.kept["execution_results"]["group"] == [["1", "[1,3,224,224]"], ["2", "[1,3,112,112]"]]
+
+
+def test_rounding_to_a_hundredth_of_a_millisecond_is_a_doubt_where_it_matters():
+    (result,) = only_run(FOLDER / "cpp_report.csv").results
+    doubt = next(doubt for doubt in result.doubts if doubt.kind == "rounded")
+    assert doubt.severity == "noisy"
+    assert doubt.evidence["share"] == pytest.approx(0.005 / 0.2)
+
+
+def test_an_error_is_a_failed_result(tmp_path):
+    text = (FOLDER / "benchmark_report.json").read_text().replace('"throughput"', '"error": "out of memory", "fps"')
+    (tmp_path / "report.json").write_text(text)
+    run = only_run(tmp_path / "report.json")
+    assert (run.status, run.results[0].status, run.results[0].error) == ("failed", "failed", "out of memory")
+
+
+def test_a_value_that_is_no_number_is_refused_with_its_path(tmp_path):
+    path = Path(shutil.copy(FOLDER / "benchmark_report.csv", tmp_path / "r.csv"))
+    path.write_text(path.read_text().replace("avg latency;9.08", "avg latency;fast"))
+    with pytest.raises(FormatError, match=r"r\.csv: execution_results\.latency_avg: expected a number, found 'fast'"):
+        only_run(path)

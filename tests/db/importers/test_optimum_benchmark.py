@@ -1,0 +1,222 @@
+"""optimum-benchmark's files: what the tool wrote here, value by value, and the shapes it had before."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from benchmarking.errors import FormatError
+from db.importers import read_file
+from db.importers.optimum_benchmark import PLUGIN
+
+FOLDER = Path(__file__).resolve().parents[2] / "fixtures/imports/optimum_benchmark"
+
+
+def only_run(path):
+    (run,) = PLUGIN.runs(read_file(path))
+    return run
+
+
+def raw_ms(name, target):
+    return [value * 1e3 for value in json.loads((FOLDER / name).read_text())["report"][target]["latency"]["values"]]
+
+
+@pytest.fixture
+def alone(tmp_path):
+    """A function that copies a recorded file into an empty folder."""
+    return lambda name: Path(shutil.copy(FOLDER / name, tmp_path / name))
+
+
+def test_an_encoder_comes_in_value_by_value():
+    run = only_run(FOLDER / "tiny_bert.json")
+    (result,) = run.results
+    values = raw_ms("tiny_bert.json", "forward")
+    (samples,) = result.samples
+    assert (samples.metric, samples.values) == ("latency_wall", tuple(values))
+    assert result.metrics["latency_median_ms"] == pytest.approx(median(values), rel=1e-12)
+    assert result.metrics["latency_mean_ms"] == pytest.approx(525.2873383336313, rel=1e-12)
+    assert result.metrics["throughput_samples_per_sec"] == pytest.approx(2e3 / median(values))
+    assert result.metrics["throughput_tokens_per_sec"] == pytest.approx(32e3 / median(values))
+    assert result.metrics["first_call_ms"] == pytest.approx(678.6936569988029)
+    assert result.metrics["load_model_s"] == pytest.approx(0.8034174350032117)
+    assert result.metrics["memory_peak_rss_infer_mb"] == 471.805952
+    assert result.metrics["memory_peak_rss_load_mb"] == 463.302656
+    assert (result.point.label, result.iterations, result.warmup_iterations) == ("b2 s16", 6, 3)
+
+
+def test_what_the_file_says_of_model_and_machine_is_in_the_run():
+    run = only_run(FOLDER / "tiny_bert.json")
+    assert (run.cell.workload.model_id, run.cell.workload.family) == ("bert-model", "encoder-only")
+    assert (run.cell.workload.task, run.cell.runtime, run.cell.precision) == ("feature-extraction", "eager", "float32")
+    assert (run.cell.device.type, run.cell.device.name, run.hardware.cpu_threads) == ("cpu", "AMD EPYC", 2)
+    assert run.hardware.memory_bytes == 25_276_514_304
+    assert run.provenance.versions == {
+        "torch": "2.13.0+cpu",
+        "python": "3.11.7",
+        "optimum_benchmark": "0.6.0",
+        "transformers": "4.57.6",
+        "accelerate": "1.15.0",
+    }
+    assert run.origin.kept["config"]["environment"]["machine"] == "x86_64"
+
+
+def test_generation_has_its_first_token_and_the_time_of_those_after_it():
+    (result,) = only_run(FOLDER / "tiny_gpt2.json").results
+    prefill, decode = raw_ms("tiny_gpt2.json", "prefill"), raw_ms("tiny_gpt2.json", "decode")
+    assert result.point.label == "b2 s16 n8"
+    assert result.metrics["latency_mean_ms"] == pytest.approx(354.87935166747775)
+    assert result.metrics["time_to_first_token_ms"] == pytest.approx(median(prefill))
+    assert result.metrics["time_per_output_token_ms"] == pytest.approx(median(decode) / 7)
+    assert result.metrics["decode_tokens_per_sec"] == pytest.approx(2 * 7 / median(decode) * 1e3)
+    assert {samples.metric for samples in result.samples} == {
+        "latency_wall",
+        "time_to_first_token",
+        "time_per_output_token",
+    }
+
+
+def test_known_faults_are_left_out_with_a_reason_or_doubted():
+    run = only_run(FOLDER / "tiny_gpt2.json")
+    (result,) = run.results
+    assert result.missing["inter_token_latency_p50_ms"].startswith("not_supported: per_token.latency repeats")
+    assert result.missing["first_call_ms"].startswith("not_supported: first_generate is the second call")
+    assert len(run.origin.kept["report"]["per_token"]["latency"]["values"]) == 162
+    doubt = next(doubt for doubt in result.doubts if doubt.kind == "mislabelled_throughput")
+    assert doubt.evidence == {"value": 39.45002698584169, "stated_unit": "samples/s", "unit": "tokens/s"}
+
+
+def test_a_negative_decode_makes_the_result_invalid(alone):
+    path = alone("tiny_gpt2.json")
+    data = json.loads(path.read_text())
+    data["report"]["decode"]["latency"]["values"][0] = -0.001
+    path.write_text(json.dumps(data))
+    (result,) = only_run(path).results
+    assert result.validity == "invalid"
+    assert [doubt.evidence["min_ms"] for doubt in result.doubts if doubt.kind == "negative_time"] == [-1.0]
+
+
+@pytest.mark.parametrize("name", ["tiny_bert", "tiny_gpt2"])
+def test_the_flat_csv_is_the_same_as_the_json(alone, name):
+    whole, flat = only_run(FOLDER / f"{name}.json"), only_run(alone(f"{name}.csv"))
+    assert flat.results[0].metrics == whole.results[0].metrics
+    assert [one.values for one in flat.results[0].samples] == [one.values for one in whole.results[0].samples]
+    assert (flat.cell.runtime, flat.cell.precision, flat.hardware) == (
+        whole.cell.runtime,
+        whole.cell.precision,
+        whole.hardware,
+    )
+
+
+def test_a_file_adds_nothing_that_a_fuller_one_beside_it_has():
+    for name in ("tiny_bert.csv", "tiny_bert_report.json", "tiny_bert_report.csv", "tiny_bert_config.json"):
+        assert list(PLUGIN.runs(read_file(FOLDER / name))) == [], name
+
+
+def test_a_report_finds_its_configuration_beside_it(alone):
+    report = alone("tiny_bert_report.json")
+    alone("tiny_bert_config.json")
+    run = only_run(report)
+    assert (run.cell.workload.model_id, run.results[0].point.label) == ("bert-model", "b2 s16")
+
+
+def test_a_report_alone_has_the_sizes_that_its_throughput_gives(alone):
+    run = only_run(alone("tiny_bert_report.json"))
+    assert (run.cell.workload.model_id, run.results[0].point.label) == ("unknown", "b2")
+
+
+def test_the_sizes_beside_the_targets_and_units_in_the_names_of_older_versions_are_read():
+    (result,) = only_run(FOLDER / "old_nested.json").results
+    assert result.point.label == "b2 s16 n5"
+    assert result.metrics["time_to_first_token_ms"] == pytest.approx(20.0)
+    assert result.metrics["time_per_output_token_ms"] == pytest.approx(20.0)  # 80 ms over 4 tokens
+    assert result.metrics["latency_median_ms"] == pytest.approx(100.0)  # decode was stored less the mean prefill
+
+
+def test_the_first_versions_have_means_alone():
+    run = only_run(FOLDER / "inference_results.csv")
+    (result,) = run.results
+    assert result.metrics == {"latency_mean_ms": 500.0}
+    assert result.point.batch_size == 2  # 160 samples a second for 0.0125 s
+    assert run.origin.kept["report"]["forward.peak_memory(MB)"] == "512"
+    assert "latency_median_ms" not in result.metrics
+    assert result.missing["latency_median_ms"] == "not_stated: the file does not say"
+    assert result.samples == ()
+
+
+def edited(path, edit):
+    data = json.loads(path.read_text())
+    edit(data)
+    path.write_text(json.dumps(data))
+    return path
+
+
+def gpu(data):
+    data["config"]["backend"]["device"] = "cuda"
+    data["config"]["environment"] |= {
+        "gpu": ["NVIDIA H100", "NVIDIA H100"],
+        "gpu_count": 2,
+        "gpu_vram_mb": 170_000_000_000,
+    }
+
+
+def test_gpu_vram_mb_is_in_bytes_and_of_all_gpus(alone):
+    run = only_run(edited(alone("tiny_bert.json"), gpu))
+    device = run.cell.device
+    assert (device.type, device.name, device.count, device.memory_bytes) == ("cuda", "NVIDIA H100", 2, 85_000_000_000)
+    assert "device_clock" in [doubt.kind for doubt in run.results[0].doubts]
+
+
+def test_summed_memory_of_rocm_is_left_out(alone):
+    def rocm(data):
+        gpu(data)
+        data["config"]["environment"]["gpu"] = ["AMD Instinct MI300X"]
+        data["report"]["forward"]["memory"] |= {"max_process_vram": 9e9, "max_allocated": 512.5}
+
+    (result,) = only_run(edited(alone("tiny_bert.json"), rocm)).results
+    assert "memory_device_process_peak_mb" not in result.metrics
+    assert result.missing["memory_device_process_peak_mb"].startswith("not_supported: on ROCm")
+    assert result.metrics["memory_device_allocated_peak_mb"] == 512.5
+
+
+def test_energy_is_in_joules_and_said_to_be_estimated(alone):
+    def energy(data):
+        data["report"]["forward"]["energy"] = {"unit": "kWh", "cpu": 1e-6, "ram": 2e-6, "gpu": None, "total": 3e-6}
+
+    (result,) = only_run(edited(alone("tiny_bert.json"), energy)).results
+    assert result.metrics["energy_cpu_pkg_j_per_call"] == pytest.approx(3.6)
+    assert result.metrics["energy_dram_j_per_call"] == pytest.approx(7.2)
+    assert "estimated_energy" in [doubt.kind for doubt in result.doubts]
+
+
+@pytest.mark.parametrize(
+    ("fields", "precision"),
+    [
+        ({"torch_dtype": "bfloat16"}, "bfloat16"),
+        ({"torch_dtype": "float8_e4m3fn"}, "other"),
+        ({"quantization_scheme": "gptq"}, "other"),
+        ({"autocast_enabled": True, "autocast_dtype": "float16"}, "float16"),
+        ({"name": "onnxruntime"}, "unknown"),
+        ({"name": "openvino", "load_in_4bit": True}, "int4"),
+    ],
+)
+def test_precision_is_what_the_configuration_says(alone, fields, precision):
+    path = edited(alone("tiny_bert.json"), lambda data: data["config"]["backend"].update(fields))
+    assert only_run(path).cell.precision == precision
+
+
+def test_training_is_refused(alone):
+    path = edited(alone("tiny_bert.json"), lambda data: data["report"].update(train=data["report"]["forward"]))
+    with pytest.raises(FormatError, match=r"report\.train: is about training: only inference is imported"):
+        only_run(path)
+
+
+def test_a_broken_value_is_named_with_its_path(alone):
+    def break_it(data):
+        data["report"]["forward"]["latency"]["values"][2] = "fast"
+
+    with pytest.raises(FormatError, match=r"report\.forward\.latency\.values\[2\]: expected a number, found 'fast'"):
+        only_run(edited(alone("tiny_bert.json"), break_it))
