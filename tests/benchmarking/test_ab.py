@@ -1,0 +1,170 @@
+"""Two commands measured in turns: who has each turn, what a side is, and what becomes of its launches."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarking import ab, run_hardware_benchmark
+from benchmarking.errors import BenchhouseError, UsageError
+from benchmarking.sweep.interleaving import HERE, arm, order, run_files
+from benchmarking.sweep.turns import as_typed
+
+FLAGS = "--model-id tiny-bert --device null --runtime null --iterations 20 --batch-sizes 1 --sequence-lengths 32"
+
+
+def script(folder, name, **content):
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(content))
+    return path
+
+
+def command(path, flags=FLAGS):
+    return f"BENCHHOUSE_NULL_SCRIPT={shlex.quote(str(path))} run_hardware_benchmark {flags}"
+
+
+def only(folder):
+    (path,) = folder.glob("*.json")
+    return json.loads(path.read_text())
+
+
+def test_sides_take_turns_and_neither_is_always_first():
+    assert "".join(order(3)) == "abbaab"
+
+
+def test_a_side_is_variables_a_program_and_its_flags(tmp_path):
+    one = arm("a", f"A=1 B='x y' {sys.executable} -m tool --flag 'two words'", tmp_path)
+    assert one.environment == {"A": "1", "B": "x y"}
+    assert one.words == (sys.executable, "-m", "tool", "--flag", "two words")
+    assert one.folder == tmp_path
+
+
+@pytest.mark.parametrize(
+    "start", ["", "run_hardware_benchmark ", "run_hardware_benchmark.py ", "benchhouse run_hardware_benchmark "]
+)
+def test_the_plain_command_means_this_installation(start):
+    assert arm("b", f"{start}--model-id m").words == (*HERE, "--model-id", "m")
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("", "A: no command"),
+        ("X=1", "A: no command"),
+        ("run_hardware_benchmark 'open", "A: .*No closing quotation"),
+        ("/nowhere/run_hardware_benchmark --model-id m", "A: /nowhere/run_hardware_benchmark is not there"),
+    ],
+)
+def test_a_side_that_cannot_be_is_refused_before_anything_runs(typed, said):
+    with pytest.raises(UsageError, match=said):
+        arm("a", typed)
+
+
+def test_a_working_tree_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="is no folder"):
+        arm("a", FLAGS, tmp_path / "none")
+
+
+def test_no_shell_sees_a_command():
+    assert arm("a", "--model-id '$(touch x); rm -rf /' `id` | cat").words[-4:] == (
+        "$(touch x); rm -rf /",
+        "`id`",
+        "|",
+        "cat",
+    )
+
+
+def test_the_stored_command_is_the_one_that_was_typed():
+    assert as_typed(["--model-id", "m", "--turn", "/tmp/x", "--launches", "3"]) == (
+        "--model-id",
+        "m",
+        "--launches",
+        "3",
+    )
+    assert as_typed(["--turn=/tmp/x", "--quiet"]) == ("--quiet",)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """(exit code, document, folder) of a comparison over three rounds, saved, of 1 ms with 1.1 ms."""
+    folder = tmp_path_factory.mktemp("ab")
+    sides = [script(folder, name, latency_ms={"*": [ms, ms * 1.01]}) for name, ms in (("one", 1.0), ("two", 1.1))]
+    keep = ["--save", "--output-dir", str(folder / "runs"), "--db-path", str(folder / "a.duckdb"), "--quiet"]
+    out = folder / "out.json"
+    environment = dict(os.environ, HF_HUB_OFFLINE="1")
+    words = [sys.executable, "-m", "benchmarking.ab", *map(command, sides), "--rounds", "3", "--json", *keep]
+    with out.open("w") as stream:
+        done = subprocess.run(words, stdout=stream, env=environment, check=False, cwd=Path(ab.__file__).parents[1])
+    return done.returncode, json.loads(out.read_text()), folder
+
+
+def test_launches_of_a_side_are_one_run_and_the_difference_is_judged(measured):
+    code, document, _ = measured
+    assert code == 0
+    (finding,) = document["comparison"]["findings"]
+    assert finding["judgement"]["verdict"] == "slower"
+    assert finding["judgement"]["change"] == pytest.approx(0.1)
+    assert finding["judgement"]["scope"] == "interleaved"
+    assert (finding["before"]["launches"], finding["after"]["launches"]) == (3, 3)
+    assert document["a"]["run_ids"] == [finding["before"]["run_id"]]
+
+
+def test_runs_of_both_sides_are_kept_with_their_tags(measured):
+    folder = measured[2]
+    files = [json.loads(path.read_text()) for path in (folder / "runs").glob("*.json")]
+    runs = {run["provenance"]["tags"]["ab_side"]: run for run in files}
+    assert sorted(runs) == ["a", "b"]
+    assert runs["a"]["provenance"]["tags"]["ab"] == runs["b"]["provenance"]["tags"]["ab"]
+    assert [load["launch"] for load in runs["a"]["loads"]] == [0, 1, 2]
+    assert "--turn" not in runs["a"]["provenance"]["command"]
+    assert not list((folder / "runs").glob("ab-*"))
+    a, b = (
+        [one["started_at"] for one in runs[side]["results"][0]["samples"] if one["phase"] == "measure"] for side in "ab"
+    )
+    assert a[0] < b[0] < b[1] < a[1] < a[2] < b[2]
+
+
+def test_a_side_that_is_refused_ends_it_with_its_own_exit_code(capfd, tmp_path, null_script):
+    null_script()
+    assert ab.main([f"{FLAGS} --no-such-flag", FLAGS, "--rounds", "1", "--quiet"]) == 2
+    said = capfd.readouterr().err
+    assert "unrecognized arguments: --no-such-flag" in said
+    assert "benchhouse ab: error: A ended with exit code 2" in said
+
+
+def test_a_command_that_measures_nothing_is_told(tmp_path):
+    with pytest.raises(BenchhouseError, match="A left no run: its command has to measure"):
+        run_files(tmp_path, "a")
+
+
+def test_a_stored_run_is_compared_with_at_the_end(capfd, tmp_path, monkeypatch):
+    keep = ["--save", "--output-dir", str(tmp_path / "runs"), "--db-path", str(tmp_path / "a.duckdb"), "--quiet"]
+    words = [*FLAGS.split(), "--launches", "1", *keep]
+    monkeypatch.setenv("BENCHHOUSE_NULL_SCRIPT", str(script(tmp_path, "one", latency_ms={"*": [1.0, 1.01]})))
+    assert run_hardware_benchmark.main(words) == 0
+    monkeypatch.setenv("BENCHHOUSE_NULL_SCRIPT", str(script(tmp_path, "two", latency_ms={"*": [2.0, 2.02]})))
+    capfd.readouterr()
+    assert run_hardware_benchmark.main([*words, "--compare-to", "latest", "--json"]) == 0
+    document = json.loads(capfd.readouterr().out)
+    (finding,) = document["comparison"]["findings"]
+    assert finding["judgement"]["change"] == pytest.approx(1.0)
+    assert finding["judgement"]["reason"] == "1 and 1 launches: a verdict takes 3 on each side"
+    assert finding["after"]["run_id"] == document["measured"][0]["run_id"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--interleave"], "add --compare-to"),
+        (["--compare-to", "latest"], "add --save"),
+    ],
+)
+def test_comparing_with_a_stored_run_needs_what_it_needs(capfd, flags, said):
+    assert run_hardware_benchmark.main([*FLAGS.split(), *flags]) == 2
+    assert said in capfd.readouterr().err
