@@ -255,7 +255,7 @@ class Warehouse:
         """Bring the rows of the run's series in series_heads up to date."""
         names = {"ids": [row["series_id"] for row in rows["series"]]}
         which = "FROM series_heads WHERE series_id IN (SELECT unnest($ids))"
-        known = Table(self._connection.execute(f"SELECT * {which}", names).to_arrow_table()).dicts()
+        known = Table(self._connection.sql(f"SELECT * {which}", params=names).to_arrow_table()).dicts()
         self._connection.execute(f"DELETE {which}", names)
         self._insert("series_heads", heads_of(run, rows["benchmark_runs"][0], known))
 
