@@ -31,6 +31,8 @@ from benchmarking.records import (
     canonical_hash,
 )
 from db import heads, migrate
+from db.analysis.changes import update
+from db.analysis.metrics import DEFAULT_METRIC, METRICS
 from db.connection import FILE_FORMAT, connect
 from db.warehouse import Warehouse
 
@@ -81,26 +83,31 @@ FROM (
 MACROS = """
 CREATE TEMP MACRO copied(id, week) AS printf('%08x', ('0x' || id[1:8])::UBIGINT + week * 9228)
     || id[9:24] || md5(id || week)[1:12];
-CREATE TEMP MACRO drawn(id, week) AS 0.98 + (hash(id, week) % 40000) / 1e6;
+CREATE TEMP MACRO drawn(id, week) AS (0.98 + (hash(id, week) % 40000) / 1e6)
+    * CASE WHEN id = '{slower}' AND week >= {slower_from} THEN 1.12 ELSE 1 END;
 """
 """An id of another week: a week is 9 228 times 2^16 ms, the step of a UUIDv7's first 8 digits. And a run's own level,
-up to 2 % off, the same for all of it."""
+up to 2 % off, the same for all of it; one cell is 12 % slower from some week on."""
+SLOWER_FROM = 30
 
 
 def fill(path: Path, results: int) -> None:
     """A warehouse of so many results in a file that is not there yet: the first week by way of ingest, the others as
-    copies of it in SQL, week by week as they would have come."""
+    copies of it in SQL, week by week as they would have come. Its change points are searched."""
     with Warehouse.open(path) as warehouse:
         for run in weekly_runs(results // RESULTS_A_CELL):
             warehouse.ingest(run)
+        (first,) = warehouse.query("SELECT min(run_id) AS run_id FROM benchmark_runs").dicts()
     with connect(str(path), FILE_FORMAT, read_only=False, lock_timeout_s=0) as connection:
-        connection.execute(MACROS + FIRST_WEEK)
+        connection.execute(MACROS.format(slower=first["run_id"], slower_from=SLOWER_FROM) + FIRST_WEEK)
         with migrate.transaction(connection):
             for week in range(1, RUNS_A_CELL):
                 for statement in (COPY_RUNS, COPY_RESULTS, COPY_SAMPLES):
                     connection.execute(statement, {"week": week})
             heads.compute(connection)
         connection.execute("CHECKPOINT")
+    with Warehouse.open(path) as warehouse:
+        update(warehouse, METRICS[DEFAULT_METRIC])
 
 
 def weekly_runs(cells: int) -> Iterator[Run]:
