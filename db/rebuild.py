@@ -22,8 +22,9 @@ from db.files import make_folder, part_beside, publish
 from db.merge import Merged, merge, up_to_date
 from db.migrate import quoted
 from db.spool import Loaded, ingest_files
+from db.stored import OWN
 from db.trouble import why
-from db.warehouse import OWN, Warehouse
+from db.warehouse import Warehouse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,11 +22,8 @@ Row = dict[str, Any]
 
 AXES = {"image_size": int, "audio_seconds": float, "steps": int, "documents": int, "top_k": int}
 """The axes of `Point.axes` that have a column of their own, and what it holds."""
-NEVER_NEGATIVE = (
-    *("latency_", "throughput_", "time_to_", "time_per_", "inter_token_", "prefill_", "decode_", "first_call_"),
-    *("memory_weights_", "memory_rss_", "memory_peak_", "memory_device_allocated_", "memory_device_reserved_"),
-)
-"""What names of metrics begin with that cannot be less than 0. Differences can, and what other tools or users add."""
+NEVER_NEGATIVE = tuple("latency_ throughput_ time_ inter_token_ prefill_ decode_ memory_weights memory_peak".split())
+"""How metrics begin that cannot be less than 0. Differences can be, and what other tools or users add."""
 LOAD_STAGES = ("spawn", "import", "device_init", "weights_read", "to_device")
 
 
@@ -163,8 +160,7 @@ def _verified_columns(run: Run) -> Row:
 
 
 def _preparation_columns(preparation: Preparation | None) -> Row:
-    """The build in columns, and the whole as it is. A runtime says what it likes of a build: only what has the column's
-    type goes to the column."""
+    """The build in columns, where a runtime tells it in the column's type, and the whole as it is."""
     if preparation is None:
         return {}
     build = preparation.build
@@ -298,9 +294,7 @@ def _launch_columns(samples: Samples) -> Row:
 
 def _possible(value: float, result: Result, metric: str) -> float:
     """The value, if a measurement can give it."""
-    where = f"result {result.result_id} ({result.point.label}): {metric}"
-    if not math.isfinite(value):
-        raise FormatError(f"{where} is {value}, which is no number")
-    if value < 0 and metric.startswith(NEVER_NEGATIVE):
-        raise FormatError(f"{where} is {value}, which cannot be less than 0")
-    return value
+    if math.isfinite(value) and not (value < 0 and metric.startswith(NEVER_NEGATIVE)):
+        return value
+    what = "cannot be less than 0" if math.isfinite(value) else "is no number"
+    raise FormatError(f"result {result.result_id} ({result.point.label}): {metric} is {value}, which {what}")

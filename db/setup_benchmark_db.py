@@ -175,7 +175,7 @@ def _log_of(path: str) -> tuple[int, int] | None:
     """Size and time of the database's log; None when there is none."""
     try:
         status = os.stat(f"{path}.wal")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return (status.st_size, status.st_mtime_ns) if status.st_size else None
 

@@ -51,11 +51,12 @@ def test_a_file_that_is_gone_is_one_clear_error(tmp_path):
         spool.read_run(tmp_path / "gone.json")
 
 
-def test_files_come_from_folders_and_by_name(tmp_path):
+def test_files_come_from_folders_in_depth_and_by_name(tmp_path):
     for name in ("b.json", "a.json", "c.partial.jsonl", "README.md", "inner/d.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("")
-    assert spool.run_files([tmp_path]) == (tmp_path / "a.json", tmp_path / "b.json")
+    found = tuple(tmp_path / name for name in ("a.json", "b.json", "inner/d.json"))
+    assert spool.run_files([tmp_path]) == spool.run_files([tmp_path, tmp_path / "inner"]) == found
     assert spool.run_files([tmp_path / "README.md"]) == (tmp_path / "README.md",)
     assert spool.unfinished_files([tmp_path, tmp_path / "a.json"]) == (tmp_path / "c.partial.jsonl",)
 
