@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -47,6 +48,8 @@ class Parameters:
     """Of the t test between the segments on either side, at most."""
     split_p_value: float = 1e-3
     """Of a candidate: looser, since what else changes in its window hides it; merging tests all of them again."""
+    hidden_p_value: float = 1e-6
+    """Of a candidate beside a place that is none itself: stricter, since it is looked for among all of those."""
     window: int = 60
     """Points a candidate is looked for in, and at most tested with on either side: older ones say nothing about now."""
     clip_sd: float = 3.0
@@ -164,24 +167,40 @@ def _windows(count: int, parameters: Parameters) -> Iterator[tuple[int, int]]:
     yield last, count
 
 
-def _split(clipped: Floats, start: int, end: int, parameters: Parameters) -> Iterator[int]:
-    """Candidates between start and end: the best place, if the test finds it likely, then those on both its sides."""
-    if end - start < 2 * parameters.points_beside:
-        return
-    place = start + _best_place(clipped[start:end])
-    if _p_value(clipped[start:place], clipped[place:end]) <= parameters.split_p_value:
-        yield place
-        yield from _split(clipped, start, place, parameters)
-        yield from _split(clipped, place, end, parameters)
+def _split(clipped: Floats, start: int, end: int, parameters: Parameters) -> list[int]:
+    """Candidates between start and end, in order: the best place, if the test finds it likely, and those on both sides.
+
+    A rise and its repair hide each other: the best place for a single step between them is a poor one. So where it is
+    unlikely its sides are looked at as well, by a stricter test; what is found there parts the rest once more.
+    """
+    place, p_value = _best_place(clipped, start, end, parameters)
+    if p_value <= parameters.split_p_value:
+        before, after = _split(clipped, start, place, parameters), _split(clipped, place, end, parameters)
+        return [*before, place, *after]
+    hidden = [*_hidden(clipped, start, place, parameters), *_hidden(clipped, place, end, parameters)]
+    between = [_hidden(clipped, *bounds, parameters) for bounds in pairwise((start, *hidden, end))] if hidden else []
+    return sorted([*hidden, *chain.from_iterable(between)])
 
 
-def _best_place(values: Floats) -> int:
-    """Where the sum of squares between the two sides is largest: n m / (n + m) (mean before - mean after)^2."""
-    count = len(values)
+def _hidden(clipped: Floats, start: int, end: int, parameters: Parameters) -> list[int]:
+    """Candidates by the stricter test, in order."""
+    place, p_value = _best_place(clipped, start, end, parameters)
+    if p_value > parameters.hidden_p_value:
+        return []
+    return [*_hidden(clipped, start, place, parameters), place, *_hidden(clipped, place, end, parameters)]
+
+
+def _best_place(clipped: Floats, start: int, end: int, parameters: Parameters) -> tuple[int, float]:
+    """Where the sum of squares between the two sides, n m / (n + m) (mean before - mean after)^2, is largest; its p."""
+    count = end - start
+    if count < 2 * parameters.points_beside:
+        return start, 1.0
+    values = clipped[start:end]
     before = np.arange(1, count)
     sums = np.cumsum(values - values.mean())[:-1]
     # The sums before and after a place are opposite, and the means' difference is sum * count / (before * after).
-    return 1 + int(np.argmax(sums**2 / (before * (count - before))))
+    place = 1 + int(np.argmax(sums**2 / (before * (count - before))))
+    return start + place, _p_value(values[:place], values[place:])
 
 
 def _merge(logs: Floats, clipped: Floats, candidates: list[int], parameters: Parameters) -> dict[_Sides, float]:

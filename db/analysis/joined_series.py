@@ -74,7 +74,7 @@ def join(warehouse: Warehouse, old: str, new: str, reason: str) -> Joined:
     known = _read_as(warehouse, old_id)
     if known is not None:
         raise UsageError(
-            f"{old_id} is read as {known} already: take that back first: benchhouse series unalias {old_id}"
+            f"{old_id} is read as {known} already: first say benchhouse series unalias {old_id}"
         )
     differs = differences(old_keys, new_keys)
     if unlike := [name for name in ALWAYS if name in differs]:
