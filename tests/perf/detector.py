@@ -3,8 +3,8 @@
     python tests/perf/detector.py [--histories 2000] [--replays 100]
 
 False alarms: histories of 100 runs without any change, of each noise of db.analysis.noise at cv 2 %; reported places a
-history, with the standard error. The detector reports changes either way, the others regressions only. "Asked after each
-run" is what people do: it counts every place that was ever suspected, and ever confirmed.
+history, with the standard error. The detector reports changes either way, the others regressions only. "Asked after
+each run" is what people do: it counts every place that was ever suspected, and ever confirmed.
 Power: 60 runs of normal noise, then a step; the share of histories in which it is reported not more than 5 runs off.
 All from fixed seeds: the same numbers everywhere.
 """
@@ -33,6 +33,8 @@ BEFORE = 60
 OFF = 5
 """Runs a report may be away from the step: a shift of a few commits still leads to the cause."""
 STEPS = ((0.10, 2), (0.10, 3), (0.05, 2), (0.05, 3), (0.05, 5), (0.05, 10))
+REPAIRED = ((0.20, 12), (0.10, 20), (0.10, 5))
+"""Steps that are put right after so many runs, in the middle of 60 others."""
 SLOW = ("asv",)
 """Judged on a tenth of the histories."""
 
@@ -61,6 +63,17 @@ def power(rule: Rule, step: float, after: int, histories: int) -> float:
         values = NOISES["normal"](BEFORE + after, rng, CV)
         values[BEFORE:] *= 1 + step
         seen += any(abs(place - BEFORE) <= OFF for place in rule(values))
+    return seen / histories
+
+
+def repaired(rule: Rule, step: float, length: int, histories: int) -> float:
+    """Share of the histories in which the first run of a step is reported although it was put right."""
+    rng = np.random.default_rng([SEED, 7, int(100 * step), length])
+    seen = 0
+    for _ in range(histories):
+        values = NOISES["normal"](BEFORE + length, rng, CV)
+        values[BEFORE // 2 : BEFORE // 2 + length] *= 1 + step
+        seen += any(abs(place - BEFORE // 2) <= OFF for place in rule(values))
     return seen / histories
 
 
@@ -111,6 +124,15 @@ def main() -> int:
         f"Power after {BEFORE} runs, normal noise",
         RULES,
         ((f"{step:.0%} step, {after} runs after", seen(step, after)) for step, after in STEPS),
+    )
+
+    def still_seen(step: float, length: int) -> list[str]:
+        return [f"{repaired(rule, step, length, share(name, arguments.histories)):.2f}" for name, rule in RULES.items()]
+
+    table(
+        "Steps that were put right: reported afterwards all the same",
+        RULES,
+        ((f"{step:.0%} step for {length} runs", still_seen(step, length)) for step, length in REPAIRED),
     )
     replayed = ((noise, [f"{rate:.2f}" for rate in run_by_run(noise, arguments.replays)]) for noise in NOISES)
     table(f"{NAME}, asked after each of {RUNS} runs: places a history", ("ever suspected", "ever confirmed"), replayed)

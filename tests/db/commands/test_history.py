@@ -1,0 +1,222 @@
+"""`benchhouse history`, `regressions` and `series` on a warehouse with a year's work in it."""
+
+import json
+import re
+import shutil
+
+import pytest
+
+from benchmarking.cli import main
+from db.analysis.metrics import METRICS
+from db.warehouse import Warehouse
+
+QUIET = [10.0, 10.1, 9.9, 10.0, 10.1, 9.9, 10.05, 9.95, 10.0, 10.1, 9.9, 10.0]
+WORSE = [value * 1.2 for value in QUIET]
+BETTER = [value * 0.8 for value in QUIET]
+
+
+@pytest.fixture(scope="module")
+def kept():
+    """The filled database, once it is made."""
+    return []
+
+
+@pytest.fixture
+def filled(tmp_path, tmp_path_factory, empty_database, write_history, kept):
+    """Path of a database: bert's latency rises on 2026-01-13, gpt2's falls, vit's rises and comes back, t5 is quiet."""
+    if not kept:
+        path = shutil.copy(empty_database, tmp_path_factory.mktemp("histories") / "a.duckdb")
+        with Warehouse.open(path) as warehouse:
+            write_history(warehouse, [*QUIET, *WORSE], model_id="bert")
+            write_history(warehouse, [*QUIET, *BETTER], model_id="gpt2")
+            write_history(warehouse, [*QUIET, *WORSE, *QUIET], model_id="vit")
+            write_history(warehouse, QUIET, model_id="t5")
+        kept.append(path)
+    return shutil.copy(kept[0], tmp_path / "b.duckdb")
+
+
+@pytest.fixture
+def asked(filled, capsys):
+    """A function that runs `benchhouse WORDS` on it, and gives exit code, stdout and stderr."""
+
+    def ask(*words):
+        code = main([*words, "--db-path", str(filled)])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return ask
+
+
+def rows(path, sql):
+    with Warehouse.open(path, read_only=True) as warehouse:
+        return [tuple(row.values()) for row in warehouse.query(sql).dicts()]
+
+
+def series_of(path):
+    return dict(rows(path, "SELECT model_id, series_id FROM series"))
+
+
+def test_a_history_is_a_line_with_bars_newest_value_and_changes(asked):
+    code, out, _ = asked("history", "model=bert")
+    assert code == 0
+    head, shared, _, headings, _, line, *_ = out.splitlines()
+    assert head == "latency_median_ms"
+    assert shared == "model bert, device cpu, runtime eager, precision float32, hardware Test CPU"
+    assert headings.split() == ["series", "point", "runs", "history", "ms", "changes"]
+    assert line.split()[1:] == [
+        *("b1", "s32", "24", "▁" * 12 + "█" * 12, "12"),
+        *("+20.0%", "2026-01-13", "0012ffffff", "confirmed"),
+    ]
+
+
+def test_history_shows_what_is_selected_but_looks_for_changes_in_all_of_it(asked):
+    _, out, _ = asked("history", "model=bert,since=2026-01-13", "--json")
+    (history,) = json.loads(out)
+    assert [point["value"] for point in history["points"]] == pytest.approx(WORSE)
+    (change,) = history["changes"]
+    assert (change["value_before"], change["value_after"]) == pytest.approx((10.0, 12.0))
+    assert change["last_good"]["git_commit"].startswith("0011f")
+    assert json.loads(asked("history", "model=bert,until=2026-01-12", "--json")[1])[0]["changes"] == []
+
+
+def test_history_has_the_limit_it_is_given_and_says_what_is_left(asked):
+    code, out, err = asked("history", "--limit", "2")
+    assert (code, out.count("b1 s32")) == (0, 2)
+    assert err == "benchhouse history: 2 of 4 series: narrow the selection, or raise --limit\n"
+    assert [line.split()[1] for line in asked("history", "--only-changes")[1].splitlines() if "b1 s32" in line] == [
+        *("bert", "gpt2", "vit")
+    ]
+
+
+def test_history_only_stores_when_it_is_told_to(asked, filled):
+    asked("history")
+    assert rows(filled, "SELECT count(*) FROM change_points") == [(0,)]
+    _, _, err = asked("history", "model=t5", "--update")
+    assert "searched 4 series with something new: 4 new change points, 4 confirmed, 0 withdrawn" in err
+    assert rows(filled, "SELECT count(*) FROM change_points") == [(4,)]
+
+
+def test_history_with_nothing_to_show_is_not_enough_data(asked):
+    assert asked("history", "model=nobody")[0] == 3
+    assert asked("history", "--metric", "compile_s")[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("history", "--metric", "latency"), "unknown metric 'latency'"),
+        (("history", "modell=gpt2"), "unknown selection 'modell'"),
+        (("history", "--limit", "0"), "takes a whole number from 1"),
+        (("regressions", "--since", "yesterday"), "expected a date or time in ISO 8601"),
+        (("regressions", "--metric", "latency_median_ms,speed"), "unknown metric 'speed'"),
+        (("series", "alias", "zzzz", "yyyy", "--reason", "x"), "no series has an id that begins with 'zzzz'"),
+        (("series", "alias", "zzzz", "yyyy", "--reason", " "), "--reason is empty"),
+        (("series", "unalias", "z"), "too short"),
+        (("series", "rename"), "invalid choice"),
+    ],
+)
+def test_what_is_asked_wrongly_is_one_line_and_exit_code_2(asked, words, said):
+    code, out, err = asked(*words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert said in err
+
+
+def test_regressions_are_worst_first_and_since_a_date(asked):
+    code, out, err = asked("regressions", "--since", "2026-01-02")
+    assert code == 0
+    assert "searched 4 series" in err
+    lines = [line.split() for line in out.splitlines() if "b1 s32" in line]
+    assert [line[4] for line in lines] == ["bert", "vit"]
+    assert lines[0][:4] == ["+20.0%", "10", "12", "ms"]
+    assert lines[0][-4:] == ["2026-01-13", "0011ffffff..0012ffffff", "confirmed", "+20.0%"]
+    assert lines[1][-3:] == ["+0.0%", "put", "right"]
+    assert asked("regressions", "--since", "2026-01-14")[1:] == (
+        "no regressions of latency_median_ms since 2026-01-14\n",
+        "",
+    )
+    assert "vit" not in asked("regressions", "--until", "2026-01-13", "model=bert")[1]
+
+
+def test_regressions_in_json_and_markdown_say_the_same(asked):
+    asked("regressions")
+    _, out, _ = asked("regressions", "--json")
+    first, second = json.loads(out)
+    assert (first["model_id"], first["times_worse"], first["together"]) == ("bert", pytest.approx(1.2), None)
+    assert second["relative_change_now"] == pytest.approx(0, abs=1e-9)
+    _, out, _ = asked("regressions", "--markdown", "--since", "2026-01-01")
+    assert out.startswith("**Regressions of latency\\_median\\_ms since 2026-01-01**\n")
+    assert "| +20.0% | 10 | 12 | ms | bert | b1 s32 | 2026-01-13 | 0011ffffff..0012ffffff | confirmed | +20.0% |" in out
+
+
+def test_regressions_without_an_update_only_read(asked, filled):
+    assert asked("regressions", "--no-update") == (0, "no regressions of latency_median_ms\n", "")
+    assert rows(filled, "SELECT count(*) FROM history_scans") == [(0,)]
+
+
+def test_a_drop_in_throughput_is_a_regression_and_a_rise_is_none(asked):
+    _, out, _ = asked("regressions", "--metric", "throughput_samples_per_sec", "--json")
+    assert [(one["model_id"], round(one["relative_change"], 3)) for one in json.loads(out)] == [
+        ("bert", -0.167),
+        ("vit", -0.167),
+        # gpt2 became faster
+    ]
+
+
+def test_the_view_knows_the_metrics_as_the_program_does(filled):
+    with Warehouse.open(filled) as warehouse:
+        (row,) = warehouse.query("SELECT sql FROM duckdb_views() WHERE view_name = 'regressions'").dicts()
+    named = re.findall(r"'(\w+)', '([^']+)', '(lower|higher)'", row["sql"])
+    assert sorted(named) == sorted((metric.column, metric.unit, metric.better) for metric in METRICS.values())
+
+
+def test_a_session_in_which_everything_moved_is_told_as_environment(database, write_history, capsys):
+    with Warehouse.open(database) as warehouse:
+        for model in ("a", "b", "c", "d", "e"):
+            write_history(warehouse, [*QUIET, *WORSE], model_id=model, shared_sessions=True)
+    assert main(["regressions", "--db-path", str(database)]) == 0
+    out = capsys.readouterr().out
+    assert out.count("confirmed, environment?") == 5
+    assert (
+        "environment? in session session-12: 5 of 5 pairs of model and runtime became worse together, by 20.0% in the "
+        "middle" in out
+    )
+
+
+def test_series_are_listed_with_their_runs_and_dates(asked, filled):
+    _, out, _ = asked("series", "list", "model=bert")
+    assert out.splitlines()[2].split() == [
+        *(series_of(filled)["bert"], "bert", "Test", "CPU", "eager", "float32", "b1", "s32", "24"),
+        *("2026-01-01", "2026-01-24"),
+    ]
+    (listed,) = json.loads(asked("series", "list", "model=t5", "--json")[1])
+    assert (listed["runs"], listed["hashed_keys"]["model_id"], listed["read_as"]) == (12, "t5", None)
+
+
+def test_an_alias_is_followed_and_never_makes_a_chain_or_a_circle(asked, filled):
+    ids = series_of(filled)
+    bert, gpt2, vit = ids["bert"], ids["gpt2"], ids["vit"]
+    code, out, _ = asked("series", "alias", bert[:8], gpt2, "--reason", "renamed")
+    assert (code, out.splitlines()[0]) == (0, f"{bert} is now read as {gpt2}")
+    assert '  model_id: "bert" / "gpt2"' in out
+    assert rows(filled, "SELECT series_id, canonical_series_id, reason FROM series_alias") == [(bert, gpt2, "renamed")]
+    assert asked("series", "alias", gpt2, bert, "--reason", "x")[0] == 2
+    assert asked("series", "alias", bert, vit, "--reason", "x")[0] == 2
+    assert asked("series", "alias", vit, vit, "--reason", "x")[0] == 2
+    assert "and 1 that were read as" in asked("series", "alias", gpt2, vit, "--reason", "again")[1]
+    assert asked("series", "alias", ids["t5"], bert, "--reason", "through an alias")[1].startswith(
+        f"{ids['t5']} is now read as {vit}\n"
+    )
+    ends = rows(filled, "SELECT DISTINCT canonical_series_id FROM series_alias")
+    assert ends == [(vit,)]
+    assert asked("history", "--json")[1].count('"series_id"') == 1
+    assert asked("series", "unalias", bert)[1].startswith(f"{bert} is read as itself again, no longer as {vit}\n")
+    assert asked("series", "unalias", bert)[0] == 2
+
+
+def test_series_whose_numbers_do_not_mean_the_same_are_not_joined(asked, filled):
+    ids = series_of(filled)
+    with Warehouse.open(filled) as warehouse:
+        keys = "json_merge_patch(hashed_keys, '{\"metric_definition\": 2}')"
+        warehouse.query(f"UPDATE series SET hashed_keys = {keys} WHERE model_id = 'vit'")
+    code, _, err = asked("series", "alias", ids["bert"], ids["vit"], "--reason", "x")
+    assert (code, "differ in metric_definition: their numbers do not mean the same" in err) == (2, True)
