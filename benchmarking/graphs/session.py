@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from benchmarking.graphs.runner import GraphRunner
 
 KIND = "onnx"
-EXPORT_VERSION = 2
+EXPORT_VERSION = 3
 """Grows when the same model is exported to other graphs than before: older bundles are then not found any more."""
 DEFAULT_OPSET = 20
 PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "float16", "int8", "int4")

@@ -32,9 +32,11 @@ PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "float16")
 TENSORRT_PACKAGES = ("tensorrt", "tensorrt-cu13", "tensorrt-cu12")
 TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
 ENGINE = "*.engine"
+TIMINGS = "tensorrt-timings"
 ENGINES = "engines"
 """The fact of a build that says how many there are."""
 CACHE_PATH = "trt_engine_cache_path"
+TIMING_CACHE_PATH = "trt_timing_cache_path"
 LIBRARY = "tensorrt"
 
 
@@ -116,6 +118,7 @@ def engine_settings(cell: Cell, sizes: Mapping[str, int], cache: Path) -> Sessio
     from benchmarking.devices._ort import OrtProvider
     from benchmarking.runtimes._ort_options import SessionSettings, default_num_threads
 
+    timing_cache(cache).mkdir(parents=True, exist_ok=True)
     provider = OrtProvider(
         name=PROVIDER,
         install="onnxruntime-gpu tensorrt",
@@ -124,6 +127,8 @@ def engine_settings(cell: Cell, sizes: Mapping[str, int], cache: Path) -> Sessio
             "device_id": "0",  # of the one GPU that is left visible
             "trt_engine_cache_enable": "1",
             CACHE_PATH: str(cache),
+            "trt_timing_cache_enable": "1",  # how fast TensorRT found each kernel, so that it need not try them again
+            TIMING_CACHE_PATH: str(timing_cache(cache)),
         },
         precision_options={"float16": {"trt_fp16_enable": "1"}},
         memory="cuda",
@@ -148,6 +153,12 @@ def build_engines(folder: Path, bundle: Bundle, settings: SessionSettings, out: 
     if not (count := count_engines(out)):
         raise BenchhouseError(f"TensorRT built no engine of {', '.join(bundle.graphs)}: look at what it printed")
     return {ENGINES: count, "assigned_nodes": nodes, "dimensions": dict(settings.dimensions)}
+
+
+def timing_cache(engines: Path) -> Path:
+    """The folder of the times that engines beside these share, of whatever model and shape: TensorRT itself keeps those
+    of different GPUs and versions apart."""
+    return engines.parent.parent / TIMINGS
 
 
 def count_engines(folder: Path) -> int:

@@ -27,6 +27,8 @@ TRACED_BATCH_SIZE, TRACED_SEQUENCE_LENGTH, TRACED_AUDIO_S = 2, 7, 0.6
 something that broadcasts."""
 CHECKED = ((3, 12, 0.9), (1, 9, 0.7))
 """Batch sizes, sequence lengths and seconds of audio at which graphs and torch are compared."""
+SHORTEST_PROMPT = 2
+"""Of state-space models: shorter than their convolution is wide, which changes the shape of what it remembers."""
 CHECKED_NEW_TOKENS, CHECKED_STEPS = 4, 2
 BLOCK_SIZES = {"mamba2": 256}
 """Model types that compute in blocks of positions, with transformers' default. They are traced at two blocks, because
@@ -41,10 +43,13 @@ def traced_point(workload: Workload, point: Point, recipe: Recipe) -> Point:
 
 def checked_points(workload: Workload, point: Point, recipe: Recipe) -> tuple[Point, ...]:
     """The points at which graphs and torch are compared."""
+    shortest = [(1, SHORTEST_PROMPT, 0.0)] if workload.family == "state-space" else []
     more = (_picture_tokens(workload, point) + 2 * block_size(workload), _picture_tokens(workload, point))
     return tuple(
         _resized(point, recipe, batch_size, length + extra, audio_s)
-        for (batch_size, length, audio_s), extra in zip(CHECKED, more, strict=True)
+        for (batch_size, length, audio_s), extra in zip(
+            (*CHECKED, *shortest), (*more, *[0] * len(shortest)), strict=True
+        )
     )
 
 

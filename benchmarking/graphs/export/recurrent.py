@@ -27,17 +27,20 @@ SCAN = "mamba_selective_scan"
 
 
 class Prefill(torch.nn.Module):
-    """The prompt in, states out."""
+    """The prompt in, states out: those of the convolution as wide as it is, however short the prompt."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, width: int) -> None:
         super().__init__()
         self.model = model
+        self._width = width
         self._last_only = {"logits_to_keep": 1} if takes(model, "logits_to_keep") else {}
 
     def forward(self, input_ids: torch.Tensor) -> dict[str, torch.Tensor]:
         with looping(self.model):
             output = self.model(input_ids=input_ids, use_cache=True, **self._last_only)
-        return {"logits": output.logits, **states_of(output.cache_params, "present")}
+        states = states_of(output.cache_params, "present")
+        widened = {name: _widened(state, self._width) for name, state in states.items() if name.endswith(CONV)}
+        return {"logits": output.logits, **states, **widened}
 
 
 class Decode(torch.nn.Module):
@@ -65,7 +68,7 @@ def plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
     with torch.no_grad():
         past = states_of(model(input_ids=prompt, use_cache=True).cache_params, "past")
     prefill = Traced(
-        module=Prefill(model),
+        module=Prefill(model, int(past[f"past_0_{CONV}"].shape[-1])),
         inputs={"input_ids": prompt},
         axes={"input_ids": {0: BATCH, 1: SEQUENCE}},
         feeds={"input_ids": "tokens"},
@@ -140,6 +143,12 @@ def selective_scan(
     last, outputs = scan(step, first, (decay, drive, C.permute(2, 0, 1)))
     scanned = outputs.permute(1, 2, 0) + hidden_states * D[None, :, None]
     return scanned * functional.silu(z), last
+
+
+def _widened(state: torch.Tensor, width: int) -> torch.Tensor:
+    """A convolution's state with zeros before a prompt that is shorter than it, as the convolution itself has them: the
+    traced graph keeps as many positions as there are."""
+    return torch.cat([state.new_zeros((*state.shape[:-1], width)), state], dim=-1)[..., -width:]
 
 
 def _fill(layer: Any, conv: torch.Tensor, recurrent: torch.Tensor) -> None:

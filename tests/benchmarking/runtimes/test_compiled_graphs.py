@@ -37,6 +37,9 @@ BUNDLE = Bundle(kind="forward", graphs={"model": GRAPH}, exporter="by hand")
 POINT = Point(batch_size=2, sequence_length=16)
 
 
+BURST = {"qnn_backend": "htp", "performance_mode": "burst"}
+
+
 def cell_of(runtime, device, precision="float16", **mode):
     return Cell(
         workload=resolve("tiny-bert"),
@@ -72,14 +75,13 @@ def qnn_handle(backend="htp"):
     entry = SimpleNamespace(ep_name="QNNExecutionProvider")
     return SimpleNamespace(
         provider="QNNExecutionProvider",
-        backend=backend,
-        backend_path=f"/qnn/{backend}.so",
+        backends={backend: f"/qnn/{backend}.so"},
         provider_devices=lambda: (entry,),
     )
 
 
 def test_free_dimensions_are_those_of_the_inputs_at_the_point():
-    cell = cell_of("qnn", NPU, performance_mode="burst")
+    cell = cell_of("qnn", NPU, **BURST)
     assert _ort_fixed.point_dimensions(cell, POINT, BUNDLE) == {"batch": 2, "sequence": 16}
 
 
@@ -90,7 +92,7 @@ def test_a_dimension_that_no_input_tells_is_an_error():
 
 
 def test_each_shape_device_and_setting_is_a_build_of_its_own():
-    cell = cell_of("qnn", NPU, performance_mode="burst")
+    cell = cell_of("qnn", NPU, **BURST)
     keys = [
         _ort_fixed.fixed_key("qnn", cell, POINT, sizes, depends)
         for sizes, depends in (({"b": 1}, {"device": "a"}), ({"b": 2}, {"device": "a"}), ({"b": 1}, {"device": "b"}))
@@ -116,15 +118,16 @@ def test_other_devices_and_precisions_are_refused_with_the_reason():
 
 def test_a_performance_mode_that_qnn_would_only_warn_of_is_refused():
     bert = resolve("tiny-bert")
-    assert qnn.PLUGIN.mode(NPU, bert, {}) == {"performance_mode": "burst"}
-    assert qnn.PLUGIN.mode(NPU, bert, {"performance_mode": "balanced"}) == {"performance_mode": "balanced"}
+    assert qnn.PLUGIN.mode(NPU, bert, {}) == BURST
+    balanced = qnn.PLUGIN.mode(NPU, bert, {"performance_mode": "balanced"})
+    assert balanced == {**BURST, "performance_mode": "balanced"}
     with pytest.raises(UsageError, match="performance_mode 'fast': runtime qnn has burst, balanced"):
         qnn.PLUGIN.mode(NPU, bert, {"performance_mode": "fast"})
 
 
 def test_a_context_is_compiled_with_the_cpu_shut_out(monkeypatch, tmp_path):
     sessions = Sessions(monkeypatch, lambda settings: Path(settings.entries["ep.context_file_path"]))
-    settings = qnn._settings(cell_of("qnn", NPU, performance_mode="burst"), qnn_handle())
+    settings = qnn._settings(cell_of("qnn", NPU, **BURST), qnn_handle())
     facts = qnn.compile_contexts(Path("/bundle"), BUNDLE, settings, tmp_path)
     ((path, asked),) = sessions.asked
     assert path == Path("/bundle/model.onnx")
@@ -135,13 +138,13 @@ def test_a_context_is_compiled_with_the_cpu_shut_out(monkeypatch, tmp_path):
 
 def test_without_a_context_nothing_was_compiled(monkeypatch, tmp_path):
     Sessions(monkeypatch)
-    settings = qnn._settings(cell_of("qnn", NPU, performance_mode="burst"), qnn_handle())
+    settings = qnn._settings(cell_of("qnn", NPU, **BURST), qnn_handle())
     with pytest.raises(UnsupportedError, match="QNN made no context of graph 'model'"):
         qnn.compile_contexts(Path("/bundle"), BUNDLE, settings, tmp_path)
 
 
 def test_the_performance_mode_is_the_tensor_processors_alone():
-    settings = qnn._settings(cell_of("qnn", NPU, performance_mode="burst"), qnn_handle("gpu"))
+    settings = qnn._settings(cell_of("qnn", NPU, qnn_backend="gpu"), qnn_handle("gpu"))
     assert settings.provider_options == {"backend_path": "/qnn/gpu.so"}
 
 
@@ -167,15 +170,25 @@ def test_engines_are_built_once_for_a_shape_and_found_again(monkeypatch, tmp_pat
     assert [build["engines"] for build in again["tensorrt"]] == [1, 1]
 
 
-def test_half_precision_is_switched_on_for_the_engines_and_cuda_takes_the_rest():
-    settings = tensorrt.engine_settings(cell_of("tensorrt", GPU), {"batch": 2}, Path("/cache"))
+def test_half_precision_is_switched_on_for_the_engines_and_cuda_takes_the_rest(tmp_path):
+    settings = tensorrt.engine_settings(cell_of("tensorrt", GPU), {"batch": 2}, tmp_path)
     assert settings.provider_options["trt_fp16_enable"] == "1"
     assert (settings.provider_options["trt_engine_cache_path"], settings.beside) == (
-        "/cache",
+        str(tmp_path),
         ("CUDAExecutionProvider",),
     )
-    plain = tensorrt.engine_settings(cell_of("tensorrt", GPU, "float32"), {}, Path("/cache"))
+    plain = tensorrt.engine_settings(cell_of("tensorrt", GPU, "float32"), {}, tmp_path)
     assert "trt_fp16_enable" not in plain.provider_options
+
+
+def test_engines_of_all_shapes_share_what_was_timed(tmp_path):
+    one, other = (tmp_path / "builds" / "tensorrt" / name for name in ("a", "b"))
+    paths = {
+        tensorrt.engine_settings(cell_of("tensorrt", GPU), {}, folder).provider_options["trt_timing_cache_path"]
+        for folder in (one, other)
+    }
+    assert paths == {str(tmp_path / "builds" / "tensorrt-timings")}
+    assert (tmp_path / "builds" / "tensorrt-timings").is_dir()
 
 
 def test_no_engine_is_an_error(monkeypatch, tmp_path):
