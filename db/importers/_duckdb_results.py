@@ -14,6 +14,7 @@ from db.importers._duckdb_metrics import RawValues, count_of, in_order, key_of, 
 from db.importers._duckdb_tables import Tables
 from db.importers._launches import timed_result
 from db.importers._reading import Fields
+from db.importers._tails import supported
 
 STATUSES: dict[str, Status] = {
     **dict.fromkeys(("ok", "success", "successful", "completed", "complete", "passed", "done"), "ok"),
@@ -136,6 +137,8 @@ def result_of(file: ForeignFile, held: Held, started_at: datetime, doubts: Seque
     }
     if held.status != "ok":
         return foreign_result(held.point, metrics={}, status=held.status, error=held.error, **shared)
-    if any(one.metric == "latency_wall" and one.phase == "measure" for one in samples):
-        return timed_result(file, held.point, samples, metrics=held.metrics, **shared)
-    return foreign_result(held.point, metrics=held.metrics, samples=samples, **shared)
+    walls = [one.values for one in samples if one.metric == "latency_wall" and one.phase == "measure"]
+    metrics, missing = supported(held.metrics, sum(map(len, walls)) or held.iterations)
+    if walls:
+        return timed_result(file, held.point, samples, metrics=metrics, **shared)
+    return foreign_result(held.point, metrics=metrics, missing=missing, samples=samples, **shared)

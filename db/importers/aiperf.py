@@ -11,6 +11,7 @@ from db.importers._clock import without_zone
 from db.importers._metric_objects import DEFINITIONS, common_value, is_export, mean_value, metrics_in
 from db.importers._reading import Fields, top_fields
 from db.importers._serving import load_doubts, load_point
+from db.importers._tails import supported
 
 INPUT = {"loadgen", "phases"}
 """Fields of its input, one of which every version has."""
@@ -81,6 +82,7 @@ def _result(top: Fields, config: Fields, doubts: tuple[Doubt, ...]) -> Result:
     rate = load.number("rate", low=0) if "rate" in load else load.number("request_rate", low=0)
     requests, failed = mean_value(top, "request_count"), mean_value(top, "error_request_count")
     length, mean = common_value(top, "input_sequence_length"), mean_value(top, "input_sequence_length")
+    metrics, missing = supported(metrics_in(top, OURS), requests)
     return foreign_result(
         load_point(
             max_concurrency=concurrency,
@@ -89,7 +91,8 @@ def _result(top: Fields, config: Fields, doubts: tuple[Doubt, ...]) -> Result:
             new_tokens=common_value(top, "output_sequence_length"),
             axes={} if mean is None or length is not None else {"input_tokens_mean": round(mean)},
         ),
-        metrics=metrics_in(top, OURS),
+        metrics=metrics,
+        missing=missing,
         iterations=None if requests is None else int(requests),
         doubts=(*doubts, *_cut_short(top), *load_doubts(max_concurrency=concurrency, failed_requests=failed)),
     )

@@ -23,7 +23,7 @@ from db.importers._building import foreign_result, foreign_run, undated
 from db.importers._clock import shifted
 from db.importers._launches import block, timed_result, worst_status
 from db.importers._measures import MS_PER_S
-from db.importers._reading import Fields
+from db.importers._reading import Fields, top_fields
 from db.importers._values import INT32_MAX, parsed_number, short
 
 VERSION = 2
@@ -73,6 +73,7 @@ class Asv:
         return isinstance(file.json, dict) and {"commit_hash", "params", "results"} <= file.json.keys()
 
     def runs(self, file: ForeignFile) -> Iterator[Run]:
+        top_fields(file)  # refuses what is no object
         top = Fields(file, json.loads(file.text or "{}", parse_constant=str))
         version = top.must(top.whole, "version")
         if version != VERSION:
@@ -172,7 +173,7 @@ def _kind(name: str) -> Kind:
 
 def _cases(entry: Fields) -> list[Case]:
     """The combinations of parameters, the last parameter varying fastest, with what the file has of each."""
-    params = [value if isinstance(value, list) else [value] for value in entry.any("params") or []]  # type: ignore[union-attr]
+    params = [value if isinstance(value, list) else [value] for value in _list(entry, "params")]
     combinations = list(itertools.product(*params))
     per_case = [name for name in entry if name in ("result", "samples") or name.startswith("stats_")]
     columns = {name: entry.any(name) for name in per_case}

@@ -80,10 +80,10 @@ def _run(row: Fields, run_id: str, held: Sequence[Held], hardware: Fields) -> Ru
     results = [result_of(file, one, begin, doubts) for one in held]
     commit, branch = text_of(row, "git_commit", "commit"), text_of(row, "git_branch", "branch")
     family, error = text_of(row, *FAMILY), text_of(row, "error", "error_message")
-    stated = text_of(row, "status")
+    stated, known = text_of(row, "status"), family in FAMILIES
     found: dict[str, Any] = {
         "model_id": text_of(row, *MODEL) or "unknown",
-        "family": family if family in FAMILIES else None,
+        "family": family if known else None,
         "task": text_of(row, "task") or "benchmark",
         "runtime": text_of(row, "runtime", "framework", "backend") or "unknown",
         "precision": precision_of(text_of(row, "precision", "dtype", "torch_dtype")),
@@ -93,7 +93,8 @@ def _run(row: Fields, run_id: str, held: Sequence[Held], hardware: Fields) -> Ru
         **_device(row, hardware),
     }
     end = row.time(finished) if finished else None
-    ids: dict[str, Json] = {"run_id": run_id, **({} if family in FAMILIES else {"architecture_type": family})}
+    own: dict[str, Json] = {"run_id": run_id, "status": stated, "architecture_type": None if known else family}
+    kept = {**row.rest(), **{name: value for name, value in own.items() if value is not None}}
     return foreign_run(
         file,
         run_id,
@@ -107,7 +108,7 @@ def _run(row: Fields, run_id: str, held: Sequence[Held], hardware: Fields) -> Ru
         git_branch=branch,
         error=error,
         status=worst_status(results) if results else STATUSES.get((stated or "").lower(), "failed"),
-        kept={"benchmark_runs": row.rest() | ids, "hardware_info": hardware.rest()},
+        kept={"benchmark_runs": kept, "hardware_info": hardware.rest()},
         **found,
     )
 

@@ -10,6 +10,7 @@ from db.importers._building import foreign_result, foreign_run, undated
 from db.importers._metric_objects import DEFINITIONS, common_value, is_export, mean_value, metrics_in
 from db.importers._reading import Fields, top_fields
 from db.importers._serving import load_doubts, load_point
+from db.importers._tails import supported
 
 INPUT = {"perf_analyzer", "service_kind", "concurrency", "request_rate", "stimulus"}
 """Fields of its input, one of which every version has."""
@@ -68,6 +69,7 @@ def _result(top: Fields, config: Fields) -> Result:
     requests = mean_value(top, "request_count")
     length = common_value(top, "input_sequence_length")
     mean = mean_value(top, "input_sequence_length")
+    metrics, missing = supported(metrics_in(top, {}), requests)
     return foreign_result(
         load_point(
             max_concurrency=concurrency,
@@ -76,7 +78,8 @@ def _result(top: Fields, config: Fields) -> Result:
             new_tokens=common_value(top, "output_sequence_length"),
             axes={} if mean is None or length is not None else {"input_tokens_mean": round(mean)},
         ),
-        metrics=metrics_in(top, {}),
+        metrics=metrics,
+        missing=missing,
         iterations=None if requests is None else int(requests),
         doubts=(undated(top.file), *load_doubts(max_concurrency=concurrency, failed_requests=None)),
     )

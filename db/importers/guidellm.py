@@ -18,6 +18,7 @@ from db.importers._launches import worst_status
 from db.importers._measures import MS_PER_S, latency_metrics, measured
 from db.importers._reading import Fields, top_fields
 from db.importers._serving import LATENCY_COLUMNS, load_doubts, load_point
+from db.importers._tails import supported
 
 CLOSED = ("synchronous", "concurrent", "throughput")
 """Loads whose requests in flight are limited; the others are sent at a rate, whatever is still in flight."""
@@ -162,10 +163,11 @@ def _result(load: Load) -> Result:
     first = next((one.values for one in samples if one.metric == "time_to_first_token"), None)
     computed |= {"time_to_first_token_ms": median(first)} if first else {}
     stated = {column: metrics[column] for column in computed if column in metrics}
+    metrics, unsupported = supported(metrics, succeeded)
     return foreign_result(
         point,
         metrics={**metrics, **computed},
-        missing={column: why for column, why in too_few.items() if column not in metrics},
+        missing={**unsupported, **too_few},
         samples=samples,
         iterations=succeeded,
         doubts=(

@@ -18,6 +18,7 @@ from db.importers import ForeignFile
 from db.importers._building import foreign_result, foreign_run, undated
 from db.importers._launches import block, timed_result
 from db.importers._measures import MS_PER_S
+from db.importers._tails import supported
 from db.importers._values import parsed_number, short
 
 ROW = re.compile(
@@ -180,9 +181,11 @@ def _printed(file: ForeignFile, lines: Sequence[tuple[int, str]]) -> Result:
             calls = int(_number(file, number, printed["value"]))
         else:
             other.append(line)
+    metrics, missing = supported(metrics, calls)
     return foreign_result(
         Point(batch_size=1),
         metrics=metrics,
+        missing=missing,
         iterations=calls,
         warmup_iterations=1,
         doubts=_doubts(file, 1),

@@ -19,6 +19,7 @@ from db.importers._clock import shifted, without_zone
 from db.importers._measures import MS_PER_S, latency_metrics, measured
 from db.importers._reading import Fields
 from db.importers._serving import LATENCY_COLUMNS, common_length, engine, length_axes, load_doubts, load_point
+from db.importers._tails import supported
 from db.importers._values import short
 
 Value = TypeVar("Value")
@@ -145,14 +146,16 @@ def _result(load: Fields, started_at: datetime, doubts: tuple[Doubt, ...]) -> Re
     )
     metrics, missing = _metrics(load)
     if completed == 0:
-        return foreign_result(point, metrics={}, status="failed", error=f"none of {prompts} requests succeeded")
+        error, zeros = f"none of {prompts} requests succeeded", dict[str, Json](metrics)
+        return foreign_result(point, metrics={}, status="failed", error=error, kept={"stated": zeros})
     samples, kept = _samples(load, started_at, has_failures=bool(failed))
     walls = next((one.values for one in samples if one.metric == "latency_wall"), None)
     computed, too_few = latency_metrics(load.file, walls) if walls else ({}, {})
+    stated, unsupported = supported(metrics, completed)
     return foreign_result(
         point,
-        metrics={**metrics, **computed},
-        missing=missing | {column: why for column, why in too_few.items() if column not in metrics},
+        metrics={**stated, **computed},
+        missing={**missing, **unsupported, **too_few},
         samples=samples,
         kept=kept,
         iterations=completed,
@@ -171,6 +174,9 @@ def _metrics(load: Fields) -> tuple[dict[str, float], dict[str, str]]:
     """Every number that says what was measured, under our columns' names where the meaning is ours, else its own."""
     metrics = {metric: value for name, metric in NUMBERS.items() if (value := load.number(name)) is not None}
     missing: dict[str, str] = {}
+    if metrics.get("rtfx") == 0:  # what is no speech has 0
+        missing["rtfx"] = f"{NOT_APPLICABLE}: no audio, or none that the file counts"
+        del metrics["rtfx"]
     for name in load:
         told = STATISTIC.fullmatch(name)
         if told is None or (value := load.number(name)) is None:

@@ -1,0 +1,137 @@
+"""A result file of airspeed velocity, written by asv 0.6.6: value by value."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import fmean, median
+
+import pytest
+
+from benchmarking.errors import FormatError
+from db.importers import read_file
+from db.importers.asv import PLUGIN
+
+FILE = Path(__file__).resolve().parents[2] / "fixtures/imports/asv/result.json"
+DATA = json.loads(FILE.read_text())
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return {run.cell.subject: run for run in PLUGIN.runs(read_file(FILE))}
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """A function that lets another one change the file's JSON, and gives the runs of what comes out."""
+
+    def write(change):
+        data = json.loads(FILE.read_text())
+        change(data)
+        (tmp_path / "changed.json").write_text(json.dumps(data))
+        return list(PLUGIN.runs(read_file(tmp_path / "changed.json")))
+
+    return write
+
+
+def stored(name, column):
+    return DATA["results"][name][DATA["result_columns"].index(column)]
+
+
+def test_numbers_are_axes_and_other_parameters_make_a_run_of_their_own(runs):
+    assert sorted(runs) == [
+        "bench.Sorting.peakmem_sorted [param1=random]",
+        "bench.Sorting.peakmem_sorted [param1=reversed]",
+        "bench.Sorting.time_sorted [param1=random]",
+        "bench.Sorting.time_sorted [param1=reversed]",
+        "bench.Sorting.track_length [param1=random]",
+        "bench.Sorting.track_length [param1=reversed]",
+        "bench.mem_list",
+        "bench.time_broken",
+        "bench.time_range",
+        "bench.timeraw_import",
+    ]
+    results = runs["bench.Sorting.time_sorted [param1=random]"].results
+    assert [result.point.axes for result in results] == [{"param0": 100}, {"param0": 1000}]
+
+
+def test_recorded_samples_are_blocks_of_calls_and_the_median_is_asvs(runs):
+    result = runs["bench.Sorting.time_sorted [param1=random]"].results[1]
+    seconds = stored("bench.Sorting.time_sorted", "samples")[2]  # 100 random, 100 reversed, 1000 random, ...
+    (samples,) = result.samples
+    assert (samples.values, samples.inner_loops) == (pytest.approx([1000 * one for one in seconds]), 20)
+    assert result.metrics["latency_median_ms"] == pytest.approx(1000 * stored("bench.Sorting.time_sorted", "result")[2])
+    assert result.metrics["latency_median_ms"] == pytest.approx(1000 * median(seconds))
+    assert result.metrics["latency_mean_ms"] == pytest.approx(1000 * fmean(seconds))
+    assert result.metrics["latency_ci_99_low_ms"] == 1000 * stored("bench.Sorting.time_sorted", "stats_ci_99_a")[2]
+    assert (result.iterations, result.launches, result.ci_scope) == (8, 1, "within")
+    assert result.missing["latency_p99_ms"].startswith("not_applicable")
+
+
+def test_the_commit_and_its_time_order_the_history(runs):
+    run = runs["bench.time_range"]
+    assert run.provenance.git_commit == "666189599b99e6b85318970fcf14b26606251cc8"
+    assert run.provenance.git_commit_time == "2026-03-01T10:00:00+00:00"
+    assert run.started_at == "2026-11-21T13:39:56.150000+00:00"
+
+
+def test_another_version_of_the_benchmarks_code_and_another_environment_are_other_series(runs):
+    run = runs["bench.time_range"]
+    assert run.cell.workload.revision == stored("bench.time_range", "version")
+    assert run.cell.runtime_mode == {"environment": "existing-py_opt_python_bin_python"}
+
+
+def test_the_machine_is_as_asv_has_it(runs):
+    run = runs["bench.time_range"]
+    assert (run.hardware.cpu_model, run.hardware.cpu_threads, run.provenance.host) == ("AMD EPYC", 2, "bench-machine")
+    assert run.origin.kept["params"]["ram"] == "25276514304"
+
+
+def test_memory_is_in_mb_and_what_is_tracked_has_no_unit(runs):
+    memory = runs["bench.Sorting.peakmem_sorted [param1=random]"].results[0]
+    peak_bytes = stored("bench.Sorting.peakmem_sorted", "result")[0]
+    assert memory.metrics == {"memory_peak_rss_infer_mb": peak_bytes / 1e6}
+    assert memory.missing["latency_median_ms"] == "not_applicable: a peakmem benchmark"
+    assert runs["bench.mem_list"].results[0].metrics == {"object_size_mb": 0.002104}
+    tracked = runs["bench.Sorting.track_length [param1=random]"].results
+    assert [result.metrics["tracked_value"] for result in tracked] == [100, 1000]
+
+
+def test_nan_was_skipped_and_null_failed(runs):
+    skipped = runs["bench.Sorting.time_sorted [param1=reversed]"]
+    assert [result.status for result in skipped.results] == ["ok", "skipped"]
+    assert (skipped.status, runs["bench.time_broken"].status) == ("skipped", "failed")
+
+
+def test_without_samples_the_statistics_are_what_asv_states(changed):
+    def change(data):
+        for entry in data["results"].values():
+            del entry[11:]
+
+    runs = {run.cell.subject: run for run in changed(change)}
+    result = runs["bench.time_range"].results[0]
+    assert (result.samples, result.iterations) == ((), 10)
+    assert result.metrics["latency_p25_ms"] == 1000 * stored("bench.time_range", "stats_q_25")[0]
+    assert result.extra["kept"]["stats_number"] == stored("bench.time_range", "stats_number")[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: data.update(version=1), "version: expected 2, found 1: bring it up to date with asv update"),
+        (lambda data: data.pop("commit_hash"), "commit_hash: is missing"),
+        (
+            lambda data: data["results"]["bench.time_range"][0].append(1.0),
+            r"result: expected 1 values, one a combination",
+        ),
+        (
+            lambda data: data["results"]["bench.time_range"].__setitem__(0, ["x"]),
+            r"result: expected a number, found 'x'",
+        ),
+        (lambda data: data["results"]["bench.time_range"].__setitem__(3, "x"), r"started_at: expected a number"),
+        (lambda data: data.update(results=[]), r"results: expected an object, found \[\]"),
+    ],
+)
+def test_a_broken_value_is_one_line_with_its_place(changed, change, message):
+    with pytest.raises(FormatError, match=rf"changed\.json: .*{message}"):
+        changed(change)

@@ -1,0 +1,153 @@
+"""Older DuckDB files of the four tables: read by the columns that are there."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarking.errors import FormatError
+from db.connection import WRITER, connect
+from db.importers import read_file, recognising
+from db.importers.benchmark_duckdb import PLUGIN
+from db.verify import verify
+
+WIDE = """
+CREATE TABLE hardware_info (hardware_id VARCHAR, device_type VARCHAR, gpu_name VARCHAR, cpu_model VARCHAR,
+    cpu_cores INTEGER, total_memory_gb DOUBLE);
+INSERT INTO hardware_info VALUES ('hw1', 'cuda', 'NVIDIA A100', 'AMD EPYC 7763', 64, 503.5);
+CREATE TABLE benchmark_runs (run_id VARCHAR, hardware_id VARCHAR, model_name VARCHAR, architecture_type VARCHAR,
+    device VARCHAR, framework VARCHAR, dtype VARCHAR, timestamp TIMESTAMP, git_commit VARCHAR, status VARCHAR,
+    notes VARCHAR);
+INSERT INTO benchmark_runs VALUES
+    ('r1', 'hw1', 'bert', 'encoder-only', 'cuda:0', 'onnxruntime', 'fp16', '2024-03-01 10:00:00', '0123abc',
+        'completed', 'first'),
+    ('r2', 'hw1', 'gpt2', 'transformer', 'cpu', 'eager', NULL, '2024-03-02 10:00:00', NULL, 'failed', NULL);
+CREATE TABLE benchmark_results (result_id VARCHAR, run_id VARCHAR, batch_size INTEGER, sequence_length INTEGER,
+    num_iterations INTEGER, avg_latency_s DECIMAL(10, 4), p99_latency_ms DOUBLE, throughput_samples_per_second DOUBLE,
+    peak_memory_mb DOUBLE, accuracy DOUBLE);
+INSERT INTO benchmark_results VALUES
+    ('a', 'r1', 1, 128, 4, 0.0025, 4.0, 400.0, 512.5, 0.91),
+    ('b', 'r1', 8, 128, 4, 0.01, NULL, 800.0, 768.25, NULL);
+CREATE TABLE raw_benchmark_data (id VARCHAR, result_id VARCHAR, iteration INTEGER, latency_ms DOUBLE,
+    is_warmup BOOLEAN);
+INSERT INTO raw_benchmark_data VALUES ('x0', 'a', 0, 9.0, true), ('x2', 'a', 2, 2.0, false),
+    ('x1', 'a', 1, 4.0, false), ('x3', 'a', 3, 2.0, false), ('x4', 'a', 4, 3.0, false);
+"""
+LONG = """
+CREATE TABLE benchmark_runs (id VARCHAR, model VARCHAR, created_at VARCHAR);
+INSERT INTO benchmark_runs VALUES ('1', 'm', '2024-01-01T00:00:00+02:00');
+CREATE TABLE benchmark_results (run_id VARCHAR, batch_size INTEGER, metric VARCHAR, value DOUBLE, unit VARCHAR);
+INSERT INTO benchmark_results VALUES ('1', 2, 'mean_latency', 1.5, 's'), ('1', 2, 'tokens_per_second', 64, NULL),
+    ('1', 4, 'mean_latency', 2500, 'ms');
+CREATE TABLE raw_benchmark_data (run_id VARCHAR, batch_size INTEGER, metric VARCHAR, unit VARCHAR, samples DOUBLE[],
+    launch INTEGER);
+INSERT INTO raw_benchmark_data VALUES ('1', 2, 'latency', 's', [1.0, 2.0], 0), ('1', 2, 'latency', 's', [1.5], 1);
+"""
+
+
+@pytest.fixture
+def runs_of(tmp_path):
+    """A function that makes a database of the SQL and gives the runs in it."""
+
+    def make(sql):
+        path = tmp_path / "old.duckdb"
+        with connect(str(path), WRITER, read_only=False, lock_timeout_s=0) as connection:
+            connection.execute(sql)
+        return list(PLUGIN.runs(read_file(path)))
+
+    return make
+
+
+def test_a_wide_table_comes_in_value_by_value(runs_of):
+    run = runs_of(WIDE)[0]
+    first, second = run.results
+    assert first.metrics == pytest.approx(
+        {
+            "latency_mean_ms": 2.5,
+            "latency_median_ms": 2.5,  # of 4, 2, 2, 3, which the file has raw
+            "latency_std_ms": 0.9574271077563381,
+            "latency_mad_ms": 0.5,
+            "latency_min_ms": 2.0,
+            "latency_p25_ms": 2.0,
+            "latency_p75_ms": 3.25,
+            "latency_max_ms": 4.0,
+            "stated_latency_p99_ms": 4.0,
+            "throughput_samples_per_sec": 400.0,
+            "peak_memory_mb": 512.5,
+        }
+    )
+    assert [(one.phase, one.values) for one in first.samples] == [("warmup", (9.0,)), ("measure", (4.0, 2.0, 2.0, 3.0))]
+    assert (first.iterations, first.warmup_iterations, first.point.label) == (4, 1, "b1 s128")
+    assert second.metrics == {"latency_mean_ms": 10.0, "throughput_samples_per_sec": 800.0, "peak_memory_mb": 768.25}
+    assert (run.cell.runtime, run.cell.precision, run.cell.workload.family) == (
+        "onnxruntime",
+        "float16",
+        "encoder-only",
+    )
+    assert (run.started_at, run.provenance.git_commit) == ("2024-03-01T10:00:00+00:00", "0123abc")
+    assert (run.hardware.device.type, run.hardware.device.name, run.hardware.cpu_cores) == ("cuda", "NVIDIA A100", 64)
+
+
+def test_what_has_no_place_is_kept_with_the_ids(runs_of):
+    run = runs_of(WIDE)[0]
+    assert run.origin.kept == {
+        "benchmark_runs": {"notes": "first", "run_id": "r1", "status": "completed"},
+        "hardware_info": {"total_memory_gb": 503.5},
+    }
+    kept = run.results[0].extra["kept"]
+    assert kept["rows"] == [{"accuracy": 0.91, "run_id": "r1", "result_id": "a"}]
+    assert kept["raw_benchmark_data"][0] == {"id": "x0"}
+
+
+def test_a_run_on_the_cpu_of_a_machine_with_an_accelerator_is_the_cpus(runs_of):
+    run = runs_of(WIDE)[1]
+    assert (run.status, run.hardware.device.type, run.hardware.device.name) == ("failed", "cpu", "AMD EPYC 7763")
+    assert (run.cell.workload.family, run.origin.kept["benchmark_runs"]["architecture_type"]) == (None, "transformer")
+
+
+def test_a_metric_a_row_is_one_result_a_point(runs_of):
+    (run,) = runs_of(LONG)
+    first, second = run.results
+    assert (first.metrics["latency_mean_ms"], first.metrics["throughput_tokens_per_sec"]) == (1500, 64)
+    assert [(one.launch, one.values) for one in first.samples] == [(0, (1000.0, 2000.0)), (1, (1500.0,))]
+    assert (first.launches, second.metrics, second.samples) == (2, {"latency_mean_ms": 2500}, ())
+    assert run.started_at == "2023-12-31T22:00:00+00:00"
+    assert not [doubt for doubt in first.doubts if doubt.kind == "time_zone_unknown"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("CREATE TABLE benchmark_runs (run_id VARCHAR)", "no table benchmark_results"),
+        (WIDE + "UPDATE benchmark_results SET run_id = 'r9' WHERE result_id = 'b'", "row 2.run_id: r9 is not in"),
+        (WIDE + "UPDATE raw_benchmark_data SET result_id = 'z' WHERE id = 'x3'", "row 4.result_id: z is not in"),
+        (WIDE + "INSERT INTO benchmark_runs (run_id) VALUES ('r1')", "benchmark_runs row 3.run_id: r1 is there twice"),
+        (LONG + "ALTER TABLE raw_benchmark_data DROP unit", "samples: has no unit"),
+        (WIDE + "UPDATE benchmark_results SET batch_size = 0", "batch_size: expected a whole number from 1"),
+    ],
+)
+def test_a_broken_table_is_one_line_with_its_row(runs_of, sql, message):
+    with pytest.raises(FormatError, match=message):
+        runs_of(sql)
+
+
+def test_it_is_told_from_a_warehouse_and_from_any_other_database(runs_of, tmp_path, empty_database):
+    runs_of(WIDE)
+    assert recognising(read_file(tmp_path / "old.duckdb")) == (PLUGIN,)
+    assert recognising(read_file(empty_database)) == ()
+    with connect(str(tmp_path / "any.duckdb"), WRITER, read_only=False, lock_timeout_s=0) as connection:
+        connection.execute("CREATE TABLE t (i INTEGER)")
+    assert recognising(read_file(tmp_path / "any.duckdb")) == ()
+
+
+def test_nothing_in_the_file_reads_another_one(runs_of, tmp_path):
+    (tmp_path / "secret.csv").write_text("a\n1\n")
+    view = f"CREATE VIEW benchmark_runs AS FROM '{tmp_path / 'secret.csv'}'"
+    with pytest.raises(FormatError, match="no table benchmark_runs"):
+        runs_of(f"{view}; CREATE TABLE benchmark_results (run_id VARCHAR)")
+
+
+def test_its_runs_are_stored_and_a_second_time_adds_nothing(runs_of, warehouse):
+    runs = runs_of(WIDE)
+    assert [warehouse.ingest(run) for run in runs] == [True, True]
+    assert [warehouse.ingest(run) for run in runs] == [False, False]
+    assert verify(warehouse) == []

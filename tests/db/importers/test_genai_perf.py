@@ -1,0 +1,135 @@
+"""GenAI-Perf's and AIPerf's exports: AIPerf's of a real load, GenAI-Perf's made by its own classes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarking.errors import FormatError
+from db.importers import read_file, recognising
+from db.importers.aiperf import PLUGIN as AIPERF
+from db.importers.genai_perf import PLUGIN as GENAI_PERF
+
+IMPORTS = Path(__file__).resolve().parents[2] / "fixtures/imports"
+GENAI_PERF_EXPORT = IMPORTS / "genai_perf/profile_export_genai_perf.json"
+AIPERF_EXPORT = IMPORTS / "aiperf/profile_export_aiperf.json"
+
+
+def only_run(plugin, path):
+    (run,) = plugin.runs(read_file(path))
+    return run
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """A function that lets another one change an export's JSON, and gives the file."""
+
+    def write(export, change):
+        data = json.loads(export.read_text())
+        change(data)
+        (tmp_path / "changed.json").write_text(json.dumps(data))
+        return tmp_path / "changed.json"
+
+    return write
+
+
+def test_an_export_of_genai_perf_comes_in_value_by_value():
+    run = only_run(GENAI_PERF, GENAI_PERF_EXPORT)
+    (result,) = run.results
+    expected = {
+        "latency_mean_ms": 135.0,
+        "latency_median_ms": 135.0,
+        "latency_min_ms": 120.0,
+        "latency_p25_ms": 127.5,
+        "latency_p75_ms": 142.5,
+        "latency_max_ms": 150.0,
+        "stated_latency_p99_ms": 149.7,
+        "request_latency_std_ms": 11.180339887498949,
+        "throughput_samples_per_sec": 15.25,
+        "throughput_tokens_per_sec": 244.0,
+        "time_to_first_token_ms": 34.0,
+        "time_to_first_token_avg_ms": 34.5,
+        "inter_token_latency_p50_ms": 6.733333,
+        "output_token_throughput_per_user_avg_tokens_per_sec_per_user": 150.08,
+        "request_count": 4,
+    }
+    assert {name: result.metrics.get(name) for name in expected} == pytest.approx(expected)
+    assert (result.point.label, result.iterations) == ("b1 s32 n16 c2", 4)
+    assert [doubt.kind for doubt in result.doubts] == ["undated"]
+    assert (run.cell.workload.model_id, run.cell.runtime) == ("demo/model", "unknown")
+
+
+def test_what_its_inter_token_latency_means_is_not_known_and_so_no_column_has_it():
+    run = only_run(GENAI_PERF, GENAI_PERF_EXPORT)
+    assert "time_per_output_token_ms" not in run.results[0].metrics
+    assert "the file does not say which" in run.origin.definitions["inter_token_latency"]
+
+
+def test_statistics_without_a_metric_are_kept():
+    run = only_run(GENAI_PERF, GENAI_PERF_EXPORT)
+    assert run.origin.kept["request_latency"] == {"p1": 120.3, "p5": 121.5, "p10": 123.0}
+
+
+def test_older_inputs_of_genai_perf_are_flat(changed):
+    def change(data):
+        data["input_config"] = {"model": ["old/model"], "concurrency": 7, "service_kind": "openai"}
+
+    run = only_run(GENAI_PERF, changed(GENAI_PERF_EXPORT, change))
+    assert (run.cell.workload.model_id, run.results[0].point.concurrency) == ("old/model", 7)
+
+
+def test_an_export_of_aiperf_comes_in_value_by_value():
+    run = only_run(AIPERF, AIPERF_EXPORT)
+    (result,) = run.results
+    expected = {
+        "latency_mean_ms": 437.29537216666665,
+        "latency_median_ms": 261.4605165,
+        "latency_min_ms": 142.979916,
+        "latency_max_ms": 918.83146,
+        "throughput_samples_per_sec": 4.312861583711109,
+        "throughput_tokens_per_sec": 237.20738710411098,
+        "time_to_first_token_ms": 104.89507049999999,
+        "time_per_output_token_ms": 3.0381398055555553,
+        "inter_chunk_latency_p99_ms": 43.655905329999996,
+        "benchmark_duration_ms": 1375.317248,
+        "osl_mismatch_diff_pct_avg_percent": 243.75,
+    }
+    assert {name: result.metrics.get(name) for name in expected} == pytest.approx(expected)
+    assert (result.point.label, result.iterations) == ("b1 s32 n55 c2", 6)
+    assert (run.started_at, run.origin.tool_version) == ("2026-11-21T13:31:11.582535+00:00", "0.13.0")
+    assert run.provenance.command[0].startswith("aiperf profile -m 'demo/model'")
+    assert [doubt.kind for doubt in result.doubts] == ["time_zone_unknown"]
+
+
+def test_a_load_that_was_cut_short_is_invalid(changed):
+    def change(data):
+        data |= {"is_complete": False, "incomplete_reason": "stalled"}
+
+    (result,) = only_run(AIPERF, changed(AIPERF_EXPORT, change)).results
+    assert result.validity == "invalid"
+    assert result.doubts[-1].evidence == {"cancelled": False, "reason": "stalled"}
+
+
+def test_a_request_rate_of_aiperf_is_an_axis(changed):
+    def change(data):
+        data["input_config"]["phases"] = [{"kind": "profiling", "type": "poisson", "rate": 12.5}]
+
+    (result,) = only_run(AIPERF, changed(AIPERF_EXPORT, change)).results
+    assert result.point.axes == {"request_rate": 12.5}
+    assert "concurrency_unlimited" in [doubt.kind for doubt in result.doubts]
+
+
+def test_the_two_are_told_from_each_other():
+    for plugin, export in ((GENAI_PERF, GENAI_PERF_EXPORT), (AIPERF, AIPERF_EXPORT)):
+        assert recognising(read_file(export)) == (plugin,)
+
+
+def test_seconds_become_ms_and_a_latency_without_a_time_is_refused(changed):
+    def seconds(data):
+        data["request_latency"] |= {"unit": "sec", "avg": 1.5}
+
+    assert only_run(AIPERF, changed(AIPERF_EXPORT, seconds)).results[0].metrics["latency_mean_ms"] == 1500
+    with pytest.raises(FormatError, match=r"request_latency\.unit: expected a time, found 'requests'"):
+        only_run(AIPERF, changed(AIPERF_EXPORT, lambda data: data["request_latency"].update(unit="requests")))

@@ -1,0 +1,128 @@
+"""What Google Benchmark 1.9.5 wrote: value by value."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarking.errors import FormatError
+from db.importers import read_file
+from db.importers.google_benchmark import PLUGIN, parsed_name
+
+FILE = Path(__file__).resolve().parents[2] / "fixtures/imports/google_benchmark/repetitions.json"
+ENTRIES = json.loads(FILE.read_text())["benchmarks"]
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return {run.cell.subject: run for run in PLUGIN.runs(read_file(FILE))}
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """A function that lets another one change the file's JSON, and gives the runs of what comes out."""
+
+    def write(change):
+        data = json.loads(FILE.read_text())
+        change(data)
+        (tmp_path / "changed.json").write_text(json.dumps(data))
+        return {run.cell.subject: run for run in PLUGIN.runs(read_file(tmp_path / "changed.json"))}
+
+    return write
+
+
+def test_a_function_is_a_run_and_each_set_of_arguments_a_result(runs):
+    assert list(runs) == ["sum_million", "sort_list", "custom_counters", "broken"]
+    assert [result.point.axes for result in runs["sort_list"].results] == [{"arg0": 64}, {"arg0": 128}]
+    run = runs["sort_list"]
+    assert (run.started_at, run.provenance.host, run.origin.tool_version) == (
+        "2026-11-21T13:17:06+00:00",
+        "bench-machine",
+        "1.9.5",
+    )
+
+
+def test_repetitions_are_blocks_of_iterations_in_ms(runs):
+    (samples,) = runs["sort_list"].results[0].samples
+    assert samples.values == pytest.approx([0.00099676660146135876, 0.00080262555690561521, 0.00058470897197074323])
+    assert samples.inner_loops == 16897
+
+
+def test_what_the_library_aggregates_is_what_we_compute_and_is_kept(runs):
+    result = runs["sort_list"].results[0]
+    aggregates = {one["aggregate_name"]: one for one in result.extra["kept"]["aggregates"]}
+    assert result.metrics["latency_mean_ms"] == pytest.approx(aggregates["mean"]["real_time"] / 1000)
+    assert result.metrics["latency_median_ms"] == pytest.approx(aggregates["median"]["real_time"] / 1000)
+    assert result.metrics["latency_std_ms"] == pytest.approx(aggregates["stddev"]["real_time"] / 1000)
+    assert result.metrics["cpu_time_ms"] == pytest.approx(aggregates["mean"]["cpu_time"] / 1000)
+    assert result.metrics["throughput_samples_per_sec"] == pytest.approx(85053213.798152104)
+
+
+def test_nanoseconds_and_counters_of_the_benchmarks_own(runs):
+    assert runs["sum_million"].results[0].metrics["latency_median_ms"] == pytest.approx(0.36312103271484375)
+    assert runs["custom_counters"].results[0].metrics["counter_foo"] == 119816
+
+
+def test_an_error_is_a_failed_result(runs):
+    assert (runs["broken"].status, runs["broken"].results[0].error) == ("failed", "Failed to read data!")
+
+
+def test_the_cpu_is_told_by_its_caches_since_the_file_does_not_name_it(runs):
+    assert runs["sort_list"].hardware.device.name == (
+        "CPU (2 logical processors; L1 Data 32 KiB, L1 Instruction 32 KiB, L2 Unified 512 KiB, L3 Unified 32768 KiB)"
+    )
+
+
+def test_aggregates_alone_make_the_columns(changed):
+    def change(data):
+        data["benchmarks"] = [one for one in data["benchmarks"] if one["run_type"] == "aggregate"]
+
+    result = changed(change)["sort_list"].results[0]
+    assert result.metrics["latency_median_ms"] == pytest.approx(0.00080262555690561521)
+    assert (result.samples, result.iterations) == ((), 3)
+
+
+def test_complexity_is_kept_with_its_function(changed):
+    fitted = {"name": "sort_list_BigO", "run_name": "sort_list", "run_type": "aggregate", "aggregate_name": "BigO"}
+    runs = changed(lambda data: data["benchmarks"].append({**fitted, "big_o": "NlgN", "real_coefficient": 0.5}))
+    assert runs["sort_list"].origin.kept["complexity"][0]["big_o"] == "NlgN"
+    assert "complexity" not in runs["sum_million"].origin.kept
+
+
+@pytest.mark.parametrize(
+    ("text", "function", "arguments", "mode"),
+    [
+        ("BM_Sort/64/order:2", "BM_Sort", {"arg0": 64, "order": 2}, {}),
+        (
+            "BM_Sort<int, std::less>/8/16/threads:4",
+            "BM_Sort<int, std::less>",
+            {"arg0": 8, "arg1": 16, "threads": 4},
+            {},
+        ),
+        ("BM_Read/min_time:2.000/repeats:3/real_time", "BM_Read", {}, {"clock": "real_time"}),
+        ("vec/push_back/kind:small", "vec/push_back", {}, {"variant": "kind=small"}),
+        ("BM_Denoise/steps:0.5", "BM_Denoise", {}, {"variant": "steps=0.5"}),
+    ],
+)
+def test_a_name_says_the_function_and_its_arguments(text, function, arguments, mode):
+    name = parsed_name(text)
+    assert (name.function, name.arguments, name.mode) == (function, arguments, mode)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda data: data["benchmarks"][0].update(time_unit="h"),
+            r"benchmarks\[0\]\.time_unit: expected ns, us, ms, s",
+        ),
+        (lambda data: data["benchmarks"][0].pop("real_time"), r"benchmarks\[0\]\.real_time: is missing"),
+        (lambda data: data["context"].update(date="now"), r"context\.date: expected a time in ISO 8601, found 'now'"),
+        (lambda data: data["benchmarks"][0].update(cpu_time="x"), r"benchmarks\[0\]\.cpu_time: expected a number"),
+    ],
+)
+def test_a_broken_value_is_one_line_with_its_place(changed, change, message):
+    with pytest.raises(FormatError, match=rf"changed\.json: {message}"):
+        changed(change)

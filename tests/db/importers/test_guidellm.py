@@ -1,0 +1,117 @@
+"""GuideLLM's report, written by the tool against its own mock server: value by value."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from benchmarking.errors import FormatError
+from db.importers import read_file
+from db.importers.guidellm import PLUGIN
+
+REPORT = Path(__file__).resolve().parents[2] / "fixtures/imports/guidellm/benchmarks.json"
+
+
+def runs_of(path):
+    return list(PLUGIN.runs(read_file(path)))
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return runs_of(REPORT)
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """A function that lets another one change the report's JSON, and gives the runs of what comes out."""
+
+    def write(change):
+        data = json.loads(REPORT.read_text())
+        change(data)
+        (tmp_path / "changed.json").write_text(json.dumps(data))
+        return runs_of(tmp_path / "changed.json")
+
+    return write
+
+
+def test_each_kind_of_load_is_a_run_with_its_own_point(runs):
+    assert [(run.cell.runtime_mode, run.results[0].point.label) for run in runs] == [
+        ({"load": "concurrent"}, "b1 n16 c2 input_tokens_mean=14"),
+        ({"load": "constant"}, "b1 n16 input_tokens_mean=14 request_rate=4.0"),
+    ]
+    assert runs[0].started_at == "2026-11-21T13:25:52.498945+00:00"
+    assert (runs[0].origin.tool_version, runs[0].provenance.versions["python"]) == ("0.8.1", "3.11.7")
+
+
+def test_raw_latencies_and_first_tokens_are_samples_and_make_the_columns(runs):
+    result = runs[0].results[0]
+    requests = json.loads(REPORT.read_text())["benchmarks"][0]["requests"]["successful"]
+    latencies_ms = [1000 * one["request_latency"] for one in requests]
+    first_ms = [one["time_to_first_token_ms"] for one in requests]
+    assert [one.values for one in result.samples] == [
+        pytest.approx(tuple(latencies_ms)),
+        pytest.approx(tuple(first_ms)),
+    ]
+    assert result.metrics["latency_median_ms"] == pytest.approx(median(latencies_ms))
+    assert result.metrics["time_to_first_token_ms"] == pytest.approx(median(first_ms))
+    assert result.extra["kept"]["stated"]["time_to_first_token_ms"] == pytest.approx(37.183523178100586)
+
+
+def test_its_inter_token_latency_is_our_time_per_output_token_and_its_own_goes_by_its_name(runs):
+    metrics = runs[0].results[0].metrics
+    stated = json.loads(REPORT.read_text())["benchmarks"][0]["metrics"]
+    assert metrics["time_per_output_token_ms"] == stated["inter_token_latency_ms"]["successful"]["median"]
+    assert metrics["time_per_output_token_median_ms"] == stated["time_per_output_token_ms"]["successful"]["median"]
+    assert metrics["time_per_output_token_median_ms"] > metrics["time_per_output_token_ms"]
+
+
+def test_rates_are_means_over_the_load(runs):
+    metrics = runs[0].results[0].metrics
+    assert metrics["throughput_samples_per_sec"] == pytest.approx(15.719709240187917)
+    assert metrics["throughput_tokens_per_sec"] == pytest.approx(
+        json.loads(REPORT.read_text())["benchmarks"][0]["metrics"]["output_tokens_per_second"]["successful"]["mean"]
+    )
+
+
+def test_tails_of_six_requests_are_only_what_is_stated(runs):
+    result = runs[0].results[0]
+    assert result.missing["latency_p90_ms"] == "too_few_samples"
+    assert result.metrics["stated_latency_p90_ms"] == pytest.approx(176.931143, abs=1e-5)
+
+
+def test_a_distribution_without_values_is_no_zero(runs):
+    assert not [name for name in runs[0].results[0].metrics if name.startswith("time_to_last_round_trip")]
+
+
+def test_its_warnings_are_doubts_and_a_rate_has_no_limit_of_concurrency(runs):
+    assert [doubt.kind for doubt in runs[0].results[0].doubts] == ["guidellm_warning"]
+    assert [doubt.kind for doubt in runs[1].results[0].doubts] == ["guidellm_warning", "concurrency_unlimited"]
+    assert runs[0].results[0].doubts[0].evidence["code"] == "generation_delay_ttft"
+
+
+def test_a_report_with_some_of_the_requests_has_no_samples_but_its_own_statistics(changed):
+    run = changed(lambda data: data["benchmarks"][0]["requests"]["successful"].pop())[0]
+    result = run.results[0]
+    assert (result.samples, result.iterations) == ((), 6)
+    assert result.metrics["time_to_first_token_ms"] == pytest.approx(37.183523178100586)
+
+
+def test_a_load_without_a_success_is_a_failed_result(changed):
+    def change(data):
+        data["benchmarks"][0]["metrics"]["request_totals"]["successful"] = 0
+
+    assert changed(change)[0].results[0].error == "no request succeeded"
+
+
+def test_a_broken_value_is_one_line_with_its_place(changed):
+    def change(data):
+        data["benchmarks"][1]["metrics"]["request_latency"]["successful"]["mean"] = "slow"
+
+    with pytest.raises(
+        FormatError,
+        match=r"benchmarks\[1\]\.metrics\.request_latency\.successful\.mean: expected a number, found 'slow'",
+    ):
+        changed(change)

@@ -1,0 +1,129 @@
+"""MLAgility's family: stats, state and report written by turnkey 6.2.5's own classes, the old report by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarking.errors import FormatError
+from db.importers import read_file
+from db.importers.mlagility import PLUGIN
+
+FOLDER = Path(__file__).resolve().parents[2] / "fixtures/imports/mlagility"
+
+
+def runs_of(path):
+    return list(PLUGIN.runs(read_file(path)))
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """A function that replaces a text in a recorded file, and gives the runs of what comes out."""
+
+    def write(name, old, new):
+        text = (FOLDER / name).read_text()
+        assert old in text
+        (tmp_path / name).write_text(text.replace(old, new))
+        return runs_of(tmp_path / name)
+
+    return write
+
+
+def check_tiny_bert(run):
+    (result,) = run.results
+    assert result.metrics == {"latency_mean_ms": 12.345, "inferences_per_sec": 81.0, "flops": 22.5e9}
+    assert (result.iterations, [doubt.kind for doubt in result.doubts]) == (100, ["batch_size_not_stated"])
+    workload, cell = run.cell.workload, run.cell
+    assert (workload.model_id, workload.parameter_count, workload.task) == ("tiny_bert", 109166782, "fill-mask")
+    assert (cell.device.type, cell.device.name, cell.runtime) == ("cpu", "AMD EPYC 7R32", "onnxruntime")
+    assert (run.started_at, run.provenance.versions) == ("2024-05-06T07:08:09.123456+00:00", {"ort": "1.17.1"})
+    assert run.hardware.cpu_model == "AMD EPYC 7R32"
+    assert run.origin.kept["author"] == "demo"
+
+
+def test_stats_of_a_build_come_in_value_by_value():
+    (run,) = runs_of(FOLDER / "turnkey_stats.yaml")
+    check_tiny_bert(run)
+
+
+def test_a_report_has_a_row_for_each_build():
+    broken, llm, bert = runs_of(FOLDER / "report.csv")
+    check_tiny_bert(bert)
+    assert (broken.status, broken.results[0].error) == ("failed", "RuntimeError: export failed")
+    assert [result.point.label for result in llm.results] == ["b1 s128 n32", "b1 s256 n32"]
+
+
+def test_lemonades_prompts_are_results_each():
+    (run,) = runs_of(FOLDER / "lemonade_stats.yaml")
+    assert run.results[1].metrics == pytest.approx(
+        {
+            "time_to_first_token_mean_ms": 90.0,
+            "time_to_first_token_std_ms": 2.0,
+            "prefill_tokens_per_sec": 2844.4,
+            "decode_tokens_per_sec": 39.0,
+            "process_peak_rss_mb": 1.75 * 1024**3 / 1e6,
+        }
+    )
+    assert (run.results[1].iterations, run.results[1].warmup_iterations) == (10, 5)
+    assert (run.cell.workload.model_id, run.cell.device.type, run.cell.precision) == (
+        "demo/tiny-llm",
+        "cuda",
+        "float16",
+    )
+
+
+def test_a_state_holds_no_measurement_and_says_so():
+    (run,) = runs_of(FOLDER / "state.yaml")
+    assert (run.results[0].status, run.results[0].error) == (
+        "skipped",
+        "the file holds no measurement (status: successful)",
+    )
+    assert (run.origin.tool_version, run.origin.kept["uid"]) == ("6.2.5", "mymachine_1_2")
+
+
+def test_an_old_report_has_a_result_for_each_device_and_estimates_are_kept():
+    x86, nvidia, unmeasured = runs_of(FOLDER / "old_report.csv")
+    assert (x86.cell.device.type, x86.results[0].metrics) == ("cpu", {"latency_mean_ms": 70.479})
+    assert (nvidia.cell.runtime, nvidia.results[0].metrics) == ("tensorrt", {"latency_mean_ms": 0.53})
+    assert x86.origin.kept["groq_estimated_latency"] == "0.215"
+    assert (unmeasured.cell.workload.model_id, unmeasured.status) == ("detr", "skipped")
+
+
+def test_evaluations_of_one_build_are_runs_with_what_holds_for_all(tmp_path):
+    (tmp_path / "stats.yaml").write_text(
+        "build_name: b\nhash: h\nmodel_name: m\nevaluations:\n"
+        "  one: {mean_latency: 2.0, device_type: nvidia, runtime: trt}\n"
+        "  two: {benchmark_status: FunctionStatus.TIMEOUT}\n"
+    )
+    first, second = runs_of(tmp_path / "stats.yaml")
+    assert (first.cell.workload.model_id, first.cell.device.type) == ("m", "cuda")
+    assert first.results[0].metrics == {"latency_mean_ms": 2.0}
+    assert second.status == "timed_out"
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "message"),
+    [
+        (
+            "turnkey_stats.yaml",
+            "mean_latency: 12.345",
+            "mean_latency: fast",
+            "mean_latency: expected a number, found 'fast'",
+        ),
+        ("turnkey_stats.yaml", "milliseconds (ms)", "seconds", r"mean_latency_units: expected milliseconds \(ms\)"),
+        ("turnkey_stats.yaml", "task: fill-mask", "task: [1, {", "not YAML: "),
+        ("turnkey_stats.yaml", "task: fill-mask", "task: !!python/object:os.system x", "not YAML: could not determine"),
+        ("report.csv", ",12.345,", ",12.345,12,", r"line 4: 31 cells under 30 names"),
+    ],
+)
+def test_a_broken_value_is_one_line_with_its_place(changed, name, old, new, message):
+    with pytest.raises(FormatError, match=message):
+        changed(name, old, new)
+
+
+def test_aliases_that_would_fill_the_memory_are_refused(changed):
+    lines = ["l0: &l0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, 10)]
+    with pytest.raises(FormatError, match="its aliases stand for more than 1000000 values"):
+        changed("turnkey_stats.yaml", "task: fill-mask", "\n".join(lines))

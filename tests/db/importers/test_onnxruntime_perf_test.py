@@ -1,0 +1,96 @@
+"""onnxruntime_perf_test's result file and what it prints, laid by hand after its source: value by value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarking.errors import FormatError
+from db.importers import read_file
+from db.importers.onnxruntime_perf_test import PLUGIN
+
+FOLDER = Path(__file__).resolve().parents[2] / "fixtures/imports/onnxruntime_perf_test"
+
+
+def runs_of(path):
+    return list(PLUGIN.runs(read_file(path)))
+
+
+def written(tmp_path, text):
+    (tmp_path / "r.csv").write_text(text)
+    return tmp_path / "r.csv"
+
+
+def test_a_model_is_a_run_and_an_invocation_a_launch():
+    resnet, squeezenet = runs_of(FOLDER / "result.csv")
+    (result,) = resnet.results
+    assert [(one.launch, one.values) for one in result.samples] == [
+        (0, pytest.approx((12.5, 12.0, 13.5))),
+        (1, pytest.approx((13.0, 14.5))),
+    ]
+    assert (result.launches, result.iterations, result.warmup_iterations) == (2, 5, 2)
+    assert (resnet.cell.workload.model_id, resnet.cell.runtime) == ("resnet50", "onnxruntime")
+    assert squeezenet.results[0].metrics["latency_median_ms"] == pytest.approx(0.02)
+
+
+def test_columns_are_medians_over_the_invocations():
+    metrics = runs_of(FOLDER / "result.csv")[0].results[0].metrics
+    assert metrics["latency_median_ms"] == pytest.approx((12.5 + 13.75) / 2)
+    assert metrics["latency_mean_ms"] == pytest.approx((38 / 3 + 13.75) / 2)
+    assert (metrics["latency_min_ms"], metrics["latency_max_ms"]) == (12.0, 14.5)
+    assert metrics["process_peak_working_set_mb"] == pytest.approx((104.8576 + 115.34336) / 2)
+    assert metrics["cpu_usage_percent"] == 49
+
+
+def test_what_the_file_does_not_say_is_a_doubt_and_its_own_percentiles_are_kept():
+    (result,) = runs_of(FOLDER / "result.csv")[0].results
+    assert [doubt.kind for doubt in result.doubts] == ["undated", "batch_size_not_stated", "options_may_differ"]
+    assert result.extra["kept"]["stated"][0]["latency_p99_ms"] == pytest.approx(13.5)
+
+
+def test_what_it_prints_comes_in_value_by_value():
+    (run,) = runs_of(FOLDER / "printed.txt")
+    (result,) = run.results
+    assert result.metrics == pytest.approx(
+        {
+            "session_creation_ms": 250.0,
+            "first_call_ms": 31.0,
+            "latency_mean_ms": 12.5,
+            "duration_ms": 1520.0,
+            "inferences_per_sec": 78.9474,
+            "cpu_usage_percent": 49.0,
+            "process_peak_working_set_mb": 104.8576,
+            "latency_min_ms": 11.0,
+            "latency_max_ms": 20.0,
+            "latency_median_ms": 12.4,
+            "latency_p90_ms": 13.1,
+            "latency_p95_ms": 13.9,
+            "stated_latency_p99_ms": 19.5,
+            "latency_p999_ms": 20.0,
+        }
+    )
+    assert (result.iterations, run.cell.workload.model_id) == (120, "unknown")
+    assert "Setting intra_op_num_threads to 4" in result.extra["kept"]["lines"]
+
+
+def test_an_older_version_prints_other_words(tmp_path):
+    lines = ("Total time cost:58.8", "Total iterations:1000", "Average time cost:58.8 ms", "P50 Latency is 0.0587sec")
+    (run,) = runs_of(written(tmp_path, "\n".join(lines)))
+    assert run.results[0].metrics == pytest.approx({"latency_mean_ms": 58.8, "latency_median_ms": 58.7})
+    assert run.results[0].iterations == 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("m,0.1,1,1,0\nm,0.1,1,1,2\n", r"line 2: expected call 1 of m, found 'm,0\.1,1,1,2'"),
+        ("m,0.1,1,1,0\nhello\n", r"line 2: expected model,seconds,bytes,percent,call or a statistic, found 'hello'"),
+        ("m,1e,1,1,0\n", r"line 1: expected a number, found '1e'"),
+        ("m,1e999,1,1,0\n", r"line 1: expected a number, found '1e999'"),
+        ("", "is empty, or no text"),
+    ],
+)
+def test_a_broken_line_is_named(tmp_path, text, message):
+    with pytest.raises(FormatError, match=rf"r\.csv: {message}"):
+        runs_of(written(tmp_path, text))

@@ -1,0 +1,122 @@
+"""Suites of pyperf 2.10, written by it: value by value."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from benchmarking.errors import FormatError
+from db.importers import read_file
+from db.importers.pyperf import PLUGIN
+
+FOLDER = Path(__file__).resolve().parents[2] / "fixtures/imports/pyperf"
+
+
+@pytest.fixture(scope="module")
+def suite():
+    return list(PLUGIN.runs(read_file(FOLDER / "suite.json")))
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """A function that lets another one change the suite's JSON, and gives the runs of what comes out."""
+
+    def write(change):
+        data = json.loads((FOLDER / "suite.json").read_text())
+        change(data)
+        (tmp_path / "changed.json").write_text(json.dumps(data))
+        return list(PLUGIN.runs(read_file(tmp_path / "changed.json")))
+
+    return write
+
+
+def processes(index):
+    """The processes of a benchmark that measured, as the file has them."""
+    runs = json.loads((FOLDER / "suite.json").read_text())["benchmarks"][index]["runs"]
+    return [run for run in runs if "values" in run]
+
+
+def test_each_benchmark_is_a_run_and_each_process_a_launch(suite):
+    assert [run.cell.workload.model_id for run in suite] == ["sort_reversed", "dict_comprehension"]
+    (result,) = suite[0].results
+    measured = [one for one in result.samples if one.phase == "measure"]
+    assert [one.values for one in measured] == [
+        pytest.approx([1000 * value for value in process["values"]]) for process in processes(0)
+    ]
+    assert {one.inner_loops for one in measured} == {512}
+    assert (result.launches, result.iterations, result.ci_scope) == (3, 12, "between")
+
+
+def test_warm_ups_are_of_their_own_phase(suite):
+    warmups = [one for one in suite[0].results[0].samples if one.phase == "warmup"]
+    assert [(one.launch, one.values, one.inner_loops) for one in warmups] == [
+        (launch, pytest.approx([1000 * process["warmups"][0][1]]), 512) for launch, process in enumerate(processes(0))
+    ]
+    assert suite[0].results[0].warmup_iterations == 3 * 512
+
+
+def test_columns_are_medians_over_processes_and_blocks_have_no_tail(suite):
+    metrics, missing = suite[0].results[0].metrics, suite[0].results[0].missing
+    assert metrics["latency_median_ms"] == pytest.approx(1000 * median(median(one["values"]) for one in processes(0)))
+    assert metrics["latency_min_ms"] == pytest.approx(1000 * min(min(one["values"]) for one in processes(0)))
+    assert metrics["process_peak_rss_mb"] == 19.554304
+    assert "latency_p90_ms" not in metrics
+    assert missing["latency_p90_ms"] == "not_applicable: the mean of a block of calls hides its slowest"
+
+
+def test_finding_the_loops_is_kept_and_no_launch(suite):
+    (found,) = suite[0].results[0].extra["kept"]["finding_loops"]
+    assert found["warmups"][0] == [1, 5.650996172334999e-06]
+    assert found["metadata"]["calibrate_loops"] == 512
+
+
+def test_the_machine_and_the_interpreter_are_as_pyperf_has_them(suite):
+    run = suite[0]
+    assert (run.hardware.cpu_model, run.hardware.cpu_threads, run.provenance.host) == ("AMD EPYC", 2, "bench-machine")
+    assert (run.cell.runtime, run.provenance.versions["python"]) == ("cpython", "3.11.7 (64-bit)")
+    assert (run.origin.tool_version, run.origin.kept["python_compiler"]) == ("2.10.0", "GCC 12.2.0")
+    assert run.started_at == "2026-11-21T13:17:06.526162+00:00"
+
+
+def test_its_clock_has_no_zone(suite):
+    (doubt,) = suite[0].results[0].doubts
+    assert (doubt.kind, doubt.evidence["stated"]) == ("time_zone_unknown", "2026-11-21 13:17:06.526162")
+
+
+def test_tracked_memory_is_no_latency():
+    (run,) = PLUGIN.runs(read_file(FOLDER / "memory.json"))
+    (result,) = run.results
+    assert result.metrics == {"process_peak_rss_mb": 20.062208, "memory_peak_mb": pytest.approx(12.509184)}
+    assert [(one.metric, one.unit, one.values) for one in result.samples] == [
+        ("memory_peak_mb", "MB", pytest.approx((12.525568,))),
+        ("memory_peak_mb", "MB", pytest.approx((12.4928,))),
+    ]
+    assert (result.launches, result.iterations) == (2, 2)
+    assert result.missing["latency_median_ms"] == "not_applicable: the benchmark's unit is byte"
+
+
+def test_inner_loops_multiply_the_calls_behind_a_value(changed):
+    run = changed(lambda data: data["metadata"].update(inner_loops=10))[0]
+    assert {one.inner_loops for one in run.results[0].samples} == {5120}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: data.update(version="0.8"), "version: expected 1.0, found '0.8'"),
+        (lambda data: data["benchmarks"][0].pop("metadata"), r"benchmarks\[0\]\.metadata\.name: is missing"),
+        (lambda data: data["metadata"].update(unit="mile"), r"unit: expected second, byte, integer, found 'mile'"),
+        (lambda data: data["benchmarks"][1].update(runs=[]), r"benchmarks\[1\]\.runs: no process measured anything"),
+        (
+            lambda data: data["benchmarks"][0]["runs"][1].update(values=["x"]),
+            r"runs\[1\]\.values\[0\]: expected a number",
+        ),
+        (lambda data: data["benchmarks"][0]["runs"][1].update(warmups=[1]), r"expected a list of \[loops, value\]"),
+    ],
+)
+def test_a_broken_value_is_one_line_with_its_place(changed, change, message):
+    with pytest.raises(FormatError, match=rf"changed\.json: .*{message}"):
+        changed(change)

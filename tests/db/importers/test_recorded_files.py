@@ -1,0 +1,56 @@
+"""A recorded file of every importer in one warehouse: it holds each of them once, and finds no fault in them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from benchmarking import plugins
+from db.importers import importer_for, read_file
+from db.verify import verify
+from db.warehouse import Warehouse
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures/imports"
+
+
+def runs_of_each():
+    """(file, run) of the first recorded file of each importer that has runs in it."""
+    for name in plugins.names("db.importers"):
+        files = map(read_file, sorted(path for path in (FIXTURES / name).rglob("*") if path.is_file()))
+        found = ((file, list(importer_for(file, name).runs(file))) for file in files)
+        file, runs = next(((file, runs) for file, runs in found if runs), (None, []))
+        yield from ((file, run) for run in runs)
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory, empty_database):
+    """A warehouse with all of them."""
+    path = shutil.copy(empty_database, tmp_path_factory.mktemp("imported") / "all.duckdb")
+    with Warehouse.open(path) as opened:
+        for file, run in runs_of_each():
+            opened.ingest(run, source=str(file.path), source_sha256=file.sha256)
+        yield opened
+
+
+def test_all_of_them_are_there_without_a_fault(imported):
+    stored = {row["run_id"] for row in imported.query("SELECT run_id FROM benchmark_runs").dicts()}
+    assert stored == {run.run_id for _, run in runs_of_each()}
+    assert verify(imported) == []
+
+
+def test_a_second_time_adds_nothing(imported, row_counts):
+    before = row_counts(imported)
+    assert not any(imported.ingest(run, source_sha256=file.sha256) for file, run in runs_of_each())
+    assert row_counts(imported) == before
+
+
+def test_each_result_has_the_definition_that_its_numbers_follow(imported):
+    sql = "SELECT count(*) AS n FROM all_results WHERE origin_definition IS NULL OR origin_format IS NULL"
+    assert imported.query(sql).dicts() == [{"n": 0}]
+
+
+def test_numbers_of_two_definitions_are_never_one_series(imported):
+    sql = "SELECT series_id FROM all_results GROUP BY series_id HAVING count(DISTINCT origin_definition) > 1"
+    assert imported.query(sql).dicts() == []

@@ -1,0 +1,155 @@
+"""vLLM's serving results, laid by hand after its source: value by value, in all of their shapes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarking.errors import FormatError
+from db.importers import read_file
+from db.importers.vllm_bench_serve import PLUGIN
+
+FOLDER = Path(__file__).resolve().parents[2] / "fixtures/imports/vllm_bench_serve"
+
+
+def runs_of(path):
+    return list(PLUGIN.runs(read_file(path)))
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """A function that writes detailed.json with some fields changed (None takes one out) and gives its runs."""
+
+    def write(**fields):
+        data = {**json.loads((FOLDER / "detailed.json").read_text()), **fields}
+        path = tmp_path / "changed.json"
+        path.write_text(json.dumps({name: value for name, value in data.items() if value is not None}))
+        return runs_of(path)
+
+    return write
+
+
+def test_a_detailed_result_comes_in_value_by_value():
+    (run,) = runs_of(FOLDER / "detailed.json")
+    (result,) = run.results
+    assert result.metrics == pytest.approx(
+        {
+            "duration_s": 2.0,
+            "total_input_tokens": 512,
+            "total_output_tokens": 64,
+            "throughput_samples_per_sec": 2.0,
+            "throughput_tokens_per_sec": 32.0,
+            "total_tokens_per_sec": 288.0,
+            "max_output_tokens_per_sec": 40.0,
+            "max_concurrent_requests": 2,
+            "time_to_first_token_ms": 34.0,
+            "mean_ttft_ms": 34.5,
+            "std_ttft_ms": 3.8405728739343,
+            "p99_ttft_ms": 39.88,
+            "time_per_output_token_ms": 6.733333333,
+            "mean_tpot_ms": 6.7,
+            "std_tpot_ms": 0.4932882862,
+            "p99_tpot_ms": 7.3213333,
+            "mean_itl_ms": 6.8142857,
+            "median_itl_ms": 6.9,
+            "std_itl_ms": 0.66,
+            "p99_itl_ms": 7.958,
+            "std_e2el_ms": 11.180339887498949,
+            "p99.9_e2el_ms": 149.97,
+            "stated_latency_p99_ms": 149.7,
+            "latency_mean_ms": 135.0,
+            "latency_median_ms": 135.0,
+            "latency_std_ms": 12.909944487358056,  # of 120, 130, 150, 140 with n - 1
+            "latency_mad_ms": 10.0,
+            "latency_min_ms": 120.0,
+            "latency_p25_ms": 127.5,
+            "latency_p75_ms": 142.5,
+            "latency_max_ms": 150.0,
+        }
+    )
+    assert (result.point.label, result.iterations) == ("b1 s128 n16 c2 num_prompts=4", 4)
+    assert result.missing["latency_p99_ms"] == "too_few_samples"
+    assert (run.cell.workload.model_id, run.cell.runtime, run.cell.runtime_mode) == (
+        "demo/model",
+        "vllm",
+        {"endpoint": "vllm"},
+    )
+
+
+def test_raw_lists_are_samples_in_ms_and_gaps_are_no_token_latencies():
+    (run,) = runs_of(FOLDER / "detailed.json")
+    samples = {one.metric: one.values for one in run.results[0].samples}
+    assert samples == {
+        "latency_wall": pytest.approx((120, 130, 150, 140)),
+        "time_to_first_token": pytest.approx((30, 32, 40, 36)),
+        "inter_chunk_latency": pytest.approx((6, 6, 6.5, 7, 7.3, 6.9, 8)),
+    }
+    assert run.results[0].extra["kept"]["gaps_per_request"] == [2, 2, 1, 2]
+
+
+def test_the_date_is_the_end_by_a_clock_of_unknown_zone():
+    (run,) = runs_of(FOLDER / "detailed.json")
+    assert (run.started_at, run.finished_at) == ("2025-04-24T11:59:31+00:00", "2025-04-24T11:59:33+00:00")
+    doubt = next(doubt for doubt in run.results[0].doubts if doubt.kind == "time_zone_unknown")
+    assert doubt.evidence == {"stated": "20250424-115933", "read_as": "UTC"}
+
+
+def test_what_has_no_place_is_kept():
+    (run,) = runs_of(FOLDER / "detailed.json")
+    assert run.origin.kept["version"] == "0.8.4"
+    assert run.origin.kept["generated_texts"] == ["a", "b", "c", "d"]
+    assert run.provenance.tags == {"label": "nightly"}
+
+
+def test_appended_results_are_a_run_each_and_an_open_load_says_so():
+    first, second, third = runs_of(FOLDER / "appended.json")
+    assert first.results[0].point.axes == {"input_tokens_mean": 128, "num_prompts": 4, "request_rate": 8.0}
+    assert {doubt.kind for doubt in first.results[0].doubts} == {
+        "time_zone_unknown",
+        "concurrency_unlimited",
+        "failed_requests",
+    }
+    assert first.results[0].validity == "noisy"
+    assert (second.results[0].point.concurrency, second.results[0].point.axes["request_rate"]) == (1, 16.0)
+    assert len({first.run_id, second.run_id, third.run_id}) == 3
+
+
+def test_a_zero_for_the_first_token_is_no_measurement():
+    result = runs_of(FOLDER / "appended.json")[1].results[0]
+    assert "time_to_first_token_ms" not in result.metrics
+    assert result.missing["time_to_first_token_ms"].startswith("not_applicable: 0 in the file")
+
+
+def test_a_load_without_a_success_is_a_failed_result():
+    run = runs_of(FOLDER / "appended.json")[2]
+    assert (run.status, run.results[0].error) == ("failed", "none of 4 requests succeeded")
+
+
+def test_failed_requests_are_in_no_sample(changed):
+    (run,) = changed(errors=["", "timeout", "", ""], failed=1, completed=3, total_input_tokens=384)
+    samples = {one.metric: one.values for one in run.results[0].samples}
+    assert samples["latency_wall"] == pytest.approx((120, 150, 140))
+    assert run.results[0].extra["kept"]["errors"] == ["", "timeout", "", ""]
+
+
+def test_with_failures_and_no_list_of_errors_the_lists_are_kept_as_they_are(changed):
+    (run,) = changed(errors=None, failed=1, completed=3)
+    assert run.results[0].samples == ()
+    assert run.origin.kept["latencies"] == [0.12, 0.13, 0.15, 0.14]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"date": "yesterday"}, r"date: expected a time such as 20260424-115933, found 'yesterday'"),
+        ({"median_ttft_ms": "fast"}, r"median_ttft_ms: expected a number, found 'fast'"),
+        ({"latencies": [0.1, None]}, r"latencies\[1\]: expected a number, found None"),
+        ({"itls": [["x"]]}, r"itls\[0\]\[0\]: expected a number, found 'x'"),
+        ({"num_prompts": 0}, r"num_prompts: expected a whole number from 1"),
+    ],
+)
+def test_a_broken_value_is_one_line_with_its_place(changed, fields, message):
+    with pytest.raises(FormatError, match=rf"changed\.json: {message}"):
+        changed(**fields)
