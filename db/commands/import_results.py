@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "files", nargs="*", type=Path, metavar="FILE|FOLDER", help="result files; of a folder all files, at any depth"
     )
-    parser.add_argument("--format", metavar="NAME", help="the files' format, where it is not to be told from them")
+    parser.add_argument("--format", metavar="NAME", help="the files' format, where they could be of several")
     parser.add_argument("--list-formats", action="store_true", help="list the formats, and leave")
     parser.add_argument("--db-path", default=default_database(), metavar="FILE", help="the database (%(default)s)")
     parser.add_argument(
@@ -203,7 +203,7 @@ def _total(done: Sequence[Imported]) -> str:
 
 def _line(one: Imported, imported: str) -> str:
     if one.state in ("unknown", "nothing"):
-        return f"{WORDS[one.state]} {one.path}" + (f": {_bare_reason(one)}" if one.state == "nothing" else "")
+        return f"{WORDS[one.state]} {one.path}" + (f": {_bare_reason(one)}" if one.reason else "")
     doubts = ", ".join(f"{kind} ({count})" for kind, count in sorted(one.doubts.items()))
     parts = [
         f"{imported if one.state == 'imported' else WORDS[one.state]} {one.path}: {one.format}",

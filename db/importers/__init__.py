@@ -73,6 +73,19 @@ class ForeignFile:
         except (ValueError, RecursionError):
             return ()
 
+    @cached_property
+    def json_problem(self) -> str | None:
+        """Where what begins like JSON is none, as where it was cut off; None for JSON, and for anything else."""
+        if not (self.text or "").lstrip().startswith(("{", "[")) or self.json_lines:
+            return None
+        try:
+            json.loads(self.text or "")
+        except RecursionError:
+            return "JSON with too many lists and objects inside each other"
+        except ValueError as error:
+            return f"not JSON, or cut off: {error}"
+        return None
+
     def refuse(self, problem: str) -> NoReturn:
         """Raise FormatError: the file, where in it, what is wrong."""
         raise FormatError(f"{self.path}: {problem}")
@@ -122,13 +135,17 @@ def recognising(file: ForeignFile) -> tuple[Importer, ...]:
 
 
 def importer_for(file: ForeignFile, format_name: str | None = None) -> Importer:
-    """The importer that is named, or the one that recognises the file. Raises FormatError when none or several do."""
+    """The importer that is named, or the one that recognises the file. Raises FormatError when none or several do, and
+    when the one that is named does not; KeyError for a name that no importer has."""
     if format_name is not None:
-        return next(importer for importer in importers() if importer.name == format_name)
+        importer: Importer = plugins.load(__name__, format_name)
+        if not importer.recognises(file):
+            file.refuse(file.json_problem or f"no file of format {format_name} ({importer.summary})")
+        return importer
     found = recognising(file)
     if not found:
         known = ", ".join(importer.name for importer in importers())
-        file.refuse(f"no known format: name one with --format ({known})")
+        file.refuse(file.json_problem or f"no known format: known are {known}")
     if len(found) > 1:
         file.refuse(f"could be {' or '.join(importer.name for importer in found)}: say which with --format")
     return found[0]

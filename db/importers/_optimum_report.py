@@ -12,6 +12,7 @@ from db.importers import ForeignFile
 from db.importers._building import foreign_result
 from db.importers._launches import block, timed_result
 from db.importers._measures import MS_PER_S, measured, negative_times
+from db.importers._optimum_shapes import TARGETS
 from db.importers._reading import Fields
 
 J_PER_KWH = 3.6e6
@@ -60,7 +61,7 @@ def result(
     doubts: Sequence[Doubt],
 ) -> Result:
     """The point's result. Raises FormatError for values that are none."""
-    targets = {name: found for name in report if (found := report.fields(name)) is not None}
+    targets = {name: found for name in TARGETS if (found := report.fields(name)) is not None}
     latencies = {name: values for name in TIMED if name in targets and (values := _latencies_ms(targets[name]))}
     main = next((name for name in MAIN if name in latencies), None)
     samples, metrics = _generation(latencies, sizes, started_at)

@@ -55,7 +55,7 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
 }
 """Settings that make a different series, and their defaults: a column that a later version adds changes no series."""
 BACKENDS = {"CUDA": "cuda", "ROCm": "rocm", "HIP": "rocm", "Metal": "mps", "MTL": "mps", "CPU": "cpu", "BLAS": "cpu"}
-QUANTIZED = re.compile(r"(?:all )?((?:B?F\d{2}|I?Q\d\S*|TQ\d\S*|MXFP4\S*)(?: - [\w ]+)?(?: \w+)?)$")
+QUANTIZED = re.compile(r"(?:all )?((?:B?F\d{2}|I?Q\d\S*|TQ\d\S*|MXFP4\S*)(?: - [\w .]+)?(?: \w+)?)$")
 """The end of a model's type: "qwen2 7B Q4_K - Medium", "llama 8B BF16"."""
 EXPERTS = re.compile(r"moe\b|mixtral|\b\d+x\d+(\.\d+)?B\b|\bA\d+(\.\d+)?B\b")
 NO_RAW = f"{NOT_SUPPORTED}: this output has means alone"

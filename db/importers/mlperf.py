@@ -13,6 +13,7 @@ from db.importers import _mlperf_tables as tables
 from db.importers._building import foreign_result, foreign_run, undated
 from db.importers._optimum_shapes import csv_header
 from db.importers._reading import Fields
+from db.importers._tails import supported
 
 DEFINITION = "mlperf-inference"
 DEFINITIONS = {
@@ -104,14 +105,16 @@ def _of_log(file: ForeignFile, read: Mapping[str, Any]) -> Iterator[Run]:
     scenario = (place.scenario or events.text("effective_scenario") or "unknown").lower()
     system = systems.system_fields(file, place.system_file())
     stated = events.time("test_datetime")
-    metrics, missing = logs.log_metrics(events, scenario)
+    queries = events.whole("result_query_count")
+    stated_metrics, missing = logs.log_metrics(events, scenario)
+    metrics, few = supported(stated_metrics, queries)
     if not metrics:
         file.refuse("holds no results: the test was cut off, or its log is")
     result = foreign_result(
         _point(scenario, events.count("effective_samples_per_query"), events.number("effective_target_qps", low=0)),
         metrics=metrics,
-        missing=missing,
-        iterations=events.whole("result_query_count"),
+        missing=missing | few,
+        iterations=queries,
         doubts=[*logs.log_doubts(events), *([] if stated else [undated(file)])],
     )
     yield foreign_run(

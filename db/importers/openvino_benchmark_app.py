@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarking.estimates import TAIL_MIN_SAMPLES
-from benchmarking.records import NOT_SUPPORTED, TOO_FEW_SAMPLES, Doubt, Json, Point, Run, Scalar, Severity
+from benchmarking.records import NOT_SUPPORTED, Doubt, Json, Point, Run, Scalar, Severity
 from db.importers import ForeignFile
 from db.importers._building import foreign_result, foreign_run, undated
 from db.importers._measures import MS_PER_S
 from db.importers._openvino_sections import OPTIONS, RESULTS, SETUP, STREAMS, is_report, sections
 from db.importers._precisions import precision_of
 from db.importers._reading import Fields
+from db.importers._tails import supported
 
 DEFINITION = "openvino-benchmark-app"
 DEFINITIONS = {
@@ -194,10 +194,8 @@ def _metrics(results: Fields, iterations: int | None) -> tuple[dict[str, float],
         return metrics | {"latency_median_ms": middle}, {}
     reason = {"latency_median_ms": f"{NOT_SUPPORTED}: percentile {boundary} was asked for in its place"}
     column = f"latency_{PERCENTILES.get(str(boundary), f'p{boundary}')}_ms"
-    least = TAIL_MIN_SAMPLES.get((boundary or 0) / 100, 0)
-    if iterations is not None and iterations < least:
-        return metrics | {f"stated_{column}": middle}, reason | {column: TOO_FEW_SAMPLES}
-    return metrics | {column: middle}, reason
+    stated, few = supported({column: middle}, iterations)
+    return metrics | stated, reason | few
 
 
 def _rounding(metrics: dict[str, float]) -> tuple[Doubt, ...]:

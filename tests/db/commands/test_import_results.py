@@ -1,0 +1,142 @@
+"""`benchhouse import`, through its own main."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from benchmarking.records import dumps
+from db.commands import import_results
+from db.verify import verify
+from db.warehouse import Warehouse
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures/imports"
+REPORT = FIXTURES / "openvino_benchmark_app/benchmark_report.json"
+RUNS = "SELECT model_id, origin_format, tags FROM benchmark_runs ORDER BY model_id, origin_format"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with a result file, one further down, one that is broken, one of no format, and a hidden one."""
+    folder = tmp_path / "results"
+    (folder / "deep").mkdir(parents=True)
+    shutil.copy(REPORT, folder)
+    shutil.copy(FIXTURES / "llama_bench/33_columns.json", folder / "deep/llama.json")
+    broken = REPORT.read_text().replace('"5.08"', '"fast"')
+    (folder / "deep/broken.json").write_text(broken)
+    (folder / "notes.txt").write_text("nothing")
+    shutil.copy(REPORT, folder / ".hidden.json")
+    return folder
+
+
+def run(database, *arguments):
+    return import_results.main([*map(str, arguments), "--db-path", str(database)])
+
+
+def rows(database):
+    with Warehouse.open(database, read_only=True) as warehouse:
+        return warehouse.query(RUNS).dicts()
+
+
+def test_a_folders_files_go_in_and_the_bad_one_is_named(database, folder, capsys):
+    assert run(database, folder) == 1
+    said = capsys.readouterr()
+    assert [row["origin_format"] for row in rows(database)] == ["llama_bench", "openvino_benchmark_app"]
+    assert "files: 2 imported, 1 not known, 1 refused; new: 2 runs" in said.out
+    assert f"not known {folder / 'notes.txt'}" in said.out
+    assert "broken.json: execution_results.latency_avg: expected a number, found 'fast'" in said.err
+    assert "hidden" not in said.out
+
+
+def test_importing_again_adds_nothing_even_from_a_copy(database, tmp_path, capsys):
+    assert run(database, REPORT) == 0
+    assert run(database, REPORT, shutil.copyfile(REPORT, tmp_path / "copy.json")) == 0
+    assert "files: 0 imported, 2 already there; new: 0 runs" in capsys.readouterr().out
+    assert len(rows(database)) == 1
+
+
+def test_every_format_is_stored_and_verifies(database):
+    folders = [folder for folder in FIXTURES.iterdir() if folder.is_dir()]
+    largest = [max(folder.glob("*.*"), key=lambda path: path.stat().st_size) for folder in folders]
+    assert run(database, *largest) == 0
+    with Warehouse.open(database, read_only=True) as warehouse:
+        assert list(verify(warehouse)) == []
+
+
+def test_what_the_user_says_is_stored(database, capsys):
+    said = ("--model-id", "bert", "--device-name", "Xeon", "--date", "2025-01-02", "--tag", "lab=b", "--json")
+    assert run(database, REPORT, *said) == 0
+    (file,) = json.loads(capsys.readouterr().out)["files"]
+    assert (file["state"], file["models"], file["doubts"]) == ("imported", ["bert"], {})
+    assert rows(database) == [
+        {"model_id": "bert", "origin_format": "openvino_benchmark_app", "tags": {"lab": "b"}},
+    ]
+
+
+def test_unnamed_hardware_is_said(database, capsys):
+    run(database, REPORT)
+    assert "1 run of hardware that the files do not name" in capsys.readouterr().err
+
+
+def test_a_dry_run_stores_nothing_and_makes_no_database(tmp_path, capsys):
+    assert run(tmp_path / "new.duckdb", REPORT, "--dry-run") == 0
+    assert "would import" in capsys.readouterr().out
+    assert not (tmp_path / "new.duckdb").exists()
+
+
+def test_our_own_run_file_is_sent_where_it_belongs(database, tmp_path, make_run, capsys):
+    (tmp_path / "run.json").write_text(dumps(make_run()))
+    assert run(database, tmp_path / "run.json") == 1
+    assert "load it with setup_benchmark_db --ingest" in capsys.readouterr().err
+
+
+def test_the_database_in_a_folder_is_not_read(database, capsys):
+    shutil.copy(REPORT, database.parent)
+    assert run(database, database.parent) == 0
+    assert "files: 1 imported; new: 1 run" in capsys.readouterr().out
+
+
+def test_formats_are_listed_with_what_they_read(capsys):
+    assert import_results.main(["--list-formats"]) == 0
+    assert "llama.cpp's llama-bench: -o json, jsonl, csv, sql and md" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "no files: name result files or folders of them"),
+        (["missing.json"], "missing.json does not exist"),
+        ([str(REPORT), "--format", "llama"], "unknown format 'llama': did you mean llama_bench?"),
+        ([str(REPORT), "--date", "yesterday"], "takes a date or time in ISO 8601: got 'yesterday'"),
+    ],
+)
+def test_usage_errors_are_one_line(arguments, message, capsys):
+    assert import_results.main(arguments) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+
+
+def test_a_file_of_another_format_than_named_is_refused(database, capsys):
+    assert run(database, REPORT, "--format", "llama_bench") == 1
+    assert f"{REPORT}: no file of format llama_bench (llama.cpp's llama-bench" in capsys.readouterr().err
+
+
+def test_a_file_that_was_cut_off_says_where(database, tmp_path, capsys):
+    (tmp_path / "cut.json").write_text(REPORT.read_text()[:40])
+    assert run(database, tmp_path / "cut.json") == 1
+    assert "cut.json: not JSON, or cut off:" in capsys.readouterr().err
+    assert run(database, tmp_path) == 0
+    assert f"not known {tmp_path / 'cut.json'}: not JSON, or cut off:" in capsys.readouterr().out
+
+
+def test_text_that_looks_like_sql_is_stored_as_it_is(database, tmp_path):
+    hostile = "x'); DROP TABLE benchmark_runs; --\n\"<b>"
+    data = json.loads(REPORT.read_text())
+    data["configuration_setup"]["topology"] = hostile
+    (tmp_path / "r.json").write_text(json.dumps(data))
+    assert run(database, tmp_path / "r.json") == 0
+    assert rows(database)[0]["model_id"] == hostile

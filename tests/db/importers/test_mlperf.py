@@ -1,0 +1,154 @@
+"""MLPerf inference: what a unit means, power beside its result, logs, and the systems they are joined with."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from benchmarking.errors import FormatError
+from db.importers import read_file
+from db.importers.mlperf import PLUGIN
+
+FOLDER = Path(__file__).resolve().parents[2] / "fixtures/imports/mlperf"
+TEST = FOLDER / "closed/Example/results/H200x8/llama2-70b-99/Server/performance/run_1"
+
+
+def runs(path):
+    return list(PLUGIN.runs(read_file(path)))
+
+
+def test_the_unit_of_a_row_says_what_its_result_is():
+    llama, orin, bert = runs(FOLDER / "summary.csv")
+    assert llama.results[0].metrics == {"throughput_tokens_per_sec": 785522.0}
+    assert bert.results[0].metrics == {"throughput_samples_per_sec": 1250.5}
+    assert orin.results[0].metrics["latency_p90_ms"] == 0.62
+
+
+def test_the_second_row_of_a_result_is_its_power():
+    _, orin, _ = runs(FOLDER / "summary.csv")
+    assert orin.results[0].metrics["system_energy_j_per_query"] == pytest.approx(0.0185)
+
+
+def test_a_rows_system_is_joined_with_its_description():
+    llama, *_ = runs(FOLDER / "summary.csv")
+    device = llama.cell.device
+    assert (device.type, device.name, device.count) == ("rocm", "AMD Instinct MI355X 288GB HBM3e", 88)
+    assert device.memory_bytes == 288_000_000_000
+    assert (llama.hardware.cpu_model, llama.hardware.cpu_cores) == ("AMD EPYC 9575F", 512)
+    assert llama.hardware.memory_bytes == 3_000_000_000_000
+    assert llama.origin.kept["system"]["hw_notes"] == "87 of 88 used"
+
+
+def test_model_software_and_precision_have_our_names():
+    llama, _, bert = runs(FOLDER / "summary.csv")
+    assert (llama.cell.workload.family, llama.cell.workload.task) == ("decoder-only", "text-generation")
+    assert (llama.cell.runtime, llama.cell.precision) == ("pytorch", "other")
+    assert llama.cell.runtime_mode["weight_data_types"] == "fp4"
+    assert llama.provenance.versions == {"pytorch": "2.9.1+git8907517", "rocm": "7.0.0"}
+    assert (bert.cell.device.type, bert.cell.device.name, bert.cell.precision) == (
+        "cpu",
+        "Intel Xeon 8480+",
+        "bfloat16",
+    )
+
+
+def test_the_checkers_errors_make_a_result_invalid():
+    *_, bert = runs(FOLDER / "summary.csv")
+    assert bert.results[0].validity == "invalid"
+
+
+def test_published_json_has_the_same_under_other_names():
+    (run,) = runs(FOLDER / "datacenter_results.json")
+    assert run.results[0].metrics == {"throughput_tokens_per_sec": 1520.25, "system_power_w": 8421.5}
+    assert run.cell.runtime_mode["scenario"] == "offline"
+    assert (run.cell.device.type, run.cell.device.count, run.origin.tool_version) == ("cuda", 8, "v6.0")
+    assert run.origin.kept["Location"] == "closed/Example/results/H200x8/llama3.1-405b/offline"
+
+
+EXPECTED = {
+    "throughput_samples_per_sec": 74.96,
+    "throughput_tokens_per_sec": 22020.92,
+    "latency_median_ms": 19900.0,
+    "latency_mean_ms": 20500.0,
+    "latency_min_ms": 818.13,
+    "latency_max_ms": 70100.0,
+    "latency_p90_ms": 41000.0,
+    "latency_p99_ms": 60000.0,
+    "latency_p99_9_ms": 66000.0,
+    "time_to_first_token_ms": 250.0,
+    "time_to_first_token_p99_ms": 1900.0,
+    "time_per_output_token_ms": 68.5,
+    "time_per_output_token_p99_ms": 180.0,
+}
+
+
+def test_the_detailed_log_comes_in_value_by_value_with_its_place_in_the_submission():
+    (run,) = runs(TEST / "mlperf_log_detail.txt")
+    assert run.results[0].metrics == EXPECTED
+    assert (run.results[0].iterations, run.results[0].point.label) == (45000, "b1 target_qps=76.0")
+    assert (run.cell.workload.model_id, run.provenance.host) == ("llama2-70b-99", "H200x8")
+    assert run.cell.runtime_mode == {"scenario": "server", "division": "closed"}
+    assert run.started_at == "2025-07-30T14:10:16+00:00"
+
+
+def test_the_summary_log_says_the_same_and_nothing_beside_the_detailed_one(tmp_path):
+    assert runs(TEST / "mlperf_log_summary.txt") == []
+    (run,) = runs(Path(shutil.copy(TEST / "mlperf_log_summary.txt", tmp_path)))
+    assert run.results[0].metrics == EXPECTED
+    assert [doubt.kind for doubt in run.results[0].doubts] == ["undated"]
+    assert run.origin.kept["effective_min_query_count"] == "100"
+
+
+def test_an_invalid_test_is_an_invalid_result():
+    (run,) = runs(FOLDER / "mlperf_log_summary.txt")
+    (result,) = run.results
+    assert (result.validity, result.doubts[0].kind) == ("invalid", "mlperf_invalid")
+    assert result.metrics["latency_p90_ms"] == 4.7275
+
+
+def test_a_test_of_endpoints_has_tokens_and_its_failures_are_a_doubt():
+    (run,) = runs(FOLDER / "result_summary.json")
+    (result,) = run.results
+    assert result.metrics["time_to_first_token_ms"] == 19.0
+    assert result.metrics["throughput_tokens_per_sec"] == 4200.5
+    assert result.metrics["latency_mean_ms"] == pytest.approx(2500.0000000005)
+    assert "request_errors" in [doubt.kind for doubt in result.doubts]
+    assert run.cell.device.type == "unknown"
+
+
+def test_accuracy_tests_and_systems_give_no_runs(tmp_path):
+    text = (TEST / "mlperf_log_detail.txt").read_text().replace("PerformanceOnly", "AccuracyOnly")
+    (tmp_path / "mlperf_log_detail.txt").write_text(text)
+    assert runs(tmp_path / "mlperf_log_detail.txt") == []
+    assert runs(FOLDER / "closed/AMD/systems/87xMI355X_22xEPYC_9575F.json") == []
+
+
+def test_offline_latencies_are_left_out(tmp_path):
+    text = (FOLDER / "mlperf_log_summary.txt").read_text().replace("SingleStream", "Offline")
+    (tmp_path / "s.txt").write_text(text.replace("90.0th percentile latency (ns) : 4727500", "Samples per second: 50"))
+    (run,) = runs(tmp_path / "s.txt")
+    assert run.results[0].metrics == {"throughput_samples_per_sec": 50.0}
+    assert run.results[0].missing["latency_median_ms"].startswith("not_applicable: offline")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("Tokens/s", "bananas", r"line 2\.Units: expected tokens/s, .*, found 'bananas'"),
+        ("785522.0", "many", r"line 2\.Result: expected a number, found 'many'"),
+        ("ROUGE1: 44.5439  ROUGE2: 22.1342", '","', r"line 2: 32 cells under 31 names"),
+    ],
+)
+def test_a_broken_row_is_named(tmp_path, old, new, problem):
+    (tmp_path / "summary.csv").write_text((FOLDER / "summary.csv").read_text().replace(old, new, 1))
+    with pytest.raises(FormatError, match=problem):
+        runs(tmp_path / "summary.csv")
+
+
+def test_power_without_its_result_is_refused(tmp_path):
+    lines = (FOLDER / "summary.csv").read_text().splitlines()
+    (tmp_path / "summary.csv").write_text("\n".join([lines[0], lines[3]]))
+    with pytest.raises(FormatError, match="power of a result that is not in the file"):
+        runs(tmp_path / "summary.csv")

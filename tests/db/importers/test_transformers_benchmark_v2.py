@@ -1,0 +1,88 @@
+"""transformers' benchmark_v2: today's file, the older one, and the lines of the hub."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from benchmarking.errors import FormatError
+from db.importers import read_file
+from db.importers.transformers_benchmark_v2 import PLUGIN
+
+FOLDER = Path(__file__).resolve().parents[2] / "fixtures/imports/transformers_benchmark_v2"
+
+
+def runs(path):
+    return list(PLUGIN.runs(read_file(path)))
+
+
+def test_seconds_become_milliseconds_and_tokens_have_their_own_gaps():
+    run, _ = runs(FOLDER / "benchmark.json")
+    (result,) = run.results
+    by_metric = {one.metric: one.values for one in result.samples}
+    assert by_metric["latency_wall"] == (200.0, 210.0, 160.0)
+    assert by_metric["time_to_first_token"] == (100.0, 100.0, 90.0)
+    assert by_metric["time_per_output_token"] == pytest.approx((25.0, 27.5, 20.0))
+    assert len(by_metric["inter_token_latency"]) == 3 * 2 * 3  # iterations x requests x gaps
+    assert by_metric["inter_token_latency"][:6] == pytest.approx((20.0, 20.0, 20.0, 30.0, 30.0, 30.0))
+    assert result.metrics["throughput_tokens_per_sec"] == pytest.approx(2 * 4 / 0.2)
+    assert result.metrics["decode_tokens_per_sec"] == pytest.approx(2 / 0.025)
+    assert result.metrics["memory_device_global_peak_mb"] == pytest.approx(16.5 * 1073.741824)
+
+
+def test_what_the_scenario_says_is_in_the_run():
+    run, _ = runs(FOLDER / "benchmark.json")
+    assert run.cell.workload.model_id == "meta-llama/Llama-3.1-8B-Instruct"
+    assert (run.cell.runtime, run.cell.precision) == ("eager", "unknown")
+    assert run.cell.runtime_mode == {"attn_implementation": "sdpa", "continuous_batching": True}
+    assert (run.cell.device.type, run.cell.device.name) == ("cuda", "NVIDIA A10G")
+    assert run.cell.device.memory_bytes == round(22.5 * 2**30)
+    assert run.provenance.git_commit == "1f3c0de2a4b5c6d7e8f90123456789abcdef0123"
+    assert run.started_at == "2025-10-15T09:30:00.500000+00:00"
+    assert run.origin.kept["metadata"]["commit_message"] == "Fix the cache"
+    assert [doubt.kind for doubt in run.results[0].doubts] == ["not_stated"]
+
+
+def test_a_scenario_that_could_not_be_run_is_a_failed_result():
+    _, run = runs(FOLDER / "benchmark.json")
+    assert (run.status, run.cell.runtime) == ("failed", "compiled")
+    assert run.results[0].error == "the tool could not run it"
+
+
+def test_the_older_shape_has_doubts_about_its_tokens_and_its_prompt(tmp_path):
+    path = shutil.copy(FOLDER / "older.json", tmp_path / "gpt2_benchmark_20250920_100000.json")
+    (run,) = runs(Path(path))
+    (result,) = run.results
+    assert run.cell.workload.model_id == "gpt2"
+    assert [doubt.kind for doubt in result.doubts] == ["not_stated", "prompt_cut", "token_divisor"]
+    assert result.validity == "noisy"
+    assert result.missing["inter_token_latency_p50_ms"].startswith("not_supported: the file has no times")
+    assert run.cell.runtime_mode["compile_options"] == '{"dynamic": false}'
+
+
+def test_the_hubs_lines_are_a_run_each():
+    new, old = runs(FOLDER / "hub.jsonl")
+    (whole, _) = runs(FOLDER / "benchmark.json")
+    assert new.results[0].metrics == whole.results[0].metrics
+    assert old.results[0].metrics["latency_median_ms"] == pytest.approx(510.0)
+
+
+def test_requests_that_share_their_times_count_once(tmp_path):
+    data = json.loads((FOLDER / "benchmark.json").read_text())
+    entry = next(iter(data.values()))
+    entry["measurements"]["timestamps"] = [[[0.1, 0.2], [0.1, 0.2]]]
+    (tmp_path / "a.json").write_text(json.dumps({"a": entry}))
+    (run,) = runs(tmp_path / "a.json")
+    (gaps,) = (one.values for one in run.results[0].samples if one.metric == "inter_token_latency")
+    assert gaps == pytest.approx((100.0,))
+
+
+def test_times_that_are_none_are_refused_with_their_place(tmp_path):
+    data = json.loads((FOLDER / "benchmark.json").read_text())
+    next(iter(data.values()))["measurements"]["timestamps"][1][0][2] = "late"
+    (tmp_path / "a.json").write_text(json.dumps(data))
+    with pytest.raises(FormatError, match=r"timestamps\[1\]\[0\]\.times\[2\]: expected a number, found 'late'"):
+        runs(tmp_path / "a.json")
