@@ -8,7 +8,7 @@ from math import floor, log10
 
 from benchmarking.columns_text import columns_text
 from db import markdown
-from db.analysis.comparison import Comparison, Finding, Side, Single
+from db.analysis.compared import Comparison, Finding, Side, Single
 from db.analysis.judging import CONFIDENCE, MAX_Q, MIN_CHANGE, MIN_HISTORY_RUNS, MIN_LAUNCHES, Scope
 from db.plain import visible
 

@@ -27,7 +27,7 @@ from db.analysis.metrics import DEFAULT_METRIC, METRICS
 from db.analysis.selection import EVERYTHING, FIELDS, Selection
 
 if TYPE_CHECKING:
-    from db.analysis.comparison import Comparison
+    from db.analysis.compared import Comparison
     from db.warehouse import Warehouse
 
 NAME = "benchhouse compare"

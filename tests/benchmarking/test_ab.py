@@ -13,8 +13,10 @@ import pytest
 
 from benchmarking import ab, run_hardware_benchmark
 from benchmarking.errors import BenchhouseError, UsageError
+from benchmarking.records import dumps
 from benchmarking.sweep.interleaving import HERE, arm, order, run_files
 from benchmarking.sweep.turns import as_typed
+from db import setup_benchmark_db
 
 FLAGS = "--model-id tiny-bert --device null --runtime null --iterations 20 --batch-sizes 1 --sequence-lengths 32"
 
@@ -143,19 +145,20 @@ def test_a_command_that_measures_nothing_is_told(tmp_path):
         run_files(tmp_path, "a")
 
 
-def test_a_stored_run_is_compared_with_at_the_end(capfd, tmp_path, monkeypatch):
-    keep = ["--save", "--output-dir", str(tmp_path / "runs"), "--db-path", str(tmp_path / "a.duckdb"), "--quiet"]
-    words = [*FLAGS.split(), "--launches", "1", *keep]
-    monkeypatch.setenv("BENCHHOUSE_NULL_SCRIPT", str(script(tmp_path, "one", latency_ms={"*": [1.0, 1.01]})))
+def test_a_stored_run_is_compared_with_at_the_end(capfd, tmp_path, null_script, make_run):
+    null_script(latency_ms={"*": [1.0, 1.01]})
+    stored = tmp_path / "stored.json"
+    stored.write_text(dumps(make_run(batch_sizes=(1,), sequence_lengths=(32,))))
+    database = ["--db-path", str(tmp_path / "a.duckdb")]
+    assert setup_benchmark_db.main(["--ingest", str(stored), *database, "--quiet"]) == 0
+    keep = ["--save", "--output-dir", str(tmp_path / "runs"), "--quiet", *database]
+    words = [*FLAGS.split(), "--launches", "1", *keep, "--compare-to", "tag.suite=test", "--json"]
     assert run_hardware_benchmark.main(words) == 0
-    monkeypatch.setenv("BENCHHOUSE_NULL_SCRIPT", str(script(tmp_path, "two", latency_ms={"*": [2.0, 2.02]})))
-    capfd.readouterr()
-    assert run_hardware_benchmark.main([*words, "--compare-to", "latest", "--json"]) == 0
     document = json.loads(capfd.readouterr().out)
     (finding,) = document["comparison"]["findings"]
-    assert finding["judgement"]["change"] == pytest.approx(1.0)
-    assert finding["judgement"]["reason"] == "1 and 1 launches: a verdict takes 3 on each side"
     assert finding["after"]["run_id"] == document["measured"][0]["run_id"]
+    assert finding["judgement"]["verdict"] == "not comparable"
+    assert "simulated: False / True" in finding["judgement"]["reason"]
 
 
 @pytest.mark.parametrize(
