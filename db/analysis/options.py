@@ -43,7 +43,8 @@ UNFIT = """
 SELECT count(*) AS n,
     count(*) FILTER (WHERE coalesce(simulated, FALSE)) AS simulated,
     count(*) FILTER (WHERE status = 'ok' AND validity IN ('invalid', 'throttled')) AS unfit,
-    count(*) FILTER (WHERE status <> 'ok') AS unmeasured
+    count(*) FILTER (WHERE status <> 'ok') AS unmeasured,
+    count(*) FILTER (WHERE status = 'ok' AND throughput_samples_per_sec IS NULL) AS without_throughput
 FROM all_results WHERE model_id = ? AND {condition}
 """
 MODELS = "SELECT DISTINCT model_id FROM all_results ORDER BY model_id"
@@ -94,7 +95,12 @@ def models(warehouse: Warehouse) -> tuple[str, ...]:
 def why_no_options(warehouse: Warehouse, model_id: str, selection: Selection) -> str:
     """What there is instead, for a model without an option."""
     row = warehouse.query(UNFIT.format(condition=selection.condition), (model_id, *selection.values)).dicts()[0]
-    kinds = {"simulated": "simulated", "unfit": "invalid or throttled", "unmeasured": "failed or skipped"}
+    kinds = {
+        "simulated": "simulated",
+        "unfit": "invalid or throttled",
+        "unmeasured": "failed or skipped",
+        "without_throughput": "without a throughput",
+    }
     told = [f"{row[name]} {words}" for name, words in kinds.items() if row[name]]
     return f"{row['n']} results are selected" + (f", {', '.join(told)}" if told else "")
 

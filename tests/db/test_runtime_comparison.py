@@ -74,7 +74,7 @@ def test_an_invalid_result_is_shown_last_and_has_no_speedup(warehouse, eager, gr
 def test_an_invalid_result_does_not_stand_where_a_valid_one_is(warehouse, eager, graphs, make_run):
     warehouse.ingest(eager)
     warehouse.ingest(graphs)
-    later = make_run(**ONE, runtime="onnxruntime", slowdown=0.1, started_at="2026-05-01T00:00:00Z")
+    later = make_run(**ONE, runtime="onnxruntime", slowdown=0.2, started_at="2026-05-01T00:00:00Z")
     warehouse.ingest(with_result(in_cell(later, runtime_mode={"io_mode": "host"}), **DIFFERS))
     assert rows(warehouse, "runtime, speedup") == [("onnxruntime", 2.0), ("eager", 1.0)]
 

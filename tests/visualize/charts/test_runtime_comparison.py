@@ -62,7 +62,7 @@ def test_the_whisker_is_the_interval_of_the_factor(eager, fast, figures, see):
 
 
 def test_a_wrong_result_is_grey_hatched_and_last_however_fast(eager, fast, make_run, figures, see, alter):
-    wrong = alter.mode(make_run(**POINTS, runtime="openvino", precision="int4", slowdown=0.1), hint="latency")
+    wrong = alter.mode(make_run(**POINTS, runtime="openvino", precision="int4", slowdown=0.2), hint="latency")
     wrong = alter.results(wrong, lambda result: alter.invalid(alter.metrics(output_error=0.93)(result)))
     (figure,) = figures(NAME, eager, fast, wrong)
     axes = figure.axes[0]
