@@ -66,7 +66,8 @@ def import_file(path: Path, is_named: bool, format_name: str | None, given: Give
         if is_own(file):
             return Imported(path=path, state="refused" if is_named else "unknown", reason=own_reason(path))
         if format_name is None and not is_named and not recognising(file):
-            return Imported(path=path, state="unknown", reason=file.json_problem)
+            is_broken = file.json_problem is not None and path.suffix == ".json"
+            return Imported(path=path, state="refused" if is_broken else "unknown", reason=file.json_problem)
         importer = importer_for(file, format_name)
     except FormatError as error:
         return Imported(path=path, state="refused" if is_named else "unknown", reason=str(error))

@@ -129,8 +129,8 @@ def test_a_file_that_was_cut_off_says_where(database, tmp_path, capsys):
     (tmp_path / "cut.json").write_text(REPORT.read_text()[:40])
     assert run(database, tmp_path / "cut.json") == 1
     assert "cut.json: not JSON, or cut off:" in capsys.readouterr().err
-    assert run(database, tmp_path) == 0
-    assert f"not known {tmp_path / 'cut.json'}: not JSON, or cut off:" in capsys.readouterr().out
+    assert run(database, tmp_path) == 1
+    assert f"refused {tmp_path / 'cut.json'}: not JSON, or cut off:" in capsys.readouterr().err
 
 
 def test_text_that_looks_like_sql_is_stored_as_it_is(database, tmp_path):
