@@ -112,6 +112,8 @@ def _cell(text: Json) -> Json:
 
 def _of_build(file: ForeignFile) -> Iterator[Fields]:
     """The evaluations of one build: what holds for all of them, and each one's own above it."""
+    if not TOP_LEVEL.search(file.text or ""):  # said at once, since the parser takes seconds to
+        file.refuse("not YAML with names and values")
     data = {name: value for name, value in yaml_object(file).items() if value != "-"}
     for holder in ("evaluations", "performance"):
         own = data.get(holder)
