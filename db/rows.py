@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 AXES = {"image_size": int, "audio_seconds": float, "steps": int, "documents": int, "top_k": int}
 """The axes of `Point.axes` that have a column of their own, and what it holds."""
-NEVER_NEGATIVE = tuple("latency_ throughput_ time_ inter_token_ prefill_ decode_ memory_weights memory_peak".split())
+NEVER_NEGATIVE = ("latency_", "throughput_", "time_", "inter_token_", "prefill_", "decode_", "memory_weights_mb")
 """How metrics begin that cannot be less than 0. Differences can be, and what other tools or users add."""
 LOAD_STAGES = ("spawn", "import", "device_init", "weights_read", "to_device")
 

@@ -95,8 +95,8 @@ def test_old_long_rows_become_quantiles_and_every_statistic_stays(filled, capsys
     with Warehouse.open(filled) as warehouse:
         assert verify(warehouse) == []
     first, second, *_ = capsys.readouterr().out.splitlines()
-    assert first.startswith("1 200 raw samples of 1 results of runs from before ")
-    assert second == "become 63 quantiles: 21 for each of 3 launches and metrics"
+    assert first.startswith("1 200 raw samples of 1 result of runs from before ")
+    assert second == "become 63 quantiles: 21 for each launch and metric (3)"
 
 
 def test_the_steps_hold_every_quantile_that_a_result_has_and_are_finer_than_noise():
