@@ -99,7 +99,7 @@ def _imported(path: Path, format_name: str, runs: Sequence[Run], new_runs: int) 
         new_runs=new_runs,
         results=len(results),
         samples=sum(len(samples.values) for result in results for samples in result.samples),
-        doubts=Counter(doubt.kind for result in results for doubt in result.doubts),
+        doubts=dict(Counter(doubt.kind for result in results for doubt in result.doubts)),
         nameless=sum(run.hardware.device.name is None and run.hardware.cpu_model is None for run in runs),
         models=tuple(dict.fromkeys(run.cell.workload.model_id for run in runs)),
         reason=None if runs else "it holds no numbers that another file beside it has not",

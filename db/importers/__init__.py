@@ -143,6 +143,10 @@ def importer_for(file: ForeignFile, format_name: str | None = None) -> Importer:
             file.refuse(file.json_problem or f"no file of format {format_name} ({importer.summary})")
         return importer
     found = recognising(file)
+    if not found and file.is_duckdb:
+        file.refuse(
+            "no older DuckDB file of the four tables: bring in a warehouse of this program with benchhouse merge"
+        )
     if not found:
         known = ", ".join(importer.name for importer in importers())
         file.refuse(file.json_problem or f"no known format: known are {known}")

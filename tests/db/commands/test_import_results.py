@@ -76,6 +76,18 @@ def test_what_the_user_says_is_stored(database, capsys):
     ]
 
 
+def test_doubts_are_counted_in_json(database, capsys):
+    assert run(database, REPORT, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["files"][0]["doubts"] == {"undated": 1}
+    assert told["counts"] == {"imported": 1, "present": 0, "nothing": 0, "unknown": 0, "refused": 0}
+
+
+def test_a_warehouse_is_sent_to_merge(database, tmp_path, capsys):
+    assert run(tmp_path / "other.duckdb", database) == 1
+    assert "with benchhouse merge" in capsys.readouterr().err
+
+
 def test_unnamed_hardware_is_said(database, capsys):
     run(database, REPORT)
     assert "1 run of hardware that the files do not name" in capsys.readouterr().err
