@@ -86,8 +86,9 @@ class OnnxruntimePerfTest:
         lines = _lines(file)
         if not lines:
             return False
-        if ROW.fullmatch(lines[0][1]):
-            return all(ROW.fullmatch(line) or STATED.fullmatch(line) for _, line in lines)
+        first = ROW.fullmatch(lines[0][1])
+        if first:
+            return int(first["index"]) == 0
         return any(line.startswith(TELLING) and PRINTED.fullmatch(line) for _, line in lines)
 
     def runs(self, file: ForeignFile) -> Iterator[Run]:

@@ -74,6 +74,12 @@ def test_what_it_prints_comes_in_value_by_value():
     assert "Setting intra_op_num_threads to 4" in result.extra["kept"]["lines"]
 
 
+def test_a_result_file_is_known_by_its_first_line_whatever_is_wrong_behind_it(tmp_path):
+    assert PLUGIN.recognises(read_file(written(tmp_path, "m,0.1,1,1,0\nm,fast,1,1,1\n")))
+    assert not PLUGIN.recognises(read_file(written(tmp_path, "m,0.1,1,1,7\n")))
+    assert not PLUGIN.recognises(read_file(written(tmp_path, "name,seconds,bytes,cpu,call\n")))
+
+
 def test_an_older_version_prints_other_words(tmp_path):
     lines = ("Total time cost:58.8", "Total iterations:1000", "Average time cost:58.8 ms", "P50 Latency is 0.0587sec")
     (run,) = runs_of(written(tmp_path, "\n".join(lines)))
