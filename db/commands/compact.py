@@ -157,7 +157,7 @@ def _lines(report: Report) -> list[str]:
         return [f"nothing to replace in runs from before {day} UTC", *_rest(report)]
     samples, results, rows, quantiles = (_number(report[name]) for name in ("samples", "results", "rows", "quantiles"))
     lines = [
-        f"{samples} raw samples of {results} {'result' if report['results'] == 1 else 'results'} of runs from before {day} UTC",
+        f"{samples} raw samples of {results} result{'s' * (report['results'] != 1)} of runs from before {day} UTC",
         f"become {quantiles} quantiles: {report['quantiles_each']} for each launch and metric ({rows})",
         KEPT,
     ]
