@@ -58,6 +58,18 @@ def default_database() -> str:
     return os.environ.get("BENCHMARK_DB_PATH") or DEFAULT_DATABASE
 
 
+def add_database_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of every command that asks a database: which one, and how long to wait for it."""
+    parser.add_argument("--db-path", default=default_database(), metavar="FILE", help="the database (%(default)s)")
+    parser.add_argument(
+        "--lock-timeout",
+        type=non_negative_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="wait so long while another process holds the database (%(default)g)",
+    )
+
+
 def positive_int(text: str) -> int:
     """A whole number from 1, for argparse."""
     value = _int(text)

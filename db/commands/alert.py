@@ -20,7 +20,7 @@ from typing import Any
 if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.cli_support import Parser, choice, default_database, names, non_negative_seconds, run_command
+from benchmarking.cli_support import Parser, add_database_flags, choice, names, run_command
 from benchmarking.errors import EXIT_OK, UsageError
 from db.analysis.selection import Selection
 
@@ -57,14 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     setting.add_argument("--note", metavar="TEXT", help="why; without it the note stays as it is")
     for command in (listing, setting):
         command.add_argument("--json", action="store_true", help="print the alerts as JSON")
-        command.add_argument("--db-path", default=default_database(), metavar="FILE", help="the database (%(default)s)")
-        command.add_argument(
-            "--lock-timeout",
-            type=non_negative_seconds,
-            default=30.0,
-            metavar="SECONDS",
-            help="wait so long while another process holds the database (%(default)g)",
-        )
+        add_database_flags(command)
     return parser
 
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.cli_support import Parser, choice, default_database, names, non_negative_seconds, note, run_command
+from benchmarking.cli_support import Parser, add_database_flags, choice, names, note, run_command
 from benchmarking.errors import EXIT_NOT_ENOUGH_DATA, StorageError, UsageError
 from db.analysis.metrics import DEFAULT_METRIC, METRICS
 from db.analysis.selection import Selection
@@ -96,14 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit's XML, a test case a series")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write a summary for a pull request")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
-    parser.add_argument("--db-path", default=default_database(), metavar="FILE", help="the database (%(default)s)")
-    parser.add_argument(
-        "--lock-timeout",
-        type=non_negative_seconds,
-        default=30.0,
-        metavar="SECONDS",
-        help="wait so long while another process holds the database (%(default)g)",
-    )
+    add_database_flags(parser)
     return parser
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above the package is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.cli_support import Parser, default_database, non_negative_seconds, note, run_command
+from benchmarking.cli_support import Parser, add_database_flags, note, run_command
 from benchmarking.errors import EXIT_OK, UsageError
 from db.analysis.selection import FIELDS, Selection
 from db.exporters import Exporter, Tables, Wanted, exporters
@@ -98,14 +98,7 @@ def _parser(known: dict[str, Exporter]) -> argparse.ArgumentParser:
         choices=("results", "all"),
         help="the results alone, or everything down to the raw samples; the default is the format's",
     )
-    parser.add_argument("--db-path", default=default_database(), metavar="FILE", help="the database (%(default)s)")
-    parser.add_argument(
-        "--lock-timeout",
-        type=non_negative_seconds,
-        default=30.0,
-        metavar="SECONDS",
-        help="wait so long while another process holds the database (%(default)g)",
-    )
+    add_database_flags(parser)
     parser.add_argument("--json", action="store_true", help="print what was made as JSON")
     return parser
 

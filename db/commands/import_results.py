@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.cli_support import Parser, choice, default_database, non_negative_seconds, note, run_command, tag
+from benchmarking.cli_support import Parser, add_database_flags, choice, note, run_command, tag
 from benchmarking.errors import EXIT_FAILED, EXIT_OK, UsageError
 from benchmarking.records import PRECISIONS, Run
 
@@ -64,14 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--format", metavar="NAME", help="the files' format, where they could be of several")
     parser.add_argument("--list-formats", action="store_true", help="list the formats, and leave")
-    parser.add_argument("--db-path", default=default_database(), metavar="FILE", help="the database (%(default)s)")
-    parser.add_argument(
-        "--lock-timeout",
-        type=non_negative_seconds,
-        default=30.0,
-        metavar="SECONDS",
-        help="wait so long while another process holds the database (%(default)g)",
-    )
+    add_database_flags(parser)
     _add_given(parser)
     parser.add_argument("--dry-run", action="store_true", help="read the files and say what is in them; store nothing")
     parser.add_argument("--json", action="store_true", help="print what was done as JSON")

@@ -16,8 +16,7 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, the o
 
 from benchmarking.cli_support import (
     Parser,
-    default_database,
-    non_negative_seconds,
+    add_database_flags,
     note,
     positive_seconds,
     run_command,
@@ -64,14 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="stop an answer after so long (%(default)g)",
     )
-    parser.add_argument("--db-path", default=default_database(), metavar="FILE", help="the database (%(default)s)")
-    parser.add_argument(
-        "--lock-timeout",
-        type=non_negative_seconds,
-        default=30.0,
-        metavar="SECONDS",
-        help="wait so long while another process holds the database (%(default)g)",
-    )
+    add_database_flags(parser)
     return parser
 
 
