@@ -30,7 +30,10 @@ Row = dict[str, Any]
 
 BATCH = 1000
 """Series that are searched and stored in one transaction: what is done stays done when a long search is killed."""
-DETECTED = ("value_before", "value_after", "relative_change", "p_value", "state", "last_good_result_id")
+DETECTED = (
+    *("value_before", "value_after", "relative_change", "p_value", "state"),
+    *("run_id", "last_good_result_id", "last_good_run_id"),
+)
 DETECTOR = ("detector", "detector_version", "parameters")
 
 FIT_RESULTS = f"""
@@ -55,7 +58,7 @@ WHERE (series_id, digest) NOT IN (SELECT (series_id, digest) FROM history_scans 
 ORDER BY series_id
 """
 POINTS = f"""
-SELECT series_id, result_id, {{metric}} AS value FROM all_results
+SELECT series_id, result_id, run_id, {{metric}} AS value FROM all_results
 WHERE {FIT_RESULTS} AND series_id IN (SELECT unnest($series))
 QUALIFY row_number() OVER (PARTITION BY series_id, run_id ORDER BY result_id DESC) = 1
 ORDER BY series_id, history_time, started_at, result_id
@@ -165,16 +168,8 @@ def _found(
     }
     for start, end in _stretches(points.column("series_id").to_numpy(zero_copy_only=False)):
         for change in detect(values[start:end], parameters):
-            result_id, last_good = (
-                points.column("result_id")[start + place].as_py() for place in (change.index, change.index - 1)
-            )
-            yield {
-                **common,
-                **_numbers(change),
-                "change_point_id": change_point_id(metric.column, result_id),
-                "result_id": result_id,
-                "last_good_result_id": last_good,
-            }
+            row = {**common, **_numbers(change), **_between(points, start + change.index)}
+            yield {"change_point_id": change_point_id(metric.column, row["result_id"]), **row}
 
 
 def _numbers(change: Change) -> Row:
@@ -184,6 +179,17 @@ def _numbers(change: Change) -> Row:
         "relative_change": change.relative_change,
         "p_value": change.p_value,
         "state": change.state,
+    }
+
+
+def _between(points: Any, place: int) -> Row:
+    """The results and runs that a change at the place lies between."""
+    result_ids, run_ids = points.column("result_id"), points.column("run_id")
+    return {
+        "result_id": result_ids[place].as_py(),
+        "run_id": run_ids[place].as_py(),
+        "last_good_result_id": result_ids[place - 1].as_py(),
+        "last_good_run_id": run_ids[place - 1].as_py(),
     }
 
 

@@ -12,16 +12,18 @@ from db.analysis.candidates import point_of
 from db.analysis.changes import FIT_RESULTS
 from db.analysis.environment import Shift, Together, moved_together
 from db.analysis.metrics import METRICS, Metric
-from db.analysis.selection import Selection
+from db.analysis.selection import EVERYTHING, Selection
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
 REGRESSIONS = """
 SELECT * FROM regressions
-WHERE metric IN (SELECT unnest(?)) AND result_id IN (SELECT result_id FROM all_results WHERE {condition})
+WHERE metric IN (SELECT unnest(?)) AND {dates} AND {selected}
 ORDER BY times_worse DESC, history_time, result_id
 """
+SELECTED = "result_id IN (SELECT result_id FROM all_results WHERE {condition})"
+"""Reads all results: left out where nothing is selected."""
 BEFORE = 10
 """Runs whose median a session's value is held against."""
 SHIFTS = f"""
@@ -88,10 +90,14 @@ class Regression:
     """How the session that it was first seen in moved as a whole; with it: environment, not code."""
 
 
-def regressions(warehouse: Warehouse, selection: Selection, metrics: Sequence[Metric]) -> tuple[Regression, ...]:
-    """Those whose first changed result is selected, worst first."""
-    sql = REGRESSIONS.format(condition=selection.condition)
-    rows = warehouse.query(sql, [[metric.column for metric in metrics], *selection.values]).dicts()
+def regressions(
+    warehouse: Warehouse, metrics: Sequence[Metric], *, dates: Selection = EVERYTHING, selection: Selection = EVERYTHING
+) -> tuple[Regression, ...]:
+    """Those whose first changed result is of the dates (since, until) and selected, worst first."""
+    chosen = "TRUE" if selection == EVERYTHING else SELECTED.format(condition=selection.condition)
+    sql = REGRESSIONS.format(dates=dates.condition, selected=chosen)
+    asked = [[metric.column for metric in metrics], *dates.values, *selection.values]
+    rows = warehouse.query(sql, asked).dicts()
     together = sessions_together(warehouse, ((row["metric"], row["session_id"]) for row in rows))
     return tuple(_regression(row, together) for row in rows)
 

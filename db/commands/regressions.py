@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     metrics = [METRICS[choice(name, tuple(METRICS), "metric")] for name in arguments.metric]
-    selection = Selection.parse(",".join(_parts(arguments)))
+    dates, selection = Selection.parse(_dates(arguments)), Selection.parse(arguments.selection)
 
     from db.analysis.refreshing import refresh
     from db.analysis.regressions import regressions
@@ -51,7 +51,7 @@ def _run(argv: Sequence[str]) -> int:
         if done.series:
             note(f"{NAME}: {done.text}")
     with Warehouse.open(arguments.db_path, for_questions=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
-        found = regressions(warehouse, selection, metrics)
+        found = regressions(warehouse, metrics, dates=dates, selection=selection)
     _show(found, arguments)
     return EXIT_OK
 
@@ -89,10 +89,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _parts(arguments: argparse.Namespace) -> list[str]:
-    """What is selected, sql: last."""
-    dates = [f"{word}={date}" for word in ("since", "until") if (date := getattr(arguments, word)) is not None]
-    return [*dates, *([arguments.selection] if arguments.selection else [])]
+def _dates(arguments: argparse.Namespace) -> str:
+    """As a selection says it."""
+    return ",".join(f"{word}={date}" for word in ("since", "until") if (date := getattr(arguments, word)) is not None)
 
 
 def _show(found: Sequence[Regression], arguments: argparse.Namespace) -> None:

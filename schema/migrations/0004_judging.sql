@@ -216,6 +216,10 @@ COMMENT ON COLUMN alerts.note IS 'What somebody said when its triage was set.';
 
 ALTER TABLE change_points ADD COLUMN last_good_result_id VARCHAR;
 COMMENT ON COLUMN change_points.last_good_result_id IS 'Last result before the change: benchmark_results.result_id.';
+ALTER TABLE change_points ADD COLUMN run_id VARCHAR;
+ALTER TABLE change_points ADD COLUMN last_good_run_id VARCHAR;
+COMMENT ON COLUMN change_points.run_id IS 'The run of result_id, so that nobody has to look for it among all results.';
+COMMENT ON COLUMN change_points.last_good_run_id IS 'The run of last_good_result_id.';
 COMMENT ON COLUMN change_points.change_point_id IS 'First 32 hex digits of the SHA-256 of metric and result_id: what two warehouses find is the same.';
 COMMENT ON COLUMN change_points.series_id IS 'The series of the result, before aliases are followed: series.series_id.';
 COMMENT ON COLUMN change_points.state IS 'suspected until the change survives the next run, then confirmed; withdrawn when later runs do not bear it out.';

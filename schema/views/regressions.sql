@@ -1,4 +1,5 @@
 -- What became worse. The levels are the detector's, stored by `benchhouse regressions` and `benchhouse history --update`.
+-- Nothing is read of the results themselves, of which there may be a million.
 -- Which way is worse is told here once more, for SQL: a test holds it against the metrics of the program.
 CREATE OR REPLACE VIEW regressions AS
 WITH metrics (metric, unit, better) AS (
@@ -21,16 +22,21 @@ WITH metrics (metric, unit, better) AS (
 ), changes AS (
     SELECT
         c.* EXCLUDE (series_id),
+        coalesce(alias.canonical_series_id, c.series_id) AS series_id,
+        c.series_id AS own_series_id,
         metrics.unit,
         CASE metrics.better WHEN 'lower' THEN value_after / value_before ELSE value_before / value_after END AS times_worse,
+        coalesce(run.git_commit_time, run.started_at) AS history_time,
+        run.* EXCLUDE (run_id, status, error),
         last(value_after) OVER (
-            PARTITION BY r.series_id, metric ORDER BY r.history_time, r.started_at, r.result_id
+            PARTITION BY coalesce(alias.canonical_series_id, c.series_id), metric
+            ORDER BY coalesce(run.git_commit_time, run.started_at), run.started_at, c.result_id
             ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
-        ) / value_before - 1 AS relative_change_now,
-        r.* EXCLUDE (result_id, status, error)
+        ) / value_before - 1 AS relative_change_now
     FROM change_points c
     JOIN metrics USING (metric)
-    JOIN all_results r ON r.result_id = c.result_id
+    JOIN benchmark_runs run USING (run_id)
+    LEFT JOIN series_alias alias ON alias.series_id = c.series_id
     WHERE c.state <> 'withdrawn'
 )
 SELECT
@@ -39,11 +45,11 @@ SELECT
     changes.device,
     changes.runtime,
     changes.precision,
-    changes.batch_size,
-    changes.sequence_length,
-    changes.new_tokens,
-    changes.concurrency,
-    changes.axes,
+    series.batch_size,
+    series.sequence_length,
+    series.new_tokens,
+    series.concurrency,
+    series.axes,
     changes.metric,
     changes.unit,
     changes.value_before,
@@ -57,7 +63,7 @@ SELECT
     changes.git_commit AS first_bad_commit,
     coalesce(good.git_commit_time, good.started_at) AS last_good_time,
     changes.started_at,
-    changes.device_name,
+    hardware.device_name,
     changes.hardware_id,
     changes.git_branch,
     changes.session_id,
@@ -70,8 +76,9 @@ SELECT
     changes.detector_version,
     changes.detected_at
 FROM changes
-LEFT JOIN benchmark_results good_result ON good_result.result_id = changes.last_good_result_id
-LEFT JOIN benchmark_runs good ON good.run_id = good_result.run_id
+JOIN series ON series.series_id = changes.own_series_id
+JOIN hardware_info hardware ON hardware.hardware_id = changes.hardware_id
+LEFT JOIN benchmark_runs good ON good.run_id = changes.last_good_run_id
 WHERE changes.times_worse > 1
 ORDER BY changes.times_worse DESC, changes.history_time, changes.result_id;
 
