@@ -113,18 +113,22 @@ def _kept(folder: Path, letter: Letter, keep: Keeping) -> list[Path]:
 
 @contextmanager
 def _folder(keep: Keeping, name: str) -> Iterator[Path]:
-    """Where the sides' unfinished runs are: beside the run files, where these are kept; there they outlive trouble."""
+    """Where the sides' runs are until they are judged: beside the run files that are kept. Trouble leaves it there."""
     if keep.output_dir is None:
-        with tempfile.TemporaryDirectory(prefix="benchhouse-ab-") as temporary:
-            yield Path(temporary)
-        return
-    spool.prepare(keep.output_dir)
-    folder = keep.output_dir / f"ab-{name}"
+        folder = Path(tempfile.mkdtemp(prefix="benchhouse-ab-"))
+    else:
+        spool.prepare(keep.output_dir)
+        folder = keep.output_dir / f"ab-{name}"
     try:
         yield folder
     except BaseException:
         if any(folder.glob("*/*.json*")):
-            note(f"what was measured is in {folder}: run_hardware_benchmark --resume --output-dir {folder}/a (and b)")
+            note(
+                f"what was measured is in {folder}: finish it with run_hardware_benchmark --resume --output-dir "
+                f"{folder / 'a'} (and b), load what is finished with setup_benchmark_db --ingest"
+            )
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
         raise
     shutil.rmtree(folder)
 

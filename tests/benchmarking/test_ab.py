@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,20 @@ def test_a_side_that_is_refused_ends_it_with_its_own_exit_code(capfd, tmp_path, 
     said = capfd.readouterr().err
     assert "unrecognized arguments: --no-such-flag" in said
     assert "benchhouse ab: error: A ended with exit code 2" in said
+
+
+def test_trouble_after_measuring_leaves_what_was_measured(capfd, tmp_path, monkeypatch, null_script):
+    def measured(arms, rounds, folder, further, say):
+        (folder / "a").mkdir()
+        (folder / "a" / "run.partial.jsonl").write_text("{}")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ab, "measure_in_turns", measured)
+    monkeypatch.setattr(ab.storing, "database", lambda *arguments, **named: None)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert ab.main([FLAGS, FLAGS]) == 130
+    (kept,) = tmp_path.glob("benchhouse-ab-*/a/run.partial.jsonl")
+    assert f"what was measured is in {kept.parents[1]}" in capfd.readouterr().err
 
 
 def test_a_command_that_measures_nothing_is_told(tmp_path):
