@@ -32,7 +32,7 @@ from db.analysis.selection import FIELDS, Selection
 from db.exporters import Exporter, Tables, Wanted, exporters
 from db.warehouse import Warehouse
 
-NAME = "export"
+NAME = "benchhouse export"
 MODEL_FORMATS = ("onnx", "openvino")
 
 

@@ -33,7 +33,7 @@ from db import answers, dictionary
 from db.questions import asked
 from db.warehouse import Warehouse
 
-NAME = "query"
+NAME = "benchhouse query"
 DEFAULT_TIMEOUT_S = 30.0
 EVERYTHING = ""
 """What `--describe` alone stands for."""

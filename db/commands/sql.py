@@ -24,7 +24,7 @@ from benchmarking.cli_support import (
 from db.console import Console
 from db.warehouse import Warehouse
 
-NAME = "sql"
+NAME = "benchhouse sql"
 DEFAULT_TIMEOUT_S = 30.0
 
 
