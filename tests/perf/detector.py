@@ -130,7 +130,7 @@ def main() -> int:
         return [f"{repaired(rule, step, length, share(name, arguments.histories)):.2f}" for name, rule in RULES.items()]
 
     table(
-        "Steps that were put right: reported afterwards all the same",
+        "Steps that were put right: reported afterwards all the same (asv means to tell only what still holds)",
         RULES,
         ((f"{step:.0%} step for {length} runs", still_seen(step, length)) for step, length in REPAIRED),
     )
