@@ -182,7 +182,7 @@ def make_result(
     return Result(result_id=str(uuid.uuid4()), point=point, **{**defaults, **fields})
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_run() -> RunMaker:
     """A function that makes a complete run: 2 batch sizes x 2 sequence lengths, or what the family has instead of them
     (AXES), all ok unless told otherwise."""

@@ -6,7 +6,7 @@
                | "since=" DATE | "until=" DATE       of history_time; until a date means its whole day
                | a run or session id, or its first 8 characters or more
                | a git commit, or its first 7 characters or more
-               | "latest"                            the newest run
+               | "latest"                            the newest session: the runs of one command
                | "sql:" CONDITION                    the rest of the text, in SQL, on the columns of all_results
 
 Values are bound, never pasted. A condition in SQL is the user's own, on a connection that only reads.
@@ -50,7 +50,7 @@ FIELDS = {
 PREFIXED = ("run", "session", "commit", "hardware", "series")
 """Fields whose value may be the beginning of the column's."""
 NUMBERS = ("threads", "batch", "sequence", "new_tokens", "concurrency")
-NEWEST = "run_id = (SELECT run_id FROM all_results ORDER BY started_at DESC, run_id DESC LIMIT 1)"
+NEWEST = "session_id = (SELECT session_id FROM all_results ORDER BY started_at DESC, run_id DESC LIMIT 1)"
 
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f-]*)?")
 COMMIT = re.compile(r"[0-9a-f]{7,40}")
@@ -92,7 +92,7 @@ def _part(word: str) -> Selection:
     field, equals, text = word.partition("=")
     if not equals:
         return _bare(word)
-    values = [value.strip() for value in text.split("|")]
+    field, values = field.strip(), [value.strip() for value in text.split("|")]
     if not all(values):
         raise UsageError(f"{word!r}: a value is missing behind the =: for example runtime=eager")
     if field.startswith("tag.") and field != "tag.":
@@ -111,7 +111,7 @@ def _part(word: str) -> Selection:
 def _bare(word: str) -> Selection:
     """A word without "=": latest, an id or a commit."""
     if word == "latest":
-        return Selection(text=word, condition=NEWEST, named=frozenset({"run_id"}))
+        return Selection(text=word, condition=NEWEST, named=frozenset({"session_id"}))
     columns = [*(("run_id", "session_id") if UUID.fullmatch(word) else ())]
     columns += ["git_commit"] if COMMIT.fullmatch(word) else []
     if not columns:

@@ -1,0 +1,103 @@
+"""What words on a command line select, of a warehouse with four runs of two commands."""
+
+import dataclasses
+
+import pytest
+
+from benchmarking.errors import UsageError
+from db.analysis.selection import EVERYTHING, Selection
+from db.warehouse import Warehouse
+
+
+@pytest.fixture(scope="module")
+def runs(make_run):
+    one = {"batch_sizes": (1, 4), "sequence_lengths": (32,)}
+    first, second, third, fourth = (
+        make_run(**one, started_at="2026-01-10T08:00:00+00:00"),
+        make_run(**one, model_id="gpt2", runtime="compiled", started_at="2026-01-10T23:30:00+00:00"),
+        make_run(**one, runtime="onnxruntime", started_at="2026-02-01T00:00:00+00:00"),
+        make_run(**one, started_at="2026-02-01T00:00:01+00:00"),
+    )
+    fourth = dataclasses.replace(fourth, session_id=third.session_id)
+    origin = dataclasses.replace(first.provenance, git_commit=None, git_commit_time=None, tags={})
+    tagged = dataclasses.replace(origin, git_commit="abcdef0123" + "0" * 30, tags={"team's": "a|b", "side": "a"})
+    rest = (dataclasses.replace(run, provenance=origin) for run in (second, third, fourth))
+    return dataclasses.replace(first, provenance=tagged), *rest
+
+
+@pytest.fixture(scope="module")
+def chosen(runs, tmp_path_factory):
+    """A function that gives the numbers of the runs that words select."""
+    with Warehouse.open(tmp_path_factory.mktemp("selection") / "a.duckdb") as warehouse:
+        for run in runs:
+            warehouse.ingest(run)
+        numbers = {run.run_id: number for number, run in enumerate(runs)}
+
+        def select(selection):
+            sql = f"SELECT DISTINCT run_id FROM all_results WHERE {selection.condition}"
+            return sorted(numbers[row["run_id"]] for row in warehouse.query(sql, list(selection.values)).dicts())
+
+        yield select
+
+
+@pytest.mark.parametrize(
+    ("words", "numbers"),
+    [
+        ("", [0, 1, 2, 3]),
+        ("model=gpt2", [1]),
+        ("runtime=compiled|onnxruntime", [1, 2]),
+        (" runtime = eager , batch=4 ", [0, 3]),
+        ("batch=2", []),
+        ("tag.side=a", [0]),
+        ("tag.team's=a", []),  # the | parts values
+        ("since=2026-01-11", [2, 3]),
+        ("until=2026-01-10", [0, 1]),  # the whole day
+        ("until=2026-01-10T23:30:00", [0]),
+        ("since=2026-02-01T02:00:01+02:00", [3]),
+        ("abcdef0", [0]),
+        ("commit=abc", [0]),
+        ("latest", [2, 3]),
+        ("sql:batch_size = 4 AND runtime <> 'eager'", [1, 2]),
+        ("model=gpt2,sql:batch_size IN (1, 4)", [1]),
+    ],
+)
+def test_words_select(chosen, words, numbers):
+    assert chosen(Selection.parse(words)) == numbers
+
+
+def test_a_run_or_a_session_is_named_by_how_its_id_begins(chosen, runs):
+    assert chosen(Selection.parse(runs[1].run_id)) == [1]
+    assert chosen(Selection.parse(runs[1].run_id[:13])) == [1]
+    assert chosen(Selection.parse(f"session={runs[2].session_id[:8]}")) == [2, 3]
+    assert chosen(Selection.parse(f"run={runs[0].run_id}|{runs[3].run_id[:8]}")) == [0, 3]
+
+
+def test_a_selection_knows_what_it_named():
+    assert Selection.parse("runtime=eager,tag.side=a,batch=1").named == {"runtime", "tag.side", "batch_size"}
+    assert (EVERYTHING.condition, EVERYTHING.named) == ("TRUE", frozenset())
+
+
+def test_values_are_bound_and_never_part_of_the_statement(chosen):
+    selection = Selection.parse("model=x'; DROP TABLE series; --")
+    assert "DROP" not in selection.condition
+    assert selection.values == ("x'; DROP TABLE series; --",)
+    assert chosen(selection) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("modle=gpt2", "unknown selection 'modle': did you mean model"),
+        ("model=", "a value is missing behind the ="),
+        ("model=a|", "a value is missing behind the ="),
+        ("batch=two", "expected a whole number, found 'two'"),
+        ("since=yesterday", "expected a date or time in ISO 8601"),
+        ("nonsense", "'nonsense' selects nothing"),
+        ("abc123", "selects nothing"),  # too short for a commit
+        ("tag.=x", "unknown selection 'tag.'"),
+        ("sql: ", "sql: is empty"),
+    ],
+)
+def test_words_that_mean_nothing_are_one_clear_line(words, problem):
+    with pytest.raises(UsageError, match=problem.replace("|", r"\|")):
+        Selection.parse(words)
