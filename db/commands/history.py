@@ -23,9 +23,8 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, that 
 
 from benchmarking.cli_support import (
     Parser,
+    add_database_flags,
     choice,
-    default_database,
-    non_negative_seconds,
     note,
     positive_int,
     run_command,
@@ -85,14 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--only-changes", action="store_true", help="leave series without a change out")
     parser.add_argument("--json", action="store_true", help="every point and change as JSON")
-    parser.add_argument("--db-path", default=default_database(), metavar="FILE", help="the database (%(default)s)")
-    parser.add_argument(
-        "--lock-timeout",
-        type=non_negative_seconds,
-        default=30.0,
-        metavar="SECONDS",
-        help="wait so long while another process holds the database (%(default)g)",
-    )
+    add_database_flags(parser)
     return parser
 
 

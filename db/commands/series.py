@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.cli_support import Parser, default_database, non_negative_seconds, note, run_command
+from benchmarking.cli_support import Parser, add_database_flags, note, run_command
 from benchmarking.errors import EXIT_OK, UsageError
 from db.analysis.selection import Selection
 
@@ -49,14 +49,7 @@ def _run(argv: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     shared = Parser(add_help=False)
     shared.add_argument("--json", action="store_true", help="all of it as JSON")
-    shared.add_argument("--db-path", default=default_database(), metavar="FILE", help="the database (%(default)s)")
-    shared.add_argument(
-        "--lock-timeout",
-        type=non_negative_seconds,
-        default=30.0,
-        metavar="SECONDS",
-        help="wait so long while another process holds the database (%(default)g)",
-    )
+    add_database_flags(shared)
     parser = Parser(prog=NAME, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="what", required=True, metavar="list|alias|unalias")
     listing = commands.add_parser("list", parents=[shared], help="list series")
