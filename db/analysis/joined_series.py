@@ -73,9 +73,7 @@ def join(warehouse: Warehouse, old: str, new: str, reason: str) -> Joined:
         raise UsageError(f"{old_id} and {new_id} {what}")
     known = _read_as(warehouse, old_id)
     if known is not None:
-        raise UsageError(
-            f"{old_id} is read as {known} already: first say benchhouse series unalias {old_id}"
-        )
+        raise UsageError(f"{old_id} is read as {known} already: first say benchhouse series unalias {old_id}")
     differs = differences(old_keys, new_keys)
     if unlike := [name for name in ALWAYS if name in differs]:
         raise UsageError(f"{old_id} and {new_id} differ in {', '.join(unlike)}: their numbers do not mean the same")
