@@ -31,7 +31,7 @@ SELECT
     result_id, run_id, series_id, hardware_id, started_at, history_time, model_id, device, runtime, precision,
     num_threads, host, git_commit, tool_version, driver, versions, status, error, validity, doubts,
     coalesce(simulated, FALSE) AS simulated, {metric} AS value, missing['{metric}'] AS why_missing, launches,
-    CASE WHEN list_contains(doubts, '{unfit}') THEN extra->'doubts' END AS evidence
+    CASE WHEN validity = 'invalid' OR list_contains(doubts, '{unfit}') THEN extra->'doubts' END AS evidence
 FROM (SELECT * FROM all_results WHERE {condition})
 JOIN (SELECT run_id, driver FROM benchmark_runs) USING (run_id)
 ORDER BY started_at, run_id, batch_size, sequence_length, new_tokens, concurrency, result_id
@@ -131,7 +131,8 @@ def _unfit(row: Mapping[str, Any], metric: Metric) -> str | None:
     if row["status"] != "ok":
         return f"{row['status'].replace('_', ' ')}: {row['error']}"
     if row["validity"] == "invalid":
-        return f"invalid ({', '.join(row['doubts'])})"
+        kinds = [doubt["kind"] for doubt in json.loads(row["evidence"] or "[]") if doubt["severity"] == "invalid"]
+        return f"invalid ({', '.join(kinds) or 'nobody says why'})"
     noisy, launches = _very_noisy_launches(row["evidence"], row["launches"]), row["launches"]
     if metric.samples is not None and noisy and noisy >= UNFIT_SHARE * launches:
         return f"very noisy in {noisy} of {launches} launch{'es' * (launches != 1)}"

@@ -174,7 +174,8 @@ def test_an_unfit_side_is_refused_with_its_reason(store, sides, fields, reason):
         own = dict(fields)
         if "doubts" in own:
             kind, severity = own["doubts"]
-            own["doubts"] = (Doubt(kind=kind, severity=severity, evidence={}),)
+            mild = Doubt(kind="steal", severity="noisy", evidence={})
+            own["doubts"] = (mild, Doubt(kind=kind, severity=severity, evidence={}))
         return replace(run, results=tuple(replace(one, **own) for one in run.results))
 
     store("a", batch_sizes=(1,), sequence_lengths=(32,))
