@@ -45,6 +45,7 @@ class Keeping:
     db_path: str
     lock_timeout_s: float
     tags: Mapping[str, str]
+    description: str | None
     metric: str | None
     json: bool
     quiet: bool
@@ -68,6 +69,7 @@ def keeping(arguments: argparse.Namespace, *, metric: str | None = None) -> Keep
         db_path=arguments.db_path,
         lock_timeout_s=arguments.lock_timeout,
         tags=dict(arguments.tag),
+        description=arguments.description,
         metric=metric,
         json=arguments.json,
         quiet=arguments.quiet,
@@ -92,10 +94,11 @@ def compare_in_turns(arms: tuple[Arm, Arm], rounds: int, keep: Keeping) -> int:
 
 
 def _further(keep: Keeping, name: str) -> dict[Letter, list[str]]:
-    """What each side's command gets besides: its tags, which say what belongs together."""
+    """What each side's command gets besides: tags, which say what belongs together, and the description."""
     tags = [word for key, value in {**keep.tags, "ab": name}.items() for word in ("--tag", f"{key}={value}")]
+    words = [] if keep.description is None else ["--description", keep.description]
     quiet = ["--quiet"] if keep.quiet else []
-    return {letter: [*tags, "--tag", f"ab_side={letter}", *quiet] for letter in LETTERS}
+    return {letter: [*tags, "--tag", f"ab_side={letter}", *words, *quiet] for letter in LETTERS}
 
 
 def _kept(folder: Path, letter: Letter, keep: Keeping) -> list[Path]:
