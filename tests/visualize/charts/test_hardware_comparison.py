@@ -60,8 +60,8 @@ def test_new_tokens_and_requests_in_flight_make_panels_of_their_own(make_run, fi
 
 
 def test_image_sizes_make_panels_in_their_order(make_run, figures, see, alter):
-    run = make_run(model_id="vit", family="vision", axes={"image_size": (1024, 224)})
-    (figure,) = figures(NAME, run, alter.on_device(run, "Other"))
+    run, other = (make_run(model_id="vit", family="vision", axes={"image_size": (1024, 224)}) for _ in range(2))
+    (figure,) = figures(NAME, run, alter.on_device(other, "Other"))
     assert [see.title(axes) for axes in figure.axes] == ["image 224 px", "image 1,024 px"]
     (figure,) = figures(NAME, make_run(model_id="rag", family="rag", sequence_lengths=(32,)))
     assert [see.title(axes) for axes in figure.axes] == [
