@@ -32,10 +32,12 @@ SELECT
     num_threads, host, git_commit, tool_version, driver, versions, status, error, validity, doubts,
     coalesce(simulated, FALSE) AS simulated, {metric} AS value, missing['{metric}'] AS why_missing, launches,
     CASE WHEN validity = 'invalid' OR list_contains(doubts, '{unfit}') THEN extra->'doubts' END AS evidence
-FROM (SELECT * FROM all_results WHERE {condition})
+FROM (SELECT * FROM all_results WHERE run_id IN ({runs}) AND result_id IN (SELECT unnest($results)))
 JOIN (SELECT run_id, driver FROM benchmark_runs) USING (run_id)
 ORDER BY started_at, run_id, batch_size, sequence_length, new_tokens, concurrency, result_id
 """
+SELECTED = "SELECT result_id, run_id FROM all_results WHERE {condition}"
+"""Asked first, and alone: of a million results the few columns of a condition are read in no time, all of them not."""
 KEYS = "SELECT {column} AS id, hashed_keys FROM {table} WHERE {column} IN (SELECT unnest($ids))"
 STARTS = """
 SELECT result_id, min(started_at) AS started_at
@@ -49,15 +51,23 @@ FROM benchmark_results
 WHERE result_id IN (SELECT unnest($ids)) AND len(doubts) > 0
 """
 HISTORY = """
-SELECT series_id, session_id, max(history_time) AS time, exp(avg(ln({metric}))) AS value
-FROM all_results
-WHERE series_id IN (SELECT unnest($series)) AND status = 'ok' AND {metric} > 0 AND history_time <= $until
+SELECT member.series_id, session_id, max(coalesce(git_commit_time, started_at)) AS time,
+    exp(avg(ln({metric}))) AS value
+FROM (
+    SELECT s.series_id AS own_id, coalesce(alias.canonical_series_id, s.series_id) AS series_id
+    FROM series s LEFT JOIN series_alias alias ON alias.series_id = s.series_id
+) member
+JOIN benchmark_results r ON r.series_id = member.own_id
+JOIN benchmark_runs run USING (run_id)
+WHERE member.series_id IN (SELECT unnest($series)) AND r.status = 'ok' AND {metric} > 0
+    AND coalesce(git_commit_time, started_at) <= $until
     AND validity IS DISTINCT FROM 'invalid' AND NOT list_contains(doubts, $unfit)
     AND result_id NOT IN (SELECT unnest($compared))
-GROUP BY series_id, session_id
-QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY time DESC, session_id DESC) <= $most
-ORDER BY series_id, time, session_id
+GROUP BY member.series_id, session_id
+QUALIFY row_number() OVER (PARTITION BY member.series_id ORDER BY time DESC, session_id DESC) <= $most
+ORDER BY member.series_id, time, session_id
 """
+"""Not of the view all_results, whose other columns would be read too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +86,7 @@ class Details:
 
 def measured(warehouse: Warehouse, selection: Selection, metric: Metric) -> list[Measured]:
     """The results selected, oldest first."""
-    sql = RESULTS.format(metric=metric.column, condition=selection.condition, unfit=UNFIT_DOUBT)
-    rows = warehouse.query(sql, selection.values).dicts()
+    rows = _selected(warehouse, selection, metric)
     series = _keys(warehouse, "series", "series_id", rows)
     hardware = _keys(warehouse, "hardware_info", "hardware_id", rows)
     return [
@@ -88,6 +97,17 @@ def measured(warehouse: Warehouse, selection: Selection, metric: Metric) -> list
         )
         for row in rows
     ]
+
+
+def _selected(warehouse: Warehouse, selection: Selection, metric: Metric) -> list[dict[str, Any]]:
+    found = warehouse.query(SELECTED.format(condition=selection.condition), selection.values).dicts()
+    if not found:
+        return []
+    # Values rather than a list: a comparison with values reaches the runs as well as their results.
+    runs = {f"run_{i}": run_id for i, run_id in enumerate(sorted({row["run_id"] for row in found}))}
+    marks = ", ".join(f"${name}" for name in runs)
+    sql = RESULTS.format(metric=metric.column, runs=marks, unfit=UNFIT_DOUBT)
+    return warehouse.query(sql, {**runs, "results": [row["result_id"] for row in found]}).dicts()
 
 
 def details(warehouse: Warehouse, results: Sequence[Measured], metric: Metric) -> Details:

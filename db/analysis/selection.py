@@ -119,8 +119,10 @@ def _bare(word: str) -> Selection:
             f"{word!r} selects nothing: give a run id (its first 8 characters or more), a commit, latest, "
             f"FIELD=VALUE with a field of {', '.join(FIELDS)}, tag.NAME, since, until, or sql:CONDITION"
         )
-    condition = " OR ".join(f"starts_with({column}, ?)" for column in columns)
-    return Selection(text=word, condition=f"({condition})", values=(word,) * len(columns), named=frozenset(columns))
+    # Asked of the runs alone: over several columns of the view it would be asked of every result, all of it read.
+    runs = " OR ".join(f"starts_with({column}, ?)" for column in columns)
+    condition = f"run_id IN (SELECT run_id FROM benchmark_runs WHERE {runs})"
+    return Selection(text=word, condition=condition, values=(word,) * len(columns), named=frozenset(columns))
 
 
 def _any_of(word: str, column: str, values: list[str] | list[int], *, named: str) -> Selection:

@@ -2,7 +2,7 @@ CREATE OR REPLACE VIEW all_results AS
 SELECT
     r.result_id,
     r.run_id,
-    coalesce(alias.canonical_series_id, r.series_id) AS series_id,
+    member.series_id,
     run.session_id,
     run.hardware_id,
     coalesce(run.git_commit_time, run.started_at) AS history_time,
@@ -39,10 +39,14 @@ SELECT
     run.origin_format,
     run.origin_definition,
     run.source
-FROM benchmark_results r
+FROM (
+    SELECT s.series_id AS own_id, coalesce(alias.canonical_series_id, s.series_id) AS series_id
+    FROM series s
+    LEFT JOIN series_alias alias ON alias.series_id = s.series_id
+) member  -- so that a condition on series_id reaches the results before they are joined
+JOIN benchmark_results r ON r.series_id = member.own_id
 JOIN benchmark_runs run USING (run_id)
 JOIN hardware_info hardware USING (hardware_id)
-LEFT JOIN series_alias alias ON alias.series_id = r.series_id
 WHERE run.task <> 'device-calibration';
 
 COMMENT ON VIEW all_results IS 'Every result, whatever became of it, with its run and hardware beside it: what selections are made from.';

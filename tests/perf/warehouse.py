@@ -33,6 +33,7 @@ from warehouse_peers import folder_peer, mlflow_peer
 
 from benchmarking.records import Run, dumps
 from db.analysis.comparison import compare
+from db.analysis.metrics import DEFAULT_METRIC, METRICS
 from db.analysis.selection import Selection
 from db.spool import ingest_files
 from db.warehouse import Warehouse
@@ -156,7 +157,8 @@ def _asking(sql: str, values: Sequence[Any]) -> Question:
 
 
 def _compared(warehouse: Warehouse, before: str, after: str) -> int:
-    return len(compare(warehouse, Selection.parse(before), Selection.parse(after)).points)
+    sides = (Selection.parse(run_id) for run_id in (before, after))
+    return len(compare(warehouse, *sides, METRICS[DEFAULT_METRIC]).findings)
 
 
 def asked(question: Question, warehouse: Warehouse) -> tuple[float, float, int]:
