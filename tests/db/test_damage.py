@@ -158,7 +158,7 @@ def test_the_index_of_a_key_is_looked_at_too(stored):
         unseen += [] if findings else [start // BLOCK_BYTES]
     with Warehouse.open(stored, read_only=True) as warehouse:
         (row,) = warehouse.query("SELECT free_blocks, total_blocks FROM pragma_database_size()").dicts()
-    assert len(unseen) <= row["free_blocks"] < row["total_blocks"]
+    assert len(unseen) <= row["free_blocks"] + 1 < row["total_blocks"]  # and the block in which DuckDB 2 lists those
 
 
 def test_a_log_of_another_file_is_named(stored, capsys):
