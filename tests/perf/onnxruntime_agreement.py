@@ -1,7 +1,7 @@
 """Does the runtime onnxruntime report what a bare loop of `session.run` sees?
 
 One encoder at batch 1, on the bundle that the runtime itself makes: call by call in one process, in turns, which noise
-hits alike; then fresh processes, interleaved. Prints figures. On a busy machine take `--num-threads 1`.
+hits alike; then fresh processes, slice by slice in turns. Prints figures. On a busy machine take `--num-threads 1`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from openvino_agreement import WARM_UP, output_of
+from openvino_agreement import WARM_UP, harness, harness_median_ms
+from turns import agreement, outputs_in_turns
 
 BARE_LOOP = """
 import json, statistics, sys, time
@@ -102,21 +103,10 @@ def same_process_ratio(case: Case) -> float:
     return statistics.median(watch.calls_ms[WARM_UP:]) / statistics.median(bare[WARM_UP:])
 
 
-def bare_ms(case: Case) -> float:
-    """Median of a bare loop in a fresh process, in ms."""
+def bare_loop(case: Case) -> list[str]:
+    """Prints its median in ms."""
     job = json.dumps([str(case.model), str(case.ids), case.cell.num_threads, case.iterations, WARM_UP])
-    return float(output_of([sys.executable, "-c", BARE_LOOP, job]))
-
-
-def harness_ms(case: Case) -> float:
-    """Median by the command, in ms."""
-    command = [sys.executable, "-m", "benchmarking.run_hardware_benchmark", "--model-id", case.cell.workload.model_id]
-    command += ["--device", "cpu", "--runtime", "onnxruntime", "--weights", "random", "--batch-sizes", "1"]
-    command += ["--launches", "1", "--sequence-lengths", str(case.point.sequence_length), "--json", "--quiet"]
-    command += ["--iterations", str(case.iterations), "--warmup-iterations", str(WARM_UP)]
-    command += ["--num-threads", str(case.cell.num_threads)]
-    (run,) = json.loads(output_of(command))
-    return float(run["results"][0]["metrics"]["latency_median_ms"])
+    return [sys.executable, "-c", BARE_LOOP, job]
 
 
 def main() -> int:
@@ -131,14 +121,19 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         case = case_of(arguments, Path(folder))
         print(f"one process, in turns: ours / bare {same_process_ratio(case):.4f}", flush=True)
-        ratios = []
-        for number in range(arguments.rounds):
-            bare, ours = bare_ms(case), harness_ms(case)
-            ratios.append(ours / bare)
-            print(f"round {number + 1}: bare {bare:.3f} ms, ours {ours:.3f} ms", flush=True)
-    if ratios:
-        print(f"ours / bare {statistics.median(ratios):.4f}, from {min(ratios):.4f} to {max(ratios):.4f}")
+        rounds = [round_of(case, number) for number in range(arguments.rounds)]
+    if len(rounds) > 2:
+        print(f"ours / bare: {agreement([ours / bare for bare, ours in rounds])}")
     return 0
+
+
+def round_of(case: Case, number: int) -> tuple[float, float]:
+    """The medians of a bare loop and of the command in ms, from fresh processes in turns."""
+    own = harness(case.cell, case.point, case.iterations)
+    texts = outputs_in_turns({"bare": bare_loop(case), "ours": own})
+    bare, ours = float(texts["bare"]), harness_median_ms(texts["ours"])
+    print(f"round {number + 1}: bare {bare:.3f} ms, ours {ours:.3f} ms", flush=True)
+    return bare, ours
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Does the runtime openvino report what a bare loop of the library sees, and what OpenVINO's own benchmark_app says?
 
 One encoder at batch 1 with the latency hint, on the build that the runtime itself makes. Call by call in one process,
-in turns, which noise hits alike; then fresh processes, interleaved: a bare loop, benchmark_app, and the command. Prints
-figures. On a busy machine take `--num-threads 1`: threads that wait for each other measure their neighbours.
+in turns, which noise hits alike; then fresh processes: a bare loop, benchmark_app, and the command, slice by slice in
+turns. Prints figures. On a busy machine take `--num-threads 1`: threads that wait for each other measure their
+neighbours.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import argparse
 import json
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from turns import agreement, outputs_in_turns
 
 WARM_UP = 20
 BARE_LOOP = """
@@ -111,14 +112,14 @@ def same_process_ratio(case: Case) -> float:
     return statistics.median(watch.calls_ms[WARM_UP:]) / statistics.median(bare[WARM_UP:])
 
 
-def bare_ms(case: Case) -> float:
-    """Median of a bare loop in a fresh process, in ms."""
+def bare_loop(case: Case) -> list[str]:
+    """Prints its median in ms."""
     job = json.dumps([str(case.model), str(case.ids), case.properties, case.iterations, WARM_UP])
-    return float(output_of([sys.executable, "-c", BARE_LOOP, job]))
+    return [sys.executable, "-c", BARE_LOOP, job]
 
 
-def benchmark_app_ms(case: Case) -> float:
-    """The median that benchmark_app prints, in ms."""
+def benchmark_app(case: Case) -> list[str]:
+    """OpenVINO's own tool, on the same file and input."""
     shape = f"[1,{case.point.sequence_length}]"
     command = [sys.executable, "-c", "from openvino.tools.benchmark.main import main; main()"]
     command += ["-m", str(case.model), "-d", "CPU", "-hint", "latency", "-api", "sync", "-infer_precision", "f32"]
@@ -128,30 +129,32 @@ def benchmark_app_ms(case: Case) -> float:
         file = case.ids.with_name("properties.json")
         file.write_text(json.dumps({"CPU": {"INFERENCE_NUM_THREADS": case.cell.num_threads}}), encoding="utf-8")
         command += ["-load_config", str(file)]
-    found = re.search(r"Median:\s+([\d.]+) ms", output_of(command))
-    if found is None:
-        raise SystemExit("benchmark_app printed no median")
-    return float(found[1])
+    return command
 
 
-def harness_ms(case: Case) -> float:
-    """Median by the command, in ms."""
-    command = [sys.executable, "-m", "benchmarking.run_hardware_benchmark", "--model-id", case.cell.workload.model_id]
-    command += ["--device", "cpu", "--runtime", "openvino", "--weights", "random", "--batch-sizes", "1", "--launches"]
-    command += ["1", "--sequence-lengths", str(case.point.sequence_length), "--iterations", str(case.iterations)]
-    command += ["--warmup-iterations", str(WARM_UP), "--json", "--quiet"]
-    if case.cell.num_threads is not None:
-        command += ["--num-threads", str(case.cell.num_threads)]
-    (run,) = json.loads(output_of(command))
+def harness(cell: Any, point: Any, iterations: int) -> list[str]:
+    """The command, as a user types it."""
+    command = [sys.executable, "-m", "benchmarking.run_hardware_benchmark", "--model-id", cell.workload.model_id]
+    command += ["--device", "cpu", "--runtime", cell.runtime, "--weights", "random", "--batch-sizes", "1"]
+    command += ["--launches", "1", "--sequence-lengths", str(point.sequence_length), "--iterations", str(iterations)]
+    command += ["--warmup-iterations", str(WARM_UP)]
+    if cell.num_threads is not None:
+        command += ["--num-threads", str(cell.num_threads)]
+    return [*command, "--json", "--quiet"]
+
+
+def harness_median_ms(text: str) -> float:
+    """The median in what the command prints."""
+    (run,) = json.loads(text)
     return float(run["results"][0]["metrics"]["latency_median_ms"])
 
 
-def output_of(command: list[str]) -> str:
-    """What a command prints. Ends the program with its errors when it fails."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(command[:4])} ... failed:\n{done.stdout[-500:]}{done.stderr[-500:]}")
-    return done.stdout
+def benchmark_app_median_ms(text: str) -> float:
+    """The median in what benchmark_app prints."""
+    found = re.search(r"Median:\s+([\d.]+) ms", text)
+    if found is None:
+        raise SystemExit("benchmark_app printed no median")
+    return float(found[1])
 
 
 def main() -> int:
@@ -166,15 +169,25 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         case = case_of(arguments, Path(folder))
         print(f"one process, in turns: ours / bare {same_process_ratio(case):.4f}", flush=True)
-        to_bare, to_app = [], []
-        for number in range(arguments.rounds):
-            bare, app, ours = bare_ms(case), benchmark_app_ms(case), harness_ms(case)
-            to_bare.append(ours / bare)
-            to_app.append(ours / app)
-            print(f"round {number + 1}: bare {bare:.3f} ms, benchmark_app {app:.3f} ms, ours {ours:.3f} ms", flush=True)
-    if to_bare:
-        print(f"ours / bare {statistics.median(to_bare):.4f}, ours / benchmark_app {statistics.median(to_app):.4f}")
+        rounds = [round_of(case, number) for number in range(arguments.rounds)]
+    for other in ("bare", "benchmark_app") if len(rounds) > 2 else ():
+        print(f"ours / {other}: {agreement([one['ours'] / one[other] for one in rounds])}")
     return 0
+
+
+def round_of(case: Case, number: int) -> dict[str, float]:
+    """Each one's median in ms, from fresh processes in turns."""
+    own = harness(case.cell, case.point, case.iterations)
+    commands = {"bare": bare_loop(case), "benchmark_app": benchmark_app(case), "ours": own}
+    texts = outputs_in_turns(commands)
+    found = {
+        "bare": float(texts["bare"]),
+        "benchmark_app": benchmark_app_median_ms(texts["benchmark_app"]),
+        "ours": harness_median_ms(texts["ours"]),
+    }
+    figures = ", ".join(f"{name} {value:.3f} ms" for name, value in found.items())
+    print(f"round {number + 1}: {figures}", flush=True)
+    return found
 
 
 if __name__ == "__main__":
