@@ -33,7 +33,7 @@ def compare(
     warehouse: Warehouse, before: Selection, after: Selection, metric: Metric, across: Collection[str] = ()
 ) -> Comparison:
     """One selection against the other; columns that both name with values of their own, and `across`, may differ."""
-    earlier, later = (reading.measured(warehouse, selection, metric) for selection in (before, after))
+    earlier, later = reading.measured(warehouse, (before, after), metric)
     matched = match(earlier, later, allowed_across({*across, *meant_to_differ(before, after)}))
     return _comparison(warehouse, matched, metric, before.text, after.text)
 
@@ -49,7 +49,8 @@ def compare_within(
 ) -> Comparison:
     """Each value of the column against the baseline, which is the first that was measured unless it is named."""
     groups: dict[str, list[Measured]] = {}
-    for result in sorted(reading.measured(warehouse, selection, metric), key=lambda one: (one.started_at, one.run_id)):
+    (results,) = reading.measured(warehouse, (selection,), metric)
+    for result in sorted(results, key=lambda one: (one.started_at, one.run_id)):
         groups.setdefault(str(result.about[column]), []).append(result)
     base = next(iter(groups), "") if baseline is None else baseline
     may_differ = allowed_across({column, *across})
@@ -85,7 +86,8 @@ def _middle_is_within(times: Sequence[datetime], others: Sequence[datetime]) -> 
 
 def _comparison(warehouse: Warehouse, matched: Matched, metric: Metric, before: str, after: str) -> Comparison:
     everyone = [*matched.pairs, *matched.refused]
-    details = reading.details(warehouse, [one.result for pair in everyone for one in pair], metric)
+    at_once = [one.result for pair in matched.pairs if _are_at_once(*pair) for one in pair]
+    details = reading.details(warehouse, [one.result for pair in everyone for one in pair], at_once, metric)
     pairs = [_pair(base, one, details) for base, one in matched.pairs]
     pairs += [
         Pair(before=(), after=(), why_not=_differing(differences(base.result.keys, one.result.keys)))
@@ -109,6 +111,13 @@ def _comparison(warehouse: Warehouse, matched: Matched, metric: Metric, before: 
     )
 
 
+def _are_at_once(before: Standing, after: Standing) -> bool:
+    """Whether the two runs were under way on one host at the same time, as runs are whose launches take turns."""
+    one, other = before.result, after.result
+    overlap = one.started_at <= other.finished_at and other.started_at <= one.finished_at
+    return one.about["host"] == other.about["host"] and overlap
+
+
 def _pair(before: Standing, after: Standing, details: reading.Details) -> Pair:
     one, other = before.result, after.result
     scatter = [details.scatter.get(series_id) for series_id in (one.series_id, other.series_id)]
@@ -118,7 +127,7 @@ def _pair(before: Standing, after: Standing, details: reading.Details) -> Pair:
         before=details.values.get(one.result_id, ()),
         after=details.values.get(other.result_id, ()),
         why_not=_why_not(one, other),
-        is_interleaved=one.about["host"] == other.about["host"] and is_interleaved(*starts),
+        is_interleaved=_are_at_once(before, after) and is_interleaved(*starts),
         run_scatter=(known[0], known[1]) if len(known) == 2 else None,
     )
 
@@ -163,7 +172,7 @@ def _side(standing: Standing, details: reading.Details) -> Side:
         launches=len(details.values.get(result.result_id, ())),
         value=result.value,
         validity=result.validity,
-        doubts=details.doubts.get(result.result_id, ()),
+        doubts=result.doubts,
     )
 
 

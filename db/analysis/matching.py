@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 
 from benchmarking.records import canonical_hash
 from db.analysis.fingerprint import Keys, differences, label, point_of
@@ -21,6 +22,7 @@ class Measured:
     series_id: str
     started_at: datetime
     """Of the run, UTC."""
+    finished_at: datetime
     history_time: datetime
     keys: Keys
     """What makes it comparable."""
@@ -29,6 +31,8 @@ class Measured:
     validity: str | None
     unfit: str | None
     """Why it may not be compared; None where it may."""
+    doubts: tuple[str, ...]
+    """Kinds, those that are only good to know left out."""
     about: Mapping[str, str | None]
     """Columns for people: model_id, device, runtime, ..., host, git_commit."""
     versions: Mapping[str, str]
@@ -64,6 +68,7 @@ def match(before: Iterable[Measured], after: Iterable[Measured], may_differ: May
     """Each series of `after` with the very same one of `before`; where there is none, with every one that differs from
     it only in keys that may; and what is left with the one at its point that is nearest to it."""
     earlier, later = standing(before), standing(after)
+    may_differ = cache(may_differ)  # asked of the same few names for every result
     groups: dict[str, list[Standing]] = {}
     for one in earlier:
         groups.setdefault(_shared(one, may_differ), []).append(one)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
 from db.analysis.fingerprint import Keys, keys_of
@@ -26,18 +27,24 @@ said of the calls' times, so that it does not touch memory, or what a load takes
 MAX_HISTORY_RUNS = 40
 """Older ones tell about a machine and a program that are no more."""
 
+RUNS = "SELECT run_id FROM benchmark_runs WHERE {condition}"
+RUNS_OF_RESULTS = "SELECT DISTINCT run_id FROM all_results WHERE {condition}"
 RESULTS = """
 SELECT
-    result_id, run_id, series_id, hardware_id, started_at, history_time, model_id, device, runtime, precision,
-    num_threads, host, git_commit, tool_version, driver, versions, status, error, validity, doubts,
-    coalesce(simulated, FALSE) AS simulated, {metric} AS value, missing['{metric}'] AS why_missing, launches,
-    CASE WHEN validity = 'invalid' OR list_contains(doubts, '{unfit}') THEN extra->'doubts' END AS evidence
-FROM (SELECT * FROM all_results WHERE run_id IN ({runs}) AND result_id IN (SELECT unnest($results)))
-JOIN (SELECT run_id, driver FROM benchmark_runs) USING (run_id)
+    result_id, run_id, series_id, hardware_id, started_at, finished_at, history_time, model_id, device, runtime,
+    precision, num_threads, host, git_commit, tool_version, driver, versions, status, error, validity, doubts,
+    coalesce(simulated, FALSE) AS simulated, {metric} AS value, launches
+FROM all_results WHERE run_id IN ({runs}) AND {condition}
 ORDER BY started_at, run_id, batch_size, sequence_length, new_tokens, concurrency, result_id
 """
-SELECTED = "SELECT result_id, run_id FROM all_results WHERE {condition}"
-"""Asked first, and alone: of a million results the few columns of a condition are read in no time, all of them not."""
+"""The runs are found first and their ids are named: a comparison with values reaches the runs as well as their results,
+and of a million results those of other runs are then not read."""
+EVIDENCE = """
+SELECT result_id, extra->'doubts' AS doubts, missing['{metric}'] AS why_missing
+FROM benchmark_results
+WHERE run_id IN ({runs}) AND result_id IN (SELECT unnest(?))
+"""
+"""The wide columns, which take longer than all others, of those results alone that have something in them."""
 KEYS = "SELECT {column} AS id, hashed_keys FROM {table} WHERE {column} IN (SELECT unnest($ids))"
 STARTS = """
 SELECT result_id, min(started_at) AS started_at
@@ -45,29 +52,34 @@ FROM raw_benchmark_data
 WHERE result_id IN (SELECT unnest($ids)) AND phase = 'measure'
 GROUP BY result_id, launch
 """
-DOUBTS = """
-SELECT result_id, extra->'doubts' AS doubts
-FROM benchmark_results
-WHERE result_id IN (SELECT unnest($ids)) AND len(doubts) > 0
+MEMBERS = """
+SELECT s.series_id AS own_id, coalesce(alias.canonical_series_id, s.series_id) AS series_id
+FROM series s LEFT JOIN series_alias alias ON alias.series_id = s.series_id
+WHERE coalesce(alias.canonical_series_id, s.series_id) IN (SELECT unnest($series))
+"""
+HISTORY_RUNS = """
+SELECT run_id, session_id, coalesce(git_commit_time, started_at) AS time
+FROM benchmark_runs
+WHERE (model_id, hardware_id, runtime, precision) IN (
+        SELECT (model_id, hardware_id, runtime, precision) FROM series WHERE series_id IN (SELECT unnest($members))
+    )
+    AND time <= $until AND run_id NOT IN (SELECT unnest($compared))
 """
 HISTORY = """
-SELECT member.series_id, session_id, max(coalesce(git_commit_time, started_at)) AS time,
-    exp(avg(ln({metric}))) AS value
-FROM (
-    SELECT s.series_id AS own_id, coalesce(alias.canonical_series_id, s.series_id) AS series_id
-    FROM series s LEFT JOIN series_alias alias ON alias.series_id = s.series_id
-) member
-JOIN benchmark_results r ON r.series_id = member.own_id
-JOIN benchmark_runs run USING (run_id)
-WHERE member.series_id IN (SELECT unnest($series)) AND r.status = 'ok' AND {metric} > 0
-    AND coalesce(git_commit_time, started_at) <= $until
+SELECT series_id AS own_id, run_id, {metric} AS value
+FROM benchmark_results
+WHERE run_id IN (SELECT unnest($runs)) AND series_id IN (SELECT unnest($members)) AND status = 'ok' AND {metric} > 0
     AND validity IS DISTINCT FROM 'invalid' AND NOT list_contains(doubts, $unfit)
-    AND result_id NOT IN (SELECT unnest($compared))
-GROUP BY member.series_id, session_id
-QUALIFY row_number() OVER (PARTITION BY member.series_id ORDER BY time DESC, session_id DESC) <= $most
-ORDER BY member.series_id, time, session_id
 """
-"""Not of the view all_results, whose other columns would be read too."""
+"""As few columns as can be, of one table: they are read of every result there is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What the wide columns say about one result."""
+
+    doubts: Sequence[Mapping[str, Any]] = ()
+    why_missing: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,47 +90,64 @@ class Details:
     """Each launch's own value."""
     starts: Mapping[str, tuple[datetime, ...]]
     """When each launch began to measure."""
-    doubts: Mapping[str, tuple[str, ...]]
-    """Kinds, those that are only good to know left out."""
     scatter: Mapping[str, RunScatter]
     """By series_id; of series with history enough."""
 
 
-def measured(warehouse: Warehouse, selection: Selection, metric: Metric) -> list[Measured]:
-    """The results selected, oldest first."""
-    rows = _selected(warehouse, selection, metric)
+def measured(warehouse: Warehouse, selections: Sequence[Selection], metric: Metric) -> list[list[Measured]]:
+    """The results of each selection, oldest first."""
+    sides = [_selected(warehouse, selection, metric) for selection in selections]
+    rows = [row for side in sides for row in side]
+    evidence = _evidence(warehouse, rows, metric)
     series = _keys(warehouse, "series", "series_id", rows)
     hardware = _keys(warehouse, "hardware_info", "hardware_id", rows)
-    return [
-        _measured(
-            row,
-            keys_of(series[row["series_id"]], hardware[row["hardware_id"]], is_simulated=row["simulated"]),
-            metric,
-        )
-        for row in rows
-    ]
+
+    def one(row: Mapping[str, Any]) -> Measured:
+        keys = keys_of(series[row["series_id"]], hardware[row["hardware_id"]], is_simulated=row["simulated"])
+        return _measured(row, keys, evidence.get(row["result_id"], Evidence()), metric)
+
+    return [[one(row) for row in side] for side in sides]
 
 
 def _selected(warehouse: Warehouse, selection: Selection, metric: Metric) -> list[dict[str, Any]]:
-    found = warehouse.query(SELECTED.format(condition=selection.condition), selection.values).dicts()
-    if not found:
+    if selection.run_condition is None:
+        sql, values = RUNS_OF_RESULTS.format(condition=selection.condition), selection.values
+    else:
+        sql, values = RUNS.format(condition=selection.run_condition), selection.run_values
+    runs = [row["run_id"] for row in warehouse.query(sql, values).dicts()]
+    if not runs:
         return []
-    # Values rather than a list: a comparison with values reaches the runs as well as their results.
-    runs = {f"run_{i}": run_id for i, run_id in enumerate(sorted({row["run_id"] for row in found}))}
-    marks = ", ".join(f"${name}" for name in runs)
-    sql = RESULTS.format(metric=metric.column, runs=marks, unfit=UNFIT_DOUBT)
-    return warehouse.query(sql, {**runs, "results": [row["result_id"] for row in found]}).dicts()
+    sql = RESULTS.format(metric=metric.column, runs=_marks(runs), condition=selection.condition)
+    return warehouse.query(sql, [*runs, *selection.values]).dicts()
 
 
-def details(warehouse: Warehouse, results: Sequence[Measured], metric: Metric) -> Details:
-    """The rest about results that are compared."""
-    ids = sorted({result.result_id for result in results})
+def _evidence(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]], metric: Metric) -> dict[str, Evidence]:
+    """By result_id; of results with doubts, or without a value."""
+    told = [row for row in rows if row["doubts"] or row["value"] is None]
+    if not told:
+        return {}
+    runs = sorted({row["run_id"] for row in told})
+    sql = EVIDENCE.format(metric=metric.column, runs=_marks(runs))
+    found = warehouse.query(sql, [*runs, [row["result_id"] for row in told]]).dicts()
+    return {
+        row["result_id"]: Evidence(doubts=json.loads(row["doubts"] or "[]"), why_missing=row["why_missing"])
+        for row in found
+    }
+
+
+def _marks(values: Sequence[object]) -> str:
+    return ", ".join("?" for _ in values)
+
+
+def details(warehouse: Warehouse, results: Sequence[Measured], at_once: Sequence[Measured], metric: Metric) -> Details:
+    """The rest about results that are compared; when launches began, of those that were measured `at_once` alone."""
+    ids, in_turns = (sorted({result.result_id for result in each}) for each in (results, at_once))
     values = {key: tuple(own.values()) for key, own in launch_values(warehouse, ids, metric).items()}
     single = {one.result_id: (one.value,) for one in results if one.value is not None}
+    starts = warehouse.query(STARTS, {"ids": in_turns}).dicts() if in_turns else ()
     return Details(
         values={**single, **values},
-        starts=_grouped(warehouse.query(STARTS, {"ids": ids}).dicts(), "result_id", "started_at"),
-        doubts={row["result_id"]: _kinds(row["doubts"]) for row in warehouse.query(DOUBTS, {"ids": ids}).dicts()},
+        starts=_grouped(starts, "result_id", "started_at"),
         scatter=_scatter(warehouse, results, metric),
     )
 
@@ -130,41 +159,43 @@ def _keys(warehouse: Warehouse, table: str, column: str, rows: Iterable[Mapping[
     return {row["id"]: json.loads(row["hashed_keys"]) for row in found}
 
 
-def _measured(row: Mapping[str, Any], keys: Keys, metric: Metric) -> Measured:
+def _measured(row: Mapping[str, Any], keys: Keys, evidence: Evidence, metric: Metric) -> Measured:
     return Measured(
         result_id=row["result_id"],
         run_id=row["run_id"],
         series_id=row["series_id"],
         started_at=row["started_at"],
+        finished_at=row["finished_at"],
         history_time=row["history_time"],
         keys=keys,
         value=row["value"],
         validity=row["validity"],
-        unfit=_unfit(row, metric),
+        unfit=_unfit(row, evidence, metric),
+        doubts=tuple(doubt["kind"] for doubt in evidence.doubts if doubt["severity"] != "info"),
         about={name: None if row[name] is None else str(row[name]) for name in ABOUT},
         versions=row["versions"],
     )
 
 
-def _unfit(row: Mapping[str, Any], metric: Metric) -> str | None:
+def _unfit(row: Mapping[str, Any], evidence: Evidence, metric: Metric) -> str | None:
     """Why a result may not be compared, or None."""
     if row["status"] != "ok":
         return f"{row['status'].replace('_', ' ')}: {row['error']}"
     if row["validity"] == "invalid":
-        kinds = [doubt["kind"] for doubt in json.loads(row["evidence"] or "[]") if doubt["severity"] == "invalid"]
+        kinds = [doubt["kind"] for doubt in evidence.doubts if doubt["severity"] == "invalid"]
         return f"invalid ({', '.join(kinds) or 'nobody says why'})"
-    noisy, launches = _very_noisy_launches(row["evidence"], row["launches"]), row["launches"]
+    noisy, launches = _very_noisy_launches(evidence, row["launches"]), row["launches"]
     if metric.samples is not None and noisy and noisy >= UNFIT_SHARE * launches:
         return f"very noisy in {noisy} of {launches} launch{'es' * (launches != 1)}"
     if row["value"] is None:
-        return f"no {metric.column}: {row['why_missing'] or 'not measured'}"
+        return f"no {metric.column}: {evidence.why_missing or 'not measured'}"
     return None
 
 
-def _very_noisy_launches(doubts: str | None, launches: int) -> int:
+def _very_noisy_launches(evidence: Evidence, launches: int) -> int:
     """In how many launches the samples scattered too far; in all, where the doubt does not say in which."""
-    told = [doubt["evidence"] for doubt in json.loads(doubts or "[]") if doubt["kind"] == UNFIT_DOUBT]
-    return max((len(evidence.get("launches", range(launches))) for evidence in told), default=0)
+    told = [doubt["evidence"] for doubt in evidence.doubts if doubt["kind"] == UNFIT_DOUBT]
+    return max((len(one.get("launches", range(launches))) for one in told), default=0)
 
 
 def _grouped(rows: Iterable[Mapping[str, Any]], key: str, value: str) -> dict[str, tuple[Any, ...]]:
@@ -174,22 +205,35 @@ def _grouped(rows: Iterable[Mapping[str, Any]], key: str, value: str) -> dict[st
     return {name: tuple(values) for name, values in found.items()}
 
 
-def _kinds(doubts: str | None) -> tuple[str, ...]:
-    return tuple(doubt["kind"] for doubt in json.loads(doubts or "[]") if doubt["severity"] != "info")
-
-
 def _scatter(warehouse: Warehouse, results: Sequence[Measured], metric: Metric) -> dict[str, RunScatter]:
-    """How much the runs of each series differ, from one value a session, those that are compared left out."""
+    """How much the runs of each series differ, from one value a session, the runs that are compared left out."""
     if not results:
         return {}
-    parameters = {
-        "series": sorted({result.series_id for result in results}),
-        "compared": sorted({result.result_id for result in results}),
-        "until": max(result.history_time for result in results),
-        "unfit": UNFIT_DOUBT,
-        "most": MAX_HISTORY_RUNS,
-    }
-    rows = warehouse.query(HISTORY.format(metric=metric.column), parameters).dicts()
-    values = _grouped(rows, "series_id", "value")
-    found = {series_id: run_scatter(own) for series_id, own in values.items()}
+    found = {series_id: run_scatter(own) for series_id, own in _history(warehouse, results, metric).items()}
     return {series_id: scatter for series_id, scatter in found.items() if scatter is not None}
+
+
+def _history(warehouse: Warehouse, results: Sequence[Measured], metric: Metric) -> dict[str, list[float]]:
+    """series_id -> the geometric mean of each session that measured it, oldest first."""
+    members = warehouse.query(MEMBERS, {"series": sorted({result.series_id for result in results})}).dicts()
+    canonical = {row["own_id"]: row["series_id"] for row in members}
+    which = {
+        "members": list(canonical),
+        "compared": sorted({result.run_id for result in results}),
+        "until": max(result.history_time for result in results),
+    }
+    runs = {row["run_id"]: row for row in warehouse.query(HISTORY_RUNS, which).dicts()}
+    named = {"runs": list(runs), "members": list(canonical), "unfit": UNFIT_DOUBT}
+    sessions: dict[str, dict[str, list[tuple[datetime, float]]]] = {}
+    for row in warehouse.query(HISTORY.format(metric=metric.column), named).dicts() if runs else ():
+        run = runs[row["run_id"]]
+        own = sessions.setdefault(canonical[row["own_id"]], {})
+        own.setdefault(run["session_id"], []).append((run["time"], row["value"]))
+    return {series_id: _session_means(own) for series_id, own in sessions.items()}
+
+
+def _session_means(sessions: Mapping[str, Sequence[tuple[datetime, float]]]) -> list[float]:
+    """Of the newest sessions, oldest first."""
+    times = {session_id: max(time for time, _ in own) for session_id, own in sessions.items()}
+    newest = sorted(sessions, key=lambda session_id: (times[session_id], session_id))[-MAX_HISTORY_RUNS:]
+    return [geometric_mean(value for _, value in sessions[session_id]) for session_id in newest]

@@ -67,6 +67,9 @@ class Selection:
     values: tuple[str | int | datetime, ...] = ()
     named: frozenset[str] = frozenset()
     """The columns that were named: two selections that name the same one mean to differ in it."""
+    run_condition: str | None = None
+    """What of it is a condition on benchmark_runs alone: the ids and commits that were named; None without any."""
+    run_values: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> Selection:
@@ -82,6 +85,8 @@ class Selection:
             condition=" AND ".join(part.condition for part in parts) or "TRUE",
             values=tuple(value for part in parts for value in part.values),
             named=frozenset(name for part in parts for name in part.named),
+            run_condition=" AND ".join(part.run_condition for part in parts if part.run_condition) or None,
+            run_values=tuple(value for part in parts for value in part.run_values),
         )
 
 
@@ -120,9 +125,16 @@ def _bare(word: str) -> Selection:
             f"FIELD=VALUE with a field of {', '.join(FIELDS)}, tag.NAME, since, until, or sql:CONDITION"
         )
     # Asked of the runs alone: over several columns of the view it would be asked of every result, all of it read.
-    runs = " OR ".join(f"starts_with({column}, ?)" for column in columns)
-    condition = f"run_id IN (SELECT run_id FROM benchmark_runs WHERE {runs})"
-    return Selection(text=word, condition=condition, values=(word,) * len(columns), named=frozenset(columns))
+    runs = f"({' OR '.join(f'starts_with({column}, ?)' for column in columns)})"
+    values = (word,) * len(columns)
+    return Selection(
+        text=word,
+        condition=f"run_id IN (SELECT run_id FROM benchmark_runs WHERE {runs})",
+        values=values,
+        named=frozenset(columns),
+        run_condition=runs,
+        run_values=values,
+    )
 
 
 def _any_of(word: str, column: str, values: list[str] | list[int], *, named: str) -> Selection:

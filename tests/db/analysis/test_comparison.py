@@ -43,12 +43,14 @@ def store(warehouse, make_run):
     """A function that stores a run of five launches with the tag side=..., and gives it."""
 
     def add(side, *, day=0, cell=None, change=lambda run: run, minutes=10, tags=None, **fields):
-        run = make_run(launches=5, started_at=f"{(START + day * DAY).isoformat()}Z", **fields)
+        start = START + day * DAY
+        run = make_run(launches=5, started_at=f"{start.isoformat()}Z", **fields)
+        run = replace(run, finished_at=f"{(start + timedelta(minutes=5 * minutes)).isoformat()}Z")
         run = replace(
             run, provenance=replace(run.provenance, tags={"side": side, **(tags or {})}, git_commit_time=None)
         )
         run = replace(run, cell=replace(run.cell, **(cell or {})))
-        run = change(scattered(run, start=START + day * DAY, minutes=minutes))
+        run = change(scattered(run, start=start, minutes=minutes))
         warehouse.ingest(run)
         return run
 
