@@ -38,16 +38,6 @@ ANNOTATED = (
     ("alert", "alerts", "alert_id"),
 )
 
-UNCHECKED = (
-    *("audio_seconds", "retrieve_ms", "image_encode_ms", "encode_ms", "prefill_ms", "decode_ms", "step_ms"),
-    *("real_time_factor", "audio_seconds_per_call", "active_parameter_count", "expert_load_imbalance"),
-    *("bytes_accessed", "achieved_flops_per_sec"),
-    *("output_max_abs_error", "output_cosine_similarity", "output_equal_token_share", "model_size_mb"),
-    *("compile_cold_s", "compile_warm_s", "graph_count", "graph_break_count", "recompile_count"),
-    *("nodes", "nodes_on_cpu_unasked"),
-)
-"""Number columns of benchmark_results that came too late for a CHECK of their own."""
-
 RAW_COUNTS = """
 WITH counted AS (
     SELECT result_id, sum(CASE WHEN compacted_at IS NULL THEN len(samples) ELSE sample_count END) AS samples,
@@ -124,13 +114,6 @@ WHERE (r.batch_size, r.sequence_length, r.new_tokens, r.concurrency, r.axes, run
 ORDER BY result_id
 """
 
-NUMBERS = f"""
-SELECT result_id AS subject, format('result {{}}: {{}} is {{}}', result_id, name, value) AS problem
-FROM (UNPIVOT (SELECT result_id, {", ".join(UNCHECKED)} FROM benchmark_results) ON COLUMNS(* EXCLUDE result_id))
-WHERE NOT isfinite(value)
-ORDER BY ALL
-"""
-
 AXIS_COLUMNS = f"""
 SELECT result_id AS subject,
     'result ' || result_id || ': its axes are ' || axes || ', but its columns say otherwise' AS problem
@@ -202,7 +185,6 @@ CHECKS: tuple[tuple[str, str], ...] = (
     ("series", SERIES),
     ("series", ALIASES),
     ("axes", AXIS_COLUMNS),
-    ("number", NUMBERS),
     ("calibration", CALIBRATION),
     ("heads", HEADS),
 )

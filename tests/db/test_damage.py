@@ -19,7 +19,7 @@ from db.warehouse import Warehouse
 
 ONE = {"batch_sizes": (1,), "sequence_lengths": (32,)}
 HEADER_BYTES = 12_288
-BLOCK_BYTES = 16_384
+BLOCK_BYTES = 32_768
 BLOCKS = """
 SELECT DISTINCT block_id AS block FROM pragma_storage_info('{table}') WHERE persistent AND block_id >= 0 AND
     (column_name = '{column}' OR '{column}' = '') ORDER BY 1
@@ -217,7 +217,7 @@ def test_over_a_file_that_cannot_be_opened_what_is_lost_is_said(stored, capsys):
     Path("a.duckdb.wal").write_bytes(b"its log")
     assert main(["--rebuild-from", "runs", "--db-path", "a.duckdb"]) == 1
     last, lost = capsys.readouterr().out.splitlines()[-1:-3:-1]
-    assert last == "a.duckdb: schema 4, runs 2, results 2, hardware 1"
+    assert last == "a.duckdb: schema 5, runs 2, results 2, hardware 1"
     assert lost.startswith("not compared, nor brought over: hardware_info, series, ")
     assert "annotations, series_alias: it is cut off" in lost
     assert kept_of(stored).read_bytes() == damaged

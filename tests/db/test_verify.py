@@ -86,8 +86,6 @@ def test_an_empty_warehouse_has_no_findings(warehouse):
         ("UPDATE benchmark_results SET batch_size = 7 WHERE batch_size = 1", "series", "is not what its series"),
         ("UPDATE benchmark_runs SET num_threads = 3", "series", "is not what its series"),
         ("UPDATE benchmark_results SET image_size = 224 WHERE batch_size = 1", "axes", "its columns say otherwise"),
-        ("UPDATE benchmark_results SET step_ms = 'nan' WHERE batch_size = 1", "number", "step_ms is nan"),
-        ("UPDATE benchmark_results SET bytes_accessed = 'inf'", "number", "bytes_accessed is inf"),
         ("UPDATE hardware_info SET peak_flops = MAP {'float32': 1.0}", "calibration", "is not as its calibration runs"),
         ("UPDATE hardware_info SET calibration_run_id = 'gone'", "orphan", "which is not in benchmark_runs"),
         ("UPDATE series SET hashed_keys = '{}'", "hash", "is not the hash of its hashed_keys"),
