@@ -15,9 +15,12 @@ REFERENCES = (
     ("series_alias", "series_id", "canonical_series_id", "series", "series_id"),
     ("change_points", "change_point_id", "series_id", "series", "series_id"),
     ("change_points", "change_point_id", "result_id", "benchmark_results", "result_id"),
+    ("change_points", "change_point_id", "last_good_result_id", "benchmark_results", "result_id"),
     ("hardware_info", "hardware_id", "calibration_run_id", "benchmark_runs", "run_id"),
     ("alerts", "alert_id", "series_id", "series", "series_id"),
     ("alerts", "alert_id", "change_point_id", "change_points", "change_point_id"),
+    ("alerts", "alert_id", "result_id", "benchmark_results", "result_id"),
+    ("alerts", "alert_id", "confirmed_by", "benchmark_results", "result_id"),
 )
 
 KEYS = (
@@ -131,6 +134,16 @@ WHERE (h.peak_flops, h.peak_copy_bytes_per_sec, h.calibrated_at, h.calibration_r
 ORDER BY hardware_id
 """
 
+CHANGE_POINTS = """
+SELECT change_point_id AS subject,
+    'change_points: ' || change_point_id || ' is not of the runs and series of its results' AS problem
+FROM change_points c
+JOIN benchmark_results r USING (result_id)
+LEFT JOIN benchmark_results good ON good.result_id = c.last_good_result_id
+WHERE c.series_id <> r.series_id OR c.run_id <> r.run_id OR c.last_good_run_id <> good.run_id
+ORDER BY change_point_id
+"""
+
 ALIASES = """
 SELECT a.series_id AS subject, 'series ' || a.series_id || ' is read as one that is an alias itself' AS problem
 FROM series_alias a JOIN series_alias b ON b.series_id = a.canonical_series_id
@@ -184,6 +197,7 @@ CHECKS: tuple[tuple[str, str], ...] = (
     ("missing_value", MISSING_VALUES),
     ("series", SERIES),
     ("series", ALIASES),
+    ("change_point", CHANGE_POINTS),
     ("axes", AXIS_COLUMNS),
     ("calibration", CALIBRATION),
     ("heads", HEADS),

@@ -22,8 +22,8 @@ class Finding:
     """Something that is not as it should be."""
 
     kind: str
-    """damage, schema, orphan, duplicate, raw_count, raw_statistics, missing_value, series, axes, calibration, heads,
-    hash, checksum."""
+    """damage, schema, orphan, duplicate, raw_count, raw_statistics, missing_value, series, change_point, axes,
+    calibration, heads, hash, checksum."""
     subject: str
     """The table or row it is about."""
     problem: str

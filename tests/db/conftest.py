@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarking.records import Samples, dumps
-from db import migrate
+from db import heads, migrate
 from db.arrow_rows import arrow_table
 from db.rows import AXES, run_rows
 from db.warehouse import OWN, SHARED, WRITER, Warehouse
@@ -116,6 +116,8 @@ def store_as_then(connection, run):
         connection.register("incoming", arrow_table(known, kinds))
         again = "ON CONFLICT DO NOTHING" if table in SHARED else ""
         connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming {again}")
+    if connection.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'series_heads'").fetchall():
+        heads.compute(connection)
 
 
 HISTORY_RUNS = """

@@ -96,7 +96,7 @@ def test_json_tells_it_all(spool_run, capsys):
         "unfinished": [],
         "findings": [],
         "backup": "copy.duckdb",
-        "schema_version": 4,
+        "schema_version": 5,
         "runs": 1,
         "results": 4,
         "hardware": 1,
@@ -204,7 +204,7 @@ def test_a_database_of_a_newer_program_is_one_clear_line(capsys):
         warehouse.query("INSERT INTO schema_migrations VALUES (99, '0099_later', 'x', now()::TIMESTAMP)")
     assert main(["--ingest", "."]) == 1
     assert capsys.readouterr().err == (
-        "setup_benchmark_db: error: benchmark_db.duckdb: schema 99 is newer than this program knows (4): "
+        "setup_benchmark_db: error: benchmark_db.duckdb: schema 99 is newer than this program knows (5): "
         "upgrade benchhouse\n"
     )
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from db.checks import UNCHECKED
+from db.analysis.changes import update
+from db.analysis.metrics import DEFAULT_METRIC, METRICS
 from db.verify import verify
 from db.warehouse import Warehouse
 
@@ -99,12 +100,24 @@ def test_a_planted_fault_is_found(filled, fault, kind, words):
     assert any(words in finding.problem for finding in findings), findings
 
 
-def test_every_number_without_a_check_is_looked_at(warehouse):
+def test_every_number_of_a_result_has_a_check(warehouse):
     sql = "SELECT column_name FROM duckdb_columns() WHERE table_name = 'benchmark_results' AND data_type = 'DOUBLE'"
     numbers = {row["column_name"] for row in warehouse.query(sql).dicts()}
     sql = "SELECT constraint_column_names AS names FROM duckdb_constraints() WHERE constraint_type = 'CHECK'"
-    checked = {name for row in warehouse.query(sql).dicts() for name in row["names"]}
-    assert numbers - checked == set(UNCHECKED)
+    assert numbers <= {name for row in warehouse.query(sql).dicts() for name in row["names"]}
+
+
+def test_a_change_point_of_another_run_or_with_no_result_is_found(warehouse, write_history):
+    def faults():
+        return [one.kind for one in verify(warehouse) if one.problem.startswith("change_points")]
+
+    write_history(warehouse, [10.0] * 12 + [13.0] * 6)
+    update(warehouse, METRICS[DEFAULT_METRIC])
+    assert faults() == []
+    warehouse.query("UPDATE change_points SET last_good_run_id = run_id")
+    assert faults() == ["change_point"]
+    warehouse.query("UPDATE change_points SET last_good_result_id = 'gone'")
+    assert faults() == ["orphan"]
 
 
 def test_an_alias_of_an_alias_is_found(filled):
