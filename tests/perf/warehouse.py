@@ -1,6 +1,6 @@
 """Prints how the warehouse fares at size: what ingest takes, what a sample costs, how long four questions take.
 
-    python tests/perf/warehouse.py [--results 10000,100000,1000000] [--ingest-runs 1000] [--peers-results 2000]
+    python tests/perf/warehouse.py [--results 10000,100000,1000000] [--ingest-runs 1000] [--peers-results 10000]
         [--folder DIR]
 
 Ingest       run files of 50 points x 200 samples, loaded as `setup_benchmark_db --ingest` does; bytes a sample of the
@@ -8,9 +8,10 @@ Ingest       run files of 50 points x 200 samples, loaded as `setup_benchmark_db
 Questions    on warehouses of a year's weekly runs, each question's answer of the same size in all of them; the median
              and the slowest of 9, in one process that has asked once before, all rows fetched. The growth is the last
              warehouse's median over the first one's
-Peers        the same results in the warehouse, in MLflow's tracking store on SQLite (a run a result, the way its search
-             needs it) and in a folder of run files, asked in turns for one model's results on every device; MLflow has
-             to be installed, else it is left out with a word
+Peers        the contents of one such warehouse, in it, in MLflow's tracking store on SQLite (a run a result, the way
+             its search needs it) and in a folder of run files: the newest results of one model on all hardware, a year
+             of one series, and what regressed since, for which the others have a rule of thumb, asked in turns; MLflow
+             has to be installed, else it is left out with a word
 
 --folder keeps the warehouses, and finds them there the next time: filling the largest takes most of the time.
 """
@@ -22,23 +23,25 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import warehouse_data
-from warehouse_peers import folder_peer, mlflow_peer
+from warehouse_peers import PLACE, Questions, Wanted, folder_peer, mlflow_peer
 
 from benchmarking.records import Run, dumps
 from db.analysis.comparison import compare
 from db.analysis.metrics import DEFAULT_METRIC, METRICS
 from db.analysis.selection import Selection
+from db.run_records import stored_runs
 from db.spool import ingest_files
 from db.warehouse import Warehouse
 
 ROUNDS = 9
+PEER_ROUNDS = 5
 SINCE = "2025-12-01"
 Question = Callable[[Warehouse], int]
 
@@ -51,14 +54,14 @@ def main() -> None:
             ingest(Path(scratch), arguments.ingest_runs)
         scale(arguments.folder or Path(scratch), arguments.results)
         if arguments.peers_results:
-            peers(Path(scratch), arguments.peers_results)
+            peers(arguments.folder or Path(scratch), Path(scratch), arguments.peers_results)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", default="10000,100000,1000000", type=_sizes)
     parser.add_argument("--ingest-runs", default=1000, type=int)
-    parser.add_argument("--peers-results", default=2000, type=int)
+    parser.add_argument("--peers-results", default=10_000, type=int)
     parser.add_argument("--folder", type=Path)
     return parser.parse_args()
 
@@ -116,12 +119,7 @@ def scale(folder: Path, sizes: Sequence[int]) -> None:
     """The questions at each size, and how they grow."""
     took: dict[str, list[float]] = {}
     for size in sizes:
-        path = folder / f"warehouse_{size}.duckdb"
-        if not path.exists():
-            start = time.perf_counter()
-            warehouse_data.fill(path, size)
-            print(f"filled {path.name} in {time.perf_counter() - start:.0f} s, {path.stat().st_size / 1e6:.0f} MB")
-        with Warehouse.open(path, read_only=True) as warehouse:
+        with Warehouse.open(filled(folder, size), read_only=True) as warehouse:
             for name, question in questions(warehouse).items():
                 middle, worst, rows = asked(question, warehouse)
                 took.setdefault(name, []).append(middle)
@@ -129,6 +127,16 @@ def scale(folder: Path, sizes: Sequence[int]) -> None:
                 print(f"{size:>9,} results  {name:<34} {figures}", flush=True)
     for name, values in took.items():
         print(f"{name:<34} x {sizes[-1] / sizes[0]:g} results: x {values[-1] / values[0]:.2f} time")
+
+
+def filled(folder: Path, size: int) -> Path:
+    """A warehouse of so many results; made where it is not there."""
+    path = folder / f"warehouse_{size}.duckdb"
+    if not path.exists():
+        start = time.perf_counter()
+        warehouse_data.fill(path, size)
+        print(f"filled {path.name} in {time.perf_counter() - start:.0f} s, {path.stat().st_size / 1e6:.0f} MB")
+    return path
 
 
 def questions(warehouse: Warehouse) -> dict[str, Question]:
@@ -172,32 +180,47 @@ def asked(question: Question, warehouse: Warehouse) -> tuple[float, float, int]:
     return median(took), max(took), rows
 
 
-def peers(folder: Path, results: int) -> None:
-    """One question to the warehouse, MLflow's SQLite and a folder of JSON, in turns."""
-    runs = list(warehouse_data.weekly_runs(max(1, results // warehouse_data.POINTS)))
-    path = folder / "peers.duckdb"
-    with Warehouse.open(path) as warehouse:
-        for run in runs:
-            warehouse.ingest(run)
-    with Warehouse.open(path, read_only=True) as warehouse:
-        sql = "SELECT * FROM hardware_comparison WHERE model_id = ?"
-        asking: dict[str, Callable[[], int]] = {"warehouse": lambda: len(warehouse.query(sql, ["model-0"]).dicts())}
+def peers(folder: Path, scratch: Path, size: int) -> None:
+    """Three questions to the warehouse, MLflow's SQLite and a folder of JSON, in turns."""
+    with Warehouse.open(filled(folder, size), read_only=True) as warehouse:
+        ids = [
+            row["run_id"] for row in warehouse.query("SELECT run_id FROM benchmark_runs ORDER BY started_at").dicts()
+        ]
+        series = "SELECT * FROM series WHERE model_id = 'model-0' ORDER BY series_id LIMIT 1"
+        (row,) = warehouse.query(series).dicts()
+        wanted = Wanted(model_id="model-0", series={name: str(row[name]) for name in PLACE}, since=SINCE)
+        asking: dict[str, Questions] = {
+            "warehouse": {
+                "newest": lambda: _count(warehouse, "hardware_comparison WHERE model_id = ?", wanted.model_id),
+                "series": lambda: _count(warehouse, "history WHERE series_id = ?", row["series_id"]),
+                "regressed": lambda: _count(warehouse, "regressions WHERE history_time >= ?", SINCE),
+            }
+        }
         for name, make in (("mlflow on sqlite", mlflow_peer), ("folder of run files", folder_peer)):
             try:
-                asking[name] = make(folder, runs, "model-0")
+                asking[name] = make(scratch, (stored.run for stored in stored_runs(warehouse, ids)), wanted)
             except ImportError as error:
                 print(f"{name} is left out: {error}")
-        took: dict[str, list[float]] = {name: [] for name in asking}
-        rows = {name: ask() for name, ask in asking.items()}
-        for _ in range(ROUNDS):
-            for name, ask in asking.items():
-                start = time.perf_counter()
-                ask()
-                took[name].append(1000 * (time.perf_counter() - start))
+        for question in ("newest", "series", "regressed"):
+            _compare_peers({name: each[question] for name, each in asking.items()}, f"{size:,} results, {question}")
+
+
+def _count(warehouse: Warehouse, what: str, value: str) -> int:
+    return len(warehouse.query(f"SELECT * FROM {what}", [value]).dicts())
+
+
+def _compare_peers(asking: Mapping[str, Callable[[], int]], title: str) -> None:
+    took: dict[str, list[float]] = {name: [] for name in asking}
+    rows = {name: ask() for name, ask in asking.items()}
+    for _ in range(PEER_ROUNDS):
+        for name, ask in asking.items():
+            start = time.perf_counter()
+            ask()
+            took[name].append(1000 * (time.perf_counter() - start))
     own = median(took["warehouse"])
     for name, values in took.items():
         figures = f"{median(values):9.1f} ms  x {median(values) / own:.1f}  {rows[name]} rows"
-        print(f"{results:,} results, one model: {name:<20} {figures}", flush=True)
+        print(f"{title}: {name:<20} {figures}", flush=True)
 
 
 if __name__ == "__main__":
