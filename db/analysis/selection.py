@@ -107,10 +107,23 @@ def _part(word: str) -> Selection:
     column = FIELDS[choice(field, (*FIELDS, "tag.NAME", "since", "until"), "selection")]
     if field in NUMBERS:
         return _any_of(word, column, [_number(word, value) for value in values], named=column)
+    if column == "series_id":
+        return _series(word, values)
     if field in PREFIXED:
         condition = " OR ".join(f"starts_with({column}, ?)" for _ in values)
         return Selection(text=word, condition=f"({condition})", values=tuple(values), named=frozenset({column}))
     return _any_of(word, column, values, named=column)
+
+
+def _series(word: str, values: list[str]) -> Selection:
+    """By the series' own id, or by that of one that it is read as part of."""
+    begins = " OR ".join(f"starts_with({name}, ?)" for _ in values for name in ("s.series_id", "canonical_series_id"))
+    condition = f"""series_id IN (
+        SELECT coalesce(canonical_series_id, s.series_id)
+        FROM series s LEFT JOIN series_alias alias ON alias.series_id = s.series_id WHERE {begins}
+    )"""
+    both = tuple(value for value in values for _ in range(2))
+    return Selection(text=word, condition=condition, values=both, named=frozenset({"series_id"}))
 
 
 def _bare(word: str) -> Selection:

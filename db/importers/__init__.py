@@ -12,14 +12,17 @@ everything else. It keeps to four rules.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
+import zlib
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, BinaryIO, NoReturn, Protocol
 
 from benchmarking import plugins
 from benchmarking.errors import FormatError, StorageError
@@ -27,8 +30,10 @@ from benchmarking.records import Run
 
 DUCKDB_MAGIC = (8, b"DUCK")
 """Offset and bytes that every DuckDB file has."""
+GZIP_MAGIC = b"\x1f\x8b"
 MAX_SIZE_BYTES = 512 * 1024**2
-"""Of a file that is read at once. Every sample of a day's serving fits many times; weights in a folder do not."""
+"""Of a file that is read at once, unpacked. Every sample of a day's serving fits many times; weights in a folder do
+not."""
 
 
 @dataclass(frozen=True)
@@ -107,21 +112,37 @@ class Importer(Protocol):
 
 
 def read_file(path: Path) -> ForeignFile:
-    """The file, read. Raises StorageError, and FormatError for one too large to be a result file."""
-    offset, magic = DUCKDB_MAGIC
+    """The file, read; one packed by gzip, as pyperf writes, as what is in it. Raises StorageError, and FormatError for
+    one too large to be a result file."""
     try:
         with path.open("rb") as opened:
             head = opened.read(4096)
-            is_database = head[offset : offset + len(magic)] == magic
-            if not is_database and path.stat().st_size > MAX_SIZE_BYTES:
-                raise FormatError(f"{path}: no known format: larger than {MAX_SIZE_BYTES >> 20} MiB")
             opened.seek(0)
-            digest = hashlib.file_digest(opened, "sha256").hexdigest()
-        content = head if is_database else path.read_bytes()
+            content, digest = _head_of_database(opened, head) or _all_of(opened, head, path)
         modified = datetime.fromtimestamp(path.stat().st_mtime, UTC).replace(tzinfo=None)
     except OSError as error:
         raise StorageError(f"cannot read {path}: {error.strerror}") from error
     return ForeignFile(path=path, content=content, sha256=digest, modified_at=modified)
+
+
+def _head_of_database(opened: BinaryIO, head: bytes) -> tuple[bytes, str] | None:
+    """The first block of a DuckDB file, which may be of any size, and its digest; None for any other file."""
+    offset, magic = DUCKDB_MAGIC
+    if head[offset : offset + len(magic)] != magic:
+        return None
+    return head, hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _all_of(opened: BinaryIO, head: bytes, path: Path) -> tuple[bytes, str]:
+    """The content and its digest, which is the same whether or not it is packed: it is imported once."""
+    try:
+        with gzip.open(opened) if head.startswith(GZIP_MAGIC) else nullcontext(opened) as unpacked:
+            content = unpacked.read(MAX_SIZE_BYTES + 1)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise FormatError(f"{path}: packed by gzip, but broken or cut off: {error}") from error
+    if len(content) > MAX_SIZE_BYTES:
+        raise FormatError(f"{path}: no known format: larger than {MAX_SIZE_BYTES >> 20} MiB")
+    return content, hashlib.sha256(content).hexdigest()
 
 
 def importers() -> tuple[Importer, ...]:

@@ -199,6 +199,7 @@ def test_an_alias_is_followed_and_never_makes_a_chain_or_a_circle(asked, filled)
     assert (code, out.splitlines()[0]) == (0, f"{bert} is now read as {gpt2}")
     assert '  model_id: "bert" / "gpt2"' in out
     assert rows(filled, "SELECT series_id, canonical_series_id, reason FROM series_alias") == [(bert, gpt2, "renamed")]
+    assert asked("history", f"series={bert[:8]}", "--json")[1] == asked("history", f"series={gpt2}", "--json")[1]
     assert asked("series", "alias", gpt2, bert, "--reason", "x")[0] == 2
     assert asked("series", "alias", bert, vit, "--reason", "x")[0] == 2
     assert asked("series", "alias", vit, vit, "--reason", "x")[0] == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from statistics import median
@@ -120,3 +121,18 @@ def test_inner_loops_multiply_the_calls_behind_a_value(changed):
 def test_a_broken_value_is_one_line_with_its_place(changed, change, message):
     with pytest.raises(FormatError, match=rf"changed\.json: .*{message}"):
         changed(change)
+
+
+def test_a_packed_suite_is_the_same_suite(suite, tmp_path):
+    content = (FOLDER / "suite.json").read_bytes()
+    (tmp_path / "suite.json.gz").write_bytes(gzip.compress(content))
+    file = read_file(tmp_path / "suite.json.gz")
+    assert file.sha256 == read_file(FOLDER / "suite.json").sha256
+    assert [run.results for run in PLUGIN.runs(file)] == [run.results for run in suite]
+
+
+@pytest.mark.parametrize("content", [gzip.compress(b"x" * 1000)[:-20], b"\x1f\x8bno", b"\x1f\x8b\x08" + b"x" * 99])
+def test_a_broken_pack_is_refused(tmp_path, content):
+    (tmp_path / "suite.json.gz").write_bytes(content)
+    with pytest.raises(FormatError, match=r"suite\.json\.gz: packed by gzip, but broken or cut off: "):
+        read_file(tmp_path / "suite.json.gz")
