@@ -21,8 +21,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from benchmarking import plugins
 from benchmarking.errors import FormatError, StorageError
@@ -125,7 +126,7 @@ def read_file(path: Path) -> ForeignFile:
     return ForeignFile(path=path, content=content, sha256=digest, modified_at=modified)
 
 
-def _head_of_database(opened: BinaryIO, head: bytes) -> tuple[bytes, str] | None:
+def _head_of_database(opened: BufferedReader, head: bytes) -> tuple[bytes, str] | None:
     """The first block of a DuckDB file, which may be of any size, and its digest; None for any other file."""
     offset, magic = DUCKDB_MAGIC
     if head[offset : offset + len(magic)] != magic:
@@ -133,7 +134,7 @@ def _head_of_database(opened: BinaryIO, head: bytes) -> tuple[bytes, str] | None
     return head, hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def _all_of(opened: BinaryIO, head: bytes, path: Path) -> tuple[bytes, str]:
+def _all_of(opened: BufferedReader, head: bytes, path: Path) -> tuple[bytes, str]:
     """The content and its digest, which is the same whether or not it is packed: it is imported once."""
     try:
         with gzip.open(opened) if head.startswith(GZIP_MAGIC) else nullcontext(opened) as unpacked:
