@@ -37,7 +37,8 @@ INSERT INTO alerts BY NAME SELECT
     $alert_id AS alert_id, $series_id AS series_id, $metric AS metric, $first_commit AS first_commit,
     $last_commit AS last_commit, $group_id AS group_id, 'new' AS triage, $relative_change AS relative_change,
     $detector AS detector, $detector_version AS detector_version, $parameters AS parameters,
-    $now AS created_at, $now AS updated_at, $result_id AS result_id, $confirmed_by AS confirmed_by
+    $now AS created_at, $now AS updated_at, $result_id AS result_id, $confirmed_by AS confirmed_by,
+    $change_point_id AS change_point_id
 """
 EXTEND = """
 UPDATE alerts SET parameters = $parameters, confirmed_by = coalesce(confirmed_by, $confirmed_by)
@@ -172,6 +173,7 @@ def _row(finding: Finding, parameters: Parameters) -> dict[str, Any]:
         "now": datetime.now(UTC).replace(tzinfo=None),
         "result_id": candidate.result_id,
         "confirmed_by": finding.again_result_id,
+        "change_point_id": None,
     }
 
 

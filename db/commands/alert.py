@@ -1,5 +1,8 @@
 """Lists what the gate and the history found, and sets what it turned out to be.
 
+`benchhouse check` raises alerts by itself; `alert raise` does for the confirmed regressions of the history.
+
+  benchhouse alert raise --since 2026-01-01
   benchhouse alert list --triage new
   benchhouse alert set 0199a3f2 0199a3f3 noise --note "a backup ran"
 
@@ -22,7 +25,8 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, that 
 
 from benchmarking.cli_support import Parser, add_database_flags, choice, names, run_command
 from benchmarking.errors import EXIT_OK, UsageError
-from db.analysis.selection import Selection
+from db.analysis.metrics import DEFAULT_METRIC, METRICS
+from db.analysis.selection import EVERYTHING, Selection
 
 NAME = "benchhouse alert"
 HEADINGS = ("alert", "raised", "triage", "what", "point", "metric", "change", "commits", "confirmed", "note")
@@ -36,26 +40,32 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
-    return _list(arguments) if arguments.what == "list" else _set(arguments)
+    return {"list": _list, "raise": _raise, "set": _set}[arguments.what](arguments)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog=NAME, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="what", required=True, metavar="list|set")
+    commands = parser.add_subparsers(dest="what", required=True, metavar="list|raise|set")
     listing = commands.add_parser("list", help="show alerts, newest first")
-    listing.add_argument(
-        "selection",
-        nargs="?",
-        default="",
-        metavar="SELECTION",
-        help="only of these results: model=gpt2, ...",
+    raising = commands.add_parser("raise", help="raise an alert for each confirmed regression that has none")
+    for command in (listing, raising):
+        command.add_argument(
+            "selection",
+            nargs="?",
+            default="",
+            metavar="SELECTION",
+            help="only of these results: model=gpt2, ...",
+        )
+    raising.add_argument("--since", metavar="DATE", help="first changed on that day or later, such as 2026-01-01")
+    raising.add_argument(
+        "--metric", type=names, default=(DEFAULT_METRIC,), metavar="COLUMN,...", help=f"default {DEFAULT_METRIC}"
     )
     listing.add_argument("--triage", type=names, default=(), metavar="WORD,...", help="new, regression, ...")
     setting = commands.add_parser("set", help="say what alerts turned out to be")
     setting.add_argument("ids", nargs="+", metavar="ID", help="an alert's id, or how it begins")
     setting.add_argument("triage", metavar="TRIAGE", help="new, regression, improvement, method, hardware or noise")
     setting.add_argument("--note", metavar="TEXT", help="why; without it the note stays as it is")
-    for command in (listing, setting):
+    for command in (listing, raising, setting):
         command.add_argument("--json", action="store_true", help="print the alerts as JSON")
         add_database_flags(command)
     return parser
@@ -75,6 +85,29 @@ def _list(arguments: argparse.Namespace) -> int:
         print(json.dumps([_plain(row) for row in rows], indent=2, ensure_ascii=False))
     else:
         print(_text(rows))
+    return EXIT_OK
+
+
+def _raise(arguments: argparse.Namespace) -> int:
+    metrics = [METRICS[choice(name, tuple(METRICS), "metric")] for name in arguments.metric]
+    selection = Selection.parse(arguments.selection)
+    dates = EVERYTHING if arguments.since is None else Selection.parse(f"since={arguments.since}")
+
+    from db.analysis.raising import raise_alerts
+    from db.analysis.refreshing import refresh
+    from db.analysis.regressions import regressions
+    from db.warehouse import Warehouse
+
+    refresh(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
+    # The selection may hold SQL: it is asked on a connection that only reads.
+    with Warehouse.open(arguments.db_path, for_questions=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
+        found = regressions(warehouse, metrics, dates=dates, selection=selection)
+    with Warehouse.open(arguments.db_path, create=False, lock_timeout_s=arguments.lock_timeout) as warehouse:
+        stored = raise_alerts(warehouse, found)
+    if arguments.json:
+        print(json.dumps({"new": stored.new, "known": stored.known}, indent=2))
+    else:
+        print(f"{len(stored.new)} alerts raised, {len(stored.known)} known already")
     return EXIT_OK
 
 

@@ -86,7 +86,9 @@ def test_a_triage_is_set_by_prefix_with_a_note_that_stays(listed, raised, capsys
         (("set", "a1fe5c1", "nosie"), "'nosie' is no triage: the last word is one of new, regression"),
         (("list", "--triage", "nosie"), "unknown triage 'nosie': did you mean noise"),
         (("list", "nonsense"), "'nonsense' selects nothing"),
-        ((), "required: list|set"),
+        ((), "required: list|raise|set"),
+        (("raise", "--since", "soon"), "expected a date or time in ISO 8601"),
+        (("raise", "--metric", "latency"), "unknown metric 'latency'"),
     ],
 )
 def test_what_cannot_be_is_one_line_and_changes_nothing(raised, listed, capsys, arguments, said):
@@ -97,3 +99,39 @@ def test_what_cannot_be_is_one_line_and_changes_nothing(raised, listed, capsys, 
     assert said in error
     assert error.count("\n") == 1
     assert len(listed("--triage", "new")) == 2
+
+
+def test_what_the_history_confirmed_is_raised_once_and_not_again(tmp_path, capsys, write_history):
+    path = str(tmp_path / "a.duckdb")
+    with Warehouse.open(path) as warehouse:
+        write_history(warehouse, [10.0] * 12 + [13.0] * 6)
+        write_history(warehouse, [10.0] * 12 + [7.0] * 6, runtime="onnxruntime")  # for the better: nothing to look at
+        write_history(warehouse, [10.0] * 16 + [13.0] * 2, runtime="compiled")  # only suspected as yet
+
+    def run(*arguments):
+        assert alert.main([*arguments, "--db-path", path]) == 0
+        return capsys.readouterr().out
+
+    assert run("raise", "--since", "2026-02-01") == "0 alerts raised, 0 known already\n"
+    assert run("raise") == "1 alerts raised, 0 known already\n"
+    (row,) = json.loads(run("list", "--json"))
+    assert (row["runtime"], row["triage"], round(row["relative_change"], 2)) == ("eager", "new", 0.3)
+    assert row["change_point_id"] is not None
+    assert (row["parameters"]["value_before"], row["parameters"]["value_after"]) == (10.0, 13.0)
+    run("set", row["alert_id"], "noise")
+    assert json.loads(run("raise", "--json")) == {"new": [], "known": [row["alert_id"]]}
+
+
+def test_an_alert_for_the_same_commits_is_linked_with_the_change(tmp_path, capsys, write_history):
+    path = str(tmp_path / "a.duckdb")
+    with Warehouse.open(path) as warehouse:
+        later = write_history(warehouse, [10.0] * 12 + [13.0] * 6)[14]
+        last_good = "0011".ljust(40, "f")
+        with warehouse.transaction() as connection:
+            sql = INSERT.replace("repeat('1', 40)", f"'{last_good}'")
+            connection.execute(f"{sql} WHERE result_id = '{later}'")
+    assert alert.main(["raise", "--db-path", path]) == 0
+    assert capsys.readouterr().out == "0 alerts raised, 1 known already\n"
+    assert alert.main(["list", "--json", "--db-path", path]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["alert_id"], row["result_id"], row["change_point_id"] is None) == ("a1fe5c1", later, False)
