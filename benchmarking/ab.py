@@ -65,7 +65,8 @@ def _run(argv: Sequence[str]) -> int:
 def keeping(arguments: argparse.Namespace, *, metric: str | None = None) -> Keeping:
     """What the flags of keeping and showing say."""
     return Keeping(
-        output_dir=Path(arguments.output_dir) if arguments.save else None,
+        # Whole, since a side may run in another folder.
+        output_dir=Path(arguments.output_dir).resolve() if arguments.save else None,
         db_path=arguments.db_path,
         lock_timeout_s=arguments.lock_timeout,
         tags=dict(arguments.tag),

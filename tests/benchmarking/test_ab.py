@@ -19,6 +19,7 @@ from benchmarking.sweep.interleaving import HERE, arm, order, run_files
 from benchmarking.sweep.turns import as_typed
 from db import setup_benchmark_db
 
+ROOT = Path(ab.__file__).parents[1]
 FLAGS = "--model-id tiny-bert --device null --runtime null --iterations 20 --batch-sizes 1 --sequence-lengths 32"
 
 
@@ -95,15 +96,16 @@ def test_the_stored_command_is_the_one_that_was_typed():
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """(exit code, document, folder) of a comparison over three rounds, saved, of 1 ms with 1.1 ms."""
+    """(exit code, document, folder) of a comparison over three rounds, of 1 ms, in a working tree of its own, with
+    1.1 ms; saved in places that are named from the folder it is started in."""
     folder = tmp_path_factory.mktemp("ab")
     sides = [script(folder, name, latency_ms={"*": [ms, ms * 1.01]}) for name, ms in (("one", 1.0), ("two", 1.1))]
-    keep = ["--save", "--output-dir", str(folder / "runs"), "--db-path", str(folder / "a.duckdb"), "--quiet"]
+    keep = ["--save", "--output-dir", "runs", "--db-path", "a.duckdb", "--quiet", "--worktree-a", str(ROOT)]
     out = folder / "out.json"
-    environment = dict(os.environ, HF_HUB_OFFLINE="1")
+    environment = dict(os.environ, HF_HUB_OFFLINE="1", PYTHONPATH=str(ROOT))
     words = [sys.executable, "-m", "benchmarking.ab", *map(command, sides), "--rounds", "3", "--json", *keep]
     with out.open("w") as stream:
-        done = subprocess.run(words, stdout=stream, env=environment, check=False, cwd=Path(ab.__file__).parents[1])
+        done = subprocess.run(words, stdout=stream, env=environment, check=False, cwd=folder)
     return done.returncode, json.loads(out.read_text()), folder
 
 
