@@ -67,11 +67,12 @@ WHERE (model_id, hardware_id, runtime, precision) IN (
 """
 HISTORY = """
 SELECT series_id AS own_id, run_id, {metric} AS value
-FROM benchmark_results
+FROM {source}
 WHERE run_id IN (SELECT unnest($runs)) AND series_id IN (SELECT unnest($members)) AND status = 'ok' AND {metric} > 0
     AND validity IS DISTINCT FROM 'invalid' AND NOT list_contains(doubts, $unfit)
 """
-"""As few columns as can be, of one table: they are read of every result there is."""
+"""As few columns as can be, and of one table where that has the metric: they are read of every result there is."""
+WITH_LOADS = "benchmark_results JOIN (SELECT run_id, load_time_s FROM benchmark_runs) USING (run_id)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +226,8 @@ def _history(warehouse: Warehouse, results: Sequence[Measured], metric: Metric) 
     runs = {row["run_id"]: row for row in warehouse.query(HISTORY_RUNS, which).dicts()}
     named = {"runs": list(runs), "members": list(canonical), "unfit": UNFIT_DOUBT}
     sessions: dict[str, dict[str, list[tuple[datetime, float]]]] = {}
-    for row in warehouse.query(HISTORY.format(metric=metric.column), named).dicts() if runs else ():
+    sql = HISTORY.format(metric=metric.column, source=WITH_LOADS if metric.of_load else "benchmark_results")
+    for row in warehouse.query(sql, named).dicts() if runs else ():
         run = runs[row["run_id"]]
         own = sessions.setdefault(canonical[row["own_id"]], {})
         own.setdefault(run["session_id"], []).append((run["time"], row["value"]))

@@ -275,6 +275,16 @@ def test_history_of_a_series_makes_a_verdict_speak_of_other_sessions(store, side
     assert finding.judgement.change == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize("name", ["throughput_samples_per_sec", "load_time_s"])
+def test_what_is_not_a_latency_has_its_history_too(store, sides, name):
+    one = {"batch_sizes": (1,), "sequence_lengths": (32,)}
+    for day in range(6):
+        store("earlier", day=day, **one)
+    store("a", day=20, **one)
+    store("b", day=21, **one)
+    assert sides(metric=METRICS[name]).findings[0].judgement.scope == "between sessions"
+
+
 def test_later_runs_are_no_history(store, sides):
     one = {"batch_sizes": (1,), "sequence_lengths": (32,)}
     store("a", day=0, **one)
