@@ -148,7 +148,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         row["metric"],
         "-" if row["relative_change"] is None else f"{row['relative_change']:+.1%}",
         _commits(row),
-        "yes" if row["confirmed_by"] is not None else "no",
+        "no" if row["confirmed_by"] is None and row["change_point_id"] is None else "yes",
         row["note"] or "",
     )
 
