@@ -67,8 +67,10 @@ class Track:
         return self._file
 
     def keep(self, record: Preparation | LaunchLoad | Measurement) -> None:
-        """Put what was made, loaded or measured on disk and remember it."""
-        self.file.append(record)
+        """Remember what was made, loaded or measured and put it on disk.
+
+        In this order: writing takes milliseconds, and an interruption that falls into them finds it.
+        """
         if isinstance(record, Preparation):
             self.preparation, self.is_prepared = record, True
         elif isinstance(record, LaunchLoad):
@@ -76,6 +78,7 @@ class Track:
         else:
             self.measurements.append(record)
             self._open = None
+        self.file.append(record)
 
     def release(self) -> None:
         """Let the raw samples go, once the run is finished: a batch has many runs, and they are all on disk."""
