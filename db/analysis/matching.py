@@ -90,8 +90,10 @@ def match(before: Iterable[Measured], after: Iterable[Measured], may_differ: May
 def standing(results: Iterable[Measured]) -> list[Standing]:
     """One result for each set of keys, in the order in which they first come."""
     groups: dict[str, list[Measured]] = {}
-    for result in results:
-        groups.setdefault(canonical_hash(result.keys), []).append(result)
+    hashes: dict[int, str] = {}  # by the identity of the keys, which the results of a series share
+    for result in tuple(results):
+        place = hashes.get(id(result.keys)) or hashes.setdefault(id(result.keys), canonical_hash(result.keys))
+        groups.setdefault(place, []).append(result)
     return [Standing(result=max(group, key=_rank), results=len(group)) for group in groups.values()]
 
 

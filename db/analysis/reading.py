@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
@@ -103,9 +104,13 @@ def measured(warehouse: Warehouse, selections: Sequence[Selection], metric: Metr
     series = _keys(warehouse, "series", "series_id", rows)
     hardware = _keys(warehouse, "hardware_info", "hardware_id", rows)
 
+    @cache  # a series has many results, which share their keys
+    def keys(series_id: str, hardware_id: str, *, is_simulated: bool) -> Keys:
+        return keys_of(series[series_id], hardware[hardware_id], is_simulated=is_simulated)
+
     def one(row: Mapping[str, Any]) -> Measured:
-        keys = keys_of(series[row["series_id"]], hardware[row["hardware_id"]], is_simulated=row["simulated"])
-        return _measured(row, keys, evidence.get(row["result_id"], Evidence()), metric)
+        own = keys(row["series_id"], row["hardware_id"], is_simulated=row["simulated"])
+        return _measured(row, own, evidence.get(row["result_id"], Evidence()), metric)
 
     return [[one(row) for row in side] for side in sides]
 
