@@ -33,7 +33,7 @@ RUNS_OF_RESULTS = "SELECT DISTINCT run_id FROM all_results WHERE {condition}"
 RESULTS = """
 SELECT
     result_id, run_id, series_id, hardware_id, started_at, finished_at, history_time, model_id, device, runtime,
-    precision, num_threads, host, git_commit, tool_version, driver, versions, status, error, validity, doubts,
+    precision, num_threads, host, git_commit, tool_version, driver, status, error, validity, doubts,
     coalesce(simulated, FALSE) AS simulated, {metric} AS value, launches
 FROM all_results WHERE run_id IN ({runs}) AND {condition}
 ORDER BY started_at, run_id, batch_size, sequence_length, new_tokens, concurrency, result_id
@@ -46,6 +46,8 @@ FROM benchmark_results
 WHERE run_id IN ({runs}) AND result_id IN (SELECT unnest(?))
 """
 """The wide columns, which take longer than all others, of those results alone that have something in them."""
+VERSIONS = "SELECT run_id, versions FROM benchmark_runs WHERE run_id IN (SELECT unnest($runs))"
+"""Not beside each result: a map in a join takes longer than all the rest."""
 KEYS = "SELECT {column} AS id, hashed_keys FROM {table} WHERE {column} IN (SELECT unnest($ids))"
 STARTS = """
 SELECT result_id, min(started_at) AS started_at
@@ -101,6 +103,8 @@ def measured(warehouse: Warehouse, selections: Sequence[Selection], metric: Metr
     sides = [_selected(warehouse, selection, metric) for selection in selections]
     rows = [row for side in sides for row in side]
     evidence = _evidence(warehouse, rows, metric)
+    named = {"runs": sorted({row["run_id"] for row in rows})}
+    versions = {row["run_id"]: row["versions"] for row in warehouse.query(VERSIONS, named).dicts()}
     series = _keys(warehouse, "series", "series_id", rows)
     hardware = _keys(warehouse, "hardware_info", "hardware_id", rows)
 
@@ -110,7 +114,8 @@ def measured(warehouse: Warehouse, selections: Sequence[Selection], metric: Metr
 
     def one(row: Mapping[str, Any]) -> Measured:
         own = keys(row["series_id"], row["hardware_id"], is_simulated=row["simulated"])
-        return _measured(row, own, evidence.get(row["result_id"], Evidence()), metric)
+        told = evidence.get(row["result_id"], Evidence())
+        return _measured({**row, "versions": versions[row["run_id"]]}, own, told, metric)
 
     return [[one(row) for row in side] for side in sides]
 
