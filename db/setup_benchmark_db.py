@@ -15,7 +15,7 @@ from typing import Any
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarking.cli_support import Parser, default_database, non_negative_seconds, note, run_command
+from benchmarking.cli_support import Parser, add_database_flags, note, run_command
 from benchmarking.errors import EXIT_FAILED, EXIT_OK, UsageError
 from benchmarking.units import bytes_to_mb
 from db import spool
@@ -62,7 +62,7 @@ def _run(argv: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog=NAME, description=__doc__)
-    parser.add_argument("--db-path", default=default_database(), metavar="FILE", help="the database (%(default)s)")
+    add_database_flags(parser)
     parser.add_argument("--overwrite", action="store_true", help="drop everything that is in it; asks first")
     parser.add_argument("--yes", action="store_true", help="do not ask before --overwrite")
     parser.add_argument(
@@ -88,13 +88,6 @@ def _parser() -> argparse.ArgumentParser:
         "--compact", action="store_true", help="write the file anew without its free space, about half of it"
     )
     parser.add_argument("--backup", type=Path, metavar="FILE", help="copy the database into a new file")
-    parser.add_argument(
-        "--lock-timeout",
-        type=non_negative_seconds,
-        default=30.0,
-        metavar="SECONDS",
-        help="wait so long while another process holds the database (%(default)g)",
-    )
     parser.add_argument("--json", action="store_true", help="print what was done as JSON")
     parser.add_argument("--quiet", action="store_true", help="print only what is wrong")
     return parser

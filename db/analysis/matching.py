@@ -26,6 +26,8 @@ class Measured:
     history_time: datetime
     keys: Keys
     """What makes it comparable."""
+    kind: str
+    """The hash of the keys."""
     value: float | None
     """In the metric's unit; None where it was not measured."""
     validity: str | None
@@ -90,10 +92,8 @@ def match(before: Iterable[Measured], after: Iterable[Measured], may_differ: May
 def standing(results: Iterable[Measured]) -> list[Standing]:
     """One result for each set of keys, in the order in which they first come."""
     groups: dict[str, list[Measured]] = {}
-    hashes: dict[int, str] = {}  # by the identity of the keys, which the results of a series share
-    for result in tuple(results):
-        place = hashes.get(id(result.keys)) or hashes.setdefault(id(result.keys), canonical_hash(result.keys))
-        groups.setdefault(place, []).append(result)
+    for result in results:
+        groups.setdefault(result.kind, []).append(result)
     return [Standing(result=max(group, key=_rank), results=len(group)) for group in groups.values()]
 
 

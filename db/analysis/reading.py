@@ -10,6 +10,7 @@ from functools import cache
 from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.records import canonical_hash
 from db.analysis.fingerprint import Keys, keys_of
 from db.analysis.judging import RunScatter, run_scatter
 from db.analysis.launches import launch_values
@@ -109,8 +110,9 @@ def measured(warehouse: Warehouse, selections: Sequence[Selection], metric: Metr
     hardware = _keys(warehouse, "hardware_info", "hardware_id", rows)
 
     @cache  # a series has many results, which share their keys
-    def keys(series_id: str, hardware_id: str, *, is_simulated: bool) -> Keys:
-        return keys_of(series[series_id], hardware[hardware_id], is_simulated=is_simulated)
+    def keys(series_id: str, hardware_id: str, *, is_simulated: bool) -> tuple[Keys, str]:
+        own = keys_of(series[series_id], hardware[hardware_id], is_simulated=is_simulated)
+        return own, canonical_hash(own)
 
     def one(row: Mapping[str, Any]) -> Measured:
         own = keys(row["series_id"], row["hardware_id"], is_simulated=row["simulated"])
@@ -170,7 +172,8 @@ def _keys(warehouse: Warehouse, table: str, column: str, rows: Iterable[Mapping[
     return {row["id"]: json.loads(row["hashed_keys"]) for row in found}
 
 
-def _measured(row: Mapping[str, Any], keys: Keys, evidence: Evidence, metric: Metric) -> Measured:
+def _measured(row: Mapping[str, Any], own: tuple[Keys, str], evidence: Evidence, metric: Metric) -> Measured:
+    keys, kind = own
     return Measured(
         result_id=row["result_id"],
         run_id=row["run_id"],
@@ -179,6 +182,7 @@ def _measured(row: Mapping[str, Any], keys: Keys, evidence: Evidence, metric: Me
         finished_at=row["finished_at"],
         history_time=row["history_time"],
         keys=keys,
+        kind=kind,
         value=row["value"],
         validity=row["validity"],
         unfit=_unfit(row, evidence, metric),

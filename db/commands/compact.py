@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if __package__ in (None, ""):  # run as a file: its folder is on the path, two above it are wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.cli_support import Parser, default_database, non_negative_seconds, note, run_command
+from benchmarking.cli_support import Parser, add_database_flags, note, run_command
 from benchmarking.errors import EXIT_OK, UsageError
 from benchmarking.units import bytes_to_mb
 
@@ -67,18 +67,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "selection", nargs="?", default="", metavar="SELECTION", help="only of these, such as model=gpt2,validity=valid"
     )
-    parser.add_argument("--db-path", default=default_database(), metavar="FILE", help="the database (%(default)s)")
+    add_database_flags(parser)
     parser.add_argument(
         "--dry-run", action="store_true", help="say what it would do, measured on a copy, and do nothing"
     )
     parser.add_argument("--yes", action="store_true", help="do not ask, and do not measure on a copy before")
-    parser.add_argument(
-        "--lock-timeout",
-        type=non_negative_seconds,
-        default=30.0,
-        metavar="SECONDS",
-        help="wait so long while another process holds the database (%(default)g)",
-    )
     parser.add_argument("--json", action="store_true", help="print what was done as JSON")
     return parser
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.cli_support import Parser, choice, default_database, names, non_negative_seconds, note, run_command
+from benchmarking.cli_support import Parser, add_database_flags, choice, names, note, run_command
 from benchmarking.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from db.analysis.fingerprint import across_column
 from db.analysis.metrics import DEFAULT_METRIC, METRICS
@@ -73,14 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="all of it as JSON")
     form.add_argument("--markdown", action="store_true", help="for a comment on a pull request")
-    parser.add_argument("--db-path", default=default_database(), metavar="FILE", help="the database (%(default)s)")
-    parser.add_argument(
-        "--lock-timeout",
-        type=non_negative_seconds,
-        default=30.0,
-        metavar="SECONDS",
-        help="wait so long while another process holds the database (%(default)g)",
-    )
+    add_database_flags(parser)
     return parser
 
 

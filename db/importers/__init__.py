@@ -136,13 +136,16 @@ def _head_of_database(opened: BufferedReader, head: bytes) -> tuple[bytes, str] 
 
 def _all_of(opened: BufferedReader, head: bytes, path: Path) -> tuple[bytes, str]:
     """The content and its digest, which is the same whether or not it is packed: it is imported once."""
+    too_large = FormatError(f"{path}: no known format: larger than {MAX_SIZE_BYTES >> 20} MiB")
+    if path.stat().st_size > MAX_SIZE_BYTES:
+        raise too_large
     try:
         with gzip.open(opened) if head.startswith(GZIP_MAGIC) else nullcontext(opened) as unpacked:
             content = unpacked.read(MAX_SIZE_BYTES + 1)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise FormatError(f"{path}: packed by gzip, but broken or cut off: {error}") from error
     if len(content) > MAX_SIZE_BYTES:
-        raise FormatError(f"{path}: no known format: larger than {MAX_SIZE_BYTES >> 20} MiB")
+        raise too_large
     return content, hashlib.sha256(content).hexdigest()
 
 
