@@ -28,8 +28,8 @@ class Table:
         """One dictionary a row; maps are dictionaries, JSON is text."""
         import pyarrow as pa
 
-        maps = {field.name for field in self._arrow.schema if pa.types.is_map(field.type)}
-        return [
-            {name: dict(value) if name in maps and value is not None else value for name, value in row.items()}
-            for row in self._arrow.to_pylist()
-        ]
+        rows: list[dict[str, Any]] = self._arrow.to_pylist()
+        for name in (field.name for field in self._arrow.schema if pa.types.is_map(field.type)):
+            for row in rows:
+                row[name] = None if row[name] is None else dict(row[name])
+        return rows

@@ -252,4 +252,9 @@ def _session_means(sessions: Mapping[str, Sequence[tuple[datetime, float]]]) -> 
     """Of the newest sessions, oldest first."""
     times = {session_id: max(time for time, _ in own) for session_id, own in sessions.items()}
     newest = sorted(sessions, key=lambda session_id: (times[session_id], session_id))[-MAX_HISTORY_RUNS:]
-    return [geometric_mean(value for _, value in sessions[session_id]) for session_id in newest]
+    return [_mean([value for _, value in sessions[session_id]]) for session_id in newest]
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The geometric one; most sessions measure a point once."""
+    return values[0] if len(values) == 1 else geometric_mean(values)

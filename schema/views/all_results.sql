@@ -42,10 +42,10 @@ SELECT
     run.origin_definition,
     run.source
 FROM (
-    SELECT s.series_id AS own_id, coalesce(alias.canonical_series_id, s.series_id) AS series_id
-    FROM series s
-    LEFT JOIN series_alias alias ON alias.series_id = s.series_id
-) member  -- so that a condition on series_id reaches the results before they are joined
+    SELECT series_id AS own_id, series_id FROM series ANTI JOIN series_alias USING (series_id)
+    UNION ALL
+    SELECT series_id AS own_id, canonical_series_id AS series_id FROM series_alias
+) member  -- not coalesce(): a condition on series_id reaches the tables, and that few rows are left of them is foreseen
 JOIN benchmark_results r ON r.series_id = member.own_id
 JOIN benchmark_runs run USING (run_id)
 JOIN hardware_info hardware USING (hardware_id)

@@ -1,17 +1,16 @@
 """Prints how the warehouse fares at size: what ingest takes, what a sample costs, how long four questions take.
 
-    python tests/perf/warehouse.py [--results 10000,100000,1000000] [--ingest-runs 1000] [--peers-results 10000]
-        [--folder DIR]
+    python tests/perf/warehouse.py [--results 10000,100000,1000000] [--ingest-runs 1000]
+        [--peers-results 10000,1000000] [--folder DIR]
 
 Ingest       run files of 50 points x 200 samples, loaded as `setup_benchmark_db --ingest` does; bytes a sample of the
              column of samples, of its table, of the file, and of the file after `--compact`
 Questions    on warehouses of a year's weekly runs, each question's answer of the same size in all of them; the median
              and the slowest of 9, in one process that has asked once before, all rows fetched. The growth is the last
              warehouse's median over the first one's
-Peers        the contents of one such warehouse, in it, in MLflow's tracking store on SQLite (a run a result, the way
-             its search needs it) and in a folder of run files: the newest results of one model on all hardware, a year
-             of one series, and what regressed since, for which the others have a rule of thumb, asked in turns; MLflow
-             has to be installed, else it is left out with a word
+Peers        the contents of such warehouses, in them, in MLflow's tracking store on SQLite (a run a result, the way its
+             search needs it) and in a folder of run files (not of the largest: hours of writing), asked the same in
+             turns; MLflow has to be installed, else it is left out with a word
 
 --folder keeps the warehouses, and finds them there the next time: filling the largest takes most of the time.
 """
@@ -23,14 +22,14 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import warehouse_data
-from warehouse_peers import PLACE, Questions, Wanted, folder_peer, mlflow_peer
+from mlflow_peer import mlflow_peer
+from warehouse_peers import CELL, POINT, Questions, Wanted, folder_peer
 
 from benchmarking.records import Run, dumps
 from db.analysis.comparison import compare
@@ -42,8 +41,15 @@ from db.warehouse import Warehouse
 
 ROUNDS = 9
 PEER_ROUNDS = 5
+ONCE_IS_ENOUGH_MS = 60_000
+MOST_IN_FILES = 100_000
 SINCE = "2025-12-01"
-Question = Callable[[Warehouse], int]
+TITLES = {
+    "newest": "one model on all hardware",
+    "compared": "two runs compared",
+    "series": "a year of one series",
+    "regressed": "what regressed in the past year",
+}
 
 
 def main() -> None:
@@ -53,21 +59,21 @@ def main() -> None:
         if arguments.ingest_runs:
             ingest(Path(scratch), arguments.ingest_runs)
         scale(arguments.folder or Path(scratch), arguments.results)
-        if arguments.peers_results:
-            peers(arguments.folder or Path(scratch), Path(scratch), arguments.peers_results)
+        for size in arguments.peers_results:
+            peers(arguments.folder or Path(scratch), Path(tempfile.mkdtemp(dir=scratch)), size)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", default="10000,100000,1000000", type=_sizes)
     parser.add_argument("--ingest-runs", default=1000, type=int)
-    parser.add_argument("--peers-results", default=10_000, type=int)
+    parser.add_argument("--peers-results", default="10000,1000000", type=_sizes)
     parser.add_argument("--folder", type=Path)
     return parser.parse_args()
 
 
 def _sizes(text: str) -> list[int]:
-    return [int(number) for number in text.split(",")]
+    return [int(number) for number in text.split(",") if number]
 
 
 def ingest(folder: Path, count: int) -> None:
@@ -120,13 +126,13 @@ def scale(folder: Path, sizes: Sequence[int]) -> None:
     took: dict[str, list[float]] = {}
     for size in sizes:
         with Warehouse.open(filled(folder, size), read_only=True) as warehouse:
-            for name, question in questions(warehouse).items():
-                middle, worst, rows = asked(question, warehouse)
+            for name, question in questions(warehouse, wanted_of(warehouse)).items():
+                middle, worst, rows = asked(question)
                 took.setdefault(name, []).append(middle)
                 figures = f"{middle:8.1f} ms  (slowest {worst:.1f})  {rows} rows"
-                print(f"{size:>9,} results  {name:<34} {figures}", flush=True)
+                print(f"{size:>9,} results  {TITLES[name]:<34} {figures}", flush=True)
     for name, values in took.items():
-        print(f"{name:<34} x {sizes[-1] / sizes[0]:g} results: x {values[-1] / values[0]:.2f} time")
+        print(f"{TITLES[name]:<34} x {sizes[-1] / sizes[0]:g} results: x {values[-1] / values[0]:.2f} time")
 
 
 def filled(folder: Path, size: int) -> Path:
@@ -139,88 +145,96 @@ def filled(folder: Path, size: int) -> Path:
     return path
 
 
-def questions(warehouse: Warehouse) -> dict[str, Question]:
-    """Name -> what asks it and gives the number of rows of the answer."""
-    newest = """
+def wanted_of(warehouse: Warehouse) -> Wanted:
+    """The newest two runs of a cell, and its first point."""
+    sql = """
         SELECT run_id FROM benchmark_runs WHERE model_id = 'model-0' AND runtime = 'eager' AND hardware_id = (
             SELECT min(hardware_id) FROM benchmark_runs WHERE model_id = 'model-0'
         ) ORDER BY started_at DESC LIMIT 2
     """
-    after, before = (row["run_id"] for row in warehouse.query(newest).dicts())
-    series = "SELECT series_id FROM series WHERE model_id = 'model-0' ORDER BY series_id LIMIT 1"
-    (row,) = warehouse.query(series).dicts()
-    ask = _asking
+    after, before = (row["run_id"] for row in warehouse.query(sql).dicts())
+    sql = f"SELECT {', '.join(CELL + POINT)} FROM all_results WHERE run_id = ? ORDER BY batch_size, sequence_length"
+    place = {name: str(value) for name, value in warehouse.query(sql, [after]).dicts()[0].items()}
+    cell, point = ({name: place[name] for name in names} for names in (CELL, POINT))
+    return Wanted(cell=cell, point=point, since=SINCE, before=before, after=after)
+
+
+def questions(warehouse: Warehouse, wanted: Wanted) -> Questions:
+    """The warehouse's own."""
+    place = {**wanted.cell, **wanted.point}
+    named = " AND ".join(f"{name}::VARCHAR = ?" for name in place)
+    (row,) = warehouse.query(f"SELECT series_id FROM series WHERE {named}", list(place.values())).dicts()
+    series = [row["series_id"], wanted.since]
+
+    def count(what: str, *values: str) -> Callable[[], int]:
+        return lambda: len(warehouse.query(f"SELECT * FROM {what}", list(values)).dicts())
+
+    def compared() -> int:
+        sides = (Selection.parse(run_id) for run_id in (wanted.before, wanted.after))
+        return len(compare(warehouse, *sides, METRICS[DEFAULT_METRIC]).findings)
+
     return {
-        "one model on all hardware": ask("SELECT * FROM hardware_comparison WHERE model_id = ?", ["model-0"]),
-        "two runs compared": lambda opened: _compared(opened, before, after),
-        "a year of one series": ask(
-            "SELECT * FROM history WHERE series_id = ? AND history_time >= ?", [row["series_id"], SINCE]
-        ),
-        "what regressed in the past year": ask("SELECT * FROM regressions WHERE history_time >= ?", [SINCE]),
+        "newest": count("hardware_comparison WHERE model_id = ?", wanted.cell["model_id"]),
+        "series": count("history WHERE series_id = ? AND history_time >= ?", *series),
+        "regressed": count("regressions WHERE history_time >= ?", wanted.since),
+        "compared": compared,
     }
 
 
-def _asking(sql: str, values: Sequence[Any]) -> Question:
-    return lambda warehouse: len(warehouse.query(sql, list(values)).dicts())
-
-
-def _compared(warehouse: Warehouse, before: str, after: str) -> int:
-    sides = (Selection.parse(run_id) for run_id in (before, after))
-    return len(compare(warehouse, *sides, METRICS[DEFAULT_METRIC]).findings)
-
-
-def asked(question: Question, warehouse: Warehouse) -> tuple[float, float, int]:
+def asked(question: Callable[[], int]) -> tuple[float, float, int]:
     """Median and slowest milliseconds of the rounds, and the rows; once before, unmeasured."""
-    rows = question(warehouse)
-    took = []
-    for _ in range(ROUNDS):
-        start = time.perf_counter()
-        question(warehouse)
-        took.append(1000 * (time.perf_counter() - start))
+    rows = question()
+    took = [_timed(question)[0] for _ in range(ROUNDS)]
     return median(took), max(took), rows
 
 
 def peers(folder: Path, scratch: Path, size: int) -> None:
-    """Three questions to the warehouse, MLflow's SQLite and a folder of JSON, in turns."""
+    """The questions to the warehouse, MLflow's SQLite and a folder of JSON, in turns."""
     with Warehouse.open(filled(folder, size), read_only=True) as warehouse:
-        ids = [
-            row["run_id"] for row in warehouse.query("SELECT run_id FROM benchmark_runs ORDER BY started_at").dicts()
-        ]
-        series = "SELECT * FROM series WHERE model_id = 'model-0' ORDER BY series_id LIMIT 1"
-        (row,) = warehouse.query(series).dicts()
-        wanted = Wanted(model_id="model-0", series={name: str(row[name]) for name in PLACE}, since=SINCE)
-        asking: dict[str, Questions] = {
-            "warehouse": {
-                "newest": lambda: _count(warehouse, "hardware_comparison WHERE model_id = ?", wanted.model_id),
-                "series": lambda: _count(warehouse, "history WHERE series_id = ?", row["series_id"]),
-                "regressed": lambda: _count(warehouse, "regressions WHERE history_time >= ?", SINCE),
-            }
+        wanted = wanted_of(warehouse)
+        makers: dict[str, Callable[[], Questions]] = {
+            "warehouse": lambda: questions(warehouse, wanted),
+            "mlflow on sqlite": lambda: mlflow_peer(scratch, warehouse, wanted),
         }
-        for name, make in (("mlflow on sqlite", mlflow_peer), ("folder of run files", folder_peer)):
+        if size <= MOST_IN_FILES:
+            makers["folder of run files"] = lambda: folder_peer(scratch, runs_of(warehouse), wanted)
+        asking: dict[str, Questions] = {}
+        for name, make in makers.items():
             try:
-                asking[name] = make(scratch, (stored.run for stored in stored_runs(warehouse, ids)), wanted)
+                asking[name] = make()
             except ImportError as error:
                 print(f"{name} is left out: {error}")
-        for question in ("newest", "series", "regressed"):
-            _compare_peers({name: each[question] for name, each in asking.items()}, f"{size:,} results, {question}")
+        for question in asking["warehouse"]:
+            title = f"{size:>9,} results  {TITLES[question]:<34}"
+            compare_peers({name: each[question] for name, each in asking.items()}, title)
 
 
-def _count(warehouse: Warehouse, what: str, value: str) -> int:
-    return len(warehouse.query(f"SELECT * FROM {what}", [value]).dicts())
+def runs_of(warehouse: Warehouse) -> Iterator[Run]:
+    """All of them, as they were run."""
+    ids = [row["run_id"] for row in warehouse.query("SELECT run_id FROM benchmark_runs ORDER BY started_at").dicts()]
+    return (stored.run for stored in stored_runs(warehouse, ids))
 
 
-def _compare_peers(asking: Mapping[str, Callable[[], int]], title: str) -> None:
-    took: dict[str, list[float]] = {name: [] for name in asking}
-    rows = {name: ask() for name, ask in asking.items()}
+def compare_peers(asking: Mapping[str, Callable[[], int]], title: str) -> None:
+    """The median of the rounds; of a peer that takes a minute, its only time."""
+    rows: dict[str, int] = {}
+    took: dict[str, list[float]] = {}
+    for name, ask in asking.items():
+        once, rows[name] = _timed(ask)
+        took[name] = [once] if once > ONCE_IS_ENOUGH_MS else []
     for _ in range(PEER_ROUNDS):
-        for name, ask in asking.items():
-            start = time.perf_counter()
-            ask()
-            took[name].append(1000 * (time.perf_counter() - start))
+        for name in (name for name in asking if max(took[name], default=0) <= ONCE_IS_ENOUGH_MS):
+            took[name].append(_timed(asking[name])[0])
     own = median(took["warehouse"])
     for name, values in took.items():
         figures = f"{median(values):9.1f} ms  x {median(values) / own:.1f}  {rows[name]} rows"
-        print(f"{title}: {name:<20} {figures}", flush=True)
+        print(f"{title} {name:<20} {figures}{'  (asked once)' if len(values) == 1 else ''}", flush=True)
+
+
+def _timed(ask: Callable[[], int]) -> tuple[float, int]:
+    start = time.perf_counter()
+    rows = ask()
+    return 1000 * (time.perf_counter() - start), rows
 
 
 if __name__ == "__main__":

@@ -1,51 +1,72 @@
-"""The same results in other stores, for the warehouse to be timed beside: MLflow on SQLite, and a folder of JSON.
+"""The same results in a folder of run files, for the warehouse to be timed beside, and what every such peer is asked.
 
-Each answers three questions, as its interface has them answered: the newest result of every point and place of a model;
-all results of one series, oldest first; and which series regressed, by a rule of thumb, since neither knows a better
-one. An answer is the number of results, or of series, in it.
+Four questions, answered the way the peer's interface has them answered: the newest result of every point and place of a
+model; the results of one series since a date, oldest first; which series regressed since, by a rule of thumb, since a
+peer knows no better one; and one run against another, point by point, its launches and the series' own unrest at hand.
+An answer is the number of results, of series or of points in it.
 """
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
+from statistics import median, stdev
 from typing import Any
+
+from scipy.stats import ttest_ind
 
 from benchmarking.records import Run, dumps
 
-MOST_METRICS = 1000
-"""In one request to MLflow's store."""
-MOST_RUNS = 50_000
-"""In one answer of it."""
-PLACE = ("hardware_id", "runtime", "batch_size", "sequence_length")
+CELL = ("model_id", "hardware_id", "runtime")
+POINT = ("batch_size", "sequence_length")
+METRIC = "latency_median_ms"
+SPREADS = 2
+"""So many spreads of a series' history is a difference worth a word."""
+
+Place = tuple[str, ...]
+Questions = dict[str, Callable[[], int]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
     """What the questions are about."""
 
-    model_id: str
-    series: Mapping[str, str]
-    """PLACE, with values."""
+    cell: Mapping[str, str]
+    """CELL, with values."""
+    point: Mapping[str, str]
+    """POINT, with values; one series with the cell."""
     since: str
     """A date."""
+    before: str
+    """Id of a run of the cell."""
+    after: str
 
 
-Questions = dict[str, Callable[[], int]]
-METRIC = "latency_median_ms"
-
-
-def regressed(results: Iterable[tuple[tuple[str, ...], str, float]]) -> int:
+def regressed(results: Iterable[tuple[Place, str, float]]) -> int:
     """How many series' last result is 5 % above their median; from place, time and value of each result."""
-    series: dict[tuple[str, ...], list[tuple[str, float]]] = {}
+    series: dict[Place, list[tuple[str, float]]] = defaultdict(list)
     for place, time, value in results:
-        series.setdefault(place, []).append((time, value))
+        series[place].append((time, value))
     return sum(max(own)[1] > 1.05 * median(value for _, value in own) for own in series.values())
+
+
+def judged(
+    history: Mapping[Place, Sequence[float]],
+    before: Mapping[Place, Sequence[float]],
+    after: Mapping[Place, Sequence[float]],
+) -> int:
+    """How many points were judged: medians of launches of both runs by a t test, beside the spread of the history."""
+    verdicts = {}
+    for place in before.keys() & after.keys():
+        sides = [[math.log(value) for value in side[place]] for side in (before, after)]
+        change = median(sides[1]) - median(sides[0])
+        is_sure = ttest_ind(*sides, equal_var=False).pvalue <= 0.01
+        verdicts[place] = is_sure and abs(change) > SPREADS * stdev(map(math.log, history[place]))
+    return len(verdicts)
 
 
 def folder_peer(folder: Path, runs: Iterable[Run], wanted: Wanted) -> Questions:
@@ -54,91 +75,41 @@ def folder_peer(folder: Path, runs: Iterable[Run], wanted: Wanted) -> Questions:
     files.mkdir()
     for run in runs:
         (files / f"{run.run_id}.json").write_text(dumps(run), encoding="utf-8")
+    model_id = wanted.cell["model_id"]
 
-    def results(*, is_any_model: bool = False) -> Iterator[tuple[str, dict[str, str], Any]]:
+    def results(model_id: str | None = None) -> Iterator[tuple[str, str, Place, Any]]:
         for path in files.iterdir():
             run = json.loads(path.read_text(encoding="utf-8"))
-            model_id = run["cell"]["workload"]["model_id"]
-            for result in run["results"] if is_any_model or model_id == wanted.model_id else ():
-                batch_size, length = result["point"]["batch_size"], result["point"]["sequence_length"]
-                place = _place(run["hardware"]["hardware_id"], run["cell"]["runtime"], batch_size, length)
-                yield run["started_at"], place | ({"model_id": model_id} if is_any_model else {}), result["metrics"]
+            cell = (run["cell"]["workload"]["model_id"], run["hardware"]["hardware_id"], run["cell"]["runtime"])
+            for result in run["results"] if model_id in (None, cell[0]) else ():
+                point = (str(result["point"][name]) for name in POINT)
+                yield run["run_id"], run["started_at"], (*cell, *point), result
 
     def newest() -> int:
-        found: dict[tuple[str, ...], tuple[str, Any]] = {}
-        for started_at, place, metrics in results():
-            key = tuple(place.values())
-            found[key] = max(found.get(key, ("", None)), (started_at, metrics), key=lambda one: one[0])
+        found: dict[Place, tuple[str, Any]] = {}
+        for _, started_at, place, result in results(model_id):
+            found[place] = max(found.get(place, ("", None)), (started_at, result), key=lambda one: one[0])
         return len(found)
 
     def series() -> int:
-        return len(sorted(started_at for started_at, place, _ in results() if place == wanted.series))
+        own = (*wanted.cell.values(), *wanted.point.values())
+        times = (started_at for _, started_at, place, _ in results(model_id) if place == own)
+        return len(sorted(started_at for started_at in times if started_at >= wanted.since))
 
     def worse() -> int:
         return regressed(
-            (tuple(place.values()), started_at, metrics[METRIC])
-            for started_at, place, metrics in results(is_any_model=True)
+            (place, started_at, result["metrics"][METRIC])
+            for _, started_at, place, result in results()
             if started_at >= wanted.since
         )
 
-    return {"newest": newest, "series": series, "regressed": worse}
+    def compared() -> int:
+        history: dict[Place, list[float]] = defaultdict(list)
+        sides: dict[str, dict[Place, list[float]]] = {wanted.before: {}, wanted.after: {}}
+        for run_id, _, place, result in results(model_id):
+            history[place].append(result["metrics"][METRIC])
+            if run_id in sides:
+                sides[run_id][place] = [median(one["values"]) for one in result["samples"]]
+        return judged(history, sides[wanted.before], sides[wanted.after])
 
-
-def _place(hardware_id: str, runtime: str, batch_size: int, sequence_length: int | None) -> dict[str, str]:
-    return dict(zip(PLACE, map(str, (hardware_id, runtime, batch_size, sequence_length)), strict=True))
-
-
-def mlflow_peer(folder: Path, runs: Iterable[Run], wanted: Wanted) -> Questions:
-    """Logs each result as a run of MLflow, its samples as a metric's history; searching its runs is how it is asked."""
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    from mlflow.tracking import MlflowClient
-
-    client = MlflowClient(tracking_uri=f"sqlite:///{folder / 'mlflow.db'}")
-    experiment = client.create_experiment("benchmarks", artifact_location=(folder / "mlflow").as_uri())
-    for run in runs:
-        _log(client, experiment, run)
-
-    def found(condition: str, order: str) -> list[Any]:
-        return list(client.search_runs([experiment], condition, order_by=[order], max_results=MOST_RUNS))
-
-    def newest() -> int:
-        places = {}
-        for one in found(f"params.model_id = '{wanted.model_id}'", "start_time DESC"):
-            places.setdefault(tuple(one.data.params[name] for name in PLACE), one.data.metrics)
-        return len(places)
-
-    def series() -> int:
-        named = {"model_id": wanted.model_id, **wanted.series}
-        condition = " AND ".join(f"params.{name} = '{value}'" for name, value in named.items())
-        return len([one.data.metrics for one in found(condition, "start_time ASC")])
-
-    def worse() -> int:
-        since_ms = int(datetime.fromisoformat(wanted.since).replace(tzinfo=UTC).timestamp() * 1000)
-        return regressed(
-            (
-                tuple(one.data.params[name] for name in ("model_id", *PLACE)),
-                f"{one.info.start_time:020}",
-                one.data.metrics[METRIC],
-            )
-            for one in found(f"attributes.start_time >= {since_ms}", "start_time ASC")
-        )
-
-    return {"newest": newest, "series": series, "regressed": worse}
-
-
-def _log(client: Any, experiment: str, run: Run) -> None:
-    from mlflow.entities import Metric, Param
-
-    started_ms = int(datetime.fromisoformat(run.started_at).timestamp() * 1000)
-    for result in run.results:
-        made = client.create_run(experiment, start_time=started_ms)
-        point = result.point
-        place = _place(run.hardware.hardware_id, run.cell.runtime, point.batch_size, point.sequence_length)
-        parameters = {"model_id": run.cell.workload.model_id, "precision": run.cell.precision, **place}
-        metrics = [Metric(name, value, started_ms, 0) for name, value in result.metrics.items()]
-        values = [value for one in result.samples for value in one.values]
-        metrics += [Metric("latency_wall", value, started_ms, step) for step, value in enumerate(values)]
-        client.log_batch(
-            made.info.run_id, metrics[:MOST_METRICS], [Param(name, value) for name, value in parameters.items()]
-        )
-        client.set_terminated(made.info.run_id)
+    return {"newest": newest, "series": series, "regressed": worse, "compared": compared}
