@@ -7,27 +7,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.records import canonical_hash
+from db.analysis.candidates import UNFIT_DOUBT
 from db.analysis.fingerprint import Keys, keys_of
-from db.analysis.judging import RunScatter, run_scatter
+from db.analysis.judging import RunScatter
 from db.analysis.launches import launch_values
 from db.analysis.matching import Measured
 from db.analysis.metrics import Metric
+from db.analysis.scatter import scatter_of
 from db.analysis.selection import Selection
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
 ABOUT = ("model_id", "device", "runtime", "precision", "num_threads", "host", "git_commit", "tool_version", "driver")
-UNFIT_DOUBT = "very_noisy"
 UNFIT_SHARE = 0.5
 """Of the launches: where so many are very noisy, the middle one is. Fewer are what launches are repeated for. It is
 said of the calls' times, so that it does not touch memory, or what a load takes."""
-MAX_HISTORY_RUNS = 40
-"""Older ones tell about a machine and a program that are no more."""
 
 RUNS = "SELECT run_id FROM benchmark_runs WHERE {condition}"
 RUNS_OF_RESULTS = "SELECT DISTINCT run_id FROM all_results WHERE {condition}"
@@ -56,27 +54,6 @@ FROM raw_benchmark_data
 WHERE result_id IN (SELECT unnest($ids)) AND phase = 'measure'
 GROUP BY result_id, launch
 """
-MEMBERS = """
-SELECT s.series_id AS own_id, coalesce(alias.canonical_series_id, s.series_id) AS series_id
-FROM series s LEFT JOIN series_alias alias ON alias.series_id = s.series_id
-WHERE coalesce(alias.canonical_series_id, s.series_id) IN (SELECT unnest($series))
-"""
-HISTORY_RUNS = """
-SELECT run_id, session_id, coalesce(git_commit_time, started_at) AS time
-FROM benchmark_runs
-WHERE (model_id, hardware_id, runtime, precision) IN (
-        SELECT (model_id, hardware_id, runtime, precision) FROM series WHERE series_id IN (SELECT unnest($members))
-    )
-    AND time <= $until AND run_id NOT IN (SELECT unnest($compared))
-"""
-HISTORY = """
-SELECT series_id AS own_id, run_id, {metric} AS value
-FROM {source}
-WHERE run_id IN (SELECT unnest($runs)) AND series_id IN (SELECT unnest($members)) AND status = 'ok' AND {metric} > 0
-    AND validity IS DISTINCT FROM 'invalid' AND NOT list_contains(doubts, $unfit)
-"""
-"""As few columns as can be, and of one table where that has the metric: they are read of every result there is."""
-WITH_LOADS = "benchmark_results JOIN (SELECT run_id, load_time_s FROM benchmark_runs) USING (run_id)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +107,9 @@ def _selected(warehouse: Warehouse, selection: Selection, metric: Metric) -> lis
     runs = [row["run_id"] for row in warehouse.query(sql, values).dicts()]
     if not runs:
         return []
-    sql = RESULTS.format(metric=metric.column, runs=_marks(runs), condition=selection.condition)
-    return warehouse.query(sql, [*runs, *selection.values]).dicts()
+    condition, values = ("TRUE", ()) if selection.is_whole_runs else (selection.condition, selection.values)
+    sql = RESULTS.format(metric=metric.column, runs=_marks(runs), condition=condition)
+    return warehouse.query(sql, [*runs, *values]).dicts()
 
 
 def _evidence(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]], metric: Metric) -> dict[str, Evidence]:
@@ -161,7 +139,7 @@ def details(warehouse: Warehouse, results: Sequence[Measured], at_once: Sequence
     return Details(
         values={**single, **values},
         starts=_grouped(starts, "result_id", "started_at"),
-        scatter=_scatter(warehouse, results, metric),
+        scatter=scatter_of(warehouse, results, metric),
     )
 
 
@@ -218,43 +196,3 @@ def _grouped(rows: Iterable[Mapping[str, Any]], key: str, value: str) -> dict[st
     for row in rows:
         found.setdefault(row[key], []).append(row[value])
     return {name: tuple(values) for name, values in found.items()}
-
-
-def _scatter(warehouse: Warehouse, results: Sequence[Measured], metric: Metric) -> dict[str, RunScatter]:
-    """How much the runs of each series differ, from one value a session, the runs that are compared left out."""
-    if not results:
-        return {}
-    found = {series_id: run_scatter(own) for series_id, own in _history(warehouse, results, metric).items()}
-    return {series_id: scatter for series_id, scatter in found.items() if scatter is not None}
-
-
-def _history(warehouse: Warehouse, results: Sequence[Measured], metric: Metric) -> dict[str, list[float]]:
-    """series_id -> the geometric mean of each session that measured it, oldest first."""
-    members = warehouse.query(MEMBERS, {"series": sorted({result.series_id for result in results})}).dicts()
-    canonical = {row["own_id"]: row["series_id"] for row in members}
-    which = {
-        "members": list(canonical),
-        "compared": sorted({result.run_id for result in results}),
-        "until": max(result.history_time for result in results),
-    }
-    runs = {row["run_id"]: row for row in warehouse.query(HISTORY_RUNS, which).dicts()}
-    named = {"runs": list(runs), "members": list(canonical), "unfit": UNFIT_DOUBT}
-    sessions: dict[str, dict[str, list[tuple[datetime, float]]]] = {}
-    sql = HISTORY.format(metric=metric.column, source=WITH_LOADS if metric.of_load else "benchmark_results")
-    for row in warehouse.query(sql, named).dicts() if runs else ():
-        run = runs[row["run_id"]]
-        own = sessions.setdefault(canonical[row["own_id"]], {})
-        own.setdefault(run["session_id"], []).append((run["time"], row["value"]))
-    return {series_id: _session_means(own) for series_id, own in sessions.items()}
-
-
-def _session_means(sessions: Mapping[str, Sequence[tuple[datetime, float]]]) -> list[float]:
-    """Of the newest sessions, oldest first."""
-    times = {session_id: max(time for time, _ in own) for session_id, own in sessions.items()}
-    newest = sorted(sessions, key=lambda session_id: (times[session_id], session_id))[-MAX_HISTORY_RUNS:]
-    return [_mean([value for _, value in sessions[session_id]]) for session_id in newest]
-
-
-def _mean(values: Sequence[float]) -> float:
-    """The geometric one; most sessions measure a point once."""
-    return values[0] if len(values) == 1 else geometric_mean(values)

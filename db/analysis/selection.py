@@ -70,6 +70,8 @@ class Selection:
     run_condition: str | None = None
     """What of it is a condition on benchmark_runs alone: the ids and commits that were named; None without any."""
     run_values: tuple[str, ...] = ()
+    is_whole_runs: bool = False
+    """Whether that is all of it."""
 
     @classmethod
     def parse(cls, text: str) -> Selection:
@@ -87,6 +89,7 @@ class Selection:
             named=frozenset(name for part in parts for name in part.named),
             run_condition=" AND ".join(part.run_condition for part in parts if part.run_condition) or None,
             run_values=tuple(value for part in parts for value in part.run_values),
+            is_whole_runs=bool(parts) and all(part.is_whole_runs for part in parts),
         )
 
 
@@ -147,6 +150,7 @@ def _bare(word: str) -> Selection:
         named=frozenset(columns),
         run_condition=runs,
         run_values=values,
+        is_whole_runs=True,
     )
 
 
