@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -47,6 +48,7 @@ WHERE run_id IN ({runs}) AND result_id IN (SELECT unnest(?))
 """The wide columns, which take longer than all others, of those results alone that have something in them."""
 VERSIONS = "SELECT run_id, versions FROM benchmark_runs WHERE run_id IN (SELECT unnest($runs))"
 """Not beside each result: a map in a join takes longer than all the rest."""
+KEYED = (("series", "series_id"), ("hardware_info", "hardware_id"))
 KEYS = "SELECT {column} AS id, hashed_keys FROM {table} WHERE {column} IN (SELECT unnest($ids))"
 STARTS = """
 SELECT result_id, min(started_at) AS started_at
@@ -78,13 +80,13 @@ class Details:
 
 def measured(warehouse: Warehouse, selections: Sequence[Selection], metric: Metric) -> list[list[Measured]]:
     """The results of each selection, oldest first."""
-    sides = [_selected(warehouse, selection, metric) for selection in selections]
-    rows = [row for side in sides for row in side]
-    evidence = _evidence(warehouse, rows, metric)
-    named = {"runs": sorted({row["run_id"] for row in rows})}
-    versions = {row["run_id"]: row["versions"] for row in warehouse.query(VERSIONS, named).dicts()}
-    series = _keys(warehouse, "series", "series_id", rows)
-    hardware = _keys(warehouse, "hardware_info", "hardware_id", rows)
+    with ThreadPoolExecutor() as pool:  # DuckDB plans each on one core, and that takes longer than the answer
+        sides = list(pool.map(lambda selection: _selected(warehouse, selection, metric), selections))
+        rows = [row for side in sides for row in side]
+        told = pool.submit(_evidence, warehouse, rows, metric)
+        installed = pool.submit(_versions, warehouse, rows)
+        hashed = [pool.submit(_keys, warehouse, *of, rows) for of in KEYED]
+    evidence, versions, (series, hardware) = told.result(), installed.result(), (each.result() for each in hashed)
 
     @cache  # a series has many results, which share their keys
     def keys(series_id: str, hardware_id: str, *, is_simulated: bool) -> tuple[Keys, str]:
@@ -93,8 +95,8 @@ def measured(warehouse: Warehouse, selections: Sequence[Selection], metric: Metr
 
     def one(row: Mapping[str, Any]) -> Measured:
         own = keys(row["series_id"], row["hardware_id"], is_simulated=row["simulated"])
-        told = evidence.get(row["result_id"], Evidence())
-        return _measured({**row, "versions": versions[row["run_id"]]}, own, told, metric)
+        why = evidence.get(row["result_id"], Evidence())
+        return _measured({**row, "versions": versions[row["run_id"]]}, own, why, metric)
 
     return [[one(row) for row in side] for side in sides]
 
@@ -126,21 +128,36 @@ def _evidence(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]], metric: M
     }
 
 
+def _versions(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, str]]:
+    """By run_id."""
+    named = {"runs": sorted({row["run_id"] for row in rows})}
+    return {row["run_id"]: row["versions"] for row in warehouse.query(VERSIONS, named).dicts()}
+
+
 def _marks(values: Sequence[object]) -> str:
     return ", ".join("?" for _ in values)
 
 
 def details(warehouse: Warehouse, results: Sequence[Measured], at_once: Sequence[Measured], metric: Metric) -> Details:
     """The rest about results that are compared; when launches began, of those that were measured `at_once` alone."""
-    ids, in_turns = (sorted({result.result_id for result in each}) for each in (results, at_once))
-    values = {key: tuple(own.values()) for key, own in launch_values(warehouse, ids, metric).items()}
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(launch_values, warehouse, sorted({result.result_id for result in results}), metric)
+        starts = pool.submit(_starts, warehouse, at_once)
+        scatter = pool.submit(scatter_of, warehouse, results, metric)
+    values = {key: tuple(own.values()) for key, own in asked.result().items()}
     single = {one.result_id: (one.value,) for one in results if one.value is not None}
-    starts = warehouse.query(STARTS, {"ids": in_turns}).dicts() if in_turns else ()
-    return Details(
-        values={**single, **values},
-        starts=_grouped(starts, "result_id", "started_at"),
-        scatter=scatter_of(warehouse, results, metric),
-    )
+    return Details(values={**single, **values}, starts=starts.result(), scatter=scatter.result())
+
+
+def _starts(warehouse: Warehouse, results: Sequence[Measured]) -> dict[str, tuple[datetime, ...]]:
+    """When each launch of the results began to measure."""
+    if not results:
+        return {}
+    found: dict[str, list[datetime]] = {}
+    ids = {"ids": sorted({result.result_id for result in results})}
+    for row in warehouse.query(STARTS, ids).dicts():
+        found.setdefault(row["result_id"], []).append(row["started_at"])
+    return {result_id: tuple(times) for result_id, times in found.items()}
 
 
 def _keys(warehouse: Warehouse, table: str, column: str, rows: Iterable[Mapping[str, Any]]) -> dict[str, Keys]:
@@ -189,10 +206,3 @@ def _very_noisy_launches(evidence: Evidence, launches: int) -> int:
     """In how many launches the samples scattered too far; in all, where the doubt does not say in which."""
     told = [doubt["evidence"] for doubt in evidence.doubts if doubt["kind"] == UNFIT_DOUBT]
     return max((len(one.get("launches", range(launches))) for one in told), default=0)
-
-
-def _grouped(rows: Iterable[Mapping[str, Any]], key: str, value: str) -> dict[str, tuple[Any, ...]]:
-    found: dict[str, list[Any]] = {}
-    for row in rows:
-        found.setdefault(row[key], []).append(row[value])
-    return {name: tuple(values) for name, values in found.items()}
