@@ -2,8 +2,8 @@
 
 A result is a run of MLflow, its place in parameters: searching runs by parameters is what its interface has for the
 questions. To be quick at a million results, only the first result goes through MLflow's client; the others are written
-in its image, row by row the same. They have three metrics each, and the samples of the two compared runs alone are
-there: MLflow has less to carry than it would have.
+in its image, row by row the same, but for what no question reads: of the metrics' history there are only the samples of
+the two compared runs. MLflow has less to carry than it would have.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ MOST_RUNS = 50_000
 """In one answer of MLflow's store."""
 AT_ONCE = 20_000
 PLACE = (*CELL, *POINT)
-METRICS = (METRIC, "latency_ci_low_ms", "latency_ci_high_ms")
 RUN = "benchmark_run"
 SAMPLES = "latency_wall"
 
+MEASURED = "SELECT * FROM benchmark_results LIMIT 1"
 RESULTS = f"""
-SELECT epoch_ms(started_at) AS start_time, epoch_ms(finished_at) AS end_time, {", ".join(METRICS)},
+SELECT epoch_ms(started_at) AS start_time, epoch_ms(finished_at) AS end_time, {{metrics}},
     run_id AS {RUN}, {", ".join(f"{name}::VARCHAR AS {name}" for name in PLACE)},
     CASE WHEN run_id IN ($before, $after) THEN result_id END AS sampled_id
 FROM all_results ORDER BY started_at
@@ -56,9 +56,11 @@ def mlflow_peer(folder: Path, warehouse: Warehouse, wanted: Wanted) -> Questions
     experiment = client.create_experiment("benchmarks", artifact_location=(folder / "mlflow").as_uri())
     compared = {"before": wanted.before, "after": wanted.after}
     values = {row["result_id"]: row["samples"] for row in warehouse.query(VALUES, compared).dicts()}
-    results = warehouse.query(RESULTS, compared).arrow()
+    (measured,) = warehouse.query(MEASURED).dicts()
+    metrics = [name for name, value in measured.items() if isinstance(value, float)]
+    results = warehouse.query(RESULTS.format(metrics=", ".join(metrics)), compared).arrow()
     (first,) = results.slice(0, 1).to_pylist()
-    first_id = _log(client, experiment, first)
+    first_id = _log(client, experiment, first, metrics)
     with sqlite3.connect(path) as connection:
         image = _Image(connection, first_id)
         for batch in results.slice(1).to_batches(max_chunksize=AT_ONCE):
@@ -67,12 +69,12 @@ def mlflow_peer(folder: Path, warehouse: Warehouse, wanted: Wanted) -> Questions
     return _questions(client, experiment, wanted)
 
 
-def _log(client: Any, experiment: str, result: Mapping[str, Any]) -> str:
+def _log(client: Any, experiment: str, result: Mapping[str, Any], names: Sequence[str]) -> str:
     """The result by way of the client; gives the id of its run."""
     from mlflow.entities import Metric, Param
 
     made = client.create_run(experiment, start_time=result["start_time"])
-    metrics = [Metric(name, result[name], result["start_time"], 0) for name in METRICS]
+    metrics = [Metric(name, result[name], result["start_time"], 0) for name in names]
     client.log_batch(made.info.run_id, metrics, [Param(name, result[name]) for name in (RUN, *PLACE)])
     client.set_terminated(made.info.run_id, end_time=result["end_time"])
     return str(made.info.run_id)
@@ -88,7 +90,7 @@ class _Image:
         self._first_id = first_id
         self._rows = {
             table: [dict(row) for row in connection.execute(f"SELECT * FROM {table} WHERE run_uuid = ?", [first_id])]
-            for table in ("runs", "tags", "params", "metrics", "latest_metrics")
+            for table in ("runs", "tags", "params", "latest_metrics")
         }
 
     def write(self, results: Sequence[Mapping[str, Any]], values: Mapping[str, Sequence[float]]) -> None:

@@ -1,7 +1,7 @@
 """Prints how the warehouse fares at size: what ingest takes, what a sample costs, how long four questions take.
 
     python tests/perf/warehouse.py [--results 10000,100000,1000000] [--ingest-runs 1000]
-        [--peers-results 10000,1000000] [--folder DIR]
+        [--peers-results 10000,1000000] [--questions newest,compared,series,regressed] [--folder DIR]
 
 Ingest       run files of 50 points x 200 samples, loaded as `setup_benchmark_db --ingest` does; bytes a sample of the
              column of samples, of its table, of the file, and of the file after `--compact`
@@ -12,6 +12,7 @@ Peers        the contents of such warehouses, in them, in MLflow's tracking stor
              search needs it) and in a folder of run files (not of the largest: hours of writing), asked the same in
              turns; MLflow has to be installed, else it is left out with a word
 
+MLflow takes ten minutes for what regressed among a million results: --questions leaves out some.
 --folder keeps the warehouses, and finds them there the next time: filling the largest takes most of the time.
 """
 
@@ -60,7 +61,7 @@ def main() -> None:
             ingest(Path(scratch), arguments.ingest_runs)
         scale(arguments.folder or Path(scratch), arguments.results)
         for size in arguments.peers_results:
-            peers(arguments.folder or Path(scratch), Path(tempfile.mkdtemp(dir=scratch)), size)
+            peers(arguments.folder or Path(scratch), Path(tempfile.mkdtemp(dir=scratch)), size, arguments.questions)
 
 
 def _arguments() -> argparse.Namespace:
@@ -68,6 +69,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--results", default="10000,100000,1000000", type=_sizes)
     parser.add_argument("--ingest-runs", default=1000, type=int)
     parser.add_argument("--peers-results", default="10000,1000000", type=_sizes)
+    parser.add_argument("--questions", default=list(TITLES), type=lambda text: text.split(","))
     parser.add_argument("--folder", type=Path)
     return parser.parse_args()
 
@@ -188,8 +190,8 @@ def asked(question: Callable[[], int]) -> tuple[float, float, int]:
     return median(took), max(took), rows
 
 
-def peers(folder: Path, scratch: Path, size: int) -> None:
-    """The questions to the warehouse, MLflow's SQLite and a folder of JSON, in turns."""
+def peers(folder: Path, scratch: Path, size: int, names: Sequence[str]) -> None:
+    """The questions of these names to the warehouse, MLflow's SQLite and a folder of JSON, in turns."""
     with Warehouse.open(filled(folder, size), read_only=True) as warehouse:
         wanted = wanted_of(warehouse)
         makers: dict[str, Callable[[], Questions]] = {
@@ -204,7 +206,7 @@ def peers(folder: Path, scratch: Path, size: int) -> None:
                 asking[name] = make()
             except ImportError as error:
                 print(f"{name} is left out: {error}")
-        for question in asking["warehouse"]:
+        for question in names:
             title = f"{size:>9,} results  {TITLES[question]:<34}"
             compare_peers({name: each[question] for name, each in asking.items()}, title)
 
