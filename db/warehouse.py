@@ -43,7 +43,7 @@ class OutdatedError(StorageError):
 
 
 class Warehouse:
-    """An open warehouse; close it, or use it in a `with` statement. It must not be used across a fork."""
+    """An open warehouse; close it, or use it in a `with` statement. Several threads may ask it; no fork may use it."""
 
     def __init__(self, connection: DuckDB, path: str, *, read_only: bool) -> None:
         """Takes over an open connection; `Warehouse.open` makes one."""
