@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import signal
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -29,6 +30,10 @@ from benchmarking.records import (
     Workload,
     canonical_hash,
 )
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As a shell starts what it runs in the background: the programs under test would inherit it, and go on.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 RunMaker = Callable[..., Run]
 
