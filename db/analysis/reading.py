@@ -48,7 +48,6 @@ WHERE run_id IN ({runs}) AND result_id IN (SELECT unnest(?))
 """The wide columns, which take longer than all others, of those results alone that have something in them."""
 VERSIONS = "SELECT run_id, versions FROM benchmark_runs WHERE run_id IN (SELECT unnest($runs))"
 """Not beside each result: a map in a join takes longer than all the rest."""
-KEYED = (("series", "series_id"), ("hardware_info", "hardware_id"))
 KEYS = "SELECT {column} AS id, hashed_keys FROM {table} WHERE {column} IN (SELECT unnest($ids))"
 STARTS = """
 SELECT result_id, min(started_at) AS started_at
@@ -85,8 +84,9 @@ def measured(warehouse: Warehouse, selections: Sequence[Selection], metric: Metr
         rows = [row for side in sides for row in side]
         told = pool.submit(_evidence, warehouse, rows, metric)
         installed = pool.submit(_versions, warehouse, rows)
-        hashed = [pool.submit(_keys, warehouse, *of, rows) for of in KEYED]
-    evidence, versions, (series, hardware) = told.result(), installed.result(), (each.result() for each in hashed)
+        of_series = pool.submit(_keys, warehouse, "series", "series_id", rows)
+        of_hardware = pool.submit(_keys, warehouse, "hardware_info", "hardware_id", rows)
+    evidence, versions, series, hardware = told.result(), installed.result(), of_series.result(), of_hardware.result()
 
     @cache  # a series has many results, which share their keys
     def keys(series_id: str, hardware_id: str, *, is_simulated: bool) -> tuple[Keys, str]:
