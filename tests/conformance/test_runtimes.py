@@ -16,10 +16,11 @@ from benchmarking.errors import UsageError
 from benchmarking.records import FAMILIES, PRECISIONS, Device, Workload
 from benchmarking.runtimes import HasPackages, Prepares
 from benchmarking.sweep.request import OPTIONS
+from tests.helpers.paths import ROOT
 
 PACKAGE = "benchmarking.runtimes"
 NAMES = plugins.names(PACKAGE)
-README = Path(__file__).resolve().parents[2] / "README.md"
+README = ROOT / "README.md"
 OWN_OPTIONS = {"bench": {"variant"}}
 """Options without a flag, by runtime: a bench's variant comes from its file."""
 

@@ -11,9 +11,8 @@ import pytest
 
 from benchmarking.records import dumps
 from db.warehouse import Warehouse
+from tests.helpers.paths import ROOT
 from visualize import visualize_benchmarks
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture

@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "devices"
+from tests.helpers.paths import FIXTURES
+
+DEVICES = FIXTURES / "devices"
 
 
 @pytest.fixture
 def recorded_text() -> Callable[[str], str]:
     """The text of a recording by file name."""
-    return lambda name: (FIXTURES / name).read_text()
+    return lambda name: (DEVICES / name).read_text()
 
 
 @pytest.fixture
@@ -90,9 +92,7 @@ class RecordedNvml:
 @pytest.fixture
 def nvml() -> Callable[..., RecordedNvml]:
     """A recorded pynvml by file name."""
-    return lambda name="nvml_2x_h100.json", **options: RecordedNvml(
-        json.loads((FIXTURES / name).read_text()), **options
-    )
+    return lambda name="nvml_2x_h100.json", **options: RecordedNvml(json.loads((DEVICES / name).read_text()), **options)
 
 
 class SmiError(Exception):
@@ -137,7 +137,7 @@ class RecordedAmdSmi:
 
 @pytest.fixture
 def amdsmi() -> RecordedAmdSmi:
-    return RecordedAmdSmi(json.loads((FIXTURES / "amdsmi_mi300x.json").read_text()))
+    return RecordedAmdSmi(json.loads((DEVICES / "amdsmi_mi300x.json").read_text()))
 
 
 @pytest.fixture

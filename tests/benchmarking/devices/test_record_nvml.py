@@ -2,14 +2,14 @@
 
 import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 
 from benchmarking.devices import _nvml, _torch, cuda
 from benchmarking.devices._torch import TorchBuild
+from tests.helpers.paths import FIXTURES
 
-SCRIPT = Path(__file__).parents[2] / "fixtures" / "devices" / "record_nvml.py"
+SCRIPT = FIXTURES / "devices" / "record_nvml.py"
 
 
 @pytest.fixture

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from benchmarking.errors import FormatError
 from benchmarking.runtimes._ort_profile import CPU, Kernel, placement, read_profile
+from tests.helpers.paths import FIXTURES
 
-RECORDED = Path(__file__).parents[2] / "fixtures" / "onnxruntime"
+RECORDED = FIXTURES / "onnxruntime"
 QNN = "QNNExecutionProvider"
 CUDA = "CUDAExecutionProvider"
 

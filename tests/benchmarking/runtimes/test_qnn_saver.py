@@ -4,7 +4,6 @@ in memory. It is no backend of the device, and its outputs do not pass for a mod
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +11,9 @@ import pytest
 from benchmarking.devices.qnn import BACKENDS
 from benchmarking.measure.correctness import about_difference, compare
 from benchmarking.records import PRECISIONS
+from tests.helpers.paths import FIXTURES
 
-RECORDED = json.loads((Path(__file__).parents[2] / "fixtures/onnxruntime/qnn_saver_output.json").read_text())
+RECORDED = json.loads((FIXTURES / "onnxruntime/qnn_saver_output.json").read_text())
 
 
 def output(backend):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -12,9 +11,10 @@ from benchmarking.records import dumps
 from db.commands import import_results
 from db.verify import verify
 from db.warehouse import Warehouse
+from tests.helpers.paths import FIXTURES
 
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures/imports"
-REPORT = FIXTURES / "openvino_benchmark_app/benchmark_report.json"
+IMPORTS = FIXTURES / "imports"
+REPORT = IMPORTS / "openvino_benchmark_app/benchmark_report.json"
 RUNS = "SELECT model_id, origin_format, tags FROM benchmark_runs ORDER BY model_id, origin_format"
 
 
@@ -24,7 +24,7 @@ def folder(tmp_path):
     folder = tmp_path / "results"
     (folder / "deep").mkdir(parents=True)
     shutil.copy(REPORT, folder)
-    shutil.copy(FIXTURES / "llama_bench/33_columns.json", folder / "deep/llama.json")
+    shutil.copy(IMPORTS / "llama_bench/33_columns.json", folder / "deep/llama.json")
     broken = REPORT.read_text().replace('"5.08"', '"fast"')
     (folder / "deep/broken.json").write_text(broken)
     (folder / "notes.txt").write_text("nothing")
@@ -59,7 +59,7 @@ def test_importing_again_adds_nothing_even_from_a_copy(database, tmp_path, capsy
 
 
 def test_every_format_is_stored_and_verifies(database):
-    folders = [folder for folder in FIXTURES.iterdir() if folder.is_dir()]
+    folders = [folder for folder in IMPORTS.iterdir() if folder.is_dir()]
     largest = [max(folder.glob("*.*"), key=lambda path: path.stat().st_size) for folder in folders]
     assert run(database, *largest) == 0
     with Warehouse.open(database, read_only=True) as warehouse:

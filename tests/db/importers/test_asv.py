@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from statistics import fmean, median
 
 import pytest
@@ -11,8 +10,9 @@ import pytest
 from benchmarking.errors import FormatError
 from db.importers import read_file
 from db.importers.asv import PLUGIN
+from tests.helpers.paths import FIXTURES
 
-FILE = Path(__file__).resolve().parents[2] / "fixtures/imports/asv/result.json"
+FILE = FIXTURES / "imports/asv/result.json"
 DATA = json.loads(FILE.read_text())
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -11,8 +10,9 @@ from benchmarking.errors import FormatError
 from db.importers import read_file, recognising
 from db.importers.aiperf import PLUGIN as AIPERF
 from db.importers.genai_perf import PLUGIN as GENAI_PERF
+from tests.helpers.paths import FIXTURES
 
-IMPORTS = Path(__file__).resolve().parents[2] / "fixtures/imports"
+IMPORTS = FIXTURES / "imports"
 GENAI_PERF_EXPORT = IMPORTS / "genai_perf/profile_export_genai_perf.json"
 AIPERF_EXPORT = IMPORTS / "aiperf/profile_export_aiperf.json"
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from pathlib import Path
 
 from db.importers import read_file
 from db.importers._given import Given
 from db.importers.openvino_benchmark_app import PLUGIN
+from tests.helpers.paths import FIXTURES
 
-REPORT = Path(__file__).resolve().parents[2] / "fixtures/imports/openvino_benchmark_app/benchmark_report.json"
+REPORT = FIXTURES / "imports/openvino_benchmark_app/benchmark_report.json"
 
 
 def report():

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from benchmarking.errors import FormatError
 from db.importers import read_file
 from db.importers.google_benchmark import PLUGIN, parsed_name
+from tests.helpers.paths import FIXTURES
 
-FILE = Path(__file__).resolve().parents[2] / "fixtures/imports/google_benchmark/repetitions.json"
+FILE = FIXTURES / "imports/google_benchmark/repetitions.json"
 ENTRIES = json.loads(FILE.read_text())["benchmarks"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from statistics import median
 
 import pytest
@@ -11,8 +10,9 @@ import pytest
 from benchmarking.errors import FormatError
 from db.importers import read_file
 from db.importers.guidellm import PLUGIN
+from tests.helpers.paths import FIXTURES
 
-REPORT = Path(__file__).resolve().parents[2] / "fixtures/imports/guidellm/benchmarks.json"
+REPORT = FIXTURES / "imports/guidellm/benchmarks.json"
 
 
 def runs_of(path):

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from benchmarking.errors import FormatError
 from db.importers import read_file
 from db.importers.llama_bench import PLUGIN
+from tests.helpers.paths import FIXTURES
 
-FOLDER = Path(__file__).resolve().parents[2] / "fixtures/imports/llama_bench"
+FOLDER = FIXTURES / "imports/llama_bench"
 
 
 def only_run(name):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from benchmarking.errors import FormatError
 from db.importers import read_file
 from db.importers.mlagility import PLUGIN
+from tests.helpers.paths import FIXTURES
 
-FOLDER = Path(__file__).resolve().parents[2] / "fixtures/imports/mlagility"
+FOLDER = FIXTURES / "imports/mlagility"
 
 
 def runs_of(path):

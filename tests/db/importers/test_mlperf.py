@@ -10,8 +10,9 @@ import pytest
 from benchmarking.errors import FormatError
 from db.importers import read_file
 from db.importers.mlperf import PLUGIN
+from tests.helpers.paths import FIXTURES
 
-FOLDER = Path(__file__).resolve().parents[2] / "fixtures/imports/mlperf"
+FOLDER = FIXTURES / "imports/mlperf"
 TEST = FOLDER / "closed/Example/results/H200x8/llama2-70b-99/Server/performance/run_1"
 
 

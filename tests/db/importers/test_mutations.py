@@ -18,8 +18,9 @@ from benchmarking import plugins
 from benchmarking.errors import FormatError
 from db.importers import ForeignFile, importers, read_file, recognising
 from db.rows import run_rows
+from tests.helpers.paths import FIXTURES
 
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures/imports"
+IMPORTS = FIXTURES / "imports"
 MAX_SIZE_BYTES = 60_000
 """Of a file to mutate: larger ones take the time of many smaller ones, and show nothing more."""
 ABSURD = (
@@ -33,7 +34,7 @@ ABSURD = (
 
 def files_of(name):
     """Recorded files of an importer that are text."""
-    paths = sorted(path for path in (FIXTURES / name).rglob("*") if path.is_file())
+    paths = sorted(path for path in (IMPORTS / name).rglob("*") if path.is_file())
     return [path for path in paths if path.stat().st_size < MAX_SIZE_BYTES and b"\0" not in path.read_bytes()]
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from benchmarking.errors import FormatError
 from db.importers import read_file
 from db.importers.onnxruntime_perf_test import PLUGIN
+from tests.helpers.paths import FIXTURES
 
-FOLDER = Path(__file__).resolve().parents[2] / "fixtures/imports/onnxruntime_perf_test"
+FOLDER = FIXTURES / "imports/onnxruntime_perf_test"
 
 
 def runs_of(path):

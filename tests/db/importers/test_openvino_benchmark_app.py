@@ -10,8 +10,9 @@ import pytest
 from benchmarking.errors import FormatError
 from db.importers import read_file
 from db.importers.openvino_benchmark_app import PLUGIN
+from tests.helpers.paths import FIXTURES
 
-FOLDER = Path(__file__).resolve().parents[2] / "fixtures/imports/openvino_benchmark_app"
+FOLDER = FIXTURES / "imports/openvino_benchmark_app"
 
 
 def only_run(path):

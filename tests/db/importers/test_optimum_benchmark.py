@@ -12,8 +12,9 @@ import pytest
 from benchmarking.errors import FormatError
 from db.importers import read_file
 from db.importers.optimum_benchmark import PLUGIN
+from tests.helpers.paths import FIXTURES
 
-FOLDER = Path(__file__).resolve().parents[2] / "fixtures/imports/optimum_benchmark"
+FOLDER = FIXTURES / "imports/optimum_benchmark"
 
 
 def only_run(path):

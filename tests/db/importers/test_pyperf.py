@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from pathlib import Path
 from statistics import median
 
 import pytest
@@ -12,8 +11,9 @@ import pytest
 from benchmarking.errors import FormatError
 from db.importers import read_file
 from db.importers.pyperf import PLUGIN
+from tests.helpers.paths import FIXTURES
 
-FOLDER = Path(__file__).resolve().parents[2] / "fixtures/imports/pyperf"
+FOLDER = FIXTURES / "imports/pyperf"
 
 
 @pytest.fixture(scope="module")

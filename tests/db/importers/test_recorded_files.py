@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -11,14 +10,15 @@ from benchmarking import plugins
 from db.importers import importer_for, read_file
 from db.verify import verify
 from db.warehouse import Warehouse
+from tests.helpers.paths import FIXTURES
 
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures/imports"
+IMPORTS = FIXTURES / "imports"
 
 
 def runs_of_each():
     """(file, run) of the first recorded file of each importer that has runs in it."""
     for name in plugins.names("db.importers"):
-        files = map(read_file, sorted(path for path in (FIXTURES / name).rglob("*") if path.is_file()))
+        files = map(read_file, sorted(path for path in (IMPORTS / name).rglob("*") if path.is_file()))
         found = ((file, list(importer_for(file, name).runs(file))) for file in files)
         file, runs = next(((file, runs) for file, runs in found if runs), (None, []))
         yield from ((file, run) for run in runs)

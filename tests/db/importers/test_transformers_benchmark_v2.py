@@ -11,8 +11,9 @@ import pytest
 from benchmarking.errors import FormatError
 from db.importers import read_file
 from db.importers.transformers_benchmark_v2 import PLUGIN
+from tests.helpers.paths import FIXTURES
 
-FOLDER = Path(__file__).resolve().parents[2] / "fixtures/imports/transformers_benchmark_v2"
+FOLDER = FIXTURES / "imports/transformers_benchmark_v2"
 
 
 def runs(path):

@@ -1,0 +1,11 @@
+"""Where the tests find files, wherever in the tree a test stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+ROOT = TESTS.parent
+"""The checkout."""
+FIXTURES = TESTS / "fixtures"
+"""Recorded files of devices, models and other programs."""
