@@ -6,7 +6,6 @@ import re
 from dataclasses import replace
 from math import sqrt
 
-import diffusers
 import numpy as np
 import pytest
 import torch
@@ -86,6 +85,8 @@ def run(operation, marks=None):
 @torch.inference_mode()
 def library_loop(loaded, schedule, steps):
     """The loop as diffusers' pipelines write it, with its own scheduler."""
+    import diffusers
+
     fields = ("num_train_timesteps", "beta_start", "beta_end", "beta_schedule", "steps_offset", "set_alpha_to_one")
     scheduler = diffusers.DDIMScheduler(**{name: getattr(schedule, name) for name in fields}, clip_sample=False)
     scheduler.set_timesteps(steps)

@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
-import diffusers
 import pytest
 import torch
 
@@ -25,6 +24,8 @@ CPU = Device(type="cpu", selector="cpu", found=True, precisions=("float32", "bfl
 
 @pytest.fixture(scope="module")
 def unet():
+    import diffusers
+
     torch.manual_seed(1)
     return diffusers.UNet2DConditionModel.from_config(CONFIG)
 
@@ -68,6 +69,8 @@ def test_a_pipelines_denoiser_is_what_runs(pipeline, unet):
 
 
 def test_a_pipelines_denoiser_may_be_a_transformer(tmp_path):
+    import diffusers
+
     config = {"attention_head_dim": 8, "num_attention_heads": 2, "num_layers": 1, "sample_size": 8, "out_channels": 8}
     diffusers.DiTTransformer2DModel(**config).save_pretrained(tmp_path / "transformer")
     (tmp_path / "model_index.json").write_text('{"_class_name": "DiTPipeline"}')
@@ -77,6 +80,8 @@ def test_a_pipelines_denoiser_may_be_a_transformer(tmp_path):
 
 
 def test_an_old_transformers_weights_are_a_dits(tmp_path):
+    import diffusers
+
     config = {"attention_head_dim": 8, "num_attention_heads": 2, "num_layers": 1, "sample_size": 8, "out_channels": 8}
     model = diffusers.DiTTransformer2DModel(**config)
     model.save_pretrained(tmp_path)
@@ -145,6 +150,8 @@ def test_weights_that_are_not_the_models_are_refused(component, change, why):
 
 
 def test_loading_leaves_the_librarys_logging_and_the_default_dtype_as_they_were(component, capfd):
+    import diffusers
+
     before = (diffusers.utils.logging.get_verbosity(), torch.get_default_dtype())
     PLUGIN.load(resolve(str(component)), dtype=torch.bfloat16)
     PLUGIN.build(resolve(str(component)), dtype=torch.bfloat16)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from benchmarking.errors import UnsupportedError
 from benchmarking.measure import doubts
@@ -82,6 +81,8 @@ SWITCH = {
 
 
 def make(model_type, **changes):
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
     values = SWITCH if model_type == "switch_transformers" else {**SMALL, **SPECIAL.get(model_type, {})}
     config = CONFIG_MAPPING[model_type](**{**values, **changes}).to_diff_dict() | {"model_type": model_type}
     workload = Workload(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from benchmarking.errors import UnsupportedError
 from benchmarking.records import Point, Workload, canonical_hash
@@ -46,6 +45,8 @@ WITHOUT_STATIC_CACHE = {"gpt_neo", "longt5", "mpt", "mvp", "plbart"}
 
 
 def make(plugin, model_type, task):
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
     config = CONFIG_MAPPING[model_type](**{**SMALL, **SPECIAL.get(model_type, {})}).to_diff_dict()
     config["model_type"] = model_type
     workload = Workload(

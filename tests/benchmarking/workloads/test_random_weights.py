@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from benchmarking.workloads import _random_weights, _transformers
 from benchmarking.workloads._families import family_of
@@ -44,6 +43,8 @@ def test_fast_built_model_with_a_state_dict_equals_a_normally_built_one(name):
 
 @pytest.mark.parametrize("model_type", ["llama", "gptj", "falcon", "mobilebert"])
 def test_buffers_are_those_of_a_normally_built_model(model_type):
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
     config = CONFIG_MAPPING[model_type](
         vocab_size=128, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
     )

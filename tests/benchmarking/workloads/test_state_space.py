@@ -9,7 +9,6 @@ import math
 
 import pytest
 import torch
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from benchmarking.records import Point, Workload, canonical_hash
 from benchmarking.workloads import _catalog, _recurrence
@@ -43,6 +42,8 @@ SINGLE = Point(batch_size=1, sequence_length=9, new_tokens=8)
 
 
 def make(model_type, dtype=torch.float32, seed=1):
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
     config = CONFIG_MAPPING[model_type](**{**SMALL, **SPECIAL.get(model_type, {})}).to_diff_dict()
     config |= {"model_type": model_type}
     config.pop("time_step_limit", None)  # (0, infinity), which JSON does not have

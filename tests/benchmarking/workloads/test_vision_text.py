@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from benchmarking.errors import UsageError
 from benchmarking.records import Device, Point
@@ -84,6 +83,8 @@ def test_grid_is_the_towers_own(name, task, axes, longest):
 
 @pytest.mark.parametrize("model_type", sorted(DEFAULTS))
 def test_defaults_are_the_librarys(model_type):
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
     config, defaults = CONFIG_MAPPING[model_type](), DEFAULTS[model_type]
     text, image = config.text_config, config.vision_config
     assert (text.max_position_embeddings, text.vocab_size) == (defaults.positions, defaults.vocab_size)

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-import scipy.stats
 
 from db.analysis.judging import Pair, RunScatter, false_discovery_rates, judge, run_scatter, word
 from db.analysis.metrics import METRICS
@@ -40,9 +39,11 @@ def test_a_change_is_the_ratio_of_geometric_means_with_welchs_interval():
 
 
 def test_interval_and_p_are_those_of_scipys_welch_test():
+    from scipy import stats
+
     before, after = (1.00, 1.03, 0.99, 1.04), (1.10, 1.11, 1.08, 1.21, 1.02, 1.09)
     judged = alone(before, after)
-    theirs = scipy.stats.ttest_ind(np.log(after), np.log(before), equal_var=False)
+    theirs = stats.ttest_ind(np.log(after), np.log(before), equal_var=False)
     interval = theirs.confidence_interval(0.95)
     assert judged.p_value == pytest.approx(theirs.pvalue)
     assert (judged.low, judged.high) == pytest.approx((math.expm1(interval.low), math.expm1(interval.high)))
@@ -50,11 +51,13 @@ def test_interval_and_p_are_those_of_scipys_welch_test():
 
 def test_sides_that_ran_at_other_times_are_less_sure_by_how_much_runs_differ():
     # SE^2 = 2e-4 / 3 + 2 * 0.02^2 = 8.6667e-4, df = SE^4 / (2 * (1e-4 / 3)^2 / 2 + 2 * (4e-4)^2 / 3) = 6.9690
+    from scipy import stats
+
     scatter = RunScatter(sd=0.02, runs=10)
     judged = alone(STEADY, SLOWER, run_scatter=(scatter, scatter))
     se, degrees = math.sqrt(8.6666667e-4), 6.9690
-    assert judged.p_value == pytest.approx(2 * scipy.stats.t.sf(0.1 / se, degrees), rel=1e-4)
-    assert judged.high == pytest.approx(math.expm1(0.1 + scipy.stats.t.ppf(0.975, degrees) * se), rel=1e-4)
+    assert judged.p_value == pytest.approx(2 * stats.t.sf(0.1 / se, degrees), rel=1e-4)
+    assert judged.high == pytest.approx(math.expm1(0.1 + stats.t.ppf(0.975, degrees) * se), rel=1e-4)
     assert (judged.verdict, judged.scope) == ("inconclusive", "between sessions")
 
 
@@ -94,8 +97,10 @@ def test_launches_without_any_scatter_leave_nothing_to_doubt():
 
 
 def test_one_side_without_scatter_leaves_the_others():
+    from scipy import stats
+
     judged = alone((10.0, 10.0, 10.0), SLOWER)
-    theirs = scipy.stats.ttest_1samp(np.log(SLOWER), math.log(10.0))  # df = 2, the other side is exact
+    theirs = stats.ttest_1samp(np.log(SLOWER), math.log(10.0))  # df = 2, the other side is exact
     assert judged.p_value == pytest.approx(theirs.pvalue)
 
 
@@ -116,10 +121,12 @@ def test_what_may_not_be_compared_is_told_with_its_reason_and_no_numbers():
 
 def test_q_is_the_least_p_times_n_over_its_rank_of_all_that_are_not_before_it():
     # ranks: .005 -> .02, .01 -> .02, .03 -> .04, .04 -> .04
+    from scipy import stats
+
     assert false_discovery_rates([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.02, 0.04, 0.04, 0.02])
     assert false_discovery_rates([]) == []
     many = np.random.default_rng(3).uniform(size=50) ** 3
-    assert false_discovery_rates(list(many)) == pytest.approx(list(scipy.stats.false_discovery_control(many)))
+    assert false_discovery_rates(list(many)) == pytest.approx(list(stats.false_discovery_control(many)))
 
 
 def test_among_many_comparisons_a_change_has_to_be_surer():
