@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmarking.cli_support import choice
+from benchmarking.core.axes import AXES
 from db.questions import Answer, Column, Row
 
 if TYPE_CHECKING:
@@ -29,8 +30,7 @@ UNITS = {
     "peak_flops": "FLOP/s",
     "flops": "FLOP",
     "audio_seconds_per_call": "s",
-    "audio_seconds": "s",
-    "image_size": "px",
+    **{name: axis.unit for name, axis in AXES.items() if axis.unit},
     "bytes_accessed": "B",
     "_count": "",
 }

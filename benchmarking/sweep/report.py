@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import floor, log10
 
+from benchmarking.core.axes import AXES, Axis
 from benchmarking.records import Doubt, Family, Result, Run
 
 PEAK_MEMORY = (
@@ -70,15 +71,7 @@ def _columns(run: Run) -> list[Column]:
     items = items_unit(run.cell.workload.family)
     several = any(result.point.concurrency > 1 for result in run.results)
     return [
-        Column(heading="batch", text=lambda result: str(result.point.batch_size)),
-        Column(heading="sequence", text=lambda result: _count(result.point.sequence_length)),
-        Column(heading="new tokens", text=lambda result: _count(result.point.new_tokens)),
-        _axis("image px", "image_size"),
-        _axis("audio s", "audio_seconds"),
-        _axis("steps", "steps"),
-        _axis("documents", "documents"),
-        _axis("top-k", "top_k"),
-        *([Column(heading="in flight", text=lambda result: str(result.point.concurrency))] if several else []),
+        *(_axis(axis) for name, axis in AXES.items() if several or name != "concurrency"),
         _metric("median ms", "latency_median_ms"),
         Column(heading="95 % interval", text=lambda result: _interval(result.metrics)),
         _metric("p90 ms", "latency_p90_ms"),
@@ -98,8 +91,8 @@ def _columns(run: Run) -> list[Column]:
     ]
 
 
-def _axis(heading: str, name: str) -> Column:
-    return Column(heading=heading, text=lambda result: _count(result.point.axes.get(name)))
+def _axis(axis: Axis) -> Column:
+    return Column(heading=axis.heading, text=lambda result: _count(result.point.value(axis.name)))
 
 
 def _metric(heading: str, name: str) -> Column:

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.records import NOT_APPLICABLE
-from db.analysis.candidates import doubt_kinds, point_of
+from benchmarking.core.axes import POINT_COLUMNS
+from benchmarking.records import NOT_APPLICABLE, Point
+from db.analysis.candidates import doubt_kinds
 from db.analysis.recommendation import Option
 from db.analysis.selection import Selection
 
@@ -27,7 +28,7 @@ COLUMNS = (
     *("result_id", "run_id", "hardware_id", "device", "device_name", "device_type", "runtime", "runtime_mode"),
     *("precision", "num_threads", "cpu_list", "validity", "extra", "missing", "model_revision"),
     *("task", "weights", "config_hash", "origin_definition"),
-    *("batch_size", "sequence_length", "new_tokens", "concurrency", "axes"),
+    *POINT_COLUMNS,
     *("latency_median_ms", "latency_ci_high_ms", "ci_scope", "latency_p99_ms", "time_to_first_token_ms"),
     *("throughput_samples_per_sec", "throughput_tokens_per_sec", "output_error", *PEAKS, *ENERGIES),
 )
@@ -117,7 +118,7 @@ def _workload(row: Row) -> Workload:
 
 
 def _option(row: Row) -> Option:
-    point = point_of(row)
+    point = Point.from_columns(row)
     energy_j, energy_of = _energy(row, point.batch_size * point.concurrency)
     same = ("result_id", "run_id", "hardware_id", "device", "device_name", "device_type", "runtime", "precision")
     tokens = _tokens_per_sec(row)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.core.axes import AXES
 from db import markdown
 from db.exporters import Tables, Wanted
 from db.exporters._output import text_output
@@ -31,14 +32,7 @@ WORDS = {
     "precision": "precision",
 }
 NUMBERS = {
-    "batch_size": "batch",
-    "sequence_length": "sequence",
-    "new_tokens": "new tokens",
-    "image_size": "image px",
-    "audio_seconds": "audio s",
-    "steps": "steps",
-    "documents": "documents",
-    "top_k": "top-k",
+    **{name: axis.heading for name, axis in AXES.items()},
     "latency_median_ms": "median ms",
     "interval": "95 % interval",
     "latency_p90_ms": "p90 ms",
@@ -50,6 +44,8 @@ NUMBERS = {
 }
 REMARKS = {"verdict": "doubts", "started_at": "started (UTC)"}
 HEADINGS = WORDS | NUMBERS | REMARKS
+IMPLIED = {name: str(axis.implied) for name, axis in AXES.items() if axis.implied is not None}
+"""Values that need no column where every result has them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +61,7 @@ class MarkdownExporter:
         scope = Scope(warehouse=warehouse, selection=wanted.selection)
         scope.months()
         cells = [_cells(row) for row in scope.read(ROWS).dicts()]
-        kept = [name for name in HEADINGS if any(row[name] != NOTHING for row in cells)]
+        kept = [name for name in HEADINGS if any(row[name] not in (NOTHING, IMPLIED.get(name)) for row in cells)]
         right = [place for place, name in enumerate(kept) if name in NUMBERS]
         rows = [[row[name] for name in kept] for row in cells]
         with text_output(wanted.output) as stream:

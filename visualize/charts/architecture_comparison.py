@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from benchmarking.core.axes import FURTHER
 from benchmarking.records import FAMILIES
-from db.rows import AXES
 from visualize import words
 from visualize.charts import Drawing, NotDrawn, Query, Row, Selection, _memory, _rows
 from visualize.charts._lines import doubtful_entry
@@ -109,7 +109,7 @@ def _block(rows: Sequence[Row]) -> Block:
 
 def _preference(group: tuple[Row, list[Row]]) -> tuple[float, ...]:
     point, rows = group
-    further = [point[name] or 0 for name in AXES]
+    further = [point[name] or 0 for name in FURTHER]
     models = len({row["model_id"] for row in rows})
     return (-models, point["batch_size"], -(point["sequence_length"] or 0), point["new_tokens"] or 0, *further)
 
