@@ -7,15 +7,9 @@ from dataclasses import dataclass
 from math import floor, log10
 
 from benchmarking.core.axes import AXES, Axis
+from benchmarking.core.metrics import METRICS, PEAK_MEMORY
 from benchmarking.records import Doubt, Family, Result, Run
 
-PEAK_MEMORY = (
-    "memory_device_process_peak_mb",
-    "memory_device_reserved_peak_mb",
-    "memory_device_allocated_peak_mb",
-    "memory_peak_rss_infer_mb",
-)
-"""What stands for peak memory in the table: the first that was measured; on a CPU that is the process."""
 OF_IMAGES = ("vision", "diffusion")
 """The families whose items are images."""
 WIDTH = 160
@@ -72,19 +66,19 @@ def _columns(run: Run) -> list[Column]:
     several = any(result.point.concurrency > 1 for result in run.results)
     return [
         *(_axis(axis) for name, axis in AXES.items() if several or name != "concurrency"),
-        _metric("median ms", "latency_median_ms"),
+        _metric("latency_median_ms"),
         Column(heading="95 % interval", text=lambda result: _interval(result.metrics)),
-        _metric("p90 ms", "latency_p90_ms"),
-        *([_metric("request ms", "latency_request_median_ms")] if several else []),
-        _metric(items, "throughput_samples_per_sec"),
-        _metric("tokens/s", "throughput_tokens_per_sec"),
-        _metric("RTF", "real_time_factor"),
-        _metric("retrieve ms", "retrieve_ms"),
-        _metric("image enc ms", "image_encode_ms"),
-        _metric("encode ms", "encode_ms"),
-        _metric("TTFT ms", "time_to_first_token_ms"),
-        _metric("TPOT ms", "time_per_output_token_ms"),
-        _metric("step ms", "step_ms"),
+        _metric("latency_p90_ms"),
+        *([_metric("latency_request_median_ms", "request ms")] if several else []),
+        _metric("throughput_samples_per_sec", items),
+        _metric("throughput_tokens_per_sec"),
+        _metric("real_time_factor"),
+        _metric("retrieve_ms"),
+        _metric("image_encode_ms"),
+        _metric("encode_ms"),
+        _metric("time_to_first_token_ms"),
+        _metric("time_per_output_token_ms"),
+        _metric("step_ms"),
         Column(heading="peak MB", text=_peak_memory),
         Column(heading="error", text=_output_error),
         Column(heading="compile s", text=_compile_time),
@@ -95,8 +89,8 @@ def _axis(axis: Axis) -> Column:
     return Column(heading=axis.heading, text=lambda result: _count(result.point.value(axis.name)))
 
 
-def _metric(heading: str, name: str) -> Column:
-    return Column(heading=heading, text=lambda result: _number(result.metrics, name))
+def _metric(name: str, heading: str | None = None) -> Column:
+    return Column(heading=heading or METRICS[name].heading or name, text=lambda result: _number(result.metrics, name))
 
 
 def _peak_memory(result: Result) -> str | None:

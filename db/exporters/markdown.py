@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import AXES
+from benchmarking.core.metrics import METRICS, PEAK_MEMORY
 from db import markdown
 from db.exporters import Tables, Wanted
 from db.exporters._output import text_output
@@ -19,9 +20,8 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 
-ROWS = """
-SELECT *, coalesce(memory_device_process_peak_mb, memory_device_reserved_peak_mb, memory_device_allocated_peak_mb,
-    memory_peak_rss_infer_mb) AS memory_peak_mb
+ROWS = f"""
+SELECT *, coalesce({", ".join(PEAK_MEMORY)}) AS memory_peak_mb
 FROM all_results WHERE result_id IN (SELECT result_id FROM chosen)
 ORDER BY model_id, batch_size, sequence_length, new_tokens, axes, device, runtime, precision, started_at, result_id
 """
@@ -31,15 +31,15 @@ WORDS = {
     "runtime": "runtime",
     "precision": "precision",
 }
+SHOWN = (
+    *("latency_p90_ms", "throughput_samples_per_sec", "throughput_tokens_per_sec"),
+    *("time_to_first_token_ms", "time_per_output_token_ms"),
+)
 NUMBERS = {
     **{name: axis.heading for name, axis in AXES.items()},
-    "latency_median_ms": "median ms",
+    "latency_median_ms": METRICS["latency_median_ms"].heading,
     "interval": "95 % interval",
-    "latency_p90_ms": "p90 ms",
-    "throughput_samples_per_sec": "items/s",
-    "throughput_tokens_per_sec": "tokens/s",
-    "time_to_first_token_ms": "TTFT ms",
-    "time_per_output_token_ms": "TPOT ms",
+    **{name: METRICS[name].heading for name in SHOWN},
     "memory_peak_mb": "peak MB",
 }
 REMARKS = {"verdict": "doubts", "started_at": "started (UTC)"}

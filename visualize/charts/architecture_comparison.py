@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.axes import FURTHER
+from benchmarking.core.metrics import METRICS
 from benchmarking.records import FAMILIES
 from visualize import words
 from visualize.charts import Drawing, NotDrawn, Query, Row, Selection, _memory, _rows
@@ -143,9 +144,9 @@ def _drawing(title: str, key: Row, members: Sequence[Row], blocks: Sequence[Bloc
                 _draw_marks(
                     rest[0], [{**row, "value": row[memory], "low": None, "high": None} for row in block.rows], styles
                 )
-        _scale(panels[0::columns], drawn, ("value", "low", "high"), "Latency per call, median (ms)")
+        _scale(panels[0::columns], drawn, ("value", "low", "high"), METRICS["latency_median_ms"].title)
         if memory:
-            _scale(panels[1::columns], drawn, (memory,), _memory.LABELS[memory])
+            _scale(panels[1::columns], drawn, (memory,), METRICS[memory].title)
         finish(figure, _words(title, key, members, blocks, styles))
     return Drawing(
         figure=figure,
