@@ -29,6 +29,7 @@ from benchmarking.batch.summary import BatchSummary
 from benchmarking.builds.lean import lean_cache
 from benchmarking.cli_support import default_database, note, run_command
 from benchmarking.clock import utc_now
+from benchmarking.core.terminal import stdout_page
 from benchmarking.errors import EXIT_FAILED, EXIT_OK, LockedError, UsageError
 from benchmarking.ids import uuid7
 from benchmarking.records import to_json
@@ -77,7 +78,7 @@ def _dry_run(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> int:
         cells = [{**to_json(plan), "estimate_s": time_s.cells_s.get(plan.run_id)} for plan in plans]
         print(json.dumps({"cells": cells, "estimate": to_json(time_s)}, indent=1))
     else:
-        print(table.plan_table(plans, time_s))
+        print(table.plan_table(plans, time_s, stdout_page()))
     return EXIT_OK
 
 
@@ -140,7 +141,8 @@ def _report(batch: Batch, done: BatchSummary, path: Path) -> None:
 
 
 def _show(done: BatchSummary, arguments: argparse.Namespace) -> None:
-    tables = [table.cells_table(done.cells), *map(comparison_text, done.comparisons)]
+    page = stdout_page()
+    tables = [table.cells_table(done.cells, page), *(comparison_text(one, page) for one in done.comparisons)]
     print(json.dumps(to_json(done), indent=1) if arguments.json else "\n\n".join(tables))
     if not arguments.quiet and not arguments.no_save:
         note(f"summary: {Path(arguments.output_dir) / summary.FILE_NAME}")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from benchmarking.core.terminal import Page
 from benchmarking.errors import UsageError
 from benchmarking.judged import judged, of_runs, stored_runs
 from benchmarking.records import Device, Json, Run, to_json
@@ -50,8 +51,8 @@ def beside(show: session.Show, arguments: argparse.Namespace, run_ids: Sequence[
     # Selected by id: "latest" would be the new run by then.
     before = of_runs([run["run_id"] for run in stored_runs(arguments.compare_to, arguments.db_path)])
 
-    def text(runs: Sequence[Run]) -> str:
-        own = session.tables(runs) if show.text is None else show.text(runs)
+    def text(runs: Sequence[Run], page: Page) -> str:
+        own = (session.tables if show.text is None else show.text)(runs, page)
         return f"{own}\n\n{judged(before, of_runs(run_ids), arguments.db_path).text}"
 
     def document(runs: Sequence[Run]) -> Json:

@@ -18,6 +18,8 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, the o
 from benchmarking import flags, plugins
 from benchmarking.builds.sizes import size_text
 from benchmarking.cli_support import Parser, note, positive_int, run_command
+from benchmarking.core.tables import Table, table_text
+from benchmarking.core.terminal import Page, stdout_page
 from benchmarking.errors import EXIT_OK, UnsupportedError, UsageError
 from benchmarking.graphs.delivery import FORMATS, Delivered, Export, check_request, deliver, manifest_last
 from benchmarking.graphs.session import DEFAULT_OPSET, missing, why_not
@@ -43,7 +45,7 @@ def _run(argv: Sequence[str]) -> int:
     export = _export(arguments)
     check_request(export)
     delivered = deliver(export, _silence if arguments.quiet else note)
-    print(_json(export, delivered) if arguments.json else _text(delivered))
+    print(_json(export, delivered) if arguments.json else _text(delivered, stdout_page()))
     return EXIT_OK
 
 
@@ -124,18 +126,18 @@ def _whole(value: float) -> int | float:
     return int(value) if value == int(value) else value
 
 
-def _text(delivered: Delivered) -> str:
+def _text(delivered: Delivered, page: Page) -> str:
     """A line a file with its size, then one with the agreement."""
     names = sorted(delivered.files, key=manifest_last)
-    width = max(map(len, names))
-    rows = [f"{name:<{width}}  {size_text(delivered.files[name]):>9}" for name in names]
+    rows = tuple((name, size_text(delivered.files[name])) for name in names)
+    files = table_text(Table(headings=("file", "size"), rows=rows, numbers=(1,)), page)
     agreement = delivered.agreement
     points = agreement["points"]
     assert isinstance(points, list)
     tokens = agreement["equal_token_share"]
     share = "" if tokens is None else f", {tokens:.0%} of tokens equal"
     return "\n".join(
-        [*rows, f"agrees with torch: relative L2 {agreement['relative_l2']:.2g}{share} (at {'; '.join(points)})"]
+        [files, f"agrees with torch: relative L2 {agreement['relative_l2']:.2g}{share} (at {'; '.join(points)})"]
     )
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from benchmarking.core.terminal import Page, stdout_page
 from benchmarking.errors import EXIT_OK
 from benchmarking.records import Json
 
@@ -14,13 +15,13 @@ from benchmarking.records import Json
 class Listing:
     """A listing, made when it is asked for."""
 
-    text: Callable[[], str]
+    text: Callable[[Page], str]
     document: Callable[[], Json]
 
 
 def show(listing: Listing, *, as_json: bool) -> int:
     """Print a listing; the exit code."""
-    print(json.dumps(listing.document(), indent=1) if as_json else listing.text())
+    print(json.dumps(listing.document(), indent=1) if as_json else listing.text(stdout_page()))
     return EXIT_OK
 
 
@@ -30,7 +31,7 @@ def devices() -> Listing:
     from benchmarking.devices._probing import probe_all
 
     found = probe_all()
-    return Listing(text=lambda: listing_text(found), document=lambda: listing_json(found))
+    return Listing(text=lambda page: listing_text(found, page), document=lambda: listing_json(found))
 
 
 def runtimes() -> Listing:

@@ -28,6 +28,7 @@ from benchmarking.builds.contents import Contents, read_contents
 from benchmarking.builds.sizes import size_text
 from benchmarking.builds.store import BuildStore
 from benchmarking.cli_support import Parser, non_negative_number, note, run_command
+from benchmarking.core.terminal import stdout_page
 from benchmarking.errors import EXIT_FAILED, EXIT_OK, StorageError
 
 NAME = "manage_cache"
@@ -51,7 +52,7 @@ def _list(root: Path, contents: Contents, arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(telling.list_json(contents), indent=1))
     else:
-        print(telling.list_text(root, contents))
+        print(telling.list_text(root, contents, stdout_page()))
     return EXIT_OK
 
 
@@ -59,7 +60,7 @@ def _stats(root: Path, contents: Contents, arguments: argparse.Namespace) -> int
     if arguments.json:
         print(json.dumps(telling.stats_json(root, contents), indent=1))
     else:
-        print(telling.stats_text(root, contents))
+        print(telling.stats_text(root, contents, stdout_page()))
     return EXIT_OK
 
 

@@ -8,7 +8,8 @@ from typing import Any
 from benchmarking.builds.contents import KeptBuild, read_contents
 from benchmarking.builds.sizes import size_text
 from benchmarking.builds.store import BuildStore
-from benchmarking.columns_text import columns_text
+from benchmarking.core.tables import Table, table_text
+from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.records import Json
 from benchmarking.workloads import _listing as catalog
 from benchmarking.workloads._hub_cache import CachedModel, cached_models, hub_cache_dir
@@ -30,24 +31,24 @@ def listing_json() -> dict[str, Json]:
     }
 
 
-def listing_text() -> str:
+def listing_text(page: Page = PLAIN) -> str:
     """The three as tables."""
     cached, exported = cached_models(hub_cache_dir()), _exported()
     return "\n".join(
         [
-            catalog.listing_text(),
+            catalog.listing_text(page),
             "",
             f"Cached from the hub in {hub_cache_dir()}:",
-            *_section(CACHED_HEADINGS, [_cached_cells(model) for model in cached], right=(1, 2)),
+            _section(CACHED_HEADINGS, [_cached_cells(model) for model in cached], (1, 2), page),
             "",
             f"Exported to {BuildStore().root}:",
-            *_section(EXPORTED_HEADINGS, [_exported_cells(kept) for kept in exported], right=(4,)),
+            _section(EXPORTED_HEADINGS, [_exported_cells(kept) for kept in exported], (4,), page),
         ]
     )
 
 
-def _section(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> list[str]:
-    return columns_text(headings, rows, right=right) if rows else ["none"]
+def _section(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]], numbers: tuple[int, ...], page: Page) -> str:
+    return table_text(Table(headings=headings, rows=tuple(rows), numbers=numbers), page) if rows else "none"
 
 
 def _exported() -> list[KeptBuild]:

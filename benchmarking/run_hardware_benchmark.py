@@ -103,7 +103,7 @@ def _calibrate(arguments: argparse.Namespace, argv: Sequence[str], show: session
     calibration = plan_calibration(planning, arguments.device, _silence if arguments.quiet else note)
     if arguments.dry_run:
         return session.show_plans(calibration.plans, show)
-    show = replace(show, text=lambda runs: table(runs, calibration.remarks))
+    show = replace(show, text=lambda runs, page: table(runs, calibration.remarks, page))
     database, output_dir = _database(arguments), Path(arguments.output_dir) if arguments.save else None
     return session.run_plans(calibration.plans, output_dir, database, show)
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TextIO
 
+from benchmarking.core.tables import GAP, Slot, drawn, narrowed, text_width, total_width
+from benchmarking.core.terminal import Page, page_of
+from benchmarking.core.text import visible
 from db import markdown
-from db.plain import exact, plain, readable, visible
+from db.plain import exact, plain, readable
 from db.questions import Answer, Column, Row
 
-GAP = "  "
-RULE = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
-CUT = "\N{HORIZONTAL ELLIPSIS}"
 NARROW = 12
 """Columns of text that a cell keeps, however many columns there are; a narrower one says too little."""
 NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
@@ -25,67 +24,50 @@ REALS = ("FLOAT", "DOUBLE", "DECIMAL")
 DEFAULT_ROWS = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """Where people read an answer."""
-
-    width: int | None = None
-    """Columns of text there are; None for no limit: a file, a pipe."""
-    rows: int = DEFAULT_ROWS
-    """Rows that are shown."""
+Writer = Callable[[Answer, TextIO, Page, int], None]
+"""Writes an answer for a page; the number is that of the rows that people are shown."""
 
 
-Writer = Callable[[Answer, TextIO, Page], None]
-
-
-def page(out: TextIO, rows: int = DEFAULT_ROWS) -> Page:
-    """The page that `out` is: a terminal's width, or no limit."""
-    return Page(width=shutil.get_terminal_size().columns if out.isatty() else None, rows=rows)
-
-
-def write_table(answer: Answer, out: TextIO, page: Page) -> None:
+def write_table(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
     """One line a row. Where the page is too narrow, text is cut and columns are left out, and it says so."""
-    rows, more = _first(answer, page.rows)
+    rows, more = _first(answer, limit)
     slots = [_slot(column, [row[place] for row in rows]) for place, column in enumerate(answer.columns)]
     shown = fitted(slots, page.width)
-    first, *lines = [
-        GAP.join(_cell(slot.cells[place], width, right=slot.is_number) for slot, width in shown).rstrip()
-        for place in range(len(rows) + 1)
-    ]
-    rule = RULE * (sum(width for _, width in shown) + len(GAP) * (len(shown) - 1))
-    print(first, rule, *lines, sep="\n", file=out)
+    cells = [[slot.cells[place] for slot, _ in shown] for place in range(len(rows) + 1)]
+    numbers = [place for place, (slot, _) in enumerate(shown) if slot.is_number]
+    print(drawn(cells, [width for _, width in shown], page, numbers=numbers, overflow="ellipsis"), file=out)
     _remark(out, len(rows), more)
     if (left := len(slots) - len(shown)) > 0:
         print(f"{left} more column{'s' * (left > 1)}: name those you want, or take the format vertical", file=out)
 
 
-def write_vertical(answer: Answer, out: TextIO, page: Page) -> None:
+def write_vertical(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
     """One line a value, uncut, with a rule over each row."""
-    rows, more = _first(answer, page.rows)
+    rows, more = _first(answer, limit)
     names = [visible(column.name) for column in answer.columns]
-    width = max(map(_width, names))
+    width = max(map(text_width, names))
     for number, row in enumerate(rows, start=1):
-        print(f"{RULE * 2} row {number}", file=out)
+        print(f"{page.rule * 2} row {number}", file=out)
         for name, value in zip(names, row, strict=True):
-            print(f"{_padded(name, width)}{GAP}{readable(value)}".rstrip(), file=out)
+            print(f"{name}{' ' * (width - text_width(name))}{GAP}{readable(value)}".rstrip(), file=out)
     _remark(out, len(rows), more)
 
 
-def write_markdown(answer: Answer, out: TextIO, page: Page) -> None:
+def write_markdown(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
     """A table in Markdown, with all rows."""
     right = [place for place, column in enumerate(answer.columns) if _is_number(column)]
     rows = [[readable(value) for value in row] for row in answer.rows]
     print(markdown.table([column.name for column in answer.columns], rows, right=right), file=out)
 
 
-def write_csv(answer: Answer, out: TextIO, page: Page) -> None:
+def write_csv(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
     """CSV with a line of names: every row, every digit."""
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([column.name for column in answer.columns])
     writer.writerows([exact(value) for value in row] for row in answer.rows)
 
 
-def write_json(answer: Answer, out: TextIO, page: Page) -> None:
+def write_json(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
     """A list of one object a row, each in a line of its own."""
     names = _unlike([column.name for column in answer.columns])
     out.write("[")
@@ -109,11 +91,11 @@ FORMATS = tuple(WRITERS)
 def write(answer: Answer, name: str, *, out: TextIO | None = None, rows: int = DEFAULT_ROWS) -> None:
     """Write the answer in the format of that name; to stdout, unless told where."""
     stream = sys.stdout if out is None else out
-    WRITERS[name](answer, stream, page(stream, rows))
+    WRITERS[name](answer, stream, page_of(stream), rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slot:
+class Filled(Slot):
     """A column of a table as text."""
 
     cells: tuple[str, ...]
@@ -121,49 +103,35 @@ class Slot:
     is_number: bool
     is_empty: bool
     """Whether no row has anything in it."""
-    width: int
-    least: int
-    """What it can be narrowed to: a number never loses a digit, text keeps 12 columns."""
 
 
-def fitted(slots: Sequence[Slot], room: int | None) -> list[tuple[Slot, int]]:
+def fitted(slots: Sequence[Filled], room: int | None) -> list[tuple[Filled, int]]:
     """The columns that fit into the room, gaps between them, with their widths.
 
     Where not all do, those without anything in them go first, then those on the right, all but one; the widest of the
     rest are narrowed.
     """
-    if room is None or _total([slot.width for slot in slots]) <= room:
+    if room is None or total_width([slot.width for slot in slots]) <= room:
         return [(slot, slot.width) for slot in slots]
     kept = [slot for slot in slots if not slot.is_empty] or list(slots)
-    while _total([slot.least for slot in kept]) > room and len(kept) > 1:
+    while total_width([slot.least for slot in kept]) > room and len(kept) > 1:
         kept.pop()
-    widths = [slot.width for slot in kept]
-    while (over := _total(widths) - room) > 0:
-        spare, widest = max(
-            (width - slot.least, place) for place, (slot, width) in enumerate(zip(kept, widths, strict=True))
-        )
-        if spare == 0:
-            break
-        widths[widest] -= min(spare, over, max(1, spare // 2))
-    return list(zip(kept, widths, strict=True))
+    return list(zip(kept, narrowed(kept, room), strict=True))
 
 
-def _slot(column: Column, values: Sequence[object]) -> Slot:
+def _slot(column: Column, values: Sequence[object]) -> Filled:
     cells = (visible(column.name), *map(readable, values))
-    widths = [_width(cell) for cell in cells]
+    widths = [text_width(cell) for cell in cells]
     is_number = _is_number(column)
     least = max(widths[1:], default=1) if is_number else min(max(widths), NARROW)
-    return Slot(
+    # A number never loses a digit, text keeps 12 columns.
+    return Filled(
         cells=cells,
         is_number=is_number,
         is_empty=all(value is None for value in values),
         width=max(widths),
         least=max(least, min(widths[0], NARROW)),
     )
-
-
-def _total(widths: Sequence[int]) -> int:
-    return sum(widths) + len(GAP) * (len(widths) - 1)
 
 
 def _first(answer: Answer, count: int) -> tuple[list[Row], bool]:
@@ -180,34 +148,8 @@ def _remark(out: TextIO, shown: int, more: bool) -> None:
         print("no rows", file=out)
 
 
-def _cell(text: str, width: int, *, right: bool) -> str:
-    return _padded(_cut(text, width), width, right=right)
-
-
 def _is_number(column: Column) -> bool:
     return column.type in NUMBERS or column.type.startswith(REALS)
-
-
-def _width(text: str) -> int:
-    """Columns of text it takes: two for a wide character, none for an accent on another one."""
-    if text.isascii():
-        return len(text)
-    from rich.cells import cell_len
-
-    return cell_len(text)
-
-
-def _padded(text: str, width: int, *, right: bool = False) -> str:
-    space = " " * (width - _width(text))
-    return space + text if right else text + space
-
-
-def _cut(text: str, width: int) -> str:
-    if _width(text) <= width:
-        return text
-    from rich.cells import set_cell_size
-
-    return set_cell_size(text, width - 1) + CUT
 
 
 def _unlike(names: Iterable[str]) -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TextIO
 
 from benchmarking.cli_support import choice, one_line, positive_int, positive_seconds
+from benchmarking.core.terminal import page_of
 from benchmarking.errors import EXIT_INTERRUPTED, EXIT_OK, BenchhouseError, UsageError
 from db import answers, dictionary
 from db.examples import EXAMPLES
@@ -144,7 +145,7 @@ class Console:
         self._say(f"timeout {self.timeout_s:g} s")
 
     def _width(self) -> int:
-        return answers.page(self.out).width or dictionary.WIDTH
+        return page_of(self.out).width or dictionary.WIDTH
 
 
 def is_word(text: str) -> bool:

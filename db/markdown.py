@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from db.plain import visible
+from benchmarking.core.text import visible
 
 SPECIAL = re.compile(r"([\\`*_\[\]|~])")
 ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-import unicodedata
 from collections.abc import Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
-NOTHING = "-"
-"""What stands for NULL where people read."""
+from benchmarking.core.tables import NOTHING
+from benchmarking.core.text import number, visible
+
+DIGITS = 6
+"""Of a number in an answer."""
 
 
 def plain(value: Any, kind: str = "") -> Any:
@@ -57,24 +59,10 @@ def readable(value: Any) -> str:
     if value is None:
         return NOTHING
     if isinstance(value, float):
-        return _number(value)
+        return number(value, DIGITS)
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="seconds")
     return visible(exact(value))
-
-
-def visible(text: str) -> str:
-    """The text with control characters (which could steer a terminal, or break a line) as escapes: "\\n", "\\x1b"."""
-    if text.isprintable():
-        return text
-    return "".join(_escape(character) for character in text)
-
-
-def _escape(character: str) -> str:
-    # Cc: control, Cf: turns the direction of what follows, Cs: half a character; Zl, Zp: line ends.
-    if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp"):
-        return character.encode("unicode_escape").decode()
-    return character
 
 
 def _decimal(value: Decimal) -> Any:
@@ -83,10 +71,3 @@ def _decimal(value: Decimal) -> Any:
     if value == value.to_integral_value():
         return int(value)
     return float(value) if Decimal(repr(float(value))) == value else str(value)
-
-
-def _number(value: float) -> str:
-    """Six digits, and an exponent only for what is tiny or huge."""
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
-    return f"{value:.0f}" if 1e6 <= abs(value) < 1e15 else f"{value:.6g}"

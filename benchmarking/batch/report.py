@@ -13,23 +13,15 @@ from dataclasses import dataclass, field
 from benchmarking.batch.doubt_words import words
 from benchmarking.batch.summary import BatchSummary, CellSummary, PointSummary, failures
 from benchmarking.batch.table import HEADINGS, best_text, doubts_text, points_text
-from benchmarking.core.metrics import METRICS, PEAK_MEMORY
+from benchmarking.core.tables import Table
+from benchmarking.core.text import number, relative_error
 from benchmarking.records import Doubt, Hardware, Readings
 from benchmarking.sweep.comparison import Comparison
-from benchmarking.sweep.comparison_table import comparison_rows, remarks, title
-from benchmarking.sweep.report import evidence_value, items_unit, number, output_error
+from benchmarking.sweep.comparison_table import comparison_table, remarks, title
+from benchmarking.sweep.report import evidence_value, items_unit
 
-COLUMNS = ("latency_p90_ms", "throughput_samples_per_sec", "throughput_tokens_per_sec", "time_to_first_token_ms")
-"""What is shown of a point beside its median."""
+PEAKS = ("memory_device_process_peak_mb", "memory_peak_rss_infer_mb")
 SECRET = re.compile(r"(?i)\b(hf_[a-z0-9]{8,}|\w*(token|secret|password)\w*=\S+)")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """Rows under headings."""
-
-    headings: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,38 +101,33 @@ def _overview(batch: BatchSummary) -> Section:
 
 def _comparison(comparison: Comparison) -> Section:
     """A model by several runtimes."""
-    headings, rows = comparison_rows(comparison)
-    return Section(
-        title=title(comparison),
-        table=Table(headings=headings, rows=rows),
-        items=tuple(remarks(comparison)),
-    )
+    return Section(title=title(comparison), table=comparison_table(comparison), items=tuple(remarks(comparison)))
 
 
 def _of_cell(cell: CellSummary) -> Section:
     size = "" if cell.parameter_count is None else f", {cell.parameter_count / 1e6:.1f} M parameters"
     about = f"{cell.family or 'no family'}, {cell.task}, {cell.weights} weights{size}; run file {cell.run_file}."
     rows = tuple(_point_row(point) for point in cell.points)
-    median, *others = (METRICS[name].heading for name in ("latency_median_ms", *COLUMNS))
-    others[COLUMNS.index("throughput_samples_per_sec")] = items_unit(cell.family)
-    headings = ("point", median, "95 % interval", *others, "peak MB", METRICS["output_error"].heading, "state")
+    rates = (items_unit(cell.family), "tokens/s", "TTFT ms")
+    headings = ("point", "median ms", "95 % interval", "p90 ms", *rates, "peak MB", "error", "state")
     return Section(title=cell.name, paragraphs=(about,), table=Table(headings=headings, rows=rows))
 
 
 def _point_row(point: PointSummary) -> tuple[str, ...]:
     metrics = point.metrics
+    columns = ("latency_p90_ms", "throughput_samples_per_sec", "throughput_tokens_per_sec", "time_to_first_token_ms")
     interval = [metrics.get("latency_ci_low_ms"), metrics.get("latency_ci_high_ms")]
     shown = " .. ".join(number(value) for value in interval if value is not None) or "-"
-    peak = next((metrics[name] for name in PEAK_MEMORY if name in metrics), None)
+    peak = next((metrics[name] for name in PEAKS if name in metrics), None)
     state = point.status.replace("_", " ") if point.status != "ok" else str(point.validity)
     kinds = ", ".join(doubt.kind for doubt in point.doubts)
     return (
         point.point,
         _shown(metrics.get("latency_median_ms")),
         shown,
-        *(_shown(metrics.get(name)) for name in COLUMNS),
+        *(_shown(metrics.get(name)) for name in columns),
         _shown(peak),
-        output_error(metrics["output_error"]) if "output_error" in metrics else "-",
+        relative_error(metrics["output_error"]) if "output_error" in metrics else "-",
         f"{state}: {kinds}" if kinds else state,
     )
 

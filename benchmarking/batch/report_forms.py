@@ -8,7 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
-from benchmarking.batch.report import Report, Section, Table
+from benchmarking.batch.report import Report, Section
+from benchmarking.core.tables import Table
 from benchmarking.errors import StorageError, UsageError
 from benchmarking.sweep import journal
 

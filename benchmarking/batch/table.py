@@ -7,25 +7,35 @@ from collections.abc import Sequence
 
 from benchmarking.batch.estimate import Estimate
 from benchmarking.batch.summary import CellSummary, PointSummary
+from benchmarking.core.tables import Table, table_text
+from benchmarking.core.terminal import PLAIN, Page
+from benchmarking.core.text import duration, number, visible
 from benchmarking.records import Family
 from benchmarking.sweep.plan import CellPlan
-from benchmarking.sweep.progress import cell_name, duration_text
-from benchmarking.sweep.report import items_unit, number
+from benchmarking.sweep.progress import cell_name
+from benchmarking.sweep.report import items_unit
 
 HEADINGS = ("model", "family", "device", "runtime", "precision", "points", "best throughput", "doubts")
 PLAN_HEADINGS = ("model", "family", "device", "runtime", "precision", "weights", "launches", "points", "time")
+CELL_COLUMNS = 5
+"""Columns, from the left, that say which cell it is."""
 MAX_KINDS = 3
 
 
-def cells_table(cells: Sequence[CellSummary]) -> str:
+def cells_table(cells: Sequence[CellSummary], page: Page = PLAIN) -> str:
     """A line a cell: points that are ok, failed and skipped, the highest throughput, the doubts."""
-    return aligned(HEADINGS, [_row(cell) for cell in cells])
+    table = Table(
+        headings=HEADINGS, rows=tuple(_row(cell) for cell in cells), states=(len(HEADINGS) - 1,), keys=CELL_COLUMNS
+    )
+    return table_text(table, page)
 
 
-def plan_table(plans: Sequence[CellPlan], estimate: Estimate) -> str:
+def plan_table(plans: Sequence[CellPlan], estimate: Estimate, page: Page = PLAIN) -> str:
     """A line a cell that is going to be measured, and how long all of them will take."""
-    rows = [_plan_row(plan, estimate.cells_s.get(plan.run_id)) for plan in plans]
-    return "\n".join([aligned(PLAN_HEADINGS, rows), "", *_skipped(plans), estimate_text(plans, estimate)])
+    rows = tuple(_plan_row(plan, estimate.cells_s.get(plan.run_id)) for plan in plans)
+    table = Table(headings=PLAN_HEADINGS, rows=rows, numbers=(PLAN_HEADINGS.index("launches"),), keys=CELL_COLUMNS)
+    below = ["", *_skipped(plans), estimate_text(plans, estimate)]
+    return "\n".join([table_text(table, page), *map(visible, below)])
 
 
 def estimate_text(plans: Sequence[CellPlan], estimate: Estimate) -> str:
@@ -37,7 +47,7 @@ def estimate_text(plans: Sequence[CellPlan], estimate: Estimate) -> str:
     parts = [f"{estimate.known_points} measured before"]
     parts += [f"{estimate.scaled_points} scaled from the nearest point"] if estimate.scaled_points else []
     parts += [f"{estimate.unknown_points} unknown and not counted"] if estimate.unknown_points else []
-    return f"{head}; time: about {duration_text(estimate.total_s)} ({', '.join(parts)})"
+    return f"{head}; time: about {duration(estimate.total_s)} ({', '.join(parts)})"
 
 
 def throughput(point: PointSummary, family: Family | None) -> tuple[float, str] | None:
@@ -47,13 +57,6 @@ def throughput(point: PointSummary, family: Family | None) -> tuple[float, str] 
         if name in point.metrics:
             return point.metrics[name], unit
     return None
-
-
-def aligned(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns under their headings."""
-    widths = [max(len(row[column]) for row in (headings, *rows)) for column in range(len(headings))]
-    lines = [headings, ["-" * width for width in widths], *rows]
-    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
 
 def points_text(cell: CellSummary) -> str:
@@ -86,7 +89,7 @@ def _row(cell: CellSummary) -> tuple[str, ...]:
 def _plan_row(plan: CellPlan, seconds: float | None) -> tuple[str, ...]:
     cell, workload = plan.cell, plan.cell.workload
     what = (cell.subject, workload.family or "-", cell.device.selector, cell.runtime, cell.precision)
-    time = "unknown" if seconds is None else duration_text(seconds)
+    time = "unknown" if seconds is None else duration(seconds)
     return (*what, workload.weights, str(plan.settings.launches), _labels(plan), time)
 
 

@@ -10,7 +10,9 @@ from typing import Any
 
 from benchmarking.builds.contents import Contents, KeptBuild, Leftover
 from benchmarking.builds.sizes import size_text, time_text
-from benchmarking.columns_text import columns_text
+from benchmarking.core.tables import Table, table_text
+from benchmarking.core.terminal import PLAIN, Page
+from benchmarking.core.text import visible
 from benchmarking.records import Json
 
 HEADINGS = ("kind", "model", "precision", "size", "made", "last used", "digest")
@@ -22,12 +24,12 @@ FIELDS = (
 SHORT = 12
 
 
-def list_text(root: Path, contents: Contents) -> str:
+def list_text(root: Path, contents: Contents, page: Page = PLAIN) -> str:
     """A line a build, and below them what is broken, half-made, or a link."""
     if not contents.builds and not contents.broken:
         return "\n".join([f"no builds in {root}", *_troubles(contents)])
-    rows = [_cells(one) for one in contents.builds]
-    return "\n".join([*columns_text(HEADINGS, rows, right=(3,)), *_troubles(contents)])
+    table = Table(headings=HEADINGS, rows=tuple(_cells(one) for one in contents.builds), numbers=(3,), keys=2)
+    return "\n".join([table_text(table, page), *_troubles(contents)])
 
 
 def list_json(contents: Contents) -> dict[str, Json]:
@@ -54,16 +56,16 @@ def stats_json(root: Path, contents: Contents) -> dict[str, Json]:
     }
 
 
-def stats_text(root: Path, contents: Contents) -> str:
+def stats_text(root: Path, contents: Contents, page: Page = PLAIN) -> str:
     """The same as a table."""
     by_kind = _by_kind(contents)
     by_kind["all"] = [one.size_bytes for one in contents.builds]
-    rows = [(kind, str(len(sizes)), size_text(sum(sizes))) for kind, sizes in by_kind.items()]
+    rows = tuple((kind, str(len(sizes)), size_text(sum(sizes))) for kind, sizes in by_kind.items())
     useless = _useless_bytes(contents)
     return "\n".join(
         [
             f"in {root}",
-            *columns_text(STATS_HEADINGS, rows, right=(1, 2)),
+            table_text(Table(headings=STATS_HEADINGS, rows=rows, numbers=(1, 2)), page),
             *([f"broken or half-made: {size_text(useless)}"] if useless else []),
             f"free on this disk: {size_text(free_bytes(root))}",
         ]
@@ -109,7 +111,8 @@ def _cells(one: KeptBuild) -> tuple[str, ...]:
 def _troubles(contents: Contents) -> list[str]:
     lines = [f"broken: {one.folder}: {one.why}" for one in contents.broken]
     lines += [f"half-made: {one.path}: {size_text(one.size_bytes)}" for one in _half_made(contents)]
-    return lines + [f"left alone: {link}: a symbolic link" for link in contents.links]
+    lines += [f"left alone: {link}: a symbolic link" for link in contents.links]
+    return [visible(line) for line in lines]
 
 
 def _by_kind(contents: Contents) -> dict[str, list[int]]:

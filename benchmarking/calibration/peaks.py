@@ -6,9 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from benchmarking.calibration import COPY_AXIS, MATRIX_AXIS, PEAK_COPY, PEAK_FLOPS, TASK
+from benchmarking.core.tables import Table, table_text
+from benchmarking.core.terminal import PLAIN, Page
+from benchmarking.core.text import number, visible
 from benchmarking.records import NOT_APPLICABLE, Result, Run, Workload
 
 MS_PER_S = 1000.0
+HEADINGS = ("measured", "precision", "size", "median ms", "rate", "remarks")
 UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
 
 
@@ -47,15 +51,13 @@ def _peak_name(result: Result) -> str:
     return PEAK_COPY if _is_copy(result) else PEAK_FLOPS
 
 
-def table(runs: Sequence[Run], notes: Mapping[str, str] | None = None) -> str:
+def table(runs: Sequence[Run], notes: Mapping[str, str] | None = None, page: Page = PLAIN) -> str:
     """What was measured, a line each, the peaks marked; below it the notes."""
-    rows = [("", "precision", "size", "median ms", "rate", "")]
-    rows += [_row(run, result) for run in runs for result in run.results]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    rows = tuple(_row(run, result) for run in runs for result in run.results)
+    grid = Table(headings=HEADINGS, rows=rows, numbers=(2, 3, 4), keys=2)
     title = f"peaks of {runs[0].cell.device.name} ({runs[0].cell.device.selector})" if runs else "no peaks"
-    remarks = [f"{what}: {why}" for what, why in (notes or {}).items()]
-    return "\n".join([title, *lines, *([""] if remarks else []), *remarks])
+    remarks = [visible(f"{what}: {why}") for what, why in (notes or {}).items()]
+    return "\n".join([visible(title), table_text(grid, page), *([""] if remarks else []), *remarks])
 
 
 def _row(run: Run, result: Result) -> tuple[str, str, str, str, str, str]:
@@ -67,7 +69,7 @@ def _row(run: Run, result: Result) -> tuple[str, str, str, str, str, str]:
         return (what, precision, size, "-", "-", f"{result.status}: {result.error or result.validity}")
     mark = "peak" if _peak_name(result) in result.metrics else ""
     doubts = "" if result.validity == "valid" else f"({result.validity})"
-    median = f"{result.metrics['latency_median_ms']:.4g}"
+    median = number(result.metrics["latency_median_ms"])
     unit = "B/s" if is_copy else "FLOP/s"
     return (what, precision, size, median, f"{_short(rate)}{unit}", " ".join(filter(None, (mark, doubts))))
 
@@ -75,5 +77,5 @@ def _row(run: Run, result: Result) -> tuple[str, str, str, str, str, str]:
 def _short(value: float) -> str:
     for factor, prefix in UNITS:
         if value >= factor:
-            return f"{value / factor:.4g} {prefix}"
-    return f"{value:.4g} "
+            return f"{number(value / factor)} {prefix}"
+    return f"{number(value)} "

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from benchmarking.core.tables import NOTHING, Table, table_text
+from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.devices._probing import NOT_HARDWARE
 from benchmarking.records import Device, Json, to_json
 
-HEADER = ("DEVICE", "NAME", "MEMORY", "PRECISIONS", "DRIVER")
-NOTHING = "-"
+HEADINGS = ("device", "name", "memory", "precisions", "driver")
+NUMBERS = (2,)
+ABSENT_HEADINGS = ("not found", "why")
 BYTES_PER_GB = 1_000_000_000
 
 Found = Mapping[str, tuple[Device, ...]]
 
 
-def listing_text(found: Found) -> str:
+def listing_text(found: Found, page: Page = PLAIN) -> str:
     """A table of the devices that were found, then the reason for each kind that was not. No trailing newline."""
     devices = _hardware(found)
-    rows = [HEADER, *(_row(device) for device in devices if device.found)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
-    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    absent = [f"{device.type.ljust(widths[0])}  {device.why_not}" for device in devices if not device.found]
-    return "\n".join([*table, *(["", "NOT FOUND"] if absent else []), *absent])
+    rows = tuple(_row(device) for device in devices if device.found)
+    absent = tuple((device.type, str(device.why_not)) for device in devices if not device.found)
+    tables = [Table(headings=HEADINGS, rows=rows, numbers=NUMBERS)]
+    tables += [Table(headings=ABSENT_HEADINGS, rows=absent)] if absent else []
+    return "\n\n".join(table_text(table, page) for table in tables)
 
 
 def listing_json(found: Found) -> list[Json]:

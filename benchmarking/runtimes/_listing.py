@@ -5,24 +5,26 @@ from __future__ import annotations
 from importlib import metadata
 
 from benchmarking import plugins
-from benchmarking.columns_text import columns_text
+from benchmarking.core.tables import Table, table_text
+from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.records import Json
 from benchmarking.runtimes import HasPackages, RuntimePlugin
 
 PACKAGE = "benchmarking.runtimes"
 NOT_FOR_MODELS = ("bench", "null")
 """Runtimes of people's own benchmarks and of scripts, which are always there."""
-HEADINGS = ("RUNTIME", "VERSIONS")
+HEADINGS = ("runtime", "versions")
+ABSENT_HEADINGS = ("not found", "why")
 
 
-def listing_text() -> str:
+def listing_text(page: Page = PLAIN) -> str:
     """A table of the runtimes that were found, then the reason for each that was not. No trailing newline."""
     found = {name: versions(plugin) for name, plugin in _runtimes().items() if plugin.missing() is None}
     absent = {name: why for name, plugin in _runtimes().items() if (why := plugin.missing()) is not None}
     rows = [(name, ", ".join(f"{package} {version}" for package, version in of.items())) for name, of in found.items()]
-    width = max(map(len, (*found, *absent)))
-    lines = columns_text(HEADINGS, rows)
-    return "\n".join([*lines, *(["", "NOT FOUND"] if absent else []), *_absent(absent, width)])
+    tables = [Table(headings=HEADINGS, rows=tuple(rows))]
+    tables += [Table(headings=ABSENT_HEADINGS, rows=tuple(absent.items()))] if absent else []
+    return "\n\n".join(table_text(table, page) for table in tables)
 
 
 def listing_json() -> list[Json]:
@@ -43,10 +45,6 @@ def versions(plugin: RuntimePlugin) -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
-
-
-def _absent(absent: dict[str, str], width: int) -> list[str]:
-    return [f"{name.ljust(width)}  {why}" for name, why in absent.items()]
 
 
 def _runtimes() -> dict[str, RuntimePlugin]:

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from benchmarking.core.tables import NOTHING, Table, table_text
+from benchmarking.core.terminal import PLAIN, Page
+from benchmarking.core.text import number, visible
 from benchmarking.sweep.comparison import Comparison, Entry, Summary
-from benchmarking.sweep.report import number
 
 HEADINGS = ("point", "runtime", "median ms", "speed-up", "95 % interval", "error", "equal tokens", "peak MB", "doubts")
 WORDS = ("point", "runtime", "doubts")
 """Columns of words, which stand to the left, and are there even where nothing is in them."""
-NOTHING = "-"
 MAX_KINDS = 2
 """Kinds of doubt that are named; the others are counted, and told below the runs' own tables."""
-GAP = "  "
-RULE = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
 
 
-def comparison_text(comparison: Comparison) -> str:
+def comparison_text(comparison: Comparison, page: Page = PLAIN) -> str:
     """The comparison for people: title, table, means, runtimes that could not be measured, and what the marks mean."""
-    headings, rows = comparison_rows(comparison)
-    widths = [max(len(line[place]) for line in (headings, *rows)) for place in range(len(headings))]
-    first, *lines = [_line(line, headings, widths) for line in (headings, *rows)]
-    rule = RULE * max(map(len, (first, *lines)))
-    return "\n".join([title(comparison), first, rule, *lines, "", *remarks(comparison)])
+    table = comparison_table(comparison)
+    below = ["", *remarks(comparison)]
+    return "\n".join([visible(title(comparison)), table_text(table, page), *map(visible, below)])
 
 
 def title(comparison: Comparison) -> str:
@@ -35,8 +30,8 @@ def title(comparison: Comparison) -> str:
     )
 
 
-def comparison_rows(comparison: Comparison) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    """Headings and rows; columns of numbers in which no runtime has anything are left out."""
+def comparison_table(comparison: Comparison) -> Table:
+    """A row a point and runtime; columns of numbers in which no runtime has anything are left out."""
     rows = [
         (point.point if place == 0 else "", *_cells(entry, comparison.baseline))
         for point in comparison.points
@@ -48,7 +43,13 @@ def comparison_rows(comparison: Comparison) -> tuple[tuple[str, ...], tuple[tupl
         if heading in WORDS or any(row[column] != NOTHING for row in rows)
     ]
     headings, *shown = [tuple(row[column] for column in kept) for row in (HEADINGS, *rows)]
-    return headings, tuple(shown)
+    return Table(
+        headings=headings,
+        rows=tuple(shown),
+        numbers=tuple(place for place, heading in enumerate(headings) if heading not in WORDS),
+        states=(len(headings) - 1,),
+        keys=2,
+    )
 
 
 def remarks(comparison: Comparison) -> list[str]:
@@ -61,14 +62,6 @@ def remarks(comparison: Comparison) -> list[str]:
     if any(entry.speed_up is not None and entry.speed_up.scope == "within" for entry in entries):
         lines.append("(calls): from fewer than 3 launches, so the interval speaks of the calls inside them only")
     return lines
-
-
-def _line(cells: Sequence[str], headings: Sequence[str], widths: Sequence[int]) -> str:
-    parts = [
-        cell.ljust(width) if heading in WORDS else cell.rjust(width)
-        for cell, heading, width in zip(cells, headings, widths, strict=True)
-    ]
-    return GAP.join(parts).rstrip()
 
 
 def _cells(entry: Entry, baseline: str) -> tuple[str, ...]:

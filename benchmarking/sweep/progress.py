@@ -1,80 +1,76 @@
-"""Progress on stderr: one line that is rewritten on a terminal, one plain line a point elsewhere.
+"""The progress of a sweep on stderr: a bar with the time left on a terminal, one plain line a finished point elsewhere.
 
-It is written only when a worker has something to say, so the supervisor sleeps in between.
+It is drawn only when a worker has something to say, so the supervisor sleeps in between.
 """
 
 from __future__ import annotations
 
-import shutil
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from typing import TextIO
 
+from benchmarking.core.progress import Display, State
+from benchmarking.core.text import duration, number
 from benchmarking.measure.live import Live
 from benchmarking.records import Cell, Measurement, Point
 from benchmarking.sweep.track import Track
 
-REDRAW_S = 0.2
-
 
 class Progress:
-    """An observer of a sweep that shows point k/n, the live median with its interval, and the time left."""
+    """An observer of a sweep that shows the points done, the cell, the live median with its interval, the time left."""
 
     def __init__(self, tracks: Sequence[Track], stream: TextIO | None = None) -> None:
         self._tracks = tracks
-        self._stream = sys.stderr if stream is None else stream
-        self._on_terminal = self._stream.isatty()
-        self._point_began_s = self._drawn_s = time.monotonic()
+        self._display = Display(stream)
+        self._point_began_s = time.monotonic()
         self._durations_s: dict[str, list[float]] = {}
         self._left_s: float | None = None
 
     def preparing(self, track: Track, what: str) -> None:
-        self._show(f"preparing {cell_name(track.plan.cell)}: {what}", lasting=False)
+        self._show(f"preparing {cell_name(track.plan.cell)}: {what}")
 
     def launch(self, track: Track, launch: int) -> None:
-        count = track.plan.settings.launches
-        self._show(f"loading {cell_name(track.plan.cell)}, launch {launch + 1}/{count}", lasting=False)
+        self._show(f"loading {cell_name(track.plan.cell)}, {_launch(track, launch)}")
 
     def live(self, track: Track, launch: int, point: Point, live: Live | None) -> None:
-        now_s = time.monotonic()
         if live is None:
-            self._point_began_s = now_s
-        elif now_s - self._drawn_s < REDRAW_S or not self._on_terminal:
-            return
-        self._show(self._live_text(track, launch, point, live), lasting=False)
+            self._point_began_s = time.monotonic()
+        self._show(_live_text(track, launch, point, live), is_news=live is None)
 
     def measured(self, track: Track, measurement: Measurement) -> None:
         self._durations_s.setdefault(_key(track, measurement.point), []).append(time.monotonic() - self._point_began_s)
         self._left_s = self._estimate_left_s()
-        self._show(self._measured_text(track, measurement), lasting=True)
+        self._show(f"{cell_name(track.plan.cell)}  {measurement.point.label}")
+        self._display.say(self._measured_text(track, measurement))
 
     def waiting(self, message: str) -> None:
-        self._show(message, lasting=True)
+        self._display.say(message)
 
     def close(self) -> None:
         """Leave a clean line behind."""
-        if self._on_terminal:
-            self._stream.write("\r\033[K")
-            self._stream.flush()
+        self._display.close()
 
-    def _live_text(self, track: Track, launch: int, point: Point, live: Live | None) -> str:
-        parts = [self._head(1), *self._cell(track), point.label, f"launch {launch + 1}/{track.plan.settings.launches}"]
-        if live is not None:
-            parts.append(f"{live.phase} {live.calls} calls")
-            if live.median_ms is not None:
-                parts.append(_interval(live.median_ms, live.low_ms, live.high_ms))
-        return "  ".join(parts + self._left())
+    def _show(self, text: str, *, is_news: bool = True) -> None:
+        self._display.show(
+            State(done=self._settled(), total=self._total(), unit="points", text=text, left_s=self._left_s),
+            is_news=is_news,
+        )
+
+    def _settled(self) -> int:
+        return sum(track.points_settled for track in self._tracks)
+
+    def _total(self) -> int:
+        return sum(track.points_total for track in self._tracks)
 
     def _measured_text(self, track: Track, measurement: Measurement) -> str:
         name = self._cell(track) or [track.plan.cell.workload.model_id]
-        parts = [self._head(0), *name, measurement.point.label]
-        parts.append(f"launch {measurement.launch + 1}/{track.plan.settings.launches}")
+        head = f"point {self._settled()}/{self._total()}"
+        parts = [head, *name, measurement.point.label, _launch(track, measurement.launch)]
         if measurement.status != "ok":
             return "  ".join([*parts, f"{measurement.status.replace('_', ' ')}: {measurement.error}"])
         values = [v for s in measurement.samples if _is_latency(s.metric, s.phase) for v in s.values]
-        parts.append(f"{len(values)} calls  median {statistics.median(values):.4g} ms" if values else "no samples")
+        parts.append(f"{len(values)} calls  median {number(statistics.median(values))} ms" if values else "no samples")
         doubts = ", ".join(doubt.kind for doubt in measurement.doubts if doubt.severity != "info")
         parts += [f"[{doubts}]"] if doubts else []
         return "  ".join(parts + self._left())
@@ -84,12 +80,7 @@ class Progress:
         return [cell_name(track.plan.cell)] if len(self._tracks) > 1 else []
 
     def _left(self) -> list[str]:
-        return [f"about {duration_text(self._left_s)} left"] if self._left_s else []
-
-    def _head(self, ahead: int) -> str:
-        settled = sum(track.points_settled for track in self._tracks)
-        total = sum(track.points_total for track in self._tracks)
-        return f"point {min(settled + ahead, total)}/{total}"
+        return [f"about {duration(self._left_s)} left"] if self._left_s else []
 
     def _estimate_left_s(self) -> float | None:
         """What the open points will take: as long as in earlier launches, else as long as the longest so far."""
@@ -102,15 +93,6 @@ class Progress:
                 known = self._durations_s.get(_key(track, point))
                 left_s += statistics.fmean(known) if known else longest_s
         return left_s
-
-    def _show(self, text: str, *, lasting: bool) -> None:
-        self._drawn_s = time.monotonic()
-        if self._on_terminal:
-            width = shutil.get_terminal_size().columns - 1
-            self._stream.write(f"\r\033[K{text[:width]}" + ("\n" if lasting else ""))
-        elif lasting:
-            self._stream.write(text + "\n")
-        self._stream.flush()
 
 
 def cell_name(cell: Cell) -> str:
@@ -148,16 +130,21 @@ def _is_latency(metric: str, phase: str) -> bool:
     return metric == "latency_wall" and phase == "measure"
 
 
+def _launch(track: Track, launch: int) -> str:
+    return f"launch {launch + 1}/{track.plan.settings.launches}"
+
+
+def _live_text(track: Track, launch: int, point: Point, live: Live | None) -> str:
+    """Where it is, and in a second line how it goes there."""
+    where = "  ".join([cell_name(track.plan.cell), point.label, _launch(track, launch)])
+    if live is None:
+        return where
+    median = "" if live.median_ms is None else f"  {_interval(live.median_ms, live.low_ms, live.high_ms)}"
+    return f"{where}\n{live.phase} {live.calls} calls{median}"
+
+
 def _interval(median_ms: float, low_ms: float | None, high_ms: float | None) -> str:
+    """The median, with its interval as far as there is one."""
     if low_ms is None or high_ms is None:
-        return f"median {median_ms:.4g} ms"
-    return f"median {median_ms:.4g} ms [{low_ms:.4g}, {high_ms:.4g}]"
-
-
-def duration_text(seconds: float) -> str:
-    """A duration as a person says it."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
+        return f"median {number(median_ms)} ms"
+    return f"median {number(median_ms)} ms [{number(low_ms)}, {number(high_ms)}]"

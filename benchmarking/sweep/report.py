@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from math import floor, log10
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from benchmarking.core.axes import AXES, Axis
-from benchmarking.core.metrics import METRICS, PEAK_MEMORY
+from benchmarking.core.tables import GAP, Column, Table, table_of, table_text, text_width, total_width
+from benchmarking.core.terminal import PLAIN, Page
+from benchmarking.core.text import number, relative_error, visible
 from benchmarking.records import Doubt, Family, Result, Run
 
+PEAK_MEMORY = (
+    "memory_device_process_peak_mb",
+    "memory_device_reserved_peak_mb",
+    "memory_device_allocated_peak_mb",
+    "memory_peak_rss_infer_mb",
+)
+"""What stands for peak memory in the table: the first that was measured; on a CPU that is the process."""
 OF_IMAGES = ("vision", "diffusion")
 """The families whose items are images."""
+FIRST_NUMBER = "median ms"
+"""The heading of the first column that was measured: those before it say which point it is."""
 WIDTH = 160
-"""Columns of text a table takes where it can: doubts that do not fit are counted, and told below the table anyway."""
-GAP = "  "
+"""Columns of text that a table in a file takes where it can: doubts that do not fit are counted; all are explained
+below the table."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """A column of the table; left out where no point has anything in it."""
-
-    heading: str
-    text: Callable[[Result], str | None]
-    """What a point shows; None shows as "-"."""
-
-
-def table(run: Run) -> str:
+def table(run: Run, page: Page = PLAIN) -> str:
     """The results of a run, one line a point, and below them what the doubts and failures mean."""
     workload = run.cell.workload
     weights = f"weights: {workload.weights}"
     if workload.weights_reason:
         weights += f" ({workload.weights_reason})"
-    return "\n".join([_title(run), *_grid(run), "", weights, *_remarks(run)])
+    lines = ["", weights, *_remarks(run)]
+    return "\n".join([visible(_title(run)), table_text(_table(run, page), page), *map(visible, lines)])
 
 
 def _title(run: Run) -> str:
@@ -40,19 +41,20 @@ def _title(run: Run) -> str:
     return f"{cell.subject} ({cell.workload.task}) on {cell.device.name}, {cell.runtime}, {cell.precision}"
 
 
-def _grid(run: Run) -> list[str]:
-    """The table: numbers to the right, doubts to the left, a rule below the headings."""
-    columns = [column for column in _columns(run) if any(column.text(result) is not None for result in run.results)]
-    rows = [[column.heading for column in columns]]
-    rows += [[column.text(result) or "-" for column in columns] for result in run.results]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(columns))]
-    room = WIDTH - sum(widths) - len(GAP) * len(widths)
-    verdicts = ["doubts", *(_verdict(result, room) for result in run.results)]
-    lines = [
-        GAP.join([*(text.rjust(width) for text, width in zip(row, widths, strict=True)), verdict]).rstrip()
-        for row, verdict in zip(rows, verdicts, strict=True)
-    ]
-    return [lines[0], "\N{BOX DRAWINGS LIGHT HORIZONTAL}" * max(map(len, lines)), *lines[1:]]
+def _table(run: Run, page: Page) -> Table:
+    """Numbers, then doubts: on a terminal all of them, which are folded; else as many as there is room for."""
+    numbers = table_of(_columns(run), run.results)
+    lines = (numbers.headings, *numbers.rows)
+    widths = [max(text_width(line[place]) for line in lines) for place in range(len(numbers.headings))]
+    room = WIDTH - total_width(widths) - len(GAP) if page.width is None else None
+    return replace(
+        numbers,
+        headings=(*numbers.headings, "doubts"),
+        rows=tuple((*row, _verdict(result, room)) for row, result in zip(numbers.rows, run.results, strict=True)),
+        numbers=tuple(range(len(numbers.headings))),
+        states=(len(numbers.headings),),
+        keys=numbers.headings.index(FIRST_NUMBER) if FIRST_NUMBER in numbers.headings else 1,
+    )
 
 
 def items_unit(family: Family | None) -> str:
@@ -60,37 +62,45 @@ def items_unit(family: Family | None) -> str:
     return "images/s" if family in OF_IMAGES else "samples/s"
 
 
-def _columns(run: Run) -> list[Column]:
+def _columns(run: Run) -> list[Column[Result]]:
     """Every column there may be, in reading order: where on the grid, how fast, in which phases, how much memory."""
     items = items_unit(run.cell.workload.family)
     several = any(result.point.concurrency > 1 for result in run.results)
     return [
-        *(_axis(axis) for name, axis in AXES.items() if several or name != "concurrency"),
-        _metric("latency_median_ms"),
+        Column(heading="batch", text=lambda result: str(result.point.batch_size)),
+        Column(heading="sequence", text=lambda result: _count(result.point.sequence_length)),
+        Column(heading="new tokens", text=lambda result: _count(result.point.new_tokens)),
+        _axis("image px", "image_size"),
+        _axis("audio s", "audio_seconds"),
+        _axis("steps", "steps"),
+        _axis("documents", "documents"),
+        _axis("top-k", "top_k"),
+        *([Column(heading="in flight", text=lambda result: str(result.point.concurrency))] if several else []),
+        _metric(FIRST_NUMBER, "latency_median_ms"),
         Column(heading="95 % interval", text=lambda result: _interval(result.metrics)),
-        _metric("latency_p90_ms"),
-        *([_metric("latency_request_median_ms", "request ms")] if several else []),
-        _metric("throughput_samples_per_sec", items),
-        _metric("throughput_tokens_per_sec"),
-        _metric("real_time_factor"),
-        _metric("retrieve_ms"),
-        _metric("image_encode_ms"),
-        _metric("encode_ms"),
-        _metric("time_to_first_token_ms"),
-        _metric("time_per_output_token_ms"),
-        _metric("step_ms"),
+        _metric("p90 ms", "latency_p90_ms"),
+        *([_metric("request ms", "latency_request_median_ms")] if several else []),
+        _metric(items, "throughput_samples_per_sec"),
+        _metric("tokens/s", "throughput_tokens_per_sec"),
+        _metric("RTF", "real_time_factor"),
+        _metric("retrieve ms", "retrieve_ms"),
+        _metric("image enc ms", "image_encode_ms"),
+        _metric("encode ms", "encode_ms"),
+        _metric("TTFT ms", "time_to_first_token_ms"),
+        _metric("TPOT ms", "time_per_output_token_ms"),
+        _metric("step ms", "step_ms"),
         Column(heading="peak MB", text=_peak_memory),
         Column(heading="error", text=_output_error),
         Column(heading="compile s", text=_compile_time),
     ]
 
 
-def _axis(axis: Axis) -> Column:
-    return Column(heading=axis.heading, text=lambda result: _count(result.point.value(axis.name)))
+def _axis(heading: str, name: str) -> Column[Result]:
+    return Column(heading=heading, text=lambda result: _count(result.point.axes.get(name)))
 
 
-def _metric(name: str, heading: str | None = None) -> Column:
-    return Column(heading=heading or METRICS[name].heading or name, text=lambda result: _number(result.metrics, name))
+def _metric(heading: str, name: str) -> Column[Result]:
+    return Column(heading=heading, text=lambda result: _number(result.metrics, name))
 
 
 def _peak_memory(result: Result) -> str | None:
@@ -98,12 +108,7 @@ def _peak_memory(result: Result) -> str | None:
 
 
 def _output_error(result: Result) -> str | None:
-    return output_error(result.metrics["output_error"]) if "output_error" in result.metrics else None
-
-
-def output_error(value: float) -> str:
-    """A relative error in two digits: "0.0054", "3.2e-07"."""
-    return f"{value:.2g}" if value == 0 or value >= 1e-4 else f"{value:.1e}"
+    return relative_error(result.metrics["output_error"]) if "output_error" in result.metrics else None
 
 
 def _compile_time(result: Result) -> str | None:
@@ -115,7 +120,7 @@ def _compile_time(result: Result) -> str | None:
     return ", ".join([*shown, *([f"{number(warm)} warm"] if warm is not None else [])])
 
 
-def _verdict(result: Result, room: int) -> str:
+def _verdict(result: Result, room: int | None) -> str:
     """The validity and as many kinds of doubt as fit, or the status of a point without numbers."""
     if result.status != "ok":
         return result.status.replace("_", " ")
@@ -123,11 +128,11 @@ def _verdict(result: Result, room: int) -> str:
     return _fitting(f"{result.validity}: ", kinds, room) if kinds else ""
 
 
-def _fitting(start: str, kinds: Sequence[str], room: int) -> str:
+def _fitting(start: str, kinds: Sequence[str], room: int | None) -> str:
     """The kinds after `start`, the last ones counted where they are too many: "noisy: drift, steal +2"."""
     for shown in range(len(kinds), 0, -1):
         text = start + ", ".join(kinds[:shown]) + (f" +{len(kinds) - shown}" if shown < len(kinds) else "")
-        if len(text) <= room:
+        if room is None or len(text) <= room:
             return text
     return f"{start}{len(kinds)} doubt{'s' * (len(kinds) > 1)}"
 
@@ -159,13 +164,6 @@ def evidence_value(value: object) -> str:
 
 def _number(metrics: Mapping[str, float], name: str) -> str | None:
     return number(metrics[name]) if name in metrics else None
-
-
-def number(value: float) -> str:
-    """Four significant digits, and never an exponent."""
-    if abs(value) >= 1000:
-        return f"{value:.0f}"
-    return f"{value:.4g}" if abs(value) >= 1e-4 or value == 0 else f"{value:.{3 - floor(log10(abs(value)))}f}"
 
 
 def _interval(metrics: Mapping[str, float]) -> str | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benchmarking.cli_support import note
 from benchmarking.clock import utc_now
+from benchmarking.core.terminal import PLAIN, Page, stdout_page
 from benchmarking.errors import EXIT_FAILED, EXIT_OK, UsageError
 from benchmarking.ids import uuid7
 from benchmarking.records import Json, Run, to_json
@@ -30,7 +31,7 @@ class Show:
 
     json: bool = False
     quiet: bool = False
-    text: Callable[[Sequence[Run]], str] | None = None
+    text: Callable[[Sequence[Run], Page], str] | None = None
     """The finished runs for people, where they are not shown as a table each and a comparison of runtimes."""
     document: Callable[[Sequence[Run]], Json] | None = None
     """The finished runs for programs, where they are not shown as a list."""
@@ -118,16 +119,17 @@ def _print(runs: Sequence[Run], show: Show) -> None:
         said = [to_json(finished) for finished in runs] if show.document is None else show.document(runs)
         print(json.dumps(said, indent=1))
     elif runs:
-        print(tables(runs) if show.text is None else show.text(runs))
+        print((tables if show.text is None else show.text)(runs, stdout_page()))
 
 
-def tables(runs: Sequence[Run]) -> str:
+def tables(runs: Sequence[Run], page: Page = PLAIN) -> str:
     """A table a run, and below them a comparison for each model that several runtimes ran."""
     from benchmarking.sweep.comparison import comparisons
     from benchmarking.sweep.comparison_table import comparison_text
     from benchmarking.sweep.report import table
 
-    return "\n\n".join([*map(table, runs), *map(comparison_text, comparisons(runs))])
+    texts = [table(run, page) for run in runs]
+    return "\n\n".join([*texts, *(comparison_text(one, page) for one in comparisons(runs))])
 
 
 def _say_weights(plan: CellPlan) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from benchmarking import plugins
 from benchmarking.cli_support import choice
+from benchmarking.core.terminal import Page
 from benchmarking.errors import UnsupportedError, UsageError
 from benchmarking.records import Json, Run, Workload, to_json
 from benchmarking.runtimes import RuntimePlugin
@@ -75,8 +76,8 @@ def shown(show: Show, refused: Mapping[str, str]) -> Show:
     from benchmarking.sweep.comparison_table import comparison_text
     from benchmarking.sweep.report import table
 
-    def text(runs: Sequence[Run]) -> str:
-        return "\n\n".join([*map(table, runs), comparison_text(compare(runs, refused))])
+    def text(runs: Sequence[Run], page: Page) -> str:
+        return "\n\n".join([*(table(run, page) for run in runs), comparison_text(compare(runs, refused), page)])
 
     def document(runs: Sequence[Run]) -> Json:
         comparison = to_json(compare(runs, refused)) if runs else None

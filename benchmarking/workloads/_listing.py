@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarking.builds.sizes import size_text
-from benchmarking.columns_text import columns_text
+from benchmarking.core.tables import Table, table_text
+from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.records import Family
 from benchmarking.workloads import _catalog
 from benchmarking.workloads._families import family_of, tasks_of
@@ -23,14 +24,13 @@ def listing_json() -> list[dict[str, Any]]:
     return [_row(entry) for entry in _catalog.entries()]
 
 
-def listing_text() -> str:
+def listing_text(page: Page = PLAIN) -> str:
     """The catalog as a table, and what else `--model-id` takes."""
-    lines = columns_text(HEADINGS, [_cells(row) for row in listing_json()], right=NUMBERS)
-    lines.append("")
-    lines.append(
+    table = Table(headings=HEADINGS, rows=tuple(_cells(row) for row in listing_json()), numbers=NUMBERS)
+    further = (
         "--model-id also takes a folder with config.json and safetensors weights, or a name on the Hugging Face hub."
     )
-    return "\n".join(lines)
+    return "\n".join([table_text(table, page), "", further])
 
 
 def _row(entry: _catalog.Entry) -> dict[str, Any]:

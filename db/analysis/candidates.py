@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.records import Point
 from db.analysis.gate import DETECTOR
 from db.analysis.metrics import Metric
@@ -35,7 +34,7 @@ REACH = 200
 COLUMNS = (
     *("result_id", "run_id", "session_id", "series_id", "hardware_id", "started_at", "history_time", "git_commit"),
     *("model_id", "device", "device_name", "runtime", "runtime_mode", "precision"),
-    *POINT_COLUMNS,
+    *("batch_size", "sequence_length", "new_tokens", "concurrency", "axes"),
     *("status", "error", "validity", "doubts", "missing", "extra"),
 )
 SAME = (
@@ -233,7 +232,7 @@ def _without_alerted(segment: Sequence[Earlier], alerted: Mapping[str, _Alerted]
 def _candidate(row: Row, metric: Metric, segment: tuple[Earlier, ...]) -> Candidate:
     return Candidate(
         metric=metric,
-        point=Point.from_columns(row),
+        point=point_of(row),
         doubts=doubt_kinds(row["extra"]),
         missing=(row["missing"] or {}).get(metric.column),
         segment=segment,
@@ -244,3 +243,14 @@ def _candidate(row: Row, metric: Metric, segment: tuple[Earlier, ...]) -> Candid
 def doubt_kinds(extra: str) -> tuple[str, ...]:
     """The kinds of doubt, without those that are only good to know."""
     return tuple(doubt["kind"] for doubt in json.loads(extra)["doubts"] if doubt["severity"] != "info")
+
+
+def point_of(row: Row) -> Point:
+    """The point of a row of all_results."""
+    return Point(
+        batch_size=row["batch_size"],
+        sequence_length=row["sequence_length"],
+        new_tokens=row["new_tokens"],
+        concurrency=row["concurrency"],
+        axes=json.loads(row["axes"]),
+    )

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from math import floor, log10
 
-from benchmarking.columns_text import columns_text
+from benchmarking.core.tables import NOTHING, Table, table_text
+from benchmarking.core.terminal import PLAIN, Page
+from benchmarking.core.text import number, visible_lines
 from db import markdown
 from db.analysis.compared import Comparison, Finding, Side, Single
 from db.analysis.judging import CONFIDENCE, MAX_Q, MIN_CHANGE, MIN_HISTORY_RUNS, MIN_LAUNCHES, Scope
-from db.plain import visible
 
-NOTHING = "-"
 MAX_KINDS = 2
 """Kinds of doubt that are named; the others are counted."""
 MAX_NAMES = 8
@@ -31,36 +29,22 @@ SCOPES: Mapping[Scope, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grid:
-    """The table, and which of its columns stand to the right."""
-
-    headings: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    right: tuple[int, ...]
-
-
-def comparison_text(comparison: Comparison, *, only_changes: bool = False) -> str:
+def comparison_text(comparison: Comparison, *, only_changes: bool = False, page: Page = PLAIN) -> str:
     """For a terminal."""
-    grid = _grid(comparison, only_changes=only_changes)
-    rows = columns_text(grid.headings, grid.rows, right=grid.right) if grid.rows else []
-    parts = ["\n".join(_head(comparison)), "\n".join(rows), "\n".join([_summary(comparison), *_remarks(comparison)])]
-    return "\n\n".join(visible_lines(part) for part in parts if part)
+    table = _table(comparison, only_changes=only_changes)
+    head = visible_lines("\n".join(_head(comparison)))
+    below = visible_lines("\n".join([_summary(comparison), *_remarks(comparison)]))
+    return "\n\n".join(part for part in (head, table_text(table, page) if table.rows else "", below) if part)
 
 
 def comparison_markdown(comparison: Comparison, *, only_changes: bool = False) -> str:
     """For a comment on a pull request; no text in it is taken for markup."""
-    grid = _grid(comparison, only_changes=only_changes)
+    table = _table(comparison, only_changes=only_changes)
     head, remarks = _head(comparison), _remarks(comparison)
     parts = [f"**{markdown.escaped(_summary(comparison))}**", "\n".join(f"- {markdown.escaped(line)}" for line in head)]
-    parts += [markdown.table(grid.headings, grid.rows, right=grid.right)] if grid.rows else []
+    parts += [markdown.table(table.headings, table.rows, right=table.numbers)] if table.rows else []
     parts += ["\n".join(f"- {markdown.escaped(line)}" for line in remarks)] if remarks else []
     return "\n\n".join(parts)
-
-
-def visible_lines(text: str) -> str:
-    """The text with everything but its line ends visible."""
-    return "\n".join(visible(line) for line in text.split("\n"))
 
 
 def _head(comparison: Comparison) -> list[str]:
@@ -73,7 +57,7 @@ def _head(comparison: Comparison) -> list[str]:
     return [line for line in lines if line]
 
 
-def _grid(comparison: Comparison, *, only_changes: bool) -> Grid:
+def _table(comparison: Comparison, *, only_changes: bool) -> Table:
     """A row for each finding that can be compared; columns of subjects that are the same everywhere are left out."""
     findings = [one for one in comparison.findings if one.judgement.change is not None]
     findings = [one for one in findings if not only_changes or one.judgement.verdict in CHANGED]
@@ -81,10 +65,13 @@ def _grid(comparison: Comparison, *, only_changes: bool) -> Grid:
     unit = comparison.unit
     numbers = (f"A {unit}", f"B {unit}", "change", f"{100 * CONFIDENCE:.0f} % interval")
     first = len(several) + 1
-    return Grid(
-        headings=("point", *map(_name, several), *numbers, "verdict", "q", "launches", "doubts"),
+    headings = ("point", *map(_name, several), *numbers, "verdict", "q", "launches", "doubts")
+    return Table(
+        headings=headings,
         rows=tuple(_row(one, several) for one in findings),
-        right=tuple(range(first, first + len(numbers))),
+        numbers=(*range(first, first + len(numbers)), headings.index("q"), headings.index("launches")),
+        states=(headings.index("verdict"), headings.index("doubts")),
+        keys=first,
     )
 
 
@@ -206,10 +193,3 @@ def _listed(names: Sequence[str], most: int) -> str:
 
 def _name(column: str) -> str:
     return NAMES.get(column, column)
-
-
-def number(value: float) -> str:
-    """Four significant digits, and never an exponent."""
-    if abs(value) >= 1000:
-        return f"{value:.0f}"
-    return f"{value:.4g}" if abs(value) >= 1e-4 or value == 0 else f"{value:.{3 - floor(log10(abs(value)))}f}"

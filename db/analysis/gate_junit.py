@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
+from benchmarking.core.text import visible
 from db.analysis.findings import BAD, JUDGED, Finding
 from db.analysis.gate_text import sentence
-from db.plain import visible
 
 NAME = "benchhouse check"
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

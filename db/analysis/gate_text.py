@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from benchmarking.columns_text import columns_text
+from benchmarking.core.tables import Column, Table, table_of, table_text
+from benchmarking.core.terminal import PLAIN, Page
+from benchmarking.core.text import number, visible_lines
 from db import markdown
-from db.analysis.comparison_text import number, visible_lines
 from db.analysis.findings import BAD, JUDGED, Finding, Verdict, counts
 from db.analysis.gate import Parameters
-from db.analysis.grid import Column, Grid, grid_of
 
 MAX_KINDS = 2
 MAX_NAMES = 4
@@ -19,20 +19,20 @@ HEADINGS = {"model_id": "model"}
 WITH_REASON: tuple[Verdict, ...] = ("failed", "regressed", "unfit", "not enough data")
 
 
-def gate_text(findings: Sequence[Finding], parameters: Parameters) -> str:
+def gate_text(findings: Sequence[Finding], parameters: Parameters, page: Page = PLAIN) -> str:
     """For a terminal: a row for each series that was judged, worst first, and below it what is to be known."""
-    grid = _grid(findings)
-    parts = [_head(findings)]
-    parts += ["\n".join(columns_text(grid.headings, grid.rows, right=grid.right))] if grid.rows else []
-    parts.append("\n".join([summary(findings), *_remarks(findings, parameters)]))
-    return "\n\n".join(visible_lines(part) for part in parts)
+    table = _table(findings)
+    parts = [visible_lines(_head(findings))]
+    parts += [table_text(table, page)] if table.rows else []
+    parts.append(visible_lines("\n".join([summary(findings), *_remarks(findings, parameters)])))
+    return "\n\n".join(parts)
 
 
 def gate_markdown(findings: Sequence[Finding], parameters: Parameters) -> str:
     """For a comment on a pull request; no text in it is taken for markup."""
-    grid = _grid(findings)
+    table = _table(findings)
     parts = [f"**{markdown.escaped(summary(findings))}**", markdown.escaped(_head(findings))]
-    parts += [markdown.table(grid.headings, grid.rows, right=grid.right)] if grid.rows else []
+    parts += [markdown.table(table.headings, table.rows, right=table.numbers)] if table.rows else []
     parts.append("\n".join(f"- {markdown.escaped(line)}" for line in _remarks(findings, parameters)))
     return "\n\n".join(parts) + "\n"
 
@@ -76,15 +76,18 @@ def _head(findings: Sequence[Finding]) -> str:
     return ", ".join(words)
 
 
-def _grid(findings: Sequence[Finding]) -> Grid:
+def _table(findings: Sequence[Finding]) -> Table:
     """A row for each finding with a verdict; what is the same in all of them is in the head."""
     shown = [finding for finding in findings if finding.verdict in JUDGED]
     several = [name for name in SUBJECTS if len(_values(findings, name)) > 1]
     several_metrics = len({finding.candidate.metric.column for finding in findings}) > 1
     number_column = partial(Column[Finding], is_number=True)
     columns = [
-        *(Column(heading=HEADINGS.get(name, name), text=partial(_subject_word, name=name)) for name in several),
-        Column(heading="point", text=lambda one: one.candidate.point.label),
+        *(
+            Column(heading=HEADINGS.get(name, name), text=partial(_subject_word, name=name), is_key=True)
+            for name in several
+        ),
+        Column(heading="point", text=lambda one: one.candidate.point.label, is_key=True),
         *([Column[Finding](heading="metric", text=lambda one: one.candidate.metric.column)] if several_metrics else []),
         number_column(heading="mean", text=lambda one: _number(one.judgement.centre if one.judgement else None)),
         number_column(heading="now", text=lambda one: _number(one.judgement.value if one.judgement else None)),
@@ -93,10 +96,10 @@ def _grid(findings: Sequence[Finding]) -> Grid:
         number_column(heading="change", text=_change),
         Column(heading="expected", text=_expected),
         number_column(heading="runs", text=_runs),
-        Column(heading="verdict", text=lambda one: one.verdict),
-        Column(heading="doubts", text=_doubts),
+        Column(heading="verdict", text=lambda one: one.verdict, is_state=True),
+        Column(heading="doubts", text=_doubts, is_state=True),
     ]
-    return grid_of(columns, shown)
+    return table_of(columns, shown)
 
 
 def _subject_word(finding: Finding, name: str) -> str:

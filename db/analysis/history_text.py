@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarking.columns_text import columns_text
-from db.analysis.comparison_text import number, visible_lines
+from benchmarking.core.tables import NOTHING, Table, table_text
+from benchmarking.core.terminal import PLAIN, Page
+from benchmarking.core.text import number, visible_lines
 from db.analysis.histories import SUBJECTS, ChangePoint, History
 from db.analysis.metrics import Metric
 from db.analysis.sparkline import BARS, sparkline
@@ -18,18 +19,21 @@ MAX_CHANGES = 3
 """Change points that a line tells, the newest ones; the others are counted."""
 WIDTH = 40
 """Bars of a history."""
-NOTHING = "-"
 
 
-def histories_text(histories: Sequence[History], metric: Metric, *, bars: str = BARS) -> str:
+def histories_text(histories: Sequence[History], metric: Metric, *, bars: str = BARS, page: Page = PLAIN) -> str:
     """The table, newest values to the right of their bars, and below it what the words in it mean."""
     several = [name for name in SUBJECTS if len({history.subject[name] for history in histories}) > 1]
     headings = ("series", *(NAMES.get(name, name) for name in several), "point", "runs", "history", metric.unit)
-    rows = [_row(history, several, bars) for history in histories]
-    right = (len(several) + 2, len(several) + 4)
-    table = columns_text((*headings, "changes"), rows, right=right)
-    parts = [_head(histories, several, metric), "\n".join(table), "\n".join(_remarks(histories))]
-    return "\n\n".join(visible_lines(part) for part in parts if part)
+    keys = len(several) + 2
+    table = Table(
+        headings=(*headings, "changes"),
+        rows=tuple(_row(history, several, bars) for history in histories),
+        numbers=(keys, keys + 2),
+        keys=keys,
+    )
+    head, below = (visible_lines(text) for text in (_head(histories, several, metric), "\n".join(_remarks(histories))))
+    return "\n\n".join(part for part in (head, table_text(table, page), below) if part)
 
 
 def change_text(found: ChangePoint) -> str:

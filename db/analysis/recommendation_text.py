@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from benchmarking.columns_text import columns_text
-from db.analysis.comparison_text import number, visible_lines
-from db.analysis.grid import Column, grid_of
+from benchmarking.core.tables import Column, table_of, table_text
+from benchmarking.core.terminal import PLAIN, Page
+from benchmarking.core.text import number, visible_lines
 from db.analysis.options import Workload
 from db.analysis.recommendation import UNITS, Aim, Miss, Option, Quantity, Rated, Recommendation
 
@@ -36,16 +36,20 @@ HELD = (
 
 
 def recommendation_text(
-    workload: Workload, found: Recommendation, limits: Mapping[Quantity, float], currency: str | None
+    workload: Workload,
+    found: Recommendation,
+    limits: Mapping[Quantity, float],
+    currency: str | None,
+    page: Page = PLAIN,
 ) -> str:
     """What to take for a workload and why, and the table of its options."""
     unit = "tokens/s" if workload.has_tokens else "items/s"
-    grid = grid_of(_columns(found, unit, currency), found.rated)
-    table = columns_text(grid.headings, grid.rows, right=grid.right)
-    lines = [_title(workload, found, limits, unit), *_advice(found, unit, currency, limits), "", *table, ""]
-    lines.append(f"front: no other one is as good in {_listed(found.axes)} and better in one of them")
-    lines += [HELD] if limits else []
-    return visible_lines("\n".join(lines))
+    table = table_of(_columns(found, unit, currency), found.rated)
+    above = [_title(workload, found, limits, unit), *_advice(found, unit, currency, limits)]
+    below = [f"front: no other one is as good in {_listed(found.axes)} and better in one of them"]
+    below += [HELD] if limits else []
+    texts = (visible_lines("\n".join(above)), table_text(table, page), visible_lines("\n".join(below)))
+    return "\n\n".join(texts)
 
 
 def _title(workload: Workload, found: Recommendation, limits: Mapping[Quantity, float], unit: str) -> str:
@@ -108,8 +112,8 @@ def _columns(found: Recommendation, unit: str, currency: str | None) -> list[Col
     several = any(one.option.point.concurrency > 1 for one in found.rated)
     words, numbers = Column[Rated], partial(Column[Rated], is_number=True)
     return [
-        words(heading="device", text=lambda one: _device(one.option, found)),
-        words(heading="runtime", text=lambda one: _runtime(one.option, found)),
+        words(heading="device", text=lambda one: _device(one.option, found), is_key=True),
+        words(heading="runtime", text=lambda one: _runtime(one.option, found), is_key=True),
         words(heading="precision", text=lambda one: one.option.precision),
         numbers(heading="batch", text=lambda one: str(one.option.point.batch_size)),
         numbers(heading="in flight", text=lambda one: str(one.option.point.concurrency) if several else None),
@@ -125,7 +129,7 @@ def _columns(found: Recommendation, unit: str, currency: str | None) -> list[Col
         numbers(heading="error", text=lambda one: _error(one.option.output_error)),
         words(heading="front", text=lambda one: "yes" if one.is_on_front else None),
         words(heading="misses", text=lambda one: ", ".join(WORDS[miss.quantity] for miss in one.misses) or None),
-        words(heading="doubts", text=_doubts),
+        words(heading="doubts", text=_doubts, is_state=True),
     ]
 
 

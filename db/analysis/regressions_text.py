@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarking.columns_text import columns_text
+from benchmarking.core.tables import NOTHING, Table, table_text
+from benchmarking.core.terminal import PLAIN, Page
+from benchmarking.core.text import number, visible_lines
 from db import markdown
-from db.analysis.comparison_text import number, visible_lines
-from db.analysis.history_text import COMMIT_LETTERS, NAMES, NOTHING
+from db.analysis.history_text import COMMIT_LETTERS, NAMES
 from db.analysis.metrics import Metric
 from db.analysis.regressions import Regression
 
@@ -16,18 +17,17 @@ NUMBERS = ("change", "before", "after")
 TOGETHER = "environment?"
 
 
-def regressions_text(found: Sequence[Regression]) -> str:
+def regressions_text(found: Sequence[Regression], page: Page = PLAIN) -> str:
     """For a terminal."""
-    headings, rows, right = _grid(found)
-    parts = [_head(found), "\n".join(columns_text(headings, rows, right=right)), "\n".join(remarks(found))]
-    return "\n\n".join(visible_lines(part) for part in parts if part)
+    head, below = (visible_lines(text) for text in (_head(found), "\n".join(remarks(found))))
+    return "\n\n".join(part for part in (head, table_text(_table(found), page), below) if part)
 
 
 def regressions_markdown(found: Sequence[Regression], title: str) -> str:
     """A page; no text in it is taken for markup."""
-    headings, rows, right = _grid(found)
+    table = _table(found)
     parts = [f"**{markdown.escaped(title)}**", markdown.escaped(_head(found))]
-    parts += [markdown.table(headings, rows, right=right)]
+    parts += [markdown.table(table.headings, table.rows, right=table.numbers)]
     parts.append("\n".join(f"- {markdown.escaped(line)}" for line in remarks(found)))
     return "\n\n".join(part for part in parts if part)
 
@@ -62,12 +62,12 @@ def _head(found: Sequence[Regression]) -> str:
     return ", ".join([*metrics, *shared])
 
 
-def _grid(found: Sequence[Regression]) -> tuple[tuple[str, ...], list[tuple[str, ...]], tuple[int, ...]]:
-    """Headings, rows, and the columns that stand to the right; what is the same in all rows is in the head."""
+def _table(found: Sequence[Regression]) -> Table:
+    """What is the same in all rows is in the head."""
     several = [name for name in SUBJECTS if _differs(found, name)]
     measured = ["metric"] if len(_metrics(found)) > 1 else []
     headings = (*NUMBERS, "unit", *measured, *(NAMES.get(name, name) for name in several), "point", "since")
-    rows = [
+    rows = tuple(
         (
             f"{one.relative_change:+.1%}",
             number(one.value_before),
@@ -82,8 +82,10 @@ def _grid(found: Sequence[Regression]) -> tuple[tuple[str, ...], list[tuple[str,
             now(one),
         )
         for one in found
-    ]
-    return (*headings, "commits", "state", "now"), rows, tuple(range(len(NUMBERS)))
+    )
+    headings = (*headings, "commits", "state", "now")
+    numbers, states = tuple(range(len(NUMBERS))), (headings.index("state"),)
+    return Table(headings=headings, rows=rows, numbers=numbers, states=states)
 
 
 def _differs(found: Sequence[Regression], name: str) -> bool:

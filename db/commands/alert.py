@@ -24,13 +24,15 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, that 
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.cli_support import Parser, add_database_flags, choice, names, run_command
+from benchmarking.core.tables import Table, table_text
+from benchmarking.core.terminal import stdout_page
 from benchmarking.errors import EXIT_OK, UsageError
 from db.analysis.metrics import DEFAULT_METRIC, METRICS
 from db.analysis.selection import EVERYTHING, Selection
 
 NAME = "benchhouse alert"
 HEADINGS = ("alert", "raised", "triage", "what", "point", "metric", "change", "commits", "confirmed", "note")
-RIGHT = (6,)
+NUMBERS = (HEADINGS.index("change"),)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -127,16 +129,14 @@ def _set(arguments: argparse.Namespace) -> int:
 
 
 def _text(rows: Sequence[Mapping[str, Any]]) -> str:
-    from benchmarking.columns_text import columns_text
-    from db.analysis.comparison_text import visible_lines
-
     if not rows:
         return "no alerts"
-    return visible_lines("\n".join(columns_text(HEADINGS, [_cells(row) for row in rows], right=RIGHT)))
+    table = Table(headings=HEADINGS, rows=tuple(_cells(row) for row in rows), numbers=NUMBERS)
+    return table_text(table, stdout_page())
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    from benchmarking.records import Point
+    from db.analysis.candidates import point_of
 
     subject = ", ".join((row["model_id"], row["device"], row["runtime"], row["precision"]))
     return (
@@ -144,7 +144,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         row["created_at"].isoformat(sep=" ", timespec="minutes"),
         row["triage"],
         subject,
-        Point.from_columns({**row, "axes": json.dumps(row["axes"])}).label,
+        point_of({**row, "axes": json.dumps(row["axes"])}).label,
         row["metric"],
         "-" if row["relative_change"] is None else f"{row['relative_change']:+.1%}",
         _commits(row),

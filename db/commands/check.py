@@ -28,6 +28,7 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, that 
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.cli_support import Parser, add_database_flags, choice, names, note, run_command
+from benchmarking.core.terminal import stdout_page
 from benchmarking.errors import EXIT_NOT_ENOUGH_DATA, StorageError, UsageError
 from db.analysis.metrics import DEFAULT_METRIC, METRICS
 from db.analysis.selection import Selection
@@ -161,7 +162,7 @@ def _tell(arguments: argparse.Namespace, findings: Sequence[Finding]) -> None:
     if arguments.json:
         print(json.dumps(gate_document(findings, DEFAULTS), indent=2, ensure_ascii=False))
     else:
-        print(gate_text(findings, DEFAULTS))
+        print(gate_text(findings, DEFAULTS, stdout_page()))
     if arguments.junit is not None:
         _write("--junit", arguments.junit, junit_xml(findings))
     if arguments.markdown is not None:

@@ -21,6 +21,7 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, that 
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.cli_support import Parser, add_database_flags, choice, names, note, run_command
+from benchmarking.core.terminal import stdout_page
 from benchmarking.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from db.analysis.fingerprint import across_column
 from db.analysis.metrics import DEFAULT_METRIC, METRICS
@@ -115,7 +116,7 @@ def _print(comparison: Comparison, arguments: argparse.Namespace) -> None:
     elif arguments.markdown:
         print(comparison_markdown(comparison, only_changes=arguments.only_changes))
     else:
-        print(comparison_text(comparison, only_changes=arguments.only_changes))
+        print(comparison_text(comparison, only_changes=arguments.only_changes, page=stdout_page()))
 
 
 def _why_empty(comparison: Comparison) -> str:

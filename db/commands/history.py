@@ -29,6 +29,7 @@ from benchmarking.cli_support import (
     positive_int,
     run_command,
 )
+from benchmarking.core.terminal import stdout_page
 from benchmarking.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK
 from db.analysis.metrics import DEFAULT_METRIC, METRICS
 from db.analysis.selection import Selection
@@ -96,7 +97,8 @@ def _show(found: Sequence[History], arguments: argparse.Namespace) -> None:
         from db.analysis.history_text import histories_text
         from db.analysis.sparkline import bars_for
 
-        print(histories_text(shown, METRICS[arguments.metric], bars=bars_for(sys.stdout.encoding)))
+        bars = bars_for(sys.stdout.encoding)
+        print(histories_text(shown, METRICS[arguments.metric], bars=bars, page=stdout_page()))
     elif found:
         print(f"no changes in {len(found)} series")
 

@@ -28,6 +28,7 @@ from benchmarking.cli_support import (
     run_command,
     tag,
 )
+from benchmarking.core.terminal import stdout_page
 from benchmarking.errors import EXIT_OK, StorageError, UsageError
 from db import answers, dictionary
 from db.questions import asked
@@ -114,7 +115,7 @@ def _describe(warehouse: Warehouse, arguments: argparse.Namespace) -> None:
         raise UsageError("--describe stands alone: ask the question in a command of its own")
     name = None if arguments.describe == EVERYTHING else arguments.describe
     if arguments.format == "table":
-        print(dictionary.text(warehouse, name, width=answers.page(sys.stdout).width or dictionary.WIDTH))
+        print(dictionary.text(warehouse, name, width=stdout_page().width or dictionary.WIDTH))
     else:
         answers.write(dictionary.listed(warehouse, name), arguments.format, rows=sys.maxsize - 1)
 

@@ -38,6 +38,7 @@ from benchmarking.cli_support import (
     positive_int,
     run_command,
 )
+from benchmarking.core.terminal import stdout_page
 from benchmarking.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK
 from db.analysis.selection import Selection
 
@@ -160,7 +161,7 @@ def _tell(
         from db.analysis.recommendation_text import recommendation_text
 
         currency = None if prices is None else prices.currency
-        texts = [recommendation_text(workload, one, limits, currency) for workload, one in found.items()]
+        texts = [recommendation_text(workload, one, limits, currency, stdout_page()) for workload, one in found.items()]
         print(f"{arguments.model}\n\n" + "\n\n".join(texts))
     unpriced = {one.option.device for each in found.values() for one in each.rated if one.option.cost is None}
     if prices is not None and unpriced:

@@ -22,6 +22,7 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, that 
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.cli_support import Parser, add_database_flags, choice, names, note, run_command
+from benchmarking.core.terminal import stdout_page
 from benchmarking.errors import EXIT_OK
 from db.analysis.metrics import DEFAULT_METRIC, METRICS
 from db.analysis.selection import Selection
@@ -96,7 +97,7 @@ def _show(found: Sequence[Regression], arguments: argparse.Namespace) -> None:
         from db.analysis.regressions_text import regressions_markdown, regressions_text
 
         title = f"Regressions of {', '.join(arguments.metric)}{_when(arguments)}"
-        print(regressions_markdown(found, title) if arguments.markdown else regressions_text(found))
+        print(regressions_markdown(found, title) if arguments.markdown else regressions_text(found, stdout_page()))
 
 
 def _when(arguments: argparse.Namespace) -> str:

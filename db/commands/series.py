@@ -22,6 +22,9 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, that 
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.cli_support import Parser, add_database_flags, note, run_command
+from benchmarking.core.tables import Table, table_text
+from benchmarking.core.terminal import stdout_page
+from benchmarking.core.text import visible
 from benchmarking.errors import EXIT_OK, UsageError
 from db.analysis.selection import Selection
 
@@ -73,7 +76,7 @@ def _list(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json.dumps([_json(row) for row in rows], indent=2, ensure_ascii=False))
     elif rows:
-        print("\n".join(_table(rows)))
+        print(table_text(_table(rows), stdout_page()))
     else:
         note(f"{NAME}: no series in {arguments.selection or 'this database'}")
 
@@ -84,28 +87,26 @@ def _json(row: dict[str, Any]) -> dict[str, Any]:
     return {name: plain(value, "JSON" if name in JSON_COLUMNS else "") for name, value in row.items()}
 
 
-def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
-    from benchmarking.columns_text import columns_text
-    from benchmarking.records import Point
-    from db.plain import visible
+def _table(rows: Sequence[dict[str, Any]]) -> Table:
+    from db.analysis.candidates import point_of
 
     headings = ("series", "model", "hardware", "runtime", "precision", "point", "runs", "first", "newest", "read as")
-    cells = [
+    cells = tuple(
         (
             row["series_id"],
             row["model_id"],
             row["device_name"] or row["device_type"] or "-",
             row["runtime"],
             row["precision"],
-            Point.from_columns(row).label,
+            point_of(row).label,
             str(row["runs"]),
             f"{row['first_at']:%Y-%m-%d}",
             f"{row['newest_at']:%Y-%m-%d}",
             f"{row['read_as']}: {row['reason']}" if row["read_as"] else "",
         )
         for row in rows
-    ]
-    return columns_text(headings, [tuple(visible(cell) for cell in row) for row in cells], right=(6,))
+    )
+    return Table(headings=headings, rows=cells, numbers=(headings.index("runs"),))
 
 
 def _change(arguments: argparse.Namespace) -> None:
@@ -132,8 +133,6 @@ def _tell(done: Joined, words: str, *, as_json: bool) -> None:
         return
     also = f", and {done.repointed} that were read as {done.series_id}" if done.repointed else ""
     print(words + also)
-    from db.plain import visible
-
     for name, (old, new) in done.differs.items():
         values = (visible(json.dumps(value, ensure_ascii=False)) for value in (old, new))
         print(f"  {name}: {' / '.join(values)}")

@@ -105,6 +105,6 @@ def test_runtimes_are_found_or_say_why_not(monkeypatch, capsys):
     assert {"null", "bench"}.isdisjoint(listed)
     assert main(["--list-runtimes"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["RUNTIME", "VERSIONS"]
-    below = lines[lines.index("NOT FOUND") :]
-    assert any(line.split()[0] == "eager" and line.endswith("pip install torch") for line in below[1:])
+    assert lines[0].split() == ["runtime", "versions"]
+    (head,) = [place for place, line in enumerate(lines) if line.split() == ["not", "found", "why"]]
+    assert any(line.split()[0] == "eager" and line.endswith("pip install torch") for line in lines[head + 2 :])

@@ -8,7 +8,8 @@ import json
 
 import pytest
 
-from db.answers import Page, fitted, write, write_csv, write_json, write_markdown, write_table, write_vertical
+from benchmarking.core.terminal import Page
+from db.answers import fitted, write, write_csv, write_json, write_markdown, write_table, write_vertical
 from db.questions import Answer, Column
 
 
@@ -17,9 +18,9 @@ def answer(columns, *rows):
     return Answer(columns=made, rows=iter(rows))
 
 
-def written(writer, what, **page):
+def written(writer, what, *, rows=100, **page):
     out = io.StringIO()
-    writer(what, out, Page(**page))
+    writer(what, out, Page(**page), rows)
     return out.getvalue()
 
 

@@ -8,7 +8,8 @@ from decimal import Decimal
 
 import pytest
 
-from db.plain import exact, plain, readable, visible
+from benchmarking.core.text import visible
+from db.plain import exact, plain, readable
 
 
 @pytest.mark.parametrize(

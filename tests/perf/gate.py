@@ -11,7 +11,7 @@ import math
 import sys
 from collections.abc import Sequence
 
-from benchmarking.columns_text import columns_text
+from benchmarking.core.tables import Table, table_text
 from db.analysis import noise
 from db.analysis.gate_replay import POWER, STATED, UNSTATED, Rates, replay
 
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _row(f"{step:.0%} worse, normal", replay(noise.normal, replays=replays, seed=2, step=step), replays, stated)
         for step, stated in POWER.items()
     ]
-    print("\n".join(columns_text(HEADINGS, rows, right=(1, 2, 3, 4))))
+    print(table_text(Table(headings=HEADINGS, rows=tuple(rows), numbers=(1, 2, 3, 4))))
     return 0
 
 

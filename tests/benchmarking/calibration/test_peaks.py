@@ -77,7 +77,8 @@ def test_the_table_marks_the_peaks_and_tells_the_doubts_and_what_was_not_measure
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert lines == [
         "peaks of Test CPU (cpu)",
-        "precision size median ms rate",
+        "measured precision size median ms rate remarks",
+        "─" * text.splitlines()[2].count("─"),
         "matrix product bfloat16 1000 500 4 GFLOP/s",
         "matrix product bfloat16 2000 500 32 GFLOP/s peak (noisy)",
         "copy - 4000 MB 2 4 TB/s peak",

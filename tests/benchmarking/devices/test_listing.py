@@ -24,17 +24,19 @@ FOUND = {
 
 def test_table_is_aligned_and_gives_the_reasons():
     assert listing_text(FOUND).splitlines() == [
-        "DEVICE  NAME                               MEMORY   PRECISIONS    DRIVER",
+        "device  name                                memory  precisions    driver",
+        "─" * 72,
         "cpu     AMD EPYC                           25.3 GB  float32 int8  -",
-        "qnn     Emulator (emulated, never ranked)  -        -             QNN 2",
+        "qnn     Emulator (emulated, never ranked)        -  -             QNN 2",
         "",
-        "NOT FOUND",
-        "cuda    no driver: install it",
+        "not found  why",
+        "─" * 32,
+        "cuda       no driver: install it",
     ]
 
 
 def test_all_found_needs_no_second_part():
-    assert "NOT FOUND" not in listing_text({"cpu": FOUND["cpu"]})
+    assert "not found" not in listing_text({"cpu": FOUND["cpu"]})
 
 
 def test_json_is_the_records_without_the_null_device():

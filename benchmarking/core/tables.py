@@ -1,0 +1,221 @@
+"""The table writer: plain text in a file or a pipe; drawn by rich, and fitted to the width, on a terminal.
+
+A number is never cut and never folded. Where a terminal is too narrow for a table, words are folded first; then the
+table goes on below, the columns that say what a row is about repeated.
+
+2026-11-22: widths are settled here and handed to rich. Left to itself, rich shortens every column alike once folding
+is not enough, numbers too. Plain text is laid out without rich, which needs 0.1 ms a cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
+
+from benchmarking.core.terminal import PLAIN, Page
+from benchmarking.core.text import visible
+
+Thing = TypeVar("Thing")
+Overflow = Literal["fold", "ellipsis"]
+
+NOTHING = "-"
+"""What a cell without a value shows."""
+GAP = "  "
+NARROW, LONG_WORD = 12, 24
+"""Columns of text to which words are narrowed: a heading's share, and the longest word that is not broken."""
+FAILURES = ("failed", "timed out", "out of memory", "invalid", "regressed", "slower", "unfit", "worse", "broken")
+FINE = ("ok", "fine", "valid", "equivalent", "faster", "improved", "confirmed", NOTHING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows under headings. Contents are foreign text: what could steer a terminal is shown as an escape."""
+
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numbers: tuple[int, ...] = ()
+    """Places of the columns that stand to the right and are never cut or folded."""
+    states: tuple[int, ...] = ()
+    """Places of the columns that tell a verdict or doubts: failures are red, doubts are yellow."""
+    keys: int = 1
+    """Columns, from the left, that say what a row is about."""
+
+
+@dataclass(frozen=True, kw_only=True)  # without slots: Python 3.11 cannot make a generic class with them by its name
+class Column(Generic[Thing]):
+    """A column of a table of things."""
+
+    heading: str
+    text: Callable[[Thing], str | None]
+    """What a thing shows; None shows as "-"."""
+    is_number: bool = False
+    is_state: bool = False
+    is_key: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """How much room a column takes."""
+
+    width: int
+    least: int
+    """To what it can be narrowed."""
+
+
+def table_of(columns: Sequence[Column[Thing]], things: Sequence[Thing]) -> Table:
+    """A row for each thing, of the columns in which any has something."""
+    kept = [column for column in columns if any(column.text(thing) is not None for thing in things)]
+    return Table(
+        headings=tuple(column.heading for column in kept),
+        rows=tuple(tuple(column.text(thing) or NOTHING for column in kept) for thing in things),
+        numbers=tuple(place for place, column in enumerate(kept) if column.is_number),
+        states=tuple(place for place, column in enumerate(kept) if column.is_state),
+        keys=max(1, sum(column.is_key for column in kept)),
+    )
+
+
+def table_text(table: Table, page: Page = PLAIN) -> str:
+    """The table as lines: headings, a rule, rows. No trailing newline."""
+    cells = [[visible(cell) for cell in line] for line in (table.headings, *table.rows)]
+    slots = [_slot([line[place] for line in cells], place in table.numbers) for place in range(len(table.headings))]
+    parts = []
+    filled = [place for place in range(len(slots)) if place < table.keys or any(line[place] for line in cells[1:])]
+    for places in _parts(slots, filled, table.keys, page.width):
+        widths = narrowed([slots[place] for place in places], page.width)
+        part = [[line[place] for place in places] for line in cells]
+        numbers = [index for index, place in enumerate(places) if place in table.numbers]
+        states = [index for index, place in enumerate(places) if place in table.states]
+        parts.append(drawn(part, widths, page, numbers=numbers, states=states))
+    return "\n\n".join(parts)
+
+
+def narrowed(slots: Sequence[Slot], room: int | None) -> list[int]:
+    """The widths with which the columns fit into the room, as far as they can: what has most to spare gives first."""
+    widths = [slot.width for slot in slots]
+    while room is not None and (over := total_width(widths) - room) > 0:
+        spare, widest = max(
+            (width - slot.least, place) for place, (slot, width) in enumerate(zip(slots, widths, strict=True))
+        )
+        if spare <= 0:
+            break
+        widths[widest] -= min(spare, over, max(1, spare // 2))
+    return widths
+
+
+def total_width(widths: Sequence[int]) -> int:
+    """Columns of text that a table takes, gaps among them."""
+    return sum(widths) + len(GAP) * (len(widths) - 1)
+
+
+def text_width(text: str) -> int:
+    """Columns of text it takes: two for a wide character, none for an accent on another one."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def drawn(
+    cells: Sequence[Sequence[str]],
+    widths: Sequence[int],
+    page: Page,
+    *,
+    numbers: Collection[int] = (),
+    states: Collection[int] = (),
+    overflow: Overflow = "fold",
+) -> str:
+    """Visible cells, headings first, in columns of these widths."""
+    if page.width is None and not page.has_styles:
+        return _plain(cells, widths, page, numbers)
+    return _by_rich(cells, widths, page, numbers, states, overflow)
+
+
+def state_style(text: str) -> str:
+    """The style of a verdict or of doubts, by their first words."""
+    if text.startswith(FAILURES):
+        return "red"
+    return "" if not text or text.startswith(FINE) else "yellow"
+
+
+def _slot(cells: Sequence[str], is_number: bool) -> Slot:
+    heading, *values = cells
+    width = max(map(text_width, cells))
+    word = max(map(text_width, heading.split()), default=0)
+    if is_number:
+        return Slot(width=width, least=max([word, *map(text_width, values)]))
+    longest = max((text_width(part) for cell in values for part in cell.split()), default=0)
+    return Slot(width=width, least=min(width, max(word, min(longest, LONG_WORD), NARROW)))
+
+
+def _parts(slots: Sequence[Slot], filled: Sequence[int], keys: int, room: int | None) -> list[list[int]]:
+    """The places of the columns, taken apart into as many tables as the room makes necessary, the keys in each.
+
+    Where there is no room for all, columns without anything in them are left out.
+    """
+    if room is None or not slots or total_width([slot.least for slot in slots]) <= room:
+        return [list(range(len(slots)))]
+    places = list(filled)
+    while keys > 0 and total_width([slot.least for slot in slots[:keys]]) > room // 2:
+        keys -= 1
+    parts = [places[:keys]]
+    for place in places[keys:]:
+        wider = [*parts[-1], place]
+        if len(parts[-1]) > keys and total_width([slots[one].least for one in wider]) > room:
+            parts.append([*places[:keys], place])
+        else:
+            parts[-1] = wider
+    return parts
+
+
+def _plain(cells: Sequence[Sequence[str]], widths: Sequence[int], page: Page, numbers: Collection[int]) -> str:
+    """Rows of padded text, a rule below the headings."""
+    lines = []
+    for line in cells:
+        padded = []
+        for place, (text, width) in enumerate(zip(line, widths, strict=True)):
+            space = " " * (width - text_width(text))
+            padded.append(space + text if place in numbers else text + space)
+        lines.append(GAP.join(padded).rstrip())
+    return "\n".join([lines[0], page.rule * total_width(widths), *lines[1:]])
+
+
+def _by_rich(
+    cells: Sequence[Sequence[str]],
+    widths: Sequence[int],
+    page: Page,
+    numbers: Collection[int],
+    states: Collection[int],
+    overflow: Overflow,
+) -> str:
+    from io import StringIO
+
+    from rich.box import SIMPLE_HEAD, Box
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    box = Box("\n".join(["    ", "    ", " -- ", *["    "] * 5, ""]), ascii=True) if page.is_ascii else SIMPLE_HEAD
+    table = RichTable(box=box, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for place, (heading, width) in enumerate(zip(cells[0], widths, strict=True)):
+        justify: Literal["left", "right"] = "right" if place in numbers else "left"
+        is_cut = overflow == "ellipsis"
+        table.add_column(Text(heading), justify=justify, width=width, overflow=overflow, no_wrap=is_cut, vertical="top")
+    for row in cells[1:]:
+        table.add_row(*(Text(cell, state_style(cell) if place in states else "") for place, cell in enumerate(row)))
+    out = StringIO()
+    console = Console(
+        file=out,
+        # What cannot be narrowed is left to the terminal's own folding: there no digit is lost.
+        width=max(page.width or 0, total_width(widths)),
+        force_terminal=page.has_styles,
+        color_system="standard" if page.has_styles else None,
+        no_color=False,  # the page has taken NO_COLOR into account
+        legacy_windows=False,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+    console.print(table)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())

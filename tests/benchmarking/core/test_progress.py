@@ -1,0 +1,153 @@
+"""The progress display: a bar on a terminal, plain lines elsewhere; and what a stream can show."""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+
+import pytest
+
+from benchmarking.core import progress
+from benchmarking.core.progress import Display, State
+from benchmarking.core.terminal import Page, page_of, width_of
+
+STATE = State(done=3, total=8, unit="points", text="gpt2 on cpu  b1 s32\nmeasure 12 calls", left_s=120.0)
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    encoding = "utf-8"
+
+    def isatty(self):
+        return True
+
+
+@pytest.fixture(autouse=True)
+def settings(monkeypatch):
+    """The environment of a terminal of 80 columns."""
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "80")
+    return monkeypatch
+
+
+def shown(stream, *states, line=None):
+    display = Display(stream)
+    for state in states:
+        display.show(state)
+    if line is not None:
+        display.say(line)
+    display.close()
+    return stream.getvalue()
+
+
+def test_a_terminal_shows_a_bar_with_the_time_left_and_what_goes_on():
+    text = shown(Terminal(), STATE)
+    assert "━" in text
+    assert "3/8 points  about 2 min left" in text
+    assert "gpt2 on cpu  b1 s32" in text
+    assert "measure 12 calls" in text
+
+
+def test_lines_that_stay_are_written_above_the_bar():
+    text = shown(Terminal(), STATE, line="point 3/8 done")
+    assert text.index("point 3/8 done\n") < text.rindex("3/8 points")
+
+
+def test_a_bar_is_as_wide_as_the_terminal_at_most(settings):
+    settings.setenv("COLUMNS", "40")
+    text = shown(Terminal(), State(done=0, total=1, unit="points", text="x" * 100))
+    assert "x" * 39 + "…" in text
+    assert "x" * 40 not in text
+
+
+def test_no_color_leaves_the_bar_without_colours(settings):
+    assert "\x1b[38" in shown(Terminal(), STATE)
+    settings.setenv("NO_COLOR", "1")
+    text = shown(Terminal(), STATE)
+    assert "\x1b[38" not in text
+    assert "\x1b[3" not in text
+    assert "3/8 points" in text
+
+
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+def test_elsewhere_and_on_a_dumb_terminal_there_are_plain_lines_only(settings, stream):
+    settings.setenv("TERM", "dumb")
+    assert shown(stream(), STATE, line="point 3/8  b1\x1b[2J") == "point 3/8  b1\\x1b[2J\n"
+
+
+def test_a_killed_process_leaves_the_terminal_with_its_cursor():
+    stream = Terminal()
+    Display(stream).show(STATE)
+    assert stream.getvalue().rindex("\x1b[?25h") > stream.getvalue().rindex("\x1b[?25l")
+
+
+def test_what_is_no_news_is_drawn_five_times_a_second_at_most(settings):
+    now_s = [100.0]
+    settings.setattr(progress.time, "monotonic", lambda: now_s[0])
+    stream = Terminal()
+    display = Display(stream)
+    display.show(STATE)
+    drawn = [stream.getvalue()]
+    for step_s in (0.05, 0.1, 0.1):
+        now_s[0] += step_s
+        display.show(STATE, is_news=False)
+        drawn.append(stream.getvalue())
+    display.close()
+    assert drawn[0] == drawn[1] == drawn[2]
+    assert len(drawn[3]) > len(drawn[2])
+
+
+def test_nothing_runs_between_two_drawings():
+    before = threading.active_count()
+    display = Display(Terminal())
+    display.show(STATE)
+    assert threading.active_count() == before
+    display.close()
+
+
+def test_a_closed_display_can_be_shown_again_without_erasing_what_came_between():
+    stream = Terminal()
+    display = Display(stream)
+    display.show(STATE)
+    display.close()
+    stream.write("run file: x.json\n")
+    at = len(stream.getvalue())
+    display.show(STATE)
+    assert "\x1b[1A" not in stream.getvalue()[at:]
+    display.close()
+
+
+def test_a_page_is_as_wide_as_its_terminal(settings):
+    assert page_of(Terminal()) == Page(width=80, has_styles=True)
+    settings.setenv("NO_COLOR", "1")
+    assert page_of(Terminal()) == Page(width=80)
+    settings.delenv("NO_COLOR")
+    settings.setenv("TERM", "dumb")
+    assert page_of(Terminal()) == Page(width=80)
+    assert page_of(io.StringIO()) == Page()
+
+
+def test_an_encoding_without_line_drawing_is_seen():
+    assert page_of(io.TextIOWrapper(io.BytesIO(), encoding="ascii")) == Page(is_ascii=True)
+    assert page_of(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")) == Page()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pseudo-terminals are a POSIX thing")
+def test_the_width_is_the_terminal_s_own_unless_columns_says_otherwise(settings):
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 63, 0, 0))
+    with os.fdopen(follower, "w") as stream:
+        assert width_of(stream) == 80
+        settings.delenv("COLUMNS")
+        assert width_of(stream) == 63
+        assert page_of(stream) == Page(width=63, has_styles=True)
+    os.close(leader)

@@ -1,0 +1,131 @@
+"""Tables in a file, on a wide terminal and on a narrow one."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from benchmarking.core.tables import Column, Table, state_style, table_of, table_text
+from benchmarking.core.terminal import PLAIN, Page
+
+ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+ROWS = (
+    ("b1 s32", "12", "1.234", "1.1 .. 1.3", "noisy: drift, launch_spread, severe_outliers, run_queue_wait"),
+    ("b2 s32", "345678", "12.34", "11.5 .. 13.02", "failed"),
+)
+HEADINGS = ("point", "new tokens", "median ms", "95 % interval", "doubts")
+RESULTS = Table(headings=HEADINGS, rows=ROWS, numbers=(1, 2, 3), states=(4,))
+NUMBERS = [cell for row in ROWS for cell in row[1:4]]
+
+
+def test_in_a_file_a_row_is_a_line_however_long_it_is():
+    lines = table_text(RESULTS).splitlines()
+    assert lines == [
+        "point   new tokens  median ms  95 % interval  doubts",
+        "─" * 106,
+        "b1 s32          12      1.234     1.1 .. 1.3  noisy: drift, launch_spread, severe_outliers, run_queue_wait",
+        "b2 s32      345678      12.34  11.5 .. 13.02  failed",
+    ]
+
+
+def test_a_wide_terminal_shows_what_a_file_has():
+    assert table_text(RESULTS, Page(width=200)) == table_text(RESULTS)
+    styled = table_text(RESULTS, Page(width=200, has_styles=True))
+    bare = [line.rstrip() for line in ESCAPE.sub("", styled).splitlines()]
+    assert bare == table_text(RESULTS).splitlines()
+
+
+@pytest.mark.parametrize("width", [80, 60, 40, 30, 24])
+def test_a_narrow_terminal_is_never_overrun_and_no_number_is_lost(width):
+    text = table_text(RESULTS, Page(width=width))
+    assert max(map(len, text.splitlines())) <= width
+    for number in NUMBERS:
+        assert number in text
+    for word in ("drift", "launch_spread", "severe_outliers", "run_queue_wait", "failed"):
+        assert word in text
+
+
+def test_words_are_folded_before_a_table_is_taken_apart():
+    assert "\n\n" not in table_text(RESULTS, Page(width=80))
+    parts = [part.splitlines() for part in table_text(RESULTS, Page(width=30)).split("\n\n")]
+    assert len(parts) == 3
+    for part in parts:
+        assert [line.split("  ")[0] for line in part if line.startswith("b")] == ["b1 s32", "b2 s32"]
+
+
+def test_a_column_without_anything_in_it_needs_no_room_where_there_is_none():
+    table = Table(headings=("point", "median ms", "doubts"), rows=(("b1", "1.5", ""), ("b2", "2.5", "")), numbers=(1,))
+    assert "doubts" in table_text(table, Page(width=30))
+    assert table_text(table, Page(width=16)).splitlines()[2:] == ["b1           1.5", "b2           2.5"]
+
+
+def test_a_number_wider_than_the_terminal_is_whole():
+    table = Table(headings=("n",), rows=(("123456789012345678",),), numbers=(0,))
+    assert "123456789012345678" in table_text(table, Page(width=10))
+
+
+def test_headings_are_bold_failures_red_and_doubts_yellow_where_styles_are_wanted():
+    text = table_text(RESULTS, Page(width=200, has_styles=True))
+    assert re.search(r"\x1b\[1mmedian ms", text)
+    assert re.search(r"\x1b\[33mnoisy: drift", text)
+    assert re.search(r"\x1b\[31mfailed", text)
+    assert "\x1b" not in table_text(RESULTS, Page(width=200))
+
+
+@pytest.mark.parametrize(
+    ("text", "style"),
+    [
+        ("failed: out of space", "red"),
+        ("timed out", "red"),
+        ("invalid: wrong_output", "red"),
+        ("regressed", "red"),
+        ("noisy: drift", "yellow"),
+        ("A drift", "yellow"),
+        ("equivalent", ""),
+        ("-", ""),
+        ("", ""),
+    ],
+)
+def test_states_have_a_style(text, style):
+    assert state_style(text) == style
+
+
+@pytest.mark.parametrize("page", [PLAIN, Page(width=80), Page(width=80, has_styles=True)])
+def test_control_characters_are_shown_as_escapes_and_markup_is_text(page):
+    table = Table(headings=("a\x07",), rows=(("x\x1b]0;title\x07[red]y\n\u202e",),), states=(0,))
+    text = table_text(table, page)
+    assert "a\\x07" in text
+    assert "x\\x1b]0;title\\x07[red]y\\n\\u202e" in text
+    assert not set("\x07\u202e") & set(ESCAPE.sub("", text))
+    assert "\x1b" not in ESCAPE.sub("", text)
+
+
+def test_wide_characters_line_up_in_both_forms():
+    table = Table(headings=("a", "b"), rows=(("日本", "1"), ("x", "2")), numbers=(1,))
+    assert table_text(table).splitlines()[2:] == ["日本  1", "x     2"]
+    assert table_text(table, Page(width=80)) == table_text(table)
+
+
+def test_an_encoding_without_lines_gets_hyphens():
+    table = Table(headings=("a",), rows=(("xyz",),))
+    for page in (Page(is_ascii=True), Page(is_ascii=True, width=80)):
+        assert table_text(table, page).splitlines()[1] == "---"
+        assert table_text(table, page).isascii()
+
+
+def test_a_table_without_rows_is_its_headings():
+    assert table_text(Table(headings=("a", "b"), rows=())).splitlines() == ["a  b", "────"]
+
+
+def test_columns_without_anything_are_left_out_and_say_what_they_are():
+    columns = [
+        Column[int](heading="n", text=str, is_key=True),
+        Column[int](heading="never", text=lambda _: None),
+        Column[int](heading="odd", text=lambda one: "odd" if one % 2 else None, is_state=True),
+        Column[int](heading="square", text=lambda one: str(one * one), is_number=True),
+    ]
+    table = table_of(columns, (1, 2))
+    assert table == Table(
+        headings=("n", "odd", "square"), rows=(("1", "odd", "1"), ("2", "-", "4")), numbers=(2,), states=(1,), keys=1
+    )

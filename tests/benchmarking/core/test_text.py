@@ -1,0 +1,53 @@
+"""Numbers, durations and foreign text as people read them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from benchmarking.core.text import duration, number, relative_error, visible, visible_lines
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (12345.678, "12346"),
+        (1234567.0, "1234567"),
+        (999.96, "1000"),
+        (0.25, "0.25"),
+        (-0.3333333, "-0.3333"),
+        (0.00001234, "0.00001234"),
+        (0.00001, "0.00001"),
+        (0.0, "0"),
+        (1e18, "1e+18"),
+        (1.5e-12, "1.5e-12"),
+        (math.nan, "nan"),
+        (-math.inf, "-inf"),
+    ],
+)
+def test_numbers_have_four_digits_and_an_exponent_only_beyond_reading(value, text):
+    assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(1.23456789, "1.23457"), (16777216.4, "16777216"), (99999.96, "100000"), (999999.6, "1000000")]
+)
+def test_more_digits_may_be_asked_for(value, text):
+    assert number(value, 6) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (89, "89 s"), (90, "2 min"), (5399, "90 min"), (9000, "2.5 h")]
+)
+def test_durations_are_in_the_unit_people_take(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_errors_have_two_digits():
+    assert [relative_error(value) for value in (0.0, 0.00541, 3.21e-7)] == ["0", "0.0054", "3.2e-07"]
+
+
+def test_line_ends_stay_where_lines_are_wanted():
+    assert visible("a\nb\x1b[31m") == "a\\nb\\x1b[31m"
+    assert visible_lines("a\nb\x1b[31m") == "a\nb\\x1b[31m"

@@ -1,0 +1,75 @@
+"""A run on a terminal shows a bar; its tables fit the terminal. In a pipe it writes plain lines."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+COMMAND = [
+    *(sys.executable, "-m", "benchmarking.run_hardware_benchmark", "--model-id", "tiny-bert", "--device", "null"),
+    *("--runtime", "null", "--batch-sizes", "1,2", "--sequence-lengths", "32", "--launches", "2", "--iterations", "30"),
+]
+ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def on_a_terminal(columns, **environment):
+    """What the command writes to a pseudo-terminal of so many columns that is its stdout and stderr."""
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    known = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    known |= {"TERM": "xterm-256color", **environment}
+    with subprocess.Popen(COMMAND, stdin=follower, stdout=follower, stderr=follower, env=known) as process:
+        os.close(follower)
+        text = b""
+        try:
+            while part := os.read(leader, 65536):
+                text += part
+        except OSError:  # what reading gives once the other side is closed
+            pass
+    os.close(leader)
+    assert process.returncode == 0, text
+    return text.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pseudo-terminals are a POSIX thing")
+def test_on_a_terminal_there_is_a_bar_with_the_time_left_and_a_table_that_fits():
+    text = on_a_terminal(60)
+    assert re.search("━+.*0/4 points", text)
+    assert re.search(r"4/4 points", text)
+    assert re.search(r"\d/4 points  about \d+ s left", ESCAPE.sub("", text))
+    assert "tiny-bert on null (null, float32)  b1 s32  launch 1/2" in text
+    bare = ESCAPE.sub("", text)
+    table = bare[bare.rindex("tiny-bert (feature-extraction)") : bare.rindex("weights: random")]
+    assert max(map(len, table.splitlines())) <= 60
+    for number in ("0.3168 .. 0.3232", "0.6336 .. 0.6464", "3125", "100000"):
+        assert number in table
+    assert "\x1b[1m" in text
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pseudo-terminals are a POSIX thing")
+def test_no_color_is_no_color_on_a_terminal():
+    text = on_a_terminal(80, NO_COLOR="1")
+    assert "4/4 points" in text
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]", text)
+
+
+def test_in_a_pipe_there_is_a_plain_line_a_finished_point():
+    done = subprocess.run(COMMAND, capture_output=True, text=True, check=True)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("point ")]
+    assert [line.split("  ")[:4] for line in lines] == [
+        [f"point {done}/4", "tiny-bert", label, f"launch {launch}/2"]
+        for done, label, launch in ((1, "b1 s32", 1), (2, "b2 s32", 1), (3, "b1 s32", 2), (4, "b2 s32", 2))
+    ]
+    assert lines[0].split("  ")[4:6] == ["30 calls", "median 0.32 ms"]
+    assert lines[-1].split("  ")[4:] == ["30 calls", "median 0.64 ms"]
+    assert "\x1b" not in done.stderr + done.stdout
+    assert max(map(len, done.stdout.splitlines())) > 80
