@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking import plugins
 from benchmarking.clock import utc_now
-from benchmarking.devices import DeviceHandle, DevicePlugin
+from benchmarking.devices import DeviceHandle, DeviceKind
 from benchmarking.errors import UsageError
 from benchmarking.ids import uuid7
 from benchmarking.measure.settings import ProfileName, Settings, settings
@@ -143,7 +143,7 @@ def _device_of(module: Any) -> tuple[Device, DeviceHandle]:
     kind = "rocm" if place.type == "cuda" and torch.version.hip else place.type
     if kind not in plugins.names(DEVICES):
         raise UsageError(f"the module is on {place}, which is none of {', '.join(plugins.names(DEVICES))}")
-    plugin: DevicePlugin = plugins.load(DEVICES, kind)
+    plugin: DeviceKind = plugins.load(DEVICES, kind)
     found = [device for device in probe_all((kind,))[kind] if device.found]
     for device in found:
         handle = plugin.open(device)

@@ -19,7 +19,7 @@ from benchmarking.cli_support import Parser, run_command
 from benchmarking.errors import EXIT_OK, FormatError, StorageError
 from benchmarking.packages import all_assumed
 from benchmarking.records import FAMILIES, PRECISIONS, Device, Precision, Readings, Workload
-from benchmarking.runtimes import RuntimePlugin
+from benchmarking.runtimes import Runtime
 
 NAME = "support_table"
 RUNTIMES = "benchmarking.runtimes"
@@ -128,7 +128,7 @@ def table_text() -> str:
     return "\n\n".join("\n".join(lines) for lines in parts)
 
 
-def ask(runtime: RuntimePlugin) -> Answers:
+def ask(runtime: Runtime) -> Answers:
     """What a runtime says to each nominal device, family and precision, with every package installed."""
     with all_assumed():
         return {
@@ -140,7 +140,7 @@ def ask(runtime: RuntimePlugin) -> Answers:
         }
 
 
-def _reason(runtime: RuntimePlugin, device: Device, workload: Workload, precision: Precision) -> Reason | None:
+def _reason(runtime: Runtime, device: Device, workload: Workload, precision: Precision) -> Reason | None:
     why = runtime.supports(device, workload, precision)
     return None if why is None else Reason.of(why, precision, device, workload.task)
 
@@ -155,7 +155,7 @@ def tiny_workloads() -> Mapping[str, Workload]:
     return {family: by_family[family] for family in FAMILIES if family in by_family}
 
 
-def runtimes() -> Mapping[str, RuntimePlugin]:
+def runtimes() -> Mapping[str, Runtime]:
     """The runtimes that run models, eager first."""
     found = {name: plugins.load(RUNTIMES, name) for name in plugins.names(RUNTIMES)}
     compared = [name for name, plugin in found.items() if plugin.is_compared]

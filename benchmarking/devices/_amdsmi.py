@@ -8,7 +8,8 @@ import io
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarking.devices._base import HARDWARE_THERMAL, IN_USE_NAMES, POWER_BRAKE, SOFTWARE_POWER_CAP
+from benchmarking.devices import IN_USE_NAMES
+from benchmarking.devices._base import HARDWARE_THERMAL, POWER_BRAKE, SOFTWARE_POWER_CAP
 from benchmarking.devices._owners import Owners
 from benchmarking.devices._reading import UnreadableError, absent, gather
 from benchmarking.devices._torch import pci_address

@@ -17,7 +17,7 @@ from tempfile import TemporaryFile
 from typing import IO
 
 from benchmarking import plugins
-from benchmarking.devices import DevicePlugin
+from benchmarking.devices import DeviceKind
 from benchmarking.errors import FormatError
 from benchmarking.records import Device, from_json, to_json
 
@@ -34,7 +34,7 @@ class Probes:
 
     def __init__(self, names: Sequence[str], time_limit_s: float = TIME_LIMIT_S) -> None:
         self.names = tuple(names)
-        self._plugins: dict[str, DevicePlugin] = {name: plugins.load(PACKAGE, name) for name in self.names}
+        self._plugins: dict[str, DeviceKind] = {name: plugins.load(PACKAGE, name) for name in self.names}
         apart = [name for name, plugin in self._plugins.items() if not plugin.probes_in_process]
         deadline = time.monotonic() + time_limit_s
         self._asked = {name: Asked(name, deadline, time_limit_s) for name in apart}
@@ -120,7 +120,7 @@ def main(argv: Sequence[str]) -> None:
     """Print the devices of kind `argv[0]`. Whatever a driver prints on stdout meanwhile goes to stderr."""
     answer = os.dup(1)
     os.dup2(2, 1)
-    plugin: DevicePlugin = plugins.load(PACKAGE, argv[0])
+    plugin: DeviceKind = plugins.load(PACKAGE, argv[0])
     devices = to_json(plugin.probe())
     with open(answer, "w", encoding="utf-8") as stdout:
         json.dump(devices, stdout)

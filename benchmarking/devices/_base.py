@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import Protocol
 
-from benchmarking.devices import DeviceTimer
-from benchmarking.devices._host_energy import ENERGY_DOMAINS as ENERGY_DOMAINS
+from benchmarking.devices import ENERGY_DOMAINS, DeviceHandle
 from benchmarking.devices._host_energy import HostEnergy, host_energy
 from benchmarking.devices._reading import absent
 from benchmarking.records import NOT_APPLICABLE, NOT_SUPPORTED, Readings
-
-PEAK_NAMES = ("device_allocated_peak_bytes", "device_reserved_peak_bytes")
-IN_USE_NAMES = ("device_process_bytes", "device_used_bytes")
-STATE_NAMES = (
-    "clock_hz",
-    "clock_default_hz",
-    "memory_clock_hz",
-    "temperature_c",
-    "power_w",
-    "throttle_reasons",
-    "violation_ns",
-    "foreign_pids",
-)
 
 HOST_DOMAINS = ("cpu_pkg", "dram")
 
@@ -53,37 +38,11 @@ class Monitor(Protocol):
         """Let the library go."""
 
 
-class HostHandle:
-    """A device without a queue, events or memory of its own; the base of the others."""
-
-    torch_name: str | None = None
+class HostHandle(DeviceHandle):
+    """A device whose host counts energy; the base of the others."""
 
     def __init__(self, energy: HostEnergy | None = None) -> None:
         self._host_energy = energy or host_energy()
-
-    def now_ns(self) -> int:
-        return time.perf_counter_ns()
-
-    def timer(self) -> DeviceTimer | None:
-        return None
-
-    def synchronize(self) -> None:
-        """Nothing to wait for: calls return when they are done."""
-
-    def empty_cache(self) -> None:
-        """Nothing is cached on the device."""
-
-    def reset_peak_memory(self) -> None:
-        """No peak is kept on the device."""
-
-    def peak_memory(self) -> Readings:
-        return absent(f"{NOT_APPLICABLE}: no device memory of its own", PEAK_NAMES)
-
-    def memory_in_use(self) -> Readings:
-        return absent(f"{NOT_APPLICABLE}: no device memory of its own", IN_USE_NAMES)
-
-    def state(self) -> Readings:
-        return absent(NOT_SUPPORTED, STATE_NAMES)
 
     def energy_j(self) -> Readings:
         return with_method(absent(f"{NOT_APPLICABLE}: no such domain here", ("gpu", "soc")) | self._of_host())
@@ -95,9 +54,6 @@ class HostHandle:
             values={name: told.values[name] for name in HOST_DOMAINS if name in told.values},
             missing={name: told.missing[name] for name in HOST_DOMAINS if name in told.missing},
         )
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 def with_method(energy: Readings) -> Readings:

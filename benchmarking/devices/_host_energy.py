@@ -15,14 +15,12 @@ from typing import Protocol
 
 from benchmarking.records import Readings
 
-ENERGY_DOMAINS = ("gpu", "cpu_pkg", "dram", "soc")
-
 
 class HostEnergy(Protocol):
     """Counters of the host."""
 
     def energy_j(self) -> Readings:
-        """Joules by domain (of `ENERGY_DOMAINS`), ever growing, and the reason for each that is not counted."""
+        """Joules by domain (of `devices.ENERGY_DOMAINS`), ever growing, and the reason for each that is not counted."""
 
 
 def host_energy(system: str | None = None) -> HostEnergy:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarking.devices._base import IN_USE_NAMES, STATE_NAMES
+from benchmarking.devices import IN_USE_NAMES, STATE_NAMES
 from benchmarking.devices._reading import UnreadableError, absent, gather, read_int, read_text
 from benchmarking.devices._torch import pci_address
 from benchmarking.records import NOT_SUPPORTED, Json, Readings

@@ -6,12 +6,12 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from benchmarking.devices import IN_USE_NAMES
 from benchmarking.devices._base import (
     CLOCKS_SETTING,
     GPU_IDLE,
     HARDWARE_SLOWDOWN,
     HARDWARE_THERMAL,
-    IN_USE_NAMES,
     POWER_BRAKE,
     SOFTWARE_POWER_CAP,
     SOFTWARE_THERMAL,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
-from benchmarking.devices import DeviceHandle
 from benchmarking.records import Device, Precision
 
 SUFFIX = "ExecutionProvider"
@@ -49,23 +48,3 @@ class OrtProvider:
     def options_at(self, precision: Precision) -> dict[str, str]:
         """All options at a precision."""
         return {**self.options, **self.precision_options.get(precision, {})}
-
-
-@runtime_checkable
-class DrivenByOrt(Protocol):
-    """What a device has besides that ONNX Runtime can drive."""
-
-    def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:
-        """The providers that drive it, the wanted one first."""
-
-
-@runtime_checkable
-class Watched(Protocol):
-    """What a device has besides when `open` takes it through torch: a way to have it without."""
-
-    def watch(self, device: Device) -> DeviceHandle:
-        """Take hold of a found device for something else than torch to drive, which waits for its own calls.
-
-        Makes it the only one of its kind that this process sees, number 0. Call it before the device's driver starts.
-        Raises BenchhouseError when it is gone.
-        """

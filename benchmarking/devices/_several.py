@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from benchmarking.devices import DeviceHandle, DeviceTimer
-from benchmarking.devices._base import IN_USE_NAMES, PEAK_NAMES, STATE_NAMES, with_method
+from benchmarking.devices import IN_USE_NAMES, PEAK_NAMES, STATE_NAMES, DeviceHandle, DeviceTimer
+from benchmarking.devices._base import with_method
 from benchmarking.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.records import Device, Json, Readings, from_json, to_json
 
@@ -90,7 +89,7 @@ def _shared_facts(devices: Sequence[Device]) -> Readings:
     return Readings(values={**alike, FACT: entries})
 
 
-class SeveralTimer:
+class SeveralTimer(DeviceTimer):
     """An event pair on each device; what it tells is the longest of them, each on its own clock."""
 
     def __init__(self, timers: Sequence[DeviceTimer]) -> None:
@@ -108,7 +107,7 @@ class SeveralTimer:
         return max(timer.elapsed_ns() for timer in self._timers)
 
 
-class SeveralHandle:
+class SeveralHandle(DeviceHandle):
     """Several open devices, by selector. Sums and extremes of all, with each one's own readings in `by_device`; a value
     that one device does not tell is missing for all, with the reason."""
 
@@ -116,9 +115,6 @@ class SeveralHandle:
         self._handles = dict(handles)
         names = [handle.torch_name for handle in handles.values()]
         self.torch_name: str | None = None if None in names else SEPARATOR.join(name for name in names if name)
-
-    def now_ns(self) -> int:
-        return time.perf_counter_ns()
 
     def timer(self) -> DeviceTimer | None:
         timers = [timer for handle in self._handles.values() if (timer := handle.timer()) is not None]

@@ -63,7 +63,7 @@ def why_not_torch(backend: str, wheel_index: str) -> str | None:
     return f"torch {build.version} is built without {backend} (for {made_for}): {install}"
 
 
-class EventTimer:
+class EventTimer(DeviceTimer):
     """A pair of torch.cuda events; HIP's behind the same name on ROCm."""
 
     def __init__(self, torch: Any) -> None:

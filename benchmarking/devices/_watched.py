@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarking.devices._base import PEAK_NAMES, HostHandle, Monitor, with_method
+from benchmarking.devices import PEAK_NAMES
+from benchmarking.devices._base import HostHandle, Monitor, with_method
 from benchmarking.devices._host_energy import HostEnergy
 from benchmarking.devices._reading import absent
 from benchmarking.records import NOT_SUPPORTED, Readings

@@ -6,8 +6,8 @@ import platform
 from pathlib import Path
 from statistics import fmean
 
-from benchmarking.devices import DeviceHandle
-from benchmarking.devices._base import STATE_NAMES, HostHandle
+from benchmarking.devices import STATE_NAMES, DeviceHandle, DeviceKind
+from benchmarking.devices._base import HostHandle
 from benchmarking.devices._host import host_facts, text_fact, usable_memory_bytes
 from benchmarking.devices._host_energy import HostEnergy
 from benchmarking.devices._ort import OrtProvider
@@ -90,11 +90,10 @@ class CpuHandle(HostHandle):
         return max(read_int(path) for path in paths) * NS_PER_MS
 
 
-class CpuDevice:
+class CpuDevice(DeviceKind):
     """Found on every machine."""
 
     name = "cpu"
-    implied_runtime: str | None = None
     probes_in_process = True
 
     def probe(self) -> tuple[Device, ...]:
@@ -102,9 +101,6 @@ class CpuDevice:
 
     def open(self, device: Device) -> DeviceHandle:
         return CpuHandle()
-
-    def lock_name(self, device: Device) -> str | None:
-        return "cpu"
 
     def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:
         return (ORT_PROVIDER,)

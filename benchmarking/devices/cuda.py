@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from typing import Any
 
-from benchmarking.devices import DeviceHandle
+from benchmarking.devices import DeviceHandle, DeviceKind
 from benchmarking.devices import _directml as directml
 from benchmarking.devices import _nvml as nvidia
 from benchmarking.devices._host import host_facts, usable_memory_bytes
@@ -48,12 +48,10 @@ ORT_PROVIDER = OrtProvider(
 )
 
 
-class CudaDevice:
+class CudaDevice(DeviceKind):
     """NVIDIA GPUs. Give `module` to read a recording of NVML."""
 
     name = "cuda"
-    implied_runtime: str | None = None
-    probes_in_process = False
 
     def __init__(self, module: Any = None) -> None:
         self._module = module

@@ -7,8 +7,8 @@ import json
 import platform
 from typing import Any
 
-from benchmarking.devices import DeviceHandle
-from benchmarking.devices._base import IN_USE_NAMES, PEAK_NAMES, STATE_NAMES, HostHandle, with_method
+from benchmarking.devices import IN_USE_NAMES, PEAK_NAMES, STATE_NAMES, DeviceHandle, DeviceKind
+from benchmarking.devices._base import HostHandle, with_method
 from benchmarking.devices._host_energy import HostEnergy
 from benchmarking.devices._host_macos import sysctl_values
 from benchmarking.devices._ort import OrtProvider
@@ -73,11 +73,10 @@ class WatchedMpsHandle(HostHandle):
         return with_method(self._host_energy.energy_j())
 
 
-class MpsDevice:
+class MpsDevice(DeviceKind):
     """Apple's GPU. Give `run` to read recorded output of sysctl and system_profiler."""
 
     name = "mps"
-    implied_runtime: str | None = None
     probes_in_process = True
 
     def __init__(self, run: RunCommand = run_command) -> None:
@@ -104,9 +103,6 @@ class MpsDevice:
 
     def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:
         return (ORT_PROVIDER,)
-
-    def lock_name(self, device: Device) -> str | None:
-        return "mps"
 
     def _absent(self, why: str) -> Device:
         return Device(type="mps", selector="mps", found=False, why_not=why)

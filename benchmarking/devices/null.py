@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
-from benchmarking.devices import DeviceHandle, DeviceTimer
-from benchmarking.devices._base import ENERGY_DOMAINS, IN_USE_NAMES, PEAK_NAMES, STATE_NAMES
+from benchmarking.devices import ENERGY_DOMAINS, IN_USE_NAMES, PEAK_NAMES, STATE_NAMES, DeviceHandle, DeviceKind
 from benchmarking.errors import FormatError, StorageError
 from benchmarking.records import NOT_SUPPORTED, PRECISIONS, Device, Json, Readings
 
@@ -77,10 +76,10 @@ def read_script() -> Script:
     return Script(**data)
 
 
-class NullHandle:
+class NullHandle(DeviceHandle):
     """An open null device: a clock, and what the script says of the rest."""
 
-    torch_name: str | None = None
+    has_scripted_clock = True
 
     def __init__(self, script: Script) -> None:
         self.script = script
@@ -103,20 +102,7 @@ class NullHandle:
         self.compiles += next(self._compiles, 0)
 
     def sleep(self, duration_s: float) -> None:
-        """Wait, by the script's clock. Having this tells that the host's noise is no part of what is measured here."""
         self.spend(round(duration_s * 1e9))
-
-    def timer(self) -> DeviceTimer | None:
-        return None
-
-    def synchronize(self) -> None:
-        return None
-
-    def empty_cache(self) -> None:
-        return None
-
-    def reset_peak_memory(self) -> None:
-        return None
 
     def peak_memory(self) -> Readings:
         if self.script.peak_memory_bytes is None:
@@ -138,11 +124,8 @@ class NullHandle:
         joules = self.script.power_w * self.now_ns() / 1e9
         return Readings(values={"gpu": joules, "method": "counter"})
 
-    def close(self) -> None:
-        return None
 
-
-class NullDevice:
+class NullDevice(DeviceKind):
     """Always there, never picked by `auto`."""
 
     name = "null"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarking.devices import DeviceHandle
+from benchmarking.devices import IN_USE_NAMES, STATE_NAMES, DeviceHandle, DeviceKind
 from benchmarking.devices import _directml as directml
-from benchmarking.devices._base import IN_USE_NAMES, STATE_NAMES, HostHandle
+from benchmarking.devices._base import HostHandle
 from benchmarking.devices._host import host_facts, usable_memory_bytes
 from benchmarking.devices._host_energy import HostEnergy
 from benchmarking.devices._openvino_library import import_openvino
@@ -66,12 +66,11 @@ class OpenVinoHandle(HostHandle):
         return unread | gather(used)
 
 
-class OpenVinoDevice:
+class OpenVinoDevice(DeviceKind):
     """Everything OpenVINO lists. Give `module` to read a recording in its place."""
 
     name = "openvino"
     implied_runtime: str | None = "openvino"
-    probes_in_process = False
 
     def __init__(self, module: Any = None) -> None:
         self._module = module

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarking.devices import DeviceHandle
-from benchmarking.devices._base import STATE_NAMES, HostHandle
+from benchmarking.devices import STATE_NAMES, DeviceHandle, DeviceKind
+from benchmarking.devices._base import HostHandle
 from benchmarking.devices._host import host_facts, text_fact, usable_memory_bytes
 from benchmarking.devices._host_energy import HostEnergy
 from benchmarking.devices._reading import absent
@@ -61,12 +61,11 @@ class QnnHandle(HostHandle):
         return absent(f"{NOT_SUPPORTED}: QNN tells no state", STATE_NAMES)
 
 
-class QnnDevice:
+class QnnDevice(DeviceKind):
     """The NPU. Give the two modules to read a recording in their place."""
 
     name = "qnn"
     implied_runtime: str | None = "qnn"
-    probes_in_process = False
 
     def __init__(self, onnxruntime: Any = None, plugin: Any = None) -> None:
         self._onnxruntime = onnxruntime

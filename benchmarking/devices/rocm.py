@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from benchmarking.devices import DeviceHandle
+from benchmarking.devices import DeviceHandle, DeviceKind
 from benchmarking.devices import _amdsmi as amd
 from benchmarking.devices._base import Monitor
 from benchmarking.devices._kfd import Node, SysfsMonitor, node_facts, nodes
@@ -51,12 +51,10 @@ NO_INT8_DOT = ("gfx8", "gfx900", "gfx1010")
 """Targets without an int8 dot product: before Vega 20 (gfx906), and the first RDNA."""
 
 
-class RocmDevice:
+class RocmDevice(DeviceKind):
     """AMD GPUs. `sys` and `dev` are where the kernel's trees are; `module` is a recording of amdsmi."""
 
     name = "rocm"
-    implied_runtime: str | None = None
-    probes_in_process = False
 
     def __init__(self, module: Any = None, sys: Path = Path("/sys"), dev: Path = Path("/dev")) -> None:
         self._module = module

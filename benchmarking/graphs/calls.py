@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,18 +12,15 @@ from benchmarking.errors import BenchhouseError
 from benchmarking.graphs.bundle import Bundle, Graph
 from benchmarking.graphs.runner import GraphRunner, Placed
 from benchmarking.records import NOT_SUPPORTED, Json, Point, Readings
-from benchmarking.runtimes import Mark, Verifies
+from benchmarking.runtimes import Operation
 
 Arrays = Mapping[str, np.ndarray]
 """The inputs of a call by the family's names for them."""
 
 
-class GraphOperation(ABC):
-    """What the calls of every kind of bundle share."""
-
-    tokens_per_call: int | None = None
-    prompt_tokens_per_call: int | None = None
-    new_tokens: int | None = None
+class GraphOperation(Operation):
+    """What the calls of every kind of bundle share. Nothing outlives one: each begins with fresh states, whose cost is
+    the call's."""
 
     def __init__(self, bundle: Bundle, runner: GraphRunner, point: Point) -> None:
         self.items_per_call = point.batch_size
@@ -31,13 +28,6 @@ class GraphOperation(ABC):
         """What else there is to know of a call: how long its inputs take to make, seconds of audio, ..."""
         self._bundle = bundle
         self._runner = runner
-
-    def reset(self) -> None:  # noqa: B027 - there is nothing to do for any kind of bundle
-        """Nothing outlives a call: each begins with fresh states, whose cost is the call's."""
-
-    @abstractmethod
-    def run(self, mark: Mark) -> Any:
-        """The timed call."""
 
     @abstractmethod
     def arrays(self, output: Any) -> dict[str, np.ndarray]:
@@ -57,7 +47,7 @@ class GraphOperation(ABC):
 
     def verified(self) -> Mapping[str, Json]:
         """What the runner read back of its calls."""
-        return self._runner.verified() if isinstance(self._runner, Verifies) else {}
+        return self._runner.verified()
 
     def _placed(self, graph: Graph, arrays: Arrays) -> dict[str, Placed]:
         """The feeds that the family's inputs settle, in the graph's types and where the runner wants them."""

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
 
 from benchmarking.devices import DeviceHandle
 from benchmarking.measure.live import Reporter
 from benchmarking.measure.settings import Settings
 from benchmarking.runtimes import Operation
 
-CompileCount = Callable[[], int]
+CompileCount = Callable[[], int | None]
 """How many graphs or kernels the runtime has compiled so far in this process."""
-
-
-@runtime_checkable
-class ScriptedClock(Protocol):
-    """A device handle whose clock is a script's: the host's noise does not touch it, and it waits on its own."""
-
-    def sleep(self, duration_s: float) -> None:
-        """Let the scripted time pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +27,8 @@ class Bench:
 
     def compiles(self) -> int:
         """Compilations so far; always the same where nothing compiles."""
-        return 0 if self.compile_count is None else self.compile_count()
+        return 0 if self.compile_count is None else self.compile_count() or 0
 
     def sleep(self, duration_s: float) -> None:
         """Wait, by the handle's clock."""
-        (self.handle.sleep if isinstance(self.handle, ScriptedClock) else time.sleep)(duration_s)
+        self.handle.sleep(duration_s)

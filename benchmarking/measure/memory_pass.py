@@ -14,7 +14,6 @@ from benchmarking.measure import memory
 from benchmarking.measure.bench import Bench
 from benchmarking.measure.sampling import PeakSampler, Reading
 from benchmarking.records import NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
-from benchmarking.runtimes import RunsElsewhere
 
 DEVICE_INTERVAL_S = 0.020
 PEAKS = ("device_allocated_peak_bytes", "device_reserved_peak_bytes")
@@ -38,7 +37,9 @@ def memory_pass(bench: Bench) -> PassResult:
     handle.synchronize()
     at_rest = handle.memory_in_use()
     handle.reset_peak_memory()
-    elsewhere = memory.SampledPeak(operation.resident_bytes) if isinstance(operation, RunsElsewhere) else None
+    elsewhere = None
+    if operation.resident_bytes() is not None:
+        elsewhere = memory.SampledPeak(lambda: operation.resident_bytes() or 0)
     method = memory.reset_peak_rss(elsewhere)
     sampler = PeakSampler(lambda: _in_use(bench), DEVICE_INTERVAL_S) if _is_counted(at_rest) else None
     _call(bench)

@@ -17,7 +17,6 @@ from benchmarking.devices._binding import escaped_threads
 from benchmarking.devices._cpus import allowed_cpus
 from benchmarking.devices._reading import UnreadableError, gather, read_int, read_text
 from benchmarking.measure import cgroup
-from benchmarking.measure.bench import ScriptedClock
 from benchmarking.measure.device_state import summarise_states
 from benchmarking.records import NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
 
@@ -57,7 +56,7 @@ class Window:
 
 
 def _readings(handle: DeviceHandle, root: Path) -> Readings:
-    if isinstance(handle, ScriptedClock):
+    if handle.has_scripted_clock:
         return Readings(missing={"host": f"{NOT_APPLICABLE}: the device's clock is scripted, the host's is not"})
     return counters(root)
 

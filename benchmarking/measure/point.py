@@ -39,7 +39,7 @@ from benchmarking.records import (
     Readings,
     Samples,
 )
-from benchmarking.runtimes import Comparable, MarksItself, Operation, RunsAtOnce, SelfTimed, Verifies
+from benchmarking.runtimes import Operation
 from benchmarking.units import ns_to_ms
 
 COOLDOWN_CURES = frozenset({"throttle_reason", "violation_time", "low_clock"})
@@ -106,7 +106,7 @@ def measure_point(
         energy_pass(bench),
         memory_pass(bench),
         _count_pass(bench, launch),
-        compile_pass(bench, first.wall_ns, first.compiles, latency, _verified(operation)),
+        compile_pass(bench, first.wall_ns, first.compiles, latency, operation.verified()),
     )
     missing = {**result.missing, **_missing_series(bench, latency.watch)}
     return Measurement(
@@ -127,7 +127,7 @@ def measure_point(
         doubts=(
             *doubts.about_output(first.problem),
             *first.correctness.doubts,
-            *doubts.about_clock(timed_by_itself=isinstance(operation, SelfTimed)),
+            *doubts.about_clock(timed_by_itself=operation.times_itself),
             *doubts.about_warm_up(warm.steady, warm.calls),
             *_doubts(bench, latency),
         ),
@@ -137,10 +137,10 @@ def measure_point(
 
 def check_requests(operation: Operation, point: Point) -> None:
     """Raise BenchhouseError for an operation whose calls are another number of requests than the point says."""
-    requests = operation.requests_per_call if isinstance(operation, RunsAtOnce) else 1
-    if requests != point.concurrency:
+    if operation.requests_per_call != point.concurrency:
         raise BenchhouseError(
-            f"point {point.label}: {point.concurrency} in flight were asked for, but a call of it runs {requests}"
+            f"point {point.label}: {point.concurrency} in flight were asked for, but a call of it runs "
+            f"{operation.requests_per_call}"
         )
 
 
@@ -161,14 +161,7 @@ def _first_call(bench: Bench, check: OutputCheck | None) -> FirstCall:
 
 
 def _checked(bench: Bench, check: OutputCheck | None, output: Any) -> Checked:
-    if check is None:
-        return Checked()
-    return check(bench.operation.arrays(output) if isinstance(bench.operation, Comparable) else {})
-
-
-def _verified(operation: Operation) -> Mapping[str, Json]:
-    """What the calls really ran on, where the operation can tell."""
-    return operation.verified() if isinstance(operation, Verifies) else {}
+    return Checked() if check is None else check(bench.operation.arrays(output))
 
 
 def _count_pass(bench: Bench, launch: int) -> PassResult:
@@ -188,7 +181,7 @@ def _numbers(readings: Readings) -> PassResult:
 def _may_block(bench: Bench, first: FirstCall) -> bool:
     """Blocks of calls are for short calls without marks; a fixed number of calls is timed one by one, and a call that
     times itself speaks of one call."""
-    has_parts = bench.operation.new_tokens is not None or first.has_marks or isinstance(bench.operation, SelfTimed)
+    has_parts = bench.operation.new_tokens is not None or first.has_marks or bench.operation.times_itself
     return not has_parts and bench.settings.fixed_iterations is None
 
 
@@ -244,7 +237,7 @@ def _record(
 
 
 def _missing_series(bench: Bench, watch: Stopwatch) -> dict[str, str]:
-    if isinstance(bench.operation, SelfTimed) and not isinstance(bench.operation, MarksItself):
+    if bench.operation.times_itself and not bench.operation.marks_itself:
         return {**own_reasons(watch), **phase_reasons(phase_series(watch))}
     device = {} if watch.device_ns else {"latency_device": f"{NOT_SUPPORTED}: the device has no events"}
     return {**device, **token_reasons(bench.operation.new_tokens), **phase_reasons(phase_series(watch))}

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from benchmarking.devices import DeviceHandle, DeviceTimer
-from benchmarking.runtimes import TOKEN, AlsoTimed, MarksItself, Operation, SelfTimed
+from benchmarking.runtimes import TOKEN, Operation
 from benchmarking.units import NS_PER_MS
 
 BLOCK_NS = NS_PER_MS
@@ -64,10 +64,10 @@ class Stopwatch:
         """By the clock, whatever calls say of themselves."""
         self._operation = operation
         self._handle = handle
-        self._own = operation if isinstance(operation, SelfTimed) else None
-        self._marking = operation if isinstance(operation, MarksItself) else None
-        self._also = operation if isinstance(operation, AlsoTimed) else None
-        self._timers = () if self._own is not None else _timers(handle, inner_loops)
+        self._own_times = operation.own_times_ns if operation.times_itself else None
+        self._own_marks = operation.own_marks_ns if operation.marks_itself else None
+        self._runtime_times = operation.runtime_times_ns if operation.has_runtime_clock else None
+        self._timers = () if operation.times_itself else _timers(handle, inner_loops)
 
     def __len__(self) -> int:
         return len(self.block_ns)
@@ -126,14 +126,14 @@ class Stopwatch:
         return output
 
     def _keep(self, started_ns: int, elapsed_ns: int) -> None:
-        own: Mapping[str, int] = {} if self._own is None else self._own.own_times_ns()
+        own: Mapping[str, int] = {} if self._own_times is None else self._own_times()
         self.started_ns.append(started_ns)
         self.block_ns.append(own.get(LATENCY_WALL, elapsed_ns))
         self.spent_ns += elapsed_ns
-        if self._marking is not None:
-            self.marks.extend((name, started_ns + after_ns) for name, after_ns in self._marking.own_marks_ns())
-        also: Mapping[str, int] = {} if self._also is None else self._also.also_ns()
-        for name, value in {**own, **also}.items():
+        if self._own_marks is not None:
+            self.marks.extend((name, started_ns + after_ns) for name, after_ns in self._own_marks())
+        by_runtime: Mapping[str, int] = {} if self._runtime_times is None else self._runtime_times()
+        for name, value in {**own, **by_runtime}.items():
             if name != LATENCY_WALL:
                 self.own_ns.setdefault(name, []).append(value)
         if self._timers:

@@ -16,7 +16,7 @@ from benchmarking.devices import DeviceHandle
 from benchmarking.errors import BenchhouseError
 from benchmarking.measure.timing import LATENCY_WALL
 from benchmarking.records import NOT_APPLICABLE, NOT_SUPPORTED, Cell, Json, Point, Readings
-from benchmarking.runtimes import Mark, Operation
+from benchmarking.runtimes import Mark, Operation, Session
 from benchmarking.runtimes._closing import always_after
 from benchmarking.runtimes._torch import is_out_of_memory, memory_errors, out_of_memory
 from benchmarking.units import NS_PER_MS
@@ -25,8 +25,8 @@ TIME_TO_FIRST_TOKEN = "time_to_first_token"
 WORK = ("flops", "bytes_accessed")
 
 
-class BenchOperation:
-    """`run()` of a benchmark, timed from outside."""
+class BenchOperation(Operation):
+    """`run()` of a benchmark, timed from outside. What it keeps between its calls is its own."""
 
     def __init__(self, bench: ModelBenchmark, label: str, setup_s: float) -> None:
         config = bench.config
@@ -39,9 +39,6 @@ class BenchOperation:
         self.bench = bench
         self._label = label
         self._setup_s = setup_s
-
-    def reset(self) -> None:
-        """Nothing: what a benchmark keeps between its calls is its own."""
 
     def run(self, mark: Mark) -> Any:
         self.bench.mark = mark
@@ -80,6 +77,8 @@ class BenchOperation:
 class SelfTimedOperation(BenchOperation):
     """A benchmark that takes the time of its calls itself."""
 
+    times_itself = True
+
     def __init__(self, bench: ModelBenchmark, label: str, setup_s: float) -> None:
         super().__init__(bench, label, setup_s)
         self.new_tokens = None  # its tokens are not marked one by one
@@ -114,11 +113,8 @@ class SelfTimedOperation(BenchOperation):
         return _no_work(f"{NOT_APPLICABLE}: the benchmark times itself, so what a call of it is is not known")
 
 
-class BenchSession:
-    """A benchmark's class on a device."""
-
-    weights_bytes: int | None = None
-    parameter_count: int | None = None
+class BenchSession(Session):
+    """A benchmark's class on a device. Nothing is held between points."""
 
     def __init__(self, bench: type[ModelBenchmark], path: Path, cell: Cell, handle: DeviceHandle) -> None:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -142,9 +138,6 @@ class BenchSession:
         except Exception as error:
             with always_after(bench.cleanup_model):
                 raise error
-
-    def close(self) -> None:
-        """Nothing is held between points."""
 
     def _config(self, point: Point) -> BenchmarkConfig:
         workload, mode = self._cell.workload, self._cell.runtime_mode

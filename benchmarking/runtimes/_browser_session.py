@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from benchmarking.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.graphs.bundle import Bundle, read_bundle
 from benchmarking.graphs.operations import Generation, GraphOperation, operation_of, results, start_of
+from benchmarking.graphs.runner import GraphRunner
 from benchmarking.graphs.session import find_bundle
 from benchmarking.records import Cell, Json, Point, Readings
-from benchmarking.runtimes import Mark, Operation, Stage
+from benchmarking.runtimes import Mark, Operation, Session, Stage
 from benchmarking.runtimes._browser_memory import BrowserMemory
 from benchmarking.runtimes._browser_page import ModelPage
 from benchmarking.runtimes._browser_profile import profile_of
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 MODEL, PROMPT, LATENTS = "model", "prompt", "latents"
 
 
-class Shelf:
+class Shelf(GraphRunner):
     """What stands for a runner where the page makes the calls: arrays stay what they are."""
 
     def place(self, array: np.ndarray) -> np.ndarray:
@@ -45,8 +46,11 @@ class Shelf:
         self.call(graph, feeds)
 
 
-class PageOperation:
+class PageOperation(Operation):
     """A call that the page makes and times. Its output stays there until it is asked for."""
+
+    times_itself = True
+    marks_itself = True
 
     def __init__(self, inner: GraphOperation, page: ModelPage, bundle: Bundle) -> None:
         """`inner` knows the counts, the names of the arrays and what is wrong with them; it makes no call."""
@@ -116,7 +120,7 @@ class PageOperation:
         )
 
 
-class BrowserSession:
+class BrowserSession(Session):
     """A model in a page. The first point's bundle comes with the load, another point's when it needs another."""
 
     def __init__(

@@ -8,7 +8,7 @@ from benchmarking import plugins
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.records import Json
-from benchmarking.runtimes import HasPackages, RuntimePlugin
+from benchmarking.runtimes import Runtime
 
 PACKAGE = "benchmarking.runtimes"
 NOT_FOR_MODELS = ("bench", "null")
@@ -35,11 +35,10 @@ def listing_json() -> list[Json]:
     ]
 
 
-def versions(plugin: RuntimePlugin) -> dict[str, str]:
+def versions(plugin: Runtime) -> dict[str, str]:
     """The versions of a runtime's packages, those that are not installed left out; nothing is imported for it."""
-    packages = plugin.packages if isinstance(plugin, HasPackages) else ()
     found: dict[str, str] = {}
-    for name in packages:
+    for name in plugin.packages:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
@@ -47,6 +46,6 @@ def versions(plugin: RuntimePlugin) -> dict[str, str]:
     return found
 
 
-def _runtimes() -> dict[str, RuntimePlugin]:
+def _runtimes() -> dict[str, Runtime]:
     names = [name for name in plugins.names(PACKAGE) if name not in NOT_FOR_MODELS]
     return {name: plugins.load(PACKAGE, name) for name in names}

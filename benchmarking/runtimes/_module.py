@@ -6,29 +6,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarking.errors import BenchhouseError, UsageError
-from benchmarking.records import Family, Json, Point, Readings, Workload, canonical_hash
-from benchmarking.runtimes import Mark, Operation
+from benchmarking.records import Family, Json, Point, Workload, canonical_hash
+from benchmarking.runtimes import Mark, Operation, Session
 from benchmarking.runtimes._torch import threads_in_force
 from benchmarking.runtimes._torch_model import describe, parameter_count, weights_bytes
 from benchmarking.runtimes._torch_session import TorchOperation
+from benchmarking.workloads import FamilyOperation
 from benchmarking.workloads._forward import host_array, main_tensor, non_finite
 
 
-class ModuleOperation:
-    """`module(*inputs)` or `module(**inputs)`."""
-
-    prompt_tokens_per_call: int | None = None
-    new_tokens: int | None = None
-    tokens_per_call: int | None = None
+class ModuleOperation(FamilyOperation):
+    """`module(*inputs)` or `module(**inputs)`. What a module keeps between calls is its own."""
 
     def __init__(self, module: Any, positional: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         self.items_per_call = batch_size(positional, named)
         self._module = module
         self._positional = positional
         self._named = dict(named)
-
-    def reset(self) -> None:
-        """Nothing: what a module keeps between calls is its own."""
 
     def run(self, mark: Mark) -> Any:
         return self._module(*self._positional, **self._named)
@@ -37,17 +31,13 @@ class ModuleOperation:
         found = _output_tensor(output)
         return None if found is None else non_finite(*found)
 
-    def readings(self, output: Any) -> Readings:
-        """Nothing more is known of a module's call."""
-        return Readings()
-
     def arrays(self, output: Any) -> dict[str, Any]:
         """The output's main tensor as a float32 numpy array; empty when it has none."""
         found = _output_tensor(output)
         return {} if found is None else {found[0]: host_array(found[1])}
 
 
-class ModuleSession:
+class ModuleSession(Session):
     """A user's module where it is, in eval mode until `close`."""
 
     def __init__(self, module: Any, inputs: Any) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from benchmarking.devices._several import SEPARATOR
 from benchmarking.errors import UnsupportedError, UsageError
 from benchmarking.records import Cell, Json, Point, Precision, Readings
-from benchmarking.runtimes import Mark, Stage, _attention, _torch_model
+from benchmarking.runtimes import Mark, Operation, Stage, _attention, _torch_model
 from benchmarking.runtimes._crew import Crew, JoinedMarks
 from benchmarking.runtimes._placement import OPTION, REPLICAS, shares
 from benchmarking.runtimes._torch import memory_errors
@@ -77,7 +77,7 @@ class ReplicaSession(TorchSession):
         return ReplicatedOperation(operations, names, prepared.readings)
 
 
-class ReplicatedOperation:
+class ReplicatedOperation(Operation):
     """A call split over replicas: all are started together, and the call ends with the last of them."""
 
     def __init__(

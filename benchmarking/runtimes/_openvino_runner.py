@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.graphs.bundle import Graph, State
-from benchmarking.graphs.runner import Placed
+from benchmarking.graphs.runner import GraphRunner, Placed
 from benchmarking.records import Json
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class GraphRequest:
         return self._empty[key]
 
 
-class OpenVinoRunner:
+class OpenVinoRunner(GraphRunner):
     """Graphs called one after the other, each in one request: the latency hint."""
 
     requests = 1
@@ -110,7 +110,7 @@ class OpenVinoRunner:
         return {**self._verify(), "requests": self.requests}
 
 
-class ConcurrentRunner:
+class ConcurrentRunner(GraphRunner):
     """The graph of a forward pass in several requests at once: the throughput hint. A call starts each of them and ends
     when the last is done."""
 

@@ -10,7 +10,7 @@ from benchmarking.errors import OutOfMemoryError
 from benchmarking.graphs.session import graph_operation
 from benchmarking.measure.timing import LATENCY_REQUEST
 from benchmarking.records import Cell, Json, Point, Readings
-from benchmarking.runtimes import Mark, Operation, Stage
+from benchmarking.runtimes import Mark, Operation, Session, Stage
 from benchmarking.runtimes._openvino_build import find_build
 from benchmarking.runtimes._openvino_cache import COLD, find_cache
 from benchmarking.runtimes._openvino_compile import (
@@ -62,11 +62,13 @@ class Ready:
         return {COLD: self.cached_s, WARM: took_s}
 
 
-class OpenVinoOperation:
+class OpenVinoOperation(Operation):
     """A point's call: that of the graphs, with what OpenVINO itself knows of it.
 
     A call of several requests does the work of all of them; its latency is the time until the last is done.
     """
+
+    has_runtime_clock = True
 
     def __init__(self, inner: GraphOperation, runner: Runner, compile_s: Json, *, is_one_run: bool) -> None:
         self.requests_per_call = runner.requests
@@ -107,7 +109,7 @@ class OpenVinoOperation:
     def verified(self) -> Mapping[str, Json]:
         return self._runner.verified()
 
-    def also_ns(self) -> Mapping[str, int]:
+    def runtime_times_ns(self) -> Mapping[str, int]:
         """What a request took by OpenVINO's clock, without the way in and out of Python, where it is one run of a
         graph; of several at once their median."""
         latency_ms = self._runner.request_latency_ms() if self._is_one_run else None
@@ -118,7 +120,7 @@ class OpenVinoOperation:
         return of_one * self.requests_per_call
 
 
-class OpenVinoSession:
+class OpenVinoSession(Session):
     """A workload's graphs on a device of OpenVINO."""
 
     def __init__(self, cell: Cell, core: Any, stage: Stage, first: Point, processing: Processing) -> None:

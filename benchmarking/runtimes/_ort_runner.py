@@ -54,7 +54,7 @@ def runner_of(loaded: LoadedGraphs, io_mode: IoMode, replay: Replay | None = Non
     return HostRunner(loaded, replay) if io_mode == "host" else DeviceRunner(loaded, replay)
 
 
-class OrtRunner:
+class OrtRunner(GraphRunner):
     """What both ways of running share: the graphs, fresh states, and what they really ran on."""
 
     io_mode: IoMode

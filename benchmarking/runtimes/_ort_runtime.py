@@ -6,8 +6,9 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 
 from benchmarking import plugins
+from benchmarking.devices import DeviceKind
 from benchmarking.devices import _directml as directml
-from benchmarking.devices._ort import DrivenByOrt, OrtProvider
+from benchmarking.devices._ort import OrtProvider
 from benchmarking.errors import UnsupportedError, UsageError
 from benchmarking.graphs import session as graphs
 from benchmarking.packages import are_all_assumed
@@ -29,8 +30,8 @@ def providers_of(device: Device) -> tuple[OrtProvider, ...]:
     """The providers that drive a device; none where ONNX Runtime cannot."""
     if device.type not in plugins.names(DEVICES):
         return ()
-    plugin = plugins.load(DEVICES, device.type)
-    return plugin.ort_providers(device) if isinstance(plugin, DrivenByOrt) else ()
+    plugin: DeviceKind = plugins.load(DEVICES, device.type)
+    return plugin.ort_providers(device)
 
 
 def built_provider(device: Device, known: Sequence[OrtProvider], word: Scalar | None = None) -> OrtProvider | str:

@@ -11,7 +11,7 @@ from benchmarking.graphs.bundle import Bundle
 from benchmarking.graphs.runner import GraphRunner
 from benchmarking.graphs.session import graph_operation
 from benchmarking.records import Cell, Json, Point
-from benchmarking.runtimes import Operation, Stage
+from benchmarking.runtimes import Operation, Session, Stage
 from benchmarking.runtimes._ort_options import SessionSettings, assigned_nodes, in_force
 from benchmarking.runtimes._ort_runner import IoMode, LoadedGraphs, load_graphs, runner_of
 from benchmarking.workloads._processing import Processing
@@ -30,7 +30,7 @@ Locate = Callable[[Point], GraphSource]
 """Finds the graphs of a point. Raises BenchhouseError when they are not there."""
 
 
-class OrtSession:
+class OrtSession(Session):
     """A model loaded by ONNX Runtime. The first point's graphs are loaded with it, others when a point needs them."""
 
     def __init__(

@@ -10,7 +10,6 @@ from benchmarking.errors import BenchhouseError, UnsupportedError
 from benchmarking.records import Json, Precision, Workload
 from benchmarking.runtimes._quantization import is_quantized
 from benchmarking.runtimes._torch import dtype_of, memory_errors
-from benchmarking.workloads import TellsImplementation
 from benchmarking.workloads._families import plugin_of
 
 
@@ -110,7 +109,7 @@ def verify(model: Any, precision: Precision, torch_name: str, attention: str | N
 def implementation(model: Any, workload: Workload) -> Mapping[str, Json]:
     """Which code the model runs in, where its family has a choice of it."""
     plugin = plugin_of(workload)
-    return plugin.verified(model) if isinstance(plugin, TellsImplementation) else {}
+    return plugin.verified(model)
 
 
 def describe(module: Any) -> dict[str, Json]:

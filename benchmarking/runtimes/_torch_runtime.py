@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.devices import DeviceHandle
 from benchmarking.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.records import Cell, Device, Json, Point, Precision, Scalar, Workload
-from benchmarking.runtimes import Session, Stage, _attention, _quantization
+from benchmarking.runtimes import Runtime, Session, Stage, _attention, _quantization
 from benchmarking.workloads._families import families, plugin_of
 
 if TYPE_CHECKING:
@@ -24,13 +24,10 @@ PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "bfloat16", "float16", "
 PACKAGES = ("torch", "transformers")
 
 
-class TorchRuntime:
-    """A runtime on torch, as `RuntimePlugin` wants it. Modes: attention, for generation the kind of key-value cache,
+class TorchRuntime(Runtime):
+    """A runtime on torch, Modes: attention, for generation the kind of key-value cache,
     at quantized precisions the method of quantization; and what a runtime has besides (`own_options`)."""
 
-    name: str
-    is_compared = True
-    point_per_process = False
     packages: tuple[str, ...] = PACKAGES
     """Distributions (of the same name as their modules) that it needs."""
     is_quantizing = True

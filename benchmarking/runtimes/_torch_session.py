@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarking.errors import UsageError
 from benchmarking.records import Cell, Json, Point, Readings
-from benchmarking.runtimes import Mark, _attention
+from benchmarking.runtimes import Mark, Operation, Session, _attention
 from benchmarking.runtimes._torch import is_out_of_memory, memory_errors, out_of_memory
 from benchmarking.runtimes._torch_model import weights_bytes
 from benchmarking.workloads import FamilyOperation
@@ -33,7 +33,7 @@ class Loaded:
     """Makes the inputs."""
 
 
-class TorchOperation:
+class TorchOperation(Operation):
     """A family's operation, run as inference, with torch's failed allocations told apart from other errors."""
 
     is_compiled = False
@@ -100,7 +100,7 @@ class TorchOperation:
         return {"attention_kernels": dict[str, Json](ran)}
 
 
-class TorchSession:
+class TorchSession(Session):
     """A workload's model on a device, with what makes its inputs."""
 
     def __init__(self, loaded: Loaded) -> None:

@@ -7,21 +7,18 @@ from collections.abc import Mapping, Sequence
 from benchmarking.devices import DeviceHandle
 from benchmarking.errors import UsageError
 from benchmarking.records import Cell, Device, Point, Precision, Scalar, Workload
-from benchmarking.runtimes import Session, Stage
+from benchmarking.runtimes import Runtime, Session, Stage
 
 OPTION = "variant"
 
 
-class BenchRuntime:
-    """The runtime `bench`. Modes: who times the calls (timed_by), and the variant."""
+class BenchRuntime(Runtime):
+    """The runtime `bench`. Modes: who times the calls (timed_by), and the variant.
+
+    What a benchmark needs it imports itself, when its file is."""
 
     name = "bench"
     is_compared = False
-    point_per_process = False
-
-    def missing(self) -> str | None:
-        """Nothing: what a benchmark needs it imports itself."""
-        return None
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
         if workload.source != "bench":
@@ -40,9 +37,6 @@ class BenchRuntime:
         if unknown := sorted(set(options) - {OPTION}):
             raise UsageError(f"runtime bench has no option {unknown[0]!r}; it has {OPTION}")
         return {"timed_by": str(workload.config["timed_by"]), **options}
-
-    def import_libraries(self) -> None:
-        """Nothing yet: the benchmark's own imports are taken when its file is."""
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         from pathlib import Path

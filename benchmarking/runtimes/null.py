@@ -17,7 +17,7 @@ from typing import Any
 from benchmarking.builds.store import BuildKey, BuildStore
 from benchmarking.devices import DeviceHandle
 from benchmarking.devices.null import Fault, NullHandle, Script, read_script
-from benchmarking.errors import BenchhouseError, OutOfMemoryError, UsageError
+from benchmarking.errors import BenchhouseError, OutOfMemoryError
 from benchmarking.records import (
     NOT_APPLICABLE,
     Cell,
@@ -27,10 +27,9 @@ from benchmarking.records import (
     Precision,
     Readings,
     Rebuild,
-    Scalar,
     Workload,
 )
-from benchmarking.runtimes import Mark, Operation, Session, Stage
+from benchmarking.runtimes import Mark, Operation, Runtime, Session, Stage
 
 MS_PER_TOKEN = 0.01
 BUILD_BYTES = 1000
@@ -39,7 +38,7 @@ SPREAD = (1.00, 1.02, 0.99, 1.01, 0.98)
 """Factors of the default durations, so that they are not all the same: real calls never are."""
 
 
-class NullOperation:
+class NullOperation(Operation):
     """A call that lasts as long as the script says."""
 
     def __init__(self, handle: NullHandle, point: Point, fault: Fault | None, precision: Precision) -> None:
@@ -57,9 +56,6 @@ class NullOperation:
         verified = handle.script.verified
         self._verified = verified.get(point.label, verified.get("*", {}))
 
-    def reset(self) -> None:
-        return None
-
     def run(self, mark: Mark) -> str:
         if self._fault is not None and self._fault not in ("nan", "tokens"):
             happen(self._fault)
@@ -72,9 +68,6 @@ class NullOperation:
             self._handle.spend(spent_ns)
             mark("token")
         return "NaN" if self._fault == "nan" else "ok"
-
-    def readings(self, output: Any) -> Readings:
-        return Readings()
 
     def arrays(self, output: Any) -> dict[str, Any]:
         """The script's outputs."""
@@ -97,12 +90,8 @@ class NullOperation:
         return "NaN in the output" if output == "NaN" else None
 
 
-class NullSession:
+class NullSession(Session):
     """A model that is not there."""
-
-    weights_bytes: int | None = None
-    parameter_count: int | None = None
-    verified: Mapping[str, Json]
 
     def __init__(self, handle: NullHandle, faults: Mapping[str, Fault], precision: Precision) -> None:
         self.verified = {"runtime": "null", **handle.script.verified.get("load", {})}
@@ -115,42 +104,24 @@ class NullSession:
         fault = self._faults.get(f"reference {point.label}" if is_reference else point.label)
         return NullOperation(self._handle, point, fault, self._precision)
 
-    def close(self) -> None:
-        return None
+    def compiles(self) -> int | None:
+        return self._handle.compiles if self._handle.script.compiles else None
 
 
-class CompilingSession(NullSession):
-    """One whose calls compile."""
-
-    def compiles(self) -> int:
-        return self._handle.compiles
-
-
-class NullRuntime:
+class NullRuntime(Runtime):
     """Runs anything, on the null device only."""
 
     name = "null"
     reference = "null"
-    point_per_process = False
+    prepares = True
 
     @property
     def is_compared(self) -> bool:
         """Whether the script has outputs."""
         return bool(read_script().outputs)
 
-    def missing(self) -> str | None:
-        return None
-
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
         return None if device.type == "null" else f"runtime null runs on device null only, not on {device.selector}"
-
-    def options(self, workload: Workload) -> tuple[str, ...]:
-        return ()
-
-    def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        if options:
-            raise UsageError(f"runtime null has no option {sorted(options)[0]!r}")
-        return {}
 
     def has_build(self, cell: Cell) -> bool:
         script = read_script()
@@ -169,9 +140,6 @@ class NullRuntime:
         found: dict[str, Json] = {"kind": build.kind, "digest": build.digest, "build_s": build.build_s}
         return {**found, "size_bytes": build.size_bytes, "is_new": is_new, **build.facts}
 
-    def import_libraries(self) -> None:
-        return None
-
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         assert isinstance(handle, NullHandle)
         script = handle.script
@@ -185,7 +153,7 @@ class NullRuntime:
                 handle.spend(round(seconds * 1e9))
         if "load" in faults:
             happen(faults["load"])
-        return (CompilingSession if script.compiles else NullSession)(handle, faults, cell.precision)
+        return NullSession(handle, faults, cell.precision)
 
 
 def _is_reference(script: Script, precision: Precision) -> bool:

@@ -10,7 +10,7 @@ from benchmarking.errors import UsageError
 from benchmarking.graphs import session as graphs
 from benchmarking.graphs.bundle import read_bundle
 from benchmarking.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
-from benchmarking.runtimes import Session, Stage
+from benchmarking.runtimes import Runtime, Session, Stage
 from benchmarking.runtimes import _ort_runtime as shared
 from benchmarking.workloads._families import plugin_of
 
@@ -22,13 +22,12 @@ CACHE = "dynamic"
 """The graphs' states grow by a token a step; ONNX Runtime has no other cache of theirs."""
 
 
-class OnnxRuntime:
+class OnnxRuntime(Runtime):
     """The runtime `onnxruntime`. Mode io_mode: whether a call takes and gives the host's arrays, or the device's;
     provider, where it is not the device's first."""
 
     name = "onnxruntime"
-    is_compared = True
-    point_per_process = False
+    prepares = True
     needs_no_torch = True
     packages: tuple[str, ...] = ("onnxruntime", "onnxruntime-gpu", "onnx")
 

@@ -16,7 +16,7 @@ from benchmarking.devices._openvino_library import import_openvino
 from benchmarking.errors import UnsupportedError, UsageError
 from benchmarking.packages import is_installed
 from benchmarking.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
-from benchmarking.runtimes import Session, Stage
+from benchmarking.runtimes import Runtime, Session, Stage
 from benchmarking.workloads._families import plugin_of
 
 DEVICES = ("cpu", "openvino")
@@ -34,15 +34,15 @@ LOOPS = frozenset({"new_tokens", "steps"})
 GENERATION_CACHE = "dynamic"
 
 
-class OpenVino:
+class OpenVino(Runtime):
     """The runtime `openvino`. Modes: the hint (latency, one request; throughput, as many at once as the point says),
     whether shapes are dynamic, and for generation the kind of cache, of which there is one."""
 
     name = "openvino"
-    is_compared = True
-    point_per_process = False
+    prepares = True
     packages: tuple[str, ...] = ("openvino", "nncf", "onnx")
     needs_no_torch = True
+    concurrency_flag = "--hint throughput"
 
     def missing(self) -> str | None:
         from benchmarking.graphs.session import missing

@@ -23,7 +23,7 @@ from benchmarking.devices.qnn import PRECISIONS as PRECISIONS_OF
 from benchmarking.errors import UnsupportedError, UsageError
 from benchmarking.graphs import session as graphs
 from benchmarking.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
-from benchmarking.runtimes import Session, Stage
+from benchmarking.runtimes import Runtime, Session, Stage
 from benchmarking.runtimes import _ort_fixed as fixed
 from benchmarking.runtimes import _ort_runtime as shared
 
@@ -52,12 +52,11 @@ PERFORMANCE_MODES = (
 """The tensor processor's, the default first. QNN takes any other word with a warning and runs as it likes."""
 
 
-class Qnn:
+class Qnn(Runtime):
     """The runtime `qnn`. Modes: qnn_backend, what computes; performance_mode, how fast the clocks of htp are held."""
 
     name = "qnn"
-    is_compared = True
-    point_per_process = False
+    prepares = True
     needs_no_torch = True
     packages: tuple[str, ...] = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-qnn")
 

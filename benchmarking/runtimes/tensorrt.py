@@ -16,7 +16,7 @@ from benchmarking.builds.store import BuildStore
 from benchmarking.devices import DeviceHandle
 from benchmarking.errors import BenchhouseError, UnsupportedError
 from benchmarking.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
-from benchmarking.runtimes import Session, Stage
+from benchmarking.runtimes import Runtime, Session, Stage
 from benchmarking.runtimes import _ort_fixed as fixed
 from benchmarking.runtimes import _ort_runtime as shared
 
@@ -40,12 +40,11 @@ TIMING_CACHE_PATH = "trt_timing_cache_path"
 LIBRARY = "tensorrt"
 
 
-class TensorRt:
+class TensorRt(Runtime):
     """The runtime `tensorrt`. Mode io_mode, as for the runtime onnxruntime on a GPU."""
 
     name = "tensorrt"
-    is_compared = True
-    point_per_process = False
+    prepares = True
     needs_no_torch = True
     packages: tuple[str, ...] = ("onnxruntime-gpu", *TENSORRT_PACKAGES)
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from benchmarking.builds.store import BuildStore
 from benchmarking.devices import DeviceHandle
 from benchmarking.graphs import session as graphs
-from benchmarking.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
-from benchmarking.runtimes import Session, Stage
+from benchmarking.records import Cell, Device, Json, Point, Precision, Rebuild, Workload
+from benchmarking.runtimes import Runtime, Session, Stage
 from benchmarking.runtimes import _browser_runtime as browser
 
 SCRIPT = "ort.wasm.bundle.min.mjs"
@@ -20,12 +20,11 @@ NOT_NATIVE: Mapping[Precision, str] = {
 }
 
 
-class Wasm:
+class Wasm(Runtime):
     """The runtime `wasm`. It has no modes; threads are `--num-threads`."""
 
     name = "wasm"
-    is_compared = True
-    point_per_process = False
+    prepares = True
     packages: tuple[str, ...] = ("playwright", "onnx")
     needs_no_torch = True
 
@@ -41,13 +40,6 @@ class Wasm:
         if precision not in PRECISIONS:
             return NOT_NATIVE.get(precision, f"runtime wasm has {', '.join(PRECISIONS)}, not {precision}")
         return graphs.why_not(workload)
-
-    def options(self, workload: Workload) -> tuple[str, ...]:
-        return ()
-
-    def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        browser.no_option(self.name, options, ())
-        return {}
 
     def import_libraries(self) -> None:
         import playwright.sync_api  # noqa: F401

@@ -13,7 +13,7 @@ from benchmarking.devices import DeviceHandle
 from benchmarking.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.graphs import session as graphs
 from benchmarking.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
-from benchmarking.runtimes import Session, Stage
+from benchmarking.runtimes import Runtime, Session, Stage
 from benchmarking.runtimes import _browser_runtime as browser
 from benchmarking.runtimes._browser_adapter import FLOAT16_FEATURE, Adapter, check_adapter, why_not_gpu
 
@@ -29,12 +29,11 @@ NOT_THERE: Mapping[Precision, str] = {
 IO_MODES = ("device", "host")
 
 
-class WebGpu:
+class WebGpu(Runtime):
     """The runtime `webgpu`. Mode io_mode: whether inputs, outputs and states stay on the GPU or go through the host."""
 
     name = "webgpu"
-    is_compared = True
-    point_per_process = False
+    prepares = True
     packages: tuple[str, ...] = ("playwright", "onnx")
     needs_no_torch = True
 

@@ -14,8 +14,8 @@ from benchmarking.builds.store import BuildStore
 from benchmarking.devices import DeviceHandle
 from benchmarking.errors import BenchhouseError, UnsupportedError
 from benchmarking.packages import are_all_assumed
-from benchmarking.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
-from benchmarking.runtimes import Session, Stage
+from benchmarking.records import Cell, Device, Json, Point, Precision, Rebuild, Workload
+from benchmarking.runtimes import Runtime, Session, Stage
 from benchmarking.runtimes import _browser_runtime as browser
 from benchmarking.runtimes._browser_adapter import Adapter, check_adapter, why_not_gpu
 from benchmarking.runtimes._ort_fixed import why_not_forward
@@ -28,12 +28,11 @@ PRECISIONS: Mapping[str, tuple[Precision, ...]] = {"cpu": ("float32",), "gpu": (
 NAMES = {"cpu": "the processor", "gpu": "GPUs"}
 
 
-class WebNn:
+class WebNn(Runtime):
     """The runtime `webnn`. It has no modes."""
 
     name = "webnn"
-    is_compared = True
-    point_per_process = False
+    prepares = True
     packages: tuple[str, ...] = ("playwright", "onnx")
     needs_no_torch = True
 
@@ -50,13 +49,6 @@ class WebNn:
         if precision not in PRECISIONS[kind]:
             return f"runtime webnn has {', '.join(PRECISIONS[kind])} on {NAMES[kind]}, not {precision}"
         return why_not_forward(self.name, workload) or _why_not_browser(device)
-
-    def options(self, workload: Workload) -> tuple[str, ...]:
-        return ()
-
-    def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        browser.no_option(self.name, options, ())
-        return {}
 
     def import_libraries(self) -> None:
         import playwright.sync_api  # noqa: F401

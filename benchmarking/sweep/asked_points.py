@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from benchmarking.errors import UsageError
 from benchmarking.records import Point, Workload
 from benchmarking.sweep.plan import grid
-from benchmarking.workloads import WorkloadPlugin
+from benchmarking.workloads import WorkloadFamily
 from benchmarking.workloads._limits import no_axis
 
 if TYPE_CHECKING:
     from benchmarking.sweep.request import Request
 
 
-def asked_points(request: Request, workload: Workload, family: WorkloadPlugin) -> tuple[Point, ...]:
+def asked_points(request: Request, workload: Workload, family: WorkloadFamily) -> tuple[Point, ...]:
     """The grid. Default sequence lengths of which no point can be are left out; nothing that was asked for is."""
     axes = {"batch_size": request.batch_sizes, **family.axes(workload), **_asked(request, workload, family)}
     axes |= {} if request.concurrency is None else {"concurrency": request.concurrency}
@@ -26,7 +26,7 @@ def asked_points(request: Request, workload: Workload, family: WorkloadPlugin) -
     return points
 
 
-def _asked(request: Request, workload: Workload, family: WorkloadPlugin) -> dict[str, tuple[float, ...]]:
+def _asked(request: Request, workload: Workload, family: WorkloadFamily) -> dict[str, tuple[float, ...]]:
     """The values that were asked for, by axis. Raises UsageError for an axis that only this workload was asked for and
     does not have."""
     asked: dict[str, tuple[float, ...] | None] = {

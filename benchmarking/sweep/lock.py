@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarking import plugins
-from benchmarking.devices import DevicePlugin
+from benchmarking.devices import DeviceKind
 from benchmarking.devices._several import parts
 from benchmarking.errors import StorageError
 from benchmarking.records import Device
@@ -47,7 +47,7 @@ def device_lock(name: str | None, waiting: Callable[[str], None]) -> Iterator[No
 
 def lock_names(device: Device) -> tuple[str, ...]:
     """The locks of a device, one for each of several, in the one order in which everybody takes them."""
-    plugin: DevicePlugin = plugins.load("benchmarking.devices", device.type)
+    plugin: DeviceKind = plugins.load("benchmarking.devices", device.type)
     return tuple(sorted({name for part in parts(device) if (name := plugin.lock_name(part)) is not None}))
 
 

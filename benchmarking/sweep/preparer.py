@@ -14,7 +14,7 @@ from benchmarking import plugins
 from benchmarking.builds.store import BuildStore
 from benchmarking.errors import BenchhouseError
 from benchmarking.records import FAILED, Json, Point, from_json
-from benchmarking.runtimes import Prepares
+from benchmarking.runtimes import Runtime
 from benchmarking.sweep.messages import (
     Built,
     LoadFailed,
@@ -67,7 +67,7 @@ def _build(job: PreparationJob, store: BuildStore, send: Send) -> Mapping[str, J
     if not has_build(job.cell):
         return {}
     send(Preparing(what=f"the {job.cell.runtime} build"))
-    runtime: Prepares = plugins.load("benchmarking.runtimes", job.cell.runtime)
+    runtime: Runtime = plugins.load("benchmarking.runtimes", job.cell.runtime)
     try:
         return runtime.prepare(job.cell, job.points, store, job.rebuild)
     except BenchhouseError:

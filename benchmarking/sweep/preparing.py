@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from benchmarking import plugins
 from benchmarking.records import FAILED, Cell, Point, Preparation
-from benchmarking.runtimes import Prepares, SometimesPrepares
+from benchmarking.runtimes import Runtime
 from benchmarking.sweep.messages import Built, LoadFailed, PreparationJob, Prepared, Preparing, Referenced
 from benchmarking.sweep.plan import CellPlan
 from benchmarking.sweep.process import TimeLimitError, WorkerProcess
@@ -26,8 +26,8 @@ def needs_preparation(cell: Cell) -> bool:
 
 def has_build(cell: Cell) -> bool:
     """Whether its launches load something that is made beforehand."""
-    runtime = plugins.load("benchmarking.runtimes", cell.runtime)
-    return runtime.has_build(cell) if isinstance(runtime, SometimesPrepares) else isinstance(runtime, Prepares)
+    runtime: Runtime = plugins.load("benchmarking.runtimes", cell.runtime)
+    return runtime.has_build(cell)
 
 
 def prepare(plan: CellPlan, say: Callable[[str], None]) -> Preparation | LoadFailed:

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 from benchmarking import plugins
 from benchmarking.builds.keys import model_parts
 from benchmarking.builds.store import BuildKey, BuildStore
-from benchmarking.devices import DevicePlugin
+from benchmarking.devices import DeviceKind
 from benchmarking.devices._several import parts
 from benchmarking.errors import BenchhouseError, OutOfMemoryError, UnsupportedError
 from benchmarking.records import FAILED, Cell, Json, Point, Rebuild
-from benchmarking.runtimes import Comparable, HasReference, Operation, RuntimePlugin, Session
+from benchmarking.runtimes import Operation, Runtime, Session
 from benchmarking.workloads._families import plugin_of
 from benchmarking.workloads._footprint import Fit
 
@@ -47,22 +47,22 @@ def is_reference(cell: Cell) -> bool:
 
 def needs_reference(cell: Cell) -> bool:
     """Whether the outputs of a cell are to be compared."""
-    runtime: RuntimePlugin = plugins.load(RUNTIMES, cell.runtime)
+    runtime: Runtime = plugins.load(RUNTIMES, cell.runtime)
     return runtime.is_compared and not is_reference(cell)
 
 
 def _reference_runtime(cell: Cell) -> str:
-    runtime = plugins.load(RUNTIMES, cell.runtime)
-    return runtime.reference if isinstance(runtime, HasReference) else REFERENCE_RUNTIME
+    runtime: Runtime = plugins.load(RUNTIMES, cell.runtime)
+    return runtime.reference or REFERENCE_RUNTIME
 
 
 def reference_cell(cell: Cell) -> Cell:
     """The eager float32 cell of the same model: on the same device where eager runs there, else on the CPU."""
     name = _reference_runtime(cell)
-    reference: RuntimePlugin = plugins.load(RUNTIMES, name)
+    reference: Runtime = plugins.load(RUNTIMES, name)
     device = parts(cell.device)[0]
     if reference.supports(device, cell.workload, "float32") is not None:
-        cpu: DevicePlugin = plugins.load("benchmarking.devices", "cpu")
+        cpu: DeviceKind = plugins.load("benchmarking.devices", "cpu")
         (device,) = cpu.probe()
     return dataclasses.replace(
         cell,
@@ -131,12 +131,12 @@ class ReferenceMaker:
 
         self._check_fit(point)
         operation = self._opened((point,)).operation(point)
-        assert isinstance(operation, Comparable)
         operation.reset()
         output = operation.run(lambda name: None)
         if (problem := operation.problem(output)) is not None:
             raise BenchhouseError(f"the {self._cell.runtime} float32 reference has a wrong output itself: {problem}")
-        arrays = operation.arrays(output)
+        if not (arrays := operation.arrays(output)):
+            raise BenchhouseError(f"the {self._cell.runtime} float32 reference has no output that can be compared")
         np.savez(folder / FILE, allow_pickle=False, **arrays)
         return {"shapes": {name: list(array.shape) for name, array in arrays.items()}, **_work(operation)}
 
@@ -150,8 +150,8 @@ class ReferenceMaker:
 
     def _opened(self, points: tuple[Point, ...]) -> Session:
         if self._session is None:
-            runtime: RuntimePlugin = plugins.load(RUNTIMES, self._cell.runtime)
-            device: DevicePlugin = plugins.load("benchmarking.devices", self._cell.device.type)
+            runtime: Runtime = plugins.load(RUNTIMES, self._cell.runtime)
+            device: DeviceKind = plugins.load("benchmarking.devices", self._cell.device.type)
             runtime.import_libraries()
             handle = device.open(self._cell.device)
             self._session = runtime.open(self._cell, handle, lambda name: nullcontext(), points)

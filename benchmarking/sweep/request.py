@@ -9,12 +9,12 @@ from typing import Literal
 from benchmarking import plugins
 from benchmarking.cli_support import choice
 from benchmarking.clock import utc_now
-from benchmarking.devices import DevicePlugin
+from benchmarking.devices import DeviceKind
 from benchmarking.devices._several import parts
 from benchmarking.errors import UnsupportedError, UsageError
 from benchmarking.measure.settings import Settings
 from benchmarking.records import Cell, Device, Point, Precision, Rebuild, Scalar, Workload
-from benchmarking.runtimes import RunsOnSeveral, RuntimePlugin, TellsPrecisions
+from benchmarking.runtimes import Runtime
 from benchmarking.runtimes._concurrency import check_numbers, why_not_requests
 from benchmarking.runtimes._placement import why_not_point
 from benchmarking.sweep.asked_points import asked_points
@@ -150,7 +150,7 @@ def runtime_for(request: Request, device: Device) -> str:
         return choice(request.runtime, plugins.names(RUNTIMES), "runtime")
     if device.type not in plugins.names(DEVICES):
         return DEFAULT_RUNTIME
-    plugin: DevicePlugin = plugins.load(DEVICES, device.type)
+    plugin: DeviceKind = plugins.load(DEVICES, device.type)
     return plugin.implied_runtime or DEFAULT_RUNTIME
 
 
@@ -173,7 +173,7 @@ def _options_of(runtime: str, workload: Workload) -> tuple[str, ...]:
     """The names of a runtime's options; none of one that this version does not have."""
     if runtime not in plugins.names(RUNTIMES):
         return ()
-    plugin: RuntimePlugin = plugins.load(RUNTIMES, runtime)
+    plugin: Runtime = plugins.load(RUNTIMES, runtime)
     return plugin.options(workload)
 
 
@@ -188,7 +188,7 @@ def _cell(request: Request, workload: Workload, machine: Machine) -> tuple[Cell,
         device = select(request.device, lambda device: _why_not(request, device, workload), machine.devices)
         runtime = _runtime(request, device)
         mode = dict(runtime.mode(device, workload, options_for(request, runtime.name, workload)))
-        mode = dict(runtime.mode_at(request.precision, mode)) if isinstance(runtime, TellsPrecisions) else mode
+        mode = dict(runtime.mode_at(request.precision, mode))
         check_numbers(runtime, mode, request.concurrency)
     except UnsupportedError as error:
         if not request.skip_unsupported:
@@ -224,7 +224,7 @@ def _settings(request: Request, cell: Cell) -> Settings:
     """The request's settings, with a process for every point where the runtime needs it."""
     if cell.runtime not in plugins.names(RUNTIMES):
         return request.settings
-    runtime: RuntimePlugin = plugins.load(RUNTIMES, cell.runtime)
+    runtime: Runtime = plugins.load(RUNTIMES, cell.runtime)
     return replace(request.settings, point_per_process=request.settings.point_per_process or runtime.point_per_process)
 
 
@@ -239,8 +239,8 @@ def _skipped_device(requested: str, reason: str, machine: Machine) -> Device:
         return absent
 
 
-def _runtime(request: Request, device: Device) -> RuntimePlugin:
-    runtime: RuntimePlugin = plugins.load(RUNTIMES, runtime_for(request, device))
+def _runtime(request: Request, device: Device) -> Runtime:
+    runtime: Runtime = plugins.load(RUNTIMES, runtime_for(request, device))
     return runtime
 
 
@@ -255,6 +255,6 @@ def _why_not(request: Request, device: Device, workload: Workload) -> str | None
     if request.precision not in device.precisions:
         has = ", ".join(device.precisions) or "none"
         return f"{device.selector} ({device.name}) has no {request.precision}; it has {has}"
-    if len(parts(device)) > 1 and not isinstance(runtime, RunsOnSeveral):
+    if len(parts(device)) > 1 and not runtime.runs_on_several:
         return f"runtime {name} runs on one device at a time, not on {device.selector}"
     return runtime.supports(device, workload, request.precision)

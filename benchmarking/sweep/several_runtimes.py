@@ -14,7 +14,7 @@ from benchmarking.cli_support import choice
 from benchmarking.core.terminal import Page
 from benchmarking.errors import UnsupportedError, UsageError
 from benchmarking.records import Json, Run, Workload, to_json
-from benchmarking.runtimes import RuntimePlugin
+from benchmarking.runtimes import Runtime
 from benchmarking.sweep.machine import Machine
 from benchmarking.sweep.plan import CellPlan
 from benchmarking.sweep.request import DEFAULT_RUNTIME, RUNTIMES, Request, check_shared_options, plan_cell, workload_of
@@ -121,7 +121,7 @@ def _runtimes(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _is_compared(name: str) -> bool:
-    runtime: RuntimePlugin = plugins.load(RUNTIMES, name)
+    runtime: Runtime = plugins.load(RUNTIMES, name)
     return runtime.is_compared
 
 

@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import IO
 
 from benchmarking import plugins
@@ -25,7 +25,7 @@ from benchmarking.devices import DeviceHandle
 from benchmarking.devices._binding import bind, in_force, memory_in_force
 from benchmarking.errors import BenchhouseError, OutOfMemoryError
 from benchmarking.records import FAILED, NOT_SUPPORTED, Cell, Json, LaunchLoad, Measurement, Point, Readings, from_json
-from benchmarking.runtimes import Closable, Compiles, RunsElsewhere, RuntimePlugin, Session
+from benchmarking.runtimes import Runtime, Session
 from benchmarking.runtimes._opening import open_device
 from benchmarking.sweep.messages import Job, LoadFailed, Message, PointStarted, encode
 
@@ -99,7 +99,7 @@ def load(job: Job, stages: Stages, send: Send) -> tuple[Session, DeviceHandle]:
     cell = job.cell
     if cell.cpu_list is not None:
         bind(cell.cpu_list)  # before the imports: libraries count the processors while they are imported
-    runtime: RuntimePlugin = plugins.load("benchmarking.runtimes", cell.runtime)
+    runtime: Runtime = plugins.load("benchmarking.runtimes", cell.runtime)
     device = plugins.load("benchmarking.devices", cell.device.type)
     with stages("import"):
         runtime.import_libraries()
@@ -129,7 +129,7 @@ def _load_peak(session: Session) -> Readings:
     """`peak_rss_load_bytes` of the process that holds the model, when it is this one."""
     from benchmarking.measure import memory
 
-    if isinstance(session, RunsElsewhere):
+    if session.resident_bytes() is not None:
         why = f"{NOT_SUPPORTED}: the model is in other processes, which started with its load"
         return Readings(missing={"peak_rss_load_bytes": why})
     return _renamed(memory.peak_rss_bytes(), "peak_rss_load_bytes")
@@ -167,7 +167,7 @@ def measure(
         check = Check.of(job, point)
         operation = session.operation(point)
         ready_s = None if since_spawn_ns is None else (time.monotonic_ns() - since_spawn_ns) / 1e9
-        with always_after(operation.close) if isinstance(operation, Closable) else nullcontext():
+        with always_after(operation.close):
             measurement = measure_point(
                 operation,
                 handle,
@@ -175,7 +175,7 @@ def measure(
                 job.launch,
                 job.settings,
                 report=send,
-                compile_count=session.compiles if isinstance(session, Compiles) else None,
+                compile_count=None if session.compiles() is None else session.compiles,
                 check=check,
             )
     except Exception as error:  # noqa: BLE001 - a point that raises costs that point and is stored with its reason

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
-from benchmarking.records import Point, Readings
+from benchmarking.records import Point
 from benchmarking.runtimes import Mark
+from benchmarking.workloads import FamilyOperation
 from benchmarking.workloads._forward import host_array, non_finite
 
 STEP = "step"
@@ -88,12 +89,8 @@ def step_between(timestep: int, alpha: float, alpha_before: float) -> Step:
     return Step(timestep=timestep, keep=keep, add=sqrt(1 - alpha_before) - keep * sqrt(1 - alpha))
 
 
-class DenoisingLoop:
+class DenoisingLoop(FamilyOperation):
     """A call: the whole loop over `steps`, on latents that are the same noise every time."""
-
-    tokens_per_call: int | None = None
-    prompt_tokens_per_call: int | None = None
-    new_tokens: int | None = None
 
     def __init__(self, denoiser: Denoiser, point: Point, noise: Any, steps: tuple[Step, ...]) -> None:
         import torch
@@ -106,9 +103,6 @@ class DenoisingLoop:
         times = torch.tensor([step.timestep for step in steps], device=noise.device)
         self._times = times[:, None].repeat(1, point.batch_size).unbind(0)
 
-    def reset(self) -> None:
-        """Nothing outlives a call."""
-
     def run(self, mark: Mark) -> Any:
         latents = self._noise
         for step, times in zip(self._steps, self._times, strict=True):
@@ -118,10 +112,6 @@ class DenoisingLoop:
 
     def problem(self, output: Any) -> str | None:
         return non_finite("latents", output)
-
-    def readings(self, output: Any) -> Readings:
-        """The loop has no numbers of its own beside its times."""
-        return Readings()
 
     def arrays(self, output: Any) -> dict[str, Any]:
         """The latent images on the host, float32, batch x channels x height x width."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from benchmarking import plugins
 from benchmarking.errors import UnsupportedError, UsageError
 from benchmarking.records import Family, Json, Workload
-from benchmarking.workloads import ChoosesTasks, WorkloadPlugin
+from benchmarking.workloads import WorkloadFamily
 
 PACKAGE = "benchmarking.workloads"
 
@@ -22,21 +22,21 @@ ARCHITECTURE_TASKS = {"ForSequenceClassification": "text-classification"}
 """Ends of architecture names of models that were made for one task and lose their head at any other."""
 
 
-def families() -> tuple[WorkloadPlugin, ...]:
+def families() -> tuple[WorkloadFamily, ...]:
     """The plugin of every family there is."""
     return tuple(plugins.load(PACKAGE, name) for name in plugins.names(PACKAGE))
 
 
-def plugin_of(workload: Workload) -> WorkloadPlugin:
+def plugin_of(workload: Workload) -> WorkloadFamily:
     """The plugin of the workload's family. Raises UnsupportedError when there is none."""
     name = (workload.family or "").replace("-", "_")
     if name not in plugins.names(PACKAGE):
         raise UnsupportedError(f"{workload.model_id}: this version does not run family {workload.family}")
-    plugin: WorkloadPlugin = plugins.load(PACKAGE, name)
+    plugin: WorkloadFamily = plugins.load(PACKAGE, name)
     return plugin
 
 
-def family_of(config: Mapping[str, Json], model_id: str) -> WorkloadPlugin:
+def family_of(config: Mapping[str, Json], model_id: str) -> WorkloadFamily:
     """The family of a configuration. Raises UsageError that says what is known for a model that no family takes."""
     model_type = str(config.get("model_type") or config.get("_class_name"))
     for plugin in families():
@@ -53,9 +53,9 @@ def family_of(config: Mapping[str, Json], model_id: str) -> WorkloadPlugin:
     raise UsageError(f"{model_id}: unknown model_type {model_type!r}{_suggestion(model_type)}")
 
 
-def task_of(plugin: WorkloadPlugin, config: Mapping[str, Json], asked: str | None, model_id: str) -> str:
+def task_of(plugin: WorkloadFamily, config: Mapping[str, Json], asked: str | None, model_id: str) -> str:
     """The task that was asked for, else the one the model was made for, else the family's default."""
-    tasks = tasks_of(plugin, config)
+    tasks = plugin.tasks_of(config)
     if asked is not None:
         if asked not in tasks:
             whose = "whose tasks are" if tasks == plugin.tasks else "and its tasks are"
@@ -67,18 +67,13 @@ def task_of(plugin: WorkloadPlugin, config: Mapping[str, Json], asked: str | Non
     return tasks[0]
 
 
-def tasks_of(plugin: WorkloadPlugin, config: Mapping[str, Json]) -> tuple[str, ...]:
-    """The tasks that a model of this configuration has, the default first."""
-    return plugin.tasks_of(config) if isinstance(plugin, ChoosesTasks) else plugin.tasks
-
-
 def architectures(config: Mapping[str, Json]) -> tuple[str, ...]:
     """The class names in the configuration."""
     value = config.get("architectures")
     return tuple(str(name) for name in value) if isinstance(value, list) else ()
 
 
-def _check_architecture(plugin: WorkloadPlugin, config: Mapping[str, Json], model_id: str) -> None:
+def _check_architecture(plugin: WorkloadFamily, config: Mapping[str, Json], model_id: str) -> None:
     """Raise UsageError for a model type used against its family: a BERT made a decoder, half a T5."""
     if plugin.name == "encoder-only" and config.get("is_decoder") is True:
         raise UsageError(

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarking.records import Point, Readings
+from benchmarking.records import Point
 from benchmarking.runtimes import Mark
+from benchmarking.workloads import FamilyOperation
 
 OUTPUT_NAMES = ("logits", "last_hidden_state")
 """The tensor that an output is about, by the field's name in transformers' outputs."""
 
 
-class ForwardPass:
+class ForwardPass(FamilyOperation):
     """`model(**inputs)`.
 
     No attention mask is passed, because nothing is padded. With scaled-dot-product attention transformers then takes
@@ -20,17 +21,11 @@ class ForwardPass:
     for the device. With eager attention a mask of ones may be turned into a bias that is added in every layer.
     """
 
-    prompt_tokens_per_call: int | None = None
-    new_tokens: int | None = None
-
     def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any]) -> None:
         self.items_per_call = point.batch_size
         self.tokens_per_call: int | None = point.batch_size * (point.sequence_length or 0) or None
         self._model = model
         self._inputs = dict(inputs)
-
-    def reset(self) -> None:
-        """Nothing outlives a call."""
 
     def run(self, mark: Mark) -> Any:
         return self._model(**self._inputs)
@@ -38,10 +33,6 @@ class ForwardPass:
     def problem(self, output: Any) -> str | None:
         name, tensor = main_tensor(output)
         return non_finite(name, tensor)
-
-    def readings(self, output: Any) -> Readings:
-        """A forward pass has no numbers of its own beside its times."""
-        return Readings()
 
     def arrays(self, output: Any) -> dict[str, Any]:
         """The output on the host, as float32 numpy arrays by name: to compare with another runtime's."""

@@ -7,14 +7,15 @@ a call early, and nothing but the model is timed. The tokens are those of `gener
 from __future__ import annotations
 
 import inspect
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarking.errors import UnsupportedError
-from benchmarking.records import Point, Readings
+from benchmarking.records import Point
 from benchmarking.runtimes import Mark
+from benchmarking.workloads import FamilyOperation
 from benchmarking.workloads._forward import host_array, non_finite
 
 CACHES = ("dynamic", "static")
@@ -33,7 +34,7 @@ class Generated:
     """Of the last step. A NaN anywhere before reaches them through the cache, so they are the ones to check."""
 
 
-class GreedyGeneration(ABC):
+class GreedyGeneration(FamilyOperation):
     """The loop that decoder-only and encoder-decoder models share."""
 
     def __init__(self, point: Point) -> None:
@@ -46,7 +47,7 @@ class GreedyGeneration(ABC):
         self.prompt_tokens_per_call: int | None = point.batch_size * (point.sequence_length or 0) or None
         self._cache: Any = None
 
-    def encode(self, mark: Mark) -> None:  # noqa: B027 - most models have nothing to do here
+    def encode(self, mark: Mark) -> None:
         """What a model does before its prefill in phases of their own, each marked at its end; most do nothing."""
 
     @abstractmethod
@@ -79,10 +80,6 @@ class GreedyGeneration(ABC):
         if len(output.tokens) != self.items_per_call or lengths != {self._steps}:
             return f"token count: {len(output.tokens)} rows of {sorted(lengths)}, asked {self._steps} each"
         return non_finite("prefill logits", output.prefill_logits) or non_finite("last logits", output.last_logits)
-
-    def readings(self, output: Generated) -> Readings:
-        """Families whose models have more to tell say it here."""
-        return Readings()
 
     def arrays(self, output: Generated) -> dict[str, Any]:
         """Tokens (int64) and prefill logits (float32) as numpy arrays: to compare with another runtime's."""

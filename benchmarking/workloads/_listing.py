@@ -9,7 +9,7 @@ from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.records import Family
 from benchmarking.workloads import _catalog
-from benchmarking.workloads._families import family_of, tasks_of
+from benchmarking.workloads._families import family_of
 from benchmarking.workloads._resolve import resolve
 
 HEADINGS = ("model", "family", "task", "parameters", "float32", "max sequence", "grid beside the batch size")
@@ -40,7 +40,7 @@ def _row(entry: _catalog.Entry) -> dict[str, Any]:
         "name": entry.name,
         "aliases": list(entry.aliases),
         "family": family,
-        "task": tasks_of(plugin, entry.config)[0],
+        "task": plugin.tasks_of(entry.config)[0],
         "model_class": entry.model_class,
         "parameter_count": entry.parameter_count,
         "float32_bytes": entry.parameter_count * FLOAT32_BYTES,

@@ -20,7 +20,7 @@ from benchmarking.errors import BenchhouseError
 from benchmarking.records import NOT_APPLICABLE, NOT_SUPPORTED, Json, Point, Readings, Workload
 from benchmarking.runtimes import Stage
 from benchmarking.units import ns_to_ms
-from benchmarking.workloads import WorkloadPlugin, _media
+from benchmarking.workloads import WorkloadFamily, _media
 from benchmarking.workloads._inputs import placeholder_ids, vocabulary_size
 from benchmarking.workloads._processor_files import NAMES, Kind, first_line, kinds_of, load, present
 from benchmarking.workloads._text_source import SOURCE
@@ -86,7 +86,7 @@ class Processing:
         sources: dict[str, Json] = {f"{kind}_source": SOURCES[kind] for kind in self.processors}
         return {**classes, **sources}
 
-    def inputs(self, plugin: WorkloadPlugin, workload: Workload, point: Point) -> Prepared:
+    def inputs(self, plugin: WorkloadFamily, workload: Workload, point: Point) -> Prepared:
         """The inputs of a call. Raises BenchhouseError for a tokenizer that is not this model's."""
         arrays = dict(plugin.inputs(workload, point, workload.seed))
         makers: dict[Kind, Make] = {}

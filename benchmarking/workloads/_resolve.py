@@ -16,7 +16,7 @@ from benchmarking.errors import StorageError, UsageError
 from benchmarking.records import Json, WeightsKind, Workload, canonical_hash
 from benchmarking.workloads import _catalog, _hub
 from benchmarking.workloads._config import CONFIG_NAME, read_config
-from benchmarking.workloads._families import family_of, task_of, tasks_of
+from benchmarking.workloads._families import family_of, task_of
 from benchmarking.workloads._pipelines import model_folder
 from benchmarking.workloads._weight_files import revision_of, weight_files
 
@@ -46,7 +46,7 @@ def resolve(model_id: str, *, task: str | None = None, weights: WeightsChoice = 
     source = _source(model_id, weights)
     plugin = family_of(source.config, model_id)
     chosen = task_of(plugin, source.config, task, model_id)
-    counted = source.entry is not None and chosen == tasks_of(plugin, source.config)[0]
+    counted = source.entry is not None and chosen == plugin.tasks_of(source.config)[0]
     vocab_size = source.config.get("vocab_size")
     return Workload(
         model_id=model_id,

@@ -20,7 +20,6 @@ DEFAULT_NEW_TOKENS = (16,)
 class TextFamily(TransformersFamily):
     """A family whose models take token ids."""
 
-    generative_tasks: frozenset[str] = frozenset()
     caches: tuple[str, ...] = CACHES
 
     def axes(self, workload: Workload) -> Mapping[str, tuple[float, ...]]:

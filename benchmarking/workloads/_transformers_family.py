@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarking.records import Json, Workload
-from benchmarking.workloads import _transformers
+from benchmarking.workloads import WorkloadFamily, _transformers
 
 
-class TransformersFamily:
+class TransformersFamily(WorkloadFamily):
     """A family whose models are transformers'. The families say what they are called, what goes in and how they run."""
 
     without_attention: frozenset[str] = frozenset()

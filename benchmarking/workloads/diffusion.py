@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.records import Family, Json, Point, Scalar, Workload
-from benchmarking.workloads import _diffusers, _limits
+from benchmarking.workloads import WorkloadFamily, _diffusers, _limits
 from benchmarking.workloads._config import integer
 from benchmarking.workloads._denoising import DenoisingLoop, NoiseSchedule
 from benchmarking.workloads._forward import floats_as
@@ -43,15 +43,14 @@ DIT = NoiseSchedule(beta_start=0.0001, beta_end=0.02, beta_schedule="linear", st
 """The published schedules. What a step costs does not depend on them."""
 
 
-class Diffusion:
-    """Stable Diffusion's UNets (1, 2 and XL), and DiT."""
+class Diffusion(WorkloadFamily):
+    """Stable Diffusion's UNets (1, 2 and XL), and DiT. A call takes no tokens, and diffusers' models take torch's
+    scaled-dot-product attention: no other is offered here."""
 
     name: Family = "diffusion"
     model_types = frozenset({_diffusers.UNET, _diffusers.DIT, _diffusers.OLD_TRANSFORMER})
     tasks: tuple[str, ...] = ("text-to-image", "unconditional-image-generation")
     """The hub has no name for images of a class, which DiT makes: it counts them as unconditional, no prompt given."""
-    generative_tasks: frozenset[str] = frozenset()
-    caches: tuple[str, ...] = ()
 
     def tasks_of(self, config: Mapping[str, Json]) -> tuple[str, ...]:
         return (self.tasks[1 if _is_dit(config) else 0],)
@@ -60,14 +59,6 @@ class Diffusion:
         latent_size = workload.config.get("sample_size")
         size = latent_size * PIXELS_PER_LATENT if isinstance(latent_size, int) else DEFAULT_IMAGE_SIZE
         return {"image_size": (size,), "steps": DEFAULT_STEPS}
-
-    def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
-        """None: a call takes no tokens."""
-        return None
-
-    def default_attention(self, config: Mapping[str, Json]) -> str | None:
-        """None: diffusers' models take torch's scaled-dot-product attention, and no other is offered here."""
-        return None
 
     def check(self, workload: Workload, point: Point) -> str | None:
         if (problem := _limits.wrong_axes(workload, point, AXES)) is not None:

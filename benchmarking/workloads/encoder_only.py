@@ -30,7 +30,6 @@ class EncoderOnly(TextFamily):
         | {"albert", "bert", "distilbert", "electra", "ernie", "mobilebert", "modernbert"}
     )
     tasks: tuple[str, ...] = ("feature-extraction", "fill-mask", "text-classification")
-    generative_tasks: frozenset[str] = frozenset()
 
     def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
         positions = _limits.positions(config)

@@ -38,8 +38,6 @@ class Vision(TransformersFamily):
     sdpa_since = {"swin": (5, 17)}  # noqa: RUF012 - TransformersFamily's annotation covers it
     model_types = CONVOLUTIONAL | WINDOWED | {"beit", "deit", "dinov2", "dinov2_with_registers", "vit"}
     tasks: tuple[str, ...] = ("image-classification", "feature-extraction")
-    generative_tasks: frozenset[str] = frozenset()
-    caches: tuple[str, ...] = ()
 
     def tasks_of(self, config: Mapping[str, Json]) -> tuple[str, ...]:
         """A model that was published without a classifier is for features first."""

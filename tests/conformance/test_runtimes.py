@@ -14,7 +14,7 @@ from benchmarking import plugins, support_table
 from benchmarking.devices._probing import probe_all
 from benchmarking.errors import UsageError
 from benchmarking.records import FAMILIES, PRECISIONS, Device, Workload
-from benchmarking.runtimes import HasPackages, Prepares
+from benchmarking.runtimes import Runtime
 from benchmarking.sweep.request import OPTIONS
 from tests.helpers.paths import ROOT
 
@@ -95,9 +95,10 @@ def test_options_have_flags_and_an_unknown_one_is_refused_by_name(
 def test_optional_parts_of_the_contract_are_whole(runtime: Any) -> None:
     assert isinstance(runtime.is_compared, bool)
     assert isinstance(runtime.point_per_process, bool)
-    assert hasattr(runtime, "prepare") == isinstance(runtime, Prepares)
-    if isinstance(runtime, HasPackages):
-        assert all(isinstance(name, str) for name in runtime.packages)
+    assert isinstance(runtime, Runtime)
+    assert (type(runtime).prepare is not Runtime.prepare) == runtime.prepares
+    assert (type(runtime).runs_at_once is not Runtime.runs_at_once) == (runtime.concurrency_flag is not None)
+    assert all(isinstance(name, str) for name in runtime.packages)
 
 
 def test_every_family_and_every_runtime_is_in_the_table() -> None:

@@ -12,19 +12,17 @@ from statistics import median
 
 from benchmarking.devices.cpu import CpuHandle
 from benchmarking.measure.timing import Stopwatch, quiet_gc
-from benchmarking.runtimes import Mark
+from benchmarking.records import Readings
+from benchmarking.runtimes import Mark, Operation
 
 ROUNDS = 21
 CALLS = 10_000
 
 
-class NoOperation:
+class NoOperation(Operation):
     """The call that does nothing."""
 
     items_per_call = 1
-    tokens_per_call: int | None = None
-    prompt_tokens_per_call: int | None = None
-    new_tokens: int | None = None
 
     def reset(self) -> None:
         return None
@@ -34,6 +32,9 @@ class NoOperation:
 
     def problem(self, output: object) -> str | None:
         return None
+
+    def count(self) -> Readings:
+        return Readings()
 
 
 def bare(operation: NoOperation) -> tuple[float, float]:

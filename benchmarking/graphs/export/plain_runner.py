@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from benchmarking.graphs.bundle import Bundle, Graph
+from benchmarking.graphs.runner import GraphRunner
 
 Evaluate = Callable[[Mapping[str, np.ndarray]], list[Any]]
 
 
-class PlainRunner:
+class PlainRunner(GraphRunner):
     """A bundle's graphs over numpy arrays."""
 
     def __init__(

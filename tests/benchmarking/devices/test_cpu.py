@@ -1,6 +1,6 @@
 """The processor as a device."""
 
-from benchmarking.devices._base import ENERGY_DOMAINS, IN_USE_NAMES, PEAK_NAMES, STATE_NAMES
+from benchmarking.devices import ENERGY_DOMAINS, IN_USE_NAMES, PEAK_NAMES, STATE_NAMES
 from benchmarking.devices._rapl import Rapl
 from benchmarking.devices.cpu import PLUGIN, CpuHandle, describe, native_precisions
 from benchmarking.records import Readings

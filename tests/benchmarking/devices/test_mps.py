@@ -4,8 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarking.devices import mps
-from benchmarking.devices._base import IN_USE_NAMES, PEAK_NAMES, STATE_NAMES
+from benchmarking.devices import IN_USE_NAMES, PEAK_NAMES, STATE_NAMES, mps
 from benchmarking.devices._reading import UnreadableError
 from benchmarking.errors import BenchhouseError
 

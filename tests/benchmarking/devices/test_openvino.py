@@ -4,8 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarking.devices import openvino
-from benchmarking.devices._base import STATE_NAMES
+from benchmarking.devices import STATE_NAMES, openvino
 from benchmarking.errors import BenchhouseError
 
 LAPTOP = {

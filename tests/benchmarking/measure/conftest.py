@@ -7,14 +7,16 @@ from types import SimpleNamespace
 
 import pytest
 
+from benchmarking.devices import DeviceHandle, DeviceTimer
 from benchmarking.measure.bench import Bench
 from benchmarking.measure.settings import Settings
 from benchmarking.records import Readings
+from benchmarking.runtimes import Operation
 
 MS = 1_000_000
 
 
-class FakeTimer:
+class FakeTimer(DeviceTimer):
     """Events that say the device took half of the wall time between them."""
 
     def __init__(self, handle):
@@ -31,8 +33,10 @@ class FakeTimer:
         return (self.end - self.begin) // 2
 
 
-class FakeHandle:
+class FakeHandle(DeviceHandle):
     """`events` logs what was called; `states` and `in_use` are played in order, the last one for ever."""
+
+    has_scripted_clock = True
 
     def __init__(self, *, torch_name="cpu", has_events=False, states=(), in_use=(), peaks=None, power_w=None):
         self.torch_name = torch_name
@@ -85,7 +89,7 @@ class FakeHandle:
         return None
 
 
-class FakeOperation:
+class FakeOperation(Operation):
     """Calls that take the scripted milliseconds, over and over; a list inside is the gaps before each mark's name."""
 
     def __init__(self, handle, durations_ms, *, new_tokens=None, items=1, prompt_tokens=None, problem=None, known=None):

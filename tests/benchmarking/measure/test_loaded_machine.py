@@ -16,13 +16,12 @@ from benchmarking.devices.cpu import CpuHandle
 from benchmarking.measure.point import measure_point
 from benchmarking.measure.settings import Settings
 from benchmarking.records import Point, Readings
+from benchmarking.runtimes import Operation
 
-class Work:
-    items_per_call, tokens_per_call, prompt_tokens_per_call, new_tokens = 1, None, None, None
-    def reset(self): pass
+class Work(Operation):
+    items_per_call = 1
     def run(self, mark): return sum(i * i for i in range(100_000))
     def problem(self, output): return None
-    def readings(self, output): return Readings()
     def count(self): return Readings()
 
 hogs = [subprocess.Popen([sys.executable, "-c", sys.argv[1]]) for _ in range(int(sys.argv[2]))]

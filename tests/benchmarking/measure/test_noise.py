@@ -3,6 +3,7 @@ import sys
 
 import pytest
 
+from benchmarking.devices import DeviceHandle
 from benchmarking.devices._reading import UnreadableError
 from benchmarking.measure import cgroup, noise
 from benchmarking.measure.device_state import summarise_states
@@ -122,7 +123,7 @@ def test_the_real_counters_see_this_process_work():
     assert changed["involuntary_switches"] >= 0
 
 
-class Handle:
+class Handle(DeviceHandle):
     def __init__(self, states):
         self.states = states
 

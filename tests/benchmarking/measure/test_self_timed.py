@@ -16,6 +16,8 @@ def make(fake):
     """A handle and an operation whose calls last 100 ms by the clock and say they took 2, 3 or 4 ms."""
 
     class SelfTimed(fake.operation):
+        times_itself = True
+
         def own_times_ns(self):
             said_ns = (2 + self.calls % 3) * MS
             return {"latency_wall": said_ns, "time_to_first_token": said_ns // 2}
@@ -58,6 +60,8 @@ def test_a_point_has_its_series_its_reasons_and_the_mark_that_it_timed_itself(fa
 
 def test_short_calls_that_time_themselves_are_never_put_into_blocks(fake):
     class Short(fake.operation):
+        times_itself = True
+
         def own_times_ns(self):
             return {"latency_wall": 1000 + self.calls}
 
@@ -69,6 +73,8 @@ def test_short_calls_that_time_themselves_are_never_put_into_blocks(fake):
 
 def test_marks_that_the_call_brings_itself_are_taken_for_the_clocks(fake):
     class MarksItself(fake.operation):
+        times_itself = marks_itself = True
+
         def own_times_ns(self):
             return {"latency_wall": (10 + self.calls) * MS}
 

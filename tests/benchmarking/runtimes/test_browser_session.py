@@ -10,7 +10,7 @@ from benchmarking.graphs.bundle import Bundle, Graph, State, Tensor
 from benchmarking.graphs.operations import operation_of
 from benchmarking.measure.timing import Stopwatch
 from benchmarking.records import Point
-from benchmarking.runtimes import Comparable, MarksItself, RunsElsewhere, SelfTimed, Verifies
+from benchmarking.runtimes import Operation
 from benchmarking.runtimes import _browser_session as session
 from benchmarking.runtimes._browser_page import graphs_told
 
@@ -126,8 +126,10 @@ def workload():
 
 def test_the_page_times_the_call_and_its_parts(make):
     operation = make(FORWARD, FakePage({}, marks=[["encode", 0.5], ["token", 1.25]]))
-    for contract in (SelfTimed, MarksItself, Comparable, Verifies, RunsElsewhere):
-        assert isinstance(operation, contract)
+    assert operation.times_itself
+    assert operation.marks_itself
+    for part in ("own_times_ns", "own_marks_ns", "arrays", "verified", "resident_bytes"):
+        assert getattr(type(operation), part) is not getattr(Operation, part)
     assert operation.run(lambda name: pytest.fail("the page marks")) == 1
     assert operation.own_times_ns() == {"latency_wall": 2_500_000}
     assert operation.own_marks_ns() == [("encode", 500_000), ("token", 1_250_000)]

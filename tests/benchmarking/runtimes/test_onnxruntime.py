@@ -13,7 +13,7 @@ import pytest
 from benchmarking.devices import cpu, cuda, mps, openvino, rocm
 from benchmarking.errors import UnsupportedError, UsageError
 from benchmarking.records import Cell, Device, Point, Readings, to_json
-from benchmarking.runtimes import Prepares, TellsPrecisions, WithoutTorch, _ort_runtime
+from benchmarking.runtimes import _ort_runtime
 from benchmarking.runtimes.onnxruntime import PLUGIN
 from benchmarking.workloads._resolve import resolve
 
@@ -42,9 +42,9 @@ def built_with(monkeypatch):
 
 
 def test_contracts_are_kept():
-    assert isinstance(PLUGIN, Prepares)
-    assert isinstance(PLUGIN, TellsPrecisions)
-    assert isinstance(PLUGIN, WithoutTorch)
+    assert PLUGIN.prepares
+    assert PLUGIN.mode_at("int8", {}) == {"quantization": "dynamic"}
+    assert PLUGIN.needs_no_torch
     assert PLUGIN.is_compared
 
 

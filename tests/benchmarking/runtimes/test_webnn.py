@@ -12,7 +12,7 @@ import pytest
 from benchmarking.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.graphs.bundle import Bundle, Graph, Tensor
 from benchmarking.records import Cell, Device, Point
-from benchmarking.runtimes import Prepares, WithoutTorch, _webnn_probe, webnn
+from benchmarking.runtimes import _webnn_probe, webnn
 from benchmarking.runtimes._browser_profile import profile_of
 from benchmarking.runtimes.webnn import PLUGIN, check_context
 from benchmarking.workloads._resolve import resolve
@@ -40,8 +40,8 @@ def bert():
 
 
 def test_it_prepares_builds_without_torch_and_importing_it_imports_nothing_heavy():
-    assert isinstance(PLUGIN, Prepares)
-    assert isinstance(PLUGIN, WithoutTorch)
+    assert PLUGIN.prepares
+    assert PLUGIN.needs_no_torch
     code = "import sys, benchmarking.runtimes.webnn as m; m.PLUGIN.missing(); "
     code += "print(*{'torch', 'numpy', 'onnx', 'playwright'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
