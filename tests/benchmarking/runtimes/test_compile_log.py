@@ -11,6 +11,7 @@ from benchmarking.devices.cpu import CpuHandle
 from benchmarking.measure.point import measure_point
 from benchmarking.measure.settings import Settings
 from benchmarking.records import Point, Readings
+from benchmarking.runtimes import Operation
 from benchmarking.runtimes._compile_log import CompileLog
 
 
@@ -71,17 +72,14 @@ def test_beyond_torchs_limit_it_raises_instead_of_running_uncompiled(log):
         function(torch.ones(2 + limit))
 
 
-class Growing:
+class Growing(Operation):
     """A compiled call whose input has another shape at one of its calls."""
 
-    items_per_call, tokens_per_call, prompt_tokens_per_call, new_tokens = 1, None, None, None
+    items_per_call = 1
 
     def __init__(self, changes_at):
         self.calls, self.changes_at = 0, changes_at
         self.function = compiled(lambda x: x * 2)
-
-    def reset(self):
-        return None
 
     def run(self, mark):
         self.calls += 1
@@ -89,9 +87,6 @@ class Growing:
 
     def problem(self, output):
         return None
-
-    def readings(self, output):
-        return Readings()
 
     def count(self):
         return Readings()
