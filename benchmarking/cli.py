@@ -35,7 +35,7 @@ HOUSE_COMMANDS = {
     ),
     "merge": ("db.commands.merge", "bring other warehouses into this one"),
     "query": ("db.commands.query", "answer a question in SQL, reading only"),
-    "sql": ("db.commands.sql", "an interactive prompt for SQL, with the data dictionary"),
+    "sql": ("db.commands.sql", "open the duckdb shell, read-only, with the data dictionary"),
     "compact": ("db.commands.compact", "replace old raw samples by quantiles, every statistic kept"),
 }
 """Commands without a script of their own: their names are too plain for everybody's PATH."""

@@ -1,1 +1,1 @@
-"""The ground: tables that every room takes its words and names from. Imports nothing of the house."""
+"""The ground: tables that every room takes its words and names from. Imports nothing above it."""

@@ -1,4 +1,4 @@
-"""`benchhouse query` and `benchhouse sql` through their commands."""
+"""`benchhouse query` through its command."""
 
 from __future__ import annotations
 
@@ -80,18 +80,6 @@ def test_the_dictionary_is_printed(command):
         "unit": "",
         "meaning": "First 16 hex digits of the SHA-256 of hashed_keys.",
     }
-
-
-def test_a_script_is_piped_into_the_prompt(command):
-    code, out, err = command("sql", "--format", "csv", stdin="SELECT 1 AS a;\n.nothing\nSELECT 2 AS a")
-    assert (code, out) == (2, "a\n1\na\n2\n")
-    assert err.startswith("error: unknown command '.nothing'")
-
-
-def test_the_prompt_says_at_once_what_is_wrong_with_the_file(command):
-    code, out, err = command("sql", "--db-path", "there_is_no_such.duckdb", stdin="SELECT 1;")
-    assert (code, out) == (1, "")
-    assert "no database at there_is_no_such.duckdb" in err
 
 
 def test_a_reader_of_a_pipe_may_leave(asked_database):
