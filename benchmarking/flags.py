@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarking.builds.store import CACHE_VARIABLE
@@ -18,21 +17,14 @@ from benchmarking.cli_support import (
     positive_seconds,
     tag,
 )
+from benchmarking.core.axes import AXES, FURTHER, POINT_FIELDS
 from benchmarking.errors import UsageError
 from benchmarking.measure.settings import PROFILES, Settings, settings
 from benchmarking.records import REBUILDS, Scalar
-from benchmarking.sweep.request import DEFAULT_BATCH_SIZES, DEFAULT_TIMEOUT_S, OPTIONS, Request
+from benchmarking.sweep.request import DEFAULT_TIMEOUT_S, OPTIONS, Request
 
 DEFAULT_OUTPUT_DIR = "benchmark_results"
 DEFAULT_PROFILE = "standard"
-AXIS_FLAGS = {
-    "image_size": "image_sizes",
-    "audio_seconds": "audio_seconds",
-    "steps": "steps",
-    "documents": "documents",
-    "top_k": "top_k",
-}
-"""Axes of the grid beside batch, sequence and new tokens, and the flag of each."""
 
 
 def add_model_options(group: argparse._ArgumentGroup) -> None:
@@ -76,15 +68,10 @@ def add_model_options(group: argparse._ArgumentGroup) -> None:
 def add_grid(parser: argparse.ArgumentParser) -> None:
     """The axes of the grid."""
     grid = parser.add_argument_group("grid")
-    _add_list(grid, "--batch-sizes", DEFAULT_BATCH_SIZES, "sequences, images, ... per call")
-    _add_list(grid, "--sequence-lengths", None, "tokens per sequence; default 128,512 for text")
-    _add_list(grid, "--new-tokens", None, "tokens to generate per sequence, where the task generates; default 16")
-    _add_list(grid, "--concurrency", None, "requests in flight; more than 1 with openvino's --hint throughput")
-    _add_list(grid, "--image-sizes", None, "pixels a side, where images go in or come out; default the model's own")
-    grid.add_argument("--audio-seconds", type=positive_numbers, metavar="S,S", help="seconds of speech per sequence")
-    _add_list(grid, "--steps", None, "denoising steps per call of a diffusion model")
-    _add_list(grid, "--documents", None, "documents of the corpus of retrieval-augmented generation")
-    _add_list(grid, "--top-k", None, "documents retrieved per question")
+    for axis in AXES.values():
+        read, metavar = (positive_numbers, "S,S") if axis.kind is float else (positive_ints, "N,N")
+        shown = f"; default {','.join(map(str, axis.default))}" if axis.default else ""
+        grid.add_argument(axis.flag, type=read, default=axis.default, metavar=metavar, help=axis.help + shown)
 
 
 def add_measuring(parser: argparse.ArgumentParser) -> None:
@@ -164,7 +151,7 @@ def add_showing(group: argparse._ArgumentGroup) -> None:
 
 def axes(arguments: argparse.Namespace) -> dict[str, tuple[float, ...]]:
     """The values that were given for further axes, by axis."""
-    given = {axis: getattr(arguments, flag) for axis, flag in AXIS_FLAGS.items()}
+    given = {name: getattr(arguments, axis.key) for name, axis in FURTHER.items()}
     return {axis: values for axis, values in given.items() if values is not None}
 
 
@@ -191,10 +178,7 @@ def request(arguments: argparse.Namespace, model_id: str, command: tuple[str, ..
         precision=arguments.precision,
         task=arguments.task,
         weights=arguments.weights,
-        batch_sizes=arguments.batch_sizes,
-        sequence_lengths=arguments.sequence_lengths,
-        new_tokens=arguments.new_tokens,
-        concurrency=arguments.concurrency,
+        **{AXES[name].key: getattr(arguments, AXES[name].key) for name in POINT_FIELDS},
         axes=axes(arguments),
         num_threads=arguments.num_threads,
         cpu_list=arguments.cpu_list,
@@ -207,12 +191,3 @@ def request(arguments: argparse.Namespace, model_id: str, command: tuple[str, ..
         tags=dict(arguments.tag),
         description=arguments.description,
     )
-
-
-def _add_list(group: argparse._ArgumentGroup, flag: str, default: tuple[int, ...] | None, text: str) -> None:
-    shown = f"; default {_text(default)}" if default else ""
-    group.add_argument(flag, type=positive_ints, default=default, metavar="N,N", help=text + shown)
-
-
-def _text(values: Sequence[int]) -> str:
-    return ",".join(map(str, values))

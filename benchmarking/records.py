@@ -12,6 +12,7 @@ Calling it pretrained, or a member of the nearest family, would be a guess that 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -20,6 +21,7 @@ from benchmarking.codec import canonical_hash as canonical_hash
 from benchmarking.codec import dumps as dumps
 from benchmarking.codec import from_json as from_json
 from benchmarking.codec import to_json as to_json
+from benchmarking.core.axes import AXES, POINT_FIELDS
 from benchmarking.errors import FormatError
 
 FORMAT = "benchhouse-run"
@@ -182,11 +184,24 @@ class Point:
     @property
     def label(self) -> str:
         """Short and unique within a grid: "b1 s128 n16"."""
-        parts = [f"b{self.batch_size}"]
-        parts += [f"s{self.sequence_length}"] if self.sequence_length is not None else []
-        parts += [f"n{self.new_tokens}"] if self.new_tokens is not None else []
-        parts += [f"c{self.concurrency}"] if self.concurrency != 1 else []
+        parts = [f"{AXES[name].letter}{value}" for name, value in self.stated.items()]
         return " ".join(parts + [f"{name}={value}" for name, value in sorted(self.axes.items())])
+
+    @classmethod
+    def from_columns(cls, row: Mapping[str, Any]) -> Point:
+        """The point of a row with the columns `POINT_COLUMNS`."""
+        return cls(**{name: row[name] for name in POINT_FIELDS}, axes=json.loads(row["axes"]))
+
+    @property
+    def stated(self) -> dict[str, int]:
+        """Its values on the axes that are fields, without those that are None or go without saying."""
+        values = {name: getattr(self, name) for name in POINT_FIELDS}
+        return {name: value for name, value in values.items() if value not in (None, AXES[name].implied)}
+
+    def value(self, axis: str) -> float | None:
+        """Its value on an axis, None where it has none."""
+        value: float | None = getattr(self, axis) if axis in POINT_FIELDS else self.axes.get(axis)
+        return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from benchmarking.core.axes import FURTHER
 from db import calibration, heads
-from db.rows import AXES
 
 REFERENCES = (
     # table, its key, column, table it refers to, column there
@@ -121,7 +121,7 @@ AXIS_COLUMNS = f"""
 SELECT result_id AS subject,
     'result ' || result_id || ': its axes are ' || axes || ', but its columns say otherwise' AS problem
 FROM benchmark_results
-WHERE ({", ".join(AXES)}) IS DISTINCT FROM ({", ".join(f"TRY_CAST(axes->>'{name}' AS DOUBLE)" for name in AXES)})
+WHERE ({", ".join(FURTHER)}) IS DISTINCT FROM ({", ".join(f"TRY_CAST(axes->>'{name}' AS DOUBLE)" for name in FURTHER)})
 ORDER BY result_id
 """
 

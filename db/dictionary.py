@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmarking.cli_support import choice
+from benchmarking.core.axes import AXES
+from benchmarking.core.metrics import METRICS
 from db.questions import Answer, Column, Row
 
 if TYPE_CHECKING:
@@ -27,14 +29,9 @@ UNITS = {
     "_s": "s",
     "_w": "W",
     "peak_flops": "FLOP/s",
-    "flops": "FLOP",
-    "audio_seconds_per_call": "s",
-    "audio_seconds": "s",
-    "image_size": "px",
-    "bytes_accessed": "B",
-    "_count": "",
 }
-"""Ending of a column's name -> unit of its numbers; the first that fits."""
+"""Ending of a column's name -> unit of its numbers, for columns that are neither metrics nor axes; the first that fits.
+"""
 ENTRIES = """
 SELECT table_name AS name, 'table' AS kind, coalesce(comment, '') AS meaning FROM duckdb_tables() WHERE NOT internal
 UNION ALL
@@ -87,7 +84,8 @@ def fields(warehouse: Warehouse, name: str) -> tuple[Field, ...]:
 
 def unit_of(column: str) -> str:
     """The unit that a column's name says: "ms" of latency_median_ms; empty for none."""
-    return next((unit for ending, unit in UNITS.items() if column.endswith(ending)), "")
+    known = METRICS.get(column) or AXES.get(column)
+    return known.unit if known else next((unit for ending, unit in UNITS.items() if column.endswith(ending)), "")
 
 
 def listed(warehouse: Warehouse, name: str | None) -> Answer:

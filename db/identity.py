@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from benchmarking.core.axes import POINT_FIELDS
 from benchmarking.records import Json, Point, Run, canonical_hash, to_json
 
 SERIES_HASH_VERSION = 1
@@ -26,10 +27,7 @@ def series_keys(run: Run, point: Point) -> dict[str, Json]:
         "config_hash": workload.config_hash,
         "architecture_type": workload.family,
         "task": workload.task,
-        "batch_size": point.batch_size,
-        "sequence_length": point.sequence_length,
-        "new_tokens": point.new_tokens,
-        "concurrency": point.concurrency,
+        **{name: getattr(point, name) for name in POINT_FIELDS},
         "axes": to_json(point.axes),
         "runtime": cell.runtime,
         "runtime_mode": to_json(cell.runtime_mode),

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from statistics import fmean, median
 from typing import Any
 
+from benchmarking.core.axes import FURTHER, POINT_FIELDS
 from benchmarking.errors import FormatError
 from benchmarking.estimates import tail_quantile
 from benchmarking.records import LaunchLoad, Origin, Point, Preparation, Result, Run, Samples, to_json
@@ -20,8 +21,6 @@ from db import identity
 
 Row = dict[str, Any]
 
-AXES = {"image_size": int, "audio_seconds": float, "steps": int, "documents": int, "top_k": int}
-"""The axes of `Point.axes` that have a column of their own, and what it holds."""
 NEVER_NEGATIVE = ("latency_", "throughput_", "time_", "inter_token_", "prefill_", "decode_", "memory_weights_mb")
 """How metrics begin that cannot be less than 0. Differences can be, and what other tools or users add."""
 LOAD_STAGES = ("spawn", "import", "device_init", "weights_read", "to_device")
@@ -207,19 +206,16 @@ def _origin_columns(origin: Origin | None) -> Row:
 
 def _point_columns(point: Point) -> Row:
     return {
-        "batch_size": point.batch_size,
-        "sequence_length": point.sequence_length,
-        "new_tokens": point.new_tokens,
-        "concurrency": point.concurrency,
+        **{name: getattr(point, name) for name in POINT_FIELDS},
         "axes": json_text(point.axes),
-        **{name: _axis(point, name) for name in AXES},
+        **{name: _axis(point, name) for name in FURTHER},
     }
 
 
 def _axis(point: Point, name: str) -> float | None:
     """The point's value on the axis, None when it has none. Raises FormatError for half a pixel, step or document."""
     value = point.axes.get(name)
-    if value is not None and AXES[name] is int and not float(value).is_integer():
+    if value is not None and FURTHER[name].kind is int and not float(value).is_integer():
         raise FormatError(f"point {point.label}: {name} is {value}, expected a whole number")
     return value
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.core.axes import FURTHER
 from benchmarking.records import (
     Cell,
     Device,
@@ -31,7 +32,6 @@ from benchmarking.records import (
     Workload,
     from_json,
 )
-from db.rows import AXES
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -70,7 +70,7 @@ class StoredRun:
 
 def stored_runs(warehouse: Warehouse, run_ids: Sequence[str]) -> Iterator[StoredRun]:
     """The runs, read some at a time; in order of their start among those. Raises StorageError."""
-    metrics = [row["name"] for row in warehouse.query(METRICS).dicts() if row["name"] not in AXES]
+    metrics = [row["name"] for row in warehouse.query(METRICS).dicts() if row["name"] not in FURTHER]
     for start in range(0, len(run_ids), AT_ONCE):
         yield from _some(warehouse, list(run_ids[start : start + AT_ONCE]), metrics)
 
@@ -184,7 +184,7 @@ def _result(row: Row, raw: Sequence[Row], metrics: Sequence[str]) -> Result:
     doubts = extra.pop("doubts")
     return Result(
         result_id=row["result_id"],
-        point=_point(row),
+        point=Point.from_columns(row),
         status=row["status"],
         error=row["error"],
         validity=row["validity"],
@@ -198,16 +198,6 @@ def _result(row: Row, raw: Sequence[Row], metrics: Sequence[str]) -> Result:
         missing=row["missing"],
         samples=tuple(_samples(one) for one in raw if not _is_compacted(one)),
         extra=extra,
-    )
-
-
-def _point(row: Row) -> Point:
-    return Point(
-        batch_size=row["batch_size"],
-        sequence_length=row["sequence_length"],
-        new_tokens=row["new_tokens"],
-        concurrency=row["concurrency"],
-        axes=json.loads(row["axes"]),
     )
 
 

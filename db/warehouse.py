@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from benchmarking.core.axes import FURTHER
 from benchmarking.errors import StorageError
 from benchmarking.ids import uuid7
 from benchmarking.records import Run
@@ -20,7 +21,7 @@ from db.arrow_rows import arrow_table
 from db.connection import BLOCK_SIZE_BYTES, FILE_FORMAT, QUESTIONS, STORAGE_VERSION, WRITER, attached, connect, told
 from db.files import make_folder, part_beside, publish
 from db.heads import heads_of
-from db.rows import AXES, Row, run_rows
+from db.rows import Row, run_rows
 from db.spool import read_run
 from db.stored import OWN, refuse_another
 from db.table import Table
@@ -145,7 +146,7 @@ class Warehouse:
             if source_sha256 is not None and source_sha256 in known:
                 return False
             columns = self._columns("benchmark_results").items()
-            metrics = {name for name, kind in columns if kind == "DOUBLE" and name not in AXES}
+            metrics = {name for name, kind in columns if kind == "DOUBLE" and name not in FURTHER}
             now = datetime.now(UTC).replace(tzinfo=None)
             rows = run_rows(run, metric_columns=metrics, source=source, source_sha256=source_sha256, ingested_at=now)
             if known:

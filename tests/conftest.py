@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import signal
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -16,6 +17,10 @@ from tests.helpers import records
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As a shell starts what it runs in the background: the programs under test would inherit it, and go on.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Several processes of tests share the processors: a thread that waits by spinning takes them from the one it waits for,
+# and tests of small models take five times as long. To be set before torch is imported, here and in every child.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 @pytest.hookimpl(wrapper=True)

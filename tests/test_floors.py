@@ -14,7 +14,7 @@ from tests.helpers.paths import ROOT
 ROOMS = ("benchmarking", "db", "visualize")
 SHARED = {
     f"benchmarking.{name}"
-    for name in ("records", "codec", "errors", "units", "plugins", "ids", "cli_support", "core", "estimates")
+    for name in ("core", "records", "codec", "errors", "units", "plugins", "ids", "cli_support", "estimates")
 }
 """What every floor may use: words, errors, statistics and small helpers that measure nothing."""
 HEAVY = {"torch", "transformers", "numpy", "scipy", "pandas", "duckdb", "pyarrow", "matplotlib", "seaborn", "openvino"}

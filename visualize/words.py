@@ -8,28 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
+from benchmarking.core.axes import AXES, POINT_FIELDS
 from visualize.charts import Row
 from visualize.charts._rows import is_doubtful, is_ok, settings
 from visualize.style import number
 
 SEPARATOR = " · "
 NO_VALUE = "without this measure"
-AXIS_WORDS = {
-    "sequence_length": "sequence {:,}",
-    "image_size": "image {:,} px",
-    "audio_seconds": "{:g} s of audio",
-    "steps": "{:,} steps",
-    "documents": "{:,} documents",
-    "top_k": "top-{}",
-}
-AXIS_TITLES = {
-    "sequence_length": "Sequence length (tokens)",
-    "image_size": "Image size (pixels a side)",
-    "audio_seconds": "Audio in each input (s)",
-    "steps": "Denoising steps",
-    "documents": "Documents in the corpus",
-    "top_k": "Documents retrieved (top-k)",
-}
 
 
 def cell(row: Row) -> str:
@@ -45,10 +30,8 @@ def device(row: Row) -> str:
 
 def point(row: Row, *, with_batch: bool = True) -> str:
     """A point in words: "batch 4, sequence 128, 16 new tokens"."""
-    parts = [f"batch {row['batch_size']}"] if with_batch else []
-    parts += [axis("sequence_length", row["sequence_length"])] if row["sequence_length"] is not None else []
-    parts += [f"{row['new_tokens']} new tokens"] if row["new_tokens"] is not None else []
-    parts += [f"{row['concurrency']} requests in flight"] if row["concurrency"] != 1 else []
+    stated = [name for name in POINT_FIELDS if row[name] not in (None, AXES[name].implied)]
+    parts = [axis(name, row[name]) for name in stated if with_batch or name != "batch_size"]
     return ", ".join([*parts, *(axis(name, value) for name, value in sorted(json.loads(row["axes"]).items()))])
 
 
@@ -56,15 +39,12 @@ def axis(name: str, value: float | None) -> str:
     """A value on an axis in words: "sequence 128", "image 224 px", "5 s of audio"."""
     if value is None:
         return f"no {name.replace('_', ' ')}"
-    if name not in AXIS_WORDS:
-        return f"{name}={value}"
-    words = AXIS_WORDS[name].format(value)
-    return words.removesuffix("s") if value == 1 else words
+    return AXES[name].in_words(value) if name in AXES else f"{name}={value}"
 
 
 def axis_title(name: str) -> str:
     """What a legend of values on the axis is headed by, with the unit."""
-    return AXIS_TITLES.get(name, name)
+    return AXES[name].title if name in AXES else name
 
 
 def count(number_of: float | None) -> str:
@@ -79,8 +59,9 @@ def family(row: Row) -> str:
 
 def point_names(new_tokens: int | None, concurrency: int, axes: Mapping[str, float | None]) -> tuple[str, ...]:
     """What all points of a picture share, as parts of its file's name: ("n16", "image_size-224")."""
-    parts = [f"n{new_tokens}"] if new_tokens is not None else []
-    parts += [f"c{concurrency}"] if concurrency != 1 else []
+    values = {"new_tokens": new_tokens, "concurrency": concurrency}
+    stated = {name: value for name, value in values.items() if value not in (None, AXES[name].implied)}
+    parts = [f"{AXES[name].letter}{value}" for name, value in stated.items()]
     return (*parts, *(f"{name}-{value}" for name, value in sorted(axes.items())))
 
 

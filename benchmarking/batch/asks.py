@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarking.batch import setting_keys
 from benchmarking.batch.model_list import Entry
-from benchmarking.batch.setting_keys import AXES, BUILT_IN, Values
+from benchmarking.batch.setting_keys import BUILT_IN, FAMILY_AXES, Values
+from benchmarking.core.axes import BY_KEY
 from benchmarking.measure.settings import settings
 from benchmarking.sweep.request import OPTIONS, Request
-
-OWN_AXES = ("sequence_lengths", "new_tokens")
-"""Axes with a field of their own in a request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +43,7 @@ def _of_entry(entry: Entry, flags: Values, command: tuple[str, ...]) -> Iterator
     said = BUILT_IN
     for nearer in (entry.shared, entry.own, flags):
         said = setting_keys.merged(said, nearer)
-    shared = frozenset(axis for key, axis in AXES.items() if key in flags or key not in _keys(entry.own))
+    shared = frozenset(axis.name for key, axis in FAMILY_AXES.items() if key in flags or key not in _keys(entry.own))
     common = _common(entry.model_id, said, shared, command)
     own_options = frozenset(set(OPTIONS) & entry.own.keys() - flags.keys())
     for device, runtime, precision in itertools.product(said["devices"], said["runtimes"], said["precisions"]):
@@ -87,6 +85,5 @@ def _common(model_id: str, said: Values, shared: frozenset[str], command: tuple[
 
 def _grid(said: Values) -> dict[str, Any]:
     """The fields of a request that make its grid."""
-    further: Mapping[str, Any] = {AXES[key]: said[key] for key in AXES if key in said and key not in OWN_AXES}
-    own = {key: said[key] for key in OWN_AXES if key in said}
-    return {"batch_sizes": said["batch_sizes"], "concurrency": said.get("concurrency"), "axes": further, **own}
+    own = {key: said[key] for key, axis in BY_KEY.items() if axis.is_field and key in said}
+    return {**own, "axes": {axis.name: said[key] for key, axis in BY_KEY.items() if not axis.is_field and key in said}}

@@ -12,8 +12,9 @@ from benchmarking import flags
 from benchmarking.batch import model_list, report_forms
 from benchmarking.batch.asks import asks
 from benchmarking.batch.planning import PlanError, plan_all
-from benchmarking.batch.setting_keys import AXES, BUILT_IN, READERS
+from benchmarking.batch.setting_keys import BUILT_IN, READERS
 from benchmarking.cli_support import Parser, names, note
+from benchmarking.core.axes import BY_KEY
 from benchmarking.errors import UsageError
 from benchmarking.measure.settings import settings
 from benchmarking.records import PRECISIONS
@@ -21,7 +22,7 @@ from benchmarking.sweep.machine import Machine
 from benchmarking.sweep.plan import CellPlan
 from benchmarking.sweep.request import OPTIONS
 
-OF_MODELS = ("runtimes", "weights", *OPTIONS, "num_threads", "cpu_list", "rebuild", "batch_sizes", "concurrency", *AXES)
+OF_MODELS = ("runtimes", "weights", *OPTIONS, "num_threads", "cpu_list", "rebuild", *BY_KEY)
 """Settings that say nothing to people's own benchmarks."""
 
 
@@ -30,7 +31,7 @@ def parser(name: str, description: str | None) -> Parser:
     parser = Parser(
         prog=name,
         description=description,
-        epilog=model_list.__doc__,
+        epilog=model_list.HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     what = parser.add_argument_group("what is measured")

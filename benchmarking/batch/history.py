@@ -39,13 +39,7 @@ def known(plans: Sequence[CellPlan], query: Query) -> tuple[Known, ...]:
 
 def _known(row: Row) -> Known:
     settings = json.loads(row["settings"])
-    point = Point(
-        batch_size=row["batch_size"],
-        sequence_length=row["sequence_length"],
-        new_tokens=row["new_tokens"],
-        concurrency=row["concurrency"],
-        axes=json.loads(row["axes"]),
-    )
+    point = Point.from_columns(row)
     durations_s = [
         (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
         for start, end in zip(row["started_at"] or (), row["finished_at"] or (), strict=True)

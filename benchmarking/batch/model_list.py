@@ -16,10 +16,6 @@ YAML keys (every setting is a flag's name in the plural it has there, `_` for `-
     include: ["bert*", gpt2]   only models that match one of the patterns
     exclude: ["*-large-*"]     and none of these
 
-Settings: devices runtimes precisions batch_sizes sequence_lengths new_tokens concurrency image_sizes audio_seconds
-steps documents top_k grids task weights attention cache compile_mode dynamic quantization provider io_mode hint
-kernel_repo qnn_backend performance_mode placement num_threads cpu_list rebuild profile iterations warmup_iterations
-launches timeout skip_unsupported tags description.
 Runtimes may be `all`: every one that is compared with eager; those that cannot be are left out, and why is said.
 What is said nearer wins: built-in defaults < the file's settings < overrides in their order < the model's own < flags
 of the command line. An axis goes to the models that have it, and an option to the runtimes that have it; an axis that
@@ -30,6 +26,7 @@ runtimes has.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -40,6 +37,8 @@ from benchmarking.batch import setting_keys, yaml_nodes
 from benchmarking.batch.yaml_nodes import Node
 from benchmarking.errors import StorageError, UsageError
 
+HELP = f"{__doc__}\n{textwrap.fill(f'Settings: {chr(32).join(setting_keys.READERS)}.', width=118)}\n"
+"""What the command says of lists: how they are written, and every setting there is."""
 YAML_SUFFIXES = (".yaml", ".yml")
 TOP_KEYS = ("models", "defaults", "overrides", "include", "exclude")
 COMMENT = re.compile(r"(^|\s)#.*")

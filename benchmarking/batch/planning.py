@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from benchmarking.batch.asks import Ask
+from benchmarking.core.axes import AXES
 from benchmarking.errors import EXIT_FAILED, EXIT_USAGE, BenchhouseError, UsageError
 from benchmarking.records import Cell, Workload, canonical_hash, to_json
 from benchmarking.sweep.machine import Machine
@@ -15,7 +16,7 @@ from benchmarking.sweep.plan import CellPlan, ascending
 from benchmarking.sweep.progress import cell_name
 from benchmarking.sweep.request import check_shared_options, plan_cell, workload_of
 from benchmarking.sweep.several_runtimes import ALL, plan_runtimes
-from benchmarking.workloads._limits import AXIS_NAMES, axes_of
+from benchmarking.workloads._limits import axes_of
 
 LOOK_UPS_AT_ONCE = 16
 """A name that no hub answers for costs up to 20 s of waiting; each look-up is a process, so not hundreds at once."""
@@ -127,10 +128,9 @@ def _check_shared_axes(asks: Sequence[Ask], plans: Sequence[CellPlan]) -> None:
     had = {axis for plan in plans for point in plan.points for axis in axes_of(point)}
     for ask in asks:
         for request in ask.requests:
-            given = {"sequence_length": request.sequence_lengths, "new_tokens": request.new_tokens, **request.axes}
-            for axis, values in given.items():
-                if values is not None and axis not in had:
-                    raise UsageError(f"no model of the batch has an axis {axis} ({AXIS_NAMES[axis]}): leave it out")
+            for axis in request.family_axes:
+                if axis not in had:
+                    raise UsageError(f"no model of the batch has an axis {axis} ({AXES[axis].noun}): leave it out")
 
 
 def _check_shared_options(plans: Sequence[tuple[Ask, CellPlan]]) -> None:

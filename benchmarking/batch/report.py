@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from benchmarking.batch.doubt_words import words
 from benchmarking.batch.summary import BatchSummary, CellSummary, PointSummary, failures
 from benchmarking.batch.table import HEADINGS, best_text, doubts_text, points_text
+from benchmarking.core.metrics import METRICS, PEAK_MEMORY
 from benchmarking.core.tables import Table
 from benchmarking.core.text import number, relative_error
 from benchmarking.records import Doubt, Hardware, Readings
@@ -20,7 +21,8 @@ from benchmarking.sweep.comparison import Comparison
 from benchmarking.sweep.comparison_table import comparison_table, remarks, title
 from benchmarking.sweep.report import evidence_value, items_unit
 
-PEAKS = ("memory_device_process_peak_mb", "memory_peak_rss_infer_mb")
+COLUMNS = ("latency_p90_ms", "throughput_samples_per_sec", "throughput_tokens_per_sec", "time_to_first_token_ms")
+"""What is shown of a point beside its median."""
 SECRET = re.compile(r"(?i)\b(hf_[a-z0-9]{8,}|\w*(token|secret|password)\w*=\S+)")
 
 
@@ -108,24 +110,24 @@ def _of_cell(cell: CellSummary) -> Section:
     size = "" if cell.parameter_count is None else f", {cell.parameter_count / 1e6:.1f} M parameters"
     about = f"{cell.family or 'no family'}, {cell.task}, {cell.weights} weights{size}; run file {cell.run_file}."
     rows = tuple(_point_row(point) for point in cell.points)
-    rates = (items_unit(cell.family), "tokens/s", "TTFT ms")
-    headings = ("point", "median ms", "95 % interval", "p90 ms", *rates, "peak MB", "error", "state")
+    median, *others = (METRICS[name].heading for name in ("latency_median_ms", *COLUMNS))
+    others[COLUMNS.index("throughput_samples_per_sec")] = items_unit(cell.family)
+    headings = ("point", median, "95 % interval", *others, "peak MB", METRICS["output_error"].heading, "state")
     return Section(title=cell.name, paragraphs=(about,), table=Table(headings=headings, rows=rows))
 
 
 def _point_row(point: PointSummary) -> tuple[str, ...]:
     metrics = point.metrics
-    columns = ("latency_p90_ms", "throughput_samples_per_sec", "throughput_tokens_per_sec", "time_to_first_token_ms")
     interval = [metrics.get("latency_ci_low_ms"), metrics.get("latency_ci_high_ms")]
     shown = " .. ".join(number(value) for value in interval if value is not None) or "-"
-    peak = next((metrics[name] for name in PEAKS if name in metrics), None)
+    peak = next((metrics[name] for name in PEAK_MEMORY if name in metrics), None)
     state = point.status.replace("_", " ") if point.status != "ok" else str(point.validity)
     kinds = ", ".join(doubt.kind for doubt in point.doubts)
     return (
         point.point,
         _shown(metrics.get("latency_median_ms")),
         shown,
-        *(_shown(metrics.get(name)) for name in columns),
+        *(_shown(metrics.get(name)) for name in COLUMNS),
         _shown(peak),
         relative_error(metrics["output_error"]) if "output_error" in metrics else "-",
         f"{state}: {kinds}" if kinds else state,

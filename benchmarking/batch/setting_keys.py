@@ -7,32 +7,24 @@ from typing import Any
 
 from benchmarking.batch.yaml_nodes import Node
 from benchmarking.cli_support import choice
+from benchmarking.core.axes import BY_KEY, Axis
 from benchmarking.errors import UsageError
 from benchmarking.measure.settings import PROFILES
 from benchmarking.records import PRECISIONS, REBUILDS
-from benchmarking.sweep.plan import FRACTIONAL_AXES
-from benchmarking.sweep.request import AUTO, DEFAULT_BATCH_SIZES, DEFAULT_TIMEOUT_S, OPTIONS
+from benchmarking.sweep.request import AUTO, DEFAULT_TIMEOUT_S, OPTIONS
 from benchmarking.workloads._resolve import WEIGHTS_CHOICES
 
 Values = Mapping[str, Any]
 """Settings by key, checked: lists are tuples."""
 
-AXES: Mapping[str, str] = {
-    "sequence_lengths": "sequence_length",
-    "new_tokens": "new_tokens",
-    "image_sizes": "image_size",
-    "audio_seconds": "audio_seconds",
-    "steps": "steps",
-    "documents": "documents",
-    "top_k": "top_k",
-}
-"""Keys of axes that not every model has, and the axes."""
+FAMILY_AXES: Mapping[str, Axis] = {key: axis for key, axis in BY_KEY.items() if not axis.of_every_model}
+"""The axes that not every model has, by key."""
 
 BUILT_IN: Values = {
     "devices": (AUTO,),
     "runtimes": (None,),
     "precisions": ("float32",),
-    "batch_sizes": DEFAULT_BATCH_SIZES,
+    **{key: axis.default for key, axis in BY_KEY.items() if axis.default},
     "grids": ({},),
     "profile": "standard",
     "weights": "auto",
@@ -145,8 +137,8 @@ def _grids(node: Node) -> tuple[dict[str, Any], ...]:
     for item in node.items():
         grid = item.mapping("grids")
         for key, value in grid.items():
-            if key not in GRID_KEYS:
-                value.refuse(f"grids: {key} is no axis: there are {', '.join(GRID_KEYS)}")
+            if key not in BY_KEY:
+                value.refuse(f"grids: {key} is no axis: there are {', '.join(BY_KEY)}")
         found.append({key: read(key, value) for key, value in grid.items()})
     if not found:
         raise UsageError("is an empty list: leave it out, or write a grid")
@@ -154,14 +146,11 @@ def _grids(node: Node) -> tuple[dict[str, Any], ...]:
 
 
 NUMBERS = _some(_whole(1), ordered=True)
-GRID_KEYS = ("batch_sizes", "concurrency", *AXES)
 READERS: Mapping[str, Callable[[Node], Any]] = {
     "devices": _some(_word),
     "runtimes": _some(_word),
     "precisions": _some(_one_of(PRECISIONS, "precision")),
-    "batch_sizes": NUMBERS,
-    "concurrency": NUMBERS,
-    **{key: _some(_positive, ordered=True) if axis in FRACTIONAL_AXES else NUMBERS for key, axis in AXES.items()},
+    **{key: _some(_positive, ordered=True) if axis.kind is float else NUMBERS for key, axis in BY_KEY.items()},
     "grids": _grids,
     "task": _word,
     "weights": _one_of(WEIGHTS_CHOICES, "kind of weights"),

@@ -5,13 +5,14 @@ Every statistic is a launch's own first and then the median over launches; only 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from statistics import median
 from typing import Any, Literal, TypeGuard
 
+from benchmarking.core.metrics import LATENCY, METRICS, TAILS, Metric, from_source
 from benchmarking.estimates import Statistics, between_launches_interval, describe
-from benchmarking.measure import columns, doubts, rates
+from benchmarking.measure import doubts, rates
 from benchmarking.measure.energy_shares import energy_shares
 from benchmarking.records import (
     FAILED,
@@ -31,8 +32,7 @@ from benchmarking.units import bytes_to_mb
 
 MIN_LAUNCHES_FOR_BETWEEN = 3
 """With 2, the t interval has one degree of freedom and is 12.7 standard errors wide to either side."""
-PLAIN_STATISTICS = ("mean", "median", "sd", "p25", "p75", "p90", "p95", "p99", "mad")
-TAILS = ("latency_p90_ms", "latency_p95_ms", "latency_p99_ms")
+OVER_LAUNCHES: Mapping[str, Callable[[Sequence[float]], float]] = {"median": median, "least": min, "most": max}
 
 
 def summarise(
@@ -77,7 +77,7 @@ def summarise(
         stop_reason=_common([one.stop_reason for one in measured]),
         ci_scope=scope,
         metrics=metrics,
-        missing=columns.complete(metrics, _reasons(measured, own_loads)),
+        missing=_complete(metrics, _reasons(measured, own_loads)),
         samples=tuple(samples for one in measured for samples in one.samples),
         extra=_extra(measurements, measured, statistics),
     )
@@ -105,27 +105,26 @@ def _without_numbers(result_id: str, point: Point, measurements: Sequence[Measur
     status: Status = statuses.pop() if len(statuses) == 1 else "failed" if statuses else "skipped"
     errors = [one.error for one in measurements if one.error and one.status == status]
     error = errors[0] if errors else "no launch measured this point"
-    reasons = {name: why for one in measurements for name, why in columns.reasons_by_column(one.missing).items()}
+    reasons = {name: why for one in measurements for name, why in _by_column(one.missing).items()}
     default = NOT_RUN if status == "skipped" else FAILED
     return Result(
         result_id=result_id,
         point=point,
         status=status,
         error=error,
-        missing=columns.complete({}, reasons, default),
+        missing=_complete({}, reasons, default),
         extra={"launches": [_launch_facts(one) for one in measurements]},
     )
 
 
 def _latency(statistics: Sequence[Statistics], *, blocks: bool) -> dict[str, float]:
     """Latency columns in ms. Of blocks of calls there are no tails: a block's mean hides its slowest call."""
-    plain = {
-        name: [value for each in statistics if (value := getattr(each, name)) is not None] for name in PLAIN_STATISTICS
-    }
-    metrics = {f"latency_{name.replace('sd', 'std')}_ms": median(values) for name, values in plain.items() if values}
-    metrics["latency_min_ms"] = min(each.min for each in statistics)
-    metrics["latency_max_ms"] = max(each.max for each in statistics)
-    return {name: value for name, value in metrics.items() if not (blocks and name in TAILS)}
+    metrics: dict[str, float] = {}
+    for column, statistic in LATENCY.items():
+        found = [value for each in statistics if (value := getattr(each, statistic)) is not None]
+        if found and (over := METRICS[column].over_launches) != "interval" and not (blocks and column in TAILS):
+            metrics[column] = OVER_LAUNCHES[over](found)
+    return metrics
 
 
 def _interval(
@@ -143,10 +142,10 @@ def _interval(
 def _readings(measured: Sequence[Measurement]) -> dict[str, float]:
     """Columns with one reading a launch: the median over launches; bytes become MB."""
     values: dict[str, float] = {}
-    for name, column in columns.OF_READING.items():
-        read = [one.metrics[name] for one in measured if name in one.metrics]
+    for metric in from_source("reading").values():
+        read = [one.metrics[metric.of] for one in measured if metric.of in one.metrics]
         if read:
-            values[column] = bytes_to_mb(median(read)) if column.endswith("_mb") else median(read)
+            values[metric.column] = _over_launches(metric, read)
     first_calls = [one.first_call_ms for one in measured if one.first_call_ms is not None]
     return {**values, **({"first_call_ms": median(first_calls)} if first_calls else {})}
 
@@ -156,11 +155,17 @@ def _verified_numbers(measured: Sequence[Measurement], loads: Sequence[LaunchLoa
     of_load = {load.launch: load.verified for load in loads}
     told = [{**of_load.get(one.launch, {}), **_verified(one)} for one in measured]
     values: dict[str, float] = {}
-    for name in columns.OF_VERIFIED:
-        read = [float(value) for each in told if _is_number(value := each.get(name))]
+    for metric in from_source("verified").values():
+        read = [float(value) for each in told if _is_number(value := each.get(metric.of))]
         if read:
-            values[name] = max(read) if name in columns.COUNTS else median(read)
+            values[metric.column] = _over_launches(metric, read)
     return values
+
+
+def _over_launches(metric: Metric, values: Sequence[float]) -> float:
+    """The launches' values in one, in the column's unit."""
+    value = OVER_LAUNCHES[metric.over_launches](values)
+    return bytes_to_mb(value) if metric.is_in_bytes else value
 
 
 def _is_number(value: Json) -> TypeGuard[int | float]:
@@ -169,10 +174,10 @@ def _is_number(value: Json) -> TypeGuard[int | float]:
 
 def _load_memory(loads: Sequence[LaunchLoad]) -> dict[str, float]:
     values: dict[str, float] = {}
-    for name, column in columns.OF_LOAD.items():
-        read = [load.memory_bytes[name] for load in loads if name in load.memory_bytes]
+    for metric in from_source("load_memory").values():
+        read = [load.memory_bytes[metric.of] for load in loads if metric.of in load.memory_bytes]
         if read:
-            values[column] = bytes_to_mb(median(read))
+            values[metric.column] = _over_launches(metric, read)
     return values
 
 
@@ -224,12 +229,34 @@ def _processors(verified: Mapping[str, Json]) -> tuple[Doubt, ...]:
 def _reasons(measured: Sequence[Measurement], loads: Sequence[LaunchLoad]) -> dict[str, str]:
     """Why columns are absent: what the launches said, and what the number and kind of samples forbid."""
     blocks = max(_inner_loops(one) for one in measured)
-    few = dict.fromkeys((*columns.LATENCY, *columns.OF_SERIES["inter_token_latency"]), TOO_FEW_SAMPLES)
+    few = dict.fromkeys((*LATENCY, *_columns_of("inter_token_latency")), TOO_FEW_SAMPLES)
     tails = dict.fromkeys(TAILS, f"{NOT_APPLICABLE}: timed in blocks of {blocks} calls") if blocks > 1 else {}
-    tokens = {} if measured[0].extra.get("tokens_per_call") else {columns.THROUGHPUT[1]: f"{NOT_APPLICABLE}: no tokens"}
+    has_tokens = measured[0].extra.get("tokens_per_call")
+    tokens = {} if has_tokens else {"throughput_tokens_per_sec": f"{NOT_APPLICABLE}: no tokens"}
+    absent = {m.column: f"{NOT_APPLICABLE}: {m.not_applicable}" for m in METRICS.values() if m.not_applicable}
     told = [one.missing for one in loads] + [one.missing for one in measured]
-    by_column = {name: why for missing in told for name, why in columns.reasons_by_column(missing).items()}
-    return {**few, **tails, **tokens, **columns.OF_SOME_CALLS, **by_column}
+    by_column = {name: why for missing in told for name, why in _by_column(missing).items()}
+    return {**few, **tails, **tokens, **absent, **by_column}
+
+
+def _columns_of(name: str) -> tuple[str, ...]:
+    """The columns that come of a raw metric or a reading: none but its own name for what has none."""
+    made = (metric for metric in METRICS.values() if metric.of == name and metric.source != "derived")
+    return tuple(metric.column for metric in made) or (name,)
+
+
+def _by_column(missing: Mapping[str, str]) -> dict[str, str]:
+    """Reasons of raw metrics and readings, by the columns that come of them. A column may also be named itself."""
+    return {column: why for name, why in missing.items() for column in _columns_of(name)}
+
+
+def _complete(metrics: Mapping[str, float], reasons: Mapping[str, str], default: str = NOT_RUN) -> dict[str, str]:
+    """A reason for every column without a value; what is derived from a reading is absent for the reading's reason."""
+    absent = dict.fromkeys((name for name in METRICS if name not in metrics), default)
+    known = {name: why for name, why in reasons.items() if name not in metrics}
+    made = from_source("derived").items()
+    derived = {name: known[one.of] for name, one in made if name not in metrics and one.of in known}
+    return {**absent, **derived, **known}
 
 
 def _common(reasons: Sequence[str | None]) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from itertools import pairwise
 
+from benchmarking.core.metrics import METRICS
 from benchmarking.errors import BenchhouseError
 from benchmarking.measure.timing import Stopwatch
 from benchmarking.records import NOT_APPLICABLE
@@ -17,7 +18,7 @@ INTER_TOKEN_LATENCY = "inter_token_latency"
 PREFILL = "phase_prefill"
 DECODE = "phase_decode"
 STEP = "phase_step"
-PHASES = ("phase_retrieve", "phase_image_encode", "phase_encode", PREFILL, DECODE, STEP)
+PHASES = tuple(metric.of for metric in METRICS.values() if metric.of.startswith("phase_"))
 """The phases that have a column; a family may mark others, which are stored without one."""
 
 Series = Mapping[str, tuple[float, ...]]

@@ -29,14 +29,9 @@ def asked_points(request: Request, workload: Workload, family: WorkloadFamily) -
 def _asked(request: Request, workload: Workload, family: WorkloadFamily) -> dict[str, tuple[float, ...]]:
     """The values that were asked for, by axis. Raises UsageError for an axis that only this workload was asked for and
     does not have."""
-    asked: dict[str, tuple[float, ...] | None] = {
-        "sequence_length": request.sequence_lengths,
-        "new_tokens": request.new_tokens,
-        **request.axes,
-    }
     has = family.axes(workload)
     elsewhere = request.shared_axes - set(has)
-    given = {name: values for name, values in asked.items() if values is not None and name not in elsewhere}
+    given = {name: values for name, values in request.family_axes.items() if name not in elsewhere}
     for name in given:
         if name not in has:
             raise UsageError(no_axis(workload, name, has))

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from benchmarking.core.metrics import PEAK_MEMORY
 from benchmarking.measure.speedup import SpeedUp, geometric_mean, launch_medians_ms, speed_up
 from benchmarking.records import Result, Run, Samples, Severity, Status, Validity, canonical_hash, to_json
 from benchmarking.sweep.reference import is_reference
-from benchmarking.sweep.report import PEAK_MEMORY
 
 BASELINE = "eager"
 WORST: tuple[Severity, ...] = ("invalid", "throttled", "noisy")

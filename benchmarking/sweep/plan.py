@@ -7,16 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from benchmarking.core.axes import AXES, POINT_FIELDS, is_fractional
 from benchmarking.errors import UsageError
 from benchmarking.ids import uuid7
 from benchmarking.measure.settings import Settings
 from benchmarking.records import Cell, Hardware, Json, Point, Provenance, Readings, Rebuild
 
 Check = Callable[[Point], str | None]
-
-POINT_FIELDS = ("batch_size", "sequence_length", "new_tokens", "concurrency")
-FRACTIONAL_AXES = ("audio_seconds",)
-"""Axes whose values need not be whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +53,7 @@ class CellPlan:
 def grid(axes: Mapping[str, tuple[Any, ...]]) -> tuple[Point, ...]:
     """Every combination of the axes' values, the smallest work first: fields of Point, or names of `Point.axes`.
 
-    Raises UsageError for a value that is no whole number from 1, or of `FRACTIONAL_AXES` no number above 0.
+    Raises UsageError for a value that is no whole number from 1, or on a fractional axis no number above 0.
     """
     for name, values in axes.items():
         for value in values:
@@ -85,7 +82,7 @@ def check_points(points: tuple[Point, ...], check: Check, *, skip_unsupported: b
 def _check_value(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UsageError(f"{name} takes numbers: got {value!r}")
-    if name in FRACTIONAL_AXES:
+    if is_fractional(name):
         if not 0 < value < float("inf"):
             raise UsageError(f"{name} takes numbers above 0: got {value!r}")
     elif value != int(value) or value < 1:
@@ -101,7 +98,7 @@ def work(point: Point) -> float:
     """Roughly what a point costs, in no unit: tokens times what its other axes multiply."""
     product: float = point.concurrency * point.batch_size * ((point.sequence_length or 1) + (point.new_tokens or 0))
     for name, value in point.axes.items():
-        product *= value**2 if name == "image_size" else value
+        product *= value ** AXES[name].work_exponent if name in AXES else value
     return product
 
 

@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from benchmarking.core.axes import AXES, Axis
+from benchmarking.core.metrics import METRICS, PEAK_MEMORY
 from benchmarking.core.tables import GAP, Column, Table, table_of, table_text, text_width, total_width
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, relative_error, visible
 from benchmarking.records import Doubt, Family, Result, Run
 
-PEAK_MEMORY = (
-    "memory_device_process_peak_mb",
-    "memory_device_reserved_peak_mb",
-    "memory_device_allocated_peak_mb",
-    "memory_peak_rss_infer_mb",
-)
-"""What stands for peak memory in the table: the first that was measured; on a CPU that is the process."""
 OF_IMAGES = ("vision", "diffusion")
 """The families whose items are images."""
-FIRST_NUMBER = "median ms"
+FIRST_NUMBER = METRICS["latency_median_ms"].heading or "latency_median_ms"
 """The heading of the first column that was measured: those before it say which point it is."""
 WIDTH = 160
 """Columns of text that a table in a file takes where it can: doubts that do not fit are counted; all are explained
@@ -67,40 +62,32 @@ def _columns(run: Run) -> list[Column[Result]]:
     items = items_unit(run.cell.workload.family)
     several = any(result.point.concurrency > 1 for result in run.results)
     return [
-        Column(heading="batch", text=lambda result: str(result.point.batch_size)),
-        Column(heading="sequence", text=lambda result: _count(result.point.sequence_length)),
-        Column(heading="new tokens", text=lambda result: _count(result.point.new_tokens)),
-        _axis("image px", "image_size"),
-        _axis("audio s", "audio_seconds"),
-        _axis("steps", "steps"),
-        _axis("documents", "documents"),
-        _axis("top-k", "top_k"),
-        *([Column(heading="in flight", text=lambda result: str(result.point.concurrency))] if several else []),
-        _metric(FIRST_NUMBER, "latency_median_ms"),
+        *(_axis(axis) for name, axis in AXES.items() if several or name != "concurrency"),
+        _metric("latency_median_ms"),
         Column(heading="95 % interval", text=lambda result: _interval(result.metrics)),
-        _metric("p90 ms", "latency_p90_ms"),
-        *([_metric("request ms", "latency_request_median_ms")] if several else []),
-        _metric(items, "throughput_samples_per_sec"),
-        _metric("tokens/s", "throughput_tokens_per_sec"),
-        _metric("RTF", "real_time_factor"),
-        _metric("retrieve ms", "retrieve_ms"),
-        _metric("image enc ms", "image_encode_ms"),
-        _metric("encode ms", "encode_ms"),
-        _metric("TTFT ms", "time_to_first_token_ms"),
-        _metric("TPOT ms", "time_per_output_token_ms"),
-        _metric("step ms", "step_ms"),
+        _metric("latency_p90_ms"),
+        *([_metric("latency_request_median_ms", "request ms")] if several else []),
+        _metric("throughput_samples_per_sec", items),
+        _metric("throughput_tokens_per_sec"),
+        _metric("real_time_factor"),
+        _metric("retrieve_ms"),
+        _metric("image_encode_ms"),
+        _metric("encode_ms"),
+        _metric("time_to_first_token_ms"),
+        _metric("time_per_output_token_ms"),
+        _metric("step_ms"),
         Column(heading="peak MB", text=_peak_memory),
         Column(heading="error", text=_output_error),
         Column(heading="compile s", text=_compile_time),
     ]
 
 
-def _axis(heading: str, name: str) -> Column[Result]:
-    return Column(heading=heading, text=lambda result: _count(result.point.axes.get(name)))
+def _axis(axis: Axis) -> Column[Result]:
+    return Column(heading=axis.heading, text=lambda result: _count(result.point.value(axis.name)))
 
 
-def _metric(heading: str, name: str) -> Column[Result]:
-    return Column(heading=heading, text=lambda result: _number(result.metrics, name))
+def _metric(name: str, heading: str | None = None) -> Column[Result]:
+    return Column(heading=heading or METRICS[name].heading or name, text=lambda result: _number(result.metrics, name))
 
 
 def _peak_memory(result: Result) -> str | None:

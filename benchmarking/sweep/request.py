@@ -9,6 +9,7 @@ from typing import Literal
 from benchmarking import plugins
 from benchmarking.cli_support import choice
 from benchmarking.clock import utc_now
+from benchmarking.core.axes import AXES, DEFAULT_BATCH_SIZES
 from benchmarking.devices import DeviceKind
 from benchmarking.devices._several import parts
 from benchmarking.errors import UnsupportedError, UsageError
@@ -24,7 +25,6 @@ from benchmarking.workloads._families import plugin_of
 from benchmarking.workloads._footprint import Fit
 
 DEFAULT_RUNTIME = "eager"
-DEFAULT_BATCH_SIZES = (1, 2, 4, 8)
 DEFAULT_TIMEOUT_S = 600.0
 
 AUTO = "auto"
@@ -63,7 +63,7 @@ class Request:
     concurrency: tuple[int, ...] | None = None
     """Requests in flight; None is one, and no number to a runtime whose settings run several."""
     axes: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Values of further axes by name: image_size, audio_seconds, steps, documents, top_k."""
+    """Values of further axes by name: those of `benchmarking.core.axes.FURTHER`."""
     shared_axes: frozenset[str] = frozenset()
     """Axes that are asked of several models at once, so that they are left out where a model does not have them."""
     num_threads: int | None = None
@@ -80,6 +80,13 @@ class Request:
     command: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
     description: str | None = None
+
+    @property
+    def family_axes(self) -> dict[str, tuple[float, ...]]:
+        """The values that are asked for, by axis, on those axes that not every model has."""
+        own = [axis for axis in AXES.values() if axis.is_field and not axis.of_every_model]
+        asked = {**{axis.name: getattr(self, axis.key) for axis in own}, **self.axes}
+        return {name: values for name, values in asked.items() if values is not None}
 
 
 def workload_of(request: Request) -> Workload:

@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from benchmarking.core.axes import AXES
 from benchmarking.records import Json, Point, Workload
 
 POSITION_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx")
 """Where configurations keep the number of positions, the most common name first."""
-
-AXIS_NAMES: Mapping[str, str] = {
-    "batch_size": "batch size",
-    "sequence_length": "sequence length",
-    "new_tokens": "number of new tokens",
-    "image_size": "image size",
-    "audio_seconds": "length of audio",
-    "steps": "number of steps",
-    "documents": "number of documents",
-    "top_k": "top-k",
-}
-"""Every axis but concurrency, in the words of messages."""
 
 
 def positions(config: Mapping[str, Json]) -> int | None:
@@ -45,7 +34,7 @@ def wrong_axes(workload: Workload, point: Point, names: Collection[str]) -> str 
     has = axes_of(point)
     for name in names:
         if name not in has:
-            return f"task {workload.task} of {workload.model_id}: the point lacks its {AXIS_NAMES[name]}"
+            return f"task {workload.task} of {workload.model_id}: the point lacks its {AXES[name].noun}"
     return next((no_axis(workload, name, names) for name in has if name not in names), None)
 
 
@@ -54,14 +43,13 @@ def no_axis(workload: Workload, name: str, names: Collection[str]) -> str:
     task = f"task {workload.task} of {workload.model_id}"
     if name == "new_tokens":
         return f"{task} generates nothing: leave new tokens out"
-    has = ", ".join(AXIS_NAMES[own] for own in ("batch_size", *names))
-    return f"{task} has no {AXIS_NAMES.get(name, name)}; its grid is {has}"
+    has = ", ".join(AXES[own].noun for own in ("batch_size", *names))
+    return f"{task} has no {AXES[name].noun if name in AXES else name}; its grid is {has}"
 
 
 def axes_of(point: Point) -> dict[str, float]:
     """The point's values on the axes beside batch size and concurrency."""
-    fields = {"sequence_length": point.sequence_length, "new_tokens": point.new_tokens}
-    return {**{name: value for name, value in fields.items() if value is not None}, **point.axes}
+    return {**{name: value for name, value in point.stated.items() if not AXES[name].of_every_model}, **point.axes}
 
 
 def too_long(workload: Workload, prompt: int, new_tokens: int, *, shared_positions: bool) -> str | None:

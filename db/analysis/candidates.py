@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.records import Point
 from db.analysis.gate import DETECTOR
 from db.analysis.metrics import Metric
@@ -34,7 +35,7 @@ REACH = 200
 COLUMNS = (
     *("result_id", "run_id", "session_id", "series_id", "hardware_id", "started_at", "history_time", "git_commit"),
     *("model_id", "device", "device_name", "runtime", "runtime_mode", "precision"),
-    *("batch_size", "sequence_length", "new_tokens", "concurrency", "axes"),
+    *POINT_COLUMNS,
     *("status", "error", "validity", "doubts", "missing", "extra"),
 )
 SAME = (
@@ -232,7 +233,7 @@ def _without_alerted(segment: Sequence[Earlier], alerted: Mapping[str, _Alerted]
 def _candidate(row: Row, metric: Metric, segment: tuple[Earlier, ...]) -> Candidate:
     return Candidate(
         metric=metric,
-        point=point_of(row),
+        point=Point.from_columns(row),
         doubts=doubt_kinds(row["extra"]),
         missing=(row["missing"] or {}).get(metric.column),
         segment=segment,
@@ -243,14 +244,3 @@ def _candidate(row: Row, metric: Metric, segment: tuple[Earlier, ...]) -> Candid
 def doubt_kinds(extra: str) -> tuple[str, ...]:
     """The kinds of doubt, without those that are only good to know."""
     return tuple(doubt["kind"] for doubt in json.loads(extra)["doubts"] if doubt["severity"] != "info")
-
-
-def point_of(row: Row) -> Point:
-    """The point of a row of all_results."""
-    return Point(
-        batch_size=row["batch_size"],
-        sequence_length=row["sequence_length"],
-        new_tokens=row["new_tokens"],
-        concurrency=row["concurrency"],
-        axes=json.loads(row["axes"]),
-    )

@@ -11,12 +11,13 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 
 from benchmarking.cli_support import choice
+from benchmarking.core.axes import AXES, POINT_FIELDS
 from benchmarking.records import Json, Point
 from db.analysis.selection import FIELDS
 
 Keys = Mapping[str, Json]
 
-POINT = ("batch_size", "sequence_length", "new_tokens", "concurrency", "axes *")
+POINT = (*POINT_FIELDS, "axes *")
 """Keys that say where on the grid a result is."""
 MODEL = ("model_id", "model_revision", "config_hash", "weights", "architecture_type", "task")
 ALWAYS = ("metric_definition", "definition", "simulated")
@@ -38,7 +39,7 @@ LET_DIFFER: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "task": ("task",),
         "num_threads": ("num_threads",),
         "cpu_list": ("cpu_list", "num_threads"),
-        **{name: (name,) for name in POINT[:4]},
+        **{name: (name,) for name in POINT_FIELDS},
         "series_id": ("*",),
         ALL: ("*",),
     }
@@ -94,8 +95,8 @@ def differences(before: Keys, after: Keys) -> dict[str, tuple[Json, Json]]:
 def label(keys: Keys) -> str:
     """The point as it is called everywhere: "b1 s128 n16"."""
     axes = {name.removeprefix("axes "): value for name, value in keys.items() if name.startswith("axes ")}
-    own = {name: keys.get(name) for name in POINT[:3]}
-    return Point(**own, concurrency=keys.get("concurrency") or 1, axes=axes).label  # type: ignore[arg-type]
+    own = {name: keys.get(name) or AXES[name].implied for name in POINT_FIELDS}
+    return Point(**own, axes=axes).label  # type: ignore[arg-type]
 
 
 def _is_any(key: str, patterns: Iterable[str]) -> bool:

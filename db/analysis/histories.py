@@ -8,8 +8,8 @@ from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.records import Point
-from db.analysis.candidates import point_of
 from db.analysis.changes import FIT_RESULTS
 from db.analysis.detector import DEFAULT, Change, Parameters, detect
 from db.analysis.metrics import Metric
@@ -29,7 +29,7 @@ FROM all_results WHERE {{condition}}
 GROUP BY series_id HAVING fit > 0
 ORDER BY model_id, device, runtime, precision, sequence_length, batch_size, series_id
 """
-NEWEST = (*SUBJECTS, "batch_size", "sequence_length", "new_tokens", "concurrency", "axes")
+NEWEST = (*SUBJECTS, *POINT_COLUMNS)
 POINTS = f"""
 SELECT
     series_id, result_id, run_id, session_id, history_time, git_commit, {{metric}} AS value,
@@ -112,7 +112,7 @@ def _history(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], paramete
     return History(
         series_id=row["series_id"],
         subject={name: row[name] for name in SUBJECTS},
-        point=point_of(row),
+        point=Point.from_columns(row),
         points=tuple(point for point, is_selected in zip(points, selected, strict=True) if is_selected),
         change_points=tuple(
             ChangePoint(change=change, last_good=points[change.index - 1], first_changed=points[change.index])

@@ -53,6 +53,9 @@ WHERE value IS NOT NULL
 ORDER BY result_id, launch
 """
 
+PATHS = {"first_call": "$.{name}", "reading": "$.metrics.{name}"}
+"""Where a launch's single reading is in what is kept of the launch, by the metric's source."""
+
 
 def launch_values(warehouse: Warehouse, result_ids: Iterable[str], metric: Metric) -> dict[str, dict[int, float]]:
     """result_id -> launch -> the launch's value, in the metric's unit; a result without such values is not there.
@@ -60,16 +63,16 @@ def launch_values(warehouse: Warehouse, result_ids: Iterable[str], metric: Metri
     A p99 is there only for launches with samples enough for one (299).
     """
     parameters: dict[str, object] = {"results": list(result_ids)}
-    if metric.of_load:
+    if metric.source == "load_time":
         sql = LOADS
-    elif metric.reading is not None:
-        sql, parameters["path"] = READINGS, metric.reading
+    elif metric.source in PATHS:
+        sql, parameters["path"] = READINGS, PATHS[metric.source].format(name=metric.of)
     else:
         is_rate = metric.statistic == "rate"
         sql = RATES.format(column=metric.column) if is_rate else STATISTICS.format(value=metric.statistic)
-        parameters["metric"] = metric.samples
-    in_bytes = metric.reading is not None and metric.reading.endswith("_bytes")
+        parameters["metric"] = metric.of
+    divisor = BYTES_PER_MB if metric.is_in_bytes else 1
     found: dict[str, dict[int, float]] = {}
     for row in warehouse.query(sql, parameters).dicts():
-        found.setdefault(row["result_id"], {})[row["launch"]] = row["value"] / (BYTES_PER_MB if in_bytes else 1)
+        found.setdefault(row["result_id"], {})[row["launch"]] = row["value"] / divisor
     return found

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.records import NOT_APPLICABLE
-from db.analysis.candidates import doubt_kinds, point_of
+from benchmarking.core.axes import POINT_COLUMNS
+from benchmarking.core.metrics import ENERGY, PEAK_MEMORY
+from benchmarking.records import NOT_APPLICABLE, Point
+from db.analysis.candidates import doubt_kinds
 from db.analysis.recommendation import Option
 from db.analysis.selection import Selection
 
@@ -17,19 +19,13 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 
-ENERGIES = ("energy_soc_j_per_call", "energy_gpu_j_per_call", "energy_cpu_pkg_j_per_call", "energy_dram_j_per_call")
-PEAKS = (
-    *("memory_device_process_peak_mb", "memory_device_reserved_peak_mb", "memory_device_allocated_peak_mb"),
-    "memory_peak_rss_infer_mb",
-)
-"""What stands for peak memory: the first that was measured."""
 COLUMNS = (
     *("result_id", "run_id", "hardware_id", "device", "device_name", "device_type", "runtime", "runtime_mode"),
     *("precision", "num_threads", "cpu_list", "validity", "extra", "missing", "model_revision"),
     *("task", "weights", "config_hash", "origin_definition"),
-    *("batch_size", "sequence_length", "new_tokens", "concurrency", "axes"),
+    *POINT_COLUMNS,
     *("latency_median_ms", "latency_ci_high_ms", "ci_scope", "latency_p99_ms", "time_to_first_token_ms"),
-    *("throughput_samples_per_sec", "throughput_tokens_per_sec", "output_error", *PEAKS, *ENERGIES),
+    *("throughput_samples_per_sec", "throughput_tokens_per_sec", "output_error", *PEAK_MEMORY, *ENERGY),
 )
 OPTIONS = f"""
 SELECT {", ".join(COLUMNS)}
@@ -117,7 +113,7 @@ def _workload(row: Row) -> Workload:
 
 
 def _option(row: Row) -> Option:
-    point = point_of(row)
+    point = Point.from_columns(row)
     energy_j, energy_of = _energy(row, point.batch_size * point.concurrency)
     same = ("result_id", "run_id", "hardware_id", "device", "device_name", "device_type", "runtime", "precision")
     tokens = _tokens_per_sec(row)
@@ -131,7 +127,7 @@ def _option(row: Row) -> Option:
         latency_high_ms=row["latency_ci_high_ms"],
         is_between=row["ci_scope"] == "between",
         ttft_ms=row["time_to_first_token_ms"],
-        memory_mb=next((row[name] for name in PEAKS if row[name] is not None), None),
+        memory_mb=next((row[name] for name in PEAK_MEMORY if row[name] is not None), None),
         energy_j=energy_j,
         energy_of=energy_of,
         throughput=row["throughput_samples_per_sec"] if tokens is None else tokens,
@@ -152,8 +148,8 @@ def _mode(row: Row) -> dict[str, object]:
 
 def _energy(row: Row, items: int) -> tuple[float | None, str | None]:
     """J per item and what of: the whole chip where that was read, else the sum of the parts that were."""
-    parts: Sequence[str] = [name for name in ENERGIES if row[name] is not None]
-    parts = parts[:1] if parts and parts[0] == ENERGIES[0] else parts
+    parts: Sequence[str] = [name for name in ENERGY if row[name] is not None]
+    parts = parts[:1] if parts and parts[0] == ENERGY[0] else parts
     if not parts:
         return None, None
     names = [name.removeprefix("energy_").removesuffix("_j_per_call") for name in parts]
@@ -162,6 +158,6 @@ def _energy(row: Row, items: int) -> tuple[float | None, str | None]:
 
 def _why_no_energy(missing: Mapping[str, str]) -> str:
     """The reason of the part of the machine that there is, else of any."""
-    reasons = [missing[name] for name in ENERGIES if name in missing]
+    reasons = [missing[name] for name in ENERGY if name in missing]
     there = [reason for reason in reasons if not reason.startswith(NOT_APPLICABLE)]
     return next(iter((*there, *reasons)), "not measured")

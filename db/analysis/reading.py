@@ -195,7 +195,7 @@ def _unfit(row: Mapping[str, Any], evidence: Evidence, metric: Metric) -> str | 
         kinds = [doubt["kind"] for doubt in evidence.doubts if doubt["severity"] == "invalid"]
         return f"invalid ({', '.join(kinds) or 'nobody says why'})"
     noisy, launches = _very_noisy_launches(evidence, row["launches"]), row["launches"]
-    if metric.samples is not None and noisy and noisy >= UNFIT_SHARE * launches:
+    if metric.source == "samples" and noisy and noisy >= UNFIT_SHARE * launches:
         return f"very noisy in {noisy} of {launches} launch{'es' * (launches != 1)}"
     if row["value"] is None:
         return f"no {metric.column}: {evidence.why_missing or 'not measured'}"

@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.records import Point
-from db.analysis.candidates import point_of
 from db.analysis.changes import FIT_RESULTS
 from db.analysis.environment import Shift, Together, moved_together
 from db.analysis.metrics import METRICS, Metric
@@ -138,7 +137,7 @@ def _by_session(rows: Iterable[Mapping[str, Any]], metric: Metric) -> dict[tuple
 def _regression(row: Mapping[str, Any], together: Sessions) -> Regression:
     return Regression(
         metric=METRICS[row["metric"]],
-        point=point_of(row),
+        point=Point.from_columns(row),
         together=together.get((row["metric"], row["hardware_id"], row["session_id"])),
         **{name: row[name] for name in SAME},
     )

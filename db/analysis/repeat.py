@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmarking.core.axes import AXES
 from benchmarking.errors import UnsupportedError
 from benchmarking.records import Point
 
@@ -17,13 +18,6 @@ COLUMNS = (
 """Of benchmark_runs: what a repetition is made from."""
 CONFIRMS = "confirms"
 """The tag of a run that was made to confirm another: its value is that run's id."""
-AXES = {
-    "image_size": "--image-sizes",
-    "audio_seconds": "--audio-seconds",
-    "steps": "--steps",
-    "documents": "--documents",
-    "top_k": "--top-k",
-}
 SETTINGS = {
     "profile": "--profile",
     "launches": "--launches",
@@ -82,14 +76,10 @@ def _mode(mode: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def _grid(points: Sequence[Point]) -> tuple[str, ...]:
-    asked: dict[str, list[Any]] = {
-        "--batch-sizes": [point.batch_size for point in points],
-        "--sequence-lengths": [point.sequence_length for point in points],
-        "--new-tokens": [point.new_tokens for point in points],
-        # 1 is what is measured without the flag, which most runtimes have not.
-        "--concurrency": [point.concurrency for point in points if any(other.concurrency != 1 for other in points)],
-        **{flag: [point.axes.get(axis) for point in points] for axis, flag in AXES.items()},
-    }
-    lists = {flag: sorted({value for value in values if value is not None}) for flag, values in asked.items()}
-    written = {flag: ",".join(map("{:.15g}".format, values)) for flag, values in lists.items() if values}
-    return tuple(word for flag, values in written.items() for word in (flag, values))
+    words: list[str] = []
+    for name, axis in AXES.items():
+        values = sorted({value for point in points if (value := point.value(name)) is not None})
+        # The implied value is what is measured without the flag, which most runtimes refuse.
+        if values and values != [axis.implied]:
+            words += [axis.flag, ",".join(map("{:.15g}".format, values))]
+    return tuple(words)

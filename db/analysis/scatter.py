@@ -100,7 +100,8 @@ def _add(
     if not runs or not canonical:
         return
     known = {run["run_id"]: run for run in runs}
-    sql = VALUES.format(metric=metric.column, source=WITH_LOADS if metric.of_load else "benchmark_results")
+    source = WITH_LOADS if metric.source == "load_time" else "benchmark_results"
+    sql = VALUES.format(metric=metric.column, source=source)
     which = {"runs": list(known), "members": list(canonical), "unfit": UNFIT_DOUBT}
     for row in warehouse.query(sql, which).dicts():
         run = known[row["run_id"]]

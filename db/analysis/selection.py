@@ -19,8 +19,10 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
 from benchmarking.cli_support import choice
+from benchmarking.core.axes import AXES
 from benchmarking.errors import UsageError
 
+AXIS_FIELDS = {axis.selected_as: name for name, axis in AXES.items() if axis.selected_as is not None}
 FIELDS = {
     "run": "run_id",
     "session": "session_id",
@@ -37,10 +39,7 @@ FIELDS = {
     "precision": "precision",
     "weights": "weights",
     "threads": "num_threads",
-    "batch": "batch_size",
-    "sequence": "sequence_length",
-    "new_tokens": "new_tokens",
-    "concurrency": "concurrency",
+    **AXIS_FIELDS,
     "validity": "validity",
     "host": "host",
     "format": "origin_format",
@@ -49,7 +48,7 @@ FIELDS = {
 """Word -> column."""
 PREFIXED = ("run", "session", "commit", "hardware", "series")
 """Fields whose value may be the beginning of the column's."""
-NUMBERS = ("threads", "batch", "sequence", "new_tokens", "concurrency")
+NUMBERS = ("threads", *AXIS_FIELDS)
 NEWEST = "session_id = (SELECT session_id FROM all_results ORDER BY started_at DESC, run_id DESC LIMIT 1)"
 
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f-]*)?")

@@ -136,7 +136,7 @@ def _text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    from db.analysis.candidates import point_of
+    from benchmarking.records import Point
 
     subject = ", ".join((row["model_id"], row["device"], row["runtime"], row["precision"]))
     return (
@@ -144,7 +144,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         row["created_at"].isoformat(sep=" ", timespec="minutes"),
         row["triage"],
         subject,
-        point_of({**row, "axes": json.dumps(row["axes"])}).label,
+        Point.from_columns({**row, "axes": json.dumps(row["axes"])}).label,
         row["metric"],
         "-" if row["relative_change"] is None else f"{row['relative_change']:+.1%}",
         _commits(row),

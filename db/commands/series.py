@@ -88,7 +88,7 @@ def _json(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> Table:
-    from db.analysis.candidates import point_of
+    from benchmarking.records import Point
 
     headings = ("series", "model", "hardware", "runtime", "precision", "point", "runs", "first", "newest", "read as")
     cells = tuple(
@@ -98,7 +98,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> Table:
             row["device_name"] or row["device_type"] or "-",
             row["runtime"],
             row["precision"],
-            point_of(row).label,
+            Point.from_columns(row).label,
             str(row["runs"]),
             f"{row['first_at']:%Y-%m-%d}",
             f"{row['newest_at']:%Y-%m-%d}",

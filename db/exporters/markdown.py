@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.core.axes import AXES
+from benchmarking.core.metrics import METRICS, PEAK_MEMORY
 from benchmarking.core.tables import NOTHING
 from db import markdown
 from db.exporters import Tables, Wanted
@@ -19,9 +21,8 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 
-ROWS = """
-SELECT *, coalesce(memory_device_process_peak_mb, memory_device_reserved_peak_mb, memory_device_allocated_peak_mb,
-    memory_peak_rss_infer_mb) AS memory_peak_mb
+ROWS = f"""
+SELECT *, coalesce({", ".join(PEAK_MEMORY)}) AS memory_peak_mb
 FROM all_results WHERE result_id IN (SELECT result_id FROM chosen)
 ORDER BY model_id, batch_size, sequence_length, new_tokens, axes, device, runtime, precision, started_at, result_id
 """
@@ -31,26 +32,21 @@ WORDS = {
     "runtime": "runtime",
     "precision": "precision",
 }
+SHOWN = (
+    *("latency_p90_ms", "throughput_samples_per_sec", "throughput_tokens_per_sec"),
+    *("time_to_first_token_ms", "time_per_output_token_ms"),
+)
 NUMBERS = {
-    "batch_size": "batch",
-    "sequence_length": "sequence",
-    "new_tokens": "new tokens",
-    "image_size": "image px",
-    "audio_seconds": "audio s",
-    "steps": "steps",
-    "documents": "documents",
-    "top_k": "top-k",
-    "latency_median_ms": "median ms",
+    **{name: axis.heading for name, axis in AXES.items()},
+    "latency_median_ms": METRICS["latency_median_ms"].heading,
     "interval": "95 % interval",
-    "latency_p90_ms": "p90 ms",
-    "throughput_samples_per_sec": "items/s",
-    "throughput_tokens_per_sec": "tokens/s",
-    "time_to_first_token_ms": "TTFT ms",
-    "time_per_output_token_ms": "TPOT ms",
+    **{name: METRICS[name].heading for name in SHOWN},
     "memory_peak_mb": "peak MB",
 }
 REMARKS = {"verdict": "doubts", "started_at": "started (UTC)"}
 HEADINGS = WORDS | NUMBERS | REMARKS
+IMPLIED = {name: str(axis.implied) for name, axis in AXES.items() if axis.implied is not None}
+"""Values that need no column where every result has them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +62,7 @@ class MarkdownExporter:
         scope = Scope(warehouse=warehouse, selection=wanted.selection)
         scope.months()
         cells = [_cells(row) for row in scope.read(ROWS).dicts()]
-        kept = [name for name in HEADINGS if any(row[name] != NOTHING for row in cells)]
+        kept = [name for name in HEADINGS if any(row[name] not in (NOTHING, IMPLIED.get(name)) for row in cells)]
         right = [place for place, name in enumerate(kept) if name in NUMBERS]
         rows = [[row[name] for name in kept] for row in cells]
         with text_output(wanted.output) as stream:

@@ -14,13 +14,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.core.axes import AXES, FURTHER
 from benchmarking.errors import UsageError
 from benchmarking.units import BYTES_PER_MB
 from db import dictionary
 from db.exporters import Tables, Wanted
 from db.exporters._output import text_output
 from db.exporters._scope import Scope
-from db.rows import AXES
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -37,10 +37,6 @@ LABELS = {
     "runtime_mode": "runtime_mode",
     "precision": "precision",
     "num_threads": "num_threads",
-    "batch_size": "batch_size",
-    "sequence_length": "sequence_length",
-    "new_tokens": "new_tokens",
-    "concurrency": "concurrency",
     **{name: name for name in AXES},
     "definition": "origin_definition",
     "validity": "validity",
@@ -106,7 +102,7 @@ class OpenMetricsExporter:
         if not rows:
             raise UsageError("none of what is selected was measured: there are no numbers to export")
         columns = {field.name: field for field in dictionary.fields(warehouse, "all_results")}
-        numbers = [name for name, field in columns.items() if field.type == "DOUBLE" and name not in AXES]
+        numbers = [name for name, field in columns.items() if field.type == "DOUBLE" and name not in FURTHER]
         kept = list(_one_a_moment(rows, wanted))
         others = sorted({name for row in kept for name in row["other_metrics"]} - set(numbers))
         with text_output(wanted.output) as stream:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from benchmarking.core.axes import FURTHER
 from db.importers._values import INT32_MAX
-from db.rows import AXES
 
 Argument = int | float | str
 
@@ -24,4 +24,4 @@ def split_arguments(arguments: Mapping[str, Argument]) -> tuple[dict[str, int | 
 def _fits(name: str, value: int | float) -> bool:
     if not math.isfinite(value):
         return False
-    return AXES.get(name) is not int or (float(value).is_integer() and abs(value) <= INT32_MAX)
+    return name not in FURTHER or FURTHER[name].kind is float or (float(value).is_integer() and abs(value) <= INT32_MAX)

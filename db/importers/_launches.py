@@ -10,15 +10,15 @@ from datetime import datetime
 from statistics import median
 from typing import Any, Literal
 
+from benchmarking.core.metrics import LATENCY, TAILS
 from benchmarking.estimates import Statistics, between_launches_interval, describe
 from benchmarking.records import NOT_APPLICABLE, TOO_FEW_SAMPLES, Phase, Point, Result, Samples, Status
 from db.importers import ForeignFile
 from db.importers._building import foreign_result, iso
-from db.importers._measures import COLUMNS, TAILS
 
 MIN_LAUNCHES_FOR_BETWEEN = 3
 INTERVAL = ("latency_ci_low_ms", "latency_ci_high_ms")
-SHARED = {column: name for column, name in COLUMNS.items() if column not in INTERVAL}
+SHARED = {column: name for column, name in LATENCY.items() if column not in INTERVAL}
 HIDDEN_TAIL = f"{NOT_APPLICABLE}: the mean of a block of calls hides its slowest"
 RANK: tuple[Status, ...] = ("ok", "skipped", "timed_out", "failed")
 
@@ -85,7 +85,7 @@ def _latency(
         metrics |= dict(zip(INTERVAL, (low, high), strict=True))
     if not all(math.isfinite(value) for value in metrics.values()):
         file.refuse(f"latencies up to {metrics['latency_max_ms']:g} ms are too large to describe")
-    missing = {column: TOO_FEW_SAMPLES for column in COLUMNS if column not in metrics}
+    missing = {column: TOO_FEW_SAMPLES for column in LATENCY if column not in metrics}
     if any(one.inner_loops > 1 for one in measured):
         metrics = {column: value for column, value in metrics.items() if column not in TAILS}
         missing |= dict.fromkeys(TAILS, HIDDEN_TAIL)

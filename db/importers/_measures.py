@@ -6,29 +6,13 @@ import math
 from collections.abc import Sequence
 from datetime import datetime
 
+from benchmarking.core.metrics import LATENCY
 from benchmarking.estimates import describe
 from benchmarking.records import TOO_FEW_SAMPLES, Doubt, Json, Samples
 from db.importers import ForeignFile
 from db.importers._building import iso
 
 MS_PER_S = 1e3
-TAILS = ("latency_p90_ms", "latency_p95_ms", "latency_p99_ms")
-COLUMNS = {
-    "latency_mean_ms": "mean",
-    "latency_median_ms": "median",
-    "latency_std_ms": "sd",
-    "latency_mad_ms": "mad",
-    "latency_min_ms": "min",
-    "latency_p25_ms": "p25",
-    "latency_p75_ms": "p75",
-    "latency_p90_ms": "p90",
-    "latency_p95_ms": "p95",
-    "latency_p99_ms": "p99",
-    "latency_max_ms": "max",
-    "latency_ci_low_ms": "ci_low",
-    "latency_ci_high_ms": "ci_high",
-}
-"""Column -> field of `benchmarking.estimates.Statistics`."""
 
 
 def latency_metrics(file: ForeignFile, values_ms: Sequence[float]) -> tuple[dict[str, float], dict[str, str]]:
@@ -40,7 +24,7 @@ def latency_metrics(file: ForeignFile, values_ms: Sequence[float]) -> tuple[dict
 
     with np.errstate(over="ignore", invalid="ignore"):
         statistics = describe(values_ms)
-    found = {column: getattr(statistics, name) for column, name in COLUMNS.items()}
+    found = {column: getattr(statistics, name) for column, name in LATENCY.items()}
     metrics = {column: value for column, value in found.items() if value is not None}
     if not all(math.isfinite(value) for value in metrics.values()):
         file.refuse(f"latencies up to {max(values_ms):g} ms are too large to describe")

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarking.core.axes import FURTHER
 from benchmarking.records import Samples, dumps
 from db import heads, migrate
 from db.arrow_rows import arrow_table
-from db.rows import AXES, run_rows
+from db.rows import run_rows
 from db.warehouse import OWN, SHARED, WRITER, Warehouse
 
 
@@ -108,7 +109,7 @@ def store_as_then(connection, run):
     """Write what of a run's rows the tables have columns for."""
     described = {table: connection.execute(f"DESCRIBE {table}").fetchall() for table in (*SHARED, *OWN)}
     types = {table: {row[0]: row[1] for row in rows} for table, rows in described.items()}
-    metrics = {name for name, kind in types["benchmark_results"].items() if kind == "DOUBLE" and name not in AXES}
+    metrics = {name for name, kind in types["benchmark_results"].items() if kind == "DOUBLE" and name not in FURTHER}
     stored_at = datetime(2026, 1, 3)
     rows = run_rows(run, metric_columns=metrics, source=None, source_sha256=None, ingested_at=stored_at)
     for table, kinds in types.items():

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from benchmarking.core.metrics import METRICS
 from benchmarking.errors import FormatError, StorageError
-from benchmarking.measure import columns
 from db import migrate
 from db.warehouse import MEMORY, Warehouse
 
@@ -166,7 +166,7 @@ def test_every_metric_that_is_agreed_on_has_a_column(warehouse):
 
 def test_every_number_that_is_measured_has_a_column_of_its_own(warehouse):
     sql = "SELECT column_name FROM duckdb_columns() WHERE table_name = 'benchmark_results' AND data_type = 'DOUBLE'"
-    assert set(columns.ALL) - {row["column_name"] for row in warehouse.query(sql).dicts()} == set()
+    assert set(METRICS) - {row["column_name"] for row in warehouse.query(sql).dicts()} == set()
 
 
 def test_no_foreign_key_no_second_index_and_no_key_on_raw_rows(warehouse):

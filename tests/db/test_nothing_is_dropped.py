@@ -5,8 +5,8 @@ import json
 import shlex
 
 from benchmarking import records
+from benchmarking.core.axes import FURTHER
 from benchmarking.records import Doubt, Point, Samples, from_json, to_json
-from db.rows import AXES
 
 
 def test_a_run_comes_out_as_it_went_in(warehouse, make_run):
@@ -147,7 +147,7 @@ def rebuilt_result(warehouse, row):
         "axes": json.loads(row["axes"]),
         **{name: row[name] for name in ("batch_size", "sequence_length", "new_tokens", "concurrency")},
     }
-    named = {name: value for name, value in row.items() if isinstance(value, float) and name not in AXES}
+    named = {name: value for name, value in row.items() if isinstance(value, float) and name not in FURTHER}
     raw = warehouse.query("SELECT * FROM raw_benchmark_data WHERE result_id = ? ORDER BY rowid", [row["result_id"]])
     samples = [
         {

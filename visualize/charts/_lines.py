@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.core.axes import AXES
 from visualize import words
 from visualize.charts import Drawing, NotDrawn, Row
 from visualize.charts._rows import CELL, CELL_DETAILS, details, grouped, is_doubtful, is_ok, varying
@@ -18,7 +19,7 @@ from visualize.style import BAND_ALPHA, GREY, colour, line_style, look, marker, 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-BATCH_LABEL = "Batch size (inputs per call)"
+BATCH_LABEL = AXES["batch_size"].title
 ALIKE = ("new_tokens", "concurrency")
 """What of the point is the same all over a picture of one cell; its axes make the lines."""
 MOST_LINES = 10

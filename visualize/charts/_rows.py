@@ -8,14 +8,14 @@ from dataclasses import asdict
 from itertools import count
 from typing import Any
 
-from db.rows import AXES
+from benchmarking.core.axes import AXES
 from visualize.charts import Query, Row, Selection
 
 FACTS = """run.model_id, run.model_revision, run.config_hash, run.architecture_type, run.task, run.weights,
     run.parameter_count, run.hardware_id, hardware.device_name, run.is_simulated AS simulated, run.device,
     run.runtime, run.runtime_mode, run.precision, run.num_threads, run.cpu_list, run.started_at,
     series.metric_definition,
-    r.batch_size, r.sequence_length, r.new_tokens, r.concurrency, {axes}, r.axes,
+    {axes}, r.axes,
     r.status, r.error, r.validity, r.doubts, r.launches, r.ci_scope"""
 """What names a result and says how far to trust it; every chart's query selects these beside its own numbers."""
 
@@ -49,7 +49,7 @@ SETUP = ("device_name", "simulated", "runtime_mode", "num_threads", "cpu_list", 
 """What makes two things unlike that ran on one device, runtime and precision by name."""
 CELL_DETAILS = (*MODEL, *SETUP)
 """What else makes two cells unlike: pictures of unlike cells are kept apart."""
-POINT = ("sequence_length", "new_tokens", "concurrency", *AXES, "axes")
+POINT = (*(name for name in AXES if name != "batch_size"), "axes")
 """What makes a point besides its batch size."""
 
 
@@ -90,7 +90,7 @@ def varying(rows: Sequence[Row]) -> tuple[str, ...]:
     for row in rows:
         for name in axes(row):
             values[name] = {axes(other).get(name) for other in rows} if name not in values else values[name]
-    order = ("sequence_length", *AXES)
+    order = tuple(AXES)
     names = sorted(values, key=lambda name: (order.index(name) if name in order else len(order), name))
     return tuple(name for name in names if len(values[name]) > 1)
 

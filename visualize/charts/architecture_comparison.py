@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from benchmarking.core.axes import FURTHER
+from benchmarking.core.metrics import METRICS
 from benchmarking.records import FAMILIES
-from db.rows import AXES
 from visualize import words
 from visualize.charts import Drawing, NotDrawn, Query, Row, Selection, _memory, _rows
 from visualize.charts._lines import doubtful_entry
@@ -109,7 +110,7 @@ def _block(rows: Sequence[Row]) -> Block:
 
 def _preference(group: tuple[Row, list[Row]]) -> tuple[float, ...]:
     point, rows = group
-    further = [point[name] or 0 for name in AXES]
+    further = [point[name] or 0 for name in FURTHER]
     models = len({row["model_id"] for row in rows})
     return (-models, point["batch_size"], -(point["sequence_length"] or 0), point["new_tokens"] or 0, *further)
 
@@ -143,9 +144,9 @@ def _drawing(title: str, key: Row, members: Sequence[Row], blocks: Sequence[Bloc
                 _draw_marks(
                     rest[0], [{**row, "value": row[memory], "low": None, "high": None} for row in block.rows], styles
                 )
-        _scale(panels[0::columns], drawn, ("value", "low", "high"), "Latency per call, median (ms)")
+        _scale(panels[0::columns], drawn, ("value", "low", "high"), METRICS["latency_median_ms"].title)
         if memory:
-            _scale(panels[1::columns], drawn, (memory,), _memory.LABELS[memory])
+            _scale(panels[1::columns], drawn, (memory,), METRICS[memory].title)
         finish(figure, _words(title, key, members, blocks, styles))
     return Drawing(
         figure=figure,

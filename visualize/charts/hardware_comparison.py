@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from benchmarking.core.metrics import METRICS
 from visualize import words
 from visualize.charts import Drawing, NotDrawn, Query, Row, Selection, _rows
 from visualize.charts._lines import BATCH_LABEL, Line, draw_lines, legend_entries, scale
@@ -96,7 +97,7 @@ def _drawing(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row])
                 wrap(words.whole(words.point(point, with_batch=False)), TEXT_SIZE, width_in / columns - 0.5)
             )
         scale(axes[: len(panels)], drawn, most_ticks=6)
-        label_edges(axes, len(panels), columns, BATCH_LABEL, "Latency per call, median (ms)")
+        label_edges(axes, len(panels), columns, BATCH_LABEL, METRICS["latency_median_ms"].title)
         finish(figure, _words(title, key, members, drawn, lines))
     details = _rows.details(key, _rows.MODEL)
     return Drawing(figure=figure, named_by=(str(key["model_id"]),), told_apart_by=details)

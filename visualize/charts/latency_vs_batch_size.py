@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from benchmarking.core.metrics import METRICS
 from visualize import words
 from visualize.charts import Drawing, NotDrawn, Query, Row, Selection, _rows
 from visualize.charts._lines import BatchPicture, draw_cells
@@ -32,7 +33,7 @@ class LatencyVsBatchSize:
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
         picture = BatchPicture(
             title=self.title,
-            value_label=lambda row: "Latency per call, median (ms)",
+            value_label=lambda row: METRICS["latency_median_ms"].title,
             notes=lambda drawn: [words.interval(drawn)],
         )
         return draw_cells(picture, rows)

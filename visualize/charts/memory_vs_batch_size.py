@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from benchmarking.core.metrics import METRICS, PEAK_MEMORY
 from visualize.charts import Drawing, NotDrawn, Query, Row, Selection, _memory, _rows
 from visualize.charts._lines import BatchPicture, draw_cells
 from visualize.style import number
@@ -30,9 +31,9 @@ class MemoryVsBatchSize:
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
         for _, members in _rows.grouped(rows, ("hardware_id", "device", "runtime")):
-            column = _memory.chosen(members) or next(iter(_memory.LABELS))
+            column = _memory.chosen(members) or PEAK_MEMORY[0]
             rows_of_column = [{**row, "value": row[column], "low": None, "high": None} for row in members]
-            yield from draw_cells(_picture(self.title, _memory.LABELS[column]), rows_of_column)
+            yield from draw_cells(_picture(self.title, METRICS[column].title), rows_of_column)
 
 
 def _picture(title: str, label: str) -> BatchPicture:

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
+from benchmarking.core.axes import AXES
 from benchmarking.errors import UnsupportedError
 from benchmarking.records import Point
 from benchmarking.run_hardware_benchmark import _parser
-from db.analysis.repeat import AXES, confirming, repeat_command, why_not_repeat
-from db.rows import AXES as STORED_AXES
+from db.analysis.repeat import confirming, repeat_command, why_not_repeat
 
 RUN = {
     "run_id": "01a1fe5c-2c09-7b07-ba49-9534a20ce7b6",
@@ -36,6 +36,15 @@ POINTS = [
     Point(batch_size=4, sequence_length=128, new_tokens=16),
     Point(batch_size=1, sequence_length=32, new_tokens=16),
 ]
+
+
+BY_FLAG = {axis.flag: axis for axis in AXES.values()}
+
+
+def everywhere(value):
+    """A point with a value on every axis."""
+    fields = {name: value for name, axis in AXES.items() if axis.is_field}
+    return Point(**fields, axes={name: value for name, axis in AXES.items() if not axis.is_field})
 
 
 def parsed(command):
@@ -73,8 +82,14 @@ def test_further_axes_and_requests_in_flight_are_asked_for():
     assert arguments.num_threads is None
 
 
-def test_every_axis_that_is_stored_has_its_flag():
-    assert AXES.keys() == STORED_AXES.keys()
+def test_every_axis_is_asked_for_by_its_flag():
+    flags = {word for word in repeat_command(RUN, [everywhere(2), everywhere(3)]) if word in BY_FLAG}
+    assert flags == BY_FLAG.keys()
+
+
+def test_the_implied_number_of_requests_in_flight_is_asked_for_beside_others_only():
+    assert "--concurrency" not in repeat_command(RUN, [everywhere(1)])
+    assert parsed(repeat_command(RUN, [everywhere(1), everywhere(2)])).concurrency == (1, 2)
 
 
 def test_a_repetition_says_whose_it_is_beside_the_runs_own_tags():

@@ -1,0 +1,87 @@
+"""The table of axes is complete, and is what flags, keys, records, columns and labels are made of."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from benchmarking.batch import setting_keys
+from benchmarking.core.axes import AXES, BY_KEY, FURTHER, POINT_FIELDS, is_fractional
+from benchmarking.records import Point
+from benchmarking.run_hardware_benchmark import _parser
+from benchmarking.sweep.request import Request
+from benchmarking.workloads import _catalog
+from benchmarking.workloads._families import plugin_of
+from benchmarking.workloads._resolve import resolve
+from db.analysis.selection import AXIS_FIELDS
+from db.warehouse import Warehouse
+
+COLUMNS = "SELECT column_name AS name, data_type AS type FROM duckdb_columns() WHERE table_name = 'benchmark_results'"
+KINDS = {"INTEGER": int, "DOUBLE": float}
+
+
+def test_every_axis_that_is_a_field_is_one_of_points_and_requests_and_no_other():
+    of_point = {field.name for field in dataclasses.fields(Point)} - {"axes"}
+    of_request = {field.name for field in dataclasses.fields(Request)}
+
+    assert of_point == set(POINT_FIELDS)
+    assert {axis.key for axis in AXES.values()} & of_request == {AXES[name].key for name in POINT_FIELDS}
+
+
+def test_every_axis_has_a_column_of_its_kind(tmp_path):
+    with Warehouse.open(tmp_path / "empty.duckdb") as warehouse:
+        rows = warehouse.query(COLUMNS).dicts()
+    columns = {row["name"]: row["type"] for row in rows}
+
+    assert {name: KINDS[columns[name]] for name in AXES} == {name: axis.kind for name, axis in AXES.items()}
+
+
+def test_some_family_has_each_axis_and_none_has_another():
+    found = {axis for entry in _catalog.entries() if not entry.hub for axis in axes_of(entry.name)}
+
+    assert found == {name for name, axis in AXES.items() if not axis.of_every_model}
+
+
+def axes_of(name):
+    workload = resolve(name, weights="random")
+    return plugin_of(workload).axes(workload)
+
+
+def test_every_axis_has_its_flag_and_its_key_in_lists():
+    flags = {word for action in _parser()._actions for word in action.option_strings}
+
+    assert {axis.flag for axis in AXES.values()} <= flags
+    assert BY_KEY.keys() <= setting_keys.READERS.keys()
+
+
+def test_names_are_used_once():
+    for names in ("key", "noun", "heading", "title", "value", "help"):
+        assert len({getattr(axis, names) for axis in AXES.values()}) == len(AXES), names
+    assert len({AXES[name].letter for name in POINT_FIELDS}) == len(POINT_FIELDS)
+    assert sorted(AXIS_FIELDS.values()) == sorted(POINT_FIELDS)
+
+
+def test_a_points_label_names_every_axis_that_does_not_go_without_saying():
+    point = Point(batch_size=1, sequence_length=2, new_tokens=3, concurrency=4, axes=dict.fromkeys(FURTHER, 5))
+
+    assert point.label.startswith("b1 s2 n3 c4 ")
+    assert all(f"{name}=5" in point.label for name in FURTHER)
+    assert Point(batch_size=1).label == "b1"
+
+
+def test_a_point_is_read_back_from_its_columns():
+    row = {"batch_size": 1, "sequence_length": None, "new_tokens": None, "concurrency": 2, "axes": '{"steps":4}'}
+
+    assert Point.from_columns(row) == Point(batch_size=1, concurrency=2, axes={"steps": 4})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("batch_size", 8), ("sequence_length", None), ("steps", 4), ("top_k", None)]
+)
+def test_a_points_value_is_found_on_every_kind_of_axis(name, value):
+    assert Point(batch_size=8, axes={"steps": 4}).value(name) == value
+
+
+def test_only_lengths_of_audio_may_be_fractions():
+    assert [name for name in (*AXES, "unknown") if is_fractional(name)] == ["audio_seconds"]

@@ -1,0 +1,81 @@
+"""The table of metrics is complete: it has the columns of the warehouse, and says what each is made of."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from benchmarking.core.axes import FURTHER
+from benchmarking.core.metrics import ENERGY, LATENCY, LOAD_TIME, METRICS, PEAK_MEMORY, TAILS, from_source
+from benchmarking.estimates import Statistics
+from benchmarking.measure.streaming import PHASES
+from db.analysis.metrics import DEFAULT_METRIC
+from db.analysis.metrics import METRICS as JUDGED
+from db.warehouse import Warehouse
+
+COLUMNS = "SELECT column_name AS name FROM duckdb_columns() WHERE table_name = ? AND data_type = 'DOUBLE'"
+
+
+@pytest.fixture(scope="module")
+def columns(tmp_path_factory):
+    """The numeric columns of a table."""
+    with Warehouse.open(tmp_path_factory.mktemp("metrics") / "empty.duckdb") as warehouse:
+        yield lambda table: {row["name"] for row in warehouse.query(COLUMNS, [table]).dicts()}
+
+
+def test_every_metric_has_a_column_and_every_numeric_column_is_a_metric_or_an_axis(columns):
+    assert columns("benchmark_results") - FURTHER.keys() == METRICS.keys()
+    assert LOAD_TIME.column in columns("benchmark_runs")
+
+
+def test_the_latency_columns_are_the_statistics_that_are_computed():
+    fields = {field.name for field in dataclasses.fields(Statistics)}
+    assert set(LATENCY.values()) <= fields
+    assert LATENCY["latency_std_ms"] == "sd"
+    assert TAILS == ("latency_p90_ms", "latency_p95_ms", "latency_p99_ms")
+
+
+def test_every_metric_that_is_judged_has_a_better_way_a_unit_and_a_value_a_launch():
+    assert DEFAULT_METRIC in JUDGED
+    for metric in JUDGED.values():
+        assert metric.better is not None, metric.column
+        assert metric.unit, metric.column
+        assert metric.source in ("samples", "first_call", "reading", "load_time"), metric.column
+        assert metric.source != "samples" or metric.statistic in ("median", "p99", "rate"), metric.column
+
+
+def test_a_derived_metric_is_made_of_a_reading_that_there_is():
+    readings = {metric.of for metric in from_source("reading").values()}
+    assert {metric.of for metric in from_source("derived").values()} <= readings
+
+
+def test_a_metric_made_of_bytes_is_in_mb():
+    assert {metric.unit for metric in METRICS.values() if metric.of.endswith("_bytes")} == {"MB"}
+    assert all(metric.is_in_bytes for metric in METRICS.values() if metric.unit == "MB")
+    assert not METRICS["bytes_accessed"].is_in_bytes
+
+
+def test_what_stands_for_peak_memory_and_energy_is_in_order_of_preference():
+    assert PEAK_MEMORY == (
+        "memory_device_process_peak_mb",
+        "memory_device_reserved_peak_mb",
+        "memory_device_allocated_peak_mb",
+        "memory_peak_rss_infer_mb",
+    )
+    assert (
+        *("energy_soc_j_per_call", "energy_gpu_j_per_call", "energy_cpu_pkg_j_per_call", "energy_dram_j_per_call"),
+    ) == ENERGY
+
+
+def test_every_phase_that_has_a_column_is_timed_under_its_name():
+    assert (
+        *("phase_retrieve", "phase_image_encode", "phase_encode", "phase_prefill", "phase_decode", "phase_step"),
+    ) == PHASES
+
+
+def test_a_change_is_for_the_worse_by_the_metrics_own_direction():
+    assert METRICS["latency_median_ms"].is_worse(0.1)
+    assert not METRICS["latency_median_ms"].is_worse(-0.1)
+    assert METRICS["throughput_tokens_per_sec"].is_worse(-0.1)
+    assert not METRICS["throughput_tokens_per_sec"].is_worse(0.1)
