@@ -10,9 +10,9 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from benchmarking.batch.doubt_words import words
 from benchmarking.batch.summary import BatchSummary, CellSummary, PointSummary, failures
 from benchmarking.batch.table import HEADINGS, best_text, doubts_text, points_text
+from benchmarking.core.doubts import sentence
 from benchmarking.core.metrics import METRICS, PEAK_MEMORY
 from benchmarking.core.tables import Table
 from benchmarking.core.text import number, relative_error
@@ -148,11 +148,11 @@ def _doubts(batch: BatchSummary) -> list[Section]:
         for point in cell.points:
             for doubt in point.doubts:
                 seen.setdefault(doubt.kind, []).append((f"{cell.name}, {point.point}", doubt))
-    rows = tuple((kind, words(kind), str(len(all_)), *_first(all_)) for kind, all_ in sorted(seen.items()))
+    rows = tuple((kind, sentence(kind), str(len(all_)), *_first(all_)) for kind, all_ in sorted(seen.items()))
     if not rows:
         return []
     about = "Each number is stored with the reasons not to take it at its face; invalid ones are never compared."
-    headings = ("doubt", "meaning", "points", "first at", "evidence there")
+    headings = ("doubt", "meaning, and what to do", "points", "first at", "evidence there")
     return [Section(title="Doubts", paragraphs=(about,), table=Table(headings=headings, rows=rows))]
 
 

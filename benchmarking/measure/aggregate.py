@@ -10,6 +10,7 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any, Literal, TypeGuard
 
+from benchmarking.core.doubts import validity
 from benchmarking.core.metrics import LATENCY, METRICS, TAILS, Metric, from_source
 from benchmarking.estimates import Statistics, between_launches_interval, describe
 from benchmarking.measure import doubts, rates
@@ -69,7 +70,7 @@ def summarise(
         result_id=result_id,
         point=point,
         status="ok",
-        validity=doubts.validity(found),
+        validity=validity(found),
         doubts=found,
         launches=len(measured),
         iterations=sum(each.n for each in statistics),

@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from benchmarking.core.doubts import doubt
 from benchmarking.records import NOT_APPLICABLE, Doubt, Family, Json, Precision, Readings
 
 if TYPE_CHECKING:
@@ -169,4 +170,4 @@ def about_difference(comparison: Comparison, precision: Precision, family: Famil
         evidence |= {"equal_token_share": share, "tolerance_equal_token_share": least}
     if not evidence:
         return ()
-    return (Doubt(kind="output_differs", severity="invalid", evidence={**evidence, "precision": precision}),)
+    return (doubt("output_differs", **evidence, precision=precision),)

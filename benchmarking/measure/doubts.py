@@ -1,15 +1,17 @@
 """Reasons not to take a number at its face, from the numbers themselves: pure functions, thresholds, evidence.
 
-invalid results are not ranked; throttled and noisy ones are shown with their mark; info is good to know.
+What each kind means and how bad it is stands in `benchmarking.core.doubts`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from benchmarking.core.doubts import SEVERITIES, doubt
 from benchmarking.estimates import Statistics
-from benchmarking.records import Device, Doubt, Json, Readings, Severity, Validity, Workload
+from benchmarking.records import Device, Doubt, Json, Readings, Workload
 
 NOISY_IQR = 0.10
 """Of the median. An idle machine stays below 2-3 %; at 10 % a difference of 5 % between two results means nothing."""
@@ -43,24 +45,21 @@ THERMAL_WORDS = ("thermal", "power_brake", "hardware_slowdown", "hw_slowdown")
 """What throttle reasons of heat and of the power brake have in their names; a cap by software is no throttling."""
 POWER_CAP_WORDS = ("power_cap", "power_limit")
 
-SEVERITIES: tuple[Severity, ...] = ("info", "noisy", "throttled", "invalid")
-"""From the mildest to the worst."""
-
 Doubts = tuple[Doubt, ...]
 
 
 def about_samples(statistics: Statistics, drift: float | None) -> Doubts:
     """Doubts about one launch's wall times."""
-    few = _doubt("few_samples", "info", n=statistics.n, threshold=FEW_SAMPLES) if statistics.n < FEW_SAMPLES else None
+    few = doubt("few_samples", n=statistics.n, threshold=FEW_SAMPLES) if statistics.n < FEW_SAMPLES else None
     if statistics.n >= MIN_SAMPLES_FOR_ZERO_SPREAD and statistics.max == statistics.min:
-        zero = _doubt("zero_spread", "invalid", n=statistics.n, every_sample_ms=statistics.median)
+        zero = doubt("zero_spread", n=statistics.n, every_sample_ms=statistics.median)
         return _present(zero, few)
     outliers = (statistics.outliers.severe_low + statistics.outliers.severe_high) / statistics.n
     return _present(
         _spread(statistics),
-        _above("correlated", "noisy", CORRELATED_TAU, tau_samples=statistics.tau),
-        _above("severe_outliers", "noisy", SEVERE_OUTLIERS, severe_share=outliers),
-        _away("drift", "noisy", DRIFT, relative_change=drift),
+        _above("correlated", CORRELATED_TAU, tau_samples=statistics.tau),
+        _above("severe_outliers", SEVERE_OUTLIERS, severe_share=outliers),
+        _away("drift", DRIFT, relative_change=drift),
         few,
     )
 
@@ -69,8 +68,8 @@ def _spread(statistics: Statistics) -> Doubt | None:
     if statistics.median <= 0:
         return None
     iqr = (statistics.p75 - statistics.p25) / statistics.median
-    very = _above("very_noisy", "noisy", VERY_NOISY_IQR, iqr_over_median=iqr)
-    return very or _above("noisy", "noisy", NOISY_IQR, iqr_over_median=iqr)
+    very = _above("very_noisy", VERY_NOISY_IQR, iqr_over_median=iqr)
+    return very or _above("noisy", NOISY_IQR, iqr_over_median=iqr)
 
 
 def about_stop(stop_reason: str, relative_half_width: float | None, target: float) -> Doubts:
@@ -82,43 +81,42 @@ def about_stop(stop_reason: str, relative_half_width: float | None, target: floa
     unknown_by_choice = stop_reason == "fixed" and relative_half_width is None
     if stop_reason == "target" or met or unknown_by_choice:
         return ()
-    evidence = {"stop_reason": stop_reason, "relative_half_width": relative_half_width, "target": target}
-    return (Doubt(kind="target_missed", severity="noisy", evidence=evidence),)
+    return (doubt("target_missed", stop_reason=stop_reason, relative_half_width=relative_half_width, target=target),)
 
 
 def about_warm_up(steady: bool | None, calls: int) -> Doubts:
     """`not_steady` when the warm-up reached its cap first."""
-    return (_doubt("not_steady", "info", warmup_calls=calls),) if steady is False else ()
+    return (doubt("not_steady", warmup_calls=calls),) if steady is False else ()
 
 
 def about_output(problem: str | None) -> Doubts:
     """`wrong_output` for NaN, Inf or whatever else an operation finds wrong."""
-    return () if problem is None else (_doubt("wrong_output", "invalid", problem=problem),)
+    return () if problem is None else (doubt("wrong_output", problem=problem),)
 
 
 def about_clock(*, timed_by_itself: bool) -> Doubts:
     """`timed_by_itself` for a call that took its own time: what it took in, and how it waited, is not known here."""
-    return (_doubt("timed_by_itself", "info"),) if timed_by_itself else ()
+    return (doubt("timed_by_itself"),) if timed_by_itself else ()
 
 
 def about_window(window: Mapping[str, Any], *, is_accelerator: bool) -> Doubts:
     """Doubts about what the machine and the device did during the latency pass (names as `noise.Window` gives them)."""
     return _present(
-        _any("foreign_process", "invalid", foreign_pids=window.get("foreign_pids")),
+        _any("foreign_process", foreign_pids=window.get("foreign_pids")),
         _escaped(window.get("escaped_threads")),
-        _above("compiled_in_window", "invalid", 0, compiles=window.get("compiles")),
-        _above("swapped_in", "invalid", 0, swapped_in_pages=window.get("swapped_in_pages")),
-        _above("major_faults", "invalid", 0, major_faults=window.get("major_faults")),
+        _above("compiled_in_window", 0, compiles=window.get("compiles")),
+        _above("swapped_in", 0, swapped_in_pages=window.get("swapped_in_pages")),
+        _above("major_faults", 0, major_faults=window.get("major_faults")),
         *_throttling(window, is_accelerator),
-        _above("cpu_pressure", "noisy", CPU_PRESSURE, cpu_pressure_before=window.get("cpu_pressure_before")),
+        _above("cpu_pressure", CPU_PRESSURE, cpu_pressure_before=window.get("cpu_pressure_before")),
         _run_queue_wait(window),
-        _above("steal", "noisy", STEAL, steal_share=window.get("steal_share")),
+        _above("steal", STEAL, steal_share=window.get("steal_share")),
     )
 
 
 def _escaped(threads: Mapping[str, Json] | None) -> Doubt | None:
     """Threads that work off the processors the process was bound to: what ran is not what was asked for."""
-    return _doubt("affinity_escaped", "invalid", threads=dict(threads)) if threads else None
+    return doubt("affinity_escaped", threads=dict(threads)) if threads else None
 
 
 def _throttling(window: Mapping[str, Any], is_accelerator: bool) -> list[Doubt | None]:
@@ -128,31 +126,25 @@ def _throttling(window: Mapping[str, Any], is_accelerator: bool) -> list[Doubt |
     clock, default = window.get("clock_hz_median"), window.get("clock_default_hz")
     is_low = is_accelerator and clock is not None and default and clock < LOW_CLOCK * default
     return [
-        _any("throttle_reason", "throttled", throttle_reasons=thermal),
-        _above("violation_time", "throttled", 0, violation_ns=window.get("violation_ns")),
-        _doubt("low_clock", "throttled", clock_hz=clock, default_hz=default, threshold=LOW_CLOCK) if is_low else None,
-        _above("quota_throttled", "throttled", 0, throttled_periods=window.get("throttled_periods")),
-        _any("power_capped", "info", throttle_reasons=capped),
+        _any("throttle_reason", throttle_reasons=thermal),
+        _above("violation_time", 0, violation_ns=window.get("violation_ns")),
+        doubt("low_clock", clock_hz=clock, default_hz=default, threshold=LOW_CLOCK) if is_low else None,
+        _above("quota_throttled", 0, throttled_periods=window.get("throttled_periods")),
+        _any("power_capped", throttle_reasons=capped),
     ]
 
 
 def _run_queue_wait(window: Mapping[str, Any]) -> Doubt | None:
     limit = RUN_QUEUE_WAIT_SEVERAL if window.get("busy_threads", 1) > 1 else RUN_QUEUE_WAIT_SINGLE
-    doubt = _above("run_queue_wait", "noisy", limit, run_queue_wait_share=window.get("run_queue_wait_share"))
-    if doubt is None:
-        return None
-    return Doubt(
-        kind=doubt.kind,
-        severity=doubt.severity,
-        evidence={**doubt.evidence, "busy_threads": window.get("busy_threads")},
-    )
+    found = _above("run_queue_wait", limit, run_queue_wait_share=window.get("run_queue_wait_share"))
+    return found and replace(found, evidence={**found.evidence, "busy_threads": window.get("busy_threads")})
 
 
 def about_device_memory(peak_bytes: float | None, weights_bytes: int | None) -> Doubts:
     """`peak_below_weights`: the weights cannot have been on the device."""
     if peak_bytes is None or weights_bytes is None or peak_bytes >= weights_bytes:
         return ()
-    return (_doubt("peak_below_weights", "invalid", device_peak_bytes=peak_bytes, weights_bytes=weights_bytes),)
+    return (doubt("peak_below_weights", device_peak_bytes=peak_bytes, weights_bytes=weights_bytes),)
 
 
 def about_adapter(verified: Mapping[str, Json]) -> Doubts:
@@ -160,14 +152,14 @@ def about_adapter(verified: Mapping[str, Json]) -> Doubts:
     adapter = verified.get("adapter")
     if verified.get("is_simulated") is not True or not isinstance(adapter, dict):
         return ()
-    return (_doubt("software_adapter", "info", **{name: adapter.get(name) for name in ("vendor", "architecture")}),)
+    return (doubt("software_adapter", **{name: adapter.get(name) for name in ("vendor", "architecture")}),)
 
 
 def about_placement(nodes_on_cpu_unasked: int | None, nodes: int | None) -> Doubts:
     """`cpu_fallback`: part of the model ran on the CPU although another device was asked for."""
     if not nodes_on_cpu_unasked:
         return ()
-    return (_doubt("cpu_fallback", "invalid", nodes_on_cpu_unasked=nodes_on_cpu_unasked, nodes=nodes),)
+    return (doubt("cpu_fallback", nodes_on_cpu_unasked=nodes_on_cpu_unasked, nodes=nodes),)
 
 
 def about_threads(verified: Mapping[str, Json]) -> Doubts:
@@ -178,7 +170,7 @@ def about_threads(verified: Mapping[str, Json]) -> Doubts:
     limit = min((each for each in (allowed, quota) if each is not None), default=None)
     if threads is None or limit is None or threads <= limit:
         return ()
-    return (_doubt("oversubscribed", "info", num_threads=threads, cpus_allowed=allowed, cpu_quota_cores=quota),)
+    return (doubt("oversubscribed", num_threads=threads, cpus_allowed=allowed, cpu_quota_cores=quota),)
 
 
 def about_memory_placement(verified: Mapping[str, Json]) -> Doubts:
@@ -188,7 +180,7 @@ def about_memory_placement(verified: Mapping[str, Json]) -> Doubts:
         return ()
     total = sum(_count(held) or 0 for held in by_node.values())
     away = total - (_count(by_node.get(str(node))) or 0)
-    return _present(_above("remote_memory", "info", REMOTE_MEMORY, remote_share=away / total) if total else None)
+    return _present(_above("remote_memory", REMOTE_MEMORY, remote_share=away / total) if total else None)
 
 
 def about_emulation(converted_from: Json, compute_types: Json) -> Doubts:
@@ -196,7 +188,7 @@ def about_emulation(converted_from: Json, compute_types: Json) -> Doubts:
     first, so that what was measured is another precision under this one's name."""
     if not converted_from:
         return ()
-    return (_doubt("emulated_precision", "invalid", precision=converted_from, compute_types=compute_types),)
+    return (doubt("emulated_precision", precision=converted_from, compute_types=compute_types),)
 
 
 def about_launches(medians_ms: Sequence[float], failures: Mapping[int, str]) -> Doubts:
@@ -204,8 +196,8 @@ def about_launches(medians_ms: Sequence[float], failures: Mapping[int, str]) -> 
     centre = sorted(medians_ms)[len(medians_ms) // 2] if medians_ms else 0.0
     spread = (max(medians_ms) - min(medians_ms)) / centre if len(medians_ms) > 1 and centre > 0 else None
     errors = {str(launch): error for launch, error in failures.items()}
-    failed = _doubt("launch_failed", "noisy", errors=errors) if failures and medians_ms else None
-    return _present(_above("launch_spread", "noisy", LAUNCH_SPREAD, relative_spread=spread), failed)
+    failed = doubt("launch_failed", errors=errors) if failures and medians_ms else None
+    return _present(_above("launch_spread", LAUNCH_SPREAD, relative_spread=spread), failed)
 
 
 def about_environment(environment: Readings, device: Device | None = None) -> Doubts:
@@ -217,19 +209,17 @@ def about_environment(environment: Readings, device: Device | None = None) -> Do
     changed_cap = cap is not None and default_cap is not None and cap != default_cap
     changed_clock = clock is not None and default_clock is not None and clock != default_clock
     return _present(
-        _doubt("on_battery", "info") if on_battery else None,
-        _doubt("governor", "info", cpu_governor=governor) if governor not in (None, "performance") else None,
-        _doubt("vm", "info", virtual_machine=values.get("virtual_machine"))
-        if values.get("is_virtual_machine")
-        else None,
-        _doubt("container", "info", container=values.get("container")) if values.get("is_container") else None,
-        _doubt("mig", "info") if facts.get("is_mig_enabled") else None,
-        _doubt("simulator", "info", device_name=device.name) if device is not None and _emulates(device) else None,
-        _doubt("power_cap", "info", power_cap_w=cap, power_cap_default_w=default_cap) if changed_cap else None,
-        _doubt("application_clock", "info", clock_application_hz=clock, clock_default_hz=default_clock)
+        doubt("on_battery") if on_battery else None,
+        doubt("governor", cpu_governor=governor) if governor not in (None, "performance") else None,
+        doubt("vm", virtual_machine=values.get("virtual_machine")) if values.get("is_virtual_machine") else None,
+        doubt("container", container=values.get("container")) if values.get("is_container") else None,
+        doubt("mig") if facts.get("is_mig_enabled") else None,
+        doubt("simulator", device_name=device.name) if device is not None and _emulates(device) else None,
+        doubt("power_cap", power_cap_w=cap, power_cap_default_w=default_cap) if changed_cap else None,
+        doubt("application_clock", clock_application_hz=clock, clock_default_hz=default_clock)
         if changed_clock
         else None,
-        _doubt("display", "info") if facts.get("is_display_active") else None,
+        doubt("display") if facts.get("is_display_active") else None,
     )
 
 
@@ -242,54 +232,44 @@ def about_workload(workload: Workload) -> Doubts:
     """`random_routing`: with random weights the experts' choice, and so their load, is not the trained model's."""
     if workload.family != "mixture-of-experts" or workload.weights != "random":
         return ()
-    return (_doubt("random_routing", "info", weights=workload.weights),)
-
-
-def validity(doubts: Sequence[Doubt]) -> Validity:
-    """The worst severity; what is only good to know leaves a result valid."""
-    worst: Severity = max((doubt.severity for doubt in doubts), key=SEVERITIES.index, default="info")
-    return "valid" if worst == "info" else worst
+    return (doubt("random_routing", weights=workload.weights),)
 
 
 def merge(by_launch: Sequence[tuple[int, Sequence[Doubt]]]) -> Doubts:
     """One doubt of each kind over launches: that of the worst severity, with the launches it was met in."""
     kinds: dict[str, list[tuple[int, Doubt]]] = {}
     for launch, doubts in by_launch:
-        for doubt in doubts:
-            kinds.setdefault(doubt.kind, []).append((launch, doubt))
+        for one in doubts:
+            kinds.setdefault(one.kind, []).append((launch, one))
     return tuple(_worst(met) for met in kinds.values())
 
 
 def _worst(met: Sequence[tuple[int, Doubt]]) -> Doubt:
-    launch, doubt = max(met, key=lambda one: SEVERITIES.index(one[1].severity))
-    evidence: dict[str, Json] = {**doubt.evidence, "launch": launch, "launches": [number for number, _ in met]}
-    return Doubt(kind=doubt.kind, severity=doubt.severity, evidence=evidence)
+    launch, worst = max(met, key=lambda one: SEVERITIES.index(one[1].severity))
+    evidence: dict[str, Json] = {**worst.evidence, "launch": launch, "launches": [number for number, _ in met]}
+    return replace(worst, evidence=evidence)
 
 
-def _doubt(kind: str, severity: Severity, **evidence: Json) -> Doubt:
-    return Doubt(kind=kind, severity=severity, evidence=evidence)
-
-
-def _above(kind: str, severity: Severity, threshold: float, **number: float | None) -> Doubt | None:
+def _above(kind: str, threshold: float, **number: float | None) -> Doubt | None:
     """A doubt when the one number is known and above the threshold."""
     ((name, value),) = number.items()
     if value is None or value <= threshold:
         return None
-    return Doubt(kind=kind, severity=severity, evidence={name: value, "threshold": threshold})
+    return doubt(kind, **{name: value, "threshold": threshold})
 
 
-def _away(kind: str, severity: Severity, threshold: float, **number: float | None) -> Doubt | None:
+def _away(kind: str, threshold: float, **number: float | None) -> Doubt | None:
     """A doubt when the one number is known and further from zero than the threshold."""
     ((name, value),) = number.items()
     if value is None or abs(value) <= threshold:
         return None
-    return Doubt(kind=kind, severity=severity, evidence={name: value, "threshold": threshold})
+    return doubt(kind, **{name: value, "threshold": threshold})
 
 
-def _any(kind: str, severity: Severity, **listed: Any) -> Doubt | None:
+def _any(kind: str, **listed: Any) -> Doubt | None:
     """A doubt when the one list has something in it."""
     ((name, values),) = listed.items()
-    return Doubt(kind=kind, severity=severity, evidence={name: list(values)}) if values else None
+    return doubt(kind, **{name: list(values)}) if values else None
 
 
 def _count(value: Json) -> float | None:

@@ -9,6 +9,7 @@ from typing import Any
 from zipfile import BadZipFile
 
 from benchmarking.builds.store import BuildStore
+from benchmarking.core.doubts import doubt
 from benchmarking.measure.correctness import about_difference, compare
 from benchmarking.measure.memory_pass import PassResult
 from benchmarking.measure.point import Checked
@@ -17,7 +18,6 @@ from benchmarking.records import (
     NOT_APPLICABLE,
     NOT_RUN,
     NOT_SUPPORTED,
-    Doubt,
     Family,
     Measurement,
     Point,
@@ -94,9 +94,9 @@ class Check:
         )
 
     def _without(self, why: str) -> Checked:
-        doubt = Doubt(kind="not_compared", severity="info", evidence={"why": why})
         return Checked(
-            result=PassResult(missing=dict.fromkeys(COLUMNS, why)), doubts=(doubt,) if self.is_wanted else ()
+            result=PassResult(missing=dict.fromkeys(COLUMNS, why)),
+            doubts=(doubt("not_compared", why=why),) if self.is_wanted else (),
         )
 
 

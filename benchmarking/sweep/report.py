@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from benchmarking.core.axes import AXES, Axis
+from benchmarking.core.doubts import sentence
 from benchmarking.core.metrics import METRICS, PEAK_MEMORY
 from benchmarking.core.tables import GAP, Column, Table, table_of, table_text, text_width, total_width
 from benchmarking.core.terminal import PLAIN, Page
@@ -125,7 +126,7 @@ def _fitting(start: str, kinds: Sequence[str], room: int | None) -> str:
 
 
 def _remarks(run: Run) -> list[str]:
-    """Each failure with its reason, and the first evidence of each kind of doubt."""
+    """Each failure with its reason, and of each kind of doubt the first evidence, what it means and what to do."""
     remarks = [
         f"{result.point.label}: {result.status.replace('_', ' ')}: {result.error}"
         for result in run.results
@@ -137,6 +138,7 @@ def _remarks(run: Run) -> list[str]:
             if doubt.severity != "info" and doubt.kind not in seen:
                 seen.add(doubt.kind)
                 remarks.append(f"{doubt.kind} ({doubt.severity}), first at {result.point.label}: {_evidence(doubt)}")
+                remarks.append(f"    {sentence(doubt.kind)}")
     return remarks
 
 

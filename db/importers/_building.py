@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from benchmarking.core.doubts import validity
 from benchmarking.records import (
     Cell,
     Device,
@@ -26,9 +27,7 @@ from benchmarking.records import (
     Run,
     Samples,
     Scalar,
-    Severity,
     Status,
-    Validity,
     WeightsKind,
     Workload,
     canonical_hash,
@@ -41,7 +40,6 @@ HASH_VERSION = 1
 INDEX = re.compile(r":\d+$")
 """Which of several equal devices a selector means: no part of the hardware, as openvino:GPU is one."""
 NOT_STATED = "not_stated: the file does not say"
-SEVERITIES: tuple[Severity, ...] = ("info", "noisy", "throttled", "invalid")
 
 
 def content_id(*parts: str) -> str:
@@ -88,7 +86,7 @@ def foreign_result(
         point=point,
         status=status,
         error=error,
-        validity=_validity(doubts) if status == "ok" else None,
+        validity=validity(doubts) if status == "ok" else None,
         doubts=tuple(doubts),
         launches=launches if status == "ok" else 0,
         iterations=counted or iterations or 0,
@@ -251,9 +249,3 @@ def foreign_hardware(
 def undated(file: ForeignFile) -> Doubt:
     """The doubt of results whose file says no time: what stands for it is when the file was last changed."""
     return Doubt(kind="undated", severity="info", evidence={"file_modified_at": iso(file.modified_at)})
-
-
-def _validity(doubts: Sequence[Doubt]) -> Validity:
-    """The worst of the doubts; valid where there is none but for information."""
-    worst = max((SEVERITIES.index(doubt.severity) for doubt in doubts), default=0)
-    return "valid" if worst == 0 else SEVERITIES[worst]  # type: ignore[return-value]

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import re
-from pathlib import Path
 
 import pytest
 
 from benchmarking.batch import report_forms, summary
-from benchmarking.batch.doubt_words import DOUBT_WORDS, words
 from benchmarking.batch.manifest import About
 from benchmarking.batch.report import content
+from benchmarking.core.doubts import sentence
 from benchmarking.errors import UsageError
-from benchmarking.measure import doubts
 from benchmarking.records import Readings
 
 EVIL = "org/<script>alert(1)</script>|*x*"
@@ -49,7 +46,7 @@ def test_it_names_machine_cells_failures_and_doubts(said):
         f"{EVIL} on cpu (eager, float32): b64 s512: failed: OutOfMemoryError: 64 GB asked, 16 GB there",
     )
     (doubt,) = section(report, "Doubts").table.rows
-    assert doubt[:3] == ("cpu_pressure", words("cpu_pressure"), "1")
+    assert doubt[:3] == ("cpu_pressure", sentence("cpu_pressure"), "1")
     assert doubt[4] == "psi_some_avg10 = 42"
     assert "session_id = 's-1'" in section(report, "Asking further").code
 
@@ -98,11 +95,3 @@ def test_a_report_makes_its_folder_and_takes_the_place_of_an_older_one(said, tmp
     report_forms.write(newer, path)
     assert path.read_text() == report_forms.markdown(newer)
     assert list(path.parent.iterdir()) == [path]
-
-
-def test_every_kind_of_doubt_has_words():
-    source = Path(doubts.__file__).read_text()
-    kinds = set(re.findall(r'_(?:doubt|above|any|away)\("(\w+)"', source)) | set(re.findall(r'kind="(\w+)"', source))
-    assert len(kinds) > 20
-    kinds |= {"output_differs", "not_compared"}
-    assert kinds - set(DOUBT_WORDS) == set()

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarking.core.doubts import validity
 from benchmarking.estimates import describe, drift
 from benchmarking.measure import doubts
 from benchmarking.records import Device, Doubt, Readings
@@ -271,7 +272,7 @@ def test_a_precision_that_nothing_computes_in_is_told():
 
 def test_validity_is_the_worst_severity():
     def of(*severities):
-        return doubts.validity([Doubt(kind="k", severity=one) for one in severities])
+        return validity([Doubt(kind="k", severity=one) for one in severities])
 
     assert of() == of("info") == "valid"
     assert of("info", "noisy") == "noisy"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from benchmarking.core.doubts import validity
 from benchmarking.errors import UnsupportedError
 from benchmarking.measure import doubts
 from benchmarking.records import Point, Workload, canonical_hash
@@ -261,7 +262,7 @@ def test_tasks_follow_the_architecture():
 def test_random_weights_put_the_routing_in_doubt():
     found = doubts.about_workload(resolve("tiny-mixtral"))
     assert [(doubt.kind, doubt.severity) for doubt in found] == [("random_routing", "info")]
-    assert doubts.validity(found) == "valid"
+    assert validity(found) == "valid"
     assert doubts.about_workload(resolve("tiny-gpt2")) == ()
 
 

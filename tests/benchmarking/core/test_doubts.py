@@ -1,0 +1,49 @@
+"""The table of doubts is complete: every kind that measuring raises is in it, and nothing else is."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import benchmarking
+from benchmarking.core.doubts import KINDS, SEVERITIES, doubt, sentence
+from benchmarking.records import Doubt
+
+RAISERS = {"doubt", "_above", "_away", "_any"}
+
+
+def raised():
+    """(kind, the function that is called for it) of every call in the package that raises a doubt by a name."""
+    for path in Path(benchmarking.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
+                first = node.args[0]
+                if node.func.id in RAISERS and isinstance(first, ast.Constant):
+                    yield first.value, node.func.id
+
+
+def test_every_kind_that_is_raised_is_in_the_table_and_every_kind_of_the_table_is_raised():
+    found = list(raised())
+
+    assert {kind for kind, _ in found} == KINDS.keys()
+    assert {by for _, by in found} == RAISERS
+
+
+def test_a_doubt_has_the_severity_of_its_kind_and_its_evidence():
+    assert doubt("noisy", share=0.2) == Doubt(kind="noisy", severity="noisy", evidence={"share": 0.2})
+    assert doubt("wrong_output", kind="NaN").evidence == {"kind": "NaN"}
+
+
+def test_every_kind_says_in_one_sentence_what_it_means_and_what_to_do():
+    for kind in KINDS.values():
+        assert kind.severity in SEVERITIES
+        assert kind.sentence == sentence(kind.name)
+        assert kind.sentence[0].isupper(), kind.name
+        assert kind.sentence.count(".") == 1, kind.name
+        assert kind.sentence.endswith("."), kind.name
+        assert kind.sentence.count("; ") == 1, kind.name
+    assert len({kind.meaning for kind in KINDS.values()}) == len(KINDS)
+
+
+def test_a_kind_that_is_not_in_the_table_points_to_its_evidence():
+    assert sentence("another_tools") == "See the evidence in the run file."
