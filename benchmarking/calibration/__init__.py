@@ -14,4 +14,3 @@ COPY_AXIS = "copy_bytes"
 """Bytes that a copy reads; it writes as many."""
 CACHE_MARGIN = 4
 """A copy is this many times the last-level cache at least: what stays in a cache then hardly counts."""
-TORCH_DEVICES = ("cpu", "cuda", "rocm", "mps")

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarking.benches import BenchmarkConfig, ModelBenchmark
-from benchmarking.calibration import CACHE_MARGIN, COPY_AXIS, MATRIX_AXIS, TASK, TORCH_DEVICES
+from benchmarking.calibration import CACHE_MARGIN, COPY_AXIS, MATRIX_AXIS, TASK
+from benchmarking.devices._kinds import names_with
 from benchmarking.errors import BenchhouseError
 from benchmarking.records import Precision
 
@@ -22,7 +23,7 @@ class MatrixProduct(ModelBenchmark):
     """Two square matrices of standard normal values, multiplied into a third: 2 n^3 FLOPs."""
 
     task = TASK
-    devices = TORCH_DEVICES
+    devices = names_with(lambda kind: kind.runs_torch)
 
     def __init__(self, config: BenchmarkConfig) -> None:
         super().__init__(config)
@@ -68,7 +69,7 @@ class Copy(ModelBenchmark):
     """One block of device memory copied to another: bytes read and as many written."""
 
     task = TASK
-    devices = TORCH_DEVICES
+    devices = names_with(lambda kind: kind.runs_torch)
 
     def setup_model(self) -> None:
         import torch

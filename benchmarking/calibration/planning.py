@@ -10,9 +10,10 @@ from benchmarking import plugins
 from benchmarking.benches.config import BenchmarkConfig
 from benchmarking.benches.discovery import Bench
 from benchmarking.benches.planning import BenchPlanning, plan_benches
-from benchmarking.calibration import COPY_AXIS, MATRIX_AXIS, TASK, TORCH_DEVICES
+from benchmarking.calibration import COPY_AXIS, MATRIX_AXIS, TASK
 from benchmarking.calibration.sizes import Sizes, find_sizes
 from benchmarking.cli_support import note
+from benchmarking.devices._kinds import names_with
 from benchmarking.devices._probing import select
 from benchmarking.errors import BenchhouseError
 from benchmarking.measure.settings import Settings
@@ -73,8 +74,9 @@ def _settings(asked: Settings) -> Settings:
 
 
 def _why_not(device: Device) -> str | None:
-    if device.type not in TORCH_DEVICES:
-        return f"the calibration multiplies and copies with torch, which runs on {', '.join(TORCH_DEVICES)}"
+    able = names_with(lambda kind: kind.runs_torch)
+    if device.type not in able:
+        return f"the calibration multiplies and copies with torch, which runs on {', '.join(able)}"
     return None
 
 
@@ -92,7 +94,7 @@ def _bench(class_name: str, configs: tuple[BenchmarkConfig, ...]) -> Bench:
         path=FILE,
         class_name=class_name,
         configs=configs,
-        devices=TORCH_DEVICES,
+        devices=names_with(lambda kind: kind.runs_torch),
         timed_by="benchhouse",
         task=TASK,
         is_mock=False,

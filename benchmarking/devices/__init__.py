@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from benchmarking.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Readings
 
@@ -26,6 +26,9 @@ STATE_NAMES = (
 )
 ENERGY_DOMAINS = ("gpu", "cpu_pkg", "dram", "soc")
 """Names of what a device reads, and of the domains that it counts energy in."""
+
+Memory = Literal["own", "host", "unknown"]
+"""Where a device computes: in memory of its own, in the machine's, or where it does not say."""
 
 NO_MEMORY = f"{NOT_APPLICABLE}: no device memory of its own"
 
@@ -107,6 +110,32 @@ class DeviceKind(ABC):
     probes_in_process: bool = False
     """True when `probe` is quick and imports nothing heavy; else it runs in a process of its own, with a time limit, so
     that a driver that hangs or crashes costs one line."""
+
+    is_hardware: bool = True
+    """Whether it is looked for when devices are listed; else it is there by name only."""
+    is_processor: bool = False
+    """Whether it is the machine's processor, which every machine has."""
+    auto_ranks: tuple[tuple[int, str], ...] = ()
+    """When `--device auto` tries it: ranks among all kinds, lowest first, each with the beginning of the part of the
+    selector that is meant ("GPU"; "" is any). Empty: never."""
+    memory: Memory = "unknown"
+    """Where it computes."""
+    can_be_several: bool = False
+    """Whether several devices of the kind can be taken as one."""
+    runs_torch: bool = False
+    """Whether torch runs on it."""
+    has_tf32: bool = False
+    """Whether torch's float32 products can be those of tensor cores there."""
+    has_cuda_graphs: bool = False
+    """Whether torch records graphs of kernels there: CUDA's, or HIP's under the same name."""
+    has_flash_attention: bool = False
+    """Whether the package flash-attn runs there."""
+    sdpa_kernels: tuple[str, ...] = ()
+    """The kernels of scaled-dot-product attention that torch has there, by `--attention`'s words (sdpa:WORD)."""
+    gpu_vendor: str | None = None
+    """The vendor that a web page's GPU adapter shows (GPUAdapterInfo.vendor); None for what is no GPU."""
+    pci_vendor_id: int | None = None
+    """PCI's number of that vendor, for GPUs that Windows drives with DirectX 12."""
 
     @abstractmethod
     def probe(self) -> tuple[Device, ...]:

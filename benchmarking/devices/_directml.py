@@ -7,16 +7,15 @@ with Windows and a GPU was at hand. Arrays go through the host: binding to Direc
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from benchmarking.devices._kinds import kind_of
 from benchmarking.devices._ort import OrtProvider
 from benchmarking.errors import UnsupportedError
 from benchmarking.records import Device
 
 NAME = "DmlExecutionProvider"
-VENDOR_IDS: Mapping[str, int] = {"cuda": 0x10DE, "openvino": 0x8086}
-"""PCI's numbers of the vendors, by the kinds of device that are GPUs on Windows."""
 DESCRIPTION = "Description"
 """DXGI's name of an adapter, in the metadata of ONNX Runtime's hardware device."""
 KINDS_OF_GPU = (" (iGPU)", " (dGPU)")
@@ -44,7 +43,9 @@ def adapters(device: Device) -> tuple[Any, ...]:
 
 def adapter_of(device: Device, entries: Sequence[Any]) -> Any:
     """The entry among DirectML's that is the device: the only one of its vendor and of its name."""
-    of_vendor = [entry for entry in entries if entry.device.vendor_id == VENDOR_IDS.get(device.type)]
+    kind = kind_of(device.type)
+    vendor_id = None if kind is None else kind.pci_vendor_id
+    of_vendor = [entry for entry in entries if entry.device.vendor_id == vendor_id]
     found = [entry for entry in of_vendor if description(entry) == _name(device)]
     if len(found) == 1:
         return found[0]

@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarking.devices._cgroup import controller_folders
+from benchmarking.devices._kinds import kind_of
 from benchmarking.devices._reading import UnreadableError, read_text
 from benchmarking.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Readings
 
-HOST_MEMORY_TYPES = ("cpu", "mps")
-"""Devices that compute in the machine's memory."""
-OWN_MEMORY_TYPES = ("cuda", "rocm")
 FREE = "free_memory_bytes"
 """Also the name of the fact in which a device may tell it."""
 TOTAL = "device_memory_bytes"
@@ -26,9 +24,10 @@ RECLAIMABLE = frozenset({"inactive_file", "active_file", "total_inactive_file", 
 def free_memory(device: Device) -> Readings:
     """`free_memory_bytes` of the device, or the reason why it is not known; of a GPU then `device_memory_bytes`, all it
     has, which bounds it."""
-    if device.type in HOST_MEMORY_TYPES:
+    kind = kind_of(device.type)
+    if kind is not None and kind.memory == "host":
         return Readings(values={FREE: free_host_bytes()})
-    if device.type not in OWN_MEMORY_TYPES:
+    if kind is None or kind.memory != "own":
         return Readings(missing={FREE: f"{NOT_APPLICABLE}: where {device.type} computes is not known"})
     if isinstance(free := device.facts.values.get(FREE), int):
         return Readings(values={FREE: free})

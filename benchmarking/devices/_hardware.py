@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchmarking.devices._host import host_facts, int_fact, text_fact
+from benchmarking.devices._kinds import has
 from benchmarking.records import Device, Hardware, Json, Readings, canonical_hash
 
 HASH_VERSION = 1
@@ -10,9 +11,6 @@ HASH_VERSION = 1
 
 OWN_FIELDS = ("cpu_model", "cpu_cores", "cpu_threads", "memory_bytes")
 """Host facts that have a field of their own in Hardware."""
-
-SHARED_MEMORY_TYPES = ("cpu", "mps", "openvino", "qnn", "null")
-"""Devices whose memory is the machine's, or may be: it counts once, as the machine's."""
 
 
 def hardware(device: Device, host: Readings | None = None) -> Hardware:
@@ -38,7 +36,8 @@ def hardware(device: Device, host: Readings | None = None) -> Hardware:
 def hashed_keys(device: Device, host: Readings) -> dict[str, Json]:
     """What the hardware id is made of. Nothing that changes without a screwdriver: no clocks, caps, drivers or names
     of hosts, no free memory; memory only as its class."""
-    has_own_memory = device.type not in SHARED_MEMORY_TYPES and device.memory_bytes is not None
+    shares_memory = has(device.type, lambda kind: kind.memory != "own")  # or may: it counts once, as the machine's
+    has_own_memory = not shares_memory and device.memory_bytes is not None
     memory_bytes = int_fact(host, "memory_bytes")
     return {
         "device_type": device.type,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from benchmarking.core.tables import NOTHING, Table, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.devices._probing import NOT_HARDWARE
+from benchmarking.devices._kinds import names_with
 from benchmarking.records import Device, Json, to_json
 
 HEADINGS = ("device", "name", "memory", "precisions", "driver")
@@ -33,7 +33,8 @@ def listing_json(found: Found) -> list[Json]:
 
 
 def _hardware(found: Found) -> list[Device]:
-    return [device for devices in found.values() for device in devices if device.type not in NOT_HARDWARE]
+    hardware = names_with(lambda kind: kind.is_hardware)
+    return [device for devices in found.values() for device in devices if device.type in hardware]
 
 
 def _row(device: Device) -> tuple[str, ...]:

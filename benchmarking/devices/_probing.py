@@ -7,24 +7,12 @@ from difflib import get_close_matches
 
 from benchmarking import plugins
 from benchmarking.devices._asking import PACKAGE, TIME_LIMIT_S, Probes
+from benchmarking.devices._kinds import kinds, names_with
 from benchmarking.devices._several import SEPARATOR, combined, selectors
 from benchmarking.errors import UnsupportedError, UsageError
 from benchmarking.records import Device
 
 AUTO = "auto"
-NOT_HARDWARE = ("null",)
-"""Kinds that are asked only by name."""
-
-PREFERENCE: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("cuda", ()),
-    ("rocm", ()),
-    ("mps", ()),
-    ("openvino", ("GPU", "NPU")),
-    ("qnn", ()),
-    ("openvino", ("CPU",)),
-    ("cpu", ()),
-)
-"""What `auto` tries, in this order: the kind, and for OpenVINO which of its devices."""
 
 Supports = Callable[[Device], str | None]
 """None, or why the request cannot run on the device."""
@@ -34,7 +22,7 @@ Answers = dict[str, tuple[Device, ...]]
 
 def probe_all(names: Sequence[str] | None = None, time_limit_s: float = TIME_LIMIT_S) -> dict[str, tuple[Device, ...]]:
     """What is found, or why not, for each kind (all hardware when no names are given), asked at the same time."""
-    hardware = [name for name in plugins.names(PACKAGE) if name not in NOT_HARDWARE]
+    hardware = names_with(lambda kind: kind.is_hardware)
     with Probes(hardware if names is None else names, time_limit_s) as probes:
         return {name: probes.answer(name) for name in probes.names}
 
@@ -59,13 +47,14 @@ def select(request: str, supports: Supports, answers: Answers | None = None) -> 
 
 
 def _select_auto(supports: Supports, answers: Answers) -> Device:
-    """The first of `PREFERENCE` that is there, is no emulator, and supports the request."""
+    """The first in the order of ranks that is there, is no emulator, and supports the request."""
     refused: dict[str, str] = {}
-    with Probes([kind for kind in dict.fromkeys(kind for kind, _ in PREFERENCE) if kind not in answers]) as probes:
-        for kind, parts in PREFERENCE:
+    order = _order()
+    with Probes([kind for kind in dict.fromkeys(kind for kind, _ in order) if kind not in answers]) as probes:
+        for kind, part in order:
             if kind not in answers:
                 answers[kind] = probes.answer(kind)
-            for device in _candidates(answers[kind], parts):
+            for device in _candidates(answers[kind], part):
                 why_not = supports(device)
                 if why_not is None:
                     return device
@@ -74,10 +63,15 @@ def _select_auto(supports: Supports, answers: Answers) -> Device:
     raise UnsupportedError(f"--device auto found no device for this request. {reasons}")
 
 
-def _candidates(devices: Sequence[Device], parts: tuple[str, ...]) -> list[Device]:
+def _order() -> list[tuple[str, str]]:
+    """What `auto` tries: each kind, with which of its devices."""
+    ranked = [(rank, kind.name, part) for kind in kinds() for rank, part in kind.auto_ranks]
+    return [(name, part) for _, name, part in sorted(ranked)]
+
+
+def _candidates(devices: Sequence[Device], part: str) -> list[Device]:
     real = [device for device in devices if device.found and not device.simulated]
-    order = parts or ("",)
-    return [device for part in order for device in real if not part or _part(device).partition(".")[0] == part]
+    return [device for device in real if not part or _part(device).partition(".")[0] == part]
 
 
 def _explicit(request: str, answers: Answers) -> Device:

@@ -7,12 +7,11 @@ from typing import Any
 
 from benchmarking.devices import IN_USE_NAMES, PEAK_NAMES, STATE_NAMES, DeviceHandle, DeviceTimer
 from benchmarking.devices._base import with_method
+from benchmarking.devices._kinds import names_with
 from benchmarking.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.records import Device, Json, Readings, from_json, to_json
 
 SEPARATOR = ","
-KINDS = ("cuda", "rocm")
-"""Kinds of which several can be taken together."""
 FACT = "devices"
 """The fact that holds each device's own record."""
 BY_DEVICE = "by_device"
@@ -39,8 +38,9 @@ def selectors(request: str) -> tuple[str, ...]:
         raise UsageError(f"--device {request}: a list names its devices one by one, such as cuda:0,cuda:1")
     if len(kinds) > 1:
         raise UsageError(f"--device {request}: several devices must be of one kind; these are {', '.join(kinds)}")
-    if kinds[0] not in KINDS:
-        raise UsageError(f"--device {request}: several devices are taken of {' or '.join(KINDS)}, not of {kinds[0]}")
+    able = names_with(lambda kind: kind.can_be_several)
+    if kinds[0] not in able:
+        raise UsageError(f"--device {request}: several devices are taken of {' or '.join(able)}, not of {kinds[0]}")
     return named
 
 

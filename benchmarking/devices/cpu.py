@@ -6,7 +6,7 @@ import platform
 from pathlib import Path
 from statistics import fmean
 
-from benchmarking.devices import STATE_NAMES, DeviceHandle, DeviceKind
+from benchmarking.devices import STATE_NAMES, DeviceHandle, DeviceKind, Memory
 from benchmarking.devices._base import HostHandle
 from benchmarking.devices._host import host_facts, text_fact, usable_memory_bytes
 from benchmarking.devices._host_energy import HostEnergy
@@ -94,6 +94,11 @@ class CpuDevice(DeviceKind):
     """Found on every machine."""
 
     name = "cpu"
+    is_processor = True
+    auto_ranks = ((70, ""),)
+    memory: Memory = "host"
+    runs_torch = True
+    sdpa_kernels = ("math", "flash")
     probes_in_process = True
 
     def probe(self) -> tuple[Device, ...]:

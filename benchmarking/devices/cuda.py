@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from typing import Any
 
-from benchmarking.devices import DeviceHandle, DeviceKind
+from benchmarking.devices import DeviceHandle, DeviceKind, Memory
 from benchmarking.devices import _directml as directml
 from benchmarking.devices import _nvml as nvidia
 from benchmarking.devices._host import host_facts, usable_memory_bytes
@@ -52,6 +52,16 @@ class CudaDevice(DeviceKind):
     """NVIDIA GPUs. Give `module` to read a recording of NVML."""
 
     name = "cuda"
+    auto_ranks = ((10, ""),)
+    memory: Memory = "own"
+    can_be_several = True
+    runs_torch = True
+    has_tf32 = True
+    has_cuda_graphs = True
+    has_flash_attention = True
+    sdpa_kernels = ("math", "flash", "efficient", "cudnn")
+    gpu_vendor = "nvidia"
+    pci_vendor_id = 0x10DE
 
     def __init__(self, module: Any = None) -> None:
         self._module = module

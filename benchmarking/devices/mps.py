@@ -7,7 +7,7 @@ import json
 import platform
 from typing import Any
 
-from benchmarking.devices import IN_USE_NAMES, PEAK_NAMES, STATE_NAMES, DeviceHandle, DeviceKind
+from benchmarking.devices import IN_USE_NAMES, PEAK_NAMES, STATE_NAMES, DeviceHandle, DeviceKind, Memory
 from benchmarking.devices._base import HostHandle, with_method
 from benchmarking.devices._host_energy import HostEnergy
 from benchmarking.devices._host_macos import sysctl_values
@@ -77,6 +77,11 @@ class MpsDevice(DeviceKind):
     """Apple's GPU. Give `run` to read recorded output of sysctl and system_profiler."""
 
     name = "mps"
+    auto_ranks = ((30, ""),)
+    memory: Memory = "host"
+    runs_torch = True
+    sdpa_kernels = ("math",)
+    gpu_vendor = "apple"
     probes_in_process = True
 
     def __init__(self, run: RunCommand = run_command) -> None:

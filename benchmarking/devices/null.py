@@ -129,6 +129,7 @@ class NullDevice(DeviceKind):
     """Always there, never picked by `auto`."""
 
     name = "null"
+    is_hardware = False
     implied_runtime: str | None = "null"
     probes_in_process = True
 

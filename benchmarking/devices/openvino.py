@@ -70,6 +70,9 @@ class OpenVinoDevice(DeviceKind):
     """Everything OpenVINO lists. Give `module` to read a recording in its place."""
 
     name = "openvino"
+    auto_ranks = ((40, "GPU"), (41, "NPU"), (60, "CPU"))
+    gpu_vendor = "intel"
+    pci_vendor_id = 0x8086
     implied_runtime: str | None = "openvino"
 
     def __init__(self, module: Any = None) -> None:

@@ -65,6 +65,7 @@ class QnnDevice(DeviceKind):
     """The NPU. Give the two modules to read a recording in their place."""
 
     name = "qnn"
+    auto_ranks = ((50, ""),)
     implied_runtime: str | None = "qnn"
 
     def __init__(self, onnxruntime: Any = None, plugin: Any = None) -> None:

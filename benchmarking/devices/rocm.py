@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from benchmarking.devices import DeviceHandle, DeviceKind
+from benchmarking.devices import DeviceHandle, DeviceKind, Memory
 from benchmarking.devices import _amdsmi as amd
 from benchmarking.devices._base import Monitor
 from benchmarking.devices._kfd import Node, SysfsMonitor, node_facts, nodes
@@ -55,6 +55,14 @@ class RocmDevice(DeviceKind):
     """AMD GPUs. `sys` and `dev` are where the kernel's trees are; `module` is a recording of amdsmi."""
 
     name = "rocm"
+    auto_ranks = ((20, ""),)
+    memory: Memory = "own"
+    can_be_several = True
+    runs_torch = True
+    has_cuda_graphs = True
+    has_flash_attention = True
+    sdpa_kernels = ("math", "flash", "efficient")
+    gpu_vendor = "amd"
 
     def __init__(self, module: Any = None, sys: Path = Path("/sys"), dev: Path = Path("/dev")) -> None:
         self._module = module

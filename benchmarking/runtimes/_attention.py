@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from benchmarking.devices._kinds import kind_of, names_with
 from benchmarking.errors import UnsupportedError
 from benchmarking.records import Device, Json
 
@@ -24,13 +25,6 @@ BACKENDS: Mapping[str, str] = {
     "cudnn": "CUDNN_ATTENTION",
 }
 """Kernels of scaled-dot-product attention, and what torch.nn.attention.SDPBackend calls each."""
-BACKENDS_OF_DEVICE: Mapping[str, tuple[str, ...]] = {
-    "cpu": ("math", "flash"),
-    "cuda": ("math", "flash", "efficient", "cudnn"),
-    "rocm": ("math", "flash", "efficient"),
-    "mps": ("math",),
-}
-"""What torch has of them, by device type."""
 ATTENTIONS = ("eager", SDPA, FLASH_PACKAGE, FLEX, *(f"{SDPA}:{backend}" for backend in BACKENDS))
 """What `--attention` takes: transformers' implementations, and the kernels of `sdpa`."""
 
@@ -57,14 +51,16 @@ def backend_of(attention: str | None) -> str | None:
 
 def check(attention: str | None, device: Device) -> None:
     """Raise UnsupportedError for an attention that a device, or what is installed, does not have."""
-    backend = backend_of(attention)
-    if backend is not None and backend not in (has := BACKENDS_OF_DEVICE.get(device.type, ())):
+    backend, kind = backend_of(attention), kind_of(device.type)
+    has = () if kind is None else kind.sdpa_kernels
+    if backend is not None and backend not in has:
         kernels = ", ".join(f"{SDPA}:{name}" for name in has) or "none"
         raise UnsupportedError(f"attention {attention}: torch has no such kernel on {device.type}; it has {kernels}")
     if attention != FLASH_PACKAGE:
         return
-    if device.type not in ("cuda", "rocm"):
-        raise UnsupportedError(f"attention {attention} runs on cuda and rocm, not on {device.type}")
+    if kind is None or not kind.has_flash_attention:
+        able = " and ".join(names_with(lambda kind: kind.has_flash_attention))
+        raise UnsupportedError(f"attention {attention} runs on {able}, not on {device.type}")
     if importlib.util.find_spec("flash_attn") is None:
         raise UnsupportedError(f"attention {attention} needs the package flash-attn: pip install flash-attn")
 

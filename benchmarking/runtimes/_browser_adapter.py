@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarking.devices._kinds import has, kind_of, names_with
 from benchmarking.errors import BenchhouseError
 from benchmarking.records import Device, Json
 
-VENDORS: Mapping[str, str] = {"cuda": "nvidia", "rocm": "amd", "mps": "apple", "openvino": "intel"}
-"""The vendor that an adapter tells (GPUAdapterInfo.vendor) for each kind of device that is a GPU."""
 SOFTWARE_WORDS = ("swiftshader", "llvmpipe", "lavapipe", "warp", "microsoft basic render")
 """Of the architecture or description of renderers that run on the processor, for browsers that do not say so."""
 FLOAT16_FEATURE = "shader-f16"
@@ -71,10 +70,11 @@ class Adapter:
 
 def why_not_gpu(device: Device) -> str | None:
     """None, or why no page can be told to run on this device; on a CPU it is a software adapter."""
-    if device.type == "cpu":
+    if has(device.type, lambda kind: kind.is_processor):
         return None
-    if device.type not in VENDORS:
-        return f"browsers run WebGPU on GPUs of {', '.join(VENDORS)}, or on cpu in software, not on {device.type}"
+    gpus = names_with(lambda kind: kind.gpu_vendor is not None)
+    if device.type not in gpus:
+        return f"browsers run WebGPU on GPUs of {', '.join(gpus)}, or on cpu in software, not on {device.type}"
     if device.type == "openvino" and not device.selector.startswith("openvino:GPU"):
         return f"browsers run WebGPU on openvino's GPU, not on {device.selector}"
     if device.count > 1:
@@ -86,7 +86,8 @@ def check_adapter(adapter: Adapter | None, device: Device) -> Adapter:
     """The adapter, when it is the device. Raises BenchhouseError when it is another, or none."""
     if adapter is None:
         raise BenchhouseError(f"device {device.selector!r}: the browser gives the page no WebGPU adapter")
-    if device.type == "cpu":
+    kind = kind_of(device.type)
+    if kind is not None and kind.is_processor:
         if not adapter.is_software:
             raise BenchhouseError(f"asked for WebGPU on the processor, but the browser's adapter is {adapter.label}")
         return adapter
@@ -95,7 +96,7 @@ def check_adapter(adapter: Adapter | None, device: Device) -> Adapter:
             f"device {device.selector!r} ({device.name}): the browser's adapter is in software ({adapter.label}); "
             "it does not see the GPU: look at chrome://gpu, and at the Vulkan driver on Linux"
         )
-    if adapter.vendor.lower() != VENDORS.get(device.type):
+    if kind is None or adapter.vendor.lower() != kind.gpu_vendor:
         raise BenchhouseError(
             f"device {device.selector!r} ({device.name}): the browser's adapter is another vendor's: {adapter.label}"
         )

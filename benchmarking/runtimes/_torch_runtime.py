@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.devices import DeviceHandle
+from benchmarking.devices._kinds import has, names_with, processor
 from benchmarking.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.records import Cell, Device, Json, Point, Precision, Scalar, Workload
 from benchmarking.runtimes import Runtime, Session, Stage, _attention, _quantization
@@ -19,7 +20,6 @@ from benchmarking.workloads._families import families, plugin_of
 if TYPE_CHECKING:
     from benchmarking.runtimes._torch_session import Loaded
 
-DEVICES = ("cpu", "cuda", "rocm", "mps")
 PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "bfloat16", "float16", "int8", "int4")
 PACKAGES = ("torch", "transformers")
 
@@ -56,9 +56,10 @@ class TorchRuntime(Runtime):
         return f"not installed: {', '.join(absent)}: pip install {' '.join(absent)}" if absent else None
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
-        if device.type not in DEVICES:
-            return f"runtime {self.name} runs on {', '.join(DEVICES)}, not on {device.type}"
-        if precision == "tf32" and device.type != "cuda":
+        if not has(device.type, lambda kind: kind.runs_torch):
+            able = ", ".join(names_with(lambda kind: kind.runs_torch))
+            return f"runtime {self.name} runs on {able}, not on {device.type}"
+        if precision == "tf32" and not has(device.type, lambda kind: kind.has_tf32):
             return f"tf32 is a mode of NVIDIA's tensor cores (cuda), not of {device.type}"
         if workload.source != "module" and workload.family not in {plugin.name for plugin in families()}:
             return f"runtime {self.name} does not run family {workload.family}"
@@ -67,7 +68,8 @@ class TorchRuntime(Runtime):
         return _quantization.why_not(device, precision)
 
     def options(self, workload: Workload) -> tuple[str, ...]:
-        any_device = Device(type="cpu", selector="cpu", found=True)
+        any_kind = processor().name
+        any_device = Device(type=any_kind, selector=any_kind, found=True)
         return (*self._options(any_device, workload), *self._quantization_option())
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:

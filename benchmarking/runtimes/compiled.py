@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.devices._kinds import has
 from benchmarking.errors import UnsupportedError
 from benchmarking.records import Cell, Device, Point, Scalar, Workload
 from benchmarking.runtimes import Session
@@ -22,7 +23,6 @@ DEFAULT, REDUCE_OVERHEAD, MAX_AUTOTUNE = "default", "reduce-overhead", "max-auto
 MODES = (DEFAULT, REDUCE_OVERHEAD, MAX_AUTOTUNE)
 DYNAMIC: Mapping[str, bool | None] = {"auto": None, "true": True, "false": False}
 """Shapes in the compiled code: fixed until one changes, variable from the beginning, or always fixed."""
-GRAPH_DEVICES = ("cuda", "rocm")
 GRAPH_MODES = (REDUCE_OVERHEAD, MAX_AUTOTUNE)
 """Modes that record CUDA graphs, where there are such."""
 
@@ -38,7 +38,7 @@ class Compiled(TorchRuntime):
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         mode = super().mode(device, workload, options)
-        if mode["compile_mode"] == REDUCE_OVERHEAD and device.type not in GRAPH_DEVICES:
+        if mode["compile_mode"] == REDUCE_OVERHEAD and not _has_cuda_graphs(device):
             raise UnsupportedError(
                 f"compile mode {REDUCE_OVERHEAD} is CUDA graphs, which {device.type} has not: there it would be mode "
                 f"{DEFAULT} under another name"
@@ -75,7 +75,11 @@ class Compiled(TorchRuntime):
 
 
 def _uses_cuda_graphs(device: Device, mode: Mapping[str, Scalar]) -> bool:
-    return device.type in GRAPH_DEVICES and mode["compile_mode"] in GRAPH_MODES
+    return _has_cuda_graphs(device) and mode["compile_mode"] in GRAPH_MODES
+
+
+def _has_cuda_graphs(device: Device) -> bool:
+    return has(device.type, lambda kind: kind.has_cuda_graphs)
 
 
 PLUGIN = Compiled()

@@ -10,6 +10,7 @@ from typing import Any
 
 from benchmarking.builds.store import BuildStore
 from benchmarking.devices import DeviceHandle
+from benchmarking.devices._kinds import has
 from benchmarking.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.graphs import session as graphs
 from benchmarking.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
@@ -74,7 +75,7 @@ class WebGpu(Runtime):
             script=self._script,
             provider={"name": "webgpu"},
             num_threads=browser.num_threads(cell),
-            flags=webgpu_flags(software=cell.device.type == "cpu"),
+            flags=webgpu_flags(software=has(cell.device.type, lambda kind: kind.is_processor)),
             io_mode=str(cell.runtime_mode["io_mode"]),
         )
 

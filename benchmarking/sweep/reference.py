@@ -17,6 +17,7 @@ from benchmarking import plugins
 from benchmarking.builds.keys import model_parts
 from benchmarking.builds.store import BuildKey, BuildStore
 from benchmarking.devices import DeviceKind
+from benchmarking.devices._kinds import processor
 from benchmarking.devices._several import parts
 from benchmarking.errors import BenchhouseError, OutOfMemoryError, UnsupportedError
 from benchmarking.records import FAILED, Cell, Json, Point, Rebuild
@@ -62,8 +63,7 @@ def reference_cell(cell: Cell) -> Cell:
     reference: Runtime = plugins.load(RUNTIMES, name)
     device = parts(cell.device)[0]
     if reference.supports(device, cell.workload, "float32") is not None:
-        cpu: DeviceKind = plugins.load("benchmarking.devices", "cpu")
-        (device,) = cpu.probe()
+        (device,) = processor().probe()
     return dataclasses.replace(
         cell,
         device=device,

@@ -11,7 +11,8 @@ from benchmarking.batch.model_list import Entry
 from benchmarking.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.measure.point import check_requests
 from benchmarking.measure.settings import settings
-from benchmarking.records import Cell, Device, Point
+from benchmarking.records import Cell, Device, Point, Readings
+from benchmarking.runtimes import Operation
 from benchmarking.runtimes._concurrency import check_numbers, why_not_requests
 from benchmarking.runtimes.eager import PLUGIN as EAGER
 from benchmarking.runtimes.openvino import PLUGIN as OPENVINO
@@ -36,20 +37,30 @@ def request(**fields):
     return Request(model_id="tiny-bert", device="null", weights="random", settings=settings("quick"), **fields)
 
 
-class Calls:
-    """An operation that starts this many requests in a call."""
+class Calls(Operation):
+    """An operation that starts this many requests in a call; without a number, as many as an operation ordinarily."""
 
-    def __init__(self, requests):
-        self.requests_per_call = requests
+    def __init__(self, requests=None):
+        if requests is not None:
+            self.requests_per_call = requests
+
+    def run(self, mark):
+        return None
+
+    def problem(self, output):
+        return None
+
+    def count(self):
+        return Readings()
 
 
 def test_a_call_of_another_number_of_requests_than_the_point_says_is_not_measured():
     check_requests(Calls(4), FOUR)
-    check_requests(object(), ALONE)
+    check_requests(Calls(), ALONE)
     with pytest.raises(BenchhouseError, match="point b2 s8 c4: 4 in flight were asked for, but a call of it runs 2"):
         check_requests(Calls(2), FOUR)
     with pytest.raises(BenchhouseError, match="but a call of it runs 1"):
-        check_requests(object(), FOUR)
+        check_requests(Calls(), FOUR)
     with pytest.raises(BenchhouseError, match="point b2 s8: 1 in flight were asked for, but a call of it runs 2"):
         check_requests(Calls(2), ALONE)
 
