@@ -17,7 +17,10 @@ SHARED = {
     for name in ("core", "records", "codec", "errors", "units", "plugins", "ids", "cli_support", "estimates")
 }
 """What every floor may use: words, errors, statistics and small helpers that measure nothing."""
-HEAVY = {"torch", "transformers", "numpy", "scipy", "pandas", "duckdb", "pyarrow", "matplotlib", "seaborn", "openvino"}
+HEAVY = {
+    *("torch", "transformers", "numpy", "scipy", "pandas", "duckdb", "pyarrow", "matplotlib", "seaborn", "openvino"),
+    "rich",
+}
 
 
 def sources(room):

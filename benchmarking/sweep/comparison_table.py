@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarking.core.tables import NOTHING, Table, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import number, visible
+from benchmarking.core.text import number, relative_error, visible
 from benchmarking.sweep.comparison import Comparison, Entry, Summary
 
 HEADINGS = ("point", "runtime", "median ms", "speed-up", "95 % interval", "error", "equal tokens", "peak MB", "doubts")
@@ -91,7 +91,7 @@ def _interval(entry: Entry) -> str:
 
 
 def _error(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.1e}"
+    return NOTHING if value is None else relative_error(value)
 
 
 def _verdict(entry: Entry) -> str:

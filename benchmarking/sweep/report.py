@@ -148,7 +148,7 @@ def _evidence(doubt: Doubt) -> str:
 
 def evidence_value(value: object) -> str:
     """A value of a doubt's evidence, short."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return number(value) if isinstance(value, float) else str(value)
 
 
 def _number(metrics: Mapping[str, float], name: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarking.core.tables import NOTHING, Table, table_text
+from benchmarking.core.tables import LONG_WORD, NOTHING, Table, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, visible_lines
 from db.analysis.histories import SUBJECTS, ChangePoint, History
@@ -18,7 +18,9 @@ COMMIT_LETTERS = 10
 MAX_CHANGES = 3
 """Change points that a line tells, the newest ones; the others are counted."""
 WIDTH = 40
-"""Bars of a history."""
+"""Bars of a history in a file."""
+BARS_SHARE = 5
+"""On a terminal a history takes this part of its columns, so that it is never folded."""
 
 
 def histories_text(histories: Sequence[History], metric: Metric, *, bars: str = BARS, page: Page = PLAIN) -> str:
@@ -26,9 +28,10 @@ def histories_text(histories: Sequence[History], metric: Metric, *, bars: str = 
     several = [name for name in SUBJECTS if len({history.subject[name] for history in histories}) > 1]
     headings = ("series", *(NAMES.get(name, name) for name in several), "point", "runs", "history", metric.unit)
     keys = len(several) + 2
+    width = WIDTH if page.width is None else max(1, min(LONG_WORD, page.width // BARS_SHARE))
     table = Table(
         headings=(*headings, "changes"),
-        rows=tuple(_row(history, several, bars) for history in histories),
+        rows=tuple(_row(history, several, bars, width) for history in histories),
         numbers=(keys, keys + 2),
         keys=keys,
     )
@@ -54,14 +57,14 @@ def _head(histories: Sequence[History], several: Sequence[str], metric: Metric) 
     return "\n".join([metric.column, *([", ".join(shared)] if shared else [])])
 
 
-def _row(history: History, several: Sequence[str], bars: str) -> tuple[str, ...]:
+def _row(history: History, several: Sequence[str], bars: str, width: int) -> tuple[str, ...]:
     values = [point.value for point in history.points]
     return (
         history.series_id[:SERIES_LETTERS],
         *(history.subject[name] or NOTHING for name in several),
         history.point.label,
         str(len(values)),
-        sparkline(values, WIDTH, bars),
+        sparkline(values, width, bars),
         number(values[-1]) if values else NOTHING,
         _changes(history),
     )

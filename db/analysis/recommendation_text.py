@@ -8,7 +8,7 @@ from functools import partial
 
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import number, visible_lines
+from benchmarking.core.text import number, relative_error, visible_lines
 from db.analysis.options import Workload
 from db.analysis.recommendation import UNITS, Aim, Miss, Option, Quantity, Rated, Recommendation
 
@@ -162,7 +162,7 @@ def _number(value: float | None) -> str | None:
 
 
 def _error(value: float | None) -> str | None:
-    return None if value is None else f"{value:.1e}"
+    return None if value is None else relative_error(value)
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -17,6 +17,8 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, that 
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.cli_support import Parser, add_database_flags, choice, note, run_command, tag
+from benchmarking.core.tables import Table, table_text
+from benchmarking.core.terminal import stdout_page
 from benchmarking.errors import EXIT_FAILED, EXIT_OK, UsageError
 from benchmarking.records import PRECISIONS, Run
 
@@ -94,9 +96,8 @@ def _list_formats(*, as_json: bool) -> None:
     from db.importers import importers
 
     found = {importer.name: importer.summary for importer in importers()}
-    width = max(map(len, found), default=0)
-    lines = "\n".join(f"{name:<{width}}  {summary}" for name, summary in found.items())
-    print(json.dumps(found, indent=2, ensure_ascii=False) if as_json else lines)
+    table = Table(headings=("format", "reads"), rows=tuple(found.items()))
+    print(json.dumps(found, indent=2, ensure_ascii=False) if as_json else table_text(table, stdout_page()))
 
 
 def _check(arguments: argparse.Namespace) -> None:

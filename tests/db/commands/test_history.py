@@ -69,6 +69,22 @@ def test_a_history_is_a_line_with_bars_newest_value_and_changes(asked):
     ]
 
 
+@pytest.mark.parametrize("columns", ["40", "80", "120"])
+def test_on_a_terminal_a_history_is_never_folded_and_no_number_is_lost(asked, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    code, out, _ = asked("history", "model=bert")
+    assert code == 0
+    table = out.split("\n\n", 1)[1].rsplit("\n\n", 1)[0]
+    assert max(map(len, table.splitlines())) <= int(columns)
+    (bars,) = [word for word in table.split() if set(word) <= set("▁▂▃▄▅▆▇█")]
+    assert len(bars) == min(24, int(columns) // 5)
+    assert "24" in table.split()
+    assert "12" in table.split()
+    assert "+20" in table
+
+
 def test_history_shows_what_is_selected_but_looks_for_changes_in_all_of_it(asked):
     _, out, _ = asked("history", "model=bert,since=2026-01-13", "--json")
     (history,) = json.loads(out)
