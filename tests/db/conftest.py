@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
-from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from benchmarking.core.axes import FURTHER
 from benchmarking.records import Samples, dumps
-from db import heads, migrate
-from db.arrow_rows import arrow_table
-from db.rows import run_rows
-from db.warehouse import OWN, SHARED, WRITER, Warehouse
+from db.warehouse import Warehouse
+from tests.helpers import databases
 
 
 @pytest.fixture(scope="session")
@@ -69,108 +62,19 @@ def row_counts():
 @pytest.fixture
 def holding():
     """A context manager: another process has the database open for writing, for at most some seconds."""
-    code = (
-        "import sys, threading; from db.warehouse import Warehouse\n"
-        "done = threading.Event()\n"
-        "threading.Thread(target=lambda: (sys.stdin.read(), done.set()), daemon=True).start()\n"
-        "with Warehouse.open(sys.argv[1]): print('open', flush=True); done.wait(float(sys.argv[2]))\n"
-    )
-
-    @contextmanager
-    def hold(path, seconds=600):
-        command = [sys.executable, "-c", code, str(path), str(seconds)]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-            try:
-                assert process.stdout.readline() == "open\n"
-                yield process
-            finally:
-                process.stdin.close()
-
-    return hold
+    return databases.holding
 
 
 @pytest.fixture
 def file_of_version():
-    """A function that makes a database as the program of a version left it: its own tables, and the rows it wrote."""
-    import duckdb
-
-    def make(version, path, *runs):
-        with duckdb.connect(str(path), config=WRITER) as connection:
-            for step in migrate.migrations()[:version]:
-                migrate._apply(connection, step)
-            for run in runs:
-                store_as_then(connection, run)
-        return path
-
-    return make
-
-
-def store_as_then(connection, run):
-    """Write what of a run's rows the tables have columns for."""
-    described = {table: connection.execute(f"DESCRIBE {table}").fetchall() for table in (*SHARED, *OWN)}
-    types = {table: {row[0]: row[1] for row in rows} for table, rows in described.items()}
-    metrics = {name for name, kind in types["benchmark_results"].items() if kind == "DOUBLE" and name not in FURTHER}
-    stored_at = datetime(2026, 1, 3)
-    rows = run_rows(run, metric_columns=metrics, source=None, source_sha256=None, ingested_at=stored_at)
-    for table, kinds in types.items():
-        known = [{name: value for name, value in row.items() if name in kinds} for row in rows[table]]
-        connection.register("incoming", arrow_table(known, kinds))
-        again = "ON CONFLICT DO NOTHING" if table in SHARED else ""
-        connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming {again}")
-    if connection.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'series_heads'").fetchall():
-        heads.compute(connection)
-
-
-HISTORY_RUNS = """
-INSERT INTO benchmark_runs
-SELECT benchmark_runs.* REPLACE (
-    place.run_id AS run_id, coalesce(place.session_id, place.run_id) AS session_id,
-    place.started_at AS started_at, place.started_at AS git_commit_time, place.git_commit AS git_commit
-)
-FROM benchmark_runs, (SELECT unnest($places, recursive := true)) place WHERE benchmark_runs.run_id = $template
-"""
-HISTORY_RESULTS = """
-INSERT INTO benchmark_results
-SELECT benchmark_results.* REPLACE (
-    place.run_id AS run_id, place.result_id AS result_id, place.value AS latency_median_ms,
-    1000 / place.value AS throughput_samples_per_sec
-)
-FROM benchmark_results, (SELECT unnest($places, recursive := true)) place WHERE benchmark_results.run_id = $template
-"""
+    """A function that makes a database as the program of a version left it."""
+    return databases.file_of_version
 
 
 @pytest.fixture
-def write_history(make_run):
-    """A function that stores a series of the given medians, a run a day from the 1st of January 2026, by copying rows.
-
-    Gives the ids of the results; the run of value n is "RUNTIME-n", its commit 40 digits that begin with n.
-    """
-
-    def write(warehouse, values, *, runtime="eager", start="2026-01-01", first=0, shared_sessions=False, **fields):
-        run = make_run(runtime=runtime, batch_sizes=(1,), sequence_lengths=(32,), launches=1, iterations=2, **fields)
-        warehouse.ingest(run)
-        model = run.cell.workload.model_id
-        day = datetime.fromisoformat(start)
-        places = [
-            {
-                "run_id": f"{model}-{runtime}-{number}",
-                "result_id": f"{model}-{runtime}-result-{number:04}",
-                "session_id": f"session-{number}" if shared_sessions else None,
-                "started_at": day + timedelta(days=number),
-                "git_commit": f"{number:04}".ljust(40, "f"),
-                "value": float(value),
-            }
-            for number, value in enumerate(values, start=first)
-        ]
-        asked = {"places": places, "template": run.run_id}
-        with warehouse.transaction() as connection:
-            connection.execute(HISTORY_RUNS, asked)
-            connection.execute(HISTORY_RESULTS, asked)
-            for table in ("benchmark_results", "benchmark_runs"):
-                connection.execute(f"DELETE FROM {table} WHERE run_id = ?", [run.run_id])
-        return [place["result_id"] for place in places]
-
-    return write
+def write_history():
+    """A function that stores a series of the given medians, a run a day."""
+    return databases.write_history
 
 
 def hostile(run):
