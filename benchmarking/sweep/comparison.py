@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from benchmarking.core.doubts import SEVERITIES
 from benchmarking.core.metrics import PEAK_MEMORY
 from benchmarking.measure.speedup import SpeedUp, geometric_mean, launch_medians_ms, speed_up
-from benchmarking.records import Result, Run, Samples, Severity, Status, Validity, canonical_hash, to_json
+from benchmarking.records import Result, Run, Samples, Status, Validity, canonical_hash, to_json
 from benchmarking.sweep.reference import is_reference
 
 BASELINE = "eager"
-WORST: tuple[Severity, ...] = ("invalid", "throttled", "noisy")
+WORST = tuple(severity for severity in reversed(SEVERITIES) if severity != "info")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

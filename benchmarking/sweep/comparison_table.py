@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from benchmarking.core.metrics import METRICS
 from benchmarking.core.tables import NOTHING, Table, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, relative_error, visible
 from benchmarking.sweep.comparison import Comparison, Entry, Summary
 
-HEADINGS = ("point", "runtime", "median ms", "speed-up", "95 % interval", "error", "equal tokens", "peak MB", "doubts")
+HEADINGS = (
+    "point",
+    "runtime",
+    METRICS["latency_median_ms"].heading,
+    "speed-up",
+    "95 % interval",
+    "error",
+    "equal tokens",
+    "peak MB",
+    "doubts",
+)
 WORDS = ("point", "runtime", "doubts")
 """Columns of words, which stand to the left, and are there even where nothing is in them."""
 MAX_KINDS = 2

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from benchmarking.core.axes import AXES
+from benchmarking.core.metrics import METRICS
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, relative_error, visible_lines
@@ -115,18 +117,21 @@ def _columns(found: Recommendation, unit: str, currency: str | None) -> list[Col
         words(heading="device", text=lambda one: _device(one.option, found), is_key=True),
         words(heading="runtime", text=lambda one: _runtime(one.option, found), is_key=True),
         words(heading="precision", text=lambda one: one.option.precision),
-        numbers(heading="batch", text=lambda one: str(one.option.point.batch_size)),
-        numbers(heading="in flight", text=lambda one: str(one.option.point.concurrency) if several else None),
-        numbers(heading="median ms", text=lambda one: number(one.option.latency_ms)),
+        numbers(heading=AXES["batch_size"].heading, text=lambda one: str(one.option.point.batch_size)),
+        numbers(
+            heading=AXES["concurrency"].heading,
+            text=lambda one: str(one.option.point.concurrency) if several else None,
+        ),
+        numbers(heading=METRICS["latency_median_ms"].heading, text=lambda one: number(one.option.latency_ms)),
         numbers(heading="up to", text=lambda one: _number(one.option.latency_high_ms)),
-        numbers(heading="p99 ms", text=lambda one: _number(one.option.latency_p99_ms)),
-        numbers(heading="TTFT ms", text=lambda one: _number(one.option.ttft_ms)),
+        numbers(heading=METRICS["latency_p99_ms"].heading, text=lambda one: _number(one.option.latency_p99_ms)),
+        numbers(heading=METRICS["time_to_first_token_ms"].heading, text=lambda one: _number(one.option.ttft_ms)),
         numbers(heading=unit, text=lambda one: number(one.option.throughput)),
         numbers(heading="peak MB", text=lambda one: _number(one.option.memory_mb)),
         numbers(heading="J/item", text=lambda one: _number(one.option.energy_j)),
         words(heading="energy of", text=lambda one: one.option.energy_of),
         numbers(heading=f"{currency}/M {unit.removesuffix('/s')}", text=lambda one: _number(one.option.cost)),
-        numbers(heading="error", text=lambda one: _error(one.option.output_error)),
+        numbers(heading=METRICS["output_error"].heading, text=lambda one: _error(one.option.output_error)),
         words(heading="front", text=lambda one: "yes" if one.is_on_front else None),
         words(heading="misses", text=lambda one: ", ".join(WORDS[miss.quantity] for miss in one.misses) or None),
         words(heading="doubts", text=_doubts, is_state=True),
