@@ -30,8 +30,8 @@ def device(row: Row) -> str:
 
 def point(row: Row, *, with_batch: bool = True) -> str:
     """A point in words: "batch 4, sequence 128, 16 new tokens"."""
-    stated = [name for name in POINT_FIELDS if row[name] not in (None, AXES[name].implied)]
-    parts = [axis(name, row[name]) for name in stated if with_batch or name != "batch_size"]
+    named = [name for name in POINT_FIELDS if with_batch or name != "batch_size"]
+    parts = [axis(name, row[name]) for name in named if row[name] not in (None, AXES[name].implied)]
     return ", ".join([*parts, *(axis(name, value) for name, value in sorted(json.loads(row["axes"]).items()))])
 
 
