@@ -10,9 +10,12 @@ from typing import Any
 
 @cache
 def names(package: str) -> tuple[str, ...]:
-    """Names of the plugin modules in `package` (a dotted name), sorted; modules that start with "_" are helpers."""
-    paths = importlib.import_module(package).__path__
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(paths) if not module.name.startswith("_")))
+    """Names of the plugins in `package` (a dotted name), sorted: its modules, since a package in it holds helpers.
+
+    Modules that start with "_" are private to the folder.
+    """
+    modules = pkgutil.iter_modules(importlib.import_module(package).__path__)
+    return tuple(sorted(module.name for module in modules if not module.ispkg and not module.name.startswith("_")))
 
 
 def load(package: str, name: str) -> Any:

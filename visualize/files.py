@@ -11,9 +11,8 @@ from pathlib import Path
 
 from benchmarking.errors import StorageError
 from db.files import make_folder
-from visualize.charts import Drawing
-from visualize.charts._rows import told_apart
-from visualize.style import ImageFormat, image
+from visualize.drawing.rows import Drawing, distinct_names
+from visualize.drawing.style import ImageFormat, image
 
 LONGEST_STEM = 180
 """File systems take names of 255 bytes; the rest is left for an ending and for tools that add their own."""
@@ -23,23 +22,23 @@ LONGEST_STEM = 180
 class Picture:
     """A drawing as the bytes of its files; its figure may go."""
 
-    named_by: tuple[str, ...]
-    told_apart_by: tuple[str, ...]
+    name_parts: tuple[str, ...]
+    details: tuple[str, ...]
     images: tuple[tuple[ImageFormat, bytes], ...]
 
 
 def picture(drawing: Drawing, formats: Sequence[ImageFormat]) -> Picture:
     """The drawing in each of the formats."""
     images = tuple((name, image(drawing.figure, name)) for name in formats)
-    return Picture(named_by=drawing.named_by, told_apart_by=drawing.told_apart_by, images=images)
+    return Picture(name_parts=drawing.name_parts, details=drawing.details, images=images)
 
 
 def stems(chart: str, pictures: Sequence[Picture]) -> list[str]:
     """A file name without ending for each picture of a chart: safe on every file system, no longer than LONGEST_STEM,
     and no two the same even where upper and lower case are."""
-    plain = ["_".join(map(safe, (chart, *one.named_by))) for one in pictures]
-    facts = [[safe(fact) for fact in one.told_apart_by] for one in pictures]
-    apart = told_apart([name.lower() for name in plain], facts, "_")
+    plain = ["_".join(map(safe, (chart, *one.name_parts))) for one in pictures]
+    facts = [[safe(fact) for fact in one.details] for one in pictures]
+    apart = distinct_names([name.lower() for name in plain], facts, "_")
     return [_shortened(name + other[len(name) :]) for name, other in zip(plain, apart, strict=True)]
 
 
@@ -48,7 +47,7 @@ def safe(part: str) -> str:
     return re.sub(r"[^A-Za-z0-9._=-]+", "-", part.replace("/", "--")).strip("._-") or "-"
 
 
-def ready(folder: Path) -> Path:
+def writable_folder(folder: Path) -> Path:
     """The folder, made if it is missing. Raises StorageError when it cannot be or takes no files."""
     make_folder(folder)
     if not os.access(folder, os.W_OK | os.X_OK):

@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarking.errors import BenchhouseError, FormatError, StorageError, UsageError
 from db.spool import ingest_files, run_files
 from db.warehouse import MEMORY, Warehouse
-from visualize.charts import ChartPlugin, Row, Selection
+from visualize.drawing.rows import ChartPlugin, Row, Selection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,8 +25,8 @@ from benchmarking.cli_support import (
     run_command,
 )
 from benchmarking.errors import EXIT_FAILED, EXIT_OK, StorageError
-from visualize.charts import PACKAGE, ChartPlugin, NotDrawn, Row, Selection
-from visualize.style import FORMATS, ImageFormat
+from visualize.drawing.rows import PACKAGE, ChartPlugin, NotDrawn, Row, Selection
+from visualize.drawing.style import FORMATS, ImageFormat
 
 if TYPE_CHECKING:
     from visualize.sources import Source
@@ -185,7 +185,7 @@ def _draw(request: Request, gathered: Gathered, folder: Path) -> Iterator[Outcom
     """Draw and write chart after chart. Raises StorageError when not one picture could be made."""
     from visualize import files
 
-    files.ready(folder)
+    files.writable_folder(folder)
     outcomes = []
     for name, rows in gathered.rows.items():
         pictures, reasons = [], []

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from matplotlib.collections import PathCollection
+from matplotlib.colors import to_hex
 
 from benchmarking import plugins
 from benchmarking.ids import uuid7
 from benchmarking.records import Doubt, canonical_hash
 from db.warehouse import OWN, SHARED, Warehouse
-from visualize.charts import PACKAGE, Drawing, Selection
+from visualize.drawing.rows import PACKAGE, Drawing, Selection
 
 
 @pytest.fixture(scope="session")
@@ -147,7 +149,21 @@ class See:
     @classmethod
     def points(cls, axes, label):
         """The (x, y) of a line or of marks."""
-        return [(float(x), float(y)) for x, y in cls.artist(axes, label).get_xydata()]
+        artist = cls.artist(axes, label)
+        points = artist.get_offsets() if isinstance(artist, PathCollection) else artist.get_xydata()
+        return [(float(x), float(y)) for x, y in points]
+
+    @classmethod
+    def face(cls, axes, label):
+        """The colour inside the marks that are labelled so, as #rrggbb."""
+        (colour,) = {to_hex(face) for face in cls.artist(axes, label).get_facecolor()}
+        return colour
+
+    @classmethod
+    def look(cls, axes, label):
+        """The colour and the outline of the marks that are labelled so."""
+        (outline,) = cls.artist(axes, label).get_paths()
+        return cls.face(axes, label), tuple(map(tuple, outline.vertices.tolist()))
 
     @classmethod
     def band(cls, axes, label):

@@ -9,11 +9,26 @@ from typing import TYPE_CHECKING, Any, Literal
 from benchmarking.core.axes import FURTHER
 from benchmarking.core.metrics import METRICS
 from benchmarking.records import FAMILIES
-from visualize import words
-from visualize.charts import Drawing, NotDrawn, Query, Row, Selection, _memory, _rows
-from visualize.charts._lines import doubtful_entry
-from visualize.layout import Words, finish, new_figure, wrap
-from visualize.style import TEXT_SIZE, colour, look, marker, scale_value_axis
+from visualize.drawing import words
+from visualize.drawing.layout import Words, finish, new_figure, wrap
+from visualize.drawing.lines import doubtful_entries, draw_marks, legend_entry
+from visualize.drawing.rows import (
+    MEMORY_COLUMNS,
+    POINT_COLUMNS,
+    Drawing,
+    NotDrawn,
+    Query,
+    Row,
+    Selection,
+    build_query,
+    details,
+    distinct_names,
+    grouped,
+    is_doubtful,
+    is_ok,
+    memory_column,
+)
+from visualize.drawing.style import TEXT_SIZE, colour, scale_value_axis, theme
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,10 +83,10 @@ class ArchitectureComparison:
     scope: Literal["model", "models"] = "models"
 
     def query(self, selection: Selection) -> Query:
-        return _rows.query(SQL.replace("{memory}", _memory.COLUMNS), selection)
+        return build_query(SQL.replace("{memory}", MEMORY_COLUMNS), selection)
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
-        for key, members in _rows.grouped(rows, ALIKE):
+        for key, members in grouped(rows, ALIKE):
             measured = [row for row in members if _is_comparable(row)]
             what = f"{self.title} on {words.cell(key)}, {key['weights']} weights"
             if not measured:
@@ -83,13 +98,13 @@ class ArchitectureComparison:
 
 
 def _is_comparable(row: Row) -> bool:
-    return _rows.is_ok(row) and row["validity"] != "invalid" and row["value"] is not None
+    return is_ok(row) and row["validity"] != "invalid" and row["value"] is not None
 
 
 def _blocks(measured: Sequence[Row]) -> list[Block]:
     """Blocks in which every family is, in the families' order."""
     blocks: list[Block] = []
-    for _, rows in _rows.grouped(measured, ("task",)):
+    for _, rows in grouped(measured, ("task",)):
         while rows:
             blocks.append(_block(rows))
             shown = {row["architecture_type"] for row in blocks[-1].rows}
@@ -99,7 +114,7 @@ def _blocks(measured: Sequence[Row]) -> list[Block]:
 
 def _block(rows: Sequence[Row]) -> Block:
     """The point most models share, of several such the one `CHOICE` says."""
-    point, chosen = min(_rows.grouped(rows, ("batch_size", *_rows.POINT)), key=_preference)
+    point, chosen = min(grouped(rows, ("batch_size", *POINT_COLUMNS)), key=_preference)
     there = {row["model_id"] for row in chosen}
     best = {family: min(row["value"] for row in members) for family, members in _by_family(chosen)}
     ordered = sorted(chosen, key=lambda row: (-best[words.family(row)], words.family(row), -row["value"]))
@@ -117,7 +132,7 @@ def _preference(group: tuple[Row, list[Row]]) -> tuple[float, ...]:
 
 def _by_family(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
     """The families' rows, in the families' order."""
-    groups = _rows.grouped(rows, ("architecture_type",))
+    groups = grouped(rows, ("architecture_type",))
     groups.sort(key=lambda group: _place(group[0]["architecture_type"]))
     return [(words.family(key), members) for key, members in groups]
 
@@ -130,9 +145,9 @@ def _place(family: str | None) -> int:
 def _drawing(title: str, key: Row, members: Sequence[Row], blocks: Sequence[Block]) -> Drawing:
     drawn = [row for block in blocks for row in block.rows]
     styles = {family: _place(members[0]["architecture_type"]) for family, members in _by_family(drawn)}
-    memory = _memory.chosen(drawn)
+    memory = memory_column(drawn)
     heights = [_height_in(block) for block in blocks]
-    with look():
+    with theme():
         columns = 2 if memory else 1
         figure, panels = new_figure(
             WIDTH_IN, sum(heights) + AXIS_IN, len(blocks), columns, sharex="col", sharey="row", height_ratios=heights
@@ -150,8 +165,8 @@ def _drawing(title: str, key: Row, members: Sequence[Row], blocks: Sequence[Bloc
         finish(figure, _words(title, key, members, blocks, styles))
     return Drawing(
         figure=figure,
-        named_by=tuple(str(key[column]) for column in ("device", "runtime", "precision", "weights")),
-        told_apart_by=_rows.details(key, DETAILS),
+        name_parts=tuple(str(key[column]) for column in ("device", "runtime", "precision", "weights")),
+        details=details(key, DETAILS),
     )
 
 
@@ -172,7 +187,7 @@ def _heading(block: Block) -> str:
     """The task and the point, and the family where there is one only."""
     families = {words.family(row) for row in block.rows}
     task = block.point["task"] if len(families) > 1 else f"{families.pop()}, {block.point['task']}"
-    return words.whole(f"{task}: {words.point(block.point)}")
+    return words.unbroken(f"{task}: {words.point(block.point)}")
 
 
 def _draw_marks(axes: Axes, rows: Sequence[Row], styles: dict[str, int]) -> None:
@@ -185,23 +200,20 @@ def _draw_marks(axes: Axes, rows: Sequence[Row], styles: dict[str, int]) -> None
             axes.hlines(
                 place, row["low"], row["high"], color=colour(style), zorder=2, label=f"_interval {row['model_id']}"
             )
-        face = "white" if _rows.is_doubtful(row) else colour(style)
-        axes.plot(
-            [row["value"]], [place], linestyle="none", marker=marker(style), color=colour(style),
-            markerfacecolor=face, zorder=3, label=f"_mark {row['model_id']}",
-        )  # fmt: skip
+        hollow = is_doubtful(row)
+        draw_marks(axes, [(row["value"], place)], colour(style), style, hollow=hollow, label=f"_mark {row['model_id']}")
 
 
 def _names(rows: Sequence[Row]) -> list[str]:
     """Each model with its size, and with what else tells two of one name apart, wrapped."""
-    details = [_rows.details(row, ("runtime_mode", "model_revision", "config_hash")) for row in rows]
-    names = _rows.told_apart([_name(row) for row in rows], details, ", ")
+    facts = [details(row, ("runtime_mode", "model_revision", "config_hash")) for row in rows]
+    names = distinct_names([_name(row) for row in rows], facts, ", ")
     return [wrap(name, TEXT_SIZE, LABEL_IN) for name in names]
 
 
 def _name(row: Row) -> str:
     count = row["parameter_count"]
-    return str(row["model_id"]) if count is None else f"{row['model_id']} {words.whole(f'({words.size(count)})')}"
+    return str(row["model_id"]) if count is None else f"{row['model_id']} {words.unbroken(f'({words.size(count)})')}"
 
 
 def _name_and_point(row: Row) -> str:
@@ -233,13 +245,8 @@ def _words(title: str, key: Row, members: Sequence[Row], blocks: Sequence[Block]
 
 
 def _legend(styles: dict[str, int], drawn: Sequence[Row]) -> tuple[Any, ...]:
-    from matplotlib.lines import Line2D
-
-    entries: list[Any] = [
-        Line2D([], [], color=colour(style), marker=marker(style), linestyle="none", label=family)
-        for family, style in styles.items()
-    ]
-    return (*entries, doubtful_entry()) if any(_rows.is_doubtful(row) for row in drawn) else tuple(entries)
+    entries = [legend_entry(family, colour(style), style) for family, style in styles.items()]
+    return (*entries, *doubtful_entries(drawn))
 
 
 PLUGIN = ArchitectureComparison()

@@ -8,11 +8,25 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from benchmarking.core.metrics import METRICS
-from visualize import words
-from visualize.charts import Drawing, NotDrawn, Query, Row, Selection, _rows
-from visualize.charts._lines import BATCH_LABEL, Line, draw_lines, legend_entries, scale
-from visualize.layout import Words, finish, label_edges, new_figure, wrap
-from visualize.style import TEXT_SIZE, look
+from visualize.drawing import words
+from visualize.drawing.layout import Words, finish, label_edges, new_figure, wrap
+from visualize.drawing.lines import BATCH_LABEL, Line, draw_lines, legend_entries, scale
+from visualize.drawing.rows import (
+    MODEL_COLUMNS,
+    POINT_COLUMNS,
+    SETUP_COLUMNS,
+    Drawing,
+    NotDrawn,
+    Query,
+    Row,
+    Selection,
+    build_query,
+    details,
+    distinct_names,
+    grouped,
+    is_ok,
+)
+from visualize.drawing.style import TEXT_SIZE, theme
 
 SQL = """
 SELECT {facts},
@@ -22,7 +36,7 @@ WHERE r.result_id IN {comparable} AND {selected}
 ORDER BY {order}
 """
 
-SUBJECT = ("model_id", *_rows.MODEL)
+SUBJECT = ("model_id", *MODEL_COLUMNS)
 """What is the same all over a picture."""
 CONFIGURATION = (
     "device_name",
@@ -36,7 +50,7 @@ CONFIGURATION = (
     "hardware_id",
 )
 """What makes a line."""
-POINT = ("batch_size", *_rows.POINT)
+POINT = ("batch_size", *POINT_COLUMNS)
 UNSHARED = "on one configuration only"
 COLUMNS, PANEL_WIDTH_IN, PANEL_HEIGHT_IN = 3, 3.0, 2.7
 
@@ -49,16 +63,16 @@ class HardwareComparison:
     scope: Literal["model", "models"] = "model"
 
     def query(self, selection: Selection) -> Query:
-        return _rows.query(SQL, selection)
+        return build_query(SQL, selection)
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
-        for key, members in _rows.grouped(rows, SUBJECT):
-            measured = [row for row in members if _rows.is_ok(row) and _is_comparable(row)]
+        for key, members in grouped(rows, SUBJECT):
+            measured = [row for row in members if is_ok(row) and _is_comparable(row)]
             drawn = _at_shared_points(measured)
             if drawn:
                 yield _drawing(self.title, key, members, drawn)
             elif measured:
-                count = len(_rows.grouped(measured, CONFIGURATION))
+                count = len(grouped(measured, CONFIGURATION))
                 why = f"{count} configurations, but no point that two of them share"
                 yield NotDrawn(what=f"{self.title}: {key['model_id']}", why=why)
             else:
@@ -71,7 +85,7 @@ def _is_comparable(row: Row) -> bool:
 
 def _at_shared_points(measured: Sequence[Row]) -> list[Row]:
     """The rows at points that two configurations or more have; all of them when there is only one configuration."""
-    if len(_rows.grouped(measured, CONFIGURATION)) <= 1:
+    if len(grouped(measured, CONFIGURATION)) <= 1:
         return list(measured)
     points = Counter(point for point, _ in {(_at(row, POINT), _at(row, CONFIGURATION)) for row in measured})
     return [row for row in measured if points[_at(row, POINT)] > 1]
@@ -83,10 +97,10 @@ def _at(row: Row, columns: Sequence[str]) -> tuple[object, ...]:
 
 def _drawing(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Drawing:
     lines = _lines(drawn)
-    panels = _rows.grouped(drawn, _rows.POINT)
+    panels = grouped(drawn, POINT_COLUMNS)
     columns = min(len(panels), COLUMNS)
     grid_rows = -(-len(panels) // columns)
-    with look():
+    with theme():
         width_in = max(6.4, PANEL_WIDTH_IN * columns)
         figure, axes = new_figure(width_in, PANEL_HEIGHT_IN * grid_rows, grid_rows, columns)
         for panel, (point, rows) in zip(axes, panels, strict=False):
@@ -94,20 +108,19 @@ def _drawing(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row])
             chosen = [(line, tuple(row for row in line.rows if id(row) in there)) for line in lines]
             draw_lines(panel, [replace(line, rows=part) for line, part in chosen if part])
             panel.set_title(
-                wrap(words.whole(words.point(point, with_batch=False)), TEXT_SIZE, width_in / columns - 0.5)
+                wrap(words.unbroken(words.point(point, with_batch=False)), TEXT_SIZE, width_in / columns - 0.5)
             )
         scale(axes[: len(panels)], drawn, most_ticks=6)
         label_edges(axes, len(panels), columns, BATCH_LABEL, METRICS["latency_median_ms"].title)
         finish(figure, _words(title, key, members, drawn, lines))
-    details = _rows.details(key, _rows.MODEL)
-    return Drawing(figure=figure, named_by=(str(key["model_id"]),), told_apart_by=details)
+    return Drawing(figure=figure, name_parts=(str(key["model_id"]),), details=details(key, MODEL_COLUMNS))
 
 
 def _lines(drawn: Sequence[Row]) -> list[Line]:
     """A line for each configuration, named by its device, runtime and precision and by what else tells two apart."""
-    groups = _rows.grouped(drawn, CONFIGURATION)
-    labels = _rows.told_apart(
-        [words.cell(key) for key, _ in groups], [_rows.details(key, _rows.SETUP) for key, _ in groups], words.SEPARATOR
+    groups = grouped(drawn, CONFIGURATION)
+    labels = distinct_names(
+        [words.cell(key) for key, _ in groups], [details(key, SETUP_COLUMNS) for key, _ in groups], words.SEPARATOR
     )
     return [
         Line(label=label, rows=tuple(rows), style=style, is_simulated=bool(key["simulated"]))

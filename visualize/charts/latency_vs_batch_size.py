@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from benchmarking.core.metrics import METRICS
-from visualize import words
-from visualize.charts import Drawing, NotDrawn, Query, Row, Selection, _rows
-from visualize.charts._lines import BatchPicture, draw_cells
+from visualize.drawing import words
+from visualize.drawing.lines import BatchPicture, draw_cells
+from visualize.drawing.rows import Drawing, NotDrawn, Query, Row, Selection, build_query
 
 SQL = """
 SELECT {facts},
@@ -28,7 +28,7 @@ class LatencyVsBatchSize:
     scope: Literal["model", "models"] = "model"
 
     def query(self, selection: Selection) -> Query:
-        return _rows.query(SQL, selection)
+        return build_query(SQL, selection)
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
         picture = BatchPicture(

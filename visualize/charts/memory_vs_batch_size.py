@@ -7,9 +7,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 from benchmarking.core.metrics import METRICS, PEAK_MEMORY
-from visualize.charts import Drawing, NotDrawn, Query, Row, Selection, _memory, _rows
-from visualize.charts._lines import BatchPicture, draw_cells
-from visualize.style import number
+from visualize.drawing.lines import BatchPicture, draw_cells
+from visualize.drawing.rows import (
+    MEMORY_COLUMNS,
+    Drawing,
+    NotDrawn,
+    Query,
+    Row,
+    Selection,
+    build_query,
+    grouped,
+    memory_column,
+)
+from visualize.drawing.style import number
 
 SQL = """
 SELECT {facts}, {memory}, r.memory_weights_mb
@@ -27,11 +37,11 @@ class MemoryVsBatchSize:
     scope: Literal["model", "models"] = "model"
 
     def query(self, selection: Selection) -> Query:
-        return _rows.query(SQL.replace("{memory}", _memory.COLUMNS), selection)
+        return build_query(SQL.replace("{memory}", MEMORY_COLUMNS), selection)
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
-        for _, members in _rows.grouped(rows, ("hardware_id", "device", "runtime")):
-            column = _memory.chosen(members) or PEAK_MEMORY[0]
+        for _, members in grouped(rows, ("hardware_id", "device", "runtime")):
+            column = memory_column(members) or PEAK_MEMORY[0]
             rows_of_column = [{**row, "value": row[column], "low": None, "high": None} for row in members]
             yield from draw_cells(_picture(self.title, METRICS[column].title), rows_of_column)
 

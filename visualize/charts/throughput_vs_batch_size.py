@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from visualize import words
-from visualize.charts import Drawing, NotDrawn, Query, Row, Selection, _rows
-from visualize.charts._lines import BatchPicture, draw_cells
+from visualize.drawing import words
+from visualize.drawing.lines import BatchPicture, draw_cells
+from visualize.drawing.rows import Drawing, NotDrawn, Query, Row, Selection, build_query
 
 # One call is in flight at a time, so the throughput is the work of a call over the time of a call, and the latency's
 # interval is also the throughput's, upside down and in proportion.
@@ -23,9 +23,6 @@ ORDER BY {order}
 """
 
 
-OF_IMAGES = ("vision", "diffusion")
-
-
 @dataclass(frozen=True)
 class ThroughputVsBatchSize:
     name: str = "throughput_vs_batch_size"
@@ -34,7 +31,7 @@ class ThroughputVsBatchSize:
     scope: Literal["model", "models"] = "model"
 
     def query(self, selection: Selection) -> Query:
-        return _rows.query(SQL, selection)
+        return build_query(SQL, selection)
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
         picture = BatchPicture(title=self.title, value_label=_label, notes=_notes)
@@ -42,10 +39,11 @@ class ThroughputVsBatchSize:
 
 
 def _label(row: Row) -> str:
-    """Tokens where any are generated, else the inputs of a call, which vision and diffusion call images."""
+    """Tokens where any are generated, else the inputs of a call: images where an image is all of the input."""
     if row["new_tokens"] is not None:
         return "Throughput (generated tokens/s)"
-    return f"Throughput ({'images' if row['architecture_type'] in OF_IMAGES else 'inputs'}/s)"
+    is_image = row["sequence_length"] is None and row["image_size"] is not None
+    return f"Throughput ({'images' if is_image else 'inputs'}/s)"
 
 
 def _notes(drawn: Sequence[Row]) -> list[str]:

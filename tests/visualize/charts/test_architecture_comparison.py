@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarking.records import FAMILIES
-from visualize.charts import NotDrawn
+from visualize.drawing.rows import NotDrawn
 
 NAME = "architecture_comparison"
 
@@ -88,8 +88,8 @@ def test_every_family_is_in_one_picture_each_at_a_point_it_was_measured_at(one_o
 
 def test_no_two_families_look_alike_and_each_looks_the_same_in_every_picture(one_of_each, figures, see):
     def look(figure, family):
-        (mark,) = [a for axes in figure.axes[::2] for a in axes.lines if a.get_label() == f"_mark a-{family}"]
-        return mark.get_color(), mark.get_marker()
+        (panel,) = [axes for axes in figure.axes[::2] if f"mark a-{family}" in see.labels(axes)]
+        return see.look(panel, f"mark a-{family}")
 
     (all_of_them,) = figures(NAME, *one_of_each)
     looks = {family: look(all_of_them, family) for family in FAMILIES}
@@ -108,7 +108,7 @@ def test_a_module_without_a_family_is_said_to_have_none(make_run, figures, see, 
 def test_random_and_pretrained_weights_are_never_in_one_picture(make_run, outcomes, alter):
     pretrained = [alter.workload(make_run(model_id=name), weights="pretrained") for name in "ab"]
     drawings = outcomes(NAME, *pretrained, make_run(model_id="a"), make_run(model_id="b"))
-    assert [drawing.named_by for drawing in drawings] == [
+    assert [drawing.name_parts for drawing in drawings] == [
         ("cpu", "eager", "float32", "pretrained"),
         ("cpu", "eager", "float32", "random"),
     ]
@@ -124,7 +124,7 @@ def test_doubtful_is_hollow_and_failed_is_named(make_run, figures, see, alter):
     doubtful = alter.results(make_run(model_id="doubtful"), alter.noisy)
     broken = alter.results(make_run(model_id="broken"), alter.failed)
     (figure,) = figures(NAME, make_run(), doubtful, broken)
-    assert see.artist(figure.axes[0], "mark doubtful").get_markerfacecolor() == "white"
+    assert see.face(figure.axes[0], "mark doubtful") == "#ffffff"
     assert see.legend(figure) == ["encoder-only", "hollow: doubtful"]
     (note,) = [text for text in see.texts(figure) if text.startswith("Not drawn")]
     assert note.startswith("Not drawn: 4 failed of 6 points (broken at batch 1, sequence 32; broken at")

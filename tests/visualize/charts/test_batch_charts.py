@@ -4,10 +4,9 @@ Runs of `make_run` have a median of batch x sequence / 4 ms and an interval of 0
 """
 
 import pytest
-from matplotlib.colors import to_hex, to_rgba
 
-from visualize.charts import NotDrawn
-from visualize.style import COLOURS
+from visualize.drawing.rows import NotDrawn
+from visualize.drawing.style import COLOURS
 
 LATENCY, THROUGHPUT, MEMORY = "latency_vs_batch_size", "throughput_vs_batch_size", "memory_vs_batch_size"
 
@@ -65,8 +64,8 @@ def test_doubtful_points_are_hollow_and_explained(make_run, figures, see, alter)
     assert see.points(axes, "line 32") == [(1, 8), (2, 16)]
     assert see.points(axes, "valid 32") == [(1, 8)]
     assert see.points(axes, "doubtful 32") == [(2, 16)]
-    assert to_rgba(see.artist(axes, "doubtful 32").get_markerfacecolor()) == to_rgba("white")
-    assert to_hex(see.artist(axes, "valid 32").get_markerfacecolor()).upper() == COLOURS[0]
+    assert see.face(axes, "doubtful 32") == "#ffffff"
+    assert see.face(axes, "valid 32").upper() == COLOURS[0]
     assert see.legend(figure) == ["32", "hollow: doubtful"]
     assert "Hollow: 1 noisy of 2 points; doubts raised: 1 cpu_pressure." in see.texts(figure)
 
@@ -96,10 +95,9 @@ def test_a_picture_says_what_it_holds_fixed(make_run, figures, see):
 
 def test_colours_and_markers_both_differ(make_run, figures, see):
     (figure,) = figures(LATENCY, make_run(sequence_lengths=tuple(range(8, 80, 8))))
-    lines = [see.artist(figure.axes[0], f"valid {length}") for length in range(8, 80, 8)]
-    assert len({line.get_marker() for line in lines[:8]}) == 8
-    looks = {(line.get_color(), line.get_marker()) for line in lines}
-    assert len(looks) == 9
+    looks = [see.look(figure.axes[0], f"valid {length}") for length in range(8, 80, 8)]
+    assert len({shape for _, shape in looks[:8]}) == 8
+    assert len(set(looks)) == 9
     assert see.artist(figure.axes[0], "line 64").get_linestyle() == "--", "the colour of line 8, told apart by dashes"
 
 
@@ -113,15 +111,15 @@ def test_colours_and_markers_both_differ(make_run, figures, see):
 )
 def test_unlike_things_of_one_name_go_to_different_pictures(make_run, outcomes, alter, change, parts):
     first, second = outcomes(LATENCY, make_run(), alter.workload(make_run(), **change))
-    assert first.named_by == second.named_by == parts
-    assert first.told_apart_by != second.told_apart_by
+    assert first.name_parts == second.name_parts == parts
+    assert first.details != second.details
 
 
 def test_each_device_runtime_precision_and_number_of_new_tokens_has_its_own_picture(make_run, outcomes, alter):
     gpt2 = {"model_id": "gpt2", "family": "decoder-only"}
     longer = alter.results(make_run(**gpt2), alter.at(new_tokens=16))
     runs = [make_run(**gpt2), longer, make_run(**gpt2, device="cuda"), make_run(**gpt2, precision="bfloat16")]
-    assert [drawing.named_by for drawing in outcomes(LATENCY, *runs)] == [
+    assert [drawing.name_parts for drawing in outcomes(LATENCY, *runs)] == [
         ("gpt2", "cpu", "eager", "bfloat16", "n4"),
         ("gpt2", "cpu", "eager", "float32", "n4"),
         ("gpt2", "cpu", "eager", "float32", "n16"),
@@ -220,7 +218,7 @@ def test_lines_are_sorted_by_numbers(make_run, figures, see):
 def test_too_many_lines_go_to_several_pictures(make_run, outcomes, see):
     axes = {"image_size": (64, 128, 256, 512), "steps": (1, 2, 4)}
     first, *others = outcomes(LATENCY, make_run(family="diffusion", axes=axes))
-    assert [one.named_by[4:] for one in (first, *others)] == [("steps-1",), ("steps-2",), ("steps-4",)]
+    assert [one.name_parts[4:] for one in (first, *others)] == [("steps-1",), ("steps-2",), ("steps-4",)]
     assert see.legend(first.figure) == ["64", "128", "256", "512"]
     assert see.texts(first.figure)[1].endswith("text-to-image · 1 step")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from visualize.charts import NotDrawn
+from visualize.drawing.rows import NotDrawn
 
 NAME = "hardware_comparison"
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from matplotlib.colors import to_hex
 
-from visualize.charts import Drawing, NotDrawn
-from visualize.style import GREY, colour
+from visualize.drawing.rows import Drawing, NotDrawn
+from visualize.drawing.style import GREY, colour
 
 NAME = "runtime_comparison"
 POINTS = {"batch_sizes": (1, 2), "sequence_lengths": (32,)}
@@ -27,9 +27,8 @@ def eager(make_run):
 def bars(axes):
     """Length and look of each bar by its name, from the top down."""
     found = {}
-    for container in axes.containers:
-        (bar,) = container.patches
-        name = container.get_label().removeprefix("_bar ").replace("\n", " ")
+    for bar in axes.patches:
+        name = bar.get_label().removeprefix("_bar ").replace("\n", " ")
         found[name] = (round(bar.get_y() + bar.get_height() / 2), bar)
     return {name: bar for name, (_, bar) in sorted(found.items(), key=lambda item: item[1][0])}
 
@@ -111,7 +110,7 @@ def test_what_was_not_measured_at_a_point_says_so(eager, fast, figures, alter):
 
 def test_other_lengths_and_models_have_pictures_of_their_own(make_run, outcomes):
     runs = [make_run(), make_run(runtime="onnxruntime"), make_run(model_id="b"), make_run(model_id="b", runtime="x")]
-    names = [outcome.named_by for outcome in outcomes(NAME, *runs) if isinstance(outcome, Drawing)]
+    names = [outcome.name_parts for outcome in outcomes(NAME, *runs) if isinstance(outcome, Drawing)]
     assert names == [
         (model, "cpu", f"sequence_length-{length}") for model in ("b", "bert-base-uncased") for length in (32, 128)
     ]
@@ -121,13 +120,13 @@ def test_without_a_baseline_or_without_another_there_is_no_picture_and_a_reason(
     what = "Speed-up by runtime: bert-base-uncased"
     why = "measured by eager at float32 only: there is nothing to compare it with"
     assert outcomes(NAME, eager) == [NotDrawn(what=what, why=why)]
-    why = "nothing to draw: 2 points without eager at float32 to compare with"
+    why = "nothing to draw: 2 points without the baseline, unmodified PyTorch at float32, to compare with"
     assert outcomes(NAME, fast) == [NotDrawn(what=what, why=why)]
 
 
 def test_points_of_the_baseline_alone_are_left_out_beside_others(make_run, outcomes):
     found = outcomes(NAME, make_run(), make_run(runtime="x", sequence_lengths=(32,)))
-    assert [outcome.named_by[-1] for outcome in found] == ["sequence_length-32"]
+    assert [outcome.name_parts[-1] for outcome in found] == ["sequence_length-32"]
 
 
 def test_an_emulator_s_line_is_grey_in_the_comparison_of_hardware(eager, figures, see, alter):

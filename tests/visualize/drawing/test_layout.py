@@ -4,7 +4,7 @@ import pytest
 from matplotlib.transforms import Bbox
 
 from benchmarking.records import FAMILIES
-from visualize.layout import wrap
+from visualize.drawing.layout import wrap
 
 CHARTS = (
     "latency_vs_batch_size",

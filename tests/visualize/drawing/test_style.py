@@ -7,7 +7,7 @@ import matplotlib as mpl
 import pytest
 from matplotlib.figure import Figure
 
-from visualize import style
+from visualize.drawing import style
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_every_colour_is_seen_on_white():
 def test_settings_hold_inside_look_only():
     before = dict(mpl.rcParams)
     with mpl.rc_context({"lines.linewidth": 9.0}):
-        with style.look():
+        with style.theme():
             assert mpl.rcParams["lines.linewidth"] == 1.6
         assert mpl.rcParams["lines.linewidth"] == 9.0
     assert dict(mpl.rcParams) == before
@@ -131,15 +131,18 @@ def test_a_png_has_150_dots_an_inch_or_more(make_run, figures):
 
 def test_drawing_leaves_an_importer_s_pyplot_alone():
     code = (
-        "import sys, matplotlib\n"
+        "import matplotlib, matplotlib.colors\n"
         "def settings(): return {k: matplotlib.rcParams[k] for k in matplotlib.rcParams if k != 'backend'}\n"
         "before = settings()\n"
-        "from visualize import layout, style\n"
-        "with style.look():\n"
+        "from visualize.drawing import layout, style\n"
+        "with style.theme():\n"
         "    figure, _ = layout.new_figure(4, 3)\n"
         "    layout.finish(figure, layout.Words(title='t', subtitle='s'))\n"
         "style.image(figure, 'svg')\n"
-        "assert 'matplotlib.pyplot' not in sys.modules\n"
+        "from matplotlib import pyplot\n"
+        "assert pyplot.get_fignums() == []\n"
+        "assert matplotlib.get_backend(auto_select=False) is None, 'no backend was chosen'\n"
+        "assert matplotlib.colors.to_hex('b') == '#0000ff'\n"
         "assert settings() == before\n"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)

@@ -6,8 +6,9 @@ import pytest
 
 from benchmarking.core.axes import AXES
 from benchmarking.errors import StorageError
-from visualize import files, words
-from visualize.charts import _rows
+from visualize import files
+from visualize.drawing import words
+from visualize.drawing.rows import _rows
 
 
 def row(**columns):
@@ -37,8 +38,8 @@ def row(**columns):
     return {**base, **columns}
 
 
-def picture(*named_by, apart=()):
-    return files.Picture(named_by=named_by, told_apart_by=apart, images=())
+def picture(*name_parts, apart=()):
+    return files.Picture(name_parts=name_parts, details=apart, images=())
 
 
 def test_groups_are_sorted_by_numbers_as_numbers_and_none_first():
@@ -47,25 +48,25 @@ def test_groups_are_sorted_by_numbers_as_numbers_and_none_first():
 
 
 def test_names_that_differ_stay_as_they_are():
-    assert _rows.told_apart(["a", "b"], [["x"], ["y"]], "_") == ["a", "b"]
+    assert _rows.distinct_names(["a", "b"], [["x"], ["y"]], "_") == ["a", "b"]
 
 
 def test_equal_names_get_the_first_facts_that_tell_them_apart():
     facts = [["same", "red", "1"], ["same", "blue", "2"]]
-    assert _rows.told_apart(["a", "a"], facts, "_") == ["a_red", "a_blue"]
+    assert _rows.distinct_names(["a", "a"], facts, "_") == ["a_red", "a_blue"]
 
 
 def test_equal_names_get_more_facts_where_one_is_not_enough():
     facts = [["red", "1"], ["red", "2"], ["blue", "1"]]
-    assert _rows.told_apart(["a", "a", "a"], facts, "_") == ["a_red_1", "a_red_2", "a_blue_1"]
+    assert _rows.distinct_names(["a", "a", "a"], facts, "_") == ["a_red_1", "a_red_2", "a_blue_1"]
 
 
 def test_names_that_nothing_tells_apart_are_numbered():
-    assert _rows.told_apart(["a", "a"], [["x"], ["x"]], "_") == ["a", "a_2"]
+    assert _rows.distinct_names(["a", "a"], [["x"], ["x"]], "_") == ["a", "a_2"]
 
 
 def test_a_number_never_makes_a_name_that_is_taken():
-    assert len(set(_rows.told_apart(["a", "a", "a_2"], [[], [], []], "_"))) == 3
+    assert len(set(_rows.distinct_names(["a", "a", "a_2"], [[], [], []], "_"))) == 3
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,7 @@ def test_every_axis_has_words_of_its_own():
 
 
 def test_lines_end_after_commas_only():
-    assert words.whole("a task: batch 1, image 224 px") == "a\xa0task: batch\xa01, image\xa0224\xa0px"
+    assert words.unbroken("a task: batch 1, image 224 px") == "a\xa0task: batch\xa01, image\xa0224\xa0px"
 
 
 def test_axes_that_vary_are_named_in_their_order():
@@ -167,7 +168,7 @@ def test_long_errors_are_cut_to_their_first_line():
 
 def test_absences_name_three_points_and_count_all():
     lost = [row(status="timed_out", batch_size=size, error="too slow") for size in (1, 2, 3, 4)]
-    assert words.absences([*lost, row()], []) == (
+    assert words.missing_points([*lost, row()], []) == (
         "Not drawn: 4 timed out, 1 without this measure of 5 points (batch 1, sequence 128; batch 2, sequence 128; "
         "batch 3, sequence 128 and others): too slow"
     )
@@ -207,11 +208,11 @@ def test_long_names_are_shortened_and_stay_different():
 def test_a_folder_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "taken").write_text("")
     with pytest.raises(StorageError, match="taken"):
-        files.ready(tmp_path / "taken")
+        files.writable_folder(tmp_path / "taken")
 
 
 def test_a_picture_that_cannot_be_written_is_an_error_with_its_reason(tmp_path):
     (tmp_path / "chart_m.png").mkdir()
-    one = files.Picture(named_by=("m",), told_apart_by=(), images=(("png", b"x"),))
+    one = files.Picture(name_parts=("m",), details=(), images=(("png", b"x"),))
     with pytest.raises(StorageError, match=r"cannot write .*chart_m\.png"):
         files.write("chart", [one], tmp_path)

@@ -9,15 +9,37 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import AXES
-from visualize import words
-from visualize.charts import Drawing, NotDrawn, Row
-from visualize.charts._rows import CELL, CELL_DETAILS, details, grouped, is_doubtful, is_ok, varying
-from visualize.charts._rows import axes as axes_of
-from visualize.layout import Words, finish, new_figure
-from visualize.style import BAND_ALPHA, GREY, colour, line_style, look, marker, scale_batch_axis, scale_value_axis
+from visualize.drawing import words
+from visualize.drawing.layout import Words, finish, new_figure
+from visualize.drawing.rows import (
+    CELL_COLUMNS,
+    CELL_DETAIL_COLUMNS,
+    Drawing,
+    NotDrawn,
+    Row,
+    axis_values,
+    details,
+    grouped,
+    is_doubtful,
+    is_ok,
+    varying,
+)
+from visualize.drawing.style import (
+    BAND_ALPHA,
+    GREY,
+    MARKER_EDGE,
+    MARKER_SIZE,
+    colour,
+    line_style,
+    marker,
+    scale_batch_axis,
+    scale_value_axis,
+    theme,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
 BATCH_LABEL = AXES["batch_size"].title
 ALIKE = ("new_tokens", "concurrency")
@@ -59,7 +81,7 @@ class BatchPicture:
 
 def draw_cells(picture: BatchPicture, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
     """A picture for each cell and number of new tokens, a line for each sequence length, image size and so on."""
-    for key, members in grouped(rows, (*CELL, *CELL_DETAILS, *ALIKE)):
+    for key, members in grouped(rows, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS, *ALIKE)):
         if not any(map(_is_drawn, members)):
             what = f"{picture.title}: {key['model_id']} on {words.cell(key)}"
             yield NotDrawn(what=what, why=words.nothing_to_draw(members))
@@ -71,28 +93,42 @@ def draw_cells(picture: BatchPicture, rows: Sequence[Row]) -> Iterator[Drawing |
 
 
 def draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
-    """Draw the lines with their bands or, where there is nothing to join, whiskers. Scales are left to the caller.
+    """Draw the lines with their marks and their bands or, where there is nothing to join, whiskers.
 
-    What is drawn is labelled "_line 128", "_band 128" and so on; matplotlib keeps such labels out of legends.
+    The artists are labelled "_line 128", "_valid 128", "_band 128" and so on; matplotlib keeps such labels out of
+    legends. Scales are left to the caller.
     """
+    import seaborn
+
     for line in lines:
         rows = sorted(line.rows, key=lambda row: row["batch_size"])
-        sizes, values = [row["batch_size"] for row in rows], [row["value"] for row in rows]
-        axes.plot(sizes, values, line_style(line.style), color=line.colour, zorder=3, label=f"_line {line.label}")
+        seaborn.lineplot(
+            x=[row["batch_size"] for row in rows], y=[row["value"] for row in rows], color=line.colour,
+            linestyle=line_style(line.style), estimator=None, errorbar=None, legend=False, zorder=3,
+            label=f"_line {line.label}", ax=axes,
+        )  # fmt: skip
         _draw_interval(axes, line, rows)
         for doubtful in (False, True):
             chosen = [row for row in rows if is_doubtful(row) is doubtful]
-            if chosen:
-                axes.plot(
-                    [row["batch_size"] for row in chosen],
-                    [row["value"] for row in chosen],
-                    linestyle="none",
-                    color=line.colour,
-                    marker=marker(line.style),
-                    markerfacecolor="white" if doubtful else line.colour,
-                    label=f"_{'doubtful' if doubtful else 'valid'} {line.label}",
-                    zorder=5 if doubtful else 4,
-                )
+            draw_marks(
+                axes, [(row["batch_size"], row["value"]) for row in chosen], line.colour, line.style,
+                hollow=doubtful, label=f"_{'doubtful' if doubtful else 'valid'} {line.label}",
+            )  # fmt: skip
+
+
+def draw_marks(
+    axes: Axes, points: Sequence[tuple[float, float]], own: str, style: int, *, hollow: bool, label: str
+) -> None:
+    """Draw a mark of colour `own` and marker number `style` at each (x, y), above lines; nothing without points."""
+    import seaborn
+
+    if not points:
+        return
+    x, y = zip(*points, strict=True)
+    seaborn.scatterplot(
+        x=x, y=y, color="white" if hollow else own, edgecolor=own, linewidth=MARKER_EDGE, s=MARKER_SIZE**2,
+        marker=marker(style), zorder=5 if hollow else 4, label=label, legend=False, ax=axes,
+    )  # fmt: skip
 
 
 def scale(panels: Sequence[Axes], rows: Sequence[Row], also: Sequence[float] = (), most_ticks: int = 8) -> None:
@@ -104,31 +140,25 @@ def scale(panels: Sequence[Axes], rows: Sequence[Row], also: Sequence[float] = (
         scale_value_axis(axes, [*ends, *also])
 
 
-def legend_entries(lines: Sequence[Line], rows: Sequence[Row]) -> tuple[Any, ...]:
+def legend_entries(lines: Sequence[Line], rows: Sequence[Row]) -> tuple[Line2D, ...]:
     """An artist for each line's legend entry, and one that explains hollow marks where there are any."""
+    entries = [legend_entry(line.label, line.colour, line.style, linestyle=line_style(line.style)) for line in lines]
+    return (*entries, *doubtful_entries(rows))
+
+
+def doubtful_entries(rows: Sequence[Row]) -> tuple[Line2D, ...]:
+    """The legend entry that explains hollow marks, where any of the rows has one."""
+    if not any(map(is_doubtful, rows)):
+        return ()
+    return (legend_entry("hollow: doubtful", GREY, 0, markerfacecolor="white"),)
+
+
+def legend_entry(label: str, own: str, style: int, **options: Any) -> Line2D:
+    """A legend entry of colour `own` and marker number `style`: a mark alone, unless `options` has a line style."""
     from matplotlib.lines import Line2D
 
-    entries = [
-        Line2D(
-            [],
-            [],
-            color=line.colour,
-            linestyle=line_style(line.style),
-            marker=marker(line.style),
-            label=line.label,
-        )
-        for line in lines
-    ]
-    if any(is_doubtful(row) for row in rows):
-        entries.append(doubtful_entry())
-    return tuple(entries)
-
-
-def doubtful_entry() -> Any:
-    """The legend entry that explains hollow marks."""
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], color=GREY, marker="o", markerfacecolor="white", linestyle="none", label="hollow: doubtful")
+    look: dict[str, Any] = {"linestyle": "none", "markersize": MARKER_SIZE, "markeredgewidth": MARKER_EDGE}
+    return Line2D([], [], color=own, marker=marker(style), label=label, **{**look, **options})
 
 
 def _is_drawn(row: Row) -> bool:
@@ -156,7 +186,7 @@ def _by_axes(rows: Sequence[Row], names: Sequence[str]) -> list[tuple[tuple[floa
 
 
 def _at(row: Row, names: Sequence[str]) -> tuple[float | None, ...]:
-    return tuple(axes_of(row).get(name) for name in names)
+    return tuple(axis_values(row).get(name) for name in names)
 
 
 def _line_axes(drawn: Sequence[Row]) -> tuple[str, ...]:
@@ -184,7 +214,7 @@ def _drawing(
 ) -> Drawing:
     names = _line_axes(drawn)
     lines = _lines_of(drawn, names)
-    with look():
+    with theme():
         figure, (axes,) = new_figure(WIDTH_IN, PANEL_HEIGHT_IN)
         draw_lines(axes, lines)
         reference = picture.reference(drawn)
@@ -196,11 +226,11 @@ def _drawing(
         finish(figure, _words(picture, key, members, drawn, entries, names))
     return Drawing(
         figure=figure,
-        named_by=(
-            *(str(key[column]) for column in CELL),
+        name_parts=(
+            *(str(key[column]) for column in CELL_COLUMNS),
             *words.point_names(key["new_tokens"], key["concurrency"], fixed),
         ),
-        told_apart_by=details(key, CELL_DETAILS),
+        details=details(key, CELL_DETAIL_COLUMNS),
     )
 
 
@@ -212,9 +242,9 @@ def _words(
     entries: tuple[Any, ...],
     names: Sequence[str],
 ) -> Words:
-    same = {name: value for name, value in axes_of(drawn[0]).items() if name not in names}
+    same = {name: value for name, value in axis_values(drawn[0]).items() if name not in names}
     held = {**key, "sequence_length": same.pop("sequence_length", None), "axes": json.dumps(same)}
-    fixed = (words.cell(key), str(key["task"]), words.whole(words.point(held, with_batch=False)))
+    fixed = (words.cell(key), str(key["task"]), words.unbroken(words.point(held, with_batch=False)))
     return Words(
         title=f"{picture.title}: {key['model_id']}",
         subtitle=words.SEPARATOR.join(part for part in fixed if part),
@@ -242,4 +272,12 @@ def _draw_interval(axes: Axes, line: Line, rows: Sequence[Row]) -> None:
         band.set_label(f"_band {line.label}")
     for row in alone:
         ends, label = [row["low"], row["high"]], f"_whisker {line.label}"
-        axes.plot([row["batch_size"]] * 2, ends, color=line.colour, marker="_", markersize=9, label=label)
+        axes.plot(
+            [row["batch_size"]] * 2,
+            ends,
+            color=line.colour,
+            marker="_",
+            markersize=9,
+            markeredgewidth=MARKER_EDGE,
+            label=label,
+        )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from visualize.style import FONT, GREY, SMALL_SIZE, SUBTITLE_SIZE, TEXT_SIZE, TITLE_SIZE
+from visualize.drawing.style import FONT, GREY, SMALL_SIZE, SUBTITLE_SIZE, TEXT_SIZE, TITLE_SIZE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,9 +71,9 @@ def label_edges(panels: Sequence[Axes], used: int, columns: int, x_label: str, y
             continue
         if index + columns >= used:
             panel.tick_params(labelbottom=True)
-            panel.set_xlabel(x_label)
+            panel.set_xlabel(x_label, visible=True)
         if index % columns == 0:
-            panel.set_ylabel(y_label)
+            panel.set_ylabel(y_label, visible=True)
 
 
 def finish(figure: Figure, words: Words) -> None:

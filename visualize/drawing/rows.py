@@ -1,15 +1,89 @@
-"""Reads rows: which columns every chart asks for, how rows are grouped, and which of them can be drawn."""
+"""What a chart is given and what it gives back: the plugin contract, and the rows of results that charts read.
+
+The SQL that every chart's query shares, grouping of rows, and names that tell rows apart.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from benchmarking.core.axes import AXES
-from visualize.charts import Query, Row, Selection
+from benchmarking.core.metrics import PEAK_MEMORY
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PACKAGE = "visualize.charts"
+"""The folder of the chart plugins."""
+
+Row = Mapping[str, Any]
+"""One result by column name, as a query gave it; NULL is None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which results are selected; None selects all."""
+
+    model_id: str | None = None
+    device: str | None = None
+    """A selector with an index, or a device type for all devices of that type."""
+    runtime: str | None = None
+    precision: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """SQL for the warehouse and the values of its named parameters."""
+
+    sql: str
+    parameters: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """A finished figure and what its file is named after."""
+
+    figure: Figure
+    name_parts: tuple[str, ...]
+    """Parts of the file's name after the chart's: model, device, runtime, precision."""
+    details: tuple[str, ...] = ()
+    """Further facts of the figure, the same ones in the same order for every drawing of a chart: those that differ are
+    added to the file's name where two drawings would have the same one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotDrawn:
+    """A picture that could have been expected, and why there is none."""
+
+    what: str
+    why: str
+
+
+class ChartPlugin(Protocol):
+    """A kind of picture. Importing the module imports neither matplotlib nor seaborn."""
+
+    name: str
+    """What `--charts` takes; the name of the module."""
+    title: str
+    needs: str
+    """What must have been measured for it, for `--list-charts`."""
+    scope: Literal["model", "models"]
+    """Whether a picture shows one model or compares all of them; the latter ignores `Selection.model_id`."""
+
+    def query(self, selection: Selection) -> Query:
+        """The query that gives the chart its rows."""
+
+    def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
+        """The pictures of the rows, one at a time so that only one is held in memory.
+
+        Unlike results never share a picture unnoticed: where weights, tasks, machines or settings differ, they are
+        drawn in different pictures or named in this one.
+        """
+
 
 FACTS = """run.model_id, run.model_revision, run.config_hash, run.architecture_type, run.task, run.weights,
     run.parameter_count, run.hardware_id, hardware.device_name, run.is_simulated AS simulated, run.device,
@@ -17,7 +91,7 @@ FACTS = """run.model_id, run.model_revision, run.config_hash, run.architecture_t
     series.metric_definition,
     {axes}, r.axes,
     r.status, r.error, r.validity, r.doubts, r.launches, r.ci_scope"""
-"""What names a result and says how far to trust it; every chart's query selects these beside its own numbers."""
+"""What identifies a result and how far to trust it; every chart's query selects these and its own numbers."""
 
 TABLES = """benchmark_results r
 JOIN benchmark_runs run ON run.run_id = r.run_id
@@ -41,19 +115,22 @@ COMPARABLE = """(
 """The results a comparison takes: what the view `hardware_comparison` shows of each series, and for a series it has
 nothing of, the newest result, which failed or is invalid and can only be counted."""
 
-CELL = ("model_id", "device", "runtime", "precision")
+CELL_COLUMNS = ("model_id", "device", "runtime", "precision")
 """What a picture of one cell is called after."""
-MODEL = ("task", "weights", "model_revision", "config_hash", "metric_definition")
+MODEL_COLUMNS = ("task", "weights", "model_revision", "config_hash", "metric_definition")
 """What makes two things of one model's name unlike."""
-SETUP = ("device_name", "simulated", "runtime_mode", "num_threads", "cpu_list", "hardware_id")
+SETUP_COLUMNS = ("device_name", "simulated", "runtime_mode", "num_threads", "cpu_list", "hardware_id")
 """What makes two things unlike that ran on one device, runtime and precision by name."""
-CELL_DETAILS = (*MODEL, *SETUP)
+CELL_DETAIL_COLUMNS = (*MODEL_COLUMNS, *SETUP_COLUMNS)
 """What else makes two cells unlike: pictures of unlike cells are kept apart."""
-POINT = (*(name for name in AXES if name != "batch_size"), "axes")
+POINT_COLUMNS = (*(name for name in AXES if name != "batch_size"), "axes")
 """What makes a point besides its batch size."""
 
+MEMORY_COLUMNS = ", ".join(f"r.{column}" for column in PEAK_MEMORY)
+"""Every reading of the peak memory, for a SELECT list."""
 
-def query(sql: str, selection: Selection) -> Query:
+
+def build_query(sql: str, selection: Selection) -> Query:
     """The query with the shared parts filled in and the selection bound to it."""
     facts = FACTS.replace("{axes}", ", ".join(f"r.{name}" for name in AXES))
     parts = {"facts": facts, "tables": TABLES, "selected": SELECTED, "comparable": COMPARABLE, "order": ORDER}
@@ -66,10 +143,10 @@ def grouped(rows: Sequence[Row], columns: Sequence[str]) -> list[tuple[Row, list
     for row in rows:
         key = {column: row[column] for column in columns}
         groups.setdefault(tuple(key.values()), (key, []))[1].append(row)
-    return sorted(groups.values(), key=lambda group: [order(group[0][column]) for column in columns])
+    return sorted(groups.values(), key=lambda group: [sort_key(group[0][column]) for column in columns])
 
 
-def order(value: Any) -> tuple[int, float, str]:
+def sort_key(value: Any) -> tuple[int, float, str]:
     """A sort key for values of one column: None, then numbers by size, then the rest by their text."""
     if value is None:
         return (0, 0.0, "")
@@ -78,7 +155,7 @@ def order(value: Any) -> tuple[int, float, str]:
     return (2, 0.0, str(value))
 
 
-def axes(row: Row) -> dict[str, float]:
+def axis_values(row: Row) -> dict[str, float]:
     """The row's values on the axes that are lines or panels: the sequence length, where there is one, and `axes`."""
     length = {} if row["sequence_length"] is None else {"sequence_length": row["sequence_length"]}
     return {**length, **json.loads(row["axes"])}
@@ -88,8 +165,8 @@ def varying(rows: Sequence[Row]) -> tuple[str, ...]:
     """The names of the axes on which the rows differ, in the order that axes are named in."""
     values: dict[str, set[float | None]] = {}
     for row in rows:
-        for name in axes(row):
-            values[name] = {axes(other).get(name) for other in rows} if name not in values else values[name]
+        for name in axis_values(row):
+            values[name] = {axis_values(other).get(name) for other in rows} if name not in values else values[name]
     order = tuple(AXES)
     names = sorted(values, key=lambda name: (order.index(name) if name in order else len(order), name))
     return tuple(name for name in names if len(values[name]) > 1)
@@ -103,6 +180,12 @@ def is_ok(row: Row) -> bool:
 def is_doubtful(row: Row) -> bool:
     """Whether the number should not be taken at its face."""
     return bool(row["validity"] != "valid")
+
+
+def memory_column(rows: Sequence[Row]) -> str | None:
+    """The first column of `PEAK_MEMORY` that any measured row has a value in; None without a memory reading."""
+    measured = [row for row in rows if is_ok(row)]
+    return next((column for column in PEAK_MEMORY if any(row[column] is not None for row in measured)), None)
 
 
 def detail(column: str, value: Any) -> str:
@@ -131,7 +214,7 @@ def details(key: Row, columns: Sequence[str]) -> tuple[str, ...]:
     return tuple(detail(column, key[column]) for column in columns)
 
 
-def told_apart(names: Sequence[str], facts: Sequence[Sequence[str]], separator: str) -> list[str]:
+def distinct_names(names: Sequence[str], facts: Sequence[Sequence[str]], separator: str) -> list[str]:
     """Each name once: where several things share one, the first facts that tell them apart are added, then all that
     differ, then a number.
 

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from benchmarking.core.axes import AXES, POINT_FIELDS
-from visualize.charts import Row
-from visualize.charts._rows import is_doubtful, is_ok, settings
-from visualize.style import number
+from visualize.drawing.rows import Row, is_doubtful, is_ok, settings
+from visualize.drawing.style import number
 
 SEPARATOR = " · "
 NO_VALUE = "without this measure"
@@ -101,7 +100,7 @@ def doubts(drawn: Sequence[Row]) -> str | None:
     return f"Hollow: {states} of {len(drawn)} points" + (f"; doubts raised: {kinds}." if kinds else ".")
 
 
-def absences(
+def missing_points(
     rows: Sequence[Row], drawn: Sequence[Row], named: Callable[[Row], str] = point, otherwise: str = NO_VALUE
 ) -> str | None:
     """How many points are not drawn, which (`named`), and why; None when all are.
@@ -134,7 +133,7 @@ def caption(
     otherwise: str = NO_VALUE,
 ) -> tuple[str, ...]:
     """The notes below a chart: provenance, what else the chart has to say, doubts, absences."""
-    notes = (provenance(drawn), *more, doubts(drawn), absences(rows, drawn, named, otherwise))
+    notes = (provenance(drawn), *more, doubts(drawn), missing_points(rows, drawn, named, otherwise))
     return tuple(note for note in notes if note)
 
 
@@ -146,7 +145,7 @@ def size(parameter_count: int) -> str:
     return str(parameter_count)
 
 
-def whole(text: str) -> str:
+def unbroken(text: str) -> str:
     """The text with no-break spaces but for those after a comma or colon, so that lines end only there."""
     return re.sub("(?<![,:]) ", "\N{NO-BREAK SPACE}", text)
 

@@ -1,11 +1,7 @@
-"""The look all charts share: colours, markers, scales, number formats, and saving the same bytes every time.
+"""The look all charts share: theme, colours, markers, scales, number formats, and saving the same bytes every time.
 
-Importing this imports no matplotlib. Nothing here touches pyplot, and settings are changed only inside `look()`, so a
-program that imports these charts keeps its own.
-
-2026-11-21: drawn with matplotlib alone. seaborn imports pyplot, whose state belongs to the importing program, and takes
-a second to start; its palettes are not needed, since Okabe and Ito's is the one these charts are checked with. What
-this rules out: seaborn's statistical plots here; a notebook may of course use them on the warehouse's frames.
+Importing this imports neither matplotlib nor seaborn. Settings are changed only inside `theme()`, so a program that
+imports these charts keeps its own, and every figure is drawn without pyplot's state.
 """
 
 from __future__ import annotations
@@ -23,70 +19,81 @@ if TYPE_CHECKING:
 ImageFormat = Literal["png", "svg"]
 FORMATS: tuple[ImageFormat, ...] = ("png", "svg")
 PNG_DPI = 200
+"""Dots per inch."""
 
-# Okabe and Ito's palette (2008) in an order whose neighbours differ most; its yellow is left out, since it is hard to
-# see on white.
+# Okabe and Ito's palette (2008), from which seaborn's "colorblind" derives, in an order whose neighbours differ most.
+# Its yellow is left out, since it is hard to see on white, as two colours of seaborn's are.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 # Shapes that are still seen when hollow. As many markers as colours would repeat together; so 56 pairs come before any
 # repeats.
 MARKERS = ("o", "s", "^", "D", "v", "<", "p", ">")
 GREY = "#666666"
+"""Of what is no measured series: captions, references, simulators."""
 BAND_ALPHA = 0.18
+MARKER_SIZE, MARKER_EDGE = 6.0, 1.4
+"""Width of a mark and of its edge, in points."""
 
 TITLE_SIZE, SUBTITLE_SIZE, TEXT_SIZE, SMALL_SIZE = 12.0, 9.0, 9.0, 7.5
+"""Of letters, in points."""
 
 FONT = "DejaVu Sans"
 """Comes with matplotlib, so that a picture looks the same, and is measured the same, on every machine."""
 
 _SETTINGS: dict[str, Any] = {
-    "font.family": FONT,
     "font.size": TEXT_SIZE,
     "text.parse_math": False,  # a "$" in a model's or device's name is a dollar sign
-    "axes.unicode_minus": True,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.axisbelow": True,
     "axes.grid": True,
     "axes.titlesize": TEXT_SIZE,
     "axes.labelsize": TEXT_SIZE,
+    "axes.linewidth": 0.8,
+    "xtick.labelsize": TEXT_SIZE,
+    "xtick.major.size": 3.5,
+    "xtick.major.width": 0.8,
+    "xtick.major.pad": 3.5,
+    "ytick.major.size": 3.5,
+    "ytick.major.width": 0.8,
+    "ytick.major.pad": 3.5,
+    "ytick.labelsize": TEXT_SIZE,
     "grid.color": "#dddddd",
     "grid.linewidth": 0.6,
     "lines.linewidth": 1.6,
-    "lines.markersize": 6.0,
-    "lines.markeredgewidth": 1.4,
     "legend.frameon": False,
     "legend.fontsize": TEXT_SIZE,
     "legend.title_fontsize": TEXT_SIZE,
-    "figure.facecolor": "white",
     "savefig.facecolor": "white",
     "svg.fonttype": "path",  # no picture depends on the fonts of the machine that shows it
     "svg.hashsalt": "benchhouse",
 }
+"""What differs from seaborn's own theme."""
 
 
 @contextmanager
-def look() -> Iterator[None]:
-    """Matplotlib's defaults with our settings on top, for as long as the block runs."""
+def theme() -> Iterator[None]:
+    """Seaborn's theme with our palette, font and settings, for as long as the block runs."""
     import matplotlib as mpl
+    import seaborn
 
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update(_SETTINGS)  # type: ignore[arg-type]  # the stubs want each name as a literal
+        # color_codes would change what "b" and "g" mean in the importing program, for good.
+        seaborn.set_theme(context="paper", style="ticks", palette=COLOURS, font=FONT, color_codes=False, rc=_SETTINGS)
         yield
 
 
 def colour(index: int) -> str:
-    """The colour of the line or group number `index`, from 0."""
+    """The colour of series `index`, from 0."""
     return COLOURS[index % len(COLOURS)]
 
 
 def marker(index: int) -> str:
-    """The marker of the line or group number `index`, from 0: differs as the colour does, for print and for eyes."""
+    """The marker of series `index`, from 0: it differs as the colour does, so that no reader needs the colour."""
     return MARKERS[index % len(MARKERS)]
 
 
 def line_style(index: int) -> Literal["-", "--", ":", "-."]:
-    """Solid for the first lines, dashed once the colours repeat, and so on."""
+    """The dashes of series `index`: solid for the first, dashed once the colours repeat, and so on."""
     styles: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
     return styles[index // len(COLOURS) % len(styles)]
 
@@ -94,7 +101,7 @@ def line_style(index: int) -> Literal["-", "--", ":", "-."]:
 def image(figure: Figure, image_format: ImageFormat) -> bytes:
     """The finished picture. The same figure gives the same bytes: no date, no random ids."""
     buffer = io.BytesIO()
-    with look():
+    with theme():
         metadata: dict[str, Any] = {"Date": None, "Creator": "benchhouse"} if image_format == "svg" else {}
         figure.savefig(buffer, format=image_format, dpi=PNG_DPI, metadata=metadata)
     return buffer.getvalue()
