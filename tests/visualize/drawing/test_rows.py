@@ -8,7 +8,7 @@ from benchmarking.core.axes import AXES
 from benchmarking.errors import StorageError
 from visualize import files
 from visualize.drawing import words
-from visualize.drawing.rows import _rows
+from visualize.drawing.rows import detail, distinct_names, grouped, varying
 
 
 def row(**columns):
@@ -44,29 +44,29 @@ def picture(*name_parts, apart=()):
 
 def test_groups_are_sorted_by_numbers_as_numbers_and_none_first():
     rows = [{"n": 16}, {"n": 4}, {"n": None}, {"n": 4}]
-    assert [(key["n"], len(members)) for key, members in _rows.grouped(rows, ("n",))] == [(None, 1), (4, 2), (16, 1)]
+    assert [(key["n"], len(members)) for key, members in grouped(rows, ("n",))] == [(None, 1), (4, 2), (16, 1)]
 
 
 def test_names_that_differ_stay_as_they_are():
-    assert _rows.distinct_names(["a", "b"], [["x"], ["y"]], "_") == ["a", "b"]
+    assert distinct_names(["a", "b"], [["x"], ["y"]], "_") == ["a", "b"]
 
 
 def test_equal_names_get_the_first_facts_that_tell_them_apart():
     facts = [["same", "red", "1"], ["same", "blue", "2"]]
-    assert _rows.distinct_names(["a", "a"], facts, "_") == ["a_red", "a_blue"]
+    assert distinct_names(["a", "a"], facts, "_") == ["a_red", "a_blue"]
 
 
 def test_equal_names_get_more_facts_where_one_is_not_enough():
     facts = [["red", "1"], ["red", "2"], ["blue", "1"]]
-    assert _rows.distinct_names(["a", "a", "a"], facts, "_") == ["a_red_1", "a_red_2", "a_blue_1"]
+    assert distinct_names(["a", "a", "a"], facts, "_") == ["a_red_1", "a_red_2", "a_blue_1"]
 
 
 def test_names_that_nothing_tells_apart_are_numbered():
-    assert _rows.distinct_names(["a", "a"], [["x"], ["x"]], "_") == ["a", "a_2"]
+    assert distinct_names(["a", "a"], [["x"], ["x"]], "_") == ["a", "a_2"]
 
 
 def test_a_number_never_makes_a_name_that_is_taken():
-    assert len(set(_rows.distinct_names(["a", "a", "a_2"], [[], [], []], "_"))) == 3
+    assert len(set(distinct_names(["a", "a", "a_2"], [[], [], []], "_"))) == 3
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_number_never_makes_a_name_that_is_taken():
     ],
 )
 def test_details_are_worded(column, value, words_of_it):
-    assert _rows.detail(column, value) == words_of_it
+    assert detail(column, value) == words_of_it
 
 
 @pytest.mark.parametrize(
@@ -130,10 +130,10 @@ def test_lines_end_after_commas_only():
 def test_axes_that_vary_are_named_in_their_order():
     axes = ['{"image_size":224,"steps":4}', '{"image_size":224,"steps":8}', '{"image_size":512,"zeal":1}']
     rows = [row(sequence_length=None, axes=text) for text in axes]
-    assert _rows.varying(rows[:1]) == ()
-    assert _rows.varying(rows[:2]) == ("steps",)
-    assert _rows.varying(rows) == ("image_size", "steps", "zeal")
-    assert _rows.varying([row(sequence_length=1), row(sequence_length=2)]) == ("sequence_length",)
+    assert varying(rows[:1]) == ()
+    assert varying(rows[:2]) == ("steps",)
+    assert varying(rows) == ("image_size", "steps", "zeal")
+    assert varying([row(sequence_length=1), row(sequence_length=2)]) == ("sequence_length",)
 
 
 def test_a_device_without_a_name_is_called_by_its_selector():
