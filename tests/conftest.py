@@ -40,6 +40,13 @@ def make_run() -> records.RunMaker:
     return records.make_run
 
 
+@pytest.fixture(scope="session")
+def build_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cache of builds that all processes of this run of the tests share: each model is exported once."""
+    own = tmp_path_factory.getbasetemp()
+    return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "shared-builds"
+
+
 @pytest.fixture(autouse=True)
 def without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test asks the hub, wherever the tests run; those of the hub's own code bring a server along."""
