@@ -15,7 +15,7 @@ import pytest
 from benchmarking import plugins
 from benchmarking.records import FAMILIES, Cell, Device, Point
 from benchmarking.workloads import _catalog
-from benchmarking.workloads._families import OTHER_FAMILIES, family_of, tasks_of
+from benchmarking.workloads._families import OTHER_FAMILIES, family_of
 from benchmarking.workloads._resolve import resolve
 
 PACKAGE = "benchmarking.workloads"
@@ -68,7 +68,7 @@ def test_file_and_family_have_the_same_name(plugin: Any) -> None:
 def test_generative_tasks_are_tasks_and_have_new_tokens_and_caches(plugin: Any, tiny: Any) -> None:
     assert plugin.tasks
     assert set(plugin.tasks) >= plugin.generative_tasks
-    for task in tasks_of(plugin, tiny.config):
+    for task in plugin.tasks_of(tiny.config):
         workload = resolve(tiny.model_id, task=task)
         assert ("new_tokens" in plugin.axes(workload)) == (task in plugin.generative_tasks)
     assert plugin.caches or not plugin.generative_tasks
@@ -123,7 +123,7 @@ def test_model_on_the_meta_device_has_the_catalogs_parameters(plugin: Any, tiny:
 
 
 def test_every_task_runs_and_gives_finite_numbers(plugin: Any, tiny: Any) -> None:
-    for task in tasks_of(plugin, tiny.config):
+    for task in plugin.tasks_of(tiny.config):
         workload = resolve(tiny.model_id, task=task)
         session = open_session(workload)
         for point in points(plugin, workload):

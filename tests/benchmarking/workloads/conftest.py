@@ -57,14 +57,13 @@ class SmallModel:
         import torch
 
         from benchmarking.records import Workload, canonical_hash
-        from benchmarking.workloads._families import tasks_of
         from benchmarking.workloads._random_weights import fill, skip_random_initialisation
 
         self.plugin = plugin
         self.workload = Workload(
             model_id=config["model_type"],
             family=plugin.name,
-            task=task or tasks_of(plugin, config)[0],
+            task=task or plugin.tasks_of(config)[0],
             source="local",
             config=config,
             config_hash=canonical_hash(config),

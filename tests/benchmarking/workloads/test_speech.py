@@ -9,7 +9,7 @@ import torch
 from benchmarking.records import Device, Point, Readings
 from benchmarking.runtimes.eager import PLUGIN as EAGER
 from benchmarking.workloads import _audio, _catalog
-from benchmarking.workloads._families import family_of, tasks_of
+from benchmarking.workloads._families import family_of
 from benchmarking.workloads._resolve import resolve
 from benchmarking.workloads.speech import CLASSIFICATION, FEATURES, PLUGIN, RECOGNITION, WRITES, prompt, window_s
 
@@ -190,7 +190,7 @@ def test_library_cannot_run_what_is_refused_as_too_short(small_model):
 )
 def test_default_task_is_what_the_encoder_was_published_for(small_model, architecture, tasks, model_class):
     config = encoder("wav2vec2", architectures=[architecture])
-    assert tasks_of(PLUGIN, config) == tasks
+    assert PLUGIN.tasks_of(config) == tasks
     assert type(small_model(PLUGIN, config).model).__name__ == model_class
 
 

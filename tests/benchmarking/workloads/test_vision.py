@@ -9,7 +9,7 @@ import torch
 from benchmarking.errors import UnsupportedError
 from benchmarking.records import Point
 from benchmarking.workloads import _catalog, _images
-from benchmarking.workloads._families import family_of, tasks_of
+from benchmarking.workloads._families import family_of
 from benchmarking.workloads._resolve import resolve
 from benchmarking.workloads.vision import CONVOLUTIONAL, PLUGIN, WINDOWED, least_size
 
@@ -177,7 +177,7 @@ def test_size_is_read_from_one_number_or_two_equal_ones():
 )
 def test_default_task_is_what_the_model_was_published_for(small_model, architecture, task, model_class):
     config = CONFIGS["deit"] | ({} if architecture is None else {"architectures": [architecture]})
-    assert tasks_of(PLUGIN, config)[0] == task
+    assert PLUGIN.tasks_of(config)[0] == task
     small = small_model(PLUGIN, config)
     assert type(small.model).__name__ == PLUGIN.model_class(small.workload).__name__ == model_class
 
