@@ -1,4 +1,4 @@
-"""Names the pictures' files and writes them."""
+"""Files of pictures: their names and their writing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONGEST_STEM = 180
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """A drawing as the bytes of its files; its figure may go."""
+    """A drawing as the bytes of its files; its figure is no longer needed."""
 
     name_parts: tuple[str, ...]
     details: tuple[str, ...]
@@ -48,15 +48,15 @@ def safe(part: str) -> str:
 
 
 def writable_folder(folder: Path) -> Path:
-    """The folder, made if it is missing. Raises StorageError when it cannot be or takes no files."""
+    """The folder, created if it is missing. Raises StorageError where it cannot be created or written to."""
     make_folder(folder)
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise StorageError(f"cannot write to the folder {folder}: name another one with --output-dir")
+        raise StorageError(f"cannot write to the folder {folder}: choose another with --output-dir")
     return folder
 
 
 def write(chart: str, pictures: Sequence[Picture], folder: Path) -> list[Path]:
-    """Write the pictures of a chart, over what was there by their names. Raises StorageError."""
+    """Write the pictures of a chart, replacing files of their names; returns the paths. Raises StorageError."""
     paths = []
     for stem, one in zip(stems(chart, pictures), pictures, strict=True):
         for image_format, content in one.images:
@@ -64,7 +64,7 @@ def write(chart: str, pictures: Sequence[Picture], folder: Path) -> list[Path]:
             try:
                 path.write_bytes(content)
             except OSError as error:
-                raise StorageError(f"cannot write {path}: {error.strerror}: name another --output-dir") from error
+                raise StorageError(f"cannot write {path}: {error.strerror}: choose another --output-dir") from error
             paths.append(path)
     return paths
 

@@ -34,11 +34,19 @@ if TYPE_CHECKING:
 NAME = "visualize_benchmarks"
 DEFAULT_OUTPUT_DIR = "benchmark_visualizations"
 ARCHITECTURES = "architecture_comparison"
+EXAMPLES = """examples:
+  every chart of one model from the default database
+    visualize_benchmarks --model-id bert-base-uncased
+  all models by architecture family, as PNG files in a folder of their own
+    visualize_benchmarks --architecture-comparison --formats png --output-dir charts
+  one chart straight from run files, without a database
+    visualize_benchmarks --json-path benchmark_results --charts latency_vs_batch_size
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is to be drawn, checked."""
+    """What is to be drawn: options that were checked."""
 
     charts: tuple[str, ...]
     demanded: tuple[str, ...]
@@ -49,7 +57,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathered:
-    """Everything that was read, after which the source is closed: a database is never held while drawing."""
+    """Everything that was read; the source is closed by then, since no database stays open while drawing."""
 
     rows: dict[str, list[Row]]
     """By chart."""
@@ -59,7 +67,7 @@ class Gathered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of one chart."""
+    """The files of one chart, and the pictures it could not draw."""
 
     chart: str
     paths: tuple[Path, ...]
@@ -100,36 +108,58 @@ def _run(argv: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog=NAME,
-        description="Draw charts of benchmark results as PNG and SVG files, and print the path of each file.",
+        description="Draw charts of benchmark results as image files and print the path of each file.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    source = parser.add_mutually_exclusive_group()
-    source.add_argument(
-        "--db-path", metavar="FILE", help="database (default $BENCHMARK_DB_PATH or benchmark_db.duckdb)"
-    )
-    source.add_argument("--json-path", metavar="FILE", nargs="+", help="run files, folders of them or glob patterns")
-    parser.add_argument("--model-id", metavar="NAME", help="draw this model (default: every model)")
-    parser.add_argument("--device", help='only results of this device: "cuda:0", or "cuda" for every one of them')
-    parser.add_argument("--runtime", help="only results of this runtime")
-    parser.add_argument("--precision", help="only results of this precision")
-    parser.add_argument("--charts", type=names, metavar="A,B", help="charts to draw (default: all that have data)")
-    parser.add_argument(
+    _add_source_flags(parser.add_argument_group("source of the results"))
+    _add_selection_flags(parser.add_argument_group("selection of results"))
+    charts = parser.add_argument_group("charts")
+    charts.add_argument("--charts", type=names, metavar="A,B", help="charts to draw (default: all that have data)")
+    charts.add_argument(
         "--architecture-comparison",
         action="store_true",
-        help="draw the comparison of all models by architecture family: alone, or beside the charts of --model-id",
+        help="the comparison of all models by architecture family: alone, or with the charts of --model-id",
     )
-    parser.add_argument("--output-dir", metavar="DIR", default=DEFAULT_OUTPUT_DIR, help="folder (default %(default)s)")
-    parser.add_argument("--formats", type=names, default=FORMATS, metavar="A,B", help="png, svg or both (default both)")
-    parser.add_argument(
+    charts.add_argument("--list-charts", action="store_true", help="list of the charts and what each needs")
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--output-dir", metavar="DIR", default=DEFAULT_OUTPUT_DIR, help="folder of the files (default: %(default)s)"
+    )
+    output.add_argument(
+        "--formats", type=names, default=FORMATS, metavar="A,B", help="image formats: png, svg (default: both)"
+    )
+    output.add_argument("--json", action="store_true", help="one JSON list on stdout (default: a path a line)")
+    output.add_argument("--quiet", action="store_true", help="no notes on stderr about charts that are not drawn")
+    return parser
+
+
+def _add_source_flags(group: argparse._ArgumentGroup) -> None:
+    """Where the results come from: a database, or run files."""
+    source = group.add_mutually_exclusive_group()
+    source.add_argument(
+        "--db-path", metavar="FILE", help="database (default: $BENCHMARK_DB_PATH, else benchmark_db.duckdb)"
+    )
+    source.add_argument(
+        "--json-path", metavar="FILE", nargs="+", help="run files, folders or glob patterns (default: the database)"
+    )
+    group.add_argument(
         "--lock-timeout",
         type=non_negative_seconds,
         default=30.0,
         metavar="S",
-        help="seconds to wait for a locked database (default %(default)g)",
+        help="longest wait for a locked database, in seconds (default: %(default)g)",
     )
-    parser.add_argument("--list-charts", action="store_true", help="list the charts and what each one needs")
-    parser.add_argument("--json", action="store_true", help="print a JSON list instead of lines")
-    parser.add_argument("--quiet", action="store_true", help="no notes on stderr about what is not drawn")
-    return parser
+
+
+def _add_selection_flags(group: argparse._ArgumentGroup) -> None:
+    """Which of the results are drawn."""
+    group.add_argument("--model-id", metavar="NAME", help="model (default: every model)")
+    group.add_argument(
+        "--device", metavar="NAME", help="device, or device type for all of that type (default: every device)"
+    )
+    group.add_argument("--runtime", metavar="NAME", help="runtime (default: every runtime)")
+    group.add_argument("--precision", metavar="NAME", help="precision (default: every precision)")
 
 
 def _request(options: argparse.Namespace) -> Request:
@@ -137,9 +167,9 @@ def _request(options: argparse.Namespace) -> Request:
     known = plugins.names(PACKAGE)
     named = [choice(name, known, "chart") for name in options.charts or ()]
     named += [ARCHITECTURES] if options.architecture_comparison else []
-    beside_model = options.model_id and not options.charts
+    with_model = options.model_id and not options.charts
     default = [name for name in known if not options.model_id or _chart(name).scope == "model"]
-    charts = [*default, *named] if beside_model or not named else named
+    charts = [*default, *named] if with_model or not named else named
     return Request(
         charts=tuple(dict.fromkeys(charts)),
         demanded=tuple(named),

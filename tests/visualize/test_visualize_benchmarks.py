@@ -155,6 +155,16 @@ def test_listing_the_charts_needs_no_data(here, draw):
     assert [sorted(chart) for chart in json.loads(line)] == [["name", "needs", "title"]] * 6
 
 
+def test_the_help_is_grouped_and_ends_with_three_examples(draw):
+    code, out, err = draw("--help")
+    assert (code, err) == (0, [])
+    for group in ("source of the results:", "selection of results:", "charts:", "output:", "examples:"):
+        assert group in out
+    examples = [line.split()[0] for line in out[out.index("examples:") :] if line.startswith("    ")]
+    assert examples == ["visualize_benchmarks"] * 3
+    assert "in seconds (default: 30)" in " ".join(" ".join(out).split())
+
+
 def test_drawing_twice_gives_the_same_files(database, draw, make_run):
     base = ("--db-path", database(make_run(with_failed=True)), "--charts", "hardware_comparison")
     first = {path: Path(path).read_bytes() for path in draw(*base)[1]}

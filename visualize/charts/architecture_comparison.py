@@ -10,7 +10,7 @@ from benchmarking.core.axes import FURTHER
 from benchmarking.core.metrics import METRICS
 from benchmarking.records import FAMILIES
 from visualize.drawing import words
-from visualize.drawing.layout import Words, finish, new_figure, wrap
+from visualize.drawing.layout import FigureText, finish, new_figure, wrap
 from visualize.drawing.lines import doubtful_entries, draw_marks, legend_entry
 from visualize.drawing.rows import (
     MEMORY_COLUMNS,
@@ -162,7 +162,7 @@ def _drawing(title: str, key: Row, members: Sequence[Row], blocks: Sequence[Bloc
         _scale(panels[0::columns], drawn, ("value", "low", "high"), METRICS["latency_median_ms"].title)
         if memory:
             _scale(panels[1::columns], drawn, (memory,), METRICS[memory].title)
-        finish(figure, _words(title, key, members, blocks, styles))
+        finish(figure, _figure_text(title, key, members, blocks, styles))
     return Drawing(
         figure=figure,
         name_parts=tuple(str(key[column]) for column in ("device", "runtime", "precision", "weights")),
@@ -227,13 +227,15 @@ def _scale(panels: Sequence[Axes], drawn: Sequence[Row], columns: Sequence[str],
     panels[-1].set_xlabel(label)
 
 
-def _words(title: str, key: Row, members: Sequence[Row], blocks: Sequence[Block], styles: dict[str, int]) -> Words:
+def _figure_text(
+    title: str, key: Row, members: Sequence[Row], blocks: Sequence[Block], styles: dict[str, int]
+) -> FigureText:
     drawn = [row for block in blocks for row in block.rows]
     elsewhere = [f"{block.point['task']}: {', '.join(block.elsewhere)}" for block in blocks if block.elsewhere]
     tasks = "Tasks differ in what a call does: compare inside a block." if len(blocks) > 1 else None
     missing = f"Measured, but not at the point of their block: {'; '.join(elsewhere)}." if elsewhere else None
     lost = [row for row in members if not _is_comparable(row)]
-    return Words(
+    return FigureText(
         title=title,
         subtitle=words.cell(key),
         notes=words.caption(

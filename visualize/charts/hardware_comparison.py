@@ -9,7 +9,7 @@ from typing import Literal
 
 from benchmarking.core.metrics import METRICS
 from visualize.drawing import words
-from visualize.drawing.layout import Words, finish, label_edges, new_figure, wrap
+from visualize.drawing.layout import FigureText, finish, label_edges, new_figure, wrap
 from visualize.drawing.lines import BATCH_LABEL, Line, draw_lines, legend_entries, scale
 from visualize.drawing.rows import (
     MODEL_COLUMNS,
@@ -112,7 +112,7 @@ def _drawing(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row])
             )
         scale(axes[: len(panels)], drawn, most_ticks=6)
         label_edges(axes, len(panels), columns, BATCH_LABEL, METRICS["latency_median_ms"].title)
-        finish(figure, _words(title, key, members, drawn, lines))
+        finish(figure, _figure_text(title, key, members, drawn, lines))
     return Drawing(figure=figure, name_parts=(str(key["model_id"]),), details=details(key, MODEL_COLUMNS))
 
 
@@ -128,10 +128,12 @@ def _lines(drawn: Sequence[Row]) -> list[Line]:
     ]
 
 
-def _words(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row], lines: Sequence[Line]) -> Words:
+def _figure_text(
+    title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row], lines: Sequence[Line]
+) -> FigureText:
     alone = "Measured on one configuration so far: there is nothing to compare it with." if len(lines) == 1 else None
     whiskers = words.interval(drawn)
-    return Words(
+    return FigureText(
         title=f"{title}: {key['model_id']}",
         subtitle=str(key["task"]),
         notes=words.caption(members, drawn, whiskers, alone, named=_cell_and_point, otherwise=UNSHARED),

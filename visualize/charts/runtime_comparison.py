@@ -9,7 +9,7 @@ from math import exp, fsum, log
 from typing import TYPE_CHECKING, Any, Literal
 
 from visualize.drawing import words
-from visualize.drawing.layout import Words, finish, new_figure, wrap
+from visualize.drawing.layout import FigureText, finish, new_figure, wrap
 from visualize.drawing.rows import (
     MODEL_COLUMNS,
     POINT_COLUMNS,
@@ -126,7 +126,7 @@ def _drawing(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row])
             _draw_panel(panel, rows, bars)
             panel.set_title(f"batch {point['batch_size']}")
         _scale(axes, len(panels), columns, drawn, bars)
-        finish(figure, _words(title, key, members, drawn))
+        finish(figure, _figure_text(title, key, members, drawn))
     return Drawing(
         figure=figure,
         name_parts=(
@@ -249,7 +249,7 @@ def _scale(axes: Sequence[Axes], used: int, columns: int, drawn: Sequence[Row], 
             panel.set_xlabel(f"Times as fast as {_baseline(drawn)}", visible=True)
 
 
-def _words(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Words:
+def _figure_text(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> FigureText:
     modes = sorted({settings(row["baseline_mode"]) for row in drawn} - {""})
     held = (_devices(drawn), str(key["task"]), words.unbroken(words.point({**key, "batch_size": 1}, with_batch=False)))
     setup = details(key, ("num_threads", "cpu_list"))
@@ -265,7 +265,7 @@ def _words(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row]) -
         words.doubts(ranked),
         words.missing_points(members, drawn, _cell_and_point, NO_BASELINE),
     )
-    return Words(
+    return FigureText(
         title=f"{title}: {key['model_id']}",
         subtitle=words.SEPARATOR.join(part for part in held if part),
         notes=tuple(note for note in notes if note),

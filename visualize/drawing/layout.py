@@ -24,11 +24,11 @@ GAP_IN = 0.09
 LINE_SPACING = 1.3
 POINTS_PER_INCH = 72
 LONG_WORD = 30
-"""Words of more letters may be broken inside; those of fewer are easier to read whole."""
+"""FigureText of more letters may be broken inside; those of fewer are easier to read whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Words:
+class FigureText:
     """Everything written around the panels."""
 
     title: str
@@ -42,7 +42,7 @@ class Words:
 
 
 @dataclass(slots=True)
-class _Placed:
+class _TextBlock:
     """Text blocks and their heights, collected from the top down before the figure's height is known."""
 
     texts: list[tuple[Text, float]] = field(default_factory=list)
@@ -76,17 +76,17 @@ def label_edges(panels: Sequence[Axes], used: int, columns: int, x_label: str, y
             panel.set_ylabel(y_label, visible=True)
 
 
-def finish(figure: Figure, words: Words) -> None:
+def finish(figure: Figure, words: FigureText) -> None:
     """Write the words around the panels and give the figure the height that all of it needs."""
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     width_in, panels_in = figure.get_size_inches()
-    header = _Placed()
+    header = _TextBlock()
     _write(figure, header, words.title, TITLE_SIZE, weight="bold")
     _write(figure, header, words.subtitle, SUBTITLE_SIZE, color=GREY)
     legend = _legend(figure, words)
     legend_in = float(legend.get_window_extent(_renderer(figure)).height) / figure.dpi + GAP_IN if legend else 0.0
-    footer = _Placed(height_in=legend_in + GAP_IN)
+    footer = _TextBlock(height_in=legend_in + GAP_IN)
     for note in words.notes:
         _write(figure, footer, note, SMALL_SIZE, color=GREY)
     height_in = header.height_in + panels_in + footer.height_in + MARGIN_IN
@@ -147,7 +147,7 @@ def _renderer(figure: Figure) -> Any:
     return figure.canvas.get_renderer()  # type: ignore[attr-defined]  # the Agg canvas has one, the base class does not
 
 
-def _write(figure: Figure, block: _Placed, text: str, size: float, **look: Any) -> None:
+def _write(figure: Figure, block: _TextBlock, text: str, size: float, **look: Any) -> None:
     """Add wrapped text below what the block holds already."""
     wrapped = wrap(text, size, figure.get_size_inches()[0] - 2 * MARGIN_IN, look.get("weight", "normal"))
     x = MARGIN_IN / figure.get_size_inches()[0]
@@ -157,12 +157,12 @@ def _write(figure: Figure, block: _Placed, text: str, size: float, **look: Any) 
     block.height_in += (wrapped.count("\n") + 1) * size * LINE_SPACING / POINTS_PER_INCH + GAP_IN / 3
 
 
-def _place(block: _Placed, top_in: float, height_in: float) -> None:
+def _place(block: _TextBlock, top_in: float, height_in: float) -> None:
     for artist, below_top_in in block.texts:
         artist.set_y((top_in - below_top_in) / height_in)
 
 
-def _legend(figure: Figure, words: Words) -> Legend | None:
+def _legend(figure: Figure, words: FigureText) -> Legend | None:
     """The legend in as many columns as fit the width, its long labels wrapped."""
     if not words.legend:
         return None

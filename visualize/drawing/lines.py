@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import AXES
 from visualize.drawing import words
-from visualize.drawing.layout import Words, finish, new_figure
+from visualize.drawing.layout import FigureText, finish, new_figure
 from visualize.drawing.rows import (
     CELL_COLUMNS,
     CELL_DETAIL_COLUMNS,
@@ -223,7 +223,7 @@ def _drawing(
         entries = legend_entries(lines if names else (), drawn)
         if reference:
             entries += (axes.axhline(reference[1], color=GREY, linestyle="--", label=reference[0]),)
-        finish(figure, _words(picture, key, members, drawn, entries, names))
+        finish(figure, _figure_text(picture, key, members, drawn, entries, names))
     return Drawing(
         figure=figure,
         name_parts=(
@@ -234,18 +234,18 @@ def _drawing(
     )
 
 
-def _words(
+def _figure_text(
     picture: BatchPicture,
     key: Row,
     members: Sequence[Row],
     drawn: Sequence[Row],
     entries: tuple[Any, ...],
     names: Sequence[str],
-) -> Words:
+) -> FigureText:
     same = {name: value for name, value in axis_values(drawn[0]).items() if name not in names}
     held = {**key, "sequence_length": same.pop("sequence_length", None), "axes": json.dumps(same)}
     fixed = (words.cell(key), str(key["task"]), words.unbroken(words.point(held, with_batch=False)))
-    return Words(
+    return FigureText(
         title=f"{picture.title}: {key['model_id']}",
         subtitle=words.SEPARATOR.join(part for part in fixed if part),
         notes=words.caption(members, drawn, *picture.notes(drawn)),

@@ -17,7 +17,7 @@ NO_VALUE = "without this measure"
 
 
 def cell(row: Row) -> str:
-    """The device, runtime and precision of a row: "NVIDIA H100 (cuda:0) · eager · float16"."""
+    """The device, runtime and precision of a row, separated by SEPARATOR."""
     return SEPARATOR.join((device(row), row["runtime"], row["precision"]))
 
 

@@ -97,3 +97,4 @@ def test_an_incomplete_last_row_leaves_no_empty_panel_and_no_axis_without_number
     labelled = [any(label.get_visible() for label in axes.get_xticklabels()) for axes in figure.axes]
     assert labelled == [False, False, True, True, True]
     assert [axes.get_xlabel() != "" for axes in figure.axes] == labelled
+    assert [axes.xaxis.label.get_visible() for axes in figure.axes if axes.get_xlabel()] == [True] * 3

@@ -7,7 +7,9 @@ import matplotlib as mpl
 import pytest
 from matplotlib.figure import Figure
 
+from benchmarking import plugins
 from visualize.drawing import style
+from visualize.drawing.rows import PACKAGE
 
 
 @pytest.mark.parametrize(
@@ -137,7 +139,7 @@ def test_drawing_leaves_an_importer_s_pyplot_alone():
         "from visualize.drawing import layout, style\n"
         "with style.theme():\n"
         "    figure, _ = layout.new_figure(4, 3)\n"
-        "    layout.finish(figure, layout.Words(title='t', subtitle='s'))\n"
+        "    layout.finish(figure, layout.FigureText(title='t', subtitle='s'))\n"
         "style.image(figure, 'svg')\n"
         "from matplotlib import pyplot\n"
         "assert pyplot.get_fignums() == []\n"
@@ -146,3 +148,11 @@ def test_drawing_leaves_an_importer_s_pyplot_alone():
         "assert settings() == before\n"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
+def test_importing_the_charts_imports_no_drawing_library():
+    modules = [f"{PACKAGE}.{name}" for name in plugins.names(PACKAGE)]
+    modules += [f"visualize.drawing.{name}" for name in ("layout", "lines", "rows", "style", "words")]
+    code = f"import sys, importlib\nfor m in {modules!r}: importlib.import_module(m)\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {"matplotlib", "seaborn", "pandas", "numpy", "duckdb"}.isdisjoint(done.stdout.split())

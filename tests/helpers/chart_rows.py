@@ -1,0 +1,34 @@
+"""Rows made by hand, as the query of a chart gives them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+
+def row(**columns: Any) -> dict[str, Any]:
+    """A row as a chart's query gives it."""
+    base = {
+        "model_id": "m",
+        "device": "cpu",
+        "device_name": "CPU",
+        "simulated": False,
+        "runtime": "eager",
+        "runtime_mode": '{"attention":"sdpa"}',
+        "precision": "float32",
+        "batch_size": 4,
+        "sequence_length": 128,
+        "new_tokens": None,
+        "concurrency": 1,
+        "axes": "{}",
+        "status": "ok",
+        "validity": "valid",
+        "doubts": [],
+        "error": None,
+        "launches": 3,
+        "weights": "random",
+        "ci_scope": "between",
+        "low": 1.0,
+        "started_at": datetime(2026, 1, 2),
+    }
+    return {**base, **columns}

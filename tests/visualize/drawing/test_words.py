@@ -1,0 +1,86 @@
+"""Points, devices, sizes and captions in words."""
+
+from datetime import datetime
+
+import pytest
+
+from benchmarking.core.axes import AXES
+from tests.helpers.chart_rows import row
+from visualize.drawing import words
+
+
+@pytest.mark.parametrize(
+    ("columns", "words_of_it"),
+    [
+        ({}, "batch 4, sequence 128"),
+        ({"new_tokens": 16, "concurrency": 2}, "batch 4, sequence 128, 16 new tokens, 2 requests in flight"),
+        ({"sequence_length": None, "axes": '{"steps":20,"image_size":64}'}, "batch 4, image 64 px, 20 steps"),
+    ],
+)
+def test_points_are_worded(columns, words_of_it):
+    assert words.point(row(**columns)) == words_of_it
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("sequence_length", 2048, "sequence 2,048"),
+        ("audio_seconds", 7.5, "7.5 s of audio"),
+        ("audio_seconds", 30.0, "30 s of audio"),
+        ("documents", 100_000, "100,000 documents"),
+        ("documents", 1, "1 document"),
+        ("top_k", 8, "top-8"),
+        ("top_k", None, "no top k"),
+        ("guidance", 7.5, "guidance=7.5"),
+    ],
+)
+def test_values_on_axes_are_worded_with_their_units(name, value, text):
+    assert words.axis(name, value) == text
+
+
+def test_every_axis_has_words_of_its_own():
+    spoken = [words.axis(name, 2) for name in AXES]
+    assert len({*spoken, *map(words.axis_title, AXES)}) == 2 * len(AXES)
+    assert not any("=" in text for text in spoken)
+
+
+def test_lines_end_after_commas_only():
+    assert words.unbroken("a task: batch 1, image 224 px") == "a\xa0task: batch\xa01, image\xa0224\xa0px"
+
+
+def test_a_device_without_a_name_is_called_by_its_selector():
+    assert words.device(row(device_name=None)) == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(12, "12"), (60_506_624, "60.5 M"), (109_482_240, "109 M"), (1_300_000_000, "1.3 B"), (1200, "1.2 k")],
+)
+def test_sizes_are_worded(count, text):
+    assert words.size(count) == text
+
+
+def test_launches_and_dates_that_differ_are_given_as_ranges():
+    rows = [row(launches=1), row(launches=5, started_at=datetime(2026, 3, 4), runtime_mode="{}")]
+    assert words.provenance(rows) == "random weights · 1 to 5 launches a point · measured 2026-01-02 to 2026-03-04"
+    assert words.provenance([row(launches=1)]).split(" · ")[2] == "1 launch a point"
+
+
+def test_intervals_of_both_scopes_are_both_explained():
+    text = words.interval([row(), row(ci_scope="within")])
+    assert text.startswith(
+        "Band or whisker: 95 % confidence interval of the median latency over launches; where there are fewer"
+    )
+
+
+def test_long_errors_are_cut_to_their_first_line():
+    assert words.shortened("first\nsecond") == "first"
+    assert words.shortened("x" * 200) == "x" * 157 + "..."
+
+
+def test_absences_name_three_points_and_count_all():
+    lost = [row(status="timed_out", batch_size=size, error="too slow") for size in (1, 2, 3, 4)]
+    assert words.missing_points([*lost, row()], []) == (
+        "Not drawn: 4 timed out, 1 without this measure of 5 points (batch 1, sequence 128; batch 2, sequence 128; "
+        "batch 3, sequence 128 and others): too slow"
+    )
