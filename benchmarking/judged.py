@@ -34,7 +34,7 @@ def judged(before: str, after: str, db_path: str, *further: str) -> Judged:
     """What `benchhouse compare` says of two selections; whatever was asked to differ may. Raises StorageError."""
     fine = (EXIT_OK, EXIT_NOT_ENOUGH_DATA)
     done = run_module(COMPARE, before, after, "--db-path", db_path, "--across", "all", *further, fine=fine)
-    return Judged(text=done.stdout.rstrip("\n"), exit_code=done.returncode)
+    return Judged(text=done.stdout.rstrip("\n"), exit_code=done.exit_code or EXIT_OK)
 
 
 def of_runs(run_ids: Sequence[str]) -> str:

@@ -6,14 +6,12 @@ Without duckdb the run files are kept and loaded elsewhere.
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarking.cli_support import note
+from benchmarking.core import child_process
 from benchmarking.errors import EXIT_OK, StorageError
 
 WITHOUT_DUCKDB = (
@@ -51,14 +49,9 @@ def _refuse(path: Path) -> None:
     raise StorageError(WITHOUT_DUCKDB)
 
 
-def run_module(module: str, *arguments: str, fine: Sequence[int] = (EXIT_OK,)) -> subprocess.CompletedProcess[str]:
+def run_module(module: str, *arguments: str, fine: Sequence[int] = (EXIT_OK,)) -> child_process.Finished:
     """A module that has run in a process of its own. Raises StorageError with its last word when it fails."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    command = [sys.executable, "-P", "-m", module, *arguments]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=environment, stdin=subprocess.DEVNULL, check=False
-    )
-    if done.returncode not in fine:
-        said = done.stderr.strip().splitlines() or [f"{module} ended with {done.returncode}"]
-        raise StorageError(SPEAKER.sub("", said[-1]))
+    done = child_process.run_module(module, *arguments)
+    if done.exit_code not in fine:
+        raise StorageError(SPEAKER.sub("", done.last_line or f"{module} ended with {done.exit_code}"))
     return done

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -14,9 +11,9 @@ from typing import Any
 
 from benchmarking.benches.config import BenchmarkConfig
 from benchmarking.benches.model_benchmark import TimedBy
+from benchmarking.core.child_process import run_module
 from benchmarking.errors import UsageError
 from benchmarking.records import from_json
-from benchmarking.sweep.process import ROOT
 
 TIME_LIMIT_S = 300.0
 """For importing all files: the first import of torch from a slow disk takes a minute."""
@@ -135,19 +132,12 @@ class _Answers:
 
 
 def _answers(files: Sequence[Path]) -> _Answers:
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    command = [sys.executable, "-m", "benchmarking.benches._listing"]
-    question, environment = json.dumps([str(file) for file in files]), {**os.environ, "PYTHONPATH": path}
-    try:
-        done = subprocess.run(
-            command, input=question, capture_output=True, text=True, env=environment, timeout=TIME_LIMIT_S, check=False
-        )
-    except subprocess.TimeoutExpired as late:
-        said = late.stdout.decode() if isinstance(late.stdout, bytes) else late.stdout or ""
-        return _Answers(lines=_lines(said), end=f"took longer than {TIME_LIMIT_S:g} s", failed=True)
-    last = done.stderr.strip().splitlines()[-1:]
-    end = f"ended the process with exit code {done.returncode}" + "".join(f": {line.strip()}" for line in last)
-    return _Answers(lines=_lines(done.stdout), end=end, failed=done.returncode != 0)
+    question = json.dumps([str(file) for file in files])
+    done = run_module("benchmarking.benches._listing", question=question, limit_s=TIME_LIMIT_S)
+    if done.exit_code is None:
+        return _Answers(lines=_lines(done.stdout), end=f"took longer than {TIME_LIMIT_S:g} s", failed=True)
+    end = f"ended the process with exit code {done.exit_code}" + (f": {done.last_line}" if done.last_line else "")
+    return _Answers(lines=_lines(done.stdout), end=end, failed=done.exit_code != 0)
 
 
 def _lines(text: str) -> list[dict[str, Any]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -17,11 +16,11 @@ from functools import partial
 from typing import Any
 
 from benchmarking.calibration import CACHE_MARGIN
+from benchmarking.core.child_process import ChildError, ask
 from benchmarking.devices import DeviceHandle
 from benchmarking.errors import BenchhouseError
 from benchmarking.records import FAILED, NOT_SUPPORTED, Device, Precision, dumps, from_json, to_json
 from benchmarking.runtimes._torch import is_out_of_memory
-from benchmarking.sweep.process import ROOT
 
 TIME_LIMIT_S = 300.0
 TARGETS_S = (0.012, 0.060)
@@ -66,19 +65,11 @@ class Question:
 
 def find_sizes(device: Device, precisions: tuple[Precision, ...]) -> Sizes:
     """The sizes for a device. Raises BenchhouseError when they cannot be found."""
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    command = [sys.executable, "-m", "benchmarking.calibration.sizes"]
-    question, environment = dumps(Question(device=device, precisions=precisions)), {**os.environ, "PYTHONPATH": path}
+    question = dumps(Question(device=device, precisions=precisions))
     try:
-        done = subprocess.run(
-            command, input=question, capture_output=True, text=True, env=environment, timeout=TIME_LIMIT_S, check=False
-        )
-    except subprocess.TimeoutExpired as late:
-        raise BenchhouseError(f"no sizes were found on {device.selector} within {TIME_LIMIT_S:g} s") from late
-    if done.returncode != 0:
-        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise BenchhouseError(f"no sizes were found on {device.selector}: {said[-1]}")
-    return from_json(Sizes, json.loads(done.stdout))
+        return from_json(Sizes, ask("benchmarking.calibration.sizes", question=question, limit_s=TIME_LIMIT_S))
+    except ChildError as error:
+        raise BenchhouseError(f"no sizes were found on {device.selector}: {error}") from error
 
 
 def main() -> int:

@@ -12,11 +12,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
 from benchmarking import plugins
+from benchmarking.core.child_process import OWN_PYTHON, start
 from benchmarking.devices import DeviceKind
 from benchmarking.errors import FormatError
 from benchmarking.records import Device, from_json, to_json
@@ -25,8 +25,8 @@ PACKAGE = "benchmarking.devices"
 TIME_LIMIT_S = 20.0
 """Loading a GPU driver for the first time after a boot takes some seconds; one that takes longer hangs."""
 
-ASK = "import sys; sys.path.append({root!r}); from benchmarking.devices._asking import main; main(sys.argv[1:])"
-"""What the asking process runs; the root is appended so that a checkout that is not installed works, too."""
+ASK = "import sys; from benchmarking.devices._asking import main; main(sys.argv[1:])"
+"""What the asking process runs."""
 
 
 class Probes:
@@ -61,12 +61,7 @@ class Asked:
         # Files, not pipes: a driver that chatters would fill a pipe nobody reads, and look as if it hung.
         self._stdout: IO[bytes] = TemporaryFile()  # noqa: SIM115 - closed in end()
         self._stderr: IO[bytes] = TemporaryFile()  # noqa: SIM115 - closed in end()
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", ASK.format(root=str(Path(__file__).parents[2])), name],
-            stdin=subprocess.DEVNULL,
-            stdout=self._stdout,
-            stderr=self._stderr,
-        )
+        self._process = start((*OWN_PYTHON, "-c", ASK, name), stdout=self._stdout, stderr=self._stderr)
 
     def answer(self) -> tuple[Device, ...]:
         """What the process printed, or the reason why it did not."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from benchmarking.core.child_process import run_module
 from benchmarking.errors import BenchhouseError
 
 TIMEOUT_S = 120.0
@@ -18,16 +18,13 @@ TIMEOUT_S = 120.0
 @cache
 def ask_browser(kind: str) -> Mapping[str, Any]:
     """What the browser answers to WebNN's kind of device: `accelerated`, or `whyNot`. Asked once by a process."""
-    command = [sys.executable, "-m", "benchmarking.runtimes._webnn_probe", kind]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL)
-    except subprocess.TimeoutExpired:
+    done = run_module("benchmarking.runtimes._webnn_probe", kind, limit_s=TIMEOUT_S)
+    if done.exit_code is None:
         return {"whyNot": f"the browser did not answer within {TIMEOUT_S:g} s"}
-    if done.returncode != 0:
-        said = done.stderr.strip().splitlines()
-        return {"whyNot": said[-1] if said else f"the browser could not be asked (exit code {done.returncode})"}
-    told: Mapping[str, Any] = json.loads(done.stdout)
-    return told
+    if done.exit_code != 0:
+        return {"whyNot": done.last_line or f"the browser could not be asked (exit code {done.exit_code})"}
+    answer: Mapping[str, Any] = json.loads(done.stdout)
+    return answer
 
 
 def main() -> int:

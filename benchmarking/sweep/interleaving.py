@@ -18,11 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from benchmarking.core.child_process import environment, module_command
 from benchmarking.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, BenchhouseError, UsageError
 from benchmarking.sweep.turns import TURN
 
 COMMAND = "run_hardware_benchmark"
-HERE = (sys.executable, "-m", "benchmarking.run_hardware_benchmark")
+HERE = module_command("benchmarking.run_hardware_benchmark")
 """What the command is where no other interpreter is named."""
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 
@@ -140,8 +141,6 @@ class TurnError(BenchhouseError):
 
 def _environment(one: Arm) -> dict[str, str]:
     """The side's variables; of a working tree the modules come before those that are installed."""
-    found = {**os.environ, **one.environment}
-    if one.folder is not None:
-        rest = found.get("PYTHONPATH")
-        found["PYTHONPATH"] = os.pathsep.join([str(one.folder), *([rest] if rest else [])])
-    return found
+    if one.folder is not None or one.words[: len(HERE)] == HERE:
+        return environment(one.environment, first=one.folder)
+    return {**os.environ, **one.environment}  # another interpreter has packages of its own

@@ -6,18 +6,16 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
 from types import TracebackType
 
+from benchmarking.core.child_process import module_command, start
 from benchmarking.records import dumps
 from benchmarking.sweep.messages import Job, Message, PreparationJob, decode
 
-ROOT = Path(__file__).resolve().parents[2]
 STDERR_TAIL_BYTES = 4000
 END_TIMEOUT_S = 10.0
 """A worker that has said its last word and does not end in this time is killed."""
@@ -37,14 +35,11 @@ class WorkerProcess:
         module, launch = ("worker", job.launch) if isinstance(job, Job) else ("preparer", 0)
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         self._messages: queue.Queue[str | None] = queue.Queue()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", f"benchmarking.sweep.{module}"],
+        self._process = start(
+            module_command(f"benchmarking.sweep.{module}"),
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
             stderr=self._stderr,
-            env=_environment(launch),
-            text=True,
-            encoding="utf-8",
+            further={"BENCHHOUSE_LAUNCH": str(launch)},
         )
         self.pid = self._process.pid
         threading.Thread(target=self._listen, daemon=True).start()
@@ -114,12 +109,6 @@ class WorkerProcess:
         for line in self._process.stdout:
             self._messages.put(line)
         self._messages.put(None)
-
-
-def _environment(launch: int) -> dict[str, str]:
-    """The worker's environment: this very checkout or installation first on its path."""
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PYTHONPATH": path, "BENCHHOUSE_LAUNCH": str(launch)}
 
 
 def _signal_name(number: int) -> str:

@@ -9,18 +9,17 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarking.core.child_process import ChildError, ChildTimeLimitError, ask
 from benchmarking.errors import BenchhouseError
 from benchmarking.workloads._pipelines import CONFIG_FILES, DENOISERS, has_config, model_folder
 from benchmarking.workloads._processor_files import HUB_FILES, has_processors
 
-ROOT = Path(__file__).resolve().parents[2]
 NAME_PATTERN = re.compile(r"(\w([\w.-]*\w)?/)?\w([\w.-]*\w)?", re.ASCII)
 MAX_NAME_LENGTH = 96
 LOOK_UP_LIMIT_S = 20.0
@@ -78,18 +77,12 @@ def is_offline() -> bool:
 
 
 def _ask(*arguments: str, limit_s: float | None) -> Found:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    command = [sys.executable, "-m", "benchmarking.workloads._hub", *arguments]
     try:
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, env=environment, timeout=limit_s, check=False
-        )
-    except subprocess.TimeoutExpired:
+        answer = ask("benchmarking.workloads._hub", *arguments, limit_s=limit_s, show_stderr=True)
+    except ChildTimeLimitError:
         return Found(why_not=f"the hub did not answer within {limit_s:g} s")
-    try:
-        answer = json.loads(done.stdout.splitlines()[-1])
-    except (ValueError, IndexError) as error:
-        raise BenchhouseError(f"asking the hub for {arguments[1]} failed with exit code {done.returncode}") from error
+    except ChildError as error:
+        raise BenchhouseError(f"asking the hub for {arguments[1]} failed: {error}") from error
     path = answer["path"]
     return Found(path=None if path is None else Path(path), revision=answer["revision"], why_not=answer["why_not"])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from benchmarking.core.child_process import environment, module_command
 from db.analysis.candidates import Candidate, repeated
 from db.analysis.findings import Finding, confirmed, worst_first
 from db.analysis.gate import Parameters
@@ -67,9 +67,8 @@ def measure(repetition: Repetition, db_path: str, output_dir: str, lock_timeout_
     if repetition.command is None:
         return repetition.why_not
     kept = ("--save", "--db-path", db_path, "--output-dir", output_dir, "--lock-timeout", f"{lock_timeout_s:g}")
-    command = (sys.executable, "-P", "-m", MODULE, *repetition.command[1:], *repetition.marks, *kept)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, env=environment, check=False)
+    command = module_command(MODULE, *repetition.command[1:], *repetition.marks, *kept)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, env=environment(), check=False)
     return None if done.returncode == 0 else f"{COMMAND} ended with exit code {done.returncode}, see above"
 
 

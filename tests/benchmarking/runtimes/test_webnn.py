@@ -97,7 +97,7 @@ def test_a_browser_that_does_not_answer_is_a_reason(monkeypatch, program, told):
     def run(command, **how):
         return real([sys.executable, "-c", program], **how)
 
-    monkeypatch.setattr(_webnn_probe.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(_webnn_probe, "TIMEOUT_S", 0.2 if "sleep" in program else 60.0)
     assert _webnn_probe.ask_browser.__wrapped__("cpu") == told
 

@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from benchmarking.core import child_process
 from benchmarking.errors import BenchhouseError, FormatError, StorageError, UsageError
 from benchmarking.workloads import _families, _hub
 from benchmarking.workloads._resolve import resolve
@@ -318,10 +319,10 @@ def test_hub_that_does_not_answer_is_given_up(monkeypatch):
 
 
 def test_broken_hub_process_is_an_error(monkeypatch):
-    monkeypatch.setattr(sys, "executable", shutil.which("false") or sys.executable)
+    monkeypatch.setattr(child_process, "OWN_PYTHON", (shutil.which("false"),))
     if shutil.which("false") is None:
         pytest.skip("needs a program that only fails")
-    with pytest.raises(BenchhouseError, match="asking the hub for gpt2 failed with exit code 1"):
+    with pytest.raises(BenchhouseError, match="asking the hub for gpt2 failed: exit code 1"):
         _hub.look_up("gpt2")
 
 
