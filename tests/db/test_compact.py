@@ -3,10 +3,12 @@
 import io
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -30,13 +32,20 @@ for path in sys.argv[2:]:
 """
 
 
-@pytest.fixture
-def filled(database, make_run):
-    """A database that many runs were stored in, one after the other, and so holds free blocks."""
+@pytest.fixture(scope="module")
+def filled_once(tmp_path_factory, empty_database, make_run):
+    """A database that many runs were stored in, one after the other, and so holds free blocks: to copy."""
+    path = Path(shutil.copy(empty_database, tmp_path_factory.mktemp("filled") / "filled.duckdb"))
     for _ in range(6):
-        with Warehouse.open(database) as warehouse:
+        with Warehouse.open(path) as warehouse:
             warehouse.ingest(make_run(iterations=4000, launches=2))
-    return database
+    return path
+
+
+@pytest.fixture
+def filled(tmp_path, filled_once):
+    """Path of such a database."""
+    return Path(shutil.copy(filled_once, tmp_path / "benchmark_db.duckdb"))
 
 
 def contents(path):
