@@ -195,8 +195,9 @@ def test_export_writes_files_and_says_how_they_agree(command, tmp_path):
     code, out, err = command("tiny-gpt2", "--output-dir", folder, "--max-length", 33)
     assert code == 0, err
     lines = out.splitlines()
-    assert [line.split()[0] for line in lines[:-1]] == ["decode.onnx", "decode.onnx.data", "bundle.json"]
-    assert all(line.endswith(" kB") for line in lines[:-1])
+    assert lines[0].split() == ["file", "size"]
+    assert [line.split()[0] for line in lines[2:-1]] == ["decode.onnx", "decode.onnx.data", "bundle.json"]
+    assert all(line.endswith(" kB") for line in lines[2:-1])
     assert lines[-1].startswith("agrees with torch: relative L2 ")
     assert lines[-1].endswith("100% of tokens equal (at b3 s12 n4; b1 s9 n4; b1 s33 n4)")
     assert {path.name for path in folder.iterdir()} == {"decode.onnx", "decode.onnx.data", "bundle.json"}
