@@ -16,6 +16,7 @@ from benchmarking.ids import uuid7
 from benchmarking.measure.settings import ProfileName, Settings, settings
 from benchmarking.records import PRECISIONS, Cell, Device, LaunchLoad, Precision, Run
 from benchmarking.runtimes import Session
+from benchmarking.runtimes._default import default_runtime
 from benchmarking.sweep.plan import CellPlan
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def _measure_module(module: Any, inputs: Any, name: str | None, chosen: Settings
             workload=module_workload(module, name),
             device=device,
             requested_device=device.selector,
-            runtime="eager",
+            runtime=default_runtime(),
             precision=_precision_of(session),
         )
         plan = _plan(cell, session, chosen, about)

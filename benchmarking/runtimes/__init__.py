@@ -143,6 +143,10 @@ class Runtime(ABC):
     """A way to run models. Importing the module imports no torch and no vendor package."""
 
     name: str
+    is_default: bool = False
+    """Whether it is taken when none is named, and what others are compared with. One runtime is."""
+    runs_models: bool = True
+    """Whether it runs models, not people's own benchmarks or a script; those that do are listed."""
     reference: str | None = None
     """The runtime whose float32 outputs this one's are compared with; None for the default runtime's."""
     point_per_process: bool = False

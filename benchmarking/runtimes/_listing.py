@@ -11,8 +11,6 @@ from benchmarking.records import Json
 from benchmarking.runtimes import Runtime
 
 PACKAGE = "benchmarking.runtimes"
-NOT_FOR_MODELS = ("bench", "null")
-"""Runtimes of people's own benchmarks and of scripts, which are always there."""
 HEADINGS = ("runtime", "versions")
 ABSENT_HEADINGS = ("not found", "why")
 
@@ -47,5 +45,6 @@ def versions(plugin: Runtime) -> dict[str, str]:
 
 
 def _runtimes() -> dict[str, Runtime]:
-    names = [name for name in plugins.names(PACKAGE) if name not in NOT_FOR_MODELS]
-    return {name: plugins.load(PACKAGE, name) for name in names}
+    """Those that run models; the others are always there."""
+    found: dict[str, Runtime] = {name: plugins.load(PACKAGE, name) for name in plugins.names(PACKAGE)}
+    return {name: runtime for name, runtime in found.items() if runtime.runs_models}

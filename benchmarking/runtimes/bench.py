@@ -18,6 +18,7 @@ class BenchRuntime(Runtime):
     What a benchmark needs it imports itself, when its file is."""
 
     name = "bench"
+    runs_models = False
     is_compared = False
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:

@@ -20,6 +20,7 @@ class Eager(TorchRuntime):
     """The runtime `eager`; of several devices it takes `placement`."""
 
     name = "eager"
+    is_default = True
     runs_on_several = True
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:

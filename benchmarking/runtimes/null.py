@@ -112,6 +112,7 @@ class NullRuntime(Runtime):
     """Runs anything, on the null device only."""
 
     name = "null"
+    runs_models = False
     reference = "null"
     prepares = True
 

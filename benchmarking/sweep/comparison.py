@@ -12,9 +12,9 @@ from benchmarking.core.doubts import SEVERITIES
 from benchmarking.core.metrics import PEAK_MEMORY
 from benchmarking.measure.speedup import SpeedUp, geometric_mean, launch_medians_ms, speed_up
 from benchmarking.records import Result, Run, Samples, Status, Validity, canonical_hash, to_json
+from benchmarking.runtimes._default import default_runtime
 from benchmarking.sweep.reference import is_reference
 
-BASELINE = "eager"
 WORST = tuple(severity for severity in reversed(SEVERITIES) if severity != "info")
 
 
@@ -83,7 +83,8 @@ def compare(runs: Sequence[Run], refused: Mapping[str, str] | None = None) -> Co
     """The comparison of runs that differ in their runtime only; `refused` are runtimes without a run, and why."""
     skipped = {run.cell.runtime: why for run in runs if (why := _why_skipped(run)) is not None}
     measured = [run for run in runs if run.cell.runtime not in skipped] or list(runs)
-    baseline = next((run for run in measured if run.cell.runtime == BASELINE), measured[0])
+    default = default_runtime()
+    baseline = next((run for run in measured if run.cell.runtime == default), measured[0])
     labels = dict.fromkeys(result.point.label for run in measured for result in run.results)
     points = tuple(_point(label, measured, baseline) for label in labels)
     cell = baseline.cell

@@ -22,6 +22,7 @@ from benchmarking.devices._several import parts
 from benchmarking.errors import BenchhouseError, OutOfMemoryError, UnsupportedError
 from benchmarking.records import FAILED, Cell, Json, Point, Rebuild
 from benchmarking.runtimes import Operation, Runtime, Session
+from benchmarking.runtimes._default import default_runtime
 from benchmarking.workloads._families import plugin_of
 from benchmarking.workloads._footprint import Fit
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 FILE = "outputs.npz"
 KIND = "reference"
 RUNTIMES = "benchmarking.runtimes"
-REFERENCE_RUNTIME = "eager"
 INPUTS_VERSION = 1
 """Grows when the same seed makes other inputs or weights than before: older references are then not found any more."""
 
@@ -54,7 +54,7 @@ def needs_reference(cell: Cell) -> bool:
 
 def _reference_runtime(cell: Cell) -> str:
     runtime: Runtime = plugins.load(RUNTIMES, cell.runtime)
-    return runtime.reference or REFERENCE_RUNTIME
+    return runtime.reference or default_runtime()
 
 
 def reference_cell(cell: Cell) -> Cell:

@@ -12,8 +12,8 @@ from benchmarking.core.tables import GAP, Column, Table, table_of, table_text, t
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, relative_error, visible
 from benchmarking.records import Doubt, Family, Result, Run
+from benchmarking.workloads._families import family_named
 
-OF_IMAGES = ("vision", "diffusion")
 """The families whose items are images."""
 FIRST_NUMBER = METRICS["latency_median_ms"].heading or "latency_median_ms"
 """The heading of the first column that was measured: those before it say which point it is."""
@@ -55,7 +55,8 @@ def _table(run: Run, page: Page) -> Table:
 
 def items_unit(family: Family | None) -> str:
     """The unit of throughput_samples_per_sec, by what an item of the family is."""
-    return "images/s" if family in OF_IMAGES else "samples/s"
+    plugin = family_named(family)
+    return "samples/s" if plugin is None else f"{plugin.unit}/s"
 
 
 def _columns(run: Run) -> list[Column[Result]]:

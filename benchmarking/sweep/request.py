@@ -17,6 +17,7 @@ from benchmarking.measure.settings import Settings
 from benchmarking.records import Cell, Device, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.runtimes import Runtime
 from benchmarking.runtimes._concurrency import check_numbers, why_not_requests
+from benchmarking.runtimes._default import default_runtime
 from benchmarking.runtimes._placement import why_not_point
 from benchmarking.sweep.asked_points import asked_points
 from benchmarking.sweep.machine import Machine
@@ -24,7 +25,6 @@ from benchmarking.sweep.plan import CellPlan, check_points
 from benchmarking.workloads._families import plugin_of
 from benchmarking.workloads._footprint import Fit
 
-DEFAULT_RUNTIME = "eager"
 DEFAULT_TIMEOUT_S = 600.0
 
 AUTO = "auto"
@@ -156,9 +156,9 @@ def runtime_for(request: Request, device: Device) -> str:
     if request.runtime is not None:
         return choice(request.runtime, plugins.names(RUNTIMES), "runtime")
     if device.type not in plugins.names(DEVICES):
-        return DEFAULT_RUNTIME
+        return default_runtime()
     plugin: DeviceKind = plugins.load(DEVICES, device.type)
-    return plugin.implied_runtime or DEFAULT_RUNTIME
+    return plugin.implied_runtime or default_runtime()
 
 
 def options_for(request: Request, runtime: str, workload: Workload) -> Mapping[str, Scalar]:

@@ -15,9 +15,10 @@ from benchmarking.core.terminal import Page
 from benchmarking.errors import UnsupportedError, UsageError
 from benchmarking.records import Json, Run, Workload, to_json
 from benchmarking.runtimes import Runtime
+from benchmarking.runtimes._default import default_runtime
 from benchmarking.sweep.machine import Machine
 from benchmarking.sweep.plan import CellPlan
-from benchmarking.sweep.request import DEFAULT_RUNTIME, RUNTIMES, Request, check_shared_options, plan_cell, workload_of
+from benchmarking.sweep.request import RUNTIMES, Request, check_shared_options, plan_cell, workload_of
 from benchmarking.sweep.session import Show
 
 ALL = "all"
@@ -94,7 +95,8 @@ def _attempted(
     device = request.device
     plans: dict[str, CellPlan] = {}
     refused: dict[str, UnsupportedError] = {}
-    for name in sorted(runtimes, key=lambda name: name != DEFAULT_RUNTIME):
+    default = default_runtime()
+    for name in sorted(runtimes, key=lambda name: name != default):
         wanted = replace(request, runtime=name, device=device)
         try:
             plan = plan_cell(wanted, session_id, workload=workload, machine=machine)

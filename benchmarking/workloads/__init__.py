@@ -4,8 +4,8 @@ the ordinary case as the default of what most of them need not say."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.records import Family, Json, Point, Readings, Scalar, Workload
 
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     from benchmarking.runtimes import Mark
+
+Modality = Literal["text", "image", "audio"]
+"""A kind of input that a tokenizer or processor makes."""
 
 
 class FamilyOperation(ABC):
@@ -55,6 +58,13 @@ class WorkloadFamily(ABC):
     """Those of them that generate tokens, and so have the new-tokens axis."""
     caches: tuple[str, ...] = ()
     """Kinds of cache of the tasks that generate, the default first ("dynamic", "static"). They make different cells."""
+
+    modalities: tuple[Modality, ...] = ()
+    """What goes into the models, and so the processors they may have; none where nothing is processed (latents)."""
+    has_attention_cache: bool = True
+    """Whether its heads are attention heads, whose keys and values grow with the text."""
+    unit: str = "samples"
+    """What `items_per_call` counts, in words."""
 
     @abstractmethod
     def axes(self, workload: Workload) -> Mapping[str, tuple[float, ...]]:
@@ -105,6 +115,10 @@ class WorkloadFamily(ABC):
     def tasks_of(self, config: Mapping[str, Json]) -> tuple[str, ...]:
         """Those of the family's tasks that a model of this configuration has, the default first."""
         return self.tasks
+
+    def why_not_architecture(self, config: Mapping[str, Json], architectures: Sequence[str]) -> str | None:
+        """None, or why a model type of the family is used against it: what follows the model's name in a sentence."""
+        return None
 
     def verified(self, model: Any) -> Mapping[str, Json]:
         """Which code a loaded torch model runs in (kernels or slow reference code, ...), read back from it, where

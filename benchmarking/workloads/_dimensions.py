@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from benchmarking.records import Family, Json
+from benchmarking.workloads._families import family_named
 
 HIDDEN = ("hidden_size", "d_model", "n_embd", "dim", "embed_dim")
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth")
@@ -21,9 +22,6 @@ SAMPLES_PER_S = 16_000
 COLOURS = 3
 LATENT_PIXELS = 8
 """Pixels a side for a value of a latent: the autoencoders of Stable Diffusion and DiT halve a picture three times."""
-
-CACHELESS: frozenset[Family] = frozenset({"state-space"})
-"""Families whose heads are no attention heads: their state does not grow with the text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +60,8 @@ def text_of(config: Mapping[str, Json], family: Family | None) -> Text | None:
     if not vocabulary or not hidden:
         return None
     has_experts = any("expert" in key for key in own)
-    has_cache = family not in CACHELESS and heads > 0
+    plugin = family_named(family)
+    has_cache = heads > 0 and (plugin is None or plugin.has_attention_cache)
     return Text(
         hidden=hidden,
         intermediate=0 if has_experts else _number(own, *INTERMEDIATE),

@@ -27,12 +27,18 @@ def families() -> tuple[WorkloadFamily, ...]:
     return tuple(plugins.load(PACKAGE, name) for name in plugins.names(PACKAGE))
 
 
+def family_named(family: Family | None) -> WorkloadFamily | None:
+    """The plugin of a family; None for one that this version does not have."""
+    plugin: WorkloadFamily | None = None
+    if (name := (family or "").replace("-", "_")) in plugins.names(PACKAGE):
+        plugin = plugins.load(PACKAGE, name)
+    return plugin
+
+
 def plugin_of(workload: Workload) -> WorkloadFamily:
     """The plugin of the workload's family. Raises UnsupportedError when there is none."""
-    name = (workload.family or "").replace("-", "_")
-    if name not in plugins.names(PACKAGE):
+    if (plugin := family_named(workload.family)) is None:
         raise UnsupportedError(f"{workload.model_id}: this version does not run family {workload.family}")
-    plugin: WorkloadFamily = plugins.load(PACKAGE, name)
     return plugin
 
 
@@ -75,14 +81,8 @@ def architectures(config: Mapping[str, Json]) -> tuple[str, ...]:
 
 def _check_architecture(plugin: WorkloadFamily, config: Mapping[str, Json], model_id: str) -> None:
     """Raise UsageError for a model type used against its family: a BERT made a decoder, half a T5."""
-    if plugin.name == "encoder-only" and config.get("is_decoder") is True:
-        raise UsageError(
-            f"{model_id} is a {config.get('model_type')} made a decoder (is_decoder), which is not supported"
-        )
-    halves = [name for name in architectures(config) if name.endswith(("EncoderModel", "ForCausalLM"))]
-    if plugin.name == "encoder-decoder" and (halves or config.get("is_encoder_decoder") is False):
-        which = halves[0] if halves else "is_encoder_decoder is false"
-        raise UsageError(f"{model_id} is half of an encoder-decoder model ({which}), which is not supported")
+    if (why_not := plugin.why_not_architecture(config, architectures(config))) is not None:
+        raise UsageError(f"{model_id} is {why_not}, which is not supported")
 
 
 def _suggestion(model_type: str) -> str:

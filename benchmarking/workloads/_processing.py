@@ -20,9 +20,9 @@ from benchmarking.errors import BenchhouseError
 from benchmarking.records import NOT_APPLICABLE, NOT_SUPPORTED, Json, Point, Readings, Workload
 from benchmarking.runtimes import Stage
 from benchmarking.units import ns_to_ms
-from benchmarking.workloads import WorkloadFamily, _media
+from benchmarking.workloads import Modality, WorkloadFamily, _media
 from benchmarking.workloads._inputs import placeholder_ids, vocabulary_size
-from benchmarking.workloads._processor_files import NAMES, Kind, first_line, kinds_of, load, present
+from benchmarking.workloads._processor_files import NAMES, first_line, kinds_of, load, present
 from benchmarking.workloads._text_source import SOURCE
 from benchmarking.workloads._tokenizing import UnsuitableError, text_batch
 
@@ -33,14 +33,14 @@ METRIC = "tokenize_ms"
 REPEATS = 5
 """Timed ones, after one that warms up. The median of five withstands two that were disturbed."""
 
-ARRAY_NAMES: Mapping[Kind, tuple[str, ...]] = {
+ARRAY_NAMES: Mapping[Modality, tuple[str, ...]] = {
     "text": ("input_ids",),
     "image": ("pixel_values",),
     "audio": ("input_features", "input_values"),
 }
 """What models call their inputs of each kind; of sound, a spectrogram or the waves."""
 
-SOURCES: Mapping[Kind, str] = {"text": SOURCE, "image": _media.PHOTO_SOURCE, "audio": _media.SOUND_SOURCE}
+SOURCES: Mapping[Modality, str] = {"text": SOURCE, "image": _media.PHOTO_SOURCE, "audio": _media.SOUND_SOURCE}
 
 Make = Callable[[], "np.ndarray"]
 """Makes an input from text, pictures or sound: the timed part."""
@@ -51,8 +51,8 @@ class Prepared:
     """The inputs of a call, and how the model's own tokenizer or processors make them."""
 
     arrays: Mapping[str, np.ndarray]
-    makers: Mapping[Kind, Make] = field(default_factory=dict)
-    why_not: Mapping[Kind, str] = field(default_factory=dict)
+    makers: Mapping[Modality, Make] = field(default_factory=dict)
+    why_not: Mapping[Modality, str] = field(default_factory=dict)
 
     def readings(self) -> Readings:
         """`tokenize_ms`: milliseconds to make the inputs of one call on the host, the median of `REPEATS`.
@@ -75,8 +75,8 @@ class Prepared:
 class Processing:
     """The tokenizer and processors of a loaded model, by kind."""
 
-    processors: Mapping[Kind, Any] = field(default_factory=dict)
-    why_not: Mapping[Kind, str] = field(default_factory=dict)
+    processors: Mapping[Modality, Any] = field(default_factory=dict)
+    why_not: Mapping[Modality, str] = field(default_factory=dict)
     """Why a kind of input that the family has is seeded."""
 
     @property
@@ -89,7 +89,7 @@ class Processing:
     def inputs(self, plugin: WorkloadFamily, workload: Workload, point: Point) -> Prepared:
         """The inputs of a call. Raises BenchhouseError for a tokenizer that is not this model's."""
         arrays = dict(plugin.inputs(workload, point, workload.seed))
-        makers: dict[Kind, Make] = {}
+        makers: dict[Modality, Make] = {}
         why_not = dict(self.why_not)
         for kind, processor in self.processors.items():
             name = next((name for name in ARRAY_NAMES[kind] if name in arrays), None)
@@ -113,8 +113,8 @@ def open_processing(workload: Workload, stage: Stage) -> Processing:
     Raises BenchhouseError for files that do not load. A package that they need and that is not installed is a reason
     to go on with seeded inputs.
     """
-    processors: dict[Kind, Any] = {}
-    why_not: dict[Kind, str] = {}
+    processors: dict[Modality, Any] = {}
+    why_not: dict[Modality, str] = {}
     for kind in kinds_of(workload.family):
         if workload.path is None or not present(Path(workload.path), kind):
             why_not[kind] = f"{NOT_APPLICABLE}: the model has no {'tokenizer' if kind == 'text' else 'processor'} here"
@@ -157,14 +157,14 @@ def _audio(extractor: Any, workload: Workload, point: Point, seeded: np.ndarray)
     return lambda: _array(extractor(waves, sampling_rate=rate_hz, return_tensors="np"), "audio")
 
 
-MAKERS: Mapping[Kind, Callable[[Any, Workload, Point, np.ndarray], Make]] = {
+MAKERS: Mapping[Modality, Callable[[Any, Workload, Point, np.ndarray], Make]] = {
     "text": _text,
     "image": _image,
     "audio": _audio,
 }
 
 
-def _array(made: Mapping[str, Any], kind: Kind) -> np.ndarray:
+def _array(made: Mapping[str, Any], kind: Modality) -> np.ndarray:
     """What a processor made, under whichever of the names it goes by."""
     import numpy as np
 

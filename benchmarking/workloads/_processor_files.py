@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from benchmarking.errors import BenchhouseError
 from benchmarking.records import Family
-
-Kind = Literal["text", "image", "audio"]
+from benchmarking.workloads import Modality
+from benchmarking.workloads._families import family_named
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -32,30 +32,17 @@ HUB_FILES = (
 )
 """What is fetched with a configuration."""
 
-FAMILY_KINDS: Mapping[Family, tuple[Kind, ...]] = {
-    "encoder-only": ("text",),
-    "decoder-only": ("text",),
-    "encoder-decoder": ("text",),
-    "mixture-of-experts": ("text",),
-    "state-space": ("text",),
-    "rag": ("text",),
-    "vision": ("image",),
-    "vision-text": ("text", "image"),
-    "multimodal": ("text", "image"),
-    "speech": ("audio",),
-}
-"""What goes into the models of a family. Diffusion models get latents, which nothing is processed into."""
-
-NAMES: Mapping[Kind, str] = {"text": "tokenizer", "image": "image_processor", "audio": "feature_extractor"}
+NAMES: Mapping[Modality, str] = {"text": "tokenizer", "image": "image_processor", "audio": "feature_extractor"}
 """What transformers calls each."""
 
 
-def kinds_of(family: Family | None) -> tuple[Kind, ...]:
+def kinds_of(family: Family | None) -> tuple[Modality, ...]:
     """The kinds of input that a family's models take, and so the processors they may have."""
-    return () if family is None else FAMILY_KINDS.get(family, ())
+    plugin = family_named(family)
+    return () if plugin is None else plugin.modalities
 
 
-def present(folder: Path, kind: Kind) -> bool:
+def present(folder: Path, kind: Modality) -> bool:
     """Whether the folder holds a tokenizer or processor of this kind."""
     return any((folder / name).is_file() for name in (TOKENIZER_FILES if kind == "text" else PROCESSOR_FILES))
 
@@ -65,7 +52,7 @@ def has_processors(folder: Path) -> bool:
     return any((folder / name).is_file() for name in (*TOKENIZER_FILES, *PROCESSOR_FILES))
 
 
-def load(folder: Path, kind: Kind) -> Any:
+def load(folder: Path, kind: Modality) -> Any:
     """transformers' tokenizer or processor. Raises BenchhouseError for files that cannot be used, ImportError for a
     package that they need."""
     import transformers

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from benchmarking.records import Json, Point, Workload
-from benchmarking.workloads import _inputs, _limits
+from benchmarking.workloads import Modality, _inputs, _limits
 from benchmarking.workloads._generation import CACHES
 from benchmarking.workloads._transformers_family import TransformersFamily
 
@@ -20,6 +20,7 @@ DEFAULT_NEW_TOKENS = (16,)
 class TextFamily(TransformersFamily):
     """A family whose models take token ids."""
 
+    modalities: tuple[Modality, ...] = ("text",)
     caches: tuple[str, ...] = CACHES
 
     def axes(self, workload: Workload) -> Mapping[str, tuple[float, ...]]:

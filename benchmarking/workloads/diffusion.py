@@ -48,6 +48,7 @@ class Diffusion(WorkloadFamily):
     scaled-dot-product attention: no other is offered here."""
 
     name: Family = "diffusion"
+    unit = "images"
     model_types = frozenset({_diffusers.UNET, _diffusers.DIT, _diffusers.OLD_TRANSFORMER})
     tasks: tuple[str, ...] = ("text-to-image", "unconditional-image-generation")
     """The hub has no name for images of a class, which DiT makes: it counts them as unconditional, no prompt given."""

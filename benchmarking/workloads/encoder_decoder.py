@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.records import Family, Json, Point, Scalar, Workload
@@ -33,6 +33,12 @@ class EncoderDecoder(TextFamily):
 
     def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
         return None if config.get("model_type") in RELATIVE_POSITIONS else _limits.positions(config)
+
+    def why_not_architecture(self, config: Mapping[str, Json], architectures: Sequence[str]) -> str | None:
+        halves = [name for name in architectures if name.endswith(("EncoderModel", "ForCausalLM"))]
+        if not halves and config.get("is_encoder_decoder") is not False:
+            return None
+        return f"half of an encoder-decoder model ({halves[0] if halves else 'is_encoder_decoder is false'})"
 
     def check(self, workload: Workload, point: Point) -> str | None:
         generates = workload.task in self.generative_tasks

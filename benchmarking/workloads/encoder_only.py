@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.records import Family, Json, Point, Scalar, Workload
@@ -37,6 +37,11 @@ class EncoderOnly(TextFamily):
             return positions
         padding = config.get("pad_token_id")
         return positions - (padding if isinstance(padding, int) else 1) - 1
+
+    def why_not_architecture(self, config: Mapping[str, Json], architectures: Sequence[str]) -> str | None:
+        if config.get("is_decoder") is True:
+            return f"a {config.get('model_type')} made a decoder (is_decoder)"
+        return None
 
     def check(self, workload: Workload, point: Point) -> str | None:
         generates = workload.task in self.generative_tasks

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.records import Family, Json, Point, Scalar, Workload
-from benchmarking.workloads import _limits
+from benchmarking.workloads import Modality, _limits
 from benchmarking.workloads._config import part
 from benchmarking.workloads._generation import CACHES
 from benchmarking.workloads._image_generation import GridTextGeneration, ImageTextForward, ImageTextGeneration
@@ -33,6 +33,7 @@ class Multimodal(TransformersFamily):
     """LLaVA, Qwen2-VL and 2.5-VL, FLAVA."""
 
     name: Family = "multimodal"
+    modalities: tuple[Modality, ...] = ("text", "image")
     model_types = frozenset(PROMPTS)
     without_sdpa = frozenset({"flava"})
     tasks: tuple[str, ...] = (GENERATION, FEATURES)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.records import NOT_APPLICABLE, Family, Json, Point, Readings, Scalar, Workload
-from benchmarking.workloads import _audio, _limits
+from benchmarking.workloads import Modality, _audio, _limits
 from benchmarking.workloads._config import integer, integers
 from benchmarking.workloads._families import architectures
 from benchmarking.workloads._forward import ForwardPass, floats_as
@@ -35,6 +35,7 @@ class Speech(TransformersFamily):
     """Whisper; wav2vec 2.0, HuBERT, WavLM, data2vec, UniSpeech, SEW."""
 
     name: Family = "speech"
+    modalities: tuple[Modality, ...] = ("audio",)
     without_sdpa = frozenset({"wavlm"})
     model_types = WRITES | without_sdpa | {"data2vec-audio", "hubert", "sew", "unispeech", "unispeech-sat", "wav2vec2"}
     tasks: tuple[str, ...] = (RECOGNITION, FEATURES, CLASSIFICATION)

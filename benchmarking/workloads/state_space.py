@@ -26,6 +26,7 @@ class StateSpace(TextFamily):
     """
 
     name: Family = "state-space"
+    has_attention_cache = False
     model_types = frozenset({"falcon_mamba", "mamba", "mamba2", "rwkv"})
     tasks: tuple[str, ...] = ("text-generation",)
     generative_tasks = frozenset({"text-generation"})

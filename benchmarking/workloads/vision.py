@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.records import Family, Json, Point, Scalar, Workload
-from benchmarking.workloads import _images, _limits
+from benchmarking.workloads import Modality, _images, _limits
 from benchmarking.workloads._config import integer
 from benchmarking.workloads._families import architectures
 from benchmarking.workloads._forward import ForwardPass, floats_as
@@ -33,6 +33,8 @@ class Vision(TransformersFamily):
     """ViT, DeiT, BEiT, DINOv2, Swin, ResNet, RegNet, ConvNeXT, ..."""
 
     name: Family = "vision"
+    modalities: tuple[Modality, ...] = ("image",)
+    unit = "images"
     without_attention = CONVOLUTIONAL
     without_sdpa = frozenset({"swinv2"})
     sdpa_since = {"swin": (5, 17)}  # noqa: RUF012 - TransformersFamily's annotation covers it

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.errors import UnsupportedError
 from benchmarking.records import Family, Json, Point, Scalar, Workload
-from benchmarking.workloads import _images, _inputs, _limits
+from benchmarking.workloads import Modality, _images, _inputs, _limits
 from benchmarking.workloads._captioning import CaptionGeneration
 from benchmarking.workloads._config import integer, part
 from benchmarking.workloads._forward import ForwardPass, floats_as, host_array, non_finite
@@ -55,6 +55,7 @@ class VisionText(TransformersFamily):
     """CLIP, SigLIP, Chinese CLIP, ALIGN; BLIP."""
 
     name: Family = "vision-text"
+    modalities: tuple[Modality, ...] = ("text", "image")
     without_sdpa = frozenset({"align", "blip"})
     sdpa_since = {"chinese_clip": (5, 17)}  # noqa: RUF012 - TransformersFamily's annotation covers it
     model_types = frozenset(DEFAULTS)
