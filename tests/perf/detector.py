@@ -2,7 +2,7 @@
 
     python tests/perf/detector.py [--histories 2000] [--replays 100]
 
-False alarms: histories of 100 runs without any change, of each noise of db.analysis.noise at cv 2 %; reported places a
+False alarms: histories of 100 runs without any change, of each noise of tests/helpers at cv 2 %; reported places a
 history, with the standard error. The detector reports changes either way, the others regressions only. "Asked after
 each run" is what people do: it counts every place that was ever suspected, and ever confirmed.
 Power: 60 runs of normal noise, then a step; the share of histories in which it is reported not more than 5 runs off.
@@ -25,7 +25,7 @@ if __package__ in (None, ""):
 from rivals import RIVALS, Floats
 
 from db.analysis.detector import DEFAULT, NAME, VERSION, detect
-from db.analysis.noise import CV, NOISES
+from tests.helpers.noise import CV, NOISES
 
 SEED = 20260101
 RUNS = 100

@@ -10,10 +10,14 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+
+if __package__ in (None, ""):
+    sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
 
 from benchmarking.core.tables import Table, table_text
-from db.analysis import noise
-from db.analysis.gate_replay import POWER, STATED, UNSTATED, Rates, replay
+from tests.helpers import noise
+from tests.helpers.gate_replay import POWER, STATED, UNSTATED, Rates, replay
 
 REPLAYS = 20_000
 HEADINGS = ("segment of 20 runs, then", "flagged", "stated", "confirmed", "stated")

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from db.analysis import noise
 from db.analysis.detector import Change, detect, superiority, winsorised
+from tests.helpers import noise
 
 SEED = 20260101
 QUIET = [10.0, 10.1, 9.9, 10.0, 10.1, 9.9, 10.05, 9.95, 10.0, 10.1, 9.9, 10.0]

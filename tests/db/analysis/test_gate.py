@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from db.analysis import noise
 from db.analysis.gate import Parameters, judge, prediction_interval
-from db.analysis.gate_replay import POWER, STATED, UNSTATED, replay
 from db.analysis.metrics import METRICS
+from tests.helpers import noise
+from tests.helpers.gate_replay import POWER, STATED, UNSTATED, replay
 
 LATENCY = METRICS["latency_median_ms"]
 THROUGHPUT = METRICS["throughput_tokens_per_sec"]

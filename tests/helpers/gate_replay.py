@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from db.analysis import noise
 from db.analysis.gate import judge
 from db.analysis.metrics import DEFAULT_METRIC, METRICS
+from tests.helpers import noise
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from db.analysis.noise import Noise
+    from tests.helpers.noise import Noise
 
     Floats = NDArray[np.float64]
 
