@@ -1,0 +1,79 @@
+"""A folder as a user of some weeks has it: a warehouse with histories, a run file, and a copy of `examples/`."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from doc_pages import ROOT
+
+from benchmarking.records import Run, to_json
+from db.warehouse import Warehouse
+
+RunMaker = Callable[..., Run]
+DAYS = 14
+CHANGED_ON = 8
+"""Day on which gpt2 became 30 % slower."""
+
+
+def history(make_run: RunMaker) -> Iterator[Run]:
+    """Two weeks of two models, a run of each a day and commit, with a scatter of 1 % by turns."""
+    for day in range(1, DAYS + 1):
+        scatter = math.exp(0.01 * (-1) ** day)
+        for model_id, family, slowdown in (
+            ("bert-base-uncased", "encoder-only", scatter),
+            ("gpt2", "decoder-only", scatter * (1.3 if day >= CHANGED_ON else 1.0)),
+        ):
+            run = make_run(
+                model_id=model_id, family=family, slowdown=slowdown, started_at=f"2026-03-{day:02}T12:00:00Z",
+                launches=3, iterations=3, sequence_lengths=(128,),
+            )  # fmt: skip
+            made = replace(
+                run.provenance, git_commit=f"{day:07x}" + "0" * 33, git_commit_time=f"2026-03-{day:02}T10:00:00Z"
+            )
+            yield replace(run, provenance=made)
+
+
+def others(make_run: RunMaker) -> Iterator[Run]:
+    """Other runtimes and devices, a run with a doubt and a failed point, and two builds under tags."""
+    yield make_run(runtime="onnxruntime", slowdown=0.6, sequence_lengths=(128,))
+    yield make_run(runtime="openvino", slowdown=0.7, sequence_lengths=(128,))
+    yield make_run(device="cuda", slowdown=0.1, sequence_lengths=(128,), with_doubtful=True, with_failed=True)
+    yield make_run(model_id="google/vit-base-patch16-224", family="vision")
+    for build, slowdown in (("old", 1.0), ("new", 0.8)):
+        run = make_run(model_id="roberta-base", slowdown=slowdown, sequence_lengths=(128,))
+        yield replace(run, provenance=replace(run.provenance, tags={"build": build}))
+
+
+@pytest.fixture(scope="session")
+def furnished(tmp_path_factory: pytest.TempPathFactory, make_run: RunMaker) -> Path:
+    """The folder, made once: who needs it copies it. `judged_run` holds the id of the newest run of a steady history."""
+    folder = tmp_path_factory.mktemp("furnished")
+    (folder / "benchmark_results").mkdir()
+    days = tuple(history(make_run))
+    with Warehouse.open(folder / "benchmark_db.duckdb") as warehouse:
+        for run in (*days, *others(make_run)):
+            warehouse.ingest(run)
+    (folder / "benchmark_results" / "run.json").write_text(json.dumps(to_json(run)), encoding="utf-8")
+    (folder / "judged_run").write_text(days[-2].run_id)
+    shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+@pytest.fixture
+def scratch(furnished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder: a copy, in which the commands of this environment are found and no network is."""
+    shutil.copytree(furnished, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
+    monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    monkeypatch.setenv("COLUMNS", "120")
+    return tmp_path

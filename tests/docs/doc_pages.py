@@ -1,0 +1,112 @@
+"""The code blocks of the documentation, each with the marks in the HTML comments above it.
+
+A page is a script: its blocks are run from the first to the last in one folder. Blocks of `sh`, `python` and `sql` are
+run; every other block needs a mark that says what it is:
+
+    <!-- main-command -->, <!-- test-command -->   an installation, which .ci/run does
+    <!-- file: NAME -->                            content of a file that later blocks of the page use
+    <!-- output -->                                what the block above prints; `regenerate.py` rewrites it
+    <!-- output: exact -->                         the same, and equal on every machine
+
+    <!-- in the test: OLD => NEW -->               above a block that is run: the test replaces OLD by NEW, to be quick
+    <!-- picture: PATH -->                         above an image: `regenerate.py` copies it from PATH
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
+RUN = ("sh", "python", "sql")
+INSTALLATIONS = ("main-command", "test-command")
+INSTALL = "pip install -c constraints.txt -e . && "
+IN_THE_TEST = "in the test: "
+FILE = "file: "
+FENCE = re.compile(r"```(\w*)")
+MARK = re.compile(r"<!-- (.+) -->")
+
+Kind = Literal["installation", "file", "output", "exact output", "sh", "python", "sql", "unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A fenced block of a page."""
+
+    page: Path
+    line: int
+    """Of the opening fence, from 1."""
+    language: str
+    text: str
+    marks: tuple[str, ...]
+
+    @property
+    def place(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+    @property
+    def kind(self) -> Kind:
+        """What becomes of the block; unknown for one that would be left unchecked."""
+        if any(mark in INSTALLATIONS for mark in self.marks):
+            return "installation"
+        if any(mark.startswith(FILE) for mark in self.marks):
+            return "file"
+        if "output: exact" in self.marks:
+            return "exact output"
+        if "output" in self.marks:
+            return "output"
+        return self.language if self.language in RUN else "unknown"  # type: ignore[return-value]
+
+    @property
+    def file_name(self) -> str:
+        """Of a file."""
+        (name,) = (mark.removeprefix(FILE) for mark in self.marks if mark.startswith(FILE))
+        return name
+
+    def in_the_test(self) -> Block:
+        """The block with what the test replaces. Raises ValueError for what is not in it."""
+        text = self.text
+        for mark in self.marks:
+            if not mark.startswith(IN_THE_TEST):
+                continue
+            old, _, new = mark.removeprefix(IN_THE_TEST).partition(" => ")
+            if old not in text:
+                raise ValueError(f"{self.place}: no {old!r} in this block")
+            text = text.replace(old, new)
+        return replace(self, text=text)
+
+
+def blocks(page: Path) -> tuple[Block, ...]:
+    """The fenced blocks of a page, in order."""
+    return tuple(_blocks(page))
+
+
+def _blocks(page: Path) -> Iterator[Block]:
+    lines = iter(enumerate(page.read_text(encoding="utf-8").splitlines(), start=1))
+    marks: list[str] = []
+    for number, line in lines:
+        if fence := FENCE.fullmatch(line):
+            text = []
+            for _, inside in lines:
+                if inside == "```":
+                    break
+                text.append(inside)
+            yield Block(page=page, line=number, language=fence[1], text="\n".join(text) + "\n", marks=tuple(marks))
+            marks = []
+        elif mark := MARK.fullmatch(line):
+            marks.append(mark[1])
+        elif line.strip():
+            marks = []
+
+
+def with_outputs(page: Path, outputs: dict[int, str]) -> str:
+    """The text of the page with new content of blocks, by the lines of their opening fences."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    for block in reversed(blocks(page)):
+        if block.line in outputs:
+            lines[block.line : block.line + block.text.count("\n")] = outputs[block.line].splitlines()
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,231 @@
+"""Every block of the README and of docs/ runs, or is output that a script writes; every link leads somewhere."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from doc_pages import INSTALL, INSTALLATIONS, PAGES, ROOT, Block, blocks, with_outputs
+
+from db.warehouse import Warehouse
+
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+MAY_BE_WIDE = re.compile(r"\||<!--|\d+\. ")
+"""Rows of tables, marks, and the notes of the support table."""
+README_LINES = 200
+MAX_WIDTH = 120
+TABLES = 12
+"""Tables and views, at least, that the page about the warehouse has to name."""
+SQL_QUESTIONS = 20
+
+
+@pytest.fixture(params=PAGES, ids=lambda page: page.stem)
+def page(request: pytest.FixtureRequest) -> Path:
+    return request.param
+
+
+def run_page(found: tuple[Block, ...]) -> None:
+    """Run the blocks in the current folder, the Python ones in one namespace."""
+    names: dict[str, Any] = {"__name__": "__page__"}
+    printed = ""
+    for block in (one.in_the_test() for one in found):
+        match block.kind:
+            case "sh":
+                printed = shell(block, block.text)
+            case "installation":
+                assert block.text.startswith("pip install -c constraints.txt -e "), block.place
+                if "main-command" in block.marks:
+                    printed = shell(block, block.text.removeprefix(INSTALL))
+            case "python":
+                exec(compile(block.text, block.place, "exec"), names)
+            case "sql":
+                ask(block)
+            case "file":
+                Path(block.file_name).write_text(block.text, encoding="utf-8")
+            case "exact output":
+                assert [line.rstrip() for line in printed.splitlines()] == block.text.splitlines(), block.place
+            case "output":
+                assert block.text.strip(), block.place
+            case "unknown":
+                pytest.fail(f"{block.place}: neither run nor marked as output, see tests/docs/doc_pages.py")
+
+
+def shell(block: Block, command: str) -> str:
+    import time; t=time.time()
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    print("TIME", block.place, round(time.time()-t,1))
+    assert done.returncode == 0, f"{block.place}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def ask(block: Block) -> None:
+    """Every statement is answered, by the one who only reads."""
+    with Warehouse.open("benchmark_db.duckdb", for_questions=True) as warehouse:
+        for statement in statements(block.text):
+            assert warehouse.query(statement).arrow().num_columns > 0, block.place
+
+
+def statements(text: str) -> Iterator[str]:
+    yield from (part for part in text.split(";") if part.strip())
+
+
+def test_every_block_of_the_page_runs_or_is_marked_as_output(page, scratch):
+    run_page(blocks(page))
+
+
+def test_every_link_of_the_page_leads_to_a_file_and_a_heading(page):
+    text = page.read_text(encoding="utf-8")
+    for target in LINK.findall(text):
+        if urllib.parse.urlsplit(target).scheme:
+            continue
+        name, _, anchor = target.partition("#")
+        file = page.parent / name if name else page
+        assert file.exists(), target
+        if anchor:
+            assert anchor in map(slug, HEADING.findall(file.read_text(encoding="utf-8"))), target
+
+
+def slug(heading: str) -> str:
+    """The anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+def test_lines_of_prose_are_no_wider_than_the_page(page):
+    inside = {line for block in blocks(page) for line in range(block.line, block.line + block.text.count("\n") + 2)}
+    wide = [
+        number
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1)
+        if len(line) > MAX_WIDTH and number not in inside and not MAY_BE_WIDE.match(line)
+    ]
+    assert wide == []
+
+
+def test_the_readme_is_short_and_has_both_commands_once():
+    readme = ROOT / "README.md"
+    assert len(readme.read_text(encoding="utf-8").splitlines()) <= README_LINES
+    marks = [mark for block in blocks(readme) for mark in block.marks if mark in INSTALLATIONS]
+    assert sorted(marks) == sorted(INSTALLATIONS)
+
+
+def test_every_page_is_linked_from_the_readme():
+    targets = set(LINK.findall((ROOT / "README.md").read_text(encoding="utf-8")))
+    assert {str(page.relative_to(ROOT)) for page in PAGES[1:]} <= targets
+
+
+def test_measuring_has_every_doubt_that_the_program_can_have():
+    text = (ROOT / "docs" / "measuring.md").read_text(encoding="utf-8")
+    kinds = doubts_in_the_source()
+    assert {"noisy", "drift", "output_differs", "undated"} <= kinds
+    assert sorted(kind for kind in kinds if f"| `{kind}` |" not in text) == []
+
+
+def doubts_in_the_source() -> set[str]:
+    """The kinds of all doubts: the first word of what makes one."""
+    makers = {"Doubt", "_doubt", "_above", "_away", "_any"}
+    found: set[str] = set()
+    for path in (*(ROOT / "benchmarking").rglob("*.py"), *(ROOT / "db").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in makers:
+                named = [keyword.value for keyword in node.keywords if keyword.arg == "kind"]
+                first = (named or node.args or [None])[0]
+                if isinstance(first, ast.Constant):
+                    found.add(first.value)
+    return found
+
+
+def test_measuring_has_every_number_of_a_result():
+    text = (ROOT / "docs" / "measuring.md").read_text(encoding="utf-8")
+    with Warehouse.open(":memory:") as warehouse:
+        rows = warehouse.query(
+            "SELECT column_name AS name FROM duckdb_columns() WHERE table_name = 'benchmark_results' "
+            "AND data_type IN ('DOUBLE', 'BIGINT', 'INTEGER')"
+        ).dicts()
+    assert [row["name"] for row in rows if f"`{row['name']}`" not in text] == []
+
+
+def test_the_page_about_the_warehouse_names_every_table_and_view_and_asks_twenty_questions():
+    page = ROOT / "docs" / "warehouse.md"
+    text = page.read_text(encoding="utf-8")
+    with Warehouse.open(":memory:") as warehouse:
+        names = [
+            row["name"]
+            for row in warehouse.query(
+                "SELECT table_name AS name FROM duckdb_tables() WHERE NOT internal "
+                "UNION ALL SELECT view_name FROM duckdb_views() WHERE NOT internal"
+            ).dicts()
+        ]
+    assert len(names) >= TABLES
+    assert [name for name in names if f"| `{name}` |" not in text] == []
+    asked = [statement for block in blocks(page) if block.kind == "sql" for statement in statements(block.text)]
+    assert len(asked) >= SQL_QUESTIONS
+
+
+PAGE = """# A page
+
+<!-- in the test: world => moon -->
+```sh
+echo hello world
+```
+
+<!-- output -->
+```
+old
+lines
+```
+
+text between
+```
+neither
+```
+"""
+
+
+@pytest.fixture
+def small_page(tmp_path, monkeypatch):
+    path = tmp_path / "page.md"
+    path.write_text(PAGE)
+    monkeypatch.setattr("doc_pages.ROOT", tmp_path)
+    return path
+
+
+def test_blocks_have_the_marks_above_them(small_page):
+    run, output, neither = blocks(small_page)
+    assert (run.kind, run.line, run.text) == ("sh", 4, "echo hello world\n")
+    assert run.in_the_test().text == "echo hello moon\n"
+    assert (output.kind, output.text) == ("output", "old\nlines\n")
+    assert neither.kind == "unknown"
+
+
+def test_a_block_that_is_neither_run_nor_output_fails(small_page):
+    with pytest.raises(pytest.fail.Exception, match=r"page\.md:15: neither run nor marked"):
+        run_page(blocks(small_page))
+
+
+def test_a_replacement_of_what_is_not_in_the_block_fails(small_page):
+    small_page.write_text(PAGE.replace("echo hello world", "echo hello"))
+    with pytest.raises(ValueError, match=r"page\.md:4: no 'world'"):
+        blocks(small_page)[0].in_the_test()
+
+
+def test_a_failing_command_fails_with_its_place(small_page):
+    small_page.write_text("```sh\necho trouble >&2; false\n```\n")
+    with pytest.raises(AssertionError, match=r"page\.md:1: exit code 1\s+trouble"):
+        run_page(blocks(small_page))
+
+
+def test_an_exact_output_that_is_another_one_fails(small_page):
+    small_page.write_text("```sh\necho a\n```\n\n<!-- output: exact -->\n```\nb\n```\n")
+    with pytest.raises(AssertionError, match=r"page\.md:6"):
+        run_page(blocks(small_page))
+
+
+def test_outputs_are_put_into_their_blocks_and_nothing_else_changes(small_page):
+    written = with_outputs(small_page, {9: "new"})
+    assert written == PAGE.replace("old\nlines\n", "new\n")
