@@ -1,6 +1,6 @@
 """Which runtime runs which family, and on which device at which precision, as Markdown with the reasons in notes.
 
-    python -m benchmarking.support_table [--write FILE]
+    python -m benchmarking.support_table [--write docs/runtimes-and-devices.md]
 
 The answers are the plugins' own, for devices that have everything their kind can have and with every package installed,
 so that the table is the same on every machine.

@@ -67,6 +67,12 @@ def test_the_modules_are_the_installed_ones_and_another_projects_schema_stays(ru
     assert other == "True"
 
 
+@pytest.mark.parametrize("package", ["benchmarking", "db", "visualize"])
+def test_type_checkers_may_read_the_annotations_of_every_package(run, package):
+    code = f"import importlib.resources as r; print(r.files({package!r}).joinpath('py.typed').is_file())"
+    assert run("python", "-c", code).strip() == "True"
+
+
 @pytest.mark.parametrize("suffix", ["", ".py"])
 def test_measure_store_and_draw_from_an_empty_folder(run, tmp_path, suffix):
     run(f"setup_benchmark_db{suffix}", "--db-path", "here.duckdb")

@@ -20,7 +20,7 @@ from tests.helpers.paths import ROOT
 
 PACKAGE = "benchmarking.runtimes"
 NAMES = plugins.names(PACKAGE)
-README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "runtimes-and-devices.md"
 OWN_OPTIONS = {"bench": {"variant"}}
 """Options without a flag, by runtime: a bench's variant comes from its file."""
 
@@ -138,7 +138,7 @@ def test_reasons_that_differ_in_a_name_only_are_one_note() -> None:
 
 
 def test_the_readme_has_the_table_as_it_is() -> None:
-    assert support_table.between_markers(README.read_text(encoding="utf-8")) == support_table.table_text()
+    assert support_table.between_markers(PAGE.read_text(encoding="utf-8")) == support_table.table_text()
 
 
 def test_writing_the_table_leaves_the_rest_of_the_file_alone(

@@ -7,17 +7,17 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from doc_pages import ROOT
 
 from benchmarking.records import Run, to_json
 from db.warehouse import Warehouse
+from tests.helpers.paths import ROOT
+from tests.helpers.records import RunMaker
 
-RunMaker = Callable[..., Run]
 DAYS = 14
 CHANGED_ON = 8
 """Day on which gpt2 became 30 % slower."""
@@ -54,7 +54,7 @@ def others(make_run: RunMaker) -> Iterator[Run]:
 
 @pytest.fixture(scope="session")
 def furnished(tmp_path_factory: pytest.TempPathFactory, make_run: RunMaker) -> Path:
-    """The folder, made once: who needs it copies it. `judged_run` holds the id of the newest run of a steady history."""
+    """The folder, made once; `judged_run` in it holds the id of the newest run of a steady history."""
     folder = tmp_path_factory.mktemp("furnished")
     (folder / "benchmark_results").mkdir()
     days = tuple(history(make_run))

@@ -1,6 +1,6 @@
 """Runs the commands of pages on this machine and writes their output and pictures into them.
 
-    python tests/docs/regenerate.py [--folder DIR] README.md docs/judging.md
+    python -m tests.docs.regenerate [--folder DIR] README.md docs/judging.md
 
 The commands are run as they stand, in a folder that holds a copy of `examples/`, so pages that measure take as long as
 the measuring does, and their numbers are those of this machine.
@@ -17,7 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from doc_pages import INSTALL, ROOT, Block, blocks, with_outputs
+from tests.helpers.doc_pages import Block, blocks, with_outputs
+from tests.helpers.paths import ROOT
 
 PICTURE = re.compile(r"<!-- picture: (\S+) -->\n!\[[^]]*\]\(([^)]+)\)")
 WIDTH = 120
@@ -44,8 +45,10 @@ def regenerate(page: Path, folder: Path) -> None:
     printed = ""
     for block in found[: last + 1]:
         if block.kind == "file":
-            (folder / block.file_name).write_text(block.text, encoding="utf-8")
-        elif block.kind in ("sh", "installation") and "test-command" not in block.marks:
+            file = folder / block.file_name
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(block.text, encoding="utf-8")
+        elif block.kind == "sh":
             printed = shell_output(block, folder)
         elif block.kind.endswith("output"):
             outputs[block.line] = printed
@@ -59,7 +62,7 @@ def shell_output(block: Block, folder: Path) -> str:
     """What the block prints on stdout. A command that fails ends this program."""
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", block.text.replace(INSTALL, "")],
+        ["bash", "-euo", "pipefail", "-c", block.text],
         cwd=folder, env={**os.environ, "PATH": path, "COLUMNS": str(WIDTH)}, stdout=subprocess.PIPE, text=True,
         check=False,
     )  # fmt: skip

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doc_pages import INSTALL, INSTALLATIONS, PAGES, ROOT, Block, blocks, with_outputs
 
 from db.warehouse import Warehouse
+from tests.helpers.doc_pages import INSTALL, INSTALLATIONS, PAGES, Block, blocks, with_outputs
+from tests.helpers.paths import ROOT
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
@@ -48,19 +49,19 @@ def run_page(found: tuple[Block, ...]) -> None:
             case "sql":
                 ask(block)
             case "file":
-                Path(block.file_name).write_text(block.text, encoding="utf-8")
+                file = Path(block.file_name)
+                file.parent.mkdir(exist_ok=True)
+                file.write_text(block.text, encoding="utf-8")
             case "exact output":
                 assert [line.rstrip() for line in printed.splitlines()] == block.text.splitlines(), block.place
             case "output":
                 assert block.text.strip(), block.place
             case "unknown":
-                pytest.fail(f"{block.place}: neither run nor marked as output, see tests/docs/doc_pages.py")
+                pytest.fail(f"{block.place}: neither run nor marked as output, see tests/helpers/doc_pages.py")
 
 
 def shell(block: Block, command: str) -> str:
-    import time; t=time.time()
     done = subprocess.run(["bash", "-euo", "pipefail", "-c", command], capture_output=True, text=True, check=False)
-    print("TIME", block.place, round(time.time()-t,1))
     assert done.returncode == 0, f"{block.place}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -191,7 +192,7 @@ neither
 def small_page(tmp_path, monkeypatch):
     path = tmp_path / "page.md"
     path.write_text(PAGE)
-    monkeypatch.setattr("doc_pages.ROOT", tmp_path)
+    monkeypatch.setattr("tests.helpers.doc_pages.ROOT", tmp_path)
     return path
 
 

@@ -5,24 +5,24 @@ run; every other block needs a mark that says what it is:
 
     <!-- main-command -->, <!-- test-command -->   an installation, which .ci/run does
     <!-- file: NAME -->                            content of a file that later blocks of the page use
-    <!-- output -->                                what the block above prints; `regenerate.py` rewrites it
+    <!-- output -->                                what the block above prints; tests/docs/regenerate.py rewrites it
     <!-- output: exact -->                         the same, and equal on every machine
 
     <!-- in the test: OLD => NEW -->               above a block that is run: the test replaces OLD by NEW, to be quick
-    <!-- picture: PATH -->                         above an image: `regenerate.py` copies it from PATH
+    <!-- picture: PATH -->                         above an image: tests/docs/regenerate.py copies it
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.helpers.paths import ROOT
+
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
-RUN = ("sh", "python", "sql")
 INSTALLATIONS = ("main-command", "test-command")
 INSTALL = "pip install -c constraints.txt -e . && "
 IN_THE_TEST = "in the test: "
@@ -31,6 +31,8 @@ FENCE = re.compile(r"```(\w*)")
 MARK = re.compile(r"<!-- (.+) -->")
 
 Kind = Literal["installation", "file", "output", "exact output", "sh", "python", "sql", "unknown"]
+LANGUAGES: Mapping[str, Kind] = {"sh": "sh", "python": "python", "sql": "sql"}
+"""Of blocks that are run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,7 @@ class Block:
             return "exact output"
         if "output" in self.marks:
             return "output"
-        return self.language if self.language in RUN else "unknown"  # type: ignore[return-value]
+        return LANGUAGES.get(self.language, "unknown")
 
     @property
     def file_name(self) -> str:

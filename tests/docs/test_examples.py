@@ -1,0 +1,119 @@
+"""What is in examples/ works: each file is run, or read by the command it is for."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+
+from tests.helpers.doc_pages import blocks
+from tests.helpers.paths import ROOT
+
+EXAMPLES = ROOT / "examples"
+TESTED = {
+    "benches/attention.py",
+    "ci-gate.yml",
+    "measure_and_store.py",
+    "models.yaml",
+    "prices.yaml",
+}
+
+
+def run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_example_is_tested_here():
+    files = {path.relative_to(EXAMPLES) for path in EXAMPLES.rglob("*") if path.is_file()}
+    assert {path.as_posix() for path in files if "__pycache__" not in path.parts} == TESTED
+
+
+def test_the_benchmark_is_measured(scratch):
+    command = ("batch_benchmark", "--benches", "examples/benches", "--devices", "cpu", "--iterations", "2")
+    run(*command, "--warmup-iterations", "1", "--launches", "1", "--include", "attention", "--no-save", "--quiet")
+
+
+def test_every_model_of_the_list_is_planned(scratch):
+    plan = run("batch_benchmark", "--model-list", "examples/models.yaml", "--devices", "null", "--dry-run")
+    names = [one if isinstance(one, str) else one["id"] for one in read("models.yaml")["models"]]
+    assert all(name in plan for name in names)
+
+
+def test_the_prices_are_those_of_the_recommendation(scratch):
+    limits = ("--latency-ms", "2000", "--prefer", "cost", "--price", "examples/prices.yaml", "--json")
+    answer = run("benchhouse", "recommend", "bert-base-uncased", *limits)
+    assert json.loads(answer)
+    assert "EUR" in answer
+
+
+def test_the_script_stores_what_it_measures(scratch):
+    printed = run(sys.executable, "examples/measure_and_store.py", "example.duckdb")
+    assert [f"batch of {size}" in printed for size in (1, 8, 64)] == [True] * 3
+
+
+@pytest.mark.parametrize(("page", "name"), [("getting-started.md", "models.yaml"), ("judging.md", "prices.yaml")])
+def test_a_file_shown_on_a_page_is_the_example(page, name):
+    (shown,) = [one for one in blocks(ROOT / "docs" / page) if one.kind == "file" and one.file_name == name]
+    assert shown.text == (EXAMPLES / name).read_text(encoding="utf-8")
+
+
+def test_the_benchmark_shown_on_a_page_is_the_example():
+    page = ROOT / "docs" / "getting-started.md"
+    (shown,) = [one for one in blocks(page) if one.kind == "file" and one.file_name == "benches/attention.py"]
+    assert (EXAMPLES / "benches" / "attention.py").read_text(encoding="utf-8").endswith(shown.text)
+
+
+@pytest.fixture
+def gate_step(scratch, monkeypatch):
+    """A function that runs the script of a step of the workflow as GitHub does, and gives its exit code."""
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(scratch / "summary.md"))
+    monkeypatch.setenv("GITHUB_REF_NAME", "main")
+    (job,) = read("ci-gate.yml")["jobs"].values()
+    for name, value in job["env"].items():
+        monkeypatch.setenv(name, value)
+    scripts = {step["name"]: step["run"] for step in job["steps"] if "run" in step}
+
+    def step(name: str, *, instead: tuple[str, str]) -> int:
+        old, new = instead
+        assert old in scripts[name]
+        script = scripts[name].replace(old, new)
+        return subprocess.run(["bash", "-e", "-c", script], check=False, env=dict(os.environ)).returncode
+
+    return step
+
+
+def test_the_workflow_measures_and_passes_while_there_is_no_history(gate_step, scratch):
+    assert gate_step("Measure", instead=("--device cpu", "--device null")) == 0
+    assert gate_step("Gate", instead=("--confirm", "")) == 0
+    assert "not enough data" in (scratch / "summary.md").read_text(encoding="utf-8")
+
+
+def test_the_workflow_passes_a_steady_history_and_writes_junit(gate_step, scratch):
+    steady = f"--run {(scratch / 'judged_run').read_text()}"
+    assert gate_step("Gate", instead=("--confirm", steady)) == 0
+    assert ElementTree.parse(scratch / "gate.xml").getroot().tag == "testsuites"
+
+
+def test_the_workflow_fails_where_the_gate_does(gate_step):
+    assert gate_step("Gate", instead=("--confirm", "--run 00000000-aaaa")) not in (0, 3)
+
+
+def read(name: str) -> dict[str, object]:
+    return yaml.safe_load((EXAMPLES / name).read_text(encoding="utf-8"))
+
+
+def test_the_hooks_before_a_commit_call_programs_that_the_test_extra_installs():
+    (own,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"]
+    programs = {hook["entry"].split()[0] for hook in own["hooks"]}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert own["repo"] == "local"
+    assert programs == {"ruff", "mypy"}
+    assert programs <= {wanted.split(">")[0] for wanted in project["optional-dependencies"]["test"]}
