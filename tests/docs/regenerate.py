@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.helpers.doc_pages import Block, blocks, with_outputs
+from tests.helpers.doc_pages import Block, blocks, with_doubts, with_outputs
 from tests.helpers.paths import ROOT
 
 PICTURE = re.compile(r"<!-- picture: (\S+) -->\n!\[[^]]*\]\(([^)]+)\)")
@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def regenerate(page: Path, folder: Path) -> None:
-    """Rewrite the outputs of a page. The blocks after its last output or picture are not run."""
+    """Rewrite the outputs of a page, and its rows about doubts. Blocks after the last output are not run."""
     found = blocks(page)
     last = max((number for number, block in enumerate(found) if block.kind.endswith("output")), default=-1)
     outputs: dict[int, str] = {}
@@ -52,7 +52,7 @@ def regenerate(page: Path, folder: Path) -> None:
             printed = shell_output(block, folder)
         elif block.kind.endswith("output"):
             outputs[block.line] = printed
-    text = with_outputs(page, outputs)
+    text = with_doubts(with_outputs(page, outputs))
     for source, target in PICTURE.findall(text):
         shutil.copy(folder / source, page.parent / target)
     page.write_text(text, encoding="utf-8")

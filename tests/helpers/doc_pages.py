@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from benchmarking.core.doubts import KINDS
 from tests.helpers.paths import ROOT
 
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -28,6 +29,7 @@ INSTALL = "pip install -c constraints.txt -e . && "
 IN_THE_TEST = "in the test: "
 FILE = "file: "
 FENCE = re.compile(r"```(\w*)")
+DOUBT = re.compile(r"\| `(\w+)` \| (?:info|noisy|throttled|invalid) \|")
 MARK = re.compile(r"<!-- (.+) -->")
 
 Kind = Literal["installation", "file", "output", "exact output", "sh", "python", "sql", "unknown"]
@@ -112,3 +114,21 @@ def with_outputs(page: Path, outputs: dict[int, str]) -> str:
         if block.line in outputs:
             lines[block.line : block.line + block.text.count("\n")] = outputs[block.line].splitlines()
     return "\n".join(lines) + "\n"
+
+
+def with_doubts(text: str) -> str:
+    """The text of a page whose rows about doubts, wherever they stand, say what the program says."""
+    return "\n".join(_doubt_row(line) for line in text.splitlines()) + "\n"
+
+
+def _doubt_row(line: str) -> str:
+    found = DOUBT.match(line)
+    if found is None or found[1] not in KINDS:
+        return line
+    kind = KINDS[found[1]]
+    cells = (
+        f"`{kind.name}`",
+        kind.severity,
+        *(f"{said[0].upper()}{said[1:]}." for said in (kind.meaning, kind.advice)),
+    )
+    return f"| {' | '.join(cells)} |"
