@@ -12,16 +12,15 @@ import argparse
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from tests.helpers.doc_pages import Block, blocks, with_doubts, with_outputs
 from tests.helpers.paths import ROOT
+from tests.helpers.terminal import on_a_terminal
 
 PICTURE = re.compile(r"<!-- picture: (\S+) -->\n!\[[^]]*\]\(([^)]+)\)")
-WIDTH = 120
 
 
 def main() -> int:
@@ -29,6 +28,7 @@ def main() -> int:
     parser.add_argument("pages", nargs="+", type=Path, metavar="PAGE")
     parser.add_argument("--folder", type=Path, help="where the commands are run (default: a temporary folder)")
     arguments = parser.parse_args()
+    os.environ["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.folder or Path(temporary)
         shutil.copytree(ROOT / "examples", folder / "examples", dirs_exist_ok=True)
@@ -38,12 +38,13 @@ def main() -> int:
 
 
 def regenerate(page: Path, folder: Path) -> None:
-    """Rewrite the outputs of a page, and its rows about doubts. Blocks after the last output are not run."""
+    """Rewrite the outputs, pictures and rows about doubts of a page. Blocks after the last of these are not run."""
     found = blocks(page)
-    last = max((number for number, block in enumerate(found) if block.kind.endswith("output")), default=-1)
+    outputs_at = [block.line for block in found if block.kind.endswith("output")]
+    last = max([*outputs_at, last_picture(page)])
     outputs: dict[int, str] = {}
     printed = ""
-    for block in found[: last + 1]:
+    for block in (one for one in found if one.line <= last):
         if block.kind == "file":
             file = folder / block.file_name
             file.parent.mkdir(exist_ok=True)
@@ -58,17 +59,18 @@ def regenerate(page: Path, folder: Path) -> None:
     page.write_text(text, encoding="utf-8")
 
 
+def last_picture(page: Path) -> int:
+    """The line of the last mark of a picture; 0 without any."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    return max((number for number, line in enumerate(lines, start=1) if line.startswith("<!-- picture: ")), default=0)
+
+
 def shell_output(block: Block, folder: Path) -> str:
-    """What the block prints on stdout. A command that fails ends this program."""
-    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", block.text],
-        cwd=folder, env={**os.environ, "PATH": path, "COLUMNS": str(WIDTH)}, stdout=subprocess.PIPE, text=True,
-        check=False,
-    )  # fmt: skip
-    if done.returncode:
-        sys.exit(f"{block.place}: exit code {done.returncode}")
-    return "\n".join(line.rstrip() for line in done.stdout.splitlines())
+    """What the block shows on a terminal. A command that fails ends this program."""
+    shown = on_a_terminal(block.text, folder)
+    if shown.code:
+        sys.exit(f"{block.place}: exit code {shown.code}\n{shown.stderr}")
+    return shown.text
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from benchmarking.core.doubts import KINDS
 from db.warehouse import Warehouse
 from tests.helpers.doc_pages import INSTALL, INSTALLATIONS, PAGES, Block, blocks, with_doubts, with_outputs
 from tests.helpers.paths import ROOT
+from tests.helpers.terminal import on_a_terminal
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
@@ -54,7 +54,7 @@ def run_page(found: tuple[Block, ...]) -> None:
                 file.parent.mkdir(exist_ok=True)
                 file.write_text(block.text, encoding="utf-8")
             case "exact output":
-                assert [line.rstrip() for line in printed.splitlines()] == block.text.splitlines(), block.place
+                assert printed.splitlines() == block.text.splitlines(), block.place
             case "output":
                 assert block.text.strip(), block.place
             case "unknown":
@@ -62,9 +62,9 @@ def run_page(found: tuple[Block, ...]) -> None:
 
 
 def shell(block: Block, command: str) -> str:
-    done = subprocess.run(["bash", "-euo", "pipefail", "-c", command], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{block.place}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+    shown = on_a_terminal(command, Path.cwd())
+    assert shown.code == 0, f"{block.place}: exit code {shown.code}\n{shown.text}\n{shown.stderr}"
+    return shown.text
 
 
 def ask(block: Block) -> None:
