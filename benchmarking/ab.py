@@ -6,38 +6,47 @@ another environment (/venv/bin/run_hardware_benchmark ...), or in working trees 
 
 The exit code says how the measuring went, never what the verdict is: 1 where a point failed, 3 where no point was on
 both sides, so that nothing could be compared.
+
+`run_hardware_benchmark --compare-to`: what was just measured beside a stored run, or both again in turns.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+from benchmarking.core.command_line import Parser, note, positive_int, run_command
+from benchmarking.core.errors import StorageError, UsageError
+from benchmarking.core.ids import uuid7
+from benchmarking.core.records import Device, Json, Run, to_json
+from benchmarking.core.terminal import Page
+from benchmarking.sweep.plan import flags
+from benchmarking.sweep.run import session, spool, warehouse
+from benchmarking.sweep.run.turns import COMMAND, Arm, Letter, arm, measure_in_turns, run_files
+from benchmarking.sweep.run.warehouse import Judged, judged, of_runs, stored_runs
 
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarking import flags, storing
-from benchmarking.cli_support import Parser, note, positive_int, run_command
-from benchmarking.errors import StorageError
-from benchmarking.ids import uuid7
-from benchmarking.judged import Judged, judged, of_runs
-from benchmarking.sweep import spool
-from benchmarking.sweep.interleaving import Arm, Letter, arm, measure_in_turns, run_files
 
 NAME = "benchhouse ab"
+
 DEFAULT_ROUNDS = 5
+
 LETTERS: tuple[Letter, Letter] = ("a", "b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keeping:
+class OutputOptions:
     """Where what is measured is kept, and how it is shown."""
 
     output_dir: Path | None
@@ -59,12 +68,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     arms = (arm("a", arguments.a, arguments.worktree_a), arm("b", arguments.b, arguments.worktree_b))
-    return compare_in_turns(arms, arguments.rounds, keeping(arguments, metric=arguments.metric))
+    return compare_in_turns(arms, arguments.rounds, output_options(arguments, metric=arguments.metric))
 
 
-def keeping(arguments: argparse.Namespace, *, metric: str | None = None) -> Keeping:
+def output_options(arguments: argparse.Namespace, *, metric: str | None = None) -> OutputOptions:
     """What the flags of keeping and showing say."""
-    return Keeping(
+    return OutputOptions(
         # Whole, since a side may run in another folder.
         output_dir=Path(arguments.output_dir).resolve() if arguments.save else None,
         db_path=arguments.db_path,
@@ -77,12 +86,12 @@ def keeping(arguments: argparse.Namespace, *, metric: str | None = None) -> Keep
     )
 
 
-def compare_in_turns(arms: tuple[Arm, Arm], rounds: int, keep: Keeping) -> int:
+def compare_in_turns(arms: tuple[Arm, Arm], rounds: int, keep: OutputOptions) -> int:
     """Measure both sides in turns, store their runs, and print how they compare; returns the exit code."""
     name = uuid7()
     with _folder(keep, name) as folder:
         db_path = keep.db_path if keep.output_dir is not None else str(folder / "compared.duckdb")
-        ingest = storing.database(db_path, keep.lock_timeout_s, quiet=True)
+        ingest = warehouse.database(db_path, keep.lock_timeout_s, quiet=True)
         code = measure_in_turns(arms, rounds, folder, _further(keep, name), _silence if keep.quiet else note)
         files = {letter: _kept(folder, letter, keep) for letter in LETTERS}
         for path in (*files["a"], *files["b"]):
@@ -94,7 +103,7 @@ def compare_in_turns(arms: tuple[Arm, Arm], rounds: int, keep: Keeping) -> int:
     return code or done.exit_code
 
 
-def _further(keep: Keeping, name: str) -> dict[Letter, list[str]]:
+def _further(keep: OutputOptions, name: str) -> dict[Letter, list[str]]:
     """What each side's command gets besides: tags, which say what belongs together, and the description."""
     tags = [word for key, value in {**keep.tags, "ab": name}.items() for word in ("--tag", f"{key}={value}")]
     words = [] if keep.description is None else ["--description", keep.description]
@@ -102,7 +111,7 @@ def _further(keep: Keeping, name: str) -> dict[Letter, list[str]]:
     return {letter: [*tags, "--tag", f"ab_side={letter}", *words, *quiet] for letter in LETTERS}
 
 
-def _kept(folder: Path, letter: Letter, keep: Keeping) -> list[Path]:
+def _kept(folder: Path, letter: Letter, keep: OutputOptions) -> list[Path]:
     """The run files of a side, moved to where they stay."""
     files = run_files(folder, letter)
     if keep.output_dir is None:
@@ -116,7 +125,7 @@ def _kept(folder: Path, letter: Letter, keep: Keeping) -> list[Path]:
 
 
 @contextmanager
-def _folder(keep: Keeping, name: str) -> Iterator[Path]:
+def _folder(keep: OutputOptions, name: str) -> Iterator[Path]:
     """Where the sides' runs are until they are judged: beside the run files that are kept. Trouble leaves it there."""
     if keep.output_dir is None:
         folder = Path(tempfile.mkdtemp(prefix="benchhouse-ab-"))
@@ -144,7 +153,7 @@ def _run_id(path: Path) -> str:
         raise StorageError(f"{path}: not a run file: {error}") from error
 
 
-def _print(arms: Sequence[Arm], runs: Mapping[Letter, Sequence[str]], done: Judged, keep: Keeping) -> None:
+def _print(arms: Sequence[Arm], runs: Mapping[Letter, Sequence[str]], done: Judged, keep: OutputOptions) -> None:
     if keep.json:
         sides = {one.letter: {"command": one.typed, "run_ids": list(runs[one.letter])} for one in arms}
         print(json.dumps({**sides, "comparison": done.document}, indent=2, ensure_ascii=False))
@@ -179,6 +188,93 @@ def _parser() -> Parser:
     parser.add_argument("--json", action="store_true", help="results on stdout as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
     return parser
+
+
+FLAG = "--compare-to"
+
+INTERLEAVE = "--interleave"
+
+HOST_KEYS = ("cpu_model", "cpu_cores", "cpu_threads", "numa_nodes", "memory_class_bytes")
+
+"""Of what hardware ids are made of, those about the machine and not its device."""
+
+
+def add_comparison_flags(group: argparse._ArgumentGroup) -> None:
+    """How a run is compared with a stored one."""
+    group.add_argument(
+        FLAG,
+        metavar="RUN",
+        help="with --save: end with a comparison with a stored run: its id, latest, a commit, tag.NAME=VALUE, ...",
+    )
+    group.add_argument(
+        INTERLEAVE, action="store_true", help=f"{FLAG}: measure that run's command again too, in turns with this one"
+    )
+
+
+def check_comparison_flags(arguments: argparse.Namespace) -> None:
+    """See that the stored run can be compared with, before anything is measured. Raises UsageError, StorageError."""
+    if arguments.interleave and arguments.compare_to is None:
+        raise UsageError(f"{INTERLEAVE} measures what {FLAG} names in turns: add {FLAG}")
+    if arguments.compare_to is None:
+        return
+    if not (arguments.save or arguments.interleave):
+        raise UsageError(f"{FLAG} compares what is stored: add --save")
+    if not stored_runs(arguments.compare_to, arguments.db_path):
+        raise UsageError(f"{FLAG} {arguments.compare_to}: no results of it are in {arguments.db_path}")
+
+
+def show_comparison(show: session.Show, arguments: argparse.Namespace, run_ids: Sequence[str]) -> session.Show:
+    """The runs shown as they were to be shown, and then as they compare with the stored one."""
+    # Selected by id: "latest" would be the new run by then.
+    before = of_runs([run["run_id"] for run in stored_runs(arguments.compare_to, arguments.db_path)])
+
+    def text(runs: Sequence[Run], page: Page) -> str:
+        own = (session.tables if show.text is None else show.text)(runs, page)
+        return f"{own}\n\n{judged(before, of_runs(run_ids), arguments.db_path).text}"
+
+    def document(runs: Sequence[Run]) -> Json:
+        own = [to_json(run) for run in runs] if show.document is None else show.document(runs)
+        return {"measured": own, "comparison": judged(before, of_runs(run_ids), arguments.db_path, "--json").document}
+
+    return replace(show, text=text, document=document)
+
+
+def arms(arguments: argparse.Namespace, argv: Sequence[str]) -> tuple[Arm, Arm]:
+    """The stored run's command and this one, to be measured in turns. Raises UsageError where that cannot be."""
+    runs = stored_runs(arguments.compare_to, arguments.db_path)
+    commands = {run["command"] for run in runs}
+    if len(commands) != 1:
+        raise UsageError(f"{FLAG} {arguments.compare_to}: {len(commands)} commands made these runs: name one of them")
+    (command,) = commands
+    program, *words = shlex.split(command) or [""]
+    if program != COMMAND:
+        raise UsageError(f"{INTERLEAVE}: only what {COMMAND} measured can be repeated, not {command!r}")
+    _check_machine(runs[-1])
+    return arm("a", shlex.join(_plain(words))), arm("b", shlex.join(_plain(argv)))
+
+
+def _plain(words: Sequence[str]) -> list[str]:
+    """A command's flags without those of comparing."""
+    places = {place for place, word in enumerate(words) if word == FLAG}
+    dropped = places | {place + 1 for place in places}
+    return [
+        word
+        for place, word in enumerate(words)
+        if place not in dropped and word != INTERLEAVE and not word.startswith(f"{FLAG}=")
+    ]
+
+
+def _check_machine(run: dict[str, Any]) -> None:
+    """Raise UsageError for a run of another kind of machine, with what differs."""
+    from benchmarking.devices.support.host import host_facts
+    from benchmarking.devices.support.identity import hashed_keys
+
+    here = hashed_keys(Device(type="cpu", selector="cpu", found=True), host_facts())
+    there = run["hashed_keys"]
+    differing = [name for name in HOST_KEYS if name in there and there[name] != here[name]]
+    if differing:
+        told = "; ".join(f"{name}: {json.dumps(there[name])} / {json.dumps(here[name])}" for name in differing)
+        raise UsageError(f"{INTERLEAVE}: the stored run is of another machine ({told}): measure there")
 
 
 if __name__ == "__main__":

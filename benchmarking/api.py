@@ -8,16 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarking import plugins
-from benchmarking.clock import utc_now
-from benchmarking.devices import DeviceHandle, DeviceKind
-from benchmarking.errors import UsageError
-from benchmarking.ids import uuid7
+from benchmarking.core import plugins
+from benchmarking.core.contracts import DeviceHandle, DeviceKind, Session
+from benchmarking.core.errors import UsageError
+from benchmarking.core.ids import utc_now, uuid7
+from benchmarking.core.records import PRECISIONS, Cell, Device, LaunchLoad, Precision, Run
 from benchmarking.measure.settings import ProfileName, Settings, settings
-from benchmarking.records import PRECISIONS, Cell, Device, LaunchLoad, Precision, Run
-from benchmarking.runtimes import Session
-from benchmarking.runtimes._default import default_runtime
-from benchmarking.sweep.plan import CellPlan
+from benchmarking.runtimes.support.default import default_runtime
+from benchmarking.sweep.plan.plan import CellPlan
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +42,7 @@ def benchmark_model(
     what the run calls it; without one, its class.
 
     A model id (hub name, folder, or name in the catalog) is measured in fresh processes, as the command does it.
-    `request` takes the other fields of `benchmarking.sweep.request.Request` (device, precision, batch_sizes,
+    `request` takes the other fields of `benchmarking.sweep.plan.request.Request` (device, precision, batch_sizes,
     sequence_lengths, new_tokens, ...), and `launches`.
 
     Raises UsageError for what makes no sense, other BenchhouseErrors for what does not work out; a point of a model id
@@ -70,10 +68,9 @@ def benchmark_model(
 
 
 def _measure_model_id(model_id: str, chosen: Settings, fields: Mapping[str, Any]) -> Run:
-    from benchmarking.sweep.progress import Silence
-    from benchmarking.sweep.request import Request, plan_cell
-    from benchmarking.sweep.supervisor import sweep
-    from benchmarking.sweep.track import Track
+    from benchmarking.sweep.plan.request import Request, plan_cell
+    from benchmarking.sweep.run.supervisor import Track, sweep
+    from benchmarking.sweep.show.progress import NoProgress
 
     try:
         request = Request(model_id=model_id, settings=chosen, command=tuple(sys.argv), **fields)
@@ -81,14 +78,14 @@ def _measure_model_id(model_id: str, chosen: Settings, fields: Mapping[str, Any]
         raise UsageError(f"benchmark_model: {error}") from error
     with tempfile.TemporaryDirectory(prefix="benchhouse-") as folder:
         track = Track.start(Path(folder), plan_cell(request, uuid7()))
-        sweep([track], Silence())
+        sweep([track], NoProgress())
         return track.run(utc_now())
 
 
 def _measure_module(module: Any, inputs: Any, name: str | None, chosen: Settings, about: Mapping[str, Any]) -> Run:
     from benchmarking.measure.point import measure_point
-    from benchmarking.runtimes._module import ModuleSession, module_workload
-    from benchmarking.sweep.track import finished_run
+    from benchmarking.runtimes.support.torch.session import ModuleSession, module_workload
+    from benchmarking.sweep.run.supervisor import finished_run
 
     session = ModuleSession(module, inputs)
     device, handle = _device_of(module)
@@ -110,9 +107,9 @@ def _measure_module(module: Any, inputs: Any, name: str | None, chosen: Settings
 
 
 def _plan(cell: Cell, session: Any, chosen: Settings, about: Mapping[str, Any]) -> CellPlan:
-    from benchmarking.devices._hardware import hardware
+    from benchmarking.core.provenance import provenance
+    from benchmarking.devices.support.identity import hardware
     from benchmarking.measure.environment import capture
-    from benchmarking.provenance import provenance
 
     return CellPlan(
         session_id=uuid7(),
@@ -138,7 +135,7 @@ def _device_of(module: Any) -> tuple[Device, DeviceHandle]:
     """The device the module is on, found and opened. Raises UsageError for one that no plugin knows."""
     import torch
 
-    from benchmarking.devices._probing import probe_all
+    from benchmarking.devices.support.select import probe_all
 
     place = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
     kind = "rocm" if place.type == "cuda" and torch.version.hip else place.type

@@ -19,25 +19,24 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarking import flags
-from benchmarking.batch import command_line, report, report_forms, summary, table
+from benchmarking.batch import command_line, report, summary
 from benchmarking.batch import manifest as manifests
 from benchmarking.batch.batch import Batch
 from benchmarking.batch.estimate import Estimate, estimate
 from benchmarking.batch.manifest import About, Manifest
-from benchmarking.batch.summary import BatchSummary
-from benchmarking.builds.lean import lean_cache
-from benchmarking.cli_support import default_database, note, run_command
-from benchmarking.clock import utc_now
+from benchmarking.batch.report import write
+from benchmarking.batch.summary import BatchSummary, cells_table, plan_table
+from benchmarking.builds.cleaning import lean_cache
+from benchmarking.core.command_line import default_database, note, run_command
+from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, UsageError
+from benchmarking.core.ids import utc_now, uuid7
+from benchmarking.core.records import to_json
 from benchmarking.core.terminal import stdout_page
-from benchmarking.errors import EXIT_FAILED, EXIT_OK, LockedError, UsageError
-from benchmarking.ids import uuid7
-from benchmarking.records import to_json
-from benchmarking.storing import Ingest, database
-from benchmarking.sweep import spool
-from benchmarking.sweep.comparison_table import comparison_text
-from benchmarking.sweep.machine import Machine
-from benchmarking.sweep.plan import CellPlan
+from benchmarking.sweep.plan import flags
+from benchmarking.sweep.plan.plan import CellPlan, Machine
+from benchmarking.sweep.run import spool
+from benchmarking.sweep.run.warehouse import Ingest, database
+from benchmarking.sweep.show.comparison import comparison_text
 
 NAME = "batch_benchmark"
 
@@ -78,13 +77,13 @@ def _dry_run(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> int:
         cells = [{**to_json(plan), "estimate_s": time_s.cells_s.get(plan.run_id)} for plan in plans]
         print(json.dumps({"cells": cells, "estimate": to_json(time_s)}, indent=1))
     else:
-        print(table.plan_table(plans, time_s, stdout_page()))
+        print(plan_table(plans, time_s, stdout_page()))
     return EXIT_OK
 
 
 def _estimate(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> Estimate:
     """The time the plans will take, from the database if there is one; one in use or broken is no reason to stop."""
-    from benchmarking.batch.history import known
+    from benchmarking.batch.estimate import measured_before
 
     path = Path(arguments.db_path or default_database())
     if not path.exists():
@@ -93,7 +92,7 @@ def _estimate(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> Estim
 
     try:
         with Warehouse.open(path, read_only=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
-            return estimate(plans, known(plans, lambda sql, values: warehouse.query(sql, values).dicts()))
+            return estimate(plans, measured_before(plans, lambda sql, values: warehouse.query(sql, values).dicts()))
     except LockedError as error:
         note(f"no time estimate: {error}")
         return estimate(plans, ())
@@ -136,13 +135,13 @@ def _measure(batch: Batch, arguments: argparse.Namespace) -> int:
 def _report(batch: Batch, done: BatchSummary, path: Path) -> None:
     plans = batch.manifest.plans
     said = report.content(done, [plan.hardware for plan in plans], plans[0].environment)
-    report_forms.write(said, path)
+    write(said, path)
     note(f"report: {path}")
 
 
 def _show(done: BatchSummary, arguments: argparse.Namespace) -> None:
     page = stdout_page()
-    tables = [table.cells_table(done.cells, page), *(comparison_text(one, page) for one in done.comparisons)]
+    tables = [cells_table(done.cells, page), *(comparison_text(one, page) for one in done.comparisons)]
     print(json.dumps(to_json(done), indent=1) if arguments.json else "\n\n".join(tables))
     if not arguments.quiet and not arguments.no_save:
         note(f"summary: {Path(arguments.output_dir) / summary.FILE_NAME}")

@@ -6,7 +6,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from benchmarking.errors import EXIT_OK, EXIT_USAGE
+from benchmarking.core.errors import EXIT_OK, EXIT_USAGE
 
 COMMANDS = {
     "setup_benchmark_db": ("db.setup_benchmark_db", "create, upgrade, verify, fill and back up the warehouse"),

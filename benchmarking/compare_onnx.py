@@ -14,15 +14,15 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarking import flags
-from benchmarking.builds.lean import lean_cache
-from benchmarking.cli_support import Parser, names, note, run_command
-from benchmarking.errors import UnsupportedError, UsageError
-from benchmarking.ids import uuid7
-from benchmarking.records import PRECISIONS
-from benchmarking.storing import database
-from benchmarking.sweep import session
-from benchmarking.sweep.several_runtimes import ALL, Planned, plan_runtimes, shown
+from benchmarking.builds.cleaning import lean_cache
+from benchmarking.core.command_line import Parser, names, note, run_command
+from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.ids import uuid7
+from benchmarking.core.records import PRECISIONS
+from benchmarking.sweep.plan import flags
+from benchmarking.sweep.plan.several_runtimes import ALL, RuntimePlans, plan_runtimes, show_runtimes
+from benchmarking.sweep.run import session
+from benchmarking.sweep.run.warehouse import database
 
 NAME = "compare_onnx"
 RUNTIMES = ("eager", "onnxruntime", "openvino")
@@ -37,7 +37,7 @@ def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     flags.use_cache_dir(arguments.cache_dir)
     planned = _planned(arguments, argv)
-    show = shown(session.Show(json=arguments.json, quiet=arguments.quiet), planned.refused)
+    show = show_runtimes(session.Show(json=arguments.json, quiet=arguments.quiet), planned.refused)
     planned.tell(note)
     if arguments.dry_run:
         return session.show_plans(planned.plans, show)
@@ -46,7 +46,7 @@ def _run(argv: Sequence[str]) -> int:
         return session.run_plans(planned.plans, Path(arguments.output_dir) if arguments.save else None, ingest, show)
 
 
-def _planned(arguments: argparse.Namespace, argv: Sequence[str]) -> Planned:
+def _planned(arguments: argparse.Namespace, argv: Sequence[str]) -> RuntimePlans:
     """The plans. Raises UsageError where there is nothing to compare."""
     request = flags.request(arguments, arguments.model, (NAME, *argv))
     runtimes = arguments.runtimes or RUNTIMES

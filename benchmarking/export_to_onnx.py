@@ -15,18 +15,19 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarking import flags, plugins
-from benchmarking.builds.sizes import size_text
-from benchmarking.cli_support import Parser, note, positive_int, run_command
+from benchmarking.core import plugins
+from benchmarking.core.command_line import Parser, note, positive_int, run_command
+from benchmarking.core.errors import EXIT_OK, UnsupportedError, UsageError
+from benchmarking.core.plugins import is_installed
+from benchmarking.core.records import Cell, Point, Workload
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import Page, stdout_page
-from benchmarking.errors import EXIT_OK, UnsupportedError, UsageError
+from benchmarking.core.text import size_text
 from benchmarking.graphs.delivery import FORMATS, Delivered, Export, check_request, deliver, manifest_last
 from benchmarking.graphs.session import DEFAULT_OPSET, missing, why_not
-from benchmarking.packages import is_installed
-from benchmarking.records import Cell, Point, Workload
-from benchmarking.workloads._families import plugin_of
-from benchmarking.workloads._resolve import WEIGHTS_CHOICES, resolve
+from benchmarking.sweep.plan import flags
+from benchmarking.workloads.support.families import plugin_of
+from benchmarking.workloads.support.resolve import WEIGHTS_CHOICES, resolve
 
 NAME = "export_to_onnx"
 DEFAULT_LENGTH = 16

@@ -1,14 +1,36 @@
-"""What `--list-devices`, `--list-runtimes` and `--list-models` show, for people and for programs."""
+"""What `--list-devices`, `--list-runtimes` and `--list-models` show, for people and for programs.
+
+What `--list-runtimes` shows: every runtime, found or why not.
+
+What `--list-devices` shows: every kind of device, found or why not.
+
+The models there are: in the catalog, in the hub's cache, and as builds. `--list-models`.
+
+The catalog as people and programs see it: `--list-models`.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
 
-from benchmarking.core.terminal import Page, stdout_page
-from benchmarking.errors import EXIT_OK
-from benchmarking.records import Json
+from benchmarking.builds.contents import KeptBuild, read_contents
+from benchmarking.builds.store import BuildStore
+from benchmarking.core import plugins
+from benchmarking.core.contracts import Runtime
+from benchmarking.core.errors import EXIT_OK
+from benchmarking.core.records import Device, Family, Json, to_json
+from benchmarking.core.tables import NOTHING, Table, table_text
+from benchmarking.core.terminal import PLAIN, Page, stdout_page
+from benchmarking.core.text import size_text
+from benchmarking.devices.support.kinds import names_with
+from benchmarking.workloads.support import catalog
+from benchmarking.workloads.support.families import family_of
+from benchmarking.workloads.support.hub import CachedModel, cached_models, hub_cache_dir
+from benchmarking.workloads.support.resolve import resolve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,22 +49,228 @@ def show(listing: Listing, *, as_json: bool) -> int:
 
 def devices() -> Listing:
     """Every kind of device: found, or why not."""
-    from benchmarking.devices._listing import listing_json, listing_text
-    from benchmarking.devices._probing import probe_all
+    from benchmarking.devices.support.select import probe_all
 
     found = probe_all()
-    return Listing(text=lambda page: listing_text(found, page), document=lambda: listing_json(found))
+    return Listing(text=lambda page: devices_text(found, page), document=lambda: devices_json(found))
 
 
 def runtimes() -> Listing:
     """Every runtime: found, or why not."""
-    from benchmarking.runtimes._listing import listing_json, listing_text
 
-    return Listing(text=listing_text, document=listing_json)
+    return Listing(text=runtimes_text, document=runtimes_json)
 
 
 def models() -> Listing:
     """The models of the catalog, those in the hub's cache, and those that were exported."""
-    from benchmarking.model_listing import listing_json, listing_text
 
-    return Listing(text=listing_text, document=listing_json)
+    return Listing(text=models_text, document=models_json)
+
+
+PACKAGE = "benchmarking.runtimes"
+
+RUNTIME_HEADINGS = ("runtime", "versions")
+
+ABSENT_HEADINGS = ("not found", "why")
+
+
+def runtimes_text(page: Page = PLAIN) -> str:
+    """A table of the runtimes that were found, then the reason for each that was not. No trailing newline."""
+    found = {name: versions(plugin) for name, plugin in _runtimes().items() if plugin.missing() is None}
+    absent = {name: why for name, plugin in _runtimes().items() if (why := plugin.missing()) is not None}
+    rows = [(name, ", ".join(f"{package} {version}" for package, version in of.items())) for name, of in found.items()]
+    tables = [Table(headings=RUNTIME_HEADINGS, rows=tuple(rows))]
+    tables += [Table(headings=ABSENT_HEADINGS, rows=tuple(absent.items()))] if absent else []
+    return "\n\n".join(table_text(table, page) for table in tables)
+
+
+def runtimes_json() -> list[Json]:
+    """One object a runtime: name, found, why_not (or null), versions of the packages that it runs on."""
+    return [
+        {"name": name, "found": (why := plugin.missing()) is None, "why_not": why, "versions": dict(versions(plugin))}
+        for name, plugin in _runtimes().items()
+    ]
+
+
+def versions(plugin: Runtime) -> dict[str, str]:
+    """The versions of a runtime's packages, those that are not installed left out; nothing is imported for it."""
+    found: dict[str, str] = {}
+    for name in plugin.packages:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _runtimes() -> dict[str, Runtime]:
+    """Those that run models; the others are always there."""
+    found: dict[str, Runtime] = {name: plugins.load(PACKAGE, name) for name in plugins.names(PACKAGE)}
+    return {name: runtime for name, runtime in found.items() if runtime.runs_models}
+
+
+DEVICE_HEADINGS = ("device", "name", "memory", "precisions", "driver")
+
+DEVICE_NUMBERS = (2,)
+
+ABSENT_HEADINGS = ("not found", "why")
+
+BYTES_PER_GB = 1_000_000_000
+
+
+Found = Mapping[str, tuple[Device, ...]]
+
+
+def devices_text(found: Found, page: Page = PLAIN) -> str:
+    """A table of the devices that were found, then the reason for each kind that was not. No trailing newline."""
+    devices = _hardware(found)
+    rows = tuple(_row(device) for device in devices if device.found)
+    absent = tuple((device.type, str(device.why_not)) for device in devices if not device.found)
+    tables = [Table(headings=DEVICE_HEADINGS, rows=rows, numbers=DEVICE_NUMBERS)]
+    tables += [Table(headings=ABSENT_HEADINGS, rows=absent)] if absent else []
+    return "\n\n".join(table_text(table, page) for table in tables)
+
+
+def devices_json(found: Found) -> list[Json]:
+    """The same as records."""
+    return [to_json(device) for device in _hardware(found)]
+
+
+def _hardware(found: Found) -> list[Device]:
+    hardware = names_with(lambda kind: kind.is_hardware)
+    return [device for devices in found.values() for device in devices if device.type in hardware]
+
+
+def _row(device: Device) -> tuple[str, ...]:
+    memory = NOTHING if device.memory_bytes is None else f"{device.memory_bytes / BYTES_PER_GB:.1f} GB"
+    name = f"{device.name} (emulated, never ranked)" if device.simulated else str(device.name)
+    return (device.selector, name, memory, " ".join(device.precisions) or NOTHING, device.driver or NOTHING)
+
+
+NOT_MODELS = ("reference",)
+
+"""Kinds of builds that hold outputs, not models."""
+
+CACHED_HEADINGS = ("model", "on disk", "safetensors", "commit")
+
+EXPORTED_HEADINGS = ("model", "task", "format", "precision", "size", "digest")
+
+SHORT = 12
+
+"""Digits of a commit or digest that are shown."""
+
+
+def models_json() -> dict[str, Json]:
+    """`catalog` (as the catalog's own listing gives it), `cached` and `exported`: a list of objects each."""
+    return {
+        "catalog": list(catalog_json()),
+        "cached": [_cached_row(model) for model in cached_models(hub_cache_dir())],
+        "exported": [_exported_row(kept) for kept in _exported()],
+    }
+
+
+def models_text(page: Page = PLAIN) -> str:
+    """The three as tables."""
+    cached, exported = cached_models(hub_cache_dir()), _exported()
+    return "\n".join(
+        [
+            catalog_text(page),
+            "",
+            f"Cached from the hub in {hub_cache_dir()}:",
+            _section(CACHED_HEADINGS, [_cached_cells(model) for model in cached], (1, 2), page),
+            "",
+            f"Exported to {BuildStore().root}:",
+            _section(EXPORTED_HEADINGS, [_exported_cells(kept) for kept in exported], (4,), page),
+        ]
+    )
+
+
+def _section(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]], numbers: tuple[int, ...], page: Page) -> str:
+    return table_text(Table(headings=headings, rows=tuple(rows), numbers=numbers), page) if rows else "none"
+
+
+def _exported() -> list[KeptBuild]:
+    """The builds that hold models, by model."""
+    builds = [one for one in read_contents(BuildStore().root).builds if one.build.kind not in NOT_MODELS]
+    return sorted(builds, key=lambda one: (one.model_id or "", one.build.kind, one.precision or ""))
+
+
+def _cached_row(model: CachedModel) -> dict[str, Any]:
+    return {
+        "name": model.model_id,
+        "size_bytes": model.size_bytes,
+        "weights_bytes": model.weights_bytes,
+        "revisions": list(model.revisions),
+        "folder": str(model.folder),
+    }
+
+
+def _cached_cells(model: CachedModel) -> tuple[str, ...]:
+    weights = size_text(model.weights_bytes) if model.weights_bytes else "none"
+    return (model.model_id, size_text(model.size_bytes), weights, model.revisions[0][:SHORT])
+
+
+def _exported_row(kept: KeptBuild) -> dict[str, Any]:
+    return {
+        "name": kept.model_id,
+        "task": kept.build.parts.get("task"),
+        "format": kept.build.kind,
+        "precision": kept.precision,
+        "size_bytes": kept.size_bytes,
+        "digest": kept.build.digest,
+        "made_at": kept.build.made_at,
+        "folder": str(kept.folder),
+    }
+
+
+def _exported_cells(kept: KeptBuild) -> tuple[str, ...]:
+    task = str(kept.build.parts.get("task") or "-")
+    what = (kept.model_id or "-", task, kept.build.kind, kept.precision or "-")
+    return (*what, size_text(kept.size_bytes), kept.build.digest[:SHORT])
+
+
+CATALOG_HEADINGS = ("model", "family", "task", "parameters", "float32", "max sequence", "grid beside the batch size")
+
+CATALOG_NUMBERS = (3, 4, 5)
+
+FLOAT32_BYTES = 4
+
+"""Columns of numbers, which stand to the right."""
+
+
+def catalog_json() -> list[dict[str, Any]]:
+    """One object a model: name, aliases, family, task, model_class, parameter_count, float32_bytes (of the
+    parameters), max_sequence_length (or null), and the grid's axes beside the batch size."""
+    return [_catalog_row(entry) for entry in catalog.entries()]
+
+
+def catalog_text(page: Page = PLAIN) -> str:
+    """The catalog as a table, and what else `--model-id` takes."""
+    table = Table(headings=CATALOG_HEADINGS, rows=tuple(_cells(row) for row in catalog_json()), numbers=CATALOG_NUMBERS)
+    further = (
+        "--model-id also takes a folder with config.json and safetensors weights, or a name on the Hugging Face hub."
+    )
+    return "\n".join([table_text(table, page), "", further])
+
+
+def _catalog_row(entry: catalog.Entry) -> dict[str, Any]:
+    plugin = family_of(entry.config, entry.name)
+    family: Family = plugin.name
+    return {
+        "name": entry.name,
+        "aliases": list(entry.aliases),
+        "family": family,
+        "task": plugin.tasks_of(entry.config)[0],
+        "model_class": entry.model_class,
+        "parameter_count": entry.parameter_count,
+        "float32_bytes": entry.parameter_count * FLOAT32_BYTES,
+        "max_sequence_length": plugin.max_sequence_length(entry.config),
+        "axes": list(plugin.axes(resolve(entry.name, weights="random"))),
+    }
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    limit, axes = row["max_sequence_length"], row["axes"]
+    longest = "-" if "sequence_length" not in axes else "none" if limit is None else str(limit)
+    parameters, size = f"{row['parameter_count'] / 1e6:.1f} M", size_text(row["float32_bytes"])
+    return (row["name"], row["family"], row["task"], parameters, size, longest, ", ".join(axes).replace("_", " "))

@@ -7,29 +7,36 @@ report  the list as CSV
 
 Nothing outside the cache folder is touched, symbolic links in it are left alone, and so is a build that somebody is
 making. A build that is gone is made again when it is needed.
+
+The build cache as tables, JSON and CSV.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import json
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+from benchmarking.builds.cleaning import delete_folders, sweep_leftovers
+from benchmarking.builds.contents import Choice, Contents, KeptBuild, Leftover, read_contents, select_builds
+from benchmarking.builds.store import BuildStore
+from benchmarking.core.command_line import Parser, non_negative_number, note, run_command
+from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError
+from benchmarking.core.records import Json
+from benchmarking.core.tables import Table, table_text
+from benchmarking.core.terminal import PLAIN, Page, stdout_page
+from benchmarking.core.text import size_text, time_text, visible
+from benchmarking.sweep.plan import flags
 
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarking import flags
-from benchmarking.builds import choosing, telling
-from benchmarking.builds.choosing import Choice
-from benchmarking.builds.cleaning import delete_folders, sweep_leftovers
-from benchmarking.builds.contents import Contents, read_contents
-from benchmarking.builds.sizes import size_text
-from benchmarking.builds.store import BuildStore
-from benchmarking.cli_support import Parser, non_negative_number, note, run_command
-from benchmarking.core.terminal import stdout_page
-from benchmarking.errors import EXIT_FAILED, EXIT_OK, StorageError
 
 NAME = "manage_cache"
 
@@ -50,22 +57,22 @@ def _run(argv: Sequence[str]) -> int:
 
 def _list(root: Path, contents: Contents, arguments: argparse.Namespace) -> int:
     if arguments.json:
-        print(json.dumps(telling.list_json(contents), indent=1))
+        print(json.dumps(list_json(contents), indent=1))
     else:
-        print(telling.list_text(root, contents, stdout_page()))
+        print(list_text(root, contents, stdout_page()))
     return EXIT_OK
 
 
 def _stats(root: Path, contents: Contents, arguments: argparse.Namespace) -> int:
     if arguments.json:
-        print(json.dumps(telling.stats_json(root, contents), indent=1))
+        print(json.dumps(stats_json(root, contents), indent=1))
     else:
-        print(telling.stats_text(root, contents, stdout_page()))
+        print(stats_text(root, contents, stdout_page()))
     return EXIT_OK
 
 
 def _report(root: Path, contents: Contents, arguments: argparse.Namespace) -> int:
-    text = telling.csv_text(contents)
+    text = csv_text(contents)
     if arguments.output is None:
         print(text, end="")
         return EXIT_OK
@@ -86,7 +93,7 @@ def _delete(root: Path, contents: Contents, arguments: argparse.Namespace) -> in
         older_than_days=arguments.older_than,
         everything=arguments.all,
     )
-    folders = choosing.chosen(contents, choice, confirmed=arguments.yes)
+    folders = select_builds(contents, choice, confirmed=arguments.yes)
     freed = delete_folders(root, folders)
     swept = sweep_leftovers(root, read_contents(root))
     builds = "build" if freed.count == 1 else "builds"
@@ -131,6 +138,128 @@ def _add_choice(parser: Parser) -> None:
     )
     which.add_argument("--all", action="store_true", help="every build; takes --yes")
     which.add_argument("--yes", action="store_true", help="really all of them")
+
+
+HEADINGS = ("kind", "model", "precision", "size", "made", "last used", "digest")
+
+STATS_HEADINGS = ("kind", "builds", "size")
+
+FIELDS = (
+    *("kind", "model_id", "task", "precision", "size_bytes", "made_at", "last_used_at", "build_s", "digest", "folder"),
+)
+
+"""Columns of the CSV report, and keys of a build in JSON."""
+
+SHORT = 12
+
+
+def list_text(root: Path, contents: Contents, page: Page = PLAIN) -> str:
+    """A line a build, and below them what is broken, half-made, or a link."""
+    if not contents.builds and not contents.broken:
+        return "\n".join([f"no builds in {root}", *_troubles(contents)])
+    table = Table(headings=HEADINGS, rows=tuple(_cells(one) for one in contents.builds), numbers=(3,), keys=2)
+    return "\n".join([table_text(table, page), *_troubles(contents)])
+
+
+def list_json(contents: Contents) -> dict[str, Json]:
+    """`builds`, `broken` (with the reason), `leftovers` and `links`."""
+    return {
+        "builds": [_row(one) for one in contents.builds],
+        "broken": [
+            {"folder": str(one.folder), "why": one.why, "size_bytes": one.size_bytes} for one in contents.broken
+        ],
+        "leftovers": [{"path": str(one.path), "size_bytes": one.size_bytes} for one in _half_made(contents)],
+        "links": [str(link) for link in contents.links],
+    }
+
+
+def stats_json(root: Path, contents: Contents) -> dict[str, Json]:
+    """Builds and bytes by kind and together, bytes of what is broken or half-made, and free bytes of the disk."""
+    return {
+        "folder": str(root),
+        "kinds": {kind: {"builds": len(sizes), "size_bytes": sum(sizes)} for kind, sizes in _by_kind(contents).items()},
+        "builds": len(contents.builds),
+        "size_bytes": sum(one.size_bytes for one in contents.builds),
+        "useless_bytes": _useless_bytes(contents),
+        "free_bytes": free_bytes(root),
+    }
+
+
+def stats_text(root: Path, contents: Contents, page: Page = PLAIN) -> str:
+    """The same as a table."""
+    by_kind = _by_kind(contents)
+    by_kind["all"] = [one.size_bytes for one in contents.builds]
+    rows = tuple((kind, str(len(sizes)), size_text(sum(sizes))) for kind, sizes in by_kind.items())
+    useless = _useless_bytes(contents)
+    return "\n".join(
+        [
+            f"in {root}",
+            table_text(Table(headings=STATS_HEADINGS, rows=rows, numbers=(1, 2)), page),
+            *([f"broken or half-made: {size_text(useless)}"] if useless else []),
+            f"free on this disk: {size_text(free_bytes(root))}",
+        ]
+    )
+
+
+def csv_text(contents: Contents) -> str:
+    """A line a build under the names of `FIELDS`; lines end with CR LF, as RFC 4180 has it."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, FIELDS)
+    writer.writeheader()
+    writer.writerows(_row(one) for one in contents.builds)
+    return text.getvalue()
+
+
+def free_bytes(root: Path) -> int:
+    """What is free on the disk that the folder is on, or will be."""
+    place = next(folder for folder in (root, *root.parents) if folder.exists())
+    return shutil.disk_usage(place).free
+
+
+def _row(one: KeptBuild) -> dict[str, Any]:
+    return {
+        "kind": one.build.kind,
+        "model_id": one.model_id,
+        "task": one.build.parts.get("task"),
+        "precision": one.precision,
+        "size_bytes": one.size_bytes,
+        "made_at": one.build.made_at,
+        "last_used_at": time_text(one.last_used_s),
+        "build_s": one.build.build_s,
+        "digest": one.build.digest,
+        "folder": str(one.folder),
+    }
+
+
+def _cells(one: KeptBuild) -> tuple[str, ...]:
+    build = one.build
+    what = (build.kind, one.model_id or "-", one.precision or "-", size_text(one.size_bytes))
+    return (*what, build.made_at[:16], time_text(one.last_used_s)[:16], build.digest[:SHORT])
+
+
+def _troubles(contents: Contents) -> list[str]:
+    lines = [f"broken: {one.folder}: {one.why}" for one in contents.broken]
+    lines += [f"half-made: {one.path}: {size_text(one.size_bytes)}" for one in _half_made(contents)]
+    lines += [f"left alone: {link}: a symbolic link" for link in contents.links]
+    return [visible(line) for line in lines]
+
+
+def _by_kind(contents: Contents) -> dict[str, list[int]]:
+    """The builds' sizes in bytes."""
+    kinds: dict[str, list[int]] = {}
+    for one in contents.builds:
+        kinds.setdefault(one.build.kind, []).append(one.size_bytes)
+    return kinds
+
+
+def _useless_bytes(contents: Contents) -> int:
+    sizes = [one.size_bytes for one in contents.broken]
+    return sum(sizes) + sum(one.size_bytes for one in _half_made(contents))
+
+
+def _half_made(contents: Contents) -> list[Leftover]:
+    """Folders that builds were being made in; lock files are not worth a word."""
+    return [one for one in contents.leftovers if one.path != one.lock]
 
 
 if __name__ == "__main__":

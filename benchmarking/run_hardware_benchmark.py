@@ -11,18 +11,19 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarking import compared_to, flags, listings
-from benchmarking.builds.lean import lean_cache
-from benchmarking.cli_support import Parser, names, note, run_command
-from benchmarking.errors import UsageError
-from benchmarking.ids import uuid7
-from benchmarking.records import PRECISIONS
-from benchmarking.storing import Ingest, database
-from benchmarking.sweep import session
-from benchmarking.sweep.plan import CellPlan
-from benchmarking.sweep.request import plan_cell
-from benchmarking.sweep.several_runtimes import ALL, plan_runtimes, shown
-from benchmarking.sweep.turns import as_typed, take_turn
+from benchmarking import ab, listings
+from benchmarking.builds.cleaning import lean_cache
+from benchmarking.core.command_line import Parser, names, note, run_command
+from benchmarking.core.errors import UsageError
+from benchmarking.core.ids import uuid7
+from benchmarking.core.records import PRECISIONS
+from benchmarking.sweep.plan import flags
+from benchmarking.sweep.plan.plan import CellPlan
+from benchmarking.sweep.plan.request import plan_cell
+from benchmarking.sweep.plan.several_runtimes import ALL, plan_runtimes, show_runtimes
+from benchmarking.sweep.run import session
+from benchmarking.sweep.run.turns import take_turn, without_turn_flag
+from benchmarking.sweep.run.warehouse import Ingest, database
 
 NAME = "run_hardware_benchmark"
 
@@ -52,34 +53,34 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
         raise UsageError("--model-id is needed: a hub name, a folder, or a name that --list-models shows")
     if arguments.turn is not None and not arguments.dry_run:
         return take_turn(arguments.turn, lambda: _plans(arguments, argv, show)[0], quiet=arguments.quiet)
-    compared_to.check(arguments)
+    ab.check_comparison_flags(arguments)
     if arguments.interleave and not arguments.dry_run:
         return _measure_in_turns(arguments, argv)
     plans, show = _plans(arguments, argv, show)
     if arguments.dry_run:
         return session.show_plans(plans, show)
     if arguments.compare_to is not None:
-        show = compared_to.beside(show, arguments, [plan.run_id for plan in plans])
+        show = ab.show_comparison(show, arguments, [plan.run_id for plan in plans])
     return session.run_plans(plans, output_dir if arguments.save else None, _database(arguments), show)
 
 
 def _measure_in_turns(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     """Measure the stored run's command and this one, launch by launch, and judge the difference."""
-    from benchmarking.ab import compare_in_turns, keeping
+    from benchmarking.ab import compare_in_turns, output_options
 
     rounds = flags.chosen_settings(arguments).launches
-    return compare_in_turns(compared_to.arms(arguments, argv), rounds, keeping(arguments))
+    return compare_in_turns(ab.arms(arguments, argv), rounds, output_options(arguments))
 
 
 def _plans(
     arguments: argparse.Namespace, argv: Sequence[str], show: session.Show
 ) -> tuple[Sequence[CellPlan], session.Show]:
     """What is to be measured, and how it is shown."""
-    request = flags.request(arguments, arguments.model_id, (NAME, *as_typed(argv)))
+    request = flags.request(arguments, arguments.model_id, (NAME, *without_turn_flag(argv)))
     if arguments.runtime is not None and (len(arguments.runtime) > 1 or ALL in arguments.runtime):
         planned = plan_runtimes(request, arguments.runtime, uuid7())
         planned.tell(note)
-        return planned.plans, shown(show, planned.refused)
+        return planned.plans, show_runtimes(show, planned.refused)
     (runtime,) = arguments.runtime or (None,)
     return (plan_cell(replace(request, runtime=runtime), uuid7()),), show
 
@@ -87,8 +88,8 @@ def _plans(
 def _calibrate(arguments: argparse.Namespace, argv: Sequence[str], show: session.Show) -> int:
     """Measure the device's own peaks; every flag that is not a model's or the grid's means what it always does."""
     from benchmarking.benches.planning import BenchPlanning
-    from benchmarking.calibration.peaks import table
     from benchmarking.calibration.planning import plan_calibration
+    from benchmarking.core.peaks import table
 
     if arguments.model_id is not None:
         raise UsageError("--calibrate-device measures the device, not a model: leave --model-id out")
@@ -153,7 +154,7 @@ def _parser() -> Parser:
     keep.add_argument("--save", action="store_true", help="write a run file and store it in the database")
     flags.add_keeping(keep)
     keep.add_argument("--resume", action="store_true", help="finish and store the unfinished runs of --output-dir")
-    compared_to.add_flags(keep)
+    ab.add_comparison_flags(keep)
     keep.add_argument(
         "--turn",
         type=Path,

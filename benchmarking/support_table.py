@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarking import plugins
-from benchmarking.cli_support import Parser, run_command
-from benchmarking.errors import EXIT_OK, FormatError, StorageError
-from benchmarking.packages import all_assumed
-from benchmarking.records import FAMILIES, PRECISIONS, Device, Precision, Readings, Workload
-from benchmarking.runtimes import Runtime
+from benchmarking.core import plugins
+from benchmarking.core.command_line import Parser, run_command
+from benchmarking.core.contracts import Runtime
+from benchmarking.core.errors import EXIT_OK, FormatError, StorageError
+from benchmarking.core.plugins import all_assumed
+from benchmarking.core.records import FAMILIES, PRECISIONS, Device, Precision, Readings, Workload
 
 NAME = "support_table"
 RUNTIMES = "benchmarking.runtimes"
@@ -147,10 +147,10 @@ def _reason(runtime: Runtime, device: Device, workload: Workload, precision: Pre
 
 def tiny_workloads() -> Mapping[str, Workload]:
     """The catalog's tiny model of each family, at the family's default task."""
-    from benchmarking.workloads import _catalog
-    from benchmarking.workloads._resolve import resolve
+    from benchmarking.workloads.support import catalog
+    from benchmarking.workloads.support.resolve import resolve
 
-    found = [resolve(entry.name, weights="random") for entry in _catalog.entries() if not entry.hub]
+    found = [resolve(entry.name, weights="random") for entry in catalog.entries() if not entry.hub]
     by_family = {str(workload.family): workload for workload in found}
     return {family: by_family[family] for family in FAMILIES if family in by_family}
 

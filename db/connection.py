@@ -1,44 +1,62 @@
 """Opens a DuckDB file, waits for it while another process has it, and says in one line what went wrong with it.
 
 The only module that imports duckdb.
+
+What DuckDB's errors mean here, told from their words: it has one class for most of them.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from benchmarking.ids import uuid7
-from db.trouble import is_locked, log_is_unreadable, storage_error
+from benchmarking.core.errors import FormatError, LockedError, StorageError
+from benchmarking.core.ids import uuid7
 
 if TYPE_CHECKING:
     import duckdb
 
     DuckDB: TypeAlias = duckdb.DuckDBPyConnection
 
+
 STORAGE_VERSION = "v1.5.0"
+
 """Format of the files: 1.5 and 2.0 both read and write it; a file in 2.0's own format would shut 1.5 out."""
+
 BLOCK_SIZE_BYTES = 32_768
+
 """Committing gives each column of a table that is written to a block of its own: with DuckDB's 262 144 a run takes
 twice the time to store, and an empty warehouse 0.8 MB. In 16 384, the smallest there is, samples take more room: they
 are packed 1024 at a time, and what is left of a block behind the last whole packet stays empty. A file keeps the size
 it was made with."""
+
 Config = dict[str, str | bool | int | float | list[str]]
+
 FILE_FORMAT: Config = {
     "storage_compatibility_version": STORAGE_VERSION,
     "default_block_size": BLOCK_SIZE_BYTES,
 }
+
 WRITER: Config = FILE_FORMAT | {"threads": 1}
+
 """A run is few rows: more threads make storing it slower, and take a core from whatever else is being measured."""
+
 QUESTIONS: Config = FILE_FORMAT | {"enable_external_access": False, "errors_as_json": True, "lock_configuration": True}
+
 """For SQL that somebody types: it reaches no file but this one, and cannot change that it does not; where an error is
 comes as a number."""
+
 Found = TypeVar("Found")
+
 RETRY_FIRST_S = 0.02
+
 RETRY_MOST_S = 0.5
 
 
@@ -46,7 +64,7 @@ def connect(path: str, config: Config, *, read_only: bool, lock_timeout_s: float
     """Open the file, trying again while another process holds it. Raises LockedError, FormatError, StorageError."""
     import duckdb
 
-    with told(path, lock_timeout_s):
+    with translate_errors(path, lock_timeout_s):
         while True:
             named = _file_named(path)
             try:
@@ -71,7 +89,7 @@ def attached(connection: DuckDB, path: str, *, lock_timeout_s: float) -> Iterato
     quoted_path = path.replace("'", "''")
     # Its type is said, since DuckDB would else load an extension for a file that looks like another database's.
     statement = f"ATTACH '{quoted_path}' AS \"{name}\" (TYPE duckdb, READ_ONLY)"
-    with told(path, lock_timeout_s):
+    with translate_errors(path, lock_timeout_s):
         _waiting(lambda: connection.execute(statement), lock_timeout_s)
     try:
         yield name
@@ -113,7 +131,7 @@ def _waiting(open_it: Callable[[], Found], lock_timeout_s: float) -> Found:
 
 
 @contextmanager
-def told(path: str, waited_s: float = 0.0) -> Iterator[None]:
+def translate_errors(path: str, waited_s: float = 0.0) -> Iterator[None]:
     """Turn DuckDB's errors into ours, one clear line each."""
     import duckdb
 
@@ -133,3 +151,103 @@ def _file_named(path: str) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return status.st_dev, status.st_ino
+
+
+LOCKED = ("Could not set lock on file", "File is already open in", "being used by another process")
+
+"""The first is what POSIX systems say, the others Windows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DuckDbMessage:
+    """What DuckDB said."""
+
+    kind: str
+    """Parser, Binder, Catalog, Conversion, INTERRUPT, ...; empty where it is not told."""
+    message: str
+    position: int | None = None
+    """Where in the statement, in bytes of UTF-8 from 0."""
+
+
+def parse_message(text: str) -> DuckDbMessage:
+    """What an error says, also on a connection whose errors are JSON behind their kind."""
+    start = text.find('{"exception_type"')
+    if start < 0:
+        return DuckDbMessage(kind="", message=text)
+    try:
+        told, _ = json.JSONDecoder().raw_decode(text, start)
+    except ValueError:
+        return DuckDbMessage(kind="", message=text)
+    position = told.get("position")
+    return DuckDbMessage(
+        kind=told["exception_type"],
+        message=told["exception_message"],
+        position=int(position) if position is not None else None,
+    )
+
+
+class DamagedError(FormatError):
+    """A database file of which a part is not what was written."""
+
+    def __init__(self, path: str, damage: str) -> None:
+        """`damage` says which part, and what is wrong with it."""
+        super().__init__(
+            f"{path} is damaged: {damage}: make it anew from the run files with "
+            f"setup_benchmark_db --rebuild-from FOLDER --db-path {path}"
+        )
+        self.damage = damage
+
+
+def why(error: StorageError) -> str:
+    """What is wrong, without what to do about it."""
+    return error.damage if isinstance(error, DamagedError) else str(error)
+
+
+def is_locked(text: str) -> bool:
+    """Whether DuckDB says that another process holds the file."""
+    return any(sign in text for sign in LOCKED)
+
+
+def log_is_unreadable(text: str) -> bool:
+    """Whether DuckDB says that it cannot take in what is in the file's log."""
+    return "Failure while replaying WAL" in text
+
+
+def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
+    """The error for a user: what happened to the database at `path`, and what to do."""
+    if is_locked(text):
+        return LockedError(
+            f"{path} is locked: {_holder(text)}, waited {waited_s:g} s. Nothing is lost that is in a run file: "
+            f"once the database is free, load it with setup_benchmark_db --ingest FOLDER --db-path {path}"
+        )
+    damage = _damage(text, path)
+    if damage is not None:
+        return DamagedError(path, damage)
+    if "not a valid DuckDB database" in text:
+        return FormatError(f"{path}: not a DuckDB database (any more): name another file")
+    if "newer version of DuckDB" in text:
+        return FormatError(f"{path}: written by a newer DuckDB: upgrade with pip install -U duckdb")
+    return StorageError(f"{path}: {_first_paragraph(parse_message(text).message)}")
+
+
+def _damage(text: str, path: str) -> str | None:
+    """What is broken in the file, or in its log; None where DuckDB speaks of something else."""
+    if log_is_unreadable(text):
+        return f"its log {path}.wal cannot be read, or belongs to another file"
+    block = re.search(r"does not match stored checksum \d+ in block at location (\d+)", text)
+    if block is not None:
+        return f"the block at byte {block[1]} is not what was written"
+    end = re.search(r"Could not read enough bytes from file.* from location (\d+)", text)
+    if end is not None:
+        return f"it is cut off, and should go on behind byte {end[1]}"
+    return None
+
+
+def _holder(text: str) -> str:
+    pid = re.search(r"\(PID (\d+)\)", text)
+    return f"the process with PID {pid[1]} holds it" if pid else "another process holds it"
+
+
+def _first_paragraph(text: str) -> str:
+    """DuckDB's message without the extract of the statement and the hints that follow it."""
+    return " ".join(text.strip().split("\n\n")[0].split())

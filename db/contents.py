@@ -137,7 +137,7 @@ def conflicts(
     return found
 
 
-def told(found: Sequence[Conflict], most: int = 3) -> str:
+def conflicts_text(found: Sequence[Conflict], most: int = 3) -> str:
     """The conflicts in a line: the first ones, and how many there are more."""
     more = f"; and {len(found) - most} more" if len(found) > most else ""
     return "; ".join(map(str, found[:most])) + more

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarking.errors import StorageError
-from benchmarking.ids import uuid7
+from benchmarking.core.errors import StorageError
+from benchmarking.core.ids import uuid7
 
 NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK)
 """What `os.link` says on file systems without hard links."""
 
 
 @contextmanager
-def part_beside(path: Path) -> Iterator[Path]:
+def temporary_sibling(path: Path) -> Iterator[Path]:
     """A free name in the same folder to make a file under; what is left of it (and its log) goes away at the end."""
     part = path.with_name(f".{path.name}.{uuid7()}.new")
     try:

@@ -15,7 +15,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Protocol
 
-from benchmarking.errors import FormatError
+from benchmarking.core.errors import FormatError
 
 VIEWS_VERSION = 0
 """The row of schema_migrations that stands for the views."""

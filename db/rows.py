@@ -1,6 +1,13 @@
 """Rows of the warehouse from a Run. Pure: nothing is read or written, and nothing of the Run is dropped.
 
 Rows are dictionaries by column name; what is not in one becomes NULL. Maps are lists of pairs, as Arrow takes them.
+
+Arrow tables from rows, typed as the warehouse's columns are: one insert of many rows is one pass over memory.
+
+What makes a series: two results with the same `series_id` are the same thing, measured again.
+
+Software versions and the git commit stay out of it: they are what a series tracks. So do the host's name and the
+selector of the device, since two equal machines, or two equal devices in one, are comparable.
 """
 
 from __future__ import annotations
@@ -8,21 +15,34 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from statistics import fmean, median
 from typing import Any
 
 from benchmarking.core.axes import FURTHER, POINT_FIELDS
-from benchmarking.errors import FormatError
-from benchmarking.estimates import tail_quantile
-from benchmarking.records import LaunchLoad, Origin, Point, Preparation, Result, Run, Samples, to_json
-from db import identity
+from benchmarking.core.errors import FormatError
+from benchmarking.core.records import (
+    Json,
+    LaunchLoad,
+    Origin,
+    Point,
+    Preparation,
+    Result,
+    Run,
+    Samples,
+    canonical_hash,
+    to_json,
+)
+from benchmarking.core.sample_statistics import tail_quantile
 
 Row = dict[str, Any]
 
+
 NEVER_NEGATIVE = ("latency_", "throughput_", "time_", "inter_token_", "prefill_", "decode_", "memory_weights_mb")
+
 """How metrics begin that cannot be less than 0. Differences can be, and what other tools or users add."""
+
 LOAD_STAGES = ("spawn", "import", "device_init", "weights_read", "to_device")
 
 
@@ -221,14 +241,14 @@ def _axis(point: Point, name: str) -> float | None:
 
 
 def _series_row(run: Run, point: Point) -> Row:
-    keys = identity.series_keys(run, point)
+    keys = series_keys(run, point)
     return {
         **keys,
-        "series_id": identity.series_id(keys),
+        "series_id": series_id(keys),
         "axes": json_text(point.axes),
         "runtime_mode": json_text(run.cell.runtime_mode),
         "hashed_keys": json_text(keys),
-        "hash_version": identity.SERIES_HASH_VERSION,
+        "hash_version": SERIES_HASH_VERSION,
         "first_seen_at": utc(run.started_at, f"run {run.run_id}: started_at"),
     }
 
@@ -240,7 +260,7 @@ def _result_row(run: Run, result: Result, metric_columns: Collection[str]) -> Ro
     return {
         "result_id": result.result_id,
         "run_id": run.run_id,
-        "series_id": identity.series_id(identity.series_keys(run, result.point)),
+        "series_id": series_id(series_keys(run, result.point)),
         **_point_columns(result.point),
         "status": result.status,
         "error": result.error,
@@ -299,3 +319,87 @@ def _possible(value: float, result: Result, metric: str) -> float:
         return value
     what = "cannot be less than 0" if math.isfinite(value) else "is no number"
     raise FormatError(f"result {result.result_id} ({result.point.label}): {metric} is {value}, which {what}")
+
+
+def arrow_table(rows: Sequence[Mapping[str, Any]], column_types: Mapping[str, str]) -> Any:
+    """A `pyarrow.Table` of the rows.
+
+    `column_types` are DuckDB's names of the column types. A column that a row does not have is NULL; a value for a
+    column that is not there is a bug and raises KeyError, so that nothing is dropped unseen. Raises FormatError for a
+    number too large for its column and for text that is not Unicode.
+    """
+    import pyarrow as pa
+
+    unknown = {name for row in rows for name in row} - column_types.keys()
+    if unknown:
+        raise KeyError(f"no such column: {', '.join(sorted(unknown))}")
+    types = _arrow_types()
+    schema = pa.schema([(name, types[kind]) for name, kind in column_types.items()])
+    try:
+        return pa.Table.from_pylist(list(rows), schema=schema)
+    except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError) as error:
+        raise FormatError(f"a value cannot be stored: {error}") from error
+
+
+def _arrow_types() -> dict[str, Any]:
+    import pyarrow as pa
+
+    return {
+        "VARCHAR": pa.string(),
+        "JSON": pa.string(),
+        "BOOLEAN": pa.bool_(),
+        "INTEGER": pa.int32(),
+        "BIGINT": pa.int64(),
+        "DOUBLE": pa.float64(),
+        "TIMESTAMP": pa.timestamp("us"),
+        "VARCHAR[]": pa.list_(pa.string()),
+        "DOUBLE[]": pa.list_(pa.float64()),
+        "MAP(VARCHAR, VARCHAR)": pa.map_(pa.string(), pa.string()),
+        "MAP(VARCHAR, DOUBLE)": pa.map_(pa.string(), pa.float64()),
+    }
+
+
+SERIES_HASH_VERSION = 1
+
+"""Raised when `series_keys` changes; the histories then start anew, or are joined in `series_alias`."""
+
+METRIC_DEFINITION = 1
+
+"""Version of what the metrics mean, for runs that do not say it in their settings (`metric_definition`)."""
+
+
+def series_keys(run: Run, point: Point) -> dict[str, Json]:
+    """What the id of the point's series is the hash of."""
+    cell, workload = run.cell, run.cell.workload
+    keys: dict[str, Any] = {
+        "model_id": workload.model_id,
+        "model_revision": workload.revision,
+        "weights": workload.weights,
+        "config_hash": workload.config_hash,
+        "architecture_type": workload.family,
+        "task": workload.task,
+        **{name: getattr(point, name) for name in POINT_FIELDS},
+        "axes": to_json(point.axes),
+        "runtime": cell.runtime,
+        "runtime_mode": to_json(cell.runtime_mode),
+        "precision": cell.precision,
+        "num_threads": cell.num_threads,
+        "hardware_id": run.hardware.hardware_id,
+        "metric_definition": metric_definition(run),
+    }
+    if cell.cpu_list is not None:  # only then, so that the ids of what was measured before are what they were
+        keys["cpu_list"] = cell.cpu_list
+    if run.origin is not None:
+        keys["definition"] = run.origin.definition
+    return keys
+
+
+def series_id(keys: dict[str, Json]) -> str:
+    """First 16 hex digits of the SHA-256 of the keys' canonical JSON."""
+    return canonical_hash(keys)[:16]
+
+
+def metric_definition(run: Run) -> int:
+    """Version of the metrics' definitions the run was measured by."""
+    stated = run.settings.get("metric_definition")
+    return stated if isinstance(stated, int) else METRIC_DEFINITION

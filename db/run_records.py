@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import FURTHER
-from benchmarking.records import (
+from benchmarking.core.records import (
     Cell,
     Device,
     Doubt,

@@ -15,11 +15,11 @@ from typing import Any
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarking.cli_support import Parser, add_database_flags, note, run_command
-from benchmarking.errors import EXIT_FAILED, EXIT_OK, UsageError
-from benchmarking.units import bytes_to_mb
+from benchmarking.core.command_line import Parser, add_database_flags, note, run_command
+from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
+from benchmarking.core.units import bytes_to_mb
 from db import spool
-from db.verify import verify
+from db.upkeep.verify import verify
 from db.warehouse import Warehouse
 
 NAME = "setup_benchmark_db"
@@ -150,7 +150,7 @@ def _files(done: spool.Loaded, places: Sequence[Path]) -> Report:
 
 
 def _rebuild(arguments: argparse.Namespace) -> Report:
-    from db.rebuild import rebuild
+    from db.upkeep.rebuild import rebuild
 
     places = arguments.rebuild_from
     rebuilt = rebuild(Path(arguments.db_path), spool.run_files(places), lock_timeout_s=arguments.lock_timeout)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from benchmarking.errors import FormatError, StorageError
-from benchmarking.records import Run, run_from_json
+from benchmarking.core.errors import FormatError, StorageError
+from benchmarking.core.records import Run, run_from_json
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse

@@ -1,40 +1,60 @@
-"""The warehouse: a DuckDB file that runs go into and questions are asked of."""
+"""The warehouse: a DuckDB file that runs go into and questions are asked of.
+
+Whether a run that is stored already says what is stored of it.
+
+The answer to a query, as Arrow, pandas or plain dictionaries.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import FURTHER
-from benchmarking.errors import StorageError
-from benchmarking.ids import uuid7
-from benchmarking.records import Run
-from db import calibration, migrate
-from db.arrow_rows import arrow_table
-from db.connection import BLOCK_SIZE_BYTES, FILE_FORMAT, QUESTIONS, STORAGE_VERSION, WRITER, attached, connect, told
-from db.files import make_folder, part_beside, publish
-from db.heads import heads_of
-from db.rows import Row, run_rows
+from benchmarking.core.errors import FormatError, StorageError
+from benchmarking.core.ids import uuid7
+from benchmarking.core.records import Run
+from db import latest_results, migrate
+from db.connection import (
+    BLOCK_SIZE_BYTES,
+    FILE_FORMAT,
+    QUESTIONS,
+    STORAGE_VERSION,
+    WRITER,
+    attached,
+    connect,
+    translate_errors,
+)
+from db.contents import conflicts, conflicts_text
+from db.files import make_folder, publish, temporary_sibling
+from db.latest_results import latest_rows
+from db.rows import Row, arrow_table, run_rows
 from db.spool import read_run
-from db.stored import OWN, refuse_another
-from db.table import Table
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from db.connection import DuckDB
 
+
 MEMORY = ":memory:"
+
 REPLACED_PAUSE_S = 0.2
+
 """How long a replaced file stays locked: who opened it before, and has yet to lock it, is refused and tries again."""
 
+
 SHARED = {"hardware_info": "hardware_id", "series": "series_id"}
+
 """The tables whose rows runs share, with their keys."""
+
 
 Parameters = Sequence[object] | Mapping[str, object]
 
@@ -66,7 +86,7 @@ class Warehouse:
     ) -> Warehouse:
         """The warehouse in the file `path` (":memory:" for one that is gone at its end), brought up to date.
 
-        `for_questions` is for SQL that somebody typed: it only reads, and reaches no other file (`db.questions` asks).
+        `for_questions` is for SQL that somebody typed (`db.query.questions`): it only reads, and reaches no other file.
         A file that is missing is made, unless `create` is False or it is only read. One process may hold the file
         at a time, readers beside each other excepted: waits up to `lock_timeout_s` for it, then raises LockedError.
         Raises FormatError for a file that is no warehouse or too new, StorageError for one that cannot be opened.
@@ -96,7 +116,10 @@ class Warehouse:
         """
         name = str(path)
         if os.path.exists(name):
-            with told(name), connect(name, WRITER, read_only=False, lock_timeout_s=lock_timeout_s) as connection:
+            with (
+                translate_errors(name),
+                connect(name, WRITER, read_only=False, lock_timeout_s=lock_timeout_s) as connection,
+            ):
                 migrate.clear(connection, name)
         return cls.open(name, lock_timeout_s=lock_timeout_s)
 
@@ -112,7 +135,7 @@ class Warehouse:
             raise StorageError(f"{path} cannot be replaced under its lock on Windows: make a compact copy as a backup")
         file = Path(path).resolve() if os.path.exists(path) else Path(path)
         cls.open(file, lock_timeout_s=lock_timeout_s, create=False).close()  # brings what is in its log into it
-        with cls.open(file, read_only=True, lock_timeout_s=lock_timeout_s) as held, part_beside(file) as part:
+        with cls.open(file, read_only=True, lock_timeout_s=lock_timeout_s) as held, temporary_sibling(file) as part:
             if file.with_name(f"{file.name}.wal").exists():
                 raise StorageError(f"{file}: a process that used it was killed just now: try again")
             held._copy_to(part)
@@ -131,7 +154,7 @@ class Warehouse:
 
     def close(self) -> None:
         """Let the file go; every run that was ingested is in it."""
-        with told(self.path):
+        with translate_errors(self.path):
             self._connection.close()
 
     def ingest(self, run: Run, *, source: str | None = None, source_sha256: str | None = None) -> bool:
@@ -150,14 +173,14 @@ class Warehouse:
             now = datetime.now(UTC).replace(tzinfo=None)
             rows = run_rows(run, metric_columns=metrics, source=source, source_sha256=source_sha256, ingested_at=now)
             if known:
-                refuse_another(connection, run.run_id, rows, self._columns)
+                check_same_content(connection, run.run_id, rows, self._columns)
                 return False
             for table, key in SHARED.items():
                 self._insert(table, self._new(table, key, rows[table]))
             for table in OWN:
                 self._insert(table, rows[table])
             self._keep_heads(run, rows)
-            calibration.take_in(connection, run)
+            latest_results.apply_calibration(connection, run)
         return True
 
     def ingest_file(self, path: Path) -> bool:
@@ -199,7 +222,7 @@ class Warehouse:
         taken = StorageError(f"{target} is there already: a backup is never written over a file: name another")
         if os.path.exists(target):
             raise taken
-        with part_beside(target) as part:
+        with temporary_sibling(target) as part:
             self._copy_to(part)
             if not publish(part, target):
                 raise taken
@@ -231,7 +254,7 @@ class Warehouse:
         if os.getpid() != self._pid:
             # What a forked child writes through its parent's connection seems to succeed and is lost.
             raise StorageError(f"{self.path}: opened in another process: open it again after a fork")
-        with told(self.path):
+        with translate_errors(self.path):
             yield self._connection
 
     def _sources(self, run_id: str, source_sha256: str | None) -> list[str | None]:
@@ -258,7 +281,7 @@ class Warehouse:
         which = "FROM series_heads WHERE series_id IN (SELECT unnest($ids))"
         known = Table(self._connection.sql(f"SELECT * {which}", params=names).to_arrow_table()).dicts()
         self._connection.execute(f"DELETE {which}", names)
-        self._insert("series_heads", heads_of(run, rows["benchmark_runs"][0], known))
+        self._insert("series_heads", latest_rows(run, rows["benchmark_runs"][0], known))
 
     def _insert(self, table: str, rows: Sequence[Row]) -> None:
         if rows:
@@ -274,7 +297,53 @@ def _create(path: Path) -> None:
     refuses for ever. Who comes second drops his own.
     """
     make_folder(path.parent)
-    with part_beside(path) as part:
-        with told(str(path)), connect(str(part), WRITER, read_only=False, lock_timeout_s=0.0) as connection:
+    with temporary_sibling(path) as part:
+        with translate_errors(str(path)), connect(str(part), WRITER, read_only=False, lock_timeout_s=0.0) as connection:
             migrate.migrate(connection, str(path))
         publish(part, path)
+
+
+OWN = ("benchmark_runs", "benchmark_results", "raw_benchmark_data")
+
+"""The tables in which each row belongs to one run."""
+
+
+def check_same_content(
+    connection: DuckDB, run_id: str, rows: Mapping[str, Sequence[Row]], column_types: Callable[[str], Mapping[str, str]]
+) -> None:
+    """Raise FormatError, with what differs, where the rows of a stored run's id are not those that are stored."""
+    names = {table: f"again_{table}" for table in OWN}
+    for table, name in names.items():
+        connection.register(name, arrow_table(rows[table], column_types(table)))
+    found = conflicts(connection, str, names.__getitem__, OWN)
+    for name in names.values():
+        connection.unregister(name)
+    if found:
+        raise FormatError(f"run {run_id} is stored already, and this says otherwise: {conflicts_text(found)}")
+
+
+class Table:
+    """The answer to a query: all of it, no cursor behind."""
+
+    def __init__(self, arrow: Any) -> None:
+        """Wraps a `pyarrow.Table`."""
+        self._arrow = arrow
+
+    def arrow(self) -> Any:
+        """As a `pyarrow.Table`."""
+        return self._arrow
+
+    def df(self) -> pd.DataFrame:
+        """As a `pandas.DataFrame`; maps are dictionaries, JSON is text."""
+        frame: pd.DataFrame = self._arrow.to_pandas(maps_as_pydicts="strict")
+        return frame
+
+    def dicts(self) -> list[dict[str, Any]]:
+        """One dictionary a row; maps are dictionaries, JSON is text."""
+        import pyarrow as pa
+
+        rows: list[dict[str, Any]] = self._arrow.to_pylist()
+        for name in (field.name for field in self._arrow.schema if pa.types.is_map(field.type)):
+            for row in rows:
+                row[name] = None if row[name] is None else dict(row[name])
+        return rows

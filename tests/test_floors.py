@@ -12,11 +12,8 @@ import pytest
 from tests.helpers.paths import ROOT
 
 ROOMS = ("benchmarking", "db", "visualize")
-SHARED = {
-    f"benchmarking.{name}"
-    for name in ("core", "records", "codec", "errors", "units", "plugins", "ids", "cli_support", "estimates")
-}
-"""What every floor may use: words, errors, statistics and small helpers that measure nothing."""
+SHARED = {"benchmarking.core"}
+"""What every floor may use: records, errors, tables of words, statistics and small helpers that measure nothing."""
 HEAVY = {
     *("torch", "transformers", "numpy", "scipy", "pandas", "duckdb", "pyarrow", "matplotlib", "seaborn", "openvino"),
     "rich",
@@ -112,7 +109,7 @@ def test_importing_commands_and_plugins_imports_nothing_heavy():
     from benchmarking.cli import COMMANDS, HOUSE_COMMANDS
 
     modules = [module for module, _ in (COMMANDS | HOUSE_COMMANDS).values()]
-    modules += ["benchmarking.sweep.supervisor", "benchmarking.sweep.request", "benchmarking.sweep.worker"]
+    modules += ["benchmarking.sweep.run.supervisor", "benchmarking.sweep.plan.request", "benchmarking.sweep.run.worker"]
     for folder in ("devices", "runtimes", "workloads"):
         for path in (ROOT / "benchmarking" / folder).glob("[!_]*.py"):
             modules.append(f"benchmarking.{folder}.{path.stem}")

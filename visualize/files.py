@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarking.errors import StorageError
+from benchmarking.core.errors import StorageError
 from db.files import make_folder
 from visualize.drawing.rows import Drawing, distinct_names
 from visualize.drawing.style import ImageFormat, image

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from benchmarking.errors import BenchhouseError, FormatError, StorageError, UsageError
+from benchmarking.core.errors import BenchhouseError, FormatError, StorageError, UsageError
 from db.spool import ingest_files, run_files
 from db.warehouse import MEMORY, Warehouse
 from visualize.drawing.rows import ChartPlugin, Row, Selection

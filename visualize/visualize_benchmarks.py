@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 if not __package__:  # run as a file: its folder is on the path, the one above is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarking import plugins
-from benchmarking.cli_support import (
+from benchmarking.core import plugins
+from benchmarking.core.command_line import (
     Parser,
     choice,
     default_database,
@@ -24,7 +24,7 @@ from benchmarking.cli_support import (
     one_line,
     run_command,
 )
-from benchmarking.errors import EXIT_FAILED, EXIT_OK, StorageError
+from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError
 from visualize.drawing.rows import PACKAGE, ChartPlugin, NotDrawn, Row, Selection
 from visualize.drawing.style import FORMATS, ImageFormat
 

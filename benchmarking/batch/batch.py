@@ -1,4 +1,7 @@
-"""A batch at work: cells interleaved launch by launch, each run kept as soon as it is done whatever befalls others."""
+"""A batch at work: cells interleaved launch by launch, each run kept as soon as it is done whatever befalls others.
+
+Writes the steps of a sweep to the log, beside whatever shows them to the user.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,54 @@ from pathlib import Path
 from benchmarking.batch import manifest as manifests
 from benchmarking.batch import summary as summaries
 from benchmarking.batch.manifest import Manifest
-from benchmarking.batch.observer import Recorder
 from benchmarking.batch.summary import BatchState, BatchSummary, CellSummary
-from benchmarking.clock import utc_now
-from benchmarking.errors import FormatError, StorageError
-from benchmarking.records import Run, run_from_json
-from benchmarking.storing import Ingest
-from benchmarking.sweep.comparison import comparisons, condensed
-from benchmarking.sweep.finishing import finish, why_not_stored
-from benchmarking.sweep.machine import Machine
-from benchmarking.sweep.plan import CellPlan
-from benchmarking.sweep.progress import Progress, Silence, cell_name
-from benchmarking.sweep.supervisor import sweep
-from benchmarking.sweep.track import Track
+from benchmarking.core.errors import FormatError, StorageError
+from benchmarking.core.ids import utc_now
+from benchmarking.core.records import Measurement, Point, Run, run_from_json
+from benchmarking.measure.bench import Live
+from benchmarking.sweep.plan.plan import CellPlan, Machine
+from benchmarking.sweep.run.session import finish_run, store_run
+from benchmarking.sweep.run.supervisor import Track, sweep
+from benchmarking.sweep.run.warehouse import Ingest
+from benchmarking.sweep.show.comparison import comparisons, condensed
+from benchmarking.sweep.show.progress import NoProgress, Progress, cell_name
+
+LOG = logging.getLogger(__name__)
+
+
+class Recorder:
+    """An observer that logs launches and settled points, and hands everything on."""
+
+    def __init__(self, shown: Progress | NoProgress) -> None:
+        self._shown = shown
+
+    def preparing(self, track: Track, what: str) -> None:
+        LOG.info("%s: preparing %s", cell_name(track.plan.cell), what)
+        self._shown.preparing(track, what)
+
+    def launch(self, track: Track, launch: int) -> None:
+        LOG.info("%s: launch %d of %d", cell_name(track.plan.cell), launch + 1, track.plan.settings.launches)
+        self._shown.launch(track, launch)
+
+    def live(self, track: Track, launch: int, point: Point, live: Live | None) -> None:
+        self._shown.live(track, launch, point, live)
+
+    def measured(self, track: Track, measurement: Measurement) -> None:
+        where = f"{cell_name(track.plan.cell)}: {measurement.point.label}, launch {measurement.launch + 1}"
+        if measurement.status == "ok":
+            LOG.info("%s: ok", where)
+        else:
+            LOG.error("%s: %s: %s", where, measurement.status.replace("_", " "), measurement.error)
+        self._shown.measured(track, measurement)
+
+    def waiting(self, message: str) -> None:
+        LOG.info(message)
+        self._shown.waiting(message)
+
+    def close(self) -> None:
+        """Leave a clean line behind."""
+        self._shown.close()
+
 
 LOG = logging.getLogger(__name__)
 
@@ -35,7 +73,7 @@ class Batch:
         self.folder = folder
         self.manifest = manifest
         self._ingest = ingest
-        self._observer = Recorder(Silence())
+        self._observer = Recorder(NoProgress())
         self._quiet = quiet
         self._cells = {plan.run_id: summaries.pending(plan) for plan in manifest.plans}
         self._condensed: list[Run] = []
@@ -68,7 +106,7 @@ class Batch:
         return self._measure(tracks)
 
     def _measure(self, tracks: Sequence[Track]) -> BatchSummary:
-        self._observer = Recorder(Silence() if self._quiet else Progress(tracks))
+        self._observer = Recorder(NoProgress() if self._quiet else Progress(tracks))
         self._write("running")
         try:
             sweep(tracks, self._observer, self._done)
@@ -87,7 +125,7 @@ class Batch:
     def _done(self, track: Track) -> None:
         """Finish and store a run, now that its last launch is over."""
         self._observer.close()
-        one = finish(track)
+        one = finish_run(track)
         LOG.info("finished %s: %s: %s", cell_name(one.run.cell), one.run.status, one.path.name)
         self._store(one.run, one.path)
         self._write("running")
@@ -109,7 +147,7 @@ class Batch:
 
     def _store(self, run: Run, path: Path) -> None:
         self._condensed.append(condensed(run))
-        problem = why_not_stored(path, self._ingest)
+        problem = store_run(path, self._ingest)
         stored = None if self._ingest is None else problem is None
         if problem is not None:
             LOG.error("not stored: %s: %s", path.name, problem)

@@ -8,19 +8,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarking import flags
-from benchmarking.batch import model_list, report_forms
-from benchmarking.batch.asks import asks
-from benchmarking.batch.planning import PlanError, plan_all
-from benchmarking.batch.setting_keys import BUILT_IN, READERS
-from benchmarking.cli_support import Parser, names, note
+from benchmarking.batch import model_list, report
+from benchmarking.batch.model_list import BUILT_IN, READERS
+from benchmarking.batch.planning import PlanError, cell_requests, plan_all
 from benchmarking.core.axes import BY_KEY
-from benchmarking.errors import UsageError
+from benchmarking.core.command_line import Parser, names, note
+from benchmarking.core.errors import UsageError
+from benchmarking.core.records import PRECISIONS
 from benchmarking.measure.settings import settings
-from benchmarking.records import PRECISIONS
-from benchmarking.sweep.machine import Machine
-from benchmarking.sweep.plan import CellPlan
-from benchmarking.sweep.request import OPTIONS
+from benchmarking.sweep.plan import flags
+from benchmarking.sweep.plan.plan import CellPlan, Machine
+from benchmarking.sweep.plan.request import OPTIONS
 
 OF_MODELS = ("runtimes", "weights", *OPTIONS, "num_threads", "cpu_list", "rebuild", *BY_KEY)
 """Settings that say nothing to people's own benchmarks."""
@@ -69,7 +67,7 @@ def check(arguments: argparse.Namespace) -> None:
     """See that the flags go together. Raises UsageError."""
     asked = arguments.models or arguments.model_list or arguments.benches
     if arguments.report is not None:
-        report_forms.check_place(Path(arguments.report))
+        report.check_place(Path(arguments.report))
     if arguments.resume and (asked or arguments.no_save or arguments.dry_run):
         raise UsageError("--resume goes on with a batch as it was begun: name only its --output-dir")
     if not asked and not arguments.resume:
@@ -91,7 +89,7 @@ def plans(
 ) -> tuple[CellPlan, ...]:
     """Everything that is to be measured. Raises what makes it impossible, all of it at once."""
     try:
-        models = plan_all(asks(_entries(arguments), _given(arguments), command), session_id, machine, note)
+        models = plan_all(cell_requests(_entries(arguments), _given(arguments), command), session_id, machine, note)
     except PlanError as error:
         for reason in error.reasons:
             note(reason)
@@ -103,12 +101,12 @@ def _entries(arguments: argparse.Namespace) -> tuple[model_list.Entry, ...]:
     """The models that are asked for, less those that the patterns leave out."""
     entries: tuple[model_list.Entry, ...] = ()
     if arguments.models:
-        entries = model_list.from_names(arguments.models, "--models")
+        entries = model_list.entries_from_names(arguments.models, "--models")
     elif arguments.model_list:
-        entries = model_list.from_file(Path(arguments.model_list))
+        entries = model_list.entries_from_file(Path(arguments.model_list))
     if not entries or arguments.benches:  # beside benchmarks the patterns are theirs
         return entries
-    return model_list.chosen(entries, arguments.include, arguments.exclude, "the command")
+    return model_list.select_entries(entries, arguments.include, arguments.exclude, "the command")
 
 
 def _given(arguments: argparse.Namespace) -> dict[str, Any]:

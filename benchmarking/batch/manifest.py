@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarking.errors import StorageError, UsageError
-from benchmarking.records import dumps, from_json, to_json
-from benchmarking.sweep import journal, spool
-from benchmarking.sweep.plan import CellPlan
+from benchmarking.core.errors import StorageError, UsageError
+from benchmarking.core.records import dumps, from_json, to_json
+from benchmarking.sweep.plan.plan import CellPlan
+from benchmarking.sweep.run import journal, spool
 
 SUFFIX = ".manifest.jsonl"
 FORMAT = "benchhouse-batch"

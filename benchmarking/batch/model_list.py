@@ -21,26 +21,201 @@ What is said nearer wins: built-in defaults < the file's settings < overrides in
 of the command line. An axis goes to the models that have it, and an option to the runtimes that have it; an axis that
 is asked of a single model which does not have it, or that no model has, is an error, as is an option that none of the
 runtimes has.
+
+The settings of a batch by key: the flags of the command and the keys of a YAML list are the same words.
 """
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from benchmarking.batch import setting_keys, yaml_nodes
-from benchmarking.batch.yaml_nodes import Node
-from benchmarking.errors import StorageError, UsageError
+from benchmarking.batch import yaml_files
+from benchmarking.batch.yaml_files import Node
+from benchmarking.core.axes import BY_KEY, Axis
+from benchmarking.core.command_line import choice
+from benchmarking.core.errors import StorageError, UsageError
+from benchmarking.core.records import PRECISIONS, REBUILDS
+from benchmarking.measure.settings import PROFILES
+from benchmarking.sweep.plan.request import AUTO, DEFAULT_TIMEOUT_S, OPTIONS
+from benchmarking.workloads.support.resolve import WEIGHTS_CHOICES
 
-HELP = f"{__doc__}\n{textwrap.fill(f'Settings: {chr(32).join(setting_keys.READERS)}.', width=118)}\n"
+Values = Mapping[str, Any]
+
+"""Settings by key, checked: lists are tuples."""
+
+
+FAMILY_AXES: Mapping[str, Axis] = {key: axis for key, axis in BY_KEY.items() if not axis.of_every_model}
+
+"""The axes that not every model has, by key."""
+
+
+BUILT_IN: Values = {
+    "devices": (AUTO,),
+    "runtimes": (None,),
+    "precisions": ("float32",),
+    **{key: axis.default for key, axis in BY_KEY.items() if axis.default},
+    "grids": ({},),
+    "profile": "standard",
+    "weights": "auto",
+    "rebuild": "if_needed",
+    "timeout": DEFAULT_TIMEOUT_S,
+    "skip_unsupported": False,
+    "tags": {},
+}
+
+"""What holds where nothing is said; None leaves the choice to the device."""
+
+
+def read_settings(key: str, node: Node) -> Any:
+    """The checked value of a key. Raises UsageError that names the place."""
+    try:
+        return READERS[key](node)
+    except UsageError as error:
+        text = str(error)
+        raise UsageError(text if text.startswith(f"{node.path}:") else f"{node.where}: {key} {text}") from error
+
+
+def setting_values(mapping: Mapping[str, Node], *, beside: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The settings in a mapping, keys in `beside` left out. Raises UsageError for unknown keys."""
+    for key, node in mapping.items():
+        if key not in READERS and key not in beside:
+            try:
+                choice(key, (*beside, *READERS), "key")
+            except UsageError as error:
+                node.refuse(str(error))
+    return {key: read_settings(key, node) for key, node in mapping.items() if key in READERS}
+
+
+def merged_settings(under: Values, over: Values) -> dict[str, Any]:
+    """Both, `over` winning: also over what the other's grids say of an axis. Tags of both stay."""
+    together = {**under, **over, "tags": {**under.get("tags", {}), **over.get("tags", {})}}
+    if "grids" in under and "grids" not in over:
+        together["grids"] = tuple(
+            {key: values for key, values in grid.items() if key not in over} for grid in under["grids"]
+        )
+    return together
+
+
+def _word(node: Node) -> str:
+    if node.content is None:
+        raise UsageError('takes a word: got nothing (null is YAML\'s nothing: the word is "null")')
+    if not isinstance(node.content, str) or not node.content.strip():
+        raise UsageError(f"takes a word: got {node.text}")
+    return node.content.strip()
+
+
+def _option(node: Node) -> str:
+    """A word as the flag takes it; YAML's own true, false and numbers are such words, too."""
+    if isinstance(node.content, bool):
+        return str(node.content).lower()
+    return str(node.content) if isinstance(node.content, int) else _word(node)
+
+
+def _flag(node: Node) -> bool:
+    if not isinstance(node.content, bool):
+        raise UsageError(f"takes true or false: got {node.text}")
+    return node.content
+
+
+def _whole(minimum: int) -> Callable[[Node], int]:
+    def read_whole(node: Node) -> int:
+        value = node.content
+        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+            raise UsageError(f"takes whole numbers from {minimum}: got {node.text}")
+        return value
+
+    return read_whole
+
+
+def _positive(node: Node) -> float:
+    value = node.content
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise UsageError(f"takes numbers above 0: got {node.text}")
+    return value
+
+
+def _one_of(known: tuple[str, ...], what: str) -> Callable[[Node], str]:
+    return lambda node: choice(_word(node), known, what)
+
+
+def _some(read_item: Callable[[Node], Any], *, ordered: bool = False) -> Callable[[Node], tuple[Any, ...]]:
+    """A list, or one item for a list of it; numbers are sorted."""
+
+    def read_list(node: Node) -> tuple[Any, ...]:
+        items = [read_item(item) for item in node.items()]
+        if not items:
+            raise UsageError("is an empty list: leave it out, or name something")
+        if len(set(items)) != len(items):
+            twice = next(item for item in items if items.count(item) > 1)
+            raise UsageError(f"has {twice!r} twice")
+        return tuple(sorted(items) if ordered else items)
+
+    return read_list
+
+
+def _tags(node: Node) -> dict[str, str]:
+    found = node.mapping("tags")
+    for key, value in found.items():
+        if isinstance(value.content, dict | list) or value.content is None:
+            value.refuse(f"tags: {key} takes a word or a number: got {value.text}")
+    return {key: str(value.content) for key, value in found.items()}
+
+
+def _grids(node: Node) -> tuple[dict[str, Any], ...]:
+    """Grids whose points are measured together, each a mapping of axes."""
+    found = []
+    for item in node.items():
+        grid = item.mapping("grids")
+        for key, value in grid.items():
+            if key not in BY_KEY:
+                value.refuse(f"grids: {key} is no axis: there are {', '.join(BY_KEY)}")
+        found.append({key: read_settings(key, value) for key, value in grid.items()})
+    if not found:
+        raise UsageError("is an empty list: leave it out, or write a grid")
+    return tuple(found)
+
+
+NUMBERS = _some(_whole(1), ordered=True)
+
+READERS: Mapping[str, Callable[[Node], Any]] = {
+    "devices": _some(_word),
+    "runtimes": _some(_word),
+    "precisions": _some(_one_of(PRECISIONS, "precision")),
+    **{key: _some(_positive, ordered=True) if axis.kind is float else NUMBERS for key, axis in BY_KEY.items()},
+    "grids": _grids,
+    "task": _word,
+    "weights": _one_of(WEIGHTS_CHOICES, "kind of weights"),
+    **dict.fromkeys(OPTIONS, _option),
+    "num_threads": _whole(1),
+    "cpu_list": _option,
+    "rebuild": _one_of(REBUILDS, "rebuild"),
+    "profile": _one_of(tuple(PROFILES), "profile"),
+    "iterations": _whole(1),
+    "warmup_iterations": _whole(0),
+    "launches": _whole(1),
+    "timeout": _positive,
+    "skip_unsupported": _flag,
+    "tags": _tags,
+    "description": _word,
+}
+
+"""How the value of each key is read."""
+
+
+HELP = f"{__doc__}\n{textwrap.fill(f'Settings: {chr(32).join(READERS)}.', width=118)}\n"
+
 """What the command says of lists: how they are written, and every setting there is."""
+
 YAML_SUFFIXES = (".yaml", ".yml")
+
 TOP_KEYS = ("models", "defaults", "overrides", "include", "exclude")
+
 COMMENT = re.compile(r"(^|\s)#.*")
 
 
@@ -57,12 +232,12 @@ class Entry:
     """Settings said of this one."""
 
 
-def from_names(names: Sequence[str], where: str) -> tuple[Entry, ...]:
+def entries_from_names(names: Sequence[str], where: str) -> tuple[Entry, ...]:
     """Entries of names on the command line. Raises UsageError for a name that is there twice."""
     return _each_once([Entry(model_id=name, where=where) for name in names])
 
 
-def from_file(path: Path) -> tuple[Entry, ...]:
+def entries_from_file(path: Path) -> tuple[Entry, ...]:
     """The entries of a list. Raises UsageError that names file, line and key; StorageError."""
     entries = _from_yaml(path) if path.suffix.lower() in YAML_SUFFIXES else _from_text(path)
     if not entries:
@@ -70,7 +245,9 @@ def from_file(path: Path) -> tuple[Entry, ...]:
     return _each_once(entries)
 
 
-def chosen(entries: Sequence[Entry], include: Sequence[str], exclude: Sequence[str], where: str) -> tuple[Entry, ...]:
+def select_entries(
+    entries: Sequence[Entry], include: Sequence[str], exclude: Sequence[str], where: str
+) -> tuple[Entry, ...]:
     """The entries whose model id matches a pattern of `include`, if there are any, and none of `exclude`.
 
     Raises UsageError for a pattern of `include` that no model matches, and when nothing is left.
@@ -110,11 +287,11 @@ def _from_text(path: Path) -> list[Entry]:
 
 
 def _from_yaml(path: Path) -> list[Entry]:
-    root = yaml_nodes.read(path)
+    root = yaml_files.read_yaml(path)
     if isinstance(root.content, list):  # nothing but models
         return [_entry(node, {}, []) for node in root.content]
     top = root.mapping("a list of models")
-    shared = {**_defaults(top), **setting_keys.values(top, beside=TOP_KEYS)}
+    shared = {**_defaults(top), **setting_values(top, beside=TOP_KEYS)}
     if "models" not in top:
         root.refuse("models is missing: name some")
     overrides = [_override(node) for node in top["overrides"].items()] if "overrides" in top else []
@@ -122,7 +299,7 @@ def _from_yaml(path: Path) -> list[Entry]:
     if not entries:
         top["models"].refuse("models is an empty list")
     include, exclude = _patterns(top, "include"), _patterns(top, "exclude")
-    return list(chosen(entries, include, exclude, str(path)))
+    return list(select_entries(entries, include, exclude, str(path)))
 
 
 def _defaults(top: Mapping[str, Node]) -> dict[str, Any]:
@@ -132,7 +309,7 @@ def _defaults(top: Mapping[str, Node]) -> dict[str, Any]:
     for key, node in defaults.items():
         if key in top:
             node.refuse(f"{key} is there twice: under defaults and at the top level (line {top[key].line})")
-    return setting_keys.values(defaults)
+    return setting_values(defaults)
 
 
 def _override(node: Node) -> tuple[str, dict[str, Any]]:
@@ -140,7 +317,7 @@ def _override(node: Node) -> tuple[str, dict[str, Any]]:
     match = override.get("match")
     if match is None or not isinstance(match.content, str):
         node.refuse('overrides takes a pattern of model ids: match: "gpt2*"')
-    return match.content, setting_keys.values(override, beside=("match",))
+    return match.content, setting_values(override, beside=("match",))
 
 
 def _entry(node: Node, shared: Mapping[str, Any], overrides: Sequence[tuple[str, Mapping[str, Any]]]) -> Entry:
@@ -149,11 +326,11 @@ def _entry(node: Node, shared: Mapping[str, Any], overrides: Sequence[tuple[str,
     if name is None or not isinstance(name.content, str) or not name.content.strip():
         node.refuse(f"models takes model ids, or mappings with an id: got {node.text}")
     model_id = name.content.strip()
-    own = setting_keys.values(fields, beside=("id",))
+    own = setting_values(fields, beside=("id",))
     nearer = dict(shared)
     for pattern, values in overrides:
         if fnmatchcase(model_id, pattern):
-            nearer = setting_keys.merged(nearer, values)
+            nearer = merged_settings(nearer, values)
     return Entry(model_id=model_id, where=node.where, shared=nearer, own=own)
 
 

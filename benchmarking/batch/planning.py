@@ -1,26 +1,35 @@
-"""All cells of a batch planned, and every one that cannot be reported, before anything is measured."""
+"""All cells of a batch planned, and every one that cannot be reported, before anything is measured.
+
+What is asked of each cell of a batch: models x devices x runtimes x precisions, each with its grids.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
-from benchmarking.batch.asks import Ask
-from benchmarking.core.axes import AXES
-from benchmarking.errors import EXIT_FAILED, EXIT_USAGE, BenchhouseError, UsageError
-from benchmarking.records import Cell, Workload, canonical_hash, to_json
-from benchmarking.sweep.machine import Machine
-from benchmarking.sweep.plan import CellPlan, ascending
-from benchmarking.sweep.progress import cell_name
-from benchmarking.sweep.request import check_shared_options, plan_cell, workload_of
-from benchmarking.sweep.several_runtimes import ALL, plan_runtimes
-from benchmarking.workloads._limits import axes_of
+from benchmarking.batch import model_list
+from benchmarking.batch.model_list import BUILT_IN, FAMILY_AXES, Entry, Values
+from benchmarking.core.axes import AXES, BY_KEY
+from benchmarking.core.errors import EXIT_FAILED, EXIT_USAGE, BenchhouseError, UsageError
+from benchmarking.core.records import Cell, Workload, canonical_hash, to_json
+from benchmarking.measure.settings import settings
+from benchmarking.sweep.plan.plan import CellPlan, Machine, ascending
+from benchmarking.sweep.plan.request import OPTIONS, Request, check_shared_options, plan_cell, workload_of
+from benchmarking.sweep.plan.several_runtimes import ALL, plan_runtimes
+from benchmarking.sweep.show.progress import cell_name
+from benchmarking.workloads.support.limits import axes_of
 
 LOOK_UPS_AT_ONCE = 16
+
 """A name that no hub answers for costs up to 20 s of waiting; each look-up is a process, so not hundreds at once."""
+
 MAX_NAMES = 4
+
 
 Found = Workload | BenchhouseError
 
@@ -39,12 +48,12 @@ class PlanError(BenchhouseError):
 
 
 def plan_all(
-    asks: Sequence[Ask], session_id: str, machine: Machine, say: Callable[[str], None] = lambda line: None
+    asks: Sequence[CellRequest], session_id: str, machine: Machine, say: Callable[[str], None] = lambda line: None
 ) -> tuple[CellPlan, ...]:
     """The plans of all cells, in the order they were asked for. `say` is told of runtimes that nobody named and that
     are left out. Raises PlanError for cells that cannot be."""
     found = _look_up(asks)
-    plans: list[tuple[Ask, CellPlan]] = []
+    plans: list[tuple[CellRequest, CellPlan]] = []
     troubles: list[tuple[str, BenchhouseError]] = []
     for ask in asks:
         try:
@@ -59,20 +68,20 @@ def plan_all(
     return tuple(plan for _, plan in plans)
 
 
-def _question(ask: Ask) -> tuple[Any, ...]:
+def _question(ask: CellRequest) -> tuple[Any, ...]:
     """What the workload depends on: cells with the same answer share it."""
     first = ask.requests[0]
     return (first.model_id, first.task, first.weights, first.settings.seed)
 
 
-def _look_up(asks: Sequence[Ask]) -> dict[tuple[Any, ...], Found]:
+def _look_up(asks: Sequence[CellRequest]) -> dict[tuple[Any, ...], Found]:
     """The workloads by question, asked for at the same time: most of it is waiting for the hub."""
     questions = {_question(ask): ask for ask in asks}
     with ThreadPoolExecutor(max_workers=LOOK_UPS_AT_ONCE) as threads:
         return dict(zip(questions, threads.map(_workload, questions.values()), strict=True))
 
 
-def _workload(ask: Ask) -> Found:
+def _workload(ask: CellRequest) -> Found:
     try:
         return workload_of(ask.requests[0])
     except BenchhouseError as error:
@@ -80,7 +89,7 @@ def _workload(ask: Ask) -> Found:
 
 
 def _plans(
-    ask: Ask, session_id: str, found: Found, machine: Machine, say: Callable[[str], None]
+    ask: CellRequest, session_id: str, found: Found, machine: Machine, say: Callable[[str], None]
 ) -> tuple[CellPlan, ...]:
     """The plan of the cell that is asked for, or of one for each runtime when all are."""
     if isinstance(found, BenchhouseError):
@@ -104,9 +113,9 @@ def _joined(plans: Sequence[CellPlan]) -> CellPlan:
     return dataclasses.replace(plans[0], points=ascending(points.values()), skipped=skipped)
 
 
-def _twice(plans: Sequence[tuple[Ask, CellPlan]]) -> list[tuple[str, BenchhouseError]]:
+def _twice(plans: Sequence[tuple[CellRequest, CellPlan]]) -> list[tuple[str, BenchhouseError]]:
     """Cells that turn out to be one and the same, such as device auto beside the device it means."""
-    seen: dict[str, Ask] = {}
+    seen: dict[str, CellRequest] = {}
     troubles: list[tuple[str, BenchhouseError]] = []
     for ask, plan in plans:
         first = seen.setdefault(_identity(plan.cell), ask)
@@ -123,7 +132,7 @@ def _identity(cell: Cell) -> str:
     return canonical_hash(to_json([*model, *device, cell.runtime_mode]))
 
 
-def _check_shared_axes(asks: Sequence[Ask], plans: Sequence[CellPlan]) -> None:
+def _check_shared_axes(asks: Sequence[CellRequest], plans: Sequence[CellPlan]) -> None:
     """Raise UsageError for an axis that was asked of the batch and that no model of it has."""
     had = {axis for plan in plans for point in plan.points for axis in axes_of(point)}
     for ask in asks:
@@ -133,7 +142,7 @@ def _check_shared_axes(asks: Sequence[Ask], plans: Sequence[CellPlan]) -> None:
                     raise UsageError(f"no model of the batch has an axis {axis} ({AXES[axis].noun}): leave it out")
 
 
-def _check_shared_options(plans: Sequence[tuple[Ask, CellPlan]]) -> None:
+def _check_shared_options(plans: Sequence[tuple[CellRequest, CellPlan]]) -> None:
     """Raise UsageError for an option that no runtime has: of those of a model, if it was asked of that model alone."""
     asked = {name for ask, _ in plans for name in ask.requests[0].options}
     own = {(ask.requests[0].model_id, name) for ask, _ in plans for name in ask.own_options}
@@ -146,3 +155,77 @@ def _check_shared_options(plans: Sequence[tuple[Ask, CellPlan]]) -> None:
 def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     return ", ".join(names[:MAX_NAMES]) + more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellRequest:
+    """One cell that is asked for."""
+
+    where: str
+    """What asked for it: "models.yaml:3", or a flag."""
+    requests: tuple[Request, ...]
+    """They differ in their grids only, whose points are measured together."""
+    own_options: frozenset[str] = frozenset()
+    """Options of runtimes that are asked of this model alone."""
+
+    @property
+    def name(self) -> str:
+        """The cell as it was asked for, and where: "gpt2 on cuda (eager, float16) [models.yaml:3]"."""
+        first = self.requests[0]
+        how = ", ".join(part for part in (first.runtime, first.precision) if part)
+        return f"{first.model_id} on {first.device} ({how}) [{self.where}]"
+
+
+def cell_requests(entries: Sequence[Entry], flags: Values, command: tuple[str, ...]) -> tuple[CellRequest, ...]:
+    """The cells of all entries. `flags` are the settings that were given on the command line: they win."""
+    return tuple(ask for entry in entries for ask in _of_entry(entry, flags, command))
+
+
+def _of_entry(entry: Entry, flags: Values, command: tuple[str, ...]) -> Iterator[CellRequest]:
+    said = BUILT_IN
+    for nearer in (entry.shared, entry.own, flags):
+        said = model_list.merged_settings(said, nearer)
+    shared = frozenset(axis.name for key, axis in FAMILY_AXES.items() if key in flags or key not in _keys(entry.own))
+    common = _common(entry.model_id, said, shared, command)
+    own_options = frozenset(set(OPTIONS) & entry.own.keys() - flags.keys())
+    for device, runtime, precision in itertools.product(said["devices"], said["runtimes"], said["precisions"]):
+        cell = {**common, "device": device, "runtime": runtime, "precision": precision}
+        requests = tuple(Request(**cell, **_grid({**said, **grid})) for grid in said["grids"])
+        yield CellRequest(where=entry.where, requests=requests, own_options=own_options)
+
+
+def _keys(own: Values) -> set[str]:
+    """The keys a model's own settings have, those in its grids included."""
+    return {*own, *(key for grid in own.get("grids", ()) for key in grid)}
+
+
+def _common(model_id: str, said: Values, shared: frozenset[str], command: tuple[str, ...]) -> dict[str, Any]:
+    """The fields of a request that all cells of a model have in common."""
+    return {
+        "model_id": model_id,
+        "task": said.get("task"),
+        "weights": said["weights"],
+        "shared_axes": shared,
+        "num_threads": said.get("num_threads"),
+        "cpu_list": said.get("cpu_list"),
+        "options": {name: said[name] for name in OPTIONS if name in said},
+        "shared_options": frozenset(name for name in OPTIONS if name in said),
+        "rebuild": said["rebuild"],
+        "settings": settings(
+            said["profile"],
+            iterations=said.get("iterations"),
+            warmup_iterations=said.get("warmup_iterations"),
+            launches=said.get("launches"),
+        ),
+        "timeout_s": said["timeout"],
+        "skip_unsupported": said["skip_unsupported"],
+        "command": command,
+        "tags": said["tags"],
+        "description": said.get("description"),
+    }
+
+
+def _grid(said: Values) -> dict[str, Any]:
+    """The fields of a request that make its grid."""
+    own = {key: said[key] for key, axis in BY_KEY.items() if axis.is_field and key in said}
+    return {**own, "axes": {axis.name: said[key] for key, axis in BY_KEY.items() if not axis.is_field and key in said}}

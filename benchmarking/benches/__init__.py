@@ -5,7 +5,6 @@ A file defines a `ModelBenchmark`; `discover` finds the files of a folder, `plan
 
 from __future__ import annotations
 
-from benchmarking.benches.config import BenchmarkConfig, create_config_variants
-from benchmarking.benches.model_benchmark import ModelBenchmark
+from benchmarking.benches.model_benchmark import BenchmarkConfig, ModelBenchmark, create_config_variants
 
 __all__ = ["BenchmarkConfig", "ModelBenchmark", "create_config_variants"]

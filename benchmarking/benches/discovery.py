@@ -1,23 +1,40 @@
-"""Finds the benchmarks in a folder. Their files are imported by a process of its own, so this one stays as it is."""
+"""Finds the benchmarks in a folder. Their files are imported by a process of its own, so this one stays as it is.
+
+Lists the benchmarks of files, in a process of its own: files on stdin as JSON, one JSON line each on stdout.
+
+A line begins a file ({"importing": path}), so that a file that ends the process is known by name; the next one is what
+is in it ({"benches": [...]}) or what is wrong with it ({"error": "..."}).
+
+A benchmark's file as a module, and the benchmarks in it. This runs people's code: only in processes of its own.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
+import inspect
 import json
+import os
+import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import IO, Any
 
-from benchmarking.benches.config import BenchmarkConfig
-from benchmarking.benches.model_benchmark import TimedBy
+from benchmarking.benches.model_benchmark import BenchmarkConfig, ModelBenchmark, TimedBy, configs_of, timed_by
 from benchmarking.core.child_process import run_module
-from benchmarking.errors import UsageError
-from benchmarking.records import from_json
+from benchmarking.core.errors import BenchhouseError, UsageError
+from benchmarking.core.records import from_json, to_json
 
 TIME_LIMIT_S = 300.0
+
 """For importing all files: the first import of torch from a slow disk takes a minute."""
+
 EXAMPLES = Path(__file__).with_name("examples")
+
 """The folder of the benchmarks that ship as examples."""
 
 
@@ -133,7 +150,7 @@ class _Answers:
 
 def _answers(files: Sequence[Path]) -> _Answers:
     question = json.dumps([str(file) for file in files])
-    done = run_module("benchmarking.benches._listing", question=question, limit_s=TIME_LIMIT_S)
+    done = run_module("benchmarking.benches.discovery", question=question, limit_s=TIME_LIMIT_S)
     if done.exit_code is None:
         return _Answers(lines=_lines(done.stdout), end=f"took longer than {TIME_LIMIT_S:g} s", failed=True)
     end = f"ended the process with exit code {done.exit_code}" + (f": {done.last_line}" if done.last_line else "")
@@ -142,3 +159,100 @@ def _answers(files: Sequence[Path]) -> _Answers:
 
 def _lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+
+
+def main() -> int:
+    """Answer for each file. What the files print goes to stderr."""
+    home = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    for path in map(Path, json.load(sys.stdin)):
+        _say(home, {"importing": str(path)})
+        _say(home, _listed_class(path))
+    return 0
+
+
+def _say(home: IO[str], answer: dict[str, Any]) -> None:
+    home.write(json.dumps(answer) + "\n")
+    home.flush()
+
+
+def _listed_class(path: Path) -> dict[str, Any]:
+    try:
+        return {"benches": [_described(path, bench) for bench in classes(load_module(path))]}
+    except BenchhouseError as error:
+        return {"error": str(error)}
+
+
+def _described(path: Path, bench: type[ModelBenchmark]) -> dict[str, Any]:
+    """A benchmark as `discovery.Bench` reads it. What is wrong with the class is told with its place in the file."""
+    line = inspect.getsourcelines(bench)[1]
+    try:
+        return {
+            "path": str(path),
+            "class_name": bench.__name__,
+            "configs": to_json(configs_of(bench)),
+            "devices": list(bench.devices),
+            "timed_by": timed_by(bench),
+            "task": bench.task,
+            "is_mock": bench.is_mock,
+        }
+    except BenchhouseError as error:
+        raise type(error)(f"{path}, line {line}: {error}") from error
+    except Exception as error:
+        raise BenchhouseError(
+            f"{error_location(path, error)}: {bench.__name__}: {type(error).__name__}: {error}"
+        ) from error
+
+
+def load_module(path: Path) -> ModuleType:
+    """The file as a module, its own folder first on the path, so that it can import what lies beside it.
+
+    Raises UsageError that names the file and the line where importing it went wrong.
+    """
+    name = f"benchhouse_bench_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path}: not a Python file")
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickling look a class's module up by its name
+    try:
+        spec.loader.exec_module(module)
+    except FileNotFoundError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    except Exception as error:
+        raise UsageError(f"{error_location(path, error)}: {type(error).__name__}: {error}") from error
+    return module
+
+
+def classes(module: ModuleType) -> tuple[type[ModelBenchmark], ...]:
+    """The benchmarks a file defines, in its order. Bases for others begin with "_" or have abstract methods left."""
+    found = (value for value in vars(module).values() if inspect.isclass(value) and issubclass(value, ModelBenchmark))
+    return tuple(
+        dict.fromkeys(
+            each
+            for each in found
+            if each.__module__ == module.__name__ and not each.__name__.startswith("_") and not inspect.isabstract(each)
+        )
+    )
+
+
+def load_class(path: Path, name: str) -> type[ModelBenchmark]:
+    """A benchmark by its file and class. Raises BenchhouseError when it is not there any more."""
+    for each in classes(load_module(path)):
+        if each.__name__ == name:
+            return each
+    raise BenchhouseError(f"{path} has no ModelBenchmark {name}")
+
+
+def error_location(path: Path, error: BaseException) -> str:
+    """The file and, as far as the error tells, the line in it."""
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        return f"{path}, line {error.lineno}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return f"{path}, line {lines[-1]}" if lines else str(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

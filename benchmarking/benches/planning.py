@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from benchmarking.benches.config import BenchmarkConfig
 from benchmarking.benches.discovery import Bench
-from benchmarking.errors import UsageError
+from benchmarking.benches.model_benchmark import BenchmarkConfig
+from benchmarking.core.errors import UsageError
+from benchmarking.core.records import Json, Precision, Workload, canonical_hash
 from benchmarking.measure.settings import Settings
-from benchmarking.records import Json, Precision, Workload, canonical_hash
-from benchmarking.sweep.machine import Machine
-from benchmarking.sweep.plan import CellPlan, ascending
-from benchmarking.sweep.request import DEFAULT_TIMEOUT_S, Request, plan_points
+from benchmarking.sweep.plan.plan import CellPlan, Machine, ascending
+from benchmarking.sweep.plan.request import DEFAULT_TIMEOUT_S, Request, plan_points
 
 RUNTIME = "bench"
 

@@ -1,19 +1,24 @@
 """Takes things out of the build cache: builds, and what makers that were cut off left behind.
 
 Whoever makes a build holds its lock, so nothing is touched whose lock cannot be had at once.
+
+A cache that is no larger after a command than before: what the command made new is deleted at its end.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarking.builds.contents import Contents, Leftover, folder_bytes, lock_of
-from benchmarking.builds.store import RECORD
-from benchmarking.errors import StorageError
+from benchmarking.builds.store import MADE_VARIABLE, RECORD, BuildStore
+from benchmarking.core.errors import StorageError
+from benchmarking.core.text import size_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,3 +109,44 @@ def _said(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StorageError(f"cannot delete {path}: {error.strerror}") from error
+
+
+@contextmanager
+def lean_cache(*, is_lean: bool, say: Callable[[str], None]) -> Iterator[None]:
+    """Inside, builds that this process and its workers make are listed; at the end, however that comes, they go.
+
+    Builds that were there before stay, as does what other commands make meanwhile. `say` is told what was freed.
+    """
+    if not is_lean:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="benchhouse-") as folder:
+        made = Path(folder) / "made"
+        before = os.environ.get(MADE_VARIABLE)
+        os.environ[MADE_VARIABLE] = str(made)
+        try:
+            yield
+        finally:
+            _put_back(before)
+            say(_words(_delete_build(made)))
+
+
+def _delete_build(made: Path) -> Freed:
+    """Delete what is listed in the file, as far as it is still there."""
+    root = BuildStore().root
+    lines = made.read_text(encoding="utf-8").split() if made.exists() else []
+    folders = [root.joinpath(*line.split("/")) for line in dict.fromkeys(lines)]
+    return delete_folders(root, [folder for folder in folders if folder.exists()])
+
+
+def _words(freed: Freed) -> str:
+    kept = f"; {len(freed.in_use)} in use elsewhere stay" if freed.in_use else ""
+    builds = "build" if freed.count == 1 else "builds"
+    return f"lean cache: {freed.count} {builds} deleted, {size_text(freed.size_bytes)} freed{kept}"
+
+
+def _put_back(before: str | None) -> None:
+    if before is None:
+        del os.environ[MADE_VARIABLE]
+    else:
+        os.environ[MADE_VARIABLE] = before

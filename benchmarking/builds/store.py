@@ -4,6 +4,8 @@
 
 A build is made in a folder beside its place, under a lock, and moved there whole: what is found under a digest is
 complete. Nothing in it is ever changed; another input is another digest.
+
+What builds of a model have in common: the model's part of their keys, and what is said of several together.
 """
 
 from __future__ import annotations
@@ -13,23 +15,30 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarking.clock import utc_now
-from benchmarking.errors import BenchhouseError, FormatError, StorageError
-from benchmarking.records import Json, Rebuild, canonical_hash, dumps, from_json
+from benchmarking.core.errors import BenchhouseError, FormatError, StorageError
+from benchmarking.core.ids import utc_now
+from benchmarking.core.records import Json, Rebuild, Workload, canonical_hash, dumps, from_json
 
 RECORD = "build.json"
+
 CACHE_VARIABLE = "BENCHHOUSE_CACHE_DIR"
+
 MADE_VARIABLE = "BENCHHOUSE_MADE_BUILDS"
+
 """Names a file to which every build that is new in the cache is added, a line of kind/digest each."""
+
 DIGEST_LENGTH = 32
+
 """Hex digits of SHA-256 in a folder's name: 128 bits never meet by chance, and paths stay short."""
 
+
 Make = Callable[[Path], Mapping[str, Json]]
+
 """Fills an empty folder and says what there is to know of it."""
 
 
@@ -213,3 +222,43 @@ def _read(record: Path) -> Build:
         raise FormatError(
             f"{record}: no record of a build ({error}): delete its folder, or --rebuild always"
         ) from error
+
+
+WEIGHT_FILES = "**/*.safetensors"
+
+
+def model_parts(workload: Workload) -> dict[str, Json]:
+    """The parts of a key that say which model with which weights.
+
+    A local folder's weight files count with their sizes and times of change: its revision is made of names and sizes,
+    which stay the same when somebody trains on and saves over them.
+    """
+    parts: dict[str, Json] = {
+        "model_id": workload.model_id,
+        "config_hash": workload.config_hash,
+        "task": workload.task,
+        "weights": workload.weights,
+        "revision": workload.revision,
+        "seed": workload.seed,
+    }
+    if workload.source == "local" and workload.path is not None and workload.weights == "pretrained":
+        folder = Path(workload.path)
+        files = [(file.relative_to(folder).as_posix(), file.stat()) for file in sorted(folder.glob(WEIGHT_FILES))]
+        parts["files"] = [[name, stat.st_size, stat.st_mtime_ns] for name, stat in files]
+    return parts
+
+
+def combined_facts(kind: str, made: Sequence[tuple[Build, bool]]) -> dict[str, Json]:
+    """What there is to know of builds, each with whether it was made now: the first one's facts and `digest`, all
+    `digests`, `build_s` and `size_bytes` as sums, and `is_new` when any is. The shape of `Preparation.build`."""
+    builds = [build for build, _ in made]
+    facts: Mapping[str, Json] = builds[0].facts
+    return {
+        **facts,
+        "kind": kind,
+        "digest": builds[0].digest,
+        "digests": [build.digest for build in builds],
+        "build_s": sum(build.build_s for build in builds),
+        "size_bytes": sum(build.size_bytes for build in builds),
+        "is_new": any(is_new for _, is_new in made),
+    }

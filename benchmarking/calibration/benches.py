@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarking.benches import BenchmarkConfig, ModelBenchmark
-from benchmarking.calibration import CACHE_MARGIN, COPY_AXIS, MATRIX_AXIS, TASK
-from benchmarking.devices._kinds import names_with
-from benchmarking.errors import BenchhouseError
-from benchmarking.records import Precision
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.peaks import CACHE_MARGIN, COPY_AXIS, MATRIX_AXIS, TASK
+from benchmarking.core.records import Precision
+from benchmarking.devices.support.kinds import names_with
 
 CHECKED = 8
 """Rows and columns of a product that are compared with one in float64 on the host."""
@@ -33,7 +33,7 @@ class MatrixProduct(ModelBenchmark):
     def setup_model(self) -> None:
         import torch
 
-        from benchmarking.runtimes._torch import MatmulPrecision, dtype_of
+        from benchmarking.runtimes.support.torch.settings import MatmulPrecision, dtype_of
 
         self._flags = MatmulPrecision(self.config.precision)
         generator = torch.Generator(device=self.torch_device).manual_seed(SEED)

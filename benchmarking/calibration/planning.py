@@ -6,21 +6,20 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarking import plugins
-from benchmarking.benches.config import BenchmarkConfig
 from benchmarking.benches.discovery import Bench
+from benchmarking.benches.model_benchmark import BenchmarkConfig
 from benchmarking.benches.planning import BenchPlanning, plan_benches
-from benchmarking.calibration import COPY_AXIS, MATRIX_AXIS, TASK
 from benchmarking.calibration.sizes import Sizes, find_sizes
-from benchmarking.cli_support import note
-from benchmarking.devices._kinds import names_with
-from benchmarking.devices._probing import select
-from benchmarking.errors import BenchhouseError
+from benchmarking.core import plugins
+from benchmarking.core.command_line import note
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.peaks import COPY_AXIS, MATRIX_AXIS, TASK
+from benchmarking.core.records import NOT_SUPPORTED, Device, Precision
+from benchmarking.devices.support.kinds import names_with
+from benchmarking.devices.support.select import select
 from benchmarking.measure.settings import Settings
-from benchmarking.records import NOT_SUPPORTED, Device, Precision
-from benchmarking.sweep.lock import device_lock
-from benchmarking.sweep.machine import Machine
-from benchmarking.sweep.plan import CellPlan
+from benchmarking.sweep.plan.plan import CellPlan, Machine
+from benchmarking.sweep.run.lock import device_lock
 
 FILE = str(Path(__file__).with_name("benches.py"))
 WARMUP_MAX_TIME_S = 3.0

@@ -1,6 +1,8 @@
 """Finds, by trying upward, how large matrices and copies must be on a device, in a process of its own.
 
 A product that takes 10 to 100 ms is long beside the clock and the launch of a kernel, and short enough to be repeated.
+
+How large the cache is that a copy must not stay in.
 """
 
 from __future__ import annotations
@@ -13,30 +15,47 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from benchmarking.calibration import CACHE_MARGIN
 from benchmarking.core.child_process import ChildError, ask
-from benchmarking.devices import DeviceHandle
-from benchmarking.errors import BenchhouseError
-from benchmarking.records import FAILED, NOT_SUPPORTED, Device, Precision, dumps, from_json, to_json
-from benchmarking.runtimes._torch import is_out_of_memory
+from benchmarking.core.contracts import DeviceHandle
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.peaks import CACHE_MARGIN
+from benchmarking.core.records import FAILED, NOT_SUPPORTED, Device, Precision, dumps, from_json, to_json
+from benchmarking.devices.support.reading import UnreadableError, read_int, read_text
+from benchmarking.runtimes.support.torch.settings import is_out_of_memory
 
 TIME_LIMIT_S = 300.0
+
 TARGETS_S = (0.012, 0.060)
+
 """What products are to take, by the rate of the last one tried; the true rate at that size is higher as a rule."""
+
 LONG_ENOUGH_S = 0.003
+
 """A product from which that rate can be told."""
+
 FIRST_SIZE, STEP = 128, 64
+
 """Of the search, and of the sizes chosen: a multiple of every kernel's tile."""
+
 COPY_S = 0.010
+
 FIRST_COPY_BYTES = 1 << 28
+
 UNKNOWN_CACHE_BYTES = 1 << 28
+
 """Taken for a last-level cache whose size nobody tells; few are larger."""
+
 SHARE_OF_MEMORY = 0.25
+
 """Of the free memory, for all matrices or both blocks together."""
+
 TRIES = 4
+
 GROWTH = 3.0
+
 """Of the time when the size doubles, from which it is the product's (it grows by 8) and not a wait for a processor that
 others use, which no number of tries would show."""
 
@@ -84,8 +103,7 @@ def main() -> int:
 
 def search(device: Device, precisions: tuple[Precision, ...]) -> Sizes:
     """Try products and copies on the device, smallest first."""
-    from benchmarking import plugins
-    from benchmarking.calibration._caches import last_level_cache_bytes
+    from benchmarking.core import plugins
 
     handle: DeviceHandle = plugins.load("benchmarking.devices", device.type).open(device)
     budget_bytes = int(SHARE_OF_MEMORY * _free_bytes(handle))
@@ -116,7 +134,7 @@ def search(device: Device, precisions: tuple[Precision, ...]) -> Sizes:
 def _matrix_sizes(handle: DeviceHandle, precision: Precision, budget_bytes: int) -> tuple[int, ...]:
     import torch
 
-    from benchmarking.runtimes._torch import MatmulPrecision, dtype_of
+    from benchmarking.runtimes.support.torch.settings import MatmulPrecision, dtype_of
 
     dtype = dtype_of(precision)
     largest = int((budget_bytes / 3 / torch.empty((), dtype=dtype).element_size()) ** 0.5)
@@ -189,9 +207,43 @@ def _free_bytes(handle: DeviceHandle) -> int:
         import torch
 
         return int(torch.cuda.mem_get_info(handle.torch_name)[0])
-    from benchmarking.devices._free_memory import free_host_bytes
+    from benchmarking.devices.support.memory import free_host_bytes
 
     return free_host_bytes()
+
+
+UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def last_level_cache_bytes(torch_name: str, cpus: Path = Path("/sys/devices/system/cpu")) -> int | None:
+    """Bytes of the last-level cache of torch's device, all of a processor's together; None where nothing tells."""
+    if torch_name.startswith("cuda"):
+        import torch
+
+        told = getattr(torch.cuda.get_device_properties(torch_name), "L2_cache_size", 0)
+        return int(told) or None
+    if torch_name == "cpu" and sys.platform == "linux":
+        return linux_cache_bytes(cpus)
+    return None
+
+
+def linux_cache_bytes(cpus: Path) -> int | None:
+    """The sum of the caches of the highest level, each of which several processors share."""
+    levels: dict[int, dict[str, int]] = {}
+    try:
+        for folder in cpus.glob("cpu[0-9]*/cache/index[0-9]*"):
+            if read_text(folder / "type") != "Instruction":
+                shared = levels.setdefault(read_int(folder / "level"), {})
+                shared[read_text(folder / "shared_cpu_list")] = size_bytes(read_text(folder / "size"))
+    except (UnreadableError, ValueError):
+        return None  # containers and some boards hide a part: a sum without it would be too small
+    return sum(levels[max(levels)].values()) if levels else None
+
+
+def size_bytes(text: str) -> int:
+    """Linux's notation: "32768K"."""
+    unit = UNITS.get(text[-1:], 1)
+    return int(text.rstrip("KMG")) * unit
 
 
 if __name__ == "__main__":

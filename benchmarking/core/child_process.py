@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from benchmarking.errors import BenchhouseError
+from benchmarking.core.errors import BenchhouseError
 
 ROOT = Path(__file__).resolve().parents[2]
 """The folder of our packages."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from benchmarking.records import Doubt, Json, Severity, Validity
+from benchmarking.core.records import Doubt, Json, Severity, Validity
 
 SEVERITIES: tuple[Severity, ...] = ("info", "noisy", "throttled", "invalid")
 """From the mildest to the worst."""

@@ -33,8 +33,8 @@ class Metric:
     of: str
     """What it is made of, by the source: the metric of the raw samples, or the reading's name."""
     statistic: Statistic = "median"
-    """What a launch's samples come to: a field of `benchmarking.estimates.Statistics`, or what is done a second, which
-    is in inverse proportion to their mean."""
+    """What a launch's samples come to: a field of `sample_statistics.Statistics`, or what is done a second, which is in
+    inverse proportion to their mean."""
     over_launches: Literal["median", "least", "most", "interval"] = "median"
     """What the launches' values come to; interval: that of the launches' medians."""
     unit: str = ""

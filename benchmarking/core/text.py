@@ -1,11 +1,20 @@
-"""Numbers, durations and foreign text as people read them."""
+"""Numbers, durations and foreign text as people read them.
+
+Sizes and ages in words.
+
+Tables in Markdown as GitHub reads it, with nothing in a cell taken for markup.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
 
 TINY, HUGE = 1e-9, 1e15
+
 """Numbers beyond these are shown with an exponent: their zeros would be longer than a column."""
 
 
@@ -52,3 +61,40 @@ def _escape(character: str) -> str:
     if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp"):
         return character.encode("unicode_escape").decode()
     return character
+
+
+SIZE_UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+
+
+def size_text(size_bytes: float) -> str:
+    """Bytes with three significant digits or more: "1.23 GB", "45.6 MB", "512 B". The units are powers of ten."""
+    for unit, factor in SIZE_UNITS:
+        if size_bytes >= factor:
+            value = size_bytes / factor
+            return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+    return f"{size_bytes:.0f} B"
+
+
+def time_text(seconds: float) -> str:
+    """A time since the epoch as UTC, ISO 8601, to the second."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+SPECIAL = re.compile(r"([\\`*_\[\]|~])")
+
+ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+
+
+def markdown_escaped(text: str) -> str:
+    """The text so that it reads as itself, in one line: "a|b" as "a\\|b"."""
+    line = " ".join(text.split()) if "\n" in text or "\r" in text else text
+    safe = "".join(ENTITIES.get(character, character) for character in visible(line))
+    return SPECIAL.sub(r"\\\1", safe)
+
+
+def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> str:
+    """The rows as a table, its text escaped; the columns whose places are in `right` stand to the right."""
+    rule = ("---:" if place in right else "---" for place in range(len(headings)))
+    lines = [[markdown_escaped(heading) for heading in headings], list(rule)]
+    lines += [[markdown_escaped(cell) for cell in row] for row in rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

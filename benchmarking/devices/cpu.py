@@ -6,14 +6,14 @@ import platform
 from pathlib import Path
 from statistics import fmean
 
-from benchmarking.devices import STATE_NAMES, DeviceHandle, DeviceKind, Memory
-from benchmarking.devices._base import HostHandle
-from benchmarking.devices._host import host_facts, text_fact, usable_memory_bytes
-from benchmarking.devices._host_energy import HostEnergy
-from benchmarking.devices._ort import OrtProvider
-from benchmarking.devices._reading import UnreadableError, absent, gather, read_int, read_text
-from benchmarking.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Precision, Readings
-from benchmarking.units import NS_PER_MS
+from benchmarking.core.contracts import STATE_NAMES, DeviceHandle, DeviceKind, Memory
+from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Precision, Readings
+from benchmarking.core.units import NS_PER_MS
+from benchmarking.devices.support.energy import HostEnergy
+from benchmarking.devices.support.handle import HostHandle
+from benchmarking.devices.support.host import host_facts, text_fact, usable_memory_bytes
+from benchmarking.devices.support.ort_providers import OrtProvider
+from benchmarking.devices.support.reading import UnreadableError, absent, gather, read_int, read_text
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "float16", "int8", "int4")
 """What PyTorch runs on any CPU; without native support it converts, at a cost (`native_precisions` in the facts)."""

@@ -10,17 +10,23 @@ import os
 from collections import Counter
 from typing import Any
 
-from benchmarking.devices import DeviceHandle, DeviceKind, Memory
-from benchmarking.devices import _directml as directml
-from benchmarking.devices import _nvml as nvidia
-from benchmarking.devices._host import host_facts, usable_memory_bytes
-from benchmarking.devices._ort import OrtProvider
-from benchmarking.devices._reading import UnreadableError
-from benchmarking.devices._torch import TorchGpuHandle, import_torch, is_gpu_in_use, torch_index, why_not_torch
-from benchmarking.devices._visible import visible
-from benchmarking.devices._watched import WatchedGpuHandle
-from benchmarking.errors import BenchhouseError
-from benchmarking.records import Device, Json, Precision, Readings
+from benchmarking.core.contracts import DeviceHandle, DeviceKind, Memory
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.records import Device, Json, Precision, Readings
+from benchmarking.devices.support import nvml as nvidia
+from benchmarking.devices.support import ort_providers as directml
+from benchmarking.devices.support.host import host_facts, usable_memory_bytes
+from benchmarking.devices.support.ort_providers import OrtProvider
+from benchmarking.devices.support.reading import UnreadableError
+from benchmarking.devices.support.torch_gpu import (
+    TorchGpuHandle,
+    WatchedGpuHandle,
+    import_torch,
+    is_gpu_in_use,
+    torch_index,
+    visible,
+    why_not_torch,
+)
 
 WHEEL_INDEX = "cu130"
 VISIBLE = "CUDA_VISIBLE_DEVICES"

@@ -7,15 +7,15 @@ import json
 import platform
 from typing import Any
 
-from benchmarking.devices import IN_USE_NAMES, PEAK_NAMES, STATE_NAMES, DeviceHandle, DeviceKind, Memory
-from benchmarking.devices._base import HostHandle, with_method
-from benchmarking.devices._host_energy import HostEnergy
-from benchmarking.devices._host_macos import sysctl_values
-from benchmarking.devices._ort import OrtProvider
-from benchmarking.devices._reading import RunCommand, UnreadableError, absent, gather, run_command
-from benchmarking.devices._torch import torch_build
-from benchmarking.errors import BenchhouseError
-from benchmarking.records import FAILED, NOT_SUPPORTED, Device, Json, Precision, Readings
+from benchmarking.core.contracts import IN_USE_NAMES, PEAK_NAMES, STATE_NAMES, DeviceHandle, DeviceKind, Memory
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.records import FAILED, NOT_SUPPORTED, Device, Json, Precision, Readings
+from benchmarking.devices.support.energy import HostEnergy
+from benchmarking.devices.support.handle import HostHandle, with_method
+from benchmarking.devices.support.host import sysctl_values
+from benchmarking.devices.support.ort_providers import OrtProvider
+from benchmarking.devices.support.reading import RunCommand, UnreadableError, absent, gather, run_command
+from benchmarking.devices.support.torch_gpu import torch_build
 
 PROFILER = ("/usr/sbin/system_profiler", "-json", "SPDisplaysDataType")
 OLDEST_MACOS = 14

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
-from benchmarking.devices import ENERGY_DOMAINS, IN_USE_NAMES, PEAK_NAMES, STATE_NAMES, DeviceHandle, DeviceKind
-from benchmarking.errors import FormatError, StorageError
-from benchmarking.records import NOT_SUPPORTED, PRECISIONS, Device, Json, Readings
+from benchmarking.core.contracts import ENERGY_DOMAINS, IN_USE_NAMES, PEAK_NAMES, STATE_NAMES, DeviceHandle, DeviceKind
+from benchmarking.core.errors import FormatError, StorageError
+from benchmarking.core.records import NOT_SUPPORTED, PRECISIONS, Device, Json, Readings
 
 SCRIPT_VARIABLE = "BENCHHOUSE_NULL_SCRIPT"
 

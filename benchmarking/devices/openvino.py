@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarking.devices import IN_USE_NAMES, STATE_NAMES, DeviceHandle, DeviceKind
-from benchmarking.devices import _directml as directml
-from benchmarking.devices._base import HostHandle
-from benchmarking.devices._host import host_facts, usable_memory_bytes
-from benchmarking.devices._host_energy import HostEnergy
-from benchmarking.devices._openvino_library import import_openvino
-from benchmarking.devices._ort import OrtProvider
-from benchmarking.devices._reading import UnreadableError, absent, gather
+from benchmarking.core.contracts import IN_USE_NAMES, STATE_NAMES, DeviceHandle, DeviceKind
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.cpu import CpuHandle
-from benchmarking.errors import BenchhouseError
-from benchmarking.records import NOT_SUPPORTED, Device, Json, Precision, Readings
+from benchmarking.devices.support import ort_providers as directml
+from benchmarking.devices.support.energy import HostEnergy
+from benchmarking.devices.support.handle import HostHandle
+from benchmarking.devices.support.host import host_facts, usable_memory_bytes
+from benchmarking.devices.support.openvino_library import import_openvino
+from benchmarking.devices.support.ort_providers import OrtProvider
+from benchmarking.devices.support.reading import UnreadableError, absent, gather
 
 ORDER = ("GPU", "NPU", "CPU", "AUTO")
 """`openvino` alone means the first of these that is there; the exact one is stored. AUTO only when it is asked for."""

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarking.devices import STATE_NAMES, DeviceHandle, DeviceKind
-from benchmarking.devices._base import HostHandle
-from benchmarking.devices._host import host_facts, text_fact, usable_memory_bytes
-from benchmarking.devices._host_energy import HostEnergy
-from benchmarking.devices._reading import absent
+from benchmarking.core.contracts import STATE_NAMES, DeviceHandle, DeviceKind
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.cpu import CpuHandle
-from benchmarking.errors import BenchhouseError
-from benchmarking.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Precision, Readings
+from benchmarking.devices.support.energy import HostEnergy
+from benchmarking.devices.support.handle import HostHandle
+from benchmarking.devices.support.host import host_facts, text_fact, usable_memory_bytes
+from benchmarking.devices.support.reading import absent
 
 PROVIDER = "QNNExecutionProvider"
 BACKENDS = ("htp", "gpu", "cpu")

@@ -9,17 +9,23 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from benchmarking.devices import DeviceHandle, DeviceKind, Memory
-from benchmarking.devices import _amdsmi as amd
-from benchmarking.devices._base import Monitor
-from benchmarking.devices._kfd import Node, SysfsMonitor, node_facts, nodes
-from benchmarking.devices._ort import OrtProvider
-from benchmarking.devices._reading import UnreadableError, absent, read_text
-from benchmarking.devices._torch import TorchGpuHandle, import_torch, is_gpu_in_use, torch_index, why_not_torch
-from benchmarking.devices._visible import visible
-from benchmarking.devices._watched import WatchedGpuHandle
-from benchmarking.errors import BenchhouseError, UnsupportedError
-from benchmarking.records import NOT_SUPPORTED, Device, Json, Precision, Readings
+from benchmarking.core.contracts import DeviceHandle, DeviceKind, Memory
+from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Precision, Readings
+from benchmarking.devices.support import amd as amd
+from benchmarking.devices.support.amd import Node, SysfsMonitor, node_facts, nodes
+from benchmarking.devices.support.handle import Monitor
+from benchmarking.devices.support.ort_providers import OrtProvider
+from benchmarking.devices.support.reading import UnreadableError, absent, read_text
+from benchmarking.devices.support.torch_gpu import (
+    TorchGpuHandle,
+    WatchedGpuHandle,
+    import_torch,
+    is_gpu_in_use,
+    torch_index,
+    visible,
+    why_not_torch,
+)
 
 WHEEL_INDEX = "rocm7.1"
 VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")

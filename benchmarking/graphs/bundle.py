@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from benchmarking.errors import BenchhouseError
-from benchmarking.records import Json, dumps, from_json
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.records import Json, dumps, from_json
 
 MANIFEST = "bundle.json"
 FORMAT_VERSION = 1

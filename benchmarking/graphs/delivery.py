@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarking.builds.store import RECORD, BuildStore
-from benchmarking.errors import BenchhouseError, StorageError, UsageError, first_line
+from benchmarking.core.errors import BenchhouseError, StorageError, UsageError, first_line
+from benchmarking.core.records import Cell, Json, Point, Precision
 from benchmarking.graphs.bundle import MANIFEST, read_bundle, write_bundle
 from benchmarking.graphs.session import DEFAULT_OPSET, bundle_key, ensure_bundle
-from benchmarking.records import Cell, Json, Point, Precision
 
 Format = Literal["onnx", "openvino"]
 FORMATS: tuple[Format, ...] = ("onnx", "openvino")
@@ -123,8 +123,8 @@ def _agreement(export: Export, folder: Path) -> dict[str, Json]:
     from benchmarking.graphs.export.agreement import checked_points, compare_at
     from benchmarking.graphs.export.plain_runner import PlainRunner, onnx_evaluator, openvino_evaluator
     from benchmarking.graphs.recipes import Recipe, recipe_of
-    from benchmarking.runtimes._torch_model import load_model
-    from benchmarking.workloads._families import plugin_of
+    from benchmarking.runtimes.support.torch.model_loading import load_model
+    from benchmarking.workloads.support.families import plugin_of
 
     workload = export.cell.workload
     recipe = recipe_of(workload)

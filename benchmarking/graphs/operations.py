@@ -1,22 +1,35 @@
 """Calls made of a bundle's graphs, on any runtime on graphs: the same work, marks, counts and array names as the torch
-operations of the families have, without torch."""
+operations of the families have, without torch.
+
+The steps of a denoising call from what a bundle holds of the schedule: plain numbers, no diffusers.
+
+facts["schedule"] = {"alphas": share of the image left after each trained step, "last": after the very last,
+                     "offset": what is added to every step's time}
+
+What a family tells of a call besides its times, where no torch model can be asked.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
+from benchmarking.core.contracts import GraphRunner, Mark, Placed
+from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Point, Readings, Workload
 from benchmarking.graphs.bundle import Bundle, Graph
-from benchmarking.graphs.calls import Arrays, GraphOperation, as_dtype, as_float32
-from benchmarking.graphs.generation import DecoderGeneration, EncoderDecoderGeneration, Generation, start_of
-from benchmarking.graphs.runner import GraphRunner, Placed
-from benchmarking.records import Point, Readings, Workload
-from benchmarking.runtimes import Mark
-
-if TYPE_CHECKING:
-    from benchmarking.workloads._denoising import Step
+from benchmarking.graphs.generation import (
+    Arrays,
+    DecoderGeneration,
+    EncoderDecoderGeneration,
+    Generation,
+    GraphOperation,
+    as_dtype,
+    as_float32,
+    start_of,
+)
+from benchmarking.workloads.support.denoising import Step, step_between
 
 __all__ = [
     "DecoderGeneration",
@@ -30,7 +43,9 @@ __all__ = [
     "start_of",
 ]
 
+
 MODEL = "model"
+
 """The one graph of the other bundles."""
 
 
@@ -90,12 +105,9 @@ def operation_of(
     preparation: Callable[[], Readings] = Readings,
 ) -> GraphOperation:
     """The call at a point, on inputs that are made. `preparation` tells what making them took."""
-    from benchmarking.graphs.telling import family_readings
 
     operation: GraphOperation
     if bundle.kind == "denoiser":
-        from benchmarking.graphs.schedule import steps_of
-
         operation = DenoisingCall(bundle, runner, point, arrays, steps_of(bundle, point))
     elif bundle.kind == "encoder-decoder":
         operation = EncoderDecoderGeneration(bundle, runner, point, arrays)
@@ -111,3 +123,41 @@ def results(graph: Graph) -> dict[str, str]:
     """The outputs that a call is about, by what the family's torch operation calls them."""
     main = {} if graph.result is None else {graph.result_name or graph.result: graph.result}
     return {**main, **graph.more_results}
+
+
+def steps_of(bundle: Bundle, point: Point) -> tuple[Step, ...]:
+    """The steps of a call, from noise to image: evenly spaced in the trained ones, counted from the image ("leading"
+    spacing of DDIM), so that step k of n is at time k * (trained // n) + offset."""
+    schedule: Any = bundle.facts["schedule"]
+    alphas, last, offset = schedule["alphas"], schedule["last"], schedule["offset"]
+    count = int(point.axes["steps"])
+    stride = len(alphas) // count
+    times = [index * stride + offset for index in reversed(range(count))]
+    return tuple(step_between(time, alphas[time], alphas[time - stride] if time >= stride else last) for time in times)
+
+
+def family_readings(workload: Workload, point: Point, bundle: Bundle) -> Readings:
+    """Seconds of audio, active parameters, ...: as the family's torch operation reads them, or why not."""
+    if workload.family == "speech":
+        return _speech(point, bundle)
+    if workload.family == "mixture-of-experts":
+        return _experts(bundle)
+    return Readings()
+
+
+def _speech(point: Point, bundle: Bundle) -> Readings:
+    from benchmarking.workloads.support import synthetic_inputs
+
+    why = f"{NOT_APPLICABLE}: what is taken in is sound, not tokens"
+    missing = {"prefill_tokens_per_sec": why} if bundle.kind == "encoder-decoder" else {}
+    return synthetic_inputs.audio_per_call(point) | Readings(missing=missing)
+
+
+def _experts(bundle: Bundle) -> Readings:
+    """The number of active parameters is the configuration's; what the router chose stays inside the graph."""
+    missing = {"expert_load_imbalance": f"{NOT_SUPPORTED}: the router's choices are no output of the graph"}
+    active = bundle.facts.get("active_parameter_count")
+    if active is None:
+        missing["active_parameter_count"] = f"{NOT_SUPPORTED}: the bundle does not say"
+        return Readings(missing=missing)
+    return Readings(values={"active_parameter_count": active}, missing=missing)

@@ -15,9 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarking.errors import BenchhouseError, UnsupportedError, first_line
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line
+from benchmarking.core.records import Json, Precision
 from benchmarking.graphs.bundle import read_bundle, write_bundle
-from benchmarking.records import Json, Precision
 
 INT4_BLOCK = 32
 """Weights that share a scale. Smaller is more exact and larger in bytes; 32 is what the kernels are tuned for."""

@@ -1,22 +1,37 @@
 """What a model and task become as graphs: the kind of bundle, and which axes of a point are fixed in it.
 
 Imports nothing heavy: the supervisor asks here whether a workload has graphs at all.
+
+ONNX files that come with a model, in the layout that Hugging Face's optimum writes: read instead of exported anew.
+
+    model.onnx                 one pass, or a decoder that takes and gives past keys and values
+    decoder_model_merged.onnx  the older form of the second is not read: it chooses between two graphs inside
+
+They lie in the model's folder or in its `onnx` folder, weights beside them. Only float32 is taken from them, and only
+beside pretrained weights, which they must agree with like any export.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
+from benchmarking.core.records import Json, Point, Precision, Workload
 from benchmarking.graphs.bundle import BundleKind
-from benchmarking.records import Json, Point, Workload
 
 WRITERS = frozenset({"whisper"})
+
 """Speech models with a decoder; the others are one pass over the waveform."""
+
 GRIDS = frozenset({"qwen2_vl", "qwen2_5_vl"})
+
 """Models whose pictures are grids of patches."""
+
 IMAGE_SIZE, SEQUENCE_LENGTH = "image_size", "sequence_length"
 
+
 TRANSFORMERS, TORCH = "transformers.exporters", "torch.onnx"
+
 """Exporters: the first knows how transformers' models must be traced, the second takes any torch module."""
 
 
@@ -118,4 +133,30 @@ RECIPES = {
     "state-space": _state_space,
     "vision-text": _vision_text,
 }
+
 """By family."""
+
+
+FILE = "model.onnx"
+
+FOLDERS = ("", "onnx")
+
+OPTIMUM = "optimum"
+
+KINDS = frozenset({"forward", "decoder"})
+
+
+def given_file(workload: Workload, recipe: Recipe, precision: Precision) -> Path | None:
+    """The model's own ONNX file, where it has one that is read."""
+    if workload.path is None or workload.weights != "pretrained" or precision != "float32":
+        return None
+    if recipe.kind not in KINDS or workload.family == "state-space":
+        return None
+    paths = (Path(workload.path) / folder / FILE for folder in FOLDERS)
+    return next((path for path in paths if path.is_file()), None)
+
+
+def given_file_identity(path: Path) -> dict[str, Json]:
+    """What tells one file from another without reading it: name, size and time of change, of its weights too."""
+    beside = sorted(path.parent.glob(f"{path.name}*"))
+    return {file.name: [file.stat().st_size, file.stat().st_mtime_ns] for file in beside}

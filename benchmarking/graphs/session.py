@@ -13,19 +13,17 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarking.builds.keys import model_parts, together
-from benchmarking.builds.store import Build, BuildKey, BuildStore
-from benchmarking.errors import BenchhouseError, UnsupportedError, UsageError
-from benchmarking.graphs.given import OPTIMUM, given_file, identity
-from benchmarking.graphs.recipes import TRANSFORMERS, Recipe, recipe_of
-from benchmarking.records import Cell, Json, Point, Precision, Rebuild, Workload
-from benchmarking.workloads._families import plugin_of
-from benchmarking.workloads._processing import Processing, open_processing
+from benchmarking.builds.store import Build, BuildKey, BuildStore, combined_facts, model_parts
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
+from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Workload
+from benchmarking.graphs.recipes import OPTIMUM, TRANSFORMERS, Recipe, given_file, given_file_identity, recipe_of
+from benchmarking.workloads.support.families import plugin_of
+from benchmarking.workloads.support.processing import Processing, open_processing
 
 if TYPE_CHECKING:
+    from benchmarking.core.contracts import GraphRunner
     from benchmarking.graphs.bundle import Bundle
-    from benchmarking.graphs.calls import GraphOperation
-    from benchmarking.graphs.runner import GraphRunner
+    from benchmarking.graphs.generation import GraphOperation
 
 KIND = "onnx"
 EXPORT_VERSION = 3
@@ -61,7 +59,7 @@ def bundle_key(cell: Cell, point: Point, precision: Precision | None = None, ops
         **model_parts(cell.workload),
         "signature": {"kind": recipe.kind, **recipe.signature(point)},
         "precision": wanted,
-        "exporter": recipe.exporter if given is None else {OPTIMUM: identity(given)},
+        "exporter": recipe.exporter if given is None else {OPTIMUM: given_file_identity(given)},
         "opset": opset,
         "export_version": EXPORT_VERSION,
         "versions": _versions((*_packages(recipe), *(QUANTIZER_PACKAGES if wanted in QUANTIZED else ()))),
@@ -84,7 +82,7 @@ def ensure_bundle(
     else than the torch model does."""
     by_digest = {(key := bundle_key(cell, point, precision, opset)).digest: (key, point) for point in points}
     made = [_ensured(cell, key, point, store, rebuild) for key, point in by_digest.values()]
-    return together(KIND, made)
+    return combined_facts(KIND, made)
 
 
 def find_bundle(

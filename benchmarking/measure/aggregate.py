@@ -1,6 +1,10 @@
 """A point over its launches: one Result from what the workers sent.
 
 Every statistic is a launch's own first and then the median over launches; only minimum and maximum are over all calls.
+
+Energy of an item and of a token, from the energy of a call.
+
+Rates and token times of a point: per launch from its raw samples, then the median over launches.
 """
 
 from __future__ import annotations
@@ -12,10 +16,7 @@ from typing import Any, Literal, TypeGuard
 
 from benchmarking.core.doubts import validity
 from benchmarking.core.metrics import LATENCY, METRICS, TAILS, Metric, from_source
-from benchmarking.estimates import Statistics, between_launches_interval, describe
-from benchmarking.measure import doubts, rates
-from benchmarking.measure.energy_shares import energy_shares
-from benchmarking.records import (
+from benchmarking.core.records import (
     FAILED,
     NOT_APPLICABLE,
     NOT_RUN,
@@ -29,10 +30,16 @@ from benchmarking.records import (
     Samples,
     Status,
 )
-from benchmarking.units import bytes_to_mb
+from benchmarking.core.sample_statistics import Statistics, between_launches_interval, describe, tail_quantile
+from benchmarking.core.units import bytes_to_mb
+from benchmarking.measure import doubts
+from benchmarking.measure.streaming import INTER_TOKEN_LATENCY, TIME_PER_OUTPUT_TOKEN, TIME_TO_FIRST_TOKEN
+from benchmarking.measure.timing import LATENCY_REQUEST
 
 MIN_LAUNCHES_FOR_BETWEEN = 3
+
 """With 2, the t interval has one degree of freedom and is 12.7 standard errors wide to either side."""
+
 OVER_LAUNCHES: Mapping[str, Callable[[Sequence[float]], float]] = {"median": median, "least": min, "most": max}
 
 
@@ -58,13 +65,13 @@ def summarise(
     metrics = {
         **_latency(statistics, blocks=any(_inner_loops(one) > 1 for one in measured)),
         **({} if low is None or high is None else {"latency_ci_low_ms": low, "latency_ci_high_ms": high}),
-        **rates.metrics(measured),
+        **rate_metrics(measured),
         **_readings(measured),
         **_verified_numbers(measured, own_loads),
         **_load_memory(own_loads),
         **energy_shares(measured),
     }
-    metrics |= rates.derived(metrics)
+    metrics |= derived(metrics)
     found = _doubts(measurements, measured, statistics, own_loads, context)
     return Result(
         result_id=result_id,
@@ -293,3 +300,137 @@ def _launch_facts(measurement: Measurement) -> dict[str, Any]:
         "window": dict(measurement.window),
         **measurement.extra,
     }
+
+
+PER_CALL = "_j_per_call"
+
+UNITS = {"item": "items_per_call", "token": "tokens_per_call"}
+
+"""What a call's energy is divided among, and how many of them a call has."""
+
+
+def energy_shares(measured: Sequence[Measurement]) -> dict[str, float]:
+    """By name, as medians over launches: `energy_<domain>_j_per_item` and `_j_per_token`, and of what is above the idle
+    power `energy_<domain>_net_j_per_call`, `_item`, `_token`; the deviation between windows,
+    `energy_<domain>_sd_j_per_call`, has no share."""
+    names = sorted({name for one in measured for name in one.metrics if name.endswith(PER_CALL)})
+    shares: dict[str, float] = {}
+    for name in names:
+        per_call = median(one.metrics[name] for one in measured if name in one.metrics)
+        if "_net_" in name or "_sd_" in name:
+            shares[name] = per_call
+        if "_sd_" not in name:
+            shares |= {
+                f"{name.removesuffix(PER_CALL)}_j_per_{unit}": per_call / count
+                for unit, key in UNITS.items()
+                if (count := _count(measured[0].extra, key)) is not None
+            }
+    return shares
+
+
+def _count(extra: Mapping[str, Json], key: str) -> int | None:
+    value = extra.get(key)
+    return value if isinstance(value, int) and value > 0 else None
+
+
+MS_PER_S = 1000.0
+
+
+Series = Mapping[str, tuple[float, ...]]
+
+
+def rate_metrics(measured: Sequence[Measurement]) -> dict[str, float]:
+    """Every rate and token time that can be had from these launches, by column."""
+    by_launch = [_of_launch(one) for one in measured]
+    names = {name for values in by_launch for name in values}
+    return {name: median(values[name] for values in by_launch if name in values) for name in sorted(names)}
+
+
+def derived(values: Mapping[str, float]) -> dict[str, float]:
+    """What follows from a point's median latency and its readings.
+
+    real-time factor = median latency / seconds of audio in a call: below 1 is faster than it was spoken.
+    achieved FLOP/s = FLOPs of a call / median latency.
+    """
+    latency_s = values["latency_median_ms"] / MS_PER_S
+    audio_s, flops = values.get("audio_seconds_per_call"), values.get("flops")
+    found: dict[str, float] = {}
+    if audio_s:
+        found["real_time_factor"] = latency_s / audio_s
+    if flops is not None and latency_s > 0:
+        found["achieved_flops_per_sec"] = flops / latency_s
+    return found
+
+
+def _of_launch(measurement: Measurement) -> dict[str, float]:
+    series = {one.metric: one.values for one in measurement.samples if one.phase == "measure" and one.values}
+
+    def count(name: str) -> int | None:
+        value = measurement.extra.get(name)
+        return value if isinstance(value, int) and value > 0 else None
+
+    return {
+        **_throughput(series, count),
+        **_device(series),
+        **_request(series),
+        **_tokens(series, count),
+        **_phases(series),
+    }
+
+
+def _throughput(series: Series, count: Callable[[str], int | None]) -> dict[str, float]:
+    """Sequential: items (tokens) of a call x calls / sum of their wall times."""
+    wall_ms = series["latency_wall"]
+    calls_per_s = len(wall_ms) * MS_PER_S / sum(wall_ms) if sum(wall_ms) > 0 else None
+    counts = {
+        "throughput_samples_per_sec": count("items_per_call"),
+        "throughput_tokens_per_sec": count("tokens_per_call"),
+    }
+    return {name: each * calls_per_s for name, each in counts.items() if each is not None and calls_per_s is not None}
+
+
+def _device(series: Series) -> dict[str, float]:
+    """The device's own time, and the host's gap around it: the median of the paired differences."""
+    device_ms = series.get("latency_device")
+    if device_ms is None:
+        return {}
+    gaps = [wall - device for wall, device in zip(series["latency_wall"], device_ms, strict=True)]
+    return {"latency_device_median_ms": median(device_ms), "host_gap_ms": median(gaps)}
+
+
+def _request(series: Series) -> dict[str, float]:
+    """What one request takes by the runtime's own clock, where it has one; a call may be several at once."""
+    request_ms = series.get(LATENCY_REQUEST)
+    return {} if request_ms is None else {"latency_request_median_ms": median(request_ms)}
+
+
+def _phases(series: Series) -> dict[str, float]:
+    """The median of each phase; of a step, over all steps of all calls."""
+    return {
+        f"{name.removeprefix('phase_')}_ms": median(values)
+        for name, values in series.items()
+        if name.startswith("phase_")
+    }
+
+
+def _tokens(series: Series, count: Callable[[str], int | None]) -> dict[str, float]:
+    """ttft, tpot, itl; prefill = prompt tokens / ttft and decode = B (N - 1) / (e2e - ttft) = B / tpot, as medians."""
+    values: dict[str, float] = {}
+    if TIME_TO_FIRST_TOKEN in series:
+        first_ms = series[TIME_TO_FIRST_TOKEN]
+        values["time_to_first_token_ms"] = median(first_ms)
+        prompt_tokens = count("prompt_tokens_per_call")
+        if prompt_tokens is not None and min(first_ms) > 0:
+            values["prefill_tokens_per_sec"] = median(prompt_tokens * MS_PER_S / each for each in first_ms)
+    if TIME_PER_OUTPUT_TOKEN in series:
+        per_token_ms = series[TIME_PER_OUTPUT_TOKEN]
+        values["time_per_output_token_ms"] = median(per_token_ms)
+        tokens, new_tokens = count("tokens_per_call"), count("new_tokens")
+        if tokens is not None and new_tokens is not None and min(per_token_ms) > 0:
+            values["decode_tokens_per_sec"] = median(tokens / new_tokens * MS_PER_S / each for each in per_token_ms)
+    if INTER_TOKEN_LATENCY in series:
+        gaps_ms = series[INTER_TOKEN_LATENCY]
+        values["inter_token_latency_p50_ms"] = median(gaps_ms)
+        p99 = tail_quantile(gaps_ms, 0.99)
+        values |= {} if p99 is None else {"inter_token_latency_p99_ms": p99}
+    return values

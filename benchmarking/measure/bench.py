@@ -1,16 +1,19 @@
-"""What every pass over a point works with."""
+"""What every pass over a point works with.
+
+How a point is doing while it is measured: a small record for the progress display, sent between timed regions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from benchmarking.devices import DeviceHandle
-from benchmarking.measure.live import Reporter
+from benchmarking.core.contracts import DeviceHandle, Operation
 from benchmarking.measure.settings import Settings
-from benchmarking.runtimes import Operation
 
 CompileCount = Callable[[], int | None]
+
 """How many graphs or kernels the runtime has compiled so far in this process."""
 
 
@@ -32,3 +35,59 @@ class Bench:
     def sleep(self, duration_s: float) -> None:
         """Wait, by the handle's clock."""
         self.handle.sleep(duration_s)
+
+
+MIN_INTERVAL_S = 0.25
+
+"""People read no faster, and every report wakes another process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """How far a point is."""
+
+    phase: str
+    """first_call, warmup, measure, cooldown, energy, memory."""
+    calls: int
+    """Timed samples of the phase so far."""
+    elapsed_s: float
+    """Since the point's start, by the machine's clock."""
+    median_ms: float | None = None
+    low_ms: float | None = None
+    """95 % interval of the median, correlation left out of account; None below 6 samples."""
+    high_ms: float | None = None
+
+
+Report = Callable[[Live], None]
+
+
+class Reporter:
+    """Hands reports on, at most 4 times a second; the first of each phase always. Idle without a receiver."""
+
+    def __init__(self, report: Report | None, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._report = report
+        self._clock_s = clock_s
+        self._start_s = clock_s()
+        self._last_s = -MIN_INTERVAL_S
+        self._phase = ""
+
+    def __call__(self, phase: str, values_ms: Sequence[float] = ()) -> None:
+        """Report the phase and the values it has so far. Never call this inside a timed region."""
+        elapsed_s = self._clock_s() - self._start_s
+        if self._report is None or (phase == self._phase and elapsed_s - self._last_s < MIN_INTERVAL_S):
+            return
+        from benchmarking.core.sample_statistics import median_interval
+
+        self._phase, self._last_s = phase, elapsed_s
+        interval = median_interval(values_ms, tau=1.0)
+        ordered = sorted(values_ms)
+        self._report(
+            Live(
+                phase=phase,
+                calls=len(ordered),
+                elapsed_s=elapsed_s,
+                median_ms=ordered[len(ordered) // 2] if ordered else None,
+                low_ms=interval[0] if interval else None,
+                high_ms=interval[1] if interval else None,
+            )
+        )

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from benchmarking.core.doubts import doubt
-from benchmarking.records import NOT_APPLICABLE, Doubt, Family, Json, Precision, Readings
+from benchmarking.core.records import NOT_APPLICABLE, Doubt, Family, Json, Precision, Readings
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarking.core.doubts import SEVERITIES, doubt
-from benchmarking.estimates import Statistics
-from benchmarking.records import Device, Doubt, Json, Readings, Workload
+from benchmarking.core.records import Device, Doubt, Json, Readings, Workload
+from benchmarking.core.sample_statistics import Statistics
 
 NOISY_IQR = 0.10
 """Of the median. An idle machine stays below 2-3 %; at 10 % a difference of 5 % between two results means nothing."""

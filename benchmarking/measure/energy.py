@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import mean, stdev
 
-from benchmarking.devices._several import by_device
+from benchmarking.core.records import COUNTER_STALE, FAILED, NOT_APPLICABLE, NOT_RUN, NOT_SUPPORTED, Json, Readings
+from benchmarking.core.units import NS_PER_S, ns_to_s
+from benchmarking.devices.support.several import by_device
 from benchmarking.measure.bench import Bench
-from benchmarking.measure.memory_pass import PassResult
-from benchmarking.records import COUNTER_STALE, FAILED, NOT_APPLICABLE, NOT_RUN, NOT_SUPPORTED, Json, Readings
-from benchmarking.units import NS_PER_S, ns_to_s
+from benchmarking.measure.memory import PassResult
 
 DOMAINS = ("gpu", "cpu_pkg", "dram", "soc")
 IDLE_PREFERENCE = ("gpu", "soc", "cpu_pkg", "dram")

@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarking.devices._cpus import allowed_cpus, listed
-from benchmarking.devices._host import host_facts
-from benchmarking.devices._reading import UnreadableError, gather, read_int, read_text
-from benchmarking.records import NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
+from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
+from benchmarking.devices.support.binding import allowed_cpus, cpu_list_text
+from benchmarking.devices.support.host import host_facts
+from benchmarking.devices.support.reading import UnreadableError, gather, read_int, read_text
 
 ROOT = Path("/")
 
@@ -58,7 +58,7 @@ def capture(root: Path = ROOT, variables: Mapping[str, str] | None = None) -> Re
             "cpu_governor": lambda: _cpufreq(root, "scaling_governor"),
             "cpu_scaling_driver": lambda: _cpufreq(root, "scaling_driver"),
             "is_turbo_on": lambda: _is_turbo_on(root),
-            "cpu_affinity": lambda: listed(allowed_cpus()),
+            "cpu_affinity": lambda: cpu_list_text(allowed_cpus()),
             "load_average_1m": _load_average,
             "cpu_pressure_avg10_percent": lambda: _pressure_percent(root),
             "power_source": lambda: _power_source(root),

@@ -1,18 +1,26 @@
-"""The latency pass: timed calls until the stopping rule is content, the machine's counters read before and after."""
+"""The latency pass: timed calls until the stopping rule is content, the machine's counters read before and after.
+
+When to stop: on the target, at a limit, or where more calls no longer help. It controls cost, never significance.
+
+Warm-up: calls at the point's exact shape until two windows in a row look alike.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from benchmarking.clock import utc_now
+import numpy as np
+
+from benchmarking.core.ids import utc_now
+from benchmarking.core.records import Json
+from benchmarking.core.sample_statistics import MILD_FENCE_IQR, relative_half_width
+from benchmarking.core.units import NS_PER_MS, NS_PER_S, ns_to_s
 from benchmarking.measure import noise
 from benchmarking.measure.bench import Bench
-from benchmarking.measure.stopping import StoppingRule
+from benchmarking.measure.settings import Settings
 from benchmarking.measure.streaming import check_tokens
-from benchmarking.measure.timing import Stopwatch
-from benchmarking.records import Json
-from benchmarking.units import NS_PER_S, ns_to_s
+from benchmarking.measure.timing import MIN_CALLS, Stopwatch, inner_loops_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,3 +56,182 @@ def latency_pass(bench: Bench, inner_loops: int) -> LatencyPass:
         relative_half_width=rule.relative_half_width,
         window={**window.close(), "compiles": bench.compiles() - compiles},
     )
+
+
+PLATEAU_LOOKS = 3
+
+PLATEAU_SHRINKAGE = 0.9
+
+"""Over two doublings independent noise halves the interval; one that kept 90 % of its width will not reach the target
+soon. Higher would hardly ever stop, lower would stop on the estimate's own noise (it has 9 degrees of freedom)."""
+
+
+class StoppingRule:
+    """Looks at the samples only at geometric counts (30, 60, 120, ...): looking every few samples until the interval
+    happens to be narrow makes it cover far less than it claims."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._half_widths: list[float] = []
+        self.relative_half_width: float | None = None
+        """At the last look; None below 20 samples."""
+
+    @property
+    def limit_s(self) -> float:
+        """Measured time after which the calls stop, if there are 3; infinite for a fixed number of calls."""
+        return float("inf") if self._settings.fixed_iterations is not None else self._settings.max_time_s
+
+    def next_count(self, count: int) -> int:
+        """Samples there should be at the next look, when there are `count` now."""
+        fixed = self._settings.fixed_iterations
+        last = self._settings.max_samples if fixed is None else fixed
+        return min(last, max(self._settings.min_samples, 2 * count))
+
+    def look(self, values: Sequence[float], measured_s: float) -> str | None:
+        """Why to stop now, or None to go on. `measured_s` is the time spent inside timed regions.
+
+        A target that is met counts as such whatever ended the calls. The minimum time gives way to the maximum count.
+        """
+        settings = self._settings
+        width = self.relative_half_width = relative_half_width(values)
+        self._half_widths += [] if width is None else [width]
+        if settings.fixed_iterations is not None:
+            return "fixed" if len(values) >= settings.fixed_iterations else None
+        at_limit = self._limit(len(values), measured_s)
+        on_target = width is not None and width <= settings.target_relative_half_width
+        if on_target and (at_limit is not None or measured_s >= settings.min_time_s):
+            return "target"
+        if at_limit is None and measured_s >= settings.min_time_s and self._is_plateau():
+            return "plateau"
+        return at_limit
+
+    def _limit(self, count: int, measured_s: float) -> str | None:
+        if count >= self._settings.max_samples:
+            return "max_samples"
+        return "max_time" if measured_s >= self._settings.max_time_s else None
+
+    def _is_plateau(self) -> bool:
+        recent = self._half_widths[-PLATEAU_LOOKS:]
+        return len(recent) == PLATEAU_LOOKS and recent[-1] >= PLATEAU_SHRINKAGE * recent[0]
+
+
+WINDOW_CALLS = 10
+
+SLOW_WINDOW_CALLS = 5
+
+SLOW_CALL_NS = NS_PER_S // 2
+
+"""Beyond it windows are 5 calls, or the warm-up would cost more than the measuring."""
+
+MIN_TIME_S = 0.5
+
+ACCELERATOR_MIN_TIME_S = 1.0
+
+"""Clocks of an accelerator rise later than those of a CPU."""
+
+GRACE = 10
+
+"""The cap on calls times this holds before the minimum time is over: short calls need more to fill it, and on a clock
+that stands still the warm-up ends all the same."""
+
+MAX_RELATIVE_CHANGE = 0.05
+
+"""Between two windows' medians and quartiles. Less would never be reached on a machine that is not idle."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmUp:
+    """What the warm-up came to."""
+
+    calls: int
+    """All calls, those of blocks counted one by one."""
+    steady: bool | None
+    """None: too slow to judge, or a fixed number of calls was asked for."""
+    started_at: str
+    values_ms: tuple[float, ...]
+    inner_loops: int
+    """Calls per value of `values_ms`."""
+    next_inner_loops: int
+    """Calls per block that the latency pass should use."""
+    extra: dict[str, Json]
+
+
+def warm_up(bench: Bench, *, may_block: bool, first_call_ns: int) -> WarmUp:
+    """Call until steady, or until the settings' cap; `may_block`: the calls may be timed in blocks."""
+    fixed = bench.settings.fixed_warmup_iterations
+    if fixed is not None:
+        return _fixed(bench, fixed, may_block, first_call_ns)
+    started_at = utc_now()
+    bench.live("warmup")
+    watch = Stopwatch(bench.operation, bench.handle)
+    watch.run(MIN_CALLS)
+    calibration, extra = 0, {}
+    inner_loops = inner_loops_for(float(np.median(watch.block_ns))) if may_block else 1
+    if inner_loops > 1:
+        calibration, extra = len(watch), {"calibration_ms": watch.calls_ms}
+        watch = Stopwatch(bench.operation, bench.handle, inner_loops)
+    steady = _until_steady(bench, watch)
+    return WarmUp(
+        calls=calibration + len(watch) * inner_loops,
+        steady=steady,
+        started_at=started_at,
+        values_ms=tuple(watch.calls_ms),
+        inner_loops=inner_loops,
+        next_inner_loops=_next_inner_loops(watch.calls_ms, may_block),
+        extra=dict(extra),
+    )
+
+
+def _fixed(bench: Bench, calls: int, may_block: bool, first_call_ns: int) -> WarmUp:
+    started_at = utc_now()
+    watch = Stopwatch(bench.operation, bench.handle)
+    watch.run(calls)
+    return WarmUp(
+        calls=calls,
+        steady=None,
+        started_at=started_at,
+        values_ms=tuple(watch.calls_ms),
+        inner_loops=1,
+        next_inner_loops=_next_inner_loops(watch.calls_ms or [first_call_ns / NS_PER_MS], may_block),
+        extra={},
+    )
+
+
+def _next_inner_loops(calls_ms: Sequence[float], may_block: bool) -> int:
+    return inner_loops_for(float(np.median(calls_ms[-WINDOW_CALLS:])) * NS_PER_MS) if may_block else 1
+
+
+def _until_steady(bench: Bench, watch: Stopwatch) -> bool | None:
+    """Windows of calls until two in a row are alike; False at the cap, None when it came before the second window."""
+    settings = bench.settings
+    min_time_ns = (MIN_TIME_S if bench.handle.torch_name == "cpu" else ACCELERATOR_MIN_TIME_S) * NS_PER_S
+    max_time_ns = settings.warmup_max_time_s * NS_PER_S
+    window = SLOW_WINDOW_CALLS if watch.spent_ns > len(watch) * SLOW_CALL_NS else WINDOW_CALLS
+    before = _footprint(bench)
+    while watch.spent_ns < max_time_ns:
+        watch.run(window - len(watch) % window, max_time_ns)
+        bench.live("warmup", watch.calls_ms)
+        after, values = _footprint(bench), watch.calls_ms
+        is_long_enough = watch.spent_ns >= min_time_ns
+        are_whole = len(values) >= 2 * window and len(values) % window == 0
+        if is_long_enough and are_whole and before == after and alike(values[-2 * window :]):
+            return True
+        if len(values) >= settings.warmup_max_calls * (1 if is_long_enough else GRACE):
+            break
+        before = after
+    return False if len(watch) >= 2 * window else None
+
+
+def alike(values: Sequence[float]) -> bool:
+    """True when the two halves' medians and quartiles differ by at most 5 % and the first value is no high outlier."""
+    x = np.asarray(values, dtype=np.float64)
+    earlier, later = (np.quantile(half, (0.25, 0.5, 0.75)) for half in np.split(x, 2))
+    if (np.abs(later - earlier) > MAX_RELATIVE_CHANGE * earlier).any():
+        return False
+    q1, q3 = np.quantile(x, (0.25, 0.75))
+    return bool(x[0] <= q3 + MILD_FENCE_IQR * (q3 - q1))
+
+
+def _footprint(bench: Bench) -> tuple[int, Json]:
+    """What still changes while something is being built: compilations, and the device's peak memory."""
+    return bench.compiles(), bench.handle.peak_memory().values.get("device_allocated_peak_bytes")

@@ -2,32 +2,39 @@
 
 Nothing runs beside the timed calls: all readings are taken between timed regions. Sources are Linux's (proc(5), the
 kernel's sched-stats and psi documents) and getrusage(2); elsewhere each value has its reason.
+
+What a device's states say when they are taken together: clocks, throttling, strangers.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from benchmarking.devices import DeviceHandle
-from benchmarking.devices._binding import escaped_threads
-from benchmarking.devices._cpus import allowed_cpus
-from benchmarking.devices._reading import UnreadableError, gather, read_int, read_text
-from benchmarking.measure import cgroup
-from benchmarking.measure.device_state import summarise_states
-from benchmarking.records import NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
+from benchmarking.core.contracts import DeviceHandle
+from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
+from benchmarking.devices.support import host_linux
+from benchmarking.devices.support.binding import allowed_cpus, escaped_threads
+from benchmarking.devices.support.reading import UnreadableError, gather, read_int, read_text
 
 ROOT = Path("/")
 
+
 BUSY_SHARE = 0.1
+
 """A thread that ran for more than this share of the window took part in the work."""
+
 HZ_PER_KHZ = 1_000
+
 HZ_PER_MHZ = 1_000_000
 
+
 FREQUENCY_CPUS = 16
+
 """CPUs whose clock is read: each reading may interrupt its CPU, and large machines have hundreds."""
 
 
@@ -68,7 +75,7 @@ def counters(root: Path = ROOT) -> Readings:
             "steal": lambda: dict(zip(("steal", "total"), _cpu_ticks(root), strict=True)),
             "cpu_pressure": lambda: _pressure(root),
             "run_queue": lambda: dict(_run_queue(root)),
-            "throttling": lambda: dict(cgroup.throttling(root)),
+            "throttling": lambda: dict(host_linux.throttling(root)),
             "usage": _usage,
             "swapped_in_pages": lambda: _swapped_in_pages(root),
             "cpu_frequency_hz": lambda: _frequency_hz(root),
@@ -220,3 +227,38 @@ def _temperatures_c(root: Path) -> dict[str, Json]:
     if not sensors:
         raise UnreadableError(f"{NOT_SUPPORTED}: no temperature sensor")
     return dict(sensors)
+
+
+def summarise_states(states: Sequence[Readings]) -> Readings:
+    """States read before, during and after a pass as one reading.
+
+    `device_before`, `device_after`: the plain states; `clock_hz_median` with `clock_default_hz`; `throttle_reasons` and
+    `foreign_pids` seen in any of them; `violation_ns` (heat) and `power_violation_ns` (the power cap, which is no
+    throttling by itself) that grew from the first to the last.
+    """
+    first, last = states[0].values, states[-1].values
+    values: dict[str, Json] = {}
+    if first or last:
+        values |= {"device_before": dict(first), "device_after": dict(last)}
+    clocks = [float(clock) for clock in _column(states, "clock_hz")]
+    if clocks:
+        values["clock_hz_median"] = median(clocks)
+    if "clock_default_hz" in last:
+        values["clock_default_hz"] = last["clock_default_hz"]
+    for name in ("throttle_reasons", "foreign_pids"):
+        seen = _column(states, name)
+        if seen:
+            values[name] = sorted({one for state in seen for one in state})
+    for name in ("violation_ns", "power_violation_ns"):
+        if name in first and name in last:
+            values[name] = _total(last[name]) - _total(first[name])
+    return Readings(values=values, missing=dict(states[-1].missing))
+
+
+def _column(states: Sequence[Readings], name: str) -> list[Any]:
+    return [state.values[name] for state in states if name in state.values]
+
+
+def _total(violation: Any) -> int:
+    """Nanoseconds over all policies, where a device tells them apart."""
+    return sum(violation.values()) if isinstance(violation, dict) else int(violation)

@@ -1,22 +1,36 @@
-"""One launch at one point, pass by pass: first call, warm-up, latency, energy, memory."""
+"""One launch at one point, pass by pass: first call, warm-up, latency, energy, memory.
+
+What compiling cost: by the runtime's own clock where it has one, else as far as it can be told from outside.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
-from benchmarking.clock import utc_now
-from benchmarking.devices import DeviceHandle
-from benchmarking.errors import BenchhouseError
-from benchmarking.estimates import describe, drift
+from benchmarking.core.contracts import DeviceHandle, Operation
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.ids import utc_now
+from benchmarking.core.records import (
+    NOT_APPLICABLE,
+    NOT_SUPPORTED,
+    Doubt,
+    Json,
+    Measurement,
+    Phase,
+    Point,
+    Readings,
+    Samples,
+)
+from benchmarking.core.sample_statistics import describe, drift
+from benchmarking.core.units import ns_to_ms, ns_to_s
 from benchmarking.measure import doubts
-from benchmarking.measure.bench import Bench, CompileCount
-from benchmarking.measure.compiling import compile_pass
+from benchmarking.measure.bench import Bench, CompileCount, Report, Reporter
 from benchmarking.measure.energy import energy_pass
-from benchmarking.measure.latency import LatencyPass, latency_pass
-from benchmarking.measure.live import Report, Reporter
-from benchmarking.measure.memory_pass import PassResult, memory_pass
+from benchmarking.measure.latency import LatencyPass, WarmUp, latency_pass, warm_up
+from benchmarking.measure.memory import PassResult, memory_pass
 from benchmarking.measure.settings import Settings
 from benchmarking.measure.streaming import (
     check_tokens,
@@ -28,21 +42,9 @@ from benchmarking.measure.streaming import (
     token_series,
 )
 from benchmarking.measure.timing import LATENCY_WALL, Stopwatch, quiet_gc
-from benchmarking.measure.warmup import WarmUp, warm_up
-from benchmarking.records import (
-    NOT_SUPPORTED,
-    Doubt,
-    Json,
-    Measurement,
-    Phase,
-    Point,
-    Readings,
-    Samples,
-)
-from benchmarking.runtimes import Operation
-from benchmarking.units import ns_to_ms
 
 COOLDOWN_CURES = frozenset({"throttle_reason", "violation_time", "low_clock"})
+
 """Throttling by heat or power, which a pause may end; a quota stays what it is."""
 
 
@@ -55,6 +57,7 @@ class Checked:
 
 
 OutputCheck = Callable[[Mapping[str, Any]], Checked]
+
 """Compares a call's output, as arrays by name, with the reference's."""
 
 
@@ -280,3 +283,38 @@ def _joined(*results: PassResult) -> PassResult:
     return PassResult(
         metrics=metrics, missing={name: why for name, why in missing.items() if name not in metrics}, extra=extra
     )
+
+
+SECONDS, STATE = "compile_s", "compile_cache"
+
+"""What an operation tells with `verified`: seconds by its own clock, and whether its cache was cold or warm."""
+
+
+def compile_pass(
+    bench: Bench, first_call_ns: int, first_compiles: int, latency: LatencyPass, verified: Mapping[str, Json]
+) -> PassResult:
+    """`compile_s`, and as the same number `compile_cold_s` or `compile_warm_s` beside what was `verified`.
+
+    Without a clock of the runtime's it is the first call less a steady one: an upper bound, marked as such.
+    """
+    if bench.compile_count is None:
+        return _without("nothing is compiled", verified)
+    own = verified.get(SECONDS)
+    if isinstance(own, int | float):
+        seconds, method = float(own), "counter"
+    else:
+        steady_ns = median(latency.watch.block_ns) / latency.watch.inner_loops
+        seconds, method = ns_to_s(first_call_ns - steady_ns) if first_compiles else 0.0, "upper_bound"
+    if seconds <= 0:
+        return _without("the first call compiled nothing", verified)
+    state = verified.get(STATE)
+    told = {**verified, **({f"compile_{state}_s": seconds} if state is not None else {})}
+    return PassResult(metrics={SECONDS: seconds}, extra={"compile_method": method, **_kept(told)})
+
+
+def _without(why: str, verified: Mapping[str, Json]) -> PassResult:
+    return PassResult(missing={SECONDS: f"{NOT_APPLICABLE}: {why}"}, extra=_kept(verified))
+
+
+def _kept(verified: Mapping[str, Json]) -> dict[str, Json]:
+    return {"verified": dict(verified)} if verified else {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from benchmarking.errors import UsageError
+from benchmarking.core.errors import UsageError
 
 ProfileName = Literal["quick", "standard", "reference"]
 

@@ -22,9 +22,9 @@ from math import exp, fsum, hypot, log
 from statistics import median
 from typing import Literal
 
-from benchmarking.estimates import between_launches_interval
+from benchmarking.core.records import Result
+from benchmarking.core.sample_statistics import between_launches_interval
 from benchmarking.measure.aggregate import MIN_LAUNCHES_FOR_BETWEEN
-from benchmarking.records import Result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from itertools import pairwise
 
+from benchmarking.core.contracts import TOKEN
+from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.metrics import METRICS
-from benchmarking.errors import BenchhouseError
+from benchmarking.core.records import NOT_APPLICABLE
+from benchmarking.core.units import ns_to_ms
 from benchmarking.measure.timing import Stopwatch
-from benchmarking.records import NOT_APPLICABLE
-from benchmarking.runtimes import TOKEN
-from benchmarking.units import ns_to_ms
 
 TIME_TO_FIRST_TOKEN = "time_to_first_token"
 TIME_PER_OUTPUT_TOKEN = "time_per_output_token"

@@ -7,9 +7,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from benchmarking.devices import DeviceHandle, DeviceTimer
-from benchmarking.runtimes import TOKEN, Operation
-from benchmarking.units import NS_PER_MS
+from benchmarking.core.contracts import TOKEN, DeviceHandle, DeviceTimer, Operation
+from benchmarking.core.units import NS_PER_MS
 
 BLOCK_NS = NS_PER_MS
 """Calls shorter than this are timed in blocks at least this long: below it the clock's own cost starts to show."""

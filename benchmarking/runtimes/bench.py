@@ -1,13 +1,37 @@
-"""Benchmarks that people wrote themselves, whatever they run: a class found by file and name."""
+"""Benchmarks that people wrote themselves, whatever they run: a class found by file and name.
+
+Somebody's benchmark as a session: its instance made anew for every point, and cleaned up after it.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import math
+import sys
+import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from benchmarking.devices import DeviceHandle
-from benchmarking.errors import UsageError
-from benchmarking.records import Cell, Device, Point, Precision, Scalar, Workload
-from benchmarking.runtimes import Runtime, Session, Stage
+from benchmarking.benches.model_benchmark import BenchmarkConfig, ModelBenchmark, overrides, timed_by
+from benchmarking.core.contracts import DeviceHandle, Mark, Operation, Runtime, Session, Stage
+from benchmarking.core.errors import BenchhouseError, UsageError
+from benchmarking.core.records import (
+    NOT_APPLICABLE,
+    NOT_SUPPORTED,
+    Cell,
+    Device,
+    Json,
+    Point,
+    Precision,
+    Readings,
+    Scalar,
+    Workload,
+)
+from benchmarking.core.units import NS_PER_MS
+from benchmarking.measure.timing import LATENCY_WALL
+from benchmarking.runtimes.support.devices import always_after
+from benchmarking.runtimes.support.torch.settings import is_out_of_memory, memory_errors, out_of_memory
 
 OPTION = "variant"
 
@@ -42,13 +66,151 @@ class BenchRuntime(Runtime):
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         from pathlib import Path
 
-        from benchmarking.benches._loading import load_class
-        from benchmarking.runtimes._bench_session import BenchSession
+        from benchmarking.benches.discovery import load_class
 
         path = Path(cell.workload.path or "")
         with stage("import"):
             bench = load_class(path, str(cell.workload.config["bench"]))
         return BenchSession(bench, path, cell, handle)
+
+
+TIME_TO_FIRST_TOKEN = "time_to_first_token"
+
+WORK = ("flops", "bytes_accessed")
+
+
+class BenchOperation(Operation):
+    """`run()` of a benchmark, timed from outside. What it keeps between its calls is its own."""
+
+    def __init__(self, bench: ModelBenchmark, label: str, setup_s: float) -> None:
+        config = bench.config
+        sequence, new_tokens = config.sequence_length, config.new_tokens
+        each = sequence if new_tokens is None else new_tokens
+        self.items_per_call = config.batch_size
+        self.tokens_per_call = None if each is None else config.batch_size * each
+        self.prompt_tokens_per_call = None if new_tokens is None or sequence is None else config.batch_size * sequence
+        self.new_tokens: int | None = new_tokens if bench.marks_tokens else None
+        self.bench = bench
+        self._label = label
+        self._setup_s = setup_s
+
+    def run(self, mark: Mark) -> Any:
+        self.bench.mark = mark
+        try:  # no context manager: it would cost as much as a short call
+            return self.bench.run()
+        except (MemoryError, RuntimeError) as error:
+            if is_out_of_memory(error):
+                raise out_of_memory(f"running {self._label}", error) from error
+            raise
+
+    def problem(self, output: Any) -> str | None:
+        return self.bench.problem(output)
+
+    def readings(self, output: Any) -> Readings:
+        """`setup_s`, the seconds `setup_model` took."""
+        return Readings(values={"setup_s": self._setup_s})
+
+    def count(self) -> Readings:
+        """What the benchmark says of a call's work; what it leaves open is counted, where torch runs it."""
+        told = {name: float(value) for name, value in self.bench.work().items()}
+        if unknown := sorted(set(told) - set(WORK)):
+            raise BenchhouseError(f"work() of {type(self.bench).__name__} names {', '.join(WORK)}: got {unknown[0]!r}")
+        return (self._counted() if len(told) < len(WORK) else Readings()) | Readings(values=told)
+
+    def close(self) -> None:
+        self.bench.cleanup_model()
+
+    def _counted(self) -> Readings:
+        if "torch" not in sys.modules:
+            return _no_work(f"{NOT_SUPPORTED}: the benchmark does not use torch, nor say it in work()")
+        from benchmarking.runtimes.support.torch.counting import counted
+
+        return counted(lambda: self.run(lambda name: None))
+
+
+class SelfTimedOperation(BenchOperation):
+    """A benchmark that takes the time of its calls itself."""
+
+    times_itself = True
+
+    def __init__(self, bench: ModelBenchmark, label: str, setup_s: float) -> None:
+        super().__init__(bench, label, setup_s)
+        self.new_tokens = None  # its tokens are not marked one by one
+        self._has_latency = overrides(type(bench), "measure_latency")
+        self._has_first_token = overrides(type(bench), "measure_time_to_first_token")
+        self._own_ns: dict[str, int] = {}
+
+    def run(self, mark: Mark) -> None:
+        with memory_errors(f"running {self._label}"):
+            if self._has_first_token:
+                self._own_ns[TIME_TO_FIRST_TOKEN] = self._taken_ns("measure_time_to_first_token")
+            self._own_ns[LATENCY_WALL] = (
+                self._taken_ns("measure_latency") if self._has_latency else self._own_ns[TIME_TO_FIRST_TOKEN]
+            )
+
+    def own_times_ns(self) -> Mapping[str, int]:
+        return self._own_ns
+
+    def problem(self, output: Any) -> str | None:
+        return None
+
+    def _taken_ns(self, method: str) -> int:
+        """What a method returns, in nanoseconds. Raises BenchhouseError for what is no time."""
+        value: Any = getattr(self.bench, method)()
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value) or value <= 0:
+            name = f"{type(self.bench).__name__}.{method}"
+            raise BenchhouseError(f"{name} returns milliseconds, a number above 0: it returned {value!r}")
+        return round(float(value) * NS_PER_MS)
+
+    def _counted(self) -> Readings:
+        return _no_work(f"{NOT_APPLICABLE}: the benchmark times itself, so what a call of it is is not known")
+
+
+class BenchSession(Session):
+    """A benchmark's class on a device. Nothing is held between points."""
+
+    def __init__(self, bench: type[ModelBenchmark], path: Path, cell: Cell, handle: DeviceHandle) -> None:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        self.verified: Mapping[str, Json] = {"bench_class": bench.__qualname__, "bench_file_sha256": digest}
+        self._class = bench
+        self._cell = cell
+        self._handle = handle
+
+    def operation(self, point: Point) -> Operation:
+        """The benchmark set up for a point; what its set-up raises comes after it was cleaned up again."""
+        kind = SelfTimedOperation if timed_by(self._class) == "bench" else BenchOperation
+        bench = self._class(self._config(point))
+        bench.torch_device = self._handle.torch_name
+        bench.synchronize = self._handle.synchronize
+        started_s = time.perf_counter()
+        try:
+            with memory_errors(f"setting up {point.label}"):
+                bench.setup_model()
+            self._handle.synchronize()
+            return kind(bench, point.label, time.perf_counter() - started_s)
+        except Exception as error:
+            with always_after(bench.cleanup_model):
+                raise error
+
+    def _config(self, point: Point) -> BenchmarkConfig:
+        workload, mode = self._cell.workload, self._cell.runtime_mode
+        options = workload.config["options"]
+        return BenchmarkConfig(
+            name=workload.model_id,
+            variant=str(mode["variant"]) if "variant" in mode else None,
+            batch_size=point.batch_size,
+            sequence_length=point.sequence_length,
+            new_tokens=point.new_tokens,
+            axes=point.axes,
+            device=self._cell.device.selector,
+            precision=self._cell.precision,
+            options=options if isinstance(options, dict) else {},
+        )
+
+
+def _no_work(why: str) -> Readings:
+    return Readings(missing=dict.fromkeys(WORK, why))
 
 
 PLUGIN = BenchRuntime()

@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.devices._kinds import has
-from benchmarking.errors import UnsupportedError
-from benchmarking.records import Cell, Device, Point, Scalar, Workload
-from benchmarking.runtimes import Session
-from benchmarking.runtimes._torch_runtime import TorchRuntime
+from benchmarking.core.contracts import Session
+from benchmarking.core.errors import UnsupportedError
+from benchmarking.core.records import Cell, Device, Point, Scalar, Workload
+from benchmarking.devices.support.kinds import has
+from benchmarking.runtimes.support.torch.runtime import TorchRuntime
 
 if TYPE_CHECKING:
-    from benchmarking.runtimes._torch_session import Loaded
+    from benchmarking.runtimes.support.torch.session import Loaded
 
 DEFAULT, REDUCE_OVERHEAD, MAX_AUTOTUNE = "default", "reduce-overhead", "max-autotune"
 MODES = (DEFAULT, REDUCE_OVERHEAD, MAX_AUTOTUNE)
@@ -55,9 +55,7 @@ class Compiled(TorchRuntime):
         import torch._inductor.compile_fx  # noqa: F401
 
     def prepare_process(self, cell: Cell, torch_name: str, points: Sequence[Point], cleanup: ExitStack) -> Any:
-        from benchmarking.runtimes._compile_cache import CompileCache
-        from benchmarking.runtimes._compile_log import CompileLog
-        from benchmarking.runtimes._compiling import CompileSettings
+        from benchmarking.runtimes.support.torch.compiling import CompileCache, CompileLog, CompileSettings
 
         mode = cell.runtime_mode
         settings = CompileSettings(
@@ -69,7 +67,7 @@ class Compiled(TorchRuntime):
         return CompileLog.begin(cleanup), settings
 
     def session(self, loaded: Loaded, prepared: Any) -> Session:
-        from benchmarking.runtimes._compiling import CompiledSession
+        from benchmarking.runtimes.support.torch.compiling import CompiledSession
 
         return CompiledSession(loaded, *prepared)
 

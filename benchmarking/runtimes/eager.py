@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.devices._several import SEPARATOR
-from benchmarking.records import Cell, Device, Json, Point, Precision, Scalar, Workload
-from benchmarking.runtimes import Session, Stage, _placement
-from benchmarking.runtimes._attention import FLEX
-from benchmarking.runtimes._torch_runtime import TorchRuntime
+from benchmarking.core.contracts import Session, Stage
+from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
+from benchmarking.devices.support.several import SEPARATOR
+from benchmarking.runtimes.support import placement
+from benchmarking.runtimes.support.torch.attention_kernels import FLEX
+from benchmarking.runtimes.support.torch.runtime import TorchRuntime
 
 if TYPE_CHECKING:
-    from benchmarking.runtimes._torch_session import Loaded
+    from benchmarking.runtimes.support.torch.session import Loaded
 
 
 class Eager(TorchRuntime):
@@ -24,41 +25,41 @@ class Eager(TorchRuntime):
     runs_on_several = True
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
-        return super().supports(device, workload, precision) or _placement.why_not(device, workload, precision)
+        return super().supports(device, workload, precision) or placement.why_not(device, workload, precision)
 
     def options(self, workload: Workload) -> tuple[str, ...]:
-        return (*super().options(workload), _placement.OPTION)
+        return (*super().options(workload), placement.OPTION)
 
     def own_options(self, device: Device, workload: Workload) -> Mapping[str, tuple[str, ...]]:
-        placements = _placement.placements(device)
-        return {_placement.OPTION: placements} if placements else {}
+        placements = placement.placements(device)
+        return {placement.OPTION: placements} if placements else {}
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         mode = super().mode(device, workload, options)
-        _placement.check(mode.get(_placement.OPTION), workload)
+        placement.check(mode.get(placement.OPTION), workload)
         return mode
 
     def prepare_process(self, cell: Cell, torch_name: str, points: Sequence[Point], cleanup: ExitStack) -> Any:
         """flex_attention is compiled, here too: without that it would hold every score in memory."""
         if cell.runtime_mode.get("attention") != FLEX:
             return None
-        from benchmarking.runtimes._compile_log import CompileLog
+        from benchmarking.runtimes.support.torch.compiling import CompileLog
 
         return CompileLog.begin(cleanup)
 
     def _load(self, cell: Cell, torch_name: str, stage: Stage) -> tuple[Any, int, dict[str, Json]]:
         if SEPARATOR not in torch_name:
             return super()._load(cell, torch_name, stage)
-        from benchmarking.runtimes import _multi_device
+        from benchmarking.runtimes.support.torch import several_devices
 
-        return _multi_device.load(cell, torch_name, stage)
+        return several_devices.load(cell, torch_name, stage)
 
     def session(self, loaded: Loaded, prepared: Any) -> Session:
         if SEPARATOR in loaded.torch_name:
-            from benchmarking.runtimes import _multi_device
+            from benchmarking.runtimes.support.torch import several_devices
 
-            return _multi_device.session(loaded)
-        from benchmarking.runtimes._compiling import CompilingSession
+            return several_devices.session(loaded)
+        from benchmarking.runtimes.support.torch.compiling import CompilingSession
 
         return super().session(loaded, None) if prepared is None else CompilingSession(loaded, prepared)
 

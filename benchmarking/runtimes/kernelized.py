@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarking.errors import UsageError
-from benchmarking.records import Cell, Device, Json, Scalar, Workload
-from benchmarking.runtimes import Stage
-from benchmarking.runtimes._torch_runtime import PACKAGES, TorchRuntime
+from benchmarking.core.contracts import Stage
+from benchmarking.core.errors import UsageError
+from benchmarking.core.records import Cell, Device, Json, Scalar, Workload
+from benchmarking.runtimes.support.torch.runtime import PACKAGES, TorchRuntime
 
 OPTION = "kernel_repo"
 
@@ -33,7 +33,7 @@ class Kernelized(TorchRuntime):
         return {**super().mode(device, workload, others), OPTION: _source(options.get(OPTION))}
 
     def change(self, model: Any, cell: Cell, stage: Stage) -> Mapping[str, Json]:
-        from benchmarking.runtimes._kernels import kernelize
+        from benchmarking.runtimes.support.torch.hub_kernels import kernelize
 
         with stage("kernelize"):
             return kernelize(model, str(cell.runtime_mode[OPTION]), cell.device.type)
@@ -41,7 +41,7 @@ class Kernelized(TorchRuntime):
 
 def _source(asked: Scalar | None) -> str:
     """Where kernels come from, a folder in full. Raises UsageError for what is neither a folder nor on the hub."""
-    from benchmarking.runtimes._kernels import HUB, ON_HUB
+    from benchmarking.runtimes.support.torch.hub_kernels import HUB, ON_HUB
 
     source = HUB if asked is None else str(asked)
     folder = Path(source).expanduser()

@@ -15,21 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.builds.store import BuildKey, BuildStore
-from benchmarking.devices import DeviceHandle
+from benchmarking.core.contracts import DeviceHandle, Mark, Operation, Runtime, Session, Stage
+from benchmarking.core.errors import BenchhouseError, OutOfMemoryError
+from benchmarking.core.records import NOT_APPLICABLE, Cell, Device, Json, Point, Precision, Readings, Rebuild, Workload
 from benchmarking.devices.null import Fault, NullHandle, Script, read_script
-from benchmarking.errors import BenchhouseError, OutOfMemoryError
-from benchmarking.records import (
-    NOT_APPLICABLE,
-    Cell,
-    Device,
-    Json,
-    Point,
-    Precision,
-    Readings,
-    Rebuild,
-    Workload,
-)
-from benchmarking.runtimes import Mark, Operation, Runtime, Session, Stage
 
 MS_PER_TOKEN = 0.01
 BUILD_BYTES = 1000
@@ -58,7 +47,7 @@ class NullOperation(Operation):
 
     def run(self, mark: Mark) -> str:
         if self._fault is not None and self._fault not in ("nan", "tokens"):
-            happen(self._fault)
+            trigger_fault(self._fault)
         self._handle.compile()
         duration_ns = next(self._durations_ns)
         tokens = (self.new_tokens or 0) - (1 if self._fault == "tokens" else 0)
@@ -134,7 +123,7 @@ class NullRuntime(Runtime):
         def make(folder: Path) -> Mapping[str, Json]:
             (folder / "build.bin").write_bytes(bytes(BUILD_BYTES))
             if "prepare" in script.faults:
-                happen(script.faults["prepare"])
+                trigger_fault(script.faults["prepare"])
             return script.build
 
         build, is_new = store.get(_build_key(cell), make, rebuild)
@@ -153,7 +142,7 @@ class NullRuntime(Runtime):
             with stage(name):
                 handle.spend(round(seconds * 1e9))
         if "load" in faults:
-            happen(faults["load"])
+            trigger_fault(faults["load"])
         return NullSession(handle, faults, cell.precision)
 
 
@@ -167,7 +156,7 @@ def _build_key(cell: Cell) -> BuildKey:
     return BuildKey(kind="null", parts=parts)
 
 
-def happen(fault: Fault) -> None:
+def trigger_fault(fault: Fault) -> None:
     """Let a scripted fault happen to this process."""
     if fault == "oom":
         raise OutOfMemoryError("scripted: out of memory")

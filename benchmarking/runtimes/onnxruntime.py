@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from benchmarking.builds.store import BuildStore
-from benchmarking.devices import DeviceHandle
-from benchmarking.errors import UsageError
+from benchmarking.core.contracts import DeviceHandle, Runtime, Session, Stage
+from benchmarking.core.errors import UsageError
+from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.graphs import session as graphs
 from benchmarking.graphs.bundle import read_bundle
-from benchmarking.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
-from benchmarking.runtimes import Runtime, Session, Stage
-from benchmarking.runtimes import _ort_runtime as shared
-from benchmarking.workloads._families import plugin_of
+from benchmarking.runtimes.support.onnxruntime import runtime as shared
+from benchmarking.workloads.support.families import plugin_of
 
 IO_MODES = ("host", "device")
 QUANTIZATIONS: Mapping[Precision, str] = {"int8": "dynamic", "int4": "weight-only"}
@@ -80,9 +79,9 @@ class OnnxRuntime(Runtime):
         return graphs.ensure_bundle(cell, points, store, rebuild)
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
-        from benchmarking.runtimes._ort_options import SessionSettings, default_num_threads
-        from benchmarking.runtimes._ort_session import GraphSource, OrtSession
-        from benchmarking.workloads._processing import open_processing
+        from benchmarking.runtimes.support.onnxruntime.options import SessionSettings, default_num_threads
+        from benchmarking.runtimes.support.onnxruntime.session import GraphSource, OrtSession
+        from benchmarking.workloads.support.processing import open_processing
 
         provider = shared.provider_of(cell.device, cell.runtime_mode.get("provider"))
         settings = SessionSettings(

@@ -11,13 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarking.builds.store import BuildStore
-from benchmarking.devices import DeviceHandle
-from benchmarking.devices._openvino_library import import_openvino
-from benchmarking.errors import UnsupportedError, UsageError
-from benchmarking.packages import is_installed
-from benchmarking.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
-from benchmarking.runtimes import Runtime, Session, Stage
-from benchmarking.workloads._families import plugin_of
+from benchmarking.core.contracts import DeviceHandle, Runtime, Session, Stage
+from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.plugins import is_installed
+from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
+from benchmarking.devices.support.openvino_library import import_openvino
+from benchmarking.workloads.support.families import plugin_of
 
 DEVICES = ("cpu", "openvino")
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "float16", "int8", "int4")
@@ -53,7 +52,7 @@ class OpenVino(Runtime):
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
         from benchmarking.graphs.session import why_not
-        from benchmarking.runtimes._openvino_build import missing_for
+        from benchmarking.runtimes.support.openvino.build import missing_for
 
         if device.type not in DEVICES:
             return f"runtime openvino runs on {', '.join(DEVICES)}, not on {device.type}"
@@ -65,7 +64,7 @@ class OpenVino(Runtime):
         return ("hint", "dynamic", "quantization", *(("cache",) if _generates(workload) else ()))
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        from benchmarking.runtimes._openvino_compile import check_dot_products, device_name
+        from benchmarking.runtimes.support.openvino.compile import check_dot_products, device_name
 
         known = self.options(workload)
         if unknown := sorted(set(options) - set(known)):
@@ -105,8 +104,8 @@ class OpenVino(Runtime):
         return mode["hint"] == "throughput"
 
     def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
-        from benchmarking.runtimes._openvino_build import ensure_builds
-        from benchmarking.runtimes._openvino_cache import ensure_caches
+        from benchmarking.runtimes.support.openvino.build import ensure_builds
+        from benchmarking.runtimes.support.openvino.compile import ensure_caches
 
         facts = ensure_builds(cell, points, store, rebuild)
         return {**facts, **ensure_caches(cell, points, store, rebuild)}
@@ -115,9 +114,9 @@ class OpenVino(Runtime):
         import_openvino()
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
-        from benchmarking.runtimes._openvino_compile import check_capabilities, device_name
-        from benchmarking.runtimes._openvino_session import OpenVinoSession
-        from benchmarking.workloads._processing import open_processing
+        from benchmarking.runtimes.support.openvino.compile import check_capabilities, device_name
+        from benchmarking.runtimes.support.openvino.session import OpenVinoSession
+        from benchmarking.workloads.support.processing import open_processing
 
         core = _core(handle)
         check_capabilities(core, device_name(cell.device), cell.precision)

@@ -15,23 +15,22 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarking import plugins
 from benchmarking.builds.store import BuildStore
-from benchmarking.devices import DeviceHandle
+from benchmarking.core import plugins
+from benchmarking.core.contracts import DeviceHandle, Runtime, Session, Stage
+from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.devices.qnn import BACKENDS, REFERENCE
 from benchmarking.devices.qnn import PRECISIONS as PRECISIONS_OF
-from benchmarking.errors import UnsupportedError, UsageError
 from benchmarking.graphs import session as graphs
-from benchmarking.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
-from benchmarking.runtimes import Runtime, Session, Stage
-from benchmarking.runtimes import _ort_fixed as fixed
-from benchmarking.runtimes import _ort_runtime as shared
+from benchmarking.runtimes.support.onnxruntime import fixed_shapes as fixed
+from benchmarking.runtimes.support.onnxruntime import runtime as shared
 
 if TYPE_CHECKING:
     from benchmarking.devices.qnn import QnnHandle
     from benchmarking.graphs.bundle import Bundle
-    from benchmarking.runtimes._ort_options import SessionSettings
-    from benchmarking.runtimes._ort_session import Locate
+    from benchmarking.runtimes.support.onnxruntime.options import SessionSettings
+    from benchmarking.runtimes.support.onnxruntime.session import Locate
 
 KIND = "qnn"
 HTP = "htp"
@@ -117,8 +116,8 @@ class Qnn(Runtime):
         return fixed.ensure_fixed(KIND, cell, points, store, rebuild, _depends_on(cell), make)
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
-        from benchmarking.runtimes._ort_session import OrtSession
-        from benchmarking.workloads._processing import open_processing
+        from benchmarking.runtimes.support.onnxruntime.session import OrtSession
+        from benchmarking.workloads.support.processing import open_processing
 
         qnn: Any = handle
         locate = _locator(cell, _settings(cell, qnn))
@@ -157,7 +156,7 @@ def _locator(cell: Cell, settings: SessionSettings) -> Locate:
     """Finds the graphs of a point: compiled contexts for the tensor processor, else those that were exported, with the
     point's sizes, which the backend compiles when they are loaded."""
     from benchmarking.graphs.bundle import read_bundle
-    from benchmarking.runtimes._ort_session import GraphSource
+    from benchmarking.runtimes.support.onnxruntime.session import GraphSource
 
     def locate(point: Point) -> GraphSource:
         exported = graphs.find_bundle(cell, point)
@@ -175,7 +174,7 @@ def _locator(cell: Cell, settings: SessionSettings) -> Locate:
 def compile_contexts(folder: Path, bundle: Bundle, settings: SessionSettings, out: Path) -> dict[str, Json]:
     """Compile every graph of a bundle into a context that the backend loads as it is: `out` gets files of the same
     names. Raises UnsupportedError when the backend leaves nodes to the CPU, BenchhouseError when it fails."""
-    from benchmarking.runtimes._ort_options import assigned_nodes, open_graph
+    from benchmarking.runtimes.support.onnxruntime.options import assigned_nodes, open_graph
 
     nodes: dict[str, Json] = {}
     for name, graph in bundle.graphs.items():
@@ -193,8 +192,8 @@ def compile_contexts(folder: Path, bundle: Bundle, settings: SessionSettings, ou
 
 
 def _settings(cell: Cell, handle: QnnHandle) -> SessionSettings:
-    from benchmarking.devices._ort import OrtProvider
-    from benchmarking.runtimes._ort_options import SessionSettings, default_num_threads
+    from benchmarking.devices.support.ort_providers import OrtProvider
+    from benchmarking.runtimes.support.onnxruntime.options import SessionSettings, default_num_threads
 
     backend = str(cell.runtime_mode["qnn_backend"])
     if backend not in handle.backends:

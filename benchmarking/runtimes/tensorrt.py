@@ -11,19 +11,18 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarking import plugins
 from benchmarking.builds.store import BuildStore
-from benchmarking.devices import DeviceHandle
-from benchmarking.errors import BenchhouseError, UnsupportedError
-from benchmarking.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
-from benchmarking.runtimes import Runtime, Session, Stage
-from benchmarking.runtimes import _ort_fixed as fixed
-from benchmarking.runtimes import _ort_runtime as shared
+from benchmarking.core import plugins
+from benchmarking.core.contracts import DeviceHandle, Runtime, Session, Stage
+from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
+from benchmarking.runtimes.support.onnxruntime import fixed_shapes as fixed
+from benchmarking.runtimes.support.onnxruntime import runtime as shared
 
 if TYPE_CHECKING:
     from benchmarking.graphs.bundle import Bundle
-    from benchmarking.runtimes._ort_options import SessionSettings
-    from benchmarking.runtimes._ort_session import GraphSource
+    from benchmarking.runtimes.support.onnxruntime.options import SessionSettings
+    from benchmarking.runtimes.support.onnxruntime.session import GraphSource
 
 KIND = "tensorrt"
 PROVIDER = "TensorrtExecutionProvider"
@@ -88,8 +87,8 @@ class TensorRt(Runtime):
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         from benchmarking.graphs.bundle import read_bundle
         from benchmarking.graphs.session import find_bundle
-        from benchmarking.runtimes._ort_session import GraphSource, OrtSession
-        from benchmarking.workloads._processing import open_processing
+        from benchmarking.runtimes.support.onnxruntime.session import GraphSource, OrtSession
+        from benchmarking.workloads.support.processing import open_processing
 
         with stage("import"):
             load_tensorrt(cell.precision)
@@ -114,8 +113,8 @@ class TensorRt(Runtime):
 
 def engine_settings(cell: Cell, sizes: Mapping[str, int], cache: Path) -> SessionSettings:
     """How sessions are opened whose engines are in `cache`, or go there."""
-    from benchmarking.devices._ort import OrtProvider
-    from benchmarking.runtimes._ort_options import SessionSettings, default_num_threads
+    from benchmarking.devices.support.ort_providers import OrtProvider
+    from benchmarking.runtimes.support.onnxruntime.options import SessionSettings, default_num_threads
 
     timing_cache(cache).mkdir(parents=True, exist_ok=True)
     provider = OrtProvider(
@@ -143,7 +142,7 @@ def engine_settings(cell: Cell, sizes: Mapping[str, int], cache: Path) -> Sessio
 
 def build_engines(folder: Path, bundle: Bundle, settings: SessionSettings, out: Path) -> dict[str, Json]:
     """Have the engines of all graphs built into `out`. Raises BenchhouseError when none is made."""
-    from benchmarking.runtimes._ort_options import assigned_nodes, open_graph
+    from benchmarking.runtimes.support.onnxruntime.options import assigned_nodes, open_graph
 
     nodes: dict[str, Json] = {}
     for name, graph in bundle.graphs.items():

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from benchmarking.builds.store import BuildStore
-from benchmarking.devices import DeviceHandle
+from benchmarking.core.contracts import DeviceHandle, Runtime, Session, Stage
+from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Workload
 from benchmarking.graphs import session as graphs
-from benchmarking.records import Cell, Device, Json, Point, Precision, Rebuild, Workload
-from benchmarking.runtimes import Runtime, Session, Stage
-from benchmarking.runtimes import _browser_runtime as browser
+from benchmarking.runtimes.support.browser import runtime as browser
 
 SCRIPT = "ort.wasm.bundle.min.mjs"
 PRECISIONS: tuple[Precision, ...] = ("float32", "int8", "int4")
@@ -48,7 +47,7 @@ class Wasm(Runtime):
         return browser.prepare(cell, points, store, rebuild)
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
-        from benchmarking.runtimes._browser_page import PageSettings
+        from benchmarking.runtimes.support.browser.page import PageSettings
 
         settings = PageSettings(
             script=self._script,

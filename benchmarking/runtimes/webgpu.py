@@ -9,14 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarking.builds.store import BuildStore
-from benchmarking.devices import DeviceHandle
-from benchmarking.devices._kinds import has
-from benchmarking.errors import BenchhouseError, UnsupportedError, UsageError
+from benchmarking.core.contracts import DeviceHandle, Runtime, Session, Stage
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
+from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
+from benchmarking.devices.support.kinds import has
 from benchmarking.graphs import session as graphs
-from benchmarking.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
-from benchmarking.runtimes import Runtime, Session, Stage
-from benchmarking.runtimes import _browser_runtime as browser
-from benchmarking.runtimes._browser_adapter import FLOAT16_FEATURE, Adapter, check_adapter, why_not_gpu
+from benchmarking.runtimes.support.browser import runtime as browser
+from benchmarking.runtimes.support.browser.adapter import FLOAT16_FEATURE, Adapter, check_adapter, why_not_gpu
 
 SCRIPT = "ort.webgpu.bundle.min.mjs"
 """The native WebGPU provider, compiled to WebAssembly. The older one in ort.all.bundle computes wrong values for models
@@ -68,8 +67,8 @@ class WebGpu(Runtime):
         return browser.prepare(cell, points, store, rebuild)
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
-        from benchmarking.runtimes._browser import webgpu_flags
-        from benchmarking.runtimes._browser_page import ModelPage, PageSettings
+        from benchmarking.runtimes.support.browser.browser import webgpu_flags
+        from benchmarking.runtimes.support.browser.page import ModelPage, PageSettings
 
         settings = PageSettings(
             script=self._script,

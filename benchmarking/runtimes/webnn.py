@@ -11,15 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarking.builds.store import BuildStore
-from benchmarking.devices import DeviceHandle
-from benchmarking.errors import BenchhouseError, UnsupportedError
-from benchmarking.packages import are_all_assumed
-from benchmarking.records import Cell, Device, Json, Point, Precision, Rebuild, Workload
-from benchmarking.runtimes import Runtime, Session, Stage
-from benchmarking.runtimes import _browser_runtime as browser
-from benchmarking.runtimes._browser_adapter import Adapter, check_adapter, why_not_gpu
-from benchmarking.runtimes._ort_fixed import why_not_forward
-from benchmarking.runtimes._webnn_probe import ask_browser
+from benchmarking.core.contracts import DeviceHandle, Runtime, Session, Stage
+from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.plugins import are_all_assumed
+from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Workload
+from benchmarking.runtimes.support.browser import runtime as browser
+from benchmarking.runtimes.support.browser.adapter import Adapter, ask_browser, check_adapter, why_not_gpu
+from benchmarking.runtimes.support.onnxruntime.fixed_shapes import why_not_forward
 
 SCRIPT = "ort.webgpu.bundle.min.mjs"
 """It has WebNN's provider, too."""
@@ -57,8 +55,8 @@ class WebNn(Runtime):
         return browser.prepare(cell, points, store, rebuild)
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
-        from benchmarking.runtimes._browser import WEBNN_FLAGS, webgpu_flags
-        from benchmarking.runtimes._browser_page import ModelPage, PageSettings
+        from benchmarking.runtimes.support.browser.browser import WEBNN_FLAGS, webgpu_flags
+        from benchmarking.runtimes.support.browser.page import ModelPage, PageSettings
 
         if cell.num_threads is not None:
             raise UnsupportedError("--num-threads: the browser settles how many threads its networks run on")

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.records import Family, Point, Scalar, Workload
-from benchmarking.workloads import _limits
-from benchmarking.workloads._forward import ForwardPass
-from benchmarking.workloads._generation import CACHES, DecoderGeneration
-from benchmarking.workloads._text import TextFamily
+from benchmarking.core.records import Family, Point, Scalar, Workload
+from benchmarking.workloads.support import limits
+from benchmarking.workloads.support.generation import CACHES, DecoderGeneration, ForwardPass
+from benchmarking.workloads.support.transformers_family import TextFamily
 
 if TYPE_CHECKING:
-    from benchmarking.workloads import FamilyOperation
+    from benchmarking.core.contracts import FamilyOperation
 
 
 class DecoderOnly(TextFamily):
@@ -47,7 +46,7 @@ class DecoderOnly(TextFamily):
 
     def check(self, workload: Workload, point: Point) -> str | None:
         generates = workload.task in self.generative_tasks
-        return _limits.why_not(workload, point, generates=generates, shared_positions=True)
+        return limits.why_not(workload, point, generates=generates, shared_positions=True)
 
     def torch_operation(
         self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]

@@ -11,18 +11,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.records import Family, Json, Point, Scalar, Workload
-from benchmarking.workloads import WorkloadFamily, _diffusers, _limits
-from benchmarking.workloads._config import integer
-from benchmarking.workloads._denoising import DenoisingLoop, NoiseSchedule
-from benchmarking.workloads._forward import floats_as
+from benchmarking.core.contracts import WorkloadFamily
+from benchmarking.core.records import Family, Json, Point, Scalar, Workload
+from benchmarking.workloads.support import diffusers_models, limits
+from benchmarking.workloads.support.configuration import integer
+from benchmarking.workloads.support.denoising import DenoisingLoop, NoiseSchedule
+from benchmarking.workloads.support.generation import floats_as
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from benchmarking.workloads import FamilyOperation
-    from benchmarking.workloads._config import integer
-from benchmarking.workloads._denoising import Denoiser
+    from benchmarking.core.contracts import FamilyOperation
+    from benchmarking.workloads.support.configuration import integer
+from benchmarking.workloads.support.denoising import Denoiser
 
 AXES = ("image_size", "steps")
 DEFAULT_IMAGE_SIZE = 512
@@ -49,7 +50,7 @@ class Diffusion(WorkloadFamily):
 
     name: Family = "diffusion"
     unit = "images"
-    model_types = frozenset({_diffusers.UNET, _diffusers.DIT, _diffusers.OLD_TRANSFORMER})
+    model_types = frozenset({diffusers_models.UNET, diffusers_models.DIT, diffusers_models.OLD_TRANSFORMER})
     tasks: tuple[str, ...] = ("text-to-image", "unconditional-image-generation")
     """The hub has no name for images of a class, which DiT makes: it counts them as unconditional, no prompt given."""
 
@@ -62,9 +63,9 @@ class Diffusion(WorkloadFamily):
         return {"image_size": (size,), "steps": DEFAULT_STEPS}
 
     def check(self, workload: Workload, point: Point) -> str | None:
-        if (problem := _limits.wrong_axes(workload, point, AXES)) is not None:
+        if (problem := limits.wrong_axes(workload, point, AXES)) is not None:
             return problem
-        if (why_not := _diffusers.missing() or _diffusers.unsupported(workload.config)) is not None:
+        if (why_not := diffusers_models.missing() or diffusers_models.unsupported(workload.config)) is not None:
             return why_not
         size, steps, unit = int(point.axes["image_size"]), int(point.axes["steps"]), _pixels_per_unit(workload.config)
         if size % unit:
@@ -98,13 +99,13 @@ class Diffusion(WorkloadFamily):
         return inputs
 
     def model_class(self, workload: Workload) -> Any:
-        return _diffusers.model_class(workload)
+        return diffusers_models.model_class(workload)
 
     def build(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> Any:
-        return _diffusers.build(workload, dtype=dtype)
+        return diffusers_models.build(workload, dtype=dtype)
 
     def load(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> tuple[Any, tuple[str, ...]]:
-        return _diffusers.load(workload, dtype=dtype)
+        return diffusers_models.load(workload, dtype=dtype)
 
     def torch_operation(
         self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]
@@ -137,7 +138,7 @@ def _dit(model: Any, inputs: dict[str, Any]) -> Denoiser:
 
 
 def _is_dit(config: Mapping[str, Json]) -> bool:
-    return _diffusers.class_name(config) == _diffusers.DIT
+    return diffusers_models.class_name(config) == diffusers_models.DIT
 
 
 def latents_input(config: Mapping[str, Json]) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.records import Family, Json, Point, Scalar, Workload
-from benchmarking.workloads import _limits
-from benchmarking.workloads._generation import CACHES, EncoderDecoderGeneration
-from benchmarking.workloads._text import TextFamily
+from benchmarking.core.records import Family, Json, Point, Scalar, Workload
+from benchmarking.workloads.support import limits
+from benchmarking.workloads.support.generation import CACHES, EncoderDecoderGeneration
+from benchmarking.workloads.support.transformers_family import TextFamily
 
 if TYPE_CHECKING:
-    from benchmarking.workloads import FamilyOperation
+    from benchmarking.core.contracts import FamilyOperation
 
 RELATIVE_POSITIONS = frozenset({"longt5", "mt5", "t5", "umt5"})
 """Model types without a table of positions, and so without a longest input (T5's `n_positions` is a leftover)."""
@@ -32,7 +32,7 @@ class EncoderDecoder(TextFamily):
     generative_tasks = frozenset({"text2text-generation"})
 
     def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
-        return None if config.get("model_type") in RELATIVE_POSITIONS else _limits.positions(config)
+        return None if config.get("model_type") in RELATIVE_POSITIONS else limits.positions(config)
 
     def why_not_architecture(self, config: Mapping[str, Json], architectures: Sequence[str]) -> str | None:
         halves = [name for name in architectures if name.endswith(("EncoderModel", "ForCausalLM"))]
@@ -42,7 +42,7 @@ class EncoderDecoder(TextFamily):
 
     def check(self, workload: Workload, point: Point) -> str | None:
         generates = workload.task in self.generative_tasks
-        return _limits.why_not(workload, point, generates=generates, shared_positions=False)
+        return limits.why_not(workload, point, generates=generates, shared_positions=False)
 
     def torch_operation(
         self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.records import Family, Json, Point, Scalar, Workload
-from benchmarking.workloads import _limits
-from benchmarking.workloads._forward import ForwardPass
-from benchmarking.workloads._text import TextFamily
+from benchmarking.core.records import Family, Json, Point, Scalar, Workload
+from benchmarking.workloads.support import limits
+from benchmarking.workloads.support.generation import ForwardPass
+from benchmarking.workloads.support.transformers_family import TextFamily
 
 if TYPE_CHECKING:
-    from benchmarking.workloads import FamilyOperation
+    from benchmarking.core.contracts import FamilyOperation
 
 POSITIONS_AFTER_PADDING = frozenset(
     {"camembert", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl"}
@@ -32,7 +32,7 @@ class EncoderOnly(TextFamily):
     tasks: tuple[str, ...] = ("feature-extraction", "fill-mask", "text-classification")
 
     def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
-        positions = _limits.positions(config)
+        positions = limits.positions(config)
         if positions is None or config.get("model_type") not in POSITIONS_AFTER_PADDING:
             return positions
         padding = config.get("pad_token_id")
@@ -45,7 +45,7 @@ class EncoderOnly(TextFamily):
 
     def check(self, workload: Workload, point: Point) -> str | None:
         generates = workload.task in self.generative_tasks
-        return _limits.why_not(workload, point, generates=generates, shared_positions=False)
+        return limits.why_not(workload, point, generates=generates, shared_positions=False)
 
     def torch_operation(
         self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]

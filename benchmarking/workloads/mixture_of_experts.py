@@ -1,18 +1,31 @@
-"""Mixture-of-experts text models (Mixtral, OLMoE, Switch and their kin): each token passes through a few experts."""
+"""Mixture-of-experts text models (Mixtral, OLMoE, Switch and their kin): each token passes through a few experts.
+
+Where a mixture-of-experts model sends its tokens: parameters a token passes through, and how even the load is.
+
+Read from the running model: in every layer the experts are handed the router's choices beside the tokens. Two forms are
+known: the numbers of each token's experts (tokens x experts per token), and Switch's ones and zeros (tokens x 1 x
+experts), from which tokens beyond an expert's capacity are missing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.records import Family, Json, Point, Scalar, Workload
-from benchmarking.workloads import _limits
-from benchmarking.workloads._text import TextFamily
+from benchmarking.core.records import NOT_APPLICABLE, Family, Json, Point, Readings, Scalar, Workload
+from benchmarking.workloads.support import limits
+from benchmarking.workloads.support.generation import DecoderGeneration, EncoderDecoderGeneration
+from benchmarking.workloads.support.transformers_family import TextFamily
 
 if TYPE_CHECKING:
-    from benchmarking.workloads import FamilyOperation
+    from benchmarking.core.contracts import FamilyOperation
+
 
 ENCODER_DECODERS = frozenset({"switch_transformers"})
+
 """Model types with an encoder. They have relative positions, and so no longest input."""
 
 
@@ -47,11 +60,11 @@ class MixtureOfExperts(TextFamily):
         return ("text2text-generation",) if config.get("model_type") in ENCODER_DECODERS else ("text-generation",)
 
     def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
-        return None if config.get("model_type") in ENCODER_DECODERS else _limits.positions(config)
+        return None if config.get("model_type") in ENCODER_DECODERS else limits.positions(config)
 
     def check(self, workload: Workload, point: Point) -> str | None:
         shared = workload.config.get("model_type") not in ENCODER_DECODERS
-        return _limits.why_not(workload, point, generates=True, shared_positions=shared)
+        return limits.why_not(workload, point, generates=True, shared_positions=shared)
 
     def verified(self, model: Any) -> Mapping[str, Json]:
         """`experts`: how the chosen experts are computed (transformers' name), "eager" being one after the other."""
@@ -60,12 +73,137 @@ class MixtureOfExperts(TextFamily):
     def torch_operation(
         self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]
     ) -> FamilyOperation:
-        from benchmarking.workloads import _routing
 
         cache = str(mode.get("cache", self.caches[0]))
         if workload.task == "text2text-generation":
-            return _routing.RoutedEncoderDecoderGeneration(model, point, inputs, cache)
-        return _routing.RoutedDecoderGeneration(model, point, inputs, cache)
+            return RoutedEncoderDecoderGeneration(model, point, inputs, cache)
+        return RoutedDecoderGeneration(model, point, inputs, cache)
+
+
+EXPERTS = "experts"
+
+"""What every model calls the module that holds a layer's experts. Experts that all tokens share have other names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerLoad:
+    """What one layer's experts got to do in a call."""
+
+    parameters: int
+    """Of all the layer's experts, all of one size."""
+    experts_per_token: int
+    tokens: tuple[int, ...]
+    """Tokens by expert. A token that goes to two experts counts at both."""
+
+    @property
+    def inactive_parameters(self) -> int:
+        """Parameters of the experts that a token is not sent to."""
+        return self.parameters // len(self.tokens) * (len(self.tokens) - self.experts_per_token)
+
+    @property
+    def imbalance(self) -> float | None:
+        """Tokens of the busiest expert / mean tokens of an expert: from 1, even, up to the number of experts over
+        experts per token, when all tokens choose the same. None when no expert got a token."""
+        total = sum(self.tokens)
+        return max(self.tokens) * len(self.tokens) / total if total else None
+
+
+def active_parameters(parameters: int, layers: Sequence[LayerLoad]) -> int:
+    """All parameters less those of the experts that a token is not sent to, layer by layer.
+
+    Of an encoder-decoder model both halves count, although a token is written by one and read by the other.
+    """
+    return parameters - sum(layer.inactive_parameters for layer in layers)
+
+
+def imbalance(layers: Sequence[LayerLoad]) -> float | None:
+    """Mean of the layers' imbalance, over the layers in which an expert got a token; None when there is none."""
+    values = [value for layer in layers if (value := layer.imbalance) is not None]
+    return sum(values) / len(values) if values else None
+
+
+def readings(model: Any, call: Callable[[], object]) -> Readings:
+    """`active_parameter_count` and `expert_load_imbalance`, read while doing a call of this model once more."""
+    with _recorded(model) as choices:
+        call()
+    layers = [_load(module, chosen) for module, chosen in choices.items() if chosen]
+    if not layers:
+        why = f"{NOT_APPLICABLE}: no layer of {type(model).__name__} chooses between experts"
+        return Readings(missing={"active_parameter_count": why, "expert_load_imbalance": why})
+    values: dict[str, Json] = {
+        "active_parameter_count": active_parameters(sum(p.numel() for p in model.parameters()), layers)
+    }
+    if (mean := imbalance(layers)) is None:
+        return Readings(values=values, missing={"expert_load_imbalance": f"{NOT_APPLICABLE}: no expert got a token"})
+    return Readings(values=values | {"expert_load_imbalance": mean})
+
+
+def experts_of(model: Any) -> tuple[Any, ...]:
+    """The modules that hold experts, one a layer that has them."""
+    return tuple(module for name, module in model.named_modules() if name.rsplit(".", 1)[-1] == EXPERTS)
+
+
+@contextmanager
+def _recorded(model: Any) -> Iterator[Mapping[Any, list[Any]]]:
+    """The router's choices by module of experts, one tensor for each time the layer ran."""
+    choices: dict[Any, list[Any]] = {module: [] for module in experts_of(model)}
+
+    def record(module: Any, arguments: tuple[Any, ...]) -> None:
+        choices[module].append(arguments[1])
+
+    handles = [module.register_forward_pre_hook(record) for module in choices]
+    try:
+        yield choices
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _load(module: Any, chosen: Sequence[Any]) -> LayerLoad:
+    """The load of one layer from its router's choices."""
+    import torch
+
+    experts = module.num_experts
+    if chosen[0].dim() == 3:
+        tokens = sum(each.sum(dim=(0, 1)) for each in chosen)
+    else:
+        tokens = sum(torch.bincount(each.flatten(), minlength=experts) for each in chosen)
+    return LayerLoad(
+        parameters=sum(parameter.numel() for parameter in module.parameters()),
+        experts_per_token=chosen[0].shape[1],
+        tokens=tuple(int(count) for count in tokens),
+    )
+
+
+class RoutedDecoderGeneration(DecoderGeneration):
+    """A decoder-only mixture of experts: its routing is told of a call's prompt and new tokens together."""
+
+    def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any], cache: str) -> None:
+        super().__init__(model, point, inputs, cache)
+        self._plain = partial(DecoderGeneration, _unwrapped(model), point, inputs, "dynamic")
+
+    def readings(self, output: Any) -> Readings:
+        return super().readings(output) | _readings_of(self._plain())
+
+
+class RoutedEncoderDecoderGeneration(EncoderDecoderGeneration):
+    """An encoder-decoder mixture of experts: the encoder's layers route the input, the decoder's the new tokens."""
+
+    def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any], cache: str) -> None:
+        super().__init__(model, point, inputs, cache)
+        self._plain = partial(EncoderDecoderGeneration, _unwrapped(model), point, inputs, "dynamic")
+
+    def readings(self, output: Any) -> Readings:
+        return super().readings(output) | _readings_of(self._plain())
+
+
+def _readings_of(operation: Any) -> Readings:
+    return readings(operation._model, lambda: operation.run(lambda name: None))
+
+
+def _unwrapped(model: Any) -> Any:
+    """The model itself: hooks do not reach into compiled code."""
+    return getattr(model, "_orig_mod", model)
 
 
 PLUGIN = MixtureOfExperts()

@@ -3,29 +3,43 @@
 The sequence length is that of the whole prompt: the placeholders of the picture (576 in LLaVA-1.5, one for each block
 of 28 x 28 pixels in Qwen2-VL) and the text around them; FLAVA's is its text alone. There is one picture a sequence.
 FLAVA generates nothing: its task is feature-extraction, and its output the multimodal embeddings of picture and text.
+
+Calls of models that read pictures: greedy generation after picture and prompt, or one pass over both.
+
+A generating call has three phases: image_encode (the vision part and its projection), prefill (the prompt with the
+picture's embeddings in it, to the first token) and decode.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.records import Family, Json, Point, Scalar, Workload
-from benchmarking.workloads import Modality, _limits
-from benchmarking.workloads._config import part
-from benchmarking.workloads._generation import CACHES
-from benchmarking.workloads._image_generation import GridTextGeneration, ImageTextForward, ImageTextGeneration
-from benchmarking.workloads._image_prompts import PROMPTS, LlavaPrompt, Qwen2VLPrompt, prompt_of
-from benchmarking.workloads._text import DEFAULT_NEW_TOKENS
-from benchmarking.workloads._transformers_family import TransformersFamily
+from benchmarking.core.contracts import Mark, Modality
+from benchmarking.core.records import Family, Json, Point, Scalar, Workload
+from benchmarking.workloads.support import limits
+from benchmarking.workloads.support.configuration import part
+from benchmarking.workloads.support.generation import (
+    CACHES,
+    DecoderGeneration,
+    ForwardPass,
+    Generated,
+    host_array,
+    non_finite,
+)
+from benchmarking.workloads.support.image_prompts import PROMPTS, LlavaPrompt, Qwen2VLPrompt, prompt_of
+from benchmarking.workloads.support.transformers_family import DEFAULT_NEW_TOKENS, TransformersFamily
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from benchmarking.workloads import FamilyOperation
+    from benchmarking.core.contracts import FamilyOperation
+
 
 TEXT_LENGTHS = (128, 512)
+
 """Default lengths of the prompt without the picture's placeholders."""
+
 FEATURES, GENERATION = "feature-extraction", "image-text-to-text"
 
 
@@ -51,14 +65,14 @@ class Multimodal(TransformersFamily):
         return {"sequence_length": lengths, "image_size": (size,), **new_tokens}
 
     def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
-        return _limits.positions(part(config, "text_config") or config)
+        return limits.positions(part(config, "text_config") or config)
 
     def check(self, workload: Workload, point: Point) -> str | None:
         prompt = prompt_of(workload.config)
         if isinstance(prompt, LlavaPrompt) and prompt.tower not in prompt.towers:
             known = ", ".join(prompt.towers)
             return f"{workload.model_id} sees with a {prompt.tower}, which is not supported: {known} are"
-        if (problem := _limits.wrong_axes(workload, point, self.axes(workload))) is not None:
+        if (problem := limits.wrong_axes(workload, point, self.axes(workload))) is not None:
             return problem
         size, length = int(point.axes["image_size"]), point.sequence_length or 0
         if (takes := prompt.wrong_size(size)) is not None:
@@ -68,7 +82,7 @@ class Multimodal(TransformersFamily):
                 f"sequence length {length}: a picture of {size} pixels a side is {prompt.tokens(size)} tokens of "
                 f"{workload.model_id}'s prompt, which must have {prompt.shortest(size)} or more"
             )
-        return _limits.too_long(workload, length, point.new_tokens or 0, shared_positions=True)
+        return limits.too_long(workload, length, point.new_tokens or 0, shared_positions=True)
 
     def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
         """Token ids with the picture's placeholders, and the pictures as the model's processor gives them."""
@@ -87,6 +101,115 @@ class Multimodal(TransformersFamily):
             return ImageTextForward(model, point, inputs)
         kind = GridTextGeneration if isinstance(prompt, Qwen2VLPrompt) else ImageTextGeneration
         return kind(model, point, inputs, cache=str(mode.get("cache", CACHES[0])), placeholder=prompt.placeholder)
+
+
+IMAGE_ENCODE = "image_encode"
+
+
+class ImageTextGeneration(DecoderGeneration):
+    """LLaVA's: the picture's embeddings take the places of its placeholders, and the text model does the rest."""
+
+    def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any], cache: str, placeholder: int) -> None:
+        super().__init__(model, point, inputs, cache)
+        self._pixels = {name: value for name, value in inputs.items() if name != "input_ids"}
+        self._pixels["pixel_values"] = as_parameters(model, inputs["pixel_values"])
+        self._is_picture = (self._prompt == placeholder).unsqueeze(-1)
+        self._features: Any = None
+
+    def reset(self) -> None:
+        super().reset()
+        self._features = None
+
+    def run(self, mark: Mark) -> Generated:
+        self._features = self._encode()
+        mark(IMAGE_ENCODE)
+        return super().run(mark)
+
+    def _encode(self) -> Any:
+        """The pictures as the text model sees them: placeholders of all of them x hidden size."""
+        import torch
+
+        output = self._model.get_image_features(**self._pixels)
+        features = getattr(output, "pooler_output", output)  # transformers 5.0 gave them bare
+        return features.flatten(0, -2) if isinstance(features, torch.Tensor) else torch.cat(tuple(features))
+
+    def _step(self, tokens: Any) -> Any:
+        output = self._model(
+            **self._words(tokens), **self._positions(), past_key_values=self._cache, use_cache=True, **self._last_only
+        )
+        return output.logits[:, -1]
+
+    def _words(self, tokens: Any) -> dict[str, Any]:
+        """What is taken in: tokens, or of the prompt the embeddings, with the picture's among them."""
+        if tokens is not self._prompt:
+            return {"input_ids": tokens}
+        embeddings = self._model.get_input_embeddings()(tokens)
+        features = self._features.to(embeddings.dtype)
+        return {"inputs_embeds": embeddings.masked_scatter(self._is_picture, features)}
+
+    def _positions(self) -> dict[str, Any]:
+        """Where the tokens of this step are, for a model that does not count them along its cache."""
+        return {}
+
+
+class GridTextGeneration(ImageTextGeneration):
+    """Qwen2-VL's: every token has three positions, and those of a picture lie in a square."""
+
+    def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any], cache: str, placeholder: int) -> None:
+        import torch
+
+        super().__init__(model, point, inputs, cache, placeholder)
+        rows = self._is_picture[:, :, 0].tolist()
+        positions = torch.tensor([grid_positions(row, self._steps - 1) for row in rows], device=self._prompt.device)
+        lengths = [self._prompt.shape[1]] + [1] * (self._steps - 1)
+        # Made and cut before the call, so that no step of it waits for numbers from the host.
+        self._by_step = torch.split(positions.transpose(0, 1), lengths, dim=-1)
+        self._left: Iterator[Any] = iter(())
+
+    def prefill(self) -> Any:
+        self._left = iter(self._by_step)
+        return super().prefill()
+
+    def _positions(self) -> dict[str, Any]:
+        return {"position_ids": next(self._left)}
+
+
+class ImageTextForward(ForwardPass):
+    """FLAVA's: picture and text through their own encoders, then both through the multimodal one."""
+
+    def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any]) -> None:
+        super().__init__(model, point, {**inputs, "pixel_values": as_parameters(model, inputs["pixel_values"])})
+
+    def problem(self, output: Any) -> str | None:
+        return non_finite("multimodal embeddings", output.multimodal_embeddings)
+
+    def arrays(self, output: Any) -> dict[str, Any]:
+        """The multimodal embeddings, float32, batch x (1 + 1 + patches + tokens) x hidden size."""
+        return {"multimodal_embeddings": host_array(output.multimodal_embeddings)}
+
+
+def as_parameters(model: Any, tensor: Any) -> Any:
+    """The tensor in the dtype of the model's parameters."""
+    return tensor.to(next(model.parameters()).dtype)
+
+
+def grid_positions(is_picture: list[bool], more: int) -> list[list[int]]:
+    """The positions of a prompt's tokens and of `more` after it: in time, in height and in width.
+
+    Of text all three are one number, that goes up by one. A square picture of n x n placeholders after text up to p - 1
+    has p in time, p to p + n - 1 in height and width, and the text after it goes on at p + n (Wang et al., "Qwen2-VL",
+    2024, multimodal rotary embedding).
+    """
+    before, tokens = is_picture.index(True), sum(is_picture)
+    side = round(tokens**0.5)
+    square = [(before, before + index // side, before + index % side) for index in range(tokens)]
+    text_after = len(is_picture) - before - tokens + more
+    triples = [
+        *((at, at, at) for at in range(before)),
+        *square,
+        *((at, at, at) for at in range(before + side, before + side + text_after)),
+    ]
+    return [list(axis) for axis in zip(*triples, strict=True)]
 
 
 PLUGIN = Multimodal()

@@ -1,20 +1,36 @@
-"""Retrieval-augmented generation: encode a question, search a corpus for it, read what was found, write the answer."""
+"""Retrieval-augmented generation: encode a question, search a corpus for it, read what was found, write the answer.
+
+Retrieval over a corpus, and a generator that reads what was found.
+
+The search is exact: the inner product of every question with every document, and the largest of them. It is done by
+torch on the model's device, in float32 whatever the model's precision (a cell of tf32 has tf32 products here too): the
+questions' vectors are there already, so nothing waits for the host, and one matrix product is what the exact indexes of
+vector databases come to.
+
+The corpus is made, not read: seeded unit vectors, and passages of seeded ordinary tokens of one fixed length. It is in
+place before a call. What a generator reads for each document is the passage and then the question.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.errors import UnsupportedError
-from benchmarking.records import Family, Json, Point, Scalar, Workload
-from benchmarking.workloads import _inputs, _limits, _retrieval
-from benchmarking.workloads._config import part
-from benchmarking.workloads._text import TextFamily
+from benchmarking.core.contracts import Mark
+from benchmarking.core.errors import UnsupportedError
+from benchmarking.core.records import Family, Json, Point, Scalar, Workload
+from benchmarking.workloads.support import synthetic_inputs
+from benchmarking.workloads.support.configuration import part
+from benchmarking.workloads.support.generation import GreedyGeneration, start_token
+from benchmarking.workloads.support.limits import positions, wrong_axes
+from benchmarking.workloads.support.transformers_family import TextFamily
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from benchmarking.workloads import FamilyOperation
+    from benchmarking.core.contracts import FamilyOperation
+
 
 AXES: Mapping[str, tuple[float, ...]] = {
     "sequence_length": (32, 128),
@@ -22,10 +38,15 @@ AXES: Mapping[str, tuple[float, ...]] = {
     "top_k": (5,),
     "new_tokens": (16,),
 }
+
 """The sequence is the question. The model's own corpus, Wikipedia, is of 21 million documents; 5 is what it reads."""
+
 PARTS = ("question_encoder", "generator")
+
 """The keys of the two models' configurations."""
+
 QUESTION_ENCODERS = frozenset({"dpr"})
+
 """Model types whose output is one vector a question."""
 
 
@@ -44,20 +65,20 @@ class Rag(TextFamily):
     def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
         """Of the question: the encoder has to take it, and the generator has to take it behind a passage, in no more
         tokens than the model was made to read (`max_combined_length`)."""
-        encoder, generator = (_limits.positions(part(config, name)) for name in PARTS)
+        encoder, generator = (positions(part(config, name)) for name in PARTS)
         combined = config.get("max_combined_length")
         behind = [limit for limit in (generator, combined) if isinstance(limit, int)]
-        limits = [limit - _retrieval.PASSAGE_TOKENS for limit in behind] + ([encoder] if encoder is not None else [])
+        limits = [limit - PASSAGE_TOKENS for limit in behind] + ([encoder] if encoder is not None else [])
         return min(limits, default=None)
 
     def check(self, workload: Workload, point: Point) -> str | None:
-        if (problem := _limits.wrong_axes(workload, point, tuple(AXES))) is not None:
+        if (problem := wrong_axes(workload, point, tuple(AXES))) is not None:
             return problem
         return _too_many(workload, point) or _too_long(workload, point)
 
     def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
         """The question in the vocabularies of both models: `input_ids` and `generator_input_ids`."""
-        encoder, generator = (_inputs.token_ids(_retrieval.workload_of(workload, name), point, seed) for name in PARTS)
+        encoder, generator = (synthetic_inputs.token_ids(workload_of(workload, name), point, seed) for name in PARTS)
         return {"input_ids": encoder, "generator_input_ids": generator}
 
     def model_class(self, workload: Workload) -> Any:
@@ -82,12 +103,12 @@ class Rag(TextFamily):
 
     def verified(self, model: Any) -> Mapping[str, Json]:
         """`retrieval`: how the corpus is searched; `passage_tokens`: the length of what is read for a document."""
-        return {"retrieval": _retrieval.SEARCH, "passage_tokens": _retrieval.PASSAGE_TOKENS}
+        return {"retrieval": SEARCH, "passage_tokens": PASSAGE_TOKENS}
 
     def torch_operation(
         self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]
     ) -> FamilyOperation:
-        return _retrieval.RetrievalGeneration(model, workload, point, inputs)
+        return RetrievalGeneration(model, workload, point, inputs)
 
 
 def _check_parts(workload: Workload) -> None:
@@ -132,12 +153,124 @@ def _too_long(workload: Workload, point: Point) -> str | None:
     if limit is not None and question > limit:
         return (
             f"sequence length {question}: {workload.model_id} takes questions of at most {limit} tokens, "
-            f"read behind passages of {_retrieval.PASSAGE_TOKENS}"
+            f"read behind passages of {PASSAGE_TOKENS}"
         )
-    writes = _limits.positions(part(workload.config, "generator"))
+    writes = positions(part(workload.config, "generator"))
     if writes is not None and new_tokens > writes:
         return f"{new_tokens} new tokens: {workload.model_id} generates at most {writes}"
     return None
+
+
+PASSAGE_TOKENS = 128
+
+"""Of every passage: about what 100 words come to, the length of the passages that DPR cut Wikipedia into."""
+
+SEARCH = "exact inner product by torch on the model's device"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corpus:
+    """Documents, ready to be searched and read."""
+
+    embeddings: Any
+    """Unit vectors, documents x width, float32."""
+    passages: Any
+    """Token ids of the generator's vocabulary, documents x PASSAGE_TOKENS, int32."""
+
+
+def workload_of(workload: Workload, name: str) -> Workload:
+    """The workload as its "question_encoder" or "generator" alone, with that one's configuration and vocabulary."""
+    config = part(workload.config, name)
+    vocab_size = config.get("vocab_size")
+    return replace(workload, config=config, vocab_size=vocab_size if isinstance(vocab_size, int) else None)
+
+
+def make_corpus(workload: Workload, documents: int, width: int, device: Any) -> Corpus:
+    """A seeded corpus on a device; the same seed and size give the same one on every platform."""
+    import numpy as np
+    import torch
+
+    generator = np.random.default_rng([workload.seed, documents])
+    embeddings = generator.standard_normal((documents, width), dtype=np.float32)
+    embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
+    passages = Point(batch_size=documents, sequence_length=PASSAGE_TOKENS)
+    tokens = synthetic_inputs.token_ids(workload_of(workload, "generator"), passages, workload.seed).astype(np.int32)
+    return Corpus(
+        embeddings=torch.from_numpy(embeddings).to(device),
+        passages=torch.from_numpy(tokens).to(device),
+    )
+
+
+def search(questions: Any, embeddings: Any, top_k: int) -> tuple[Any, Any]:
+    """Scores and numbers of the documents with the largest inner products, largest first: each questions x top_k."""
+    scores, documents = (questions.float() @ embeddings.T).topk(top_k, dim=1)
+    return scores, documents
+
+
+class RetrievalGeneration(GreedyGeneration):
+    """A call of RAG-token: encode the questions and search (phase retrieve), read every passage with its question and
+    write the first token (prefill), write the others (decode).
+
+    Each step writes one token for every document found and mixes them: a token's probability is its mean over the
+    documents, weighted by the softmax of their scores. The prompt of a call is what the generator reads:
+    batch x top_k x (PASSAGE_TOKENS + question length) tokens.
+    """
+
+    def __init__(self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any]) -> None:
+        super().__init__(point)
+        self._model = model
+        self._question = inputs["input_ids"]
+        self._top_k = int(point.axes["top_k"])
+        self._asked = inputs["generator_input_ids"].repeat_interleave(self._top_k, dim=0)
+        self.prompt_tokens_per_call = self._asked.shape[0] * (PASSAGE_TOKENS + self._asked.shape[1])
+        self._start = self._question.new_full((point.batch_size, 1), start_token(model.rag.generator))
+        width = int(model.config.retrieval_vector_size)
+        self._corpus = make_corpus(workload, int(point.axes["documents"]), width, self._question.device)
+        self._scores: Any = None
+        self._read: Any = None
+        self._encoded: Any = None
+
+    def reset(self) -> None:
+        super().reset()
+        self._scores = self._read = self._encoded = None
+
+    def encode(self, mark: Mark) -> None:
+        self.retrieve()
+        mark("retrieve")
+
+    def retrieve(self) -> Any:
+        """Find the documents; their numbers, batch x top_k."""
+        vectors = self._model.rag.question_encoder(self._question).pooler_output
+        self._scores, documents = search(vectors, self._corpus.embeddings, self._top_k)
+        self._read = _texts(self._corpus.passages[documents.flatten()], self._asked)
+        return documents
+
+    def prefill(self) -> Any:
+        from transformers import DynamicCache, EncoderDecoderCache
+
+        generator = self._model.rag.generator
+        self._encoded = generator.get_encoder()(input_ids=self._read)
+        self._cache = EncoderDecoderCache(DynamicCache(config=generator.config), DynamicCache(config=generator.config))
+        return self.decode(self._start)
+
+    def decode(self, tokens: Any) -> Any:
+        output = self._model(
+            decoder_input_ids=tokens,
+            encoder_outputs=self._encoded,
+            doc_scores=self._scores,
+            past_key_values=self._cache,
+            n_docs=self._top_k,
+            do_marginalize=True,
+            use_cache=True,
+        )
+        return output.logits[:, -1]
+
+
+def _texts(passages: Any, questions: Any) -> Any:
+    """What the generator reads: (batch x top_k) x (PASSAGE_TOKENS + question length), the passage first."""
+    import torch
+
+    return torch.cat([passages.to(questions.dtype), questions], dim=1)
 
 
 PLUGIN = Rag()

@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.records import NOT_APPLICABLE, Family, Json, Point, Readings, Scalar, Workload
-from benchmarking.workloads import Modality, _audio, _limits
-from benchmarking.workloads._config import integer, integers
-from benchmarking.workloads._families import architectures
-from benchmarking.workloads._forward import ForwardPass, floats_as
-from benchmarking.workloads._generation import CACHES, EncoderDecoderGeneration, Generated
-from benchmarking.workloads._transformers_family import TransformersFamily
+from benchmarking.core.contracts import Modality
+from benchmarking.core.records import NOT_APPLICABLE, Family, Json, Point, Readings, Scalar, Workload
+from benchmarking.workloads.support import limits, synthetic_inputs
+from benchmarking.workloads.support.configuration import integer, integers
+from benchmarking.workloads.support.families import architectures
+from benchmarking.workloads.support.generation import (
+    CACHES,
+    EncoderDecoderGeneration,
+    ForwardPass,
+    Generated,
+    floats_as,
+)
+from benchmarking.workloads.support.transformers_family import TransformersFamily
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from benchmarking.workloads import FamilyOperation
+    from benchmarking.core.contracts import FamilyOperation
 
 RECOGNITION, FEATURES, CLASSIFICATION = "automatic-speech-recognition", "feature-extraction", "audio-classification"
 WRITES = frozenset({"whisper"})
@@ -53,29 +59,28 @@ class Speech(TransformersFamily):
 
     def axes(self, workload: Workload) -> Mapping[str, tuple[float, ...]]:
         if _writes(workload.config):
-            return {_audio.AXIS: (window_s(workload.config),), "new_tokens": (DEFAULT_NEW_TOKENS,)}
-        return {_audio.AXIS: (DEFAULT_AUDIO_SECONDS,)}
+            return {synthetic_inputs.AUDIO_AXIS: (window_s(workload.config),), "new_tokens": (DEFAULT_NEW_TOKENS,)}
+        return {synthetic_inputs.AUDIO_AXIS: (DEFAULT_AUDIO_SECONDS,)}
 
     def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
         return None
 
     def check(self, workload: Workload, point: Point) -> str | None:
-        if (problem := _limits.wrong_axes(workload, point, tuple(self.axes(workload)))) is not None:
+        if (problem := limits.wrong_axes(workload, point, tuple(self.axes(workload)))) is not None:
             return problem
         if _writes(workload.config):
             return _too_long(workload, point)
-        least = _audio.receptive_field(*_convolutions(workload.config))
-        if _audio.sample_count(point) >= least:
+        least = synthetic_inputs.receptive_field(*_convolutions(workload.config))
+        if synthetic_inputs.sample_count(point) >= least:
             return None
-        return (
-            f"{point.axes[_audio.AXIS]} s of audio: {workload.model_id} needs at least {least / _audio.SAMPLES_PER_S} s"
-        )
+        asked_s, least_s = point.axes[synthetic_inputs.AUDIO_AXIS], least / synthetic_inputs.SAMPLES_PER_S
+        return f"{asked_s} s of audio: {workload.model_id} needs at least {least_s} s"
 
     def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
         if not _writes(workload.config):
-            return {"input_values": _audio.waveforms(point, seed)}
+            return {"input_values": synthetic_inputs.waveforms(point, seed)}
         bins, frames = integer(workload.config, "num_mel_bins", 80), _frames(workload.config)
-        return {"input_features": _audio.log_mel(point, seed, bins=bins, frames=frames)}
+        return {"input_features": synthetic_inputs.log_mel(point, seed, bins=bins, frames=frames)}
 
     def torch_operation(
         self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]
@@ -90,7 +95,7 @@ class WaveformPass(ForwardPass):
 
     def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any]) -> None:
         super().__init__(model, point, inputs)
-        self._audio = _audio.audio_per_call(point)
+        self._audio = synthetic_inputs.audio_per_call(point)
 
     def readings(self, output: Any) -> Readings:
         return self._audio
@@ -103,7 +108,7 @@ class Transcription(EncoderDecoderGeneration):
     def __init__(self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], cache: str) -> None:
         positions = _frames(workload.config) // FRAMES_PER_POSITION
         super().__init__(model, point, inputs, cache, prompt=prompt(workload.config), encoded_length=positions)
-        self._audio = _audio.audio_per_call(point)
+        self._audio = synthetic_inputs.audio_per_call(point)
 
     def readings(self, output: Generated) -> Readings:
         why = f"{NOT_APPLICABLE}: what is taken in is sound, not tokens"
@@ -121,18 +126,18 @@ def prompt(config: Mapping[str, Json]) -> tuple[int, ...]:
 
 def window_s(config: Mapping[str, Json]) -> float:
     """Seconds of audio that Whisper's encoder takes, no more and no less: 30 in every published one."""
-    seconds = _frames(config) / _audio.FRAMES_PER_S
+    seconds = _frames(config) / synthetic_inputs.FRAMES_PER_S
     return int(seconds) if seconds == int(seconds) else seconds
 
 
 def _too_long(workload: Workload, point: Point) -> str | None:
     """None, or what goes beyond Whisper's window or its decoder's positions. Shorter audio is filled up with silence,
     as Whisper itself does."""
-    seconds, window = point.axes[_audio.AXIS], window_s(workload.config)
+    seconds, window = point.axes[synthetic_inputs.AUDIO_AXIS], window_s(workload.config)
     if seconds > window:
         return f"{seconds} s of audio: {workload.model_id} takes at most {window} s in a call"
-    if _audio.frame_count(point) < 1:
-        return f"{seconds} s of audio: {workload.model_id} needs at least {1 / _audio.FRAMES_PER_S} s"
+    if synthetic_inputs.frame_count(point) < 1:
+        return f"{seconds} s of audio: {workload.model_id} needs at least {1 / synthetic_inputs.FRAMES_PER_S} s"
     before, positions = len(prompt(workload.config)), integer(workload.config, "max_target_positions", 448)
     if before + (point.new_tokens or 0) > positions:
         return (

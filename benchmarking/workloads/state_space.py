@@ -1,19 +1,109 @@
-"""State-space and other recurrent text models (Mamba, RWKV): a state of a fixed size instead of a growing cache."""
+"""State-space and other recurrent text models (Mamba, RWKV): a state of a fixed size instead of a growing cache.
+
+Greedy generation with a recurrent state, and which code the recurrence runs in.
+"""
 
 from __future__ import annotations
 
+import importlib
+import logging
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.records import Family, Json, Point, Scalar, Workload
-from benchmarking.workloads import _limits, _recurrence
-from benchmarking.workloads._text import TextFamily
+from benchmarking.core.records import Family, Json, Point, Scalar, Workload
+from benchmarking.workloads.support import limits
+from benchmarking.workloads.support.generation import GreedyGeneration, takes
+from benchmarking.workloads.support.transformers_family import TextFamily
 
 if TYPE_CHECKING:
-    from benchmarking.workloads import FamilyOperation
+    from benchmarking.core.contracts import FamilyOperation
+
+
+KERNEL_PACKAGES = ("mamba_ssm", "causal_conv1d")
+
+"""What Mamba's scan and convolution come from where they are installed; transformers has slow ones of its own."""
+
+FALLBACK_LOGGER = "transformers.integrations.hub_kernels"
+
+FALLBACK_WORDS = "reference PyTorch implementation"
+
+
+CACHES = ("recurrent",)
+
+"""A state of a fixed size, whatever was read: there is nothing to choose."""
+
+
+class RecurrentGeneration(GreedyGeneration):
+    """A state-space model's: the prompt becomes a state of a fixed size, and each token changes it.
+
+    The model makes the state itself in the prefill, as it does in `generate`. No attention mask is passed: nothing is
+    padded, and later steps never have one.
+    """
+
+    def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any]) -> None:
+        super().__init__(point)
+        self._model = model
+        self._prompt = inputs["input_ids"]
+        self._state_name = "cache_params" if takes(model, "cache_params") else "state"  # Mamba's, RWKV's
+        # As `generate` does: only the last position's logits are needed, and a vocabulary is wide.
+        self._last_only = {"logits_to_keep": 1} if takes(model, "logits_to_keep") else {}
+
+    def prefill(self) -> Any:
+        return self._step(self._prompt)
+
+    def decode(self, tokens: Any) -> Any:
+        return self._step(tokens, **{self._state_name: self._cache})
+
+    def _step(self, tokens: Any, **state: Any) -> Any:
+        output = self._model(input_ids=tokens, use_cache=True, **state, **self._last_only)
+        self._cache = getattr(output, self._state_name)
+        return output.logits[:, -1]
+
+
+def implementation(model: Any) -> dict[str, Json]:
+    """`recurrence`: "kernels" or "reference", transformers' own torch code, which is slower by an order of magnitude;
+    `recurrence_kernels`: the packages in use, or why each is not."""
+    if model.config.model_type == "rwkv":
+        return _wkv_implementation(model)
+    why_not = {package: _why_not(package) for package in KERNEL_PACKAGES}
+    found = not any(why_not.values())
+    return {
+        "recurrence": "kernels" if found else "reference",
+        "recurrence_kernels": {package: why or "in use" for package, why in why_not.items()},
+    }
+
+
+def quiet_fallback() -> None:
+    """No line on stderr for every kernel that is not there: which code runs is stored instead."""
+    logging.getLogger(FALLBACK_LOGGER).addFilter(_is_no_fallback)
+
+
+def _is_no_fallback(record: logging.LogRecord) -> bool:
+    return FALLBACK_WORDS not in record.getMessage()
+
+
+def _why_not(package: str) -> str | None:
+    """None for a package that is in use, or its ImportError: transformers imports it where it can."""
+    try:
+        importlib.import_module(package)
+    except (ImportError, OSError) as error:  # OSError: a compiled library that does not fit
+        return str(error)
+    return None
+
+
+def _wkv_implementation(model: Any) -> dict[str, Json]:
+    """RWKV's kernel is fetched from a hub, by a model made on a machine with CUDA, and only used there."""
+    kernel = getattr(sys.modules[type(model).__module__], "rwkv_cuda_kernel", None)
+    on_cuda = next(model.parameters()).device.type == "cuda"
+    if kernel is not None and on_cuda:
+        return {"recurrence": "kernels", "recurrence_kernels": {"rwkv": "in use"}}
+    why = "not loaded" if on_cuda else "runs on CUDA only"
+    return {"recurrence": "reference", "recurrence_kernels": {"rwkv": why}}
 
 
 ONE_SEQUENCE = frozenset({"rwkv"})
+
 """Model types whose decode step is wrong for a batch: RWKV's state of the token before lacks the sequence axis, so each
 sequence is computed with every other one's (seen in transformers 5.17 and 5.23)."""
 
@@ -30,7 +120,7 @@ class StateSpace(TextFamily):
     model_types = frozenset({"falcon_mamba", "mamba", "mamba2", "rwkv"})
     tasks: tuple[str, ...] = ("text-generation",)
     generative_tasks = frozenset({"text-generation"})
-    caches: tuple[str, ...] = _recurrence.CACHES
+    caches: tuple[str, ...] = CACHES
 
     def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
         return None
@@ -39,7 +129,7 @@ class StateSpace(TextFamily):
         return None
 
     def check(self, workload: Workload, point: Point) -> str | None:
-        if (problem := _limits.why_not(workload, point, generates=True, shared_positions=True)) is not None:
+        if (problem := limits.why_not(workload, point, generates=True, shared_positions=True)) is not None:
             return problem
         model_type, has_steps = workload.config.get("model_type"), (point.new_tokens or 0) > 1
         if model_type in ONE_SEQUENCE and has_steps and point.batch_size > 1:
@@ -50,13 +140,13 @@ class StateSpace(TextFamily):
         return None
 
     def verified(self, model: Any) -> Mapping[str, Json]:
-        return _recurrence.implementation(model)
+        return implementation(model)
 
     def torch_operation(
         self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]
     ) -> FamilyOperation:
-        _recurrence.quiet_fallback()
-        return _recurrence.RecurrentGeneration(model, point, inputs)
+        quiet_fallback()
+        return RecurrentGeneration(model, point, inputs)
 
 
 PLUGIN = StateSpace()

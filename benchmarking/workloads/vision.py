@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.records import Family, Json, Point, Scalar, Workload
-from benchmarking.workloads import Modality, _images, _limits
-from benchmarking.workloads._config import integer
-from benchmarking.workloads._families import architectures
-from benchmarking.workloads._forward import ForwardPass, floats_as
-from benchmarking.workloads._transformers_family import TransformersFamily
+from benchmarking.core.contracts import Modality
+from benchmarking.core.records import Family, Json, Point, Scalar, Workload
+from benchmarking.workloads.support import limits, synthetic_inputs
+from benchmarking.workloads.support.configuration import integer
+from benchmarking.workloads.support.families import architectures
+from benchmarking.workloads.support.generation import ForwardPass, floats_as
+from benchmarking.workloads.support.transformers_family import TransformersFamily
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from benchmarking.workloads import FamilyOperation
+    from benchmarking.core.contracts import FamilyOperation
 
 DEFAULT_IMAGE_SIZE = 224
 DEFAULT_PATCH_SIZE = 16
@@ -48,22 +49,22 @@ class Vision(TransformersFamily):
         return self.tasks if has_classifier else self.tasks[::-1]
 
     def axes(self, workload: Workload) -> Mapping[str, tuple[float, ...]]:
-        return {_images.AXIS: (_images.own_size(workload.config, DEFAULT_IMAGE_SIZE),)}
+        return {synthetic_inputs.IMAGE_AXIS: (synthetic_inputs.own_size(workload.config, DEFAULT_IMAGE_SIZE),)}
 
     def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
         return None
 
     def check(self, workload: Workload, point: Point) -> str | None:
-        if (problem := _limits.wrong_axes(workload, point, (_images.AXIS,))) is not None:
+        if (problem := limits.wrong_axes(workload, point, (synthetic_inputs.IMAGE_AXIS,))) is not None:
             return problem
-        size = point.axes[_images.AXIS]
+        size = point.axes[synthetic_inputs.IMAGE_AXIS]
         if workload.config.get("model_type") in CONVOLUTIONAL | WINDOWED:
-            return _images.too_small(workload.model_id, size, least_size(workload.config))
+            return synthetic_inputs.too_small(workload.model_id, size, least_size(workload.config))
         patch_size = integer(workload.config, "patch_size", DEFAULT_PATCH_SIZE)
-        return _images.cut_up(workload.model_id, size, patch_size)
+        return synthetic_inputs.cut_up(workload.model_id, size, patch_size)
 
     def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
-        return {"pixel_values": _images.pixel_values(workload.config, point, seed)}
+        return {"pixel_values": synthetic_inputs.pixel_values(workload.config, point, seed)}
 
     def torch_operation(
         self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]
@@ -76,8 +77,10 @@ class ImagePass(ForwardPass):
     """`model(pixel_values)`."""
 
     def __init__(self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any]) -> None:
-        own_size = _images.own_size(workload.config, DEFAULT_IMAGE_SIZE)
-        super().__init__(model, point, {**floats_as(model, inputs), **_images.interpolation(model, point, own_size)})
+        own_size = synthetic_inputs.own_size(workload.config, DEFAULT_IMAGE_SIZE)
+        super().__init__(
+            model, point, {**floats_as(model, inputs), **synthetic_inputs.interpolation(model, point, own_size)}
+        )
 
 
 class SwinPass(ImagePass):

@@ -1,4 +1,7 @@
-"""Models of images and text: two towers that compare them (CLIP, SigLIP), and BLIP, which writes captions."""
+"""Models of images and text: two towers that compare them (CLIP, SigLIP), and BLIP, which writes captions.
+
+Captions, token by token: an image tower, then a decoder that looks at what the tower saw.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +9,40 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.errors import UnsupportedError
-from benchmarking.records import Family, Json, Point, Scalar, Workload
-from benchmarking.workloads import Modality, _images, _inputs, _limits
-from benchmarking.workloads._captioning import CaptionGeneration
-from benchmarking.workloads._config import integer, part
-from benchmarking.workloads._forward import ForwardPass, floats_as, host_array, non_finite
-from benchmarking.workloads._transformers_family import TransformersFamily
+from benchmarking.core.contracts import Mark, Modality
+from benchmarking.core.errors import UnsupportedError
+from benchmarking.core.records import Family, Json, Point, Scalar, Workload
+from benchmarking.workloads.support import limits, synthetic_inputs
+from benchmarking.workloads.support.configuration import integer, part
+from benchmarking.workloads.support.generation import (
+    ForwardPass,
+    GreedyGeneration,
+    floats_as,
+    host_array,
+    non_finite,
+    takes,
+)
+from benchmarking.workloads.support.transformers_family import TransformersFamily
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from benchmarking.workloads import FamilyOperation
+    from benchmarking.core.contracts import FamilyOperation
+
 
 COMPARISON, CAPTIONING = "zero-shot-image-classification", "image-to-text"
+
 TEXT, IMAGE = "text_config", "vision_config"
 
+
 DEFAULT_PROMPT_TOKENS = 4
+
 """"a picture of" after the token that begins every caption: what BLIP was trained to go on from."""
+
 DEFAULT_NEW_TOKENS = 16
+
 CLIPS_OLD_END_ID = 2
+
 """CLIP's first configurations say that texts end with this id, which they do not: the end is the last id there is."""
 
 
@@ -69,7 +86,7 @@ class VisionText(TransformersFamily):
         return (CAPTIONING,) if config.get("model_type") == "blip" else (COMPARISON,)
 
     def axes(self, workload: Workload) -> Mapping[str, tuple[float, ...]]:
-        size = {_images.AXIS: (own_size(workload.config),)}
+        size = {synthetic_inputs.IMAGE_AXIS: (own_size(workload.config),)}
         if workload.task == CAPTIONING:
             return {"sequence_length": (DEFAULT_PROMPT_TOKENS,), **size, "new_tokens": (DEFAULT_NEW_TOKENS,)}
         return {"sequence_length": (self.max_sequence_length(workload.config),), **size}
@@ -78,20 +95,20 @@ class VisionText(TransformersFamily):
         return integer(part(config, TEXT), "max_position_embeddings", _defaults(config).positions)
 
     def check(self, workload: Workload, point: Point) -> str | None:
-        if (problem := _limits.wrong_axes(workload, point, tuple(self.axes(workload)))) is not None:
+        if (problem := limits.wrong_axes(workload, point, tuple(self.axes(workload)))) is not None:
             return problem
         length, new_tokens = point.sequence_length or 0, point.new_tokens or 0
-        return _limits.too_long(workload, length, new_tokens, shared_positions=True) or _wrong_size(workload, point)
+        return limits.too_long(workload, length, new_tokens, shared_positions=True) or _wrong_size(workload, point)
 
     def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
         """One text and one image a row. A text for CLIP ends with the token whose state stands for all of it."""
         text = dict(part(workload.config, TEXT))
         vocab_size = integer(text, "vocab_size", _defaults(workload.config).vocab_size)
-        ids = _inputs.token_ids(replace(workload, config=text, vocab_size=vocab_size), point, seed)
+        ids = synthetic_inputs.token_ids(replace(workload, config=text, vocab_size=vocab_size), point, seed)
         if workload.config.get("model_type") == "clip":
             end = integer(text, "eos_token_id", CLIPS_OLD_END_ID)
             ids[:, -1] = vocab_size - 1 if end == CLIPS_OLD_END_ID else end
-        pixels = _images.pixel_values(part(workload.config, IMAGE), point, seed)
+        pixels = synthetic_inputs.pixel_values(part(workload.config, IMAGE), point, seed)
         return {"input_ids": ids, "pixel_values": pixels}
 
     def torch_operation(
@@ -105,7 +122,7 @@ class TwoTowers(ForwardPass):
     """Both towers once, over as many images as texts, and the likeness of each image to each text: batch x batch."""
 
     def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any], own_size: int) -> None:
-        super().__init__(model, point, {**inputs, **_images.interpolation(model, point, own_size)})
+        super().__init__(model, point, {**inputs, **synthetic_inputs.interpolation(model, point, own_size)})
 
     def problem(self, output: Any) -> str | None:
         found = (non_finite(name, tensor) for name, tensor in _tensors(output).items())
@@ -118,7 +135,7 @@ class TwoTowers(ForwardPass):
 
 def own_size(config: Mapping[str, Json]) -> int:
     """Pixels a side of the images that the model was made for."""
-    return _images.own_size(part(config, IMAGE), _defaults(config).image_size)
+    return synthetic_inputs.own_size(part(config, IMAGE), _defaults(config).image_size)
 
 
 def _tensors(output: Any) -> dict[str, Any]:
@@ -126,11 +143,11 @@ def _tensors(output: Any) -> dict[str, Any]:
 
 
 def _wrong_size(workload: Workload, point: Point) -> str | None:
-    size, defaults = point.axes[_images.AXIS], _defaults(workload.config)
+    size, defaults = point.axes[synthetic_inputs.IMAGE_AXIS], _defaults(workload.config)
     if defaults.patch_size is None:
-        return _images.too_small(workload.model_id, size, defaults.least_size)
+        return synthetic_inputs.too_small(workload.model_id, size, defaults.least_size)
     patch_size = integer(part(workload.config, IMAGE), "patch_size", defaults.patch_size)
-    return _images.cut_up(workload.model_id, size, patch_size)
+    return synthetic_inputs.cut_up(workload.model_id, size, patch_size)
 
 
 def _defaults(config: Mapping[str, Json]) -> Defaults:
@@ -138,6 +155,48 @@ def _defaults(config: Mapping[str, Json]) -> Defaults:
     if model_type not in DEFAULTS:
         raise UnsupportedError(f"{model_type} is no model of family vision-text")
     return DEFAULTS[model_type]
+
+
+class CaptionGeneration(GreedyGeneration):
+    """BLIP's: the phase image_encode, the beginning of the caption as prefill, then a step a token.
+
+    The decoder is called as BLIP's own `generate` calls it, but without masks: nothing is padded.
+    """
+
+    def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any], own_size: int) -> None:
+        super().__init__(point)
+        self._tower, self._decoder = model.vision_model, model.text_decoder
+        self._pixels = inputs["pixel_values"]
+        self._interpolation = synthetic_inputs.interpolation(self._tower, point, own_size)
+        self._prompt = inputs["input_ids"].clone()
+        self._prompt[:, 0] = model.config.text_config.bos_token_id  # what every caption begins with
+        self._last_only = {"logits_to_keep": 1} if takes(self._decoder, "logits_to_keep") else {}
+        self._seen: Any = None
+
+    def reset(self) -> None:
+        super().reset()
+        self._seen = None
+
+    def encode(self, mark: Mark) -> None:
+        self._seen = self._tower(pixel_values=self._pixels, **self._interpolation).last_hidden_state
+        mark("image_encode")
+
+    def prefill(self) -> Any:
+        from transformers import DynamicCache, EncoderDecoderCache
+
+        config = self._decoder.config
+        self._cache = EncoderDecoderCache(DynamicCache(config=config), DynamicCache(config=config))
+        return self.decode(self._prompt)
+
+    def decode(self, tokens: Any) -> Any:
+        output = self._decoder(
+            input_ids=tokens,
+            encoder_hidden_states=self._seen,
+            past_key_values=self._cache,
+            use_cache=True,
+            **self._last_only,
+        )
+        return output.logits[:, -1]
 
 
 PLUGIN = VisionText()

@@ -18,9 +18,9 @@ import re
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
-from benchmarking.cli_support import choice
 from benchmarking.core.axes import AXES
-from benchmarking.errors import UsageError
+from benchmarking.core.command_line import choice
+from benchmarking.core.errors import UsageError
 
 AXIS_FIELDS = {axis.selected_as: name for name, axis in AXES.items() if axis.selected_as is not None}
 FIELDS = {

@@ -23,10 +23,10 @@ from typing import Any
 if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.cli_support import Parser, add_database_flags, choice, names, run_command
+from benchmarking.core.command_line import Parser, add_database_flags, choice, names, run_command
+from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import stdout_page
-from benchmarking.errors import EXIT_OK, UsageError
 from db.analysis.metrics import DEFAULT_METRIC, METRICS
 from db.analysis.selection import EVERYTHING, Selection
 
@@ -76,13 +76,13 @@ def _parser() -> argparse.ArgumentParser:
 def _list(arguments: argparse.Namespace) -> int:
     selection = Selection.parse(arguments.selection)
 
-    from db.analysis.alerts import TRIAGES, listed
+    from db.analysis.gate.alerts import TRIAGES, list_alerts
     from db.warehouse import Warehouse
 
     for word in arguments.triage:
         choice(word, TRIAGES, "triage")
     with Warehouse.open(arguments.db_path, read_only=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
-        rows = listed(warehouse, selection, arguments.triage or TRIAGES)
+        rows = list_alerts(warehouse, selection, arguments.triage or TRIAGES)
     if arguments.json:
         print(json.dumps([_plain(row) for row in rows], indent=2, ensure_ascii=False))
     else:
@@ -95,12 +95,12 @@ def _raise(arguments: argparse.Namespace) -> int:
     selection = Selection.parse(arguments.selection)
     dates = EVERYTHING if arguments.since is None else Selection.parse(f"since={arguments.since}")
 
-    from db.analysis.raising import raise_alerts
-    from db.analysis.refreshing import refresh
-    from db.analysis.regressions import regressions
+    from db.analysis.gate.alerts import raise_alerts
+    from db.analysis.history.changes import refresh_changes
+    from db.analysis.history.regressions import regressions
     from db.warehouse import Warehouse
 
-    refresh(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
+    refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
     # The selection may hold SQL: it is asked on a connection that only reads.
     with Warehouse.open(arguments.db_path, for_questions=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
         found = regressions(warehouse, metrics, dates=dates, selection=selection)
@@ -114,7 +114,7 @@ def _raise(arguments: argparse.Namespace) -> int:
 
 
 def _set(arguments: argparse.Namespace) -> int:
-    from db.analysis.alerts import TRIAGES, set_triage
+    from db.analysis.gate.alerts import TRIAGES, set_triage
     from db.warehouse import Warehouse
 
     if arguments.triage not in TRIAGES:
@@ -136,7 +136,7 @@ def _text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    from benchmarking.records import Point
+    from benchmarking.core.records import Point
 
     subject = ", ".join((row["model_id"], row["device"], row["runtime"], row["precision"]))
     return (
@@ -160,7 +160,7 @@ def _commits(row: Mapping[str, Any]) -> str:
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    from db.plain import plain
+    from db.values import plain
 
     return {name: plain(value) for name, value in row.items()}
 

@@ -27,15 +27,15 @@ from typing import TYPE_CHECKING
 if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.cli_support import Parser, add_database_flags, choice, names, note, run_command
+from benchmarking.core.command_line import Parser, add_database_flags, choice, names, note, run_command
+from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, StorageError, UsageError
 from benchmarking.core.terminal import stdout_page
-from benchmarking.errors import EXIT_NOT_ENOUGH_DATA, StorageError, UsageError
 from db.analysis.metrics import DEFAULT_METRIC, METRICS
 from db.analysis.selection import Selection
 
 if TYPE_CHECKING:
-    from db.analysis.confirming import Repetition
-    from db.analysis.findings import Finding
+    from db.analysis.gate.confirmation import Repetition
+    from db.analysis.gate.findings import Finding
 
 NAME = "benchhouse check"
 
@@ -51,7 +51,7 @@ def _run(argv: Sequence[str]) -> int:
         choice(metric, tuple(METRICS), "metric")
     selection = Selection.parse(arguments.selection)
 
-    from db.analysis.findings import exit_code
+    from db.analysis.gate.findings import exit_code
 
     if not arguments.no_alerts:
         _find_changes(arguments)
@@ -103,17 +103,17 @@ def _parser() -> argparse.ArgumentParser:
 
 def _find_changes(arguments: argparse.Namespace) -> None:
     """Bring the change points up to date that segments begin at."""
-    from db.analysis.refreshing import refresh
+    from db.analysis.history.changes import refresh_changes
 
     metrics = [METRICS[name] for name in dict.fromkeys(arguments.metric)]
-    refresh(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
+    refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
 
 
 def _judged(arguments: argparse.Namespace, selection: Selection) -> tuple[tuple[Finding, ...], tuple[Repetition, ...]]:
     """What is found, and how what regressed is measured again."""
-    from db.analysis.candidates import Scope, candidates
-    from db.analysis.confirming import repetitions, with_repetitions
-    from db.analysis.findings import found
+    from db.analysis.gate.candidates import Scope, candidates
+    from db.analysis.gate.confirmation import repetitions, with_repetitions
+    from db.analysis.gate.findings import found
     from db.warehouse import Warehouse
 
     scope = Scope(run=arguments.run, session=arguments.session)
@@ -138,7 +138,7 @@ def _confirmed(
     arguments: argparse.Namespace, findings: Sequence[Finding], repetitions: Sequence[Repetition]
 ) -> tuple[Finding, ...]:
     """The findings after what regressed was measured again, in one fresh session a run."""
-    from db.analysis.confirming import measure, seen_again
+    from db.analysis.gate.confirmation import measure, seen_again
     from db.warehouse import Warehouse
 
     since = datetime.now(UTC).replace(tzinfo=None)
@@ -154,10 +154,8 @@ def _confirmed(
 
 def _tell(arguments: argparse.Namespace, findings: Sequence[Finding]) -> None:
     """The findings on stdout and in the files that were asked for."""
-    from db.analysis.gate import DEFAULTS
-    from db.analysis.gate_document import gate_document
-    from db.analysis.gate_junit import junit_xml
-    from db.analysis.gate_text import gate_markdown, gate_text
+    from db.analysis.gate.gate import DEFAULTS
+    from db.analysis.gate.text import gate_document, gate_markdown, gate_text, junit_xml
 
     if arguments.json:
         print(json.dumps(gate_document(findings, DEFAULTS), indent=2, ensure_ascii=False))
@@ -180,12 +178,12 @@ def _raise_alerts(arguments: argparse.Namespace, findings: Sequence[Finding]) ->
     """Store what regressed."""
     if all(finding.verdict != "regressed" for finding in findings):
         return
-    from db.analysis.alerts import store
-    from db.analysis.gate import DEFAULTS
+    from db.analysis.gate.alerts import store_alerts
+    from db.analysis.gate.gate import DEFAULTS
     from db.warehouse import Warehouse
 
     with Warehouse.open(arguments.db_path, create=False, lock_timeout_s=arguments.lock_timeout) as warehouse:
-        stored = store(warehouse, findings, DEFAULTS)
+        stored = store_alerts(warehouse, findings, DEFAULTS)
     note(f"{NAME}: alerts: {len(stored.new)} new, {len(stored.known)} known already: benchhouse alert list")
 
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 if __package__ in (None, ""):  # run as a file: its folder is on the path, two above it are wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.cli_support import Parser, add_database_flags, note, run_command
-from benchmarking.errors import EXIT_OK, UsageError
-from benchmarking.units import bytes_to_mb
+from benchmarking.core.command_line import Parser, add_database_flags, note, run_command
+from benchmarking.core.errors import EXIT_OK, UsageError
+from benchmarking.core.units import bytes_to_mb
 
 if TYPE_CHECKING:
     from db.analysis.selection import Selection
@@ -88,24 +88,24 @@ def _age(text: str) -> timedelta:
 
 def _plan(arguments: argparse.Namespace, selection: Selection, before: datetime) -> tuple[list[str], Report]:
     """The results that are meant, and what would become of their samples."""
-    from db import compacting
+    from db.upkeep import compact
     from db.warehouse import Warehouse
 
     with Warehouse.open(arguments.db_path, read_only=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
-        results = compacting.old_results(warehouse, before, selection)
-        forecast = compacting.forecast(warehouse, results)
+        results = compact.old_results(warehouse, before, selection)
+        forecast = compact.forecast(warehouse, results)
         report = {
             "database": arguments.db_path,
             "before": before.isoformat(),
             "dry_run": arguments.dry_run,
             **dataclasses.asdict(forecast),
-            "quantiles": len(compacting.QUANTILES) * forecast.rows,
-            "quantiles_each": len(compacting.QUANTILES),
-            "least": compacting.MIN_SAMPLES,
+            "quantiles": len(compact.QUANTILES) * forecast.rows,
+            "quantiles_each": len(compact.QUANTILES),
+            "least": compact.MIN_SAMPLES,
         }
         if forecast.rows and not (arguments.yes and not arguments.dry_run):
             _refuse_silence(arguments)
-            sizes = compacting.sizes(warehouse, results)
+            sizes = compact.sizes(warehouse, results)
             report["measured_on_a_copy"] = {f"{name}_bytes": size for name, size in dataclasses.asdict(sizes).items()}
     return results, report
 
@@ -128,13 +128,13 @@ def _confirm(arguments: argparse.Namespace) -> None:
 
 def _replace(report: Report, results: Sequence[str], arguments: argparse.Namespace) -> None:
     """Do it, write the file anew, and say what that came to."""
-    from db import compacting
+    from db.upkeep import compact
     from db.warehouse import Warehouse
 
     path, wait_s = Path(arguments.db_path), arguments.lock_timeout
     before = path.stat().st_size
     with Warehouse.open(path, lock_timeout_s=wait_s) as warehouse:
-        compacting.replace_samples(warehouse, results)
+        compact.replace_samples(warehouse, results)
     if os.name == "nt":
         note(f"{NAME}: the file cannot be written anew under its lock on Windows: its free space is used by later runs")
     else:

@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING
 if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.cli_support import Parser, add_database_flags, choice, names, note, run_command
+from benchmarking.core.command_line import Parser, add_database_flags, choice, names, note, run_command
+from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.terminal import stdout_page
-from benchmarking.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
-from db.analysis.fingerprint import across_column
+from db.analysis.compare.matching import across_column
 from db.analysis.metrics import DEFAULT_METRIC, METRICS
 from db.analysis.selection import EVERYTHING, FIELDS, Selection
 
 if TYPE_CHECKING:
-    from db.analysis.compared import Comparison
+    from db.analysis.compare.comparison import Comparison
     from db.warehouse import Warehouse
 
 NAME = "benchhouse compare"
@@ -95,7 +95,7 @@ def _check(arguments: argparse.Namespace) -> None:
 def _comparison(
     warehouse: Warehouse, selections: Sequence[Selection], across: Sequence[str], arguments: argparse.Namespace
 ) -> Comparison:
-    from db.analysis.comparison import compare, compare_within
+    from db.analysis.compare.comparison import compare, compare_within
 
     metric = METRICS[arguments.metric]
     if arguments.by is None:
@@ -108,8 +108,8 @@ def _comparison(
 
 
 def _print(comparison: Comparison, arguments: argparse.Namespace) -> None:
-    from benchmarking.records import to_json
-    from db.analysis.comparison_text import comparison_markdown, comparison_text
+    from benchmarking.core.records import to_json
+    from db.analysis.compare.text import comparison_markdown, comparison_text
 
     if arguments.json:
         print(json.dumps(to_json(comparison), indent=2, ensure_ascii=False))

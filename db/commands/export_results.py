@@ -26,10 +26,10 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above the package is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.cli_support import Parser, add_database_flags, note, run_command
-from benchmarking.errors import EXIT_OK, UsageError
+from benchmarking.core.command_line import Parser, add_database_flags, note, run_command
+from benchmarking.core.errors import EXIT_OK, UsageError
 from db.analysis.selection import FIELDS, Selection
-from db.exporters import Exporter, Tables, Wanted, exporters
+from db.exporters.support.exporting import Exporter, Tables, Wanted, exporters
 from db.warehouse import Warehouse
 
 NAME = "benchhouse export"

@@ -21,21 +21,14 @@ from typing import TYPE_CHECKING, Any
 if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.cli_support import (
-    Parser,
-    add_database_flags,
-    choice,
-    note,
-    positive_int,
-    run_command,
-)
+from benchmarking.core.command_line import Parser, add_database_flags, choice, note, positive_int, run_command
+from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK
 from benchmarking.core.terminal import stdout_page
-from benchmarking.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK
 from db.analysis.metrics import DEFAULT_METRIC, METRICS
 from db.analysis.selection import Selection
 
 if TYPE_CHECKING:
-    from db.analysis.histories import History
+    from db.analysis.history.histories import History
 
 NAME = "benchhouse history"
 DEFAULT_LIMIT = 50
@@ -51,12 +44,12 @@ def _run(argv: Sequence[str]) -> int:
     metric = METRICS[choice(arguments.metric, tuple(METRICS), "metric")]
     selection = Selection.parse(arguments.selection)
 
-    from db.analysis.histories import histories
-    from db.analysis.refreshing import refresh
+    from db.analysis.history.changes import refresh_changes
+    from db.analysis.history.histories import histories
     from db.warehouse import Warehouse
 
     if arguments.update:
-        done = refresh(arguments.db_path, [metric], lock_timeout_s=arguments.lock_timeout)
+        done = refresh_changes(arguments.db_path, [metric], lock_timeout_s=arguments.lock_timeout)
         note(f"{NAME}: {done.text}")
     with Warehouse.open(arguments.db_path, for_questions=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
         found, count = histories(warehouse, selection, metric, limit=arguments.limit)
@@ -94,8 +87,7 @@ def _show(found: Sequence[History], arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json.dumps([_json(history, arguments.metric) for history in shown], indent=2, ensure_ascii=False))
     elif shown:
-        from db.analysis.history_text import histories_text
-        from db.analysis.sparkline import bars_for
+        from db.analysis.history.text import bars_for, histories_text
 
         bars = bars_for(sys.stdout.encoding)
         print(histories_text(shown, METRICS[arguments.metric], bars=bars, page=stdout_page()))
@@ -104,8 +96,8 @@ def _show(found: Sequence[History], arguments: argparse.Namespace) -> None:
 
 
 def _json(history: History, metric: str) -> dict[str, Any]:
-    from benchmarking.records import to_json
-    from db.plain import plain
+    from benchmarking.core.records import to_json
+    from db.values import plain
 
     return {
         "series_id": history.series_id,

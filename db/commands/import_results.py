@@ -16,16 +16,15 @@ from typing import TYPE_CHECKING
 if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.cli_support import Parser, add_database_flags, choice, note, run_command, tag
+from benchmarking.core.command_line import Parser, add_database_flags, choice, note, run_command, tag
+from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
+from benchmarking.core.records import PRECISIONS, Run
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import stdout_page
-from benchmarking.errors import EXIT_FAILED, EXIT_OK, UsageError
-from benchmarking.records import PRECISIONS, Run
 
 if TYPE_CHECKING:
-    from db.importers import ForeignFile
-    from db.importers._given import Given
-    from db.importing import Imported, Store
+    from db.importers.support.files import ForeignFile
+    from db.importers.support.importing import GivenValues, Imported, Store
     from db.warehouse import Warehouse
 
 NAME = "benchhouse import"
@@ -93,7 +92,7 @@ def _date(text: str) -> datetime:
 
 
 def _list_formats(*, as_json: bool) -> None:
-    from db.importers import importers
+    from db.importers.support.files import importers
 
     found = {importer.name: importer.summary for importer in importers()}
     table = Table(headings=("format", "reads"), rows=tuple(found.items()))
@@ -102,7 +101,7 @@ def _list_formats(*, as_json: bool) -> None:
 
 def _check(arguments: argparse.Namespace) -> None:
     """See that everything that was named can be done, before anything is."""
-    from benchmarking import plugins
+    from benchmarking.core import plugins
 
     if not arguments.files:
         raise UsageError("no files: name result files or folders of them (--list-formats says which are known)")
@@ -114,7 +113,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _import(arguments: argparse.Namespace) -> list[Imported]:
-    from db.importing import files_in, import_file
+    from db.importers.support.importing import files_in, import_file
 
     given = _given(arguments)
     with _storing(arguments) as store:
@@ -125,10 +124,10 @@ def _import(arguments: argparse.Namespace) -> list[Imported]:
         ]
 
 
-def _given(arguments: argparse.Namespace) -> Given:
-    from db.importers._given import Given
+def _given(arguments: argparse.Namespace) -> GivenValues:
+    from db.importers.support.importing import GivenValues
 
-    return Given(
+    return GivenValues(
         model_id=arguments.model_id,
         device=arguments.device,
         device_name=arguments.device_name,

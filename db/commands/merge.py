@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 if __package__ in (None, ""):  # run as a file: its folder is on the path, two above it are wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.cli_support import Parser, default_database, non_negative_seconds, note, run_command
-from benchmarking.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
+from benchmarking.core.command_line import Parser, default_database, non_negative_seconds, note, run_command
+from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -81,7 +81,7 @@ def _open(arguments: argparse.Namespace) -> Warehouse:
 
 def _merge(warehouse: Warehouse, arguments: argparse.Namespace) -> Report:
     """Merge one after the other; one that is refused does not keep the others out."""
-    from db.merge import ConflictError, merge
+    from db.upkeep.merge import ConflictError, merge
 
     report: Report = {"database": arguments.db_path, "dry_run": arguments.dry_run, "merged": [], "refused": []}
     for path in arguments.others:

@@ -20,18 +20,11 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above the package is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.cli_support import (
-    Parser,
-    add_database_flags,
-    positive_int,
-    positive_seconds,
-    run_command,
-    tag,
-)
+from benchmarking.core.command_line import Parser, add_database_flags, positive_int, positive_seconds, run_command, tag
+from benchmarking.core.errors import EXIT_OK, StorageError, UsageError
 from benchmarking.core.terminal import stdout_page
-from benchmarking.errors import EXIT_OK, StorageError, UsageError
-from db import answers, dictionary
-from db.questions import asked
+from db.query import answers, dictionary
+from db.query.questions import answering
 from db.warehouse import Warehouse
 
 NAME = "benchhouse query"
@@ -52,7 +45,7 @@ def _run(argv: Sequence[str]) -> int:
         if sql is None:
             _describe(warehouse, arguments)
         else:
-            with asked(warehouse, sql, dict(arguments.param), timeout_s=arguments.timeout) as answer:
+            with answering(warehouse, sql, dict(arguments.param), timeout_s=arguments.timeout) as answer:
                 answers.write(answer, arguments.format, rows=arguments.limit_rows)
     return EXIT_OK
 
@@ -117,7 +110,7 @@ def _describe(warehouse: Warehouse, arguments: argparse.Namespace) -> None:
     if arguments.format == "table":
         print(dictionary.text(warehouse, name, width=stdout_page().width or dictionary.WIDTH))
     else:
-        answers.write(dictionary.listed(warehouse, name), arguments.format, rows=sys.maxsize - 1)
+        answers.write(dictionary.dictionary_answer(warehouse, name), arguments.format, rows=sys.maxsize - 1)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.cli_support import (
+from benchmarking.core.command_line import (
     Parser,
     add_database_flags,
     choice,
@@ -38,14 +38,14 @@ from benchmarking.cli_support import (
     positive_int,
     run_command,
 )
+from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK
 from benchmarking.core.terminal import stdout_page
-from benchmarking.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK
 from db.analysis.selection import Selection
 
 if TYPE_CHECKING:
-    from db.analysis.options import Workload
-    from db.analysis.prices import Prices
-    from db.analysis.recommendation import Option, Quantity, Recommendation
+    from db.analysis.recommend.options import Workload
+    from db.analysis.recommend.prices import Prices
+    from db.analysis.recommend.recommendation import Option, Quantity, Recommendation
 
 NAME = "benchhouse recommend"
 LIMITS: Mapping[str, tuple[Quantity, str, str]] = {
@@ -78,7 +78,7 @@ def _run(argv: Sequence[str]) -> int:
     if not options:
         return EXIT_NOT_ENOUGH_DATA
 
-    from db.analysis.recommendation import recommend, with_prices
+    from db.analysis.recommend.recommendation import recommend, with_prices
 
     found = {
         workload: recommend([with_prices(one, prices) for one in members], limits, arguments.prefer)
@@ -125,7 +125,7 @@ def _selected(arguments: argparse.Namespace) -> str:
 def _prices(arguments: argparse.Namespace) -> Prices | None:
     if arguments.price is None:
         return None
-    from db.analysis.prices import read_prices
+    from db.analysis.recommend.prices import read_prices
 
     return read_prices(arguments.price)
 
@@ -133,7 +133,7 @@ def _prices(arguments: argparse.Namespace) -> Prices | None:
 def _options(arguments: argparse.Namespace, selection: Selection) -> dict[Workload, tuple[Option, ...]]:
     """The options by workload; empty, and it was said why, where there are none. Raises UsageError for a model that
     nothing is stored of."""
-    from db.analysis.options import models, options_by_workload, why_no_options
+    from db.analysis.recommend.options import models, options_by_workload, why_no_options
     from db.warehouse import Warehouse
 
     with Warehouse.open(arguments.db_path, read_only=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
@@ -158,7 +158,7 @@ def _tell(
     if arguments.json:
         print(json.dumps(_document(arguments.model, found, limits, prices), indent=2, ensure_ascii=False))
     else:
-        from db.analysis.recommendation_text import recommendation_text
+        from db.analysis.recommend.text import recommendation_text
 
         currency = None if prices is None else prices.currency
         texts = [recommendation_text(workload, one, limits, currency, stdout_page()) for workload, one in found.items()]
@@ -172,7 +172,7 @@ def _document(
     model_id: str, found: Mapping[Workload, Recommendation], limits: Mapping[Quantity, float], prices: Prices | None
 ) -> dict[str, Any]:
     """All of it, as JSON has it."""
-    from benchmarking.records import to_json
+    from benchmarking.core.records import to_json
 
     return {
         "model_id": model_id,

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any
 if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.cli_support import Parser, add_database_flags, choice, names, note, run_command
+from benchmarking.core.command_line import Parser, add_database_flags, choice, names, note, run_command
+from benchmarking.core.errors import EXIT_OK
 from benchmarking.core.terminal import stdout_page
-from benchmarking.errors import EXIT_OK
 from db.analysis.metrics import DEFAULT_METRIC, METRICS
 from db.analysis.selection import Selection
 
 if TYPE_CHECKING:
-    from db.analysis.regressions import Regression
+    from db.analysis.history.regressions import Regression
 
 NAME = "benchhouse regressions"
 
@@ -43,12 +43,12 @@ def _run(argv: Sequence[str]) -> int:
     metrics = [METRICS[choice(name, tuple(METRICS), "metric")] for name in arguments.metric]
     dates, selection = Selection.parse(_dates(arguments)), Selection.parse(arguments.selection)
 
-    from db.analysis.refreshing import refresh
-    from db.analysis.regressions import regressions
+    from db.analysis.history.changes import refresh_changes
+    from db.analysis.history.regressions import regressions
     from db.warehouse import Warehouse
 
     if not arguments.no_update:
-        done = refresh(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
+        done = refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
         if done.series:
             note(f"{NAME}: {done.text}")
     with Warehouse.open(arguments.db_path, for_questions=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
@@ -94,7 +94,7 @@ def _show(found: Sequence[Regression], arguments: argparse.Namespace) -> None:
     elif not found:
         print(f"no regressions of {', '.join(arguments.metric)}{_when(arguments)}")
     else:
-        from db.analysis.regressions_text import regressions_markdown, regressions_text
+        from db.analysis.history.text import regressions_markdown, regressions_text
 
         title = f"Regressions of {', '.join(arguments.metric)}{_when(arguments)}"
         print(regressions_markdown(found, title) if arguments.markdown else regressions_text(found, stdout_page()))
@@ -107,7 +107,7 @@ def _when(arguments: argparse.Namespace) -> str:
 def _json(one: Regression) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from db.plain import plain
+    from db.values import plain
 
     fields = {name: plain(value) for name, value in asdict(one).items() if name not in ("metric", "together")}
     together = None if one.together is None else {**asdict(one.together), "text": one.together.text}

@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Any
 if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.cli_support import Parser, add_database_flags, note, run_command
+from benchmarking.core.command_line import Parser, add_database_flags, note, run_command
+from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import visible
-from benchmarking.errors import EXIT_OK, UsageError
 from db.analysis.selection import Selection
 
 if TYPE_CHECKING:
-    from db.analysis.joined_series import Joined
+    from db.analysis.history.histories import JoinedSeries
 
 NAME = "benchhouse series"
 JSON_COLUMNS = ("axes", "runtime_mode", "hashed_keys")
@@ -67,12 +67,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _list(arguments: argparse.Namespace) -> None:
-    from db.analysis.joined_series import listed
+    from db.analysis.history.histories import list_series
     from db.warehouse import Warehouse
 
     selection = Selection.parse(arguments.selection)
     with Warehouse.open(arguments.db_path, for_questions=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
-        rows = listed(warehouse, selection)
+        rows = list_series(warehouse, selection)
     if arguments.json:
         print(json.dumps([_json(row) for row in rows], indent=2, ensure_ascii=False))
     elif rows:
@@ -82,13 +82,13 @@ def _list(arguments: argparse.Namespace) -> None:
 
 
 def _json(row: dict[str, Any]) -> dict[str, Any]:
-    from db.plain import plain
+    from db.values import plain
 
     return {name: plain(value, "JSON" if name in JSON_COLUMNS else "") for name, value in row.items()}
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> Table:
-    from benchmarking.records import Point
+    from benchmarking.core.records import Point
 
     headings = ("series", "model", "hardware", "runtime", "precision", "point", "runs", "first", "newest", "read as")
     cells = tuple(
@@ -110,22 +110,22 @@ def _table(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def _change(arguments: argparse.Namespace) -> None:
-    from db.analysis.joined_series import join, part
+    from db.analysis.history.histories import join_series, part_series
     from db.warehouse import Warehouse
 
     if arguments.what == "alias" and not arguments.reason.strip():
         raise UsageError("--reason is empty: say why they are the same")
     with Warehouse.open(arguments.db_path, lock_timeout_s=arguments.lock_timeout, create=False) as warehouse:
         if arguments.what == "alias":
-            done = join(warehouse, arguments.old, arguments.new, arguments.reason)
+            done = join_series(warehouse, arguments.old, arguments.new, arguments.reason)
             words = f"{done.series_id} is now read as {done.read_as}"
         else:
-            done = part(warehouse, arguments.old)
+            done = part_series(warehouse, arguments.old)
             words = f"{done.series_id} is read as itself again, no longer as {done.read_as}"
     _tell(done, words, as_json=arguments.json)
 
 
-def _tell(done: Joined, words: str, *, as_json: bool) -> None:
+def _tell(done: JoinedSeries, words: str, *, as_json: bool) -> None:
     if as_json:
         from dataclasses import asdict
 

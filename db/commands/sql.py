@@ -15,8 +15,8 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above the package is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.cli_support import Parser, add_database_flags, positive_seconds, run_command
-from benchmarking.errors import EXIT_OK, UsageError
+from benchmarking.core.command_line import Parser, add_database_flags, positive_seconds, run_command
+from benchmarking.core.errors import EXIT_OK, UsageError
 
 NAME = "benchhouse sql"
 
@@ -28,8 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     from benchmarking.core.child_process import hand_over
-    from db.questions import TimeLimitError
-    from db.shell import find_shell, shell_command
+    from db.query.questions import TimeLimitError
+    from db.query.shell import find_shell, shell_command
 
     arguments = _parser().parse_args(argv)
     if arguments.examples:
@@ -49,7 +49,7 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from db.shell import MODES
+    from db.query.shell import MODES
 
     parser = Parser(prog=NAME, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--format", choices=MODES, default="table", help="format of the answers (default: %(default)s)")
@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
 def _greeting(arguments: argparse.Namespace) -> str:
     """What tables and views there are. Raises StorageError and its kinds for a file that is no warehouse."""
     from benchmarking.core.terminal import stdout_page
-    from db import dictionary
+    from db.query import dictionary
     from db.warehouse import Warehouse
 
     with Warehouse.open(arguments.db_path, for_questions=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
@@ -80,7 +80,7 @@ def _greeting(arguments: argparse.Namespace) -> str:
 
 def _examples() -> str:
     """Questions and their SQL, as a script that the command itself takes."""
-    from db.examples import EXAMPLES
+    from db.query.shell import EXAMPLES
 
     return "\n\n".join(f"-- {example.question}\n{example.sql};" for example in EXAMPLES)
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from db.exporters import Tables, Wanted
-from db.exporters._output import folder_output, text_output
-from db.exporters._scope import Scope
+from db.exporters.support.exporting import Tables, Wanted
+from db.exporters.support.output import folder_output, text_output
+from db.exporters.support.selected_runs import Scope
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse

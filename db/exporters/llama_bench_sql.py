@@ -13,13 +13,11 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.records import Result, Run
-from benchmarking.units import BYTES_PER_MB, NS_PER_MS, NS_PER_S
-from db.exporters import Tables, Wanted
-from db.exporters._output import text_output
-from db.exporters._runs import selected_runs
-from db.exporters._scope import Scope
-from db.exporters._tokens import Fitting, fitting, values
+from benchmarking.core.records import Result, Run
+from benchmarking.core.units import BYTES_PER_MB, NS_PER_MS, NS_PER_S
+from db.exporters.support.exporting import Tables, Wanted
+from db.exporters.support.output import text_output
+from db.exporters.support.selected_runs import Fitting, Scope, fitting, selected_runs, values
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.core import text
 from benchmarking.core.axes import AXES
 from benchmarking.core.metrics import METRICS, PEAK_MEMORY
 from benchmarking.core.tables import NOTHING
-from db import markdown
-from db.exporters import Tables, Wanted
-from db.exporters._output import text_output
-from db.exporters._scope import Scope
-from db.plain import readable
+from db.exporters.support.exporting import Tables, Wanted
+from db.exporters.support.output import text_output
+from db.exporters.support.selected_runs import Scope
+from db.values import readable
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -66,7 +66,7 @@ class MarkdownExporter:
         right = [place for place, name in enumerate(kept) if name in NUMBERS]
         rows = [[row[name] for name in kept] for row in cells]
         with text_output(wanted.output) as stream:
-            print(markdown.table([HEADINGS[name] for name in kept], rows, right=right), file=stream)
+            print(text.markdown_table([HEADINGS[name] for name in kept], rows, right=right), file=stream)
         return () if wanted.output is None else (wanted.output,)
 
 

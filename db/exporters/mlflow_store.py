@@ -19,11 +19,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.errors import StorageError, UsageError, first_line
-from benchmarking.records import Result, Run, dumps
-from db.exporters import Tables, Wanted
-from db.exporters._runs import whole_runs
-from db.exporters._scope import Scope
+from benchmarking.core.errors import StorageError, UsageError, first_line
+from benchmarking.core.records import Result, Run, dumps
+from db.exporters.support.exporting import Tables, Wanted
+from db.exporters.support.selected_runs import Scope, whole_runs
 from db.files import make_folder
 from db.rows import utc
 

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import AXES, FURTHER
-from benchmarking.errors import UsageError
-from benchmarking.units import BYTES_PER_MB
-from db import dictionary
-from db.exporters import Tables, Wanted
-from db.exporters._output import text_output
-from db.exporters._scope import Scope
+from benchmarking.core.errors import UsageError
+from benchmarking.core.units import BYTES_PER_MB
+from db.exporters.support.exporting import Tables, Wanted
+from db.exporters.support.output import text_output
+from db.exporters.support.selected_runs import Scope
+from db.query import dictionary
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse

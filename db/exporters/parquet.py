@@ -14,10 +14,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from db import dictionary
-from db.exporters import Tables, Wanted
-from db.exporters._output import folder_output
-from db.exporters._scope import Scope
+from db.exporters.support.exporting import Tables, Wanted
+from db.exporters.support.output import folder_output
+from db.exporters.support.selected_runs import Scope
+from db.query import dictionary
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarking.errors import UsageError
-from benchmarking.records import Run, dumps
-from db.exporters import Tables, Wanted
-from db.exporters._output import folder_output, text_output
-from db.exporters._runs import whole_runs
-from db.exporters._scope import Scope
+from benchmarking.core.errors import UsageError
+from benchmarking.core.records import Run, dumps
+from db.exporters.support.exporting import Tables, Wanted
+from db.exporters.support.output import folder_output, text_output
+from db.exporters.support.selected_runs import Scope, whole_runs
 from db.run_records import StoredRun
 
 if TYPE_CHECKING:

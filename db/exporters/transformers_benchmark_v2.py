@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.codec import canonical_hash
-from benchmarking.records import Result, Run
-from db.exporters import Tables, Wanted
-from db.exporters._output import text_output
-from db.exporters._runs import selected_runs
-from db.exporters._scope import Scope
-from db.exporters._tokens import Fitting, fitting, values
+from benchmarking.core.codec import canonical_hash
+from benchmarking.core.records import Result, Run
+from db.exporters.support.exporting import Tables, Wanted
+from db.exporters.support.output import text_output
+from db.exporters.support.selected_runs import Fitting, Scope, fitting, selected_runs, values
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse

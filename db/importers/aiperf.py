@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarking.records import Doubt, Result, Run
-from db.importers import ForeignFile
-from db.importers._building import foreign_result, foreign_run, undated
-from db.importers._clock import without_zone
-from db.importers._metric_objects import DEFINITIONS, common_value, is_export, mean_value, metrics_in
-from db.importers._reading import Fields, top_fields
-from db.importers._serving import load_doubts, load_point
-from db.importers._tails import supported
+from benchmarking.core.records import Doubt, Result, Run
+from db.importers.support.building import foreign_result, foreign_run, undated
+from db.importers.support.files import ForeignFile
+from db.importers.support.measures import supported_tails
+from db.importers.support.reading import Fields, top_fields, without_zone
+from db.importers.support.serving import (
+    DEFINITIONS,
+    common_value,
+    is_export,
+    load_doubts,
+    load_point,
+    mean_value,
+    metrics_in,
+)
 
 INPUT = {"loadgen", "phases"}
 """Fields of its input, one of which every version has."""
@@ -82,7 +88,7 @@ def _result(top: Fields, config: Fields, doubts: tuple[Doubt, ...]) -> Result:
     rate = load.number("rate", low=0) if "rate" in load else load.number("request_rate", low=0)
     requests, failed = mean_value(top, "request_count"), mean_value(top, "error_request_count")
     length, mean = common_value(top, "input_sequence_length"), mean_value(top, "input_sequence_length")
-    metrics, missing = supported(metrics_in(top, OURS), requests)
+    metrics, missing = supported_tails(metrics_in(top, OURS), requests)
     return foreign_result(
         load_point(
             max_concurrency=concurrency,

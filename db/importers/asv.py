@@ -15,16 +15,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from benchmarking.records import NOT_APPLICABLE, Doubt, Json, Point, Result, Run
-from benchmarking.units import bytes_to_mb
-from db.importers import ForeignFile
-from db.importers._arguments import Argument, split_arguments
-from db.importers._building import foreign_result, foreign_run, undated
-from db.importers._clock import shifted
-from db.importers._launches import block, timed_result, worst_status
-from db.importers._measures import MS_PER_S
-from db.importers._reading import Fields, top_fields
-from db.importers._values import INT32_MAX, parsed_number, short
+from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json, Point, Result, Run
+from benchmarking.core.units import bytes_to_mb
+from db.importers.support.building import foreign_result, foreign_run, undated
+from db.importers.support.files import ForeignFile
+from db.importers.support.measures import MS_PER_S, block, timed_result, worst_status
+from db.importers.support.names import Argument, split_arguments
+from db.importers.support.reading import INT32_MAX, Fields, parsed_number, shifted, short, top_fields
 
 VERSION = 2
 SKIPPED = "NaN"

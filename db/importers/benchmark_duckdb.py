@@ -10,16 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarking.records import FAMILIES, Json, Run
-from db.importers import ForeignFile
-from db.importers._building import foreign_run, undated
-from db.importers._clock import without_zone
-from db.importers._duckdb_metrics import count_of, first, key_of, text_of
-from db.importers._duckdb_results import STATUSES, Held, held_in, merged, raw_by_result, result_of
-from db.importers._duckdb_tables import has_tables, read_tables
-from db.importers._launches import worst_status
-from db.importers._precisions import precision_of
-from db.importers._reading import Fields
+from benchmarking.core.records import FAMILIES, Json, Run
+from db.importers.support.building import foreign_run, undated
+from db.importers.support.duckdb_files import (
+    STATUSES,
+    Held,
+    count_of,
+    first,
+    has_tables,
+    held_in,
+    key_of,
+    merged,
+    raw_by_result,
+    read_tables,
+    result_of,
+    text_of,
+)
+from db.importers.support.files import ForeignFile
+from db.importers.support.measures import worst_status
+from db.importers.support.names import precision_of
+from db.importers.support.reading import Fields, without_zone
 
 MODEL = ("model_id", "model_name", "model")
 FAMILY = ("architecture_type", "architecture", "model_type")

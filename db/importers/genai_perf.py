@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarking.records import Result, Run
-from db.importers import ForeignFile
-from db.importers._building import foreign_result, foreign_run, undated
-from db.importers._metric_objects import DEFINITIONS, common_value, is_export, mean_value, metrics_in
-from db.importers._reading import Fields, top_fields
-from db.importers._serving import load_doubts, load_point
-from db.importers._tails import supported
+from benchmarking.core.records import Result, Run
+from db.importers.support.building import foreign_result, foreign_run, undated
+from db.importers.support.files import ForeignFile
+from db.importers.support.measures import supported_tails
+from db.importers.support.reading import Fields, top_fields
+from db.importers.support.serving import (
+    DEFINITIONS,
+    common_value,
+    is_export,
+    load_doubts,
+    load_point,
+    mean_value,
+    metrics_in,
+)
 
 INPUT = {"perf_analyzer", "service_kind", "concurrency", "request_rate", "stimulus"}
 """Fields of its input, one of which every version has."""
@@ -69,7 +76,7 @@ def _result(top: Fields, config: Fields) -> Result:
     requests = mean_value(top, "request_count")
     length = common_value(top, "input_sequence_length")
     mean = mean_value(top, "input_sequence_length")
-    metrics, missing = supported(metrics_in(top, {}), requests)
+    metrics, missing = supported_tails(metrics_in(top, {}), requests)
     return foreign_result(
         load_point(
             max_concurrency=concurrency,

@@ -13,13 +13,12 @@ from datetime import datetime
 from statistics import fmean
 from typing import Any
 
-from benchmarking.records import Doubt, Json, Point, Result, Run, Scalar
-from db.importers import ForeignFile
-from db.importers._arguments import split_arguments
-from db.importers._building import foreign_result, foreign_run, undated
-from db.importers._launches import block, timed_result, worst_status
-from db.importers._reading import Fields, top_fields
-from db.importers._values import INT32_MAX, parsed_number
+from benchmarking.core.records import Doubt, Json, Point, Result, Run, Scalar
+from db.importers.support.building import foreign_result, foreign_run, undated
+from db.importers.support.files import ForeignFile
+from db.importers.support.measures import block, timed_result, worst_status
+from db.importers.support.names import split_arguments
+from db.importers.support.reading import INT32_MAX, Fields, parsed_number, top_fields
 
 MS_PER_UNIT = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
 AGGREGATES = {"mean": "latency_mean_ms", "median": "latency_median_ms", "stddev": "latency_std_ms"}

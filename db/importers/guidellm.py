@@ -11,14 +11,12 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
-from benchmarking.records import Doubt, Result, Run, Samples
-from db.importers import ForeignFile
-from db.importers._building import foreign_result, foreign_run, undated
-from db.importers._launches import worst_status
-from db.importers._measures import MS_PER_S, latency_metrics, measured
-from db.importers._reading import Fields, top_fields
-from db.importers._serving import LATENCY_COLUMNS, load_doubts, load_point
-from db.importers._tails import supported
+from benchmarking.core.records import Doubt, Result, Run, Samples
+from db.importers.support.building import foreign_result, foreign_run, undated
+from db.importers.support.files import ForeignFile
+from db.importers.support.measures import MS_PER_S, latency_metrics, measured, supported_tails, worst_status
+from db.importers.support.reading import Fields, top_fields
+from db.importers.support.serving import LATENCY_COLUMNS, load_doubts, load_point
 
 CLOSED = ("synchronous", "concurrent", "throughput")
 """Loads whose requests in flight are limited; the others are sent at a rate, whatever is still in flight."""
@@ -163,7 +161,7 @@ def _result(load: Load) -> Result:
     first = next((one.values for one in samples if one.metric == "time_to_first_token"), None)
     computed |= {"time_to_first_token_ms": median(first)} if first else {}
     stated = {column: metrics[column] for column in computed if column in metrics}
-    metrics, unsupported = supported(metrics, succeeded)
+    metrics, unsupported = supported_tails(metrics, succeeded)
     return foreign_result(
         point,
         metrics={**metrics, **computed},

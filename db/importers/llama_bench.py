@@ -10,16 +10,14 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
-from benchmarking.records import NOT_SUPPORTED, Doubt, Family, Json, Point, Precision, Result, Run, Scalar
-from benchmarking.units import NS_PER_MS, bytes_to_mb
-from db.importers import ForeignFile
-from db.importers._building import foreign_result, foreign_run, undated
-from db.importers._families import family_of
-from db.importers._launches import block, timed_result
-from db.importers._llama_rows import looks_like_rows, rows
-from db.importers._measures import MS_PER_S, measured
-from db.importers._precisions import precision_of
-from db.importers._reading import Fields
+from benchmarking.core.records import NOT_SUPPORTED, Doubt, Family, Json, Point, Precision, Result, Run, Scalar
+from benchmarking.core.units import NS_PER_MS, bytes_to_mb
+from db.importers.support.building import foreign_result, foreign_run, undated
+from db.importers.support.files import ForeignFile
+from db.importers.support.llama_rows import looks_like_rows, rows
+from db.importers.support.measures import MS_PER_S, block, measured, timed_result
+from db.importers.support.names import family_of, precision_of
+from db.importers.support.reading import Fields
 
 DEFINITION = "llama-bench"
 DEFINITIONS = {

@@ -12,15 +12,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from benchmarking.records import Doubt, Json, Point, Result, Run, Status
-from db.importers import ForeignFile
-from db.importers._building import foreign_result, foreign_run, undated
-from db.importers._launches import worst_status
-from db.importers._measures import MS_PER_S
-from db.importers._precisions import precision_of
-from db.importers._reading import Fields, csv_rows
-from db.importers._values import short
-from db.importers._yaml import MAX_BYTES, yaml_object
+from benchmarking.core.records import Doubt, Json, Point, Result, Run, Status
+from db.importers.support.building import foreign_result, foreign_run, undated
+from db.importers.support.files import ForeignFile
+from db.importers.support.measures import MS_PER_S, worst_status
+from db.importers.support.names import precision_of
+from db.importers.support.reading import MAX_BYTES, Fields, csv_rows, short, yaml_object
 
 TOP_LEVEL = re.compile(r"^([a-z_]\w*):", re.MULTILINE)
 BUILD = {"build_status", "evaluations", "performance", "benchmark_status", "turnkey_version", "onnxflow_version"}

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from benchmarking.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Run, Scalar
-from db.importers import ForeignFile
-from db.importers import _mlperf_logs as logs
-from db.importers import _mlperf_systems as systems
-from db.importers import _mlperf_tables as tables
-from db.importers._building import foreign_result, foreign_run, undated
-from db.importers._optimum_shapes import csv_header
-from db.importers._reading import Fields
-from db.importers._tails import supported
+from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Run, Scalar
+from db.importers.support import mlperf_logs as logs
+from db.importers.support import mlperf_systems as systems
+from db.importers.support import mlperf_systems as tables
+from db.importers.support.building import foreign_result, foreign_run, undated
+from db.importers.support.files import ForeignFile
+from db.importers.support.measures import supported_tails
+from db.importers.support.optimum import csv_header
+from db.importers.support.reading import Fields
 
 DEFINITION = "mlperf-inference"
 DEFINITIONS = {
@@ -107,7 +107,7 @@ def _of_log(file: ForeignFile, read: Mapping[str, Any]) -> Iterator[Run]:
     stated = events.time("test_datetime")
     queries = events.whole("result_query_count")
     stated_metrics, missing = logs.log_metrics(events, scenario)
-    metrics, few = supported(stated_metrics, queries)
+    metrics, few = supported_tails(stated_metrics, queries)
     if not metrics:
         file.refuse("holds no results: the test was cut off, or its log is")
     result = foreign_result(

@@ -12,14 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from benchmarking.records import Doubt, Json, Point, Result, Run
-from benchmarking.units import bytes_to_mb
-from db.importers import ForeignFile
-from db.importers._building import foreign_result, foreign_run, undated
-from db.importers._launches import block, timed_result
-from db.importers._measures import MS_PER_S
-from db.importers._tails import supported
-from db.importers._values import parsed_number, short
+from benchmarking.core.records import Doubt, Json, Point, Result, Run
+from benchmarking.core.units import bytes_to_mb
+from db.importers.support.building import foreign_result, foreign_run, undated
+from db.importers.support.files import ForeignFile
+from db.importers.support.measures import MS_PER_S, block, supported_tails, timed_result
+from db.importers.support.reading import parsed_number, short
 
 ROW = re.compile(
     r"(?P<model>.*),(?P<seconds>[-+.\deE]+),(?P<bytes>\d{1,18}),(?P<cpu>-?\d{1,9}),(?P<index>\d{1,9})", re.ASCII
@@ -182,7 +180,7 @@ def _printed(file: ForeignFile, lines: Sequence[tuple[int, str]]) -> Result:
             calls = int(_number(file, number, printed["value"]))
         else:
             other.append(line)
-    metrics, missing = supported(metrics, calls)
+    metrics, missing = supported_tails(metrics, calls)
     return foreign_result(
         Point(batch_size=1),
         metrics=metrics,

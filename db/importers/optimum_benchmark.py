@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarking.records import Point, Run
-from db.importers import ForeignFile
-from db.importers import _optimum_config as configs
-from db.importers import _optimum_report as reports
-from db.importers import _optimum_shapes as shapes
-from db.importers._building import foreign_run, undated
-from db.importers._reading import Fields
+from benchmarking.core.records import Point, Run
+from db.importers.support import optimum as configs
+from db.importers.support import optimum as shapes
+from db.importers.support import optimum_report as reports
+from db.importers.support.building import foreign_run, undated
+from db.importers.support.files import ForeignFile
+from db.importers.support.reading import Fields
 
 DEFINITION = "optimum-benchmark"
 DEFINITIONS = {
@@ -48,18 +48,18 @@ class OptimumBenchmark:
         """A run a benchmark. A configuration alone, and what another file beside this one says too, gives none."""
         for key, benchmark in shapes.whole(file):
             report = benchmark.fields("report")
-            if report is not None and not shapes.told_beside(file, report):
+            if report is not None and not shapes.is_in_sibling_file(file, report):
                 yield _run(file, key, benchmark, report)
 
 
 def _run(file: ForeignFile, key: str, benchmark: Fields, report: Fields) -> Run:
     reports.refuse_training(report)
     config = benchmark.fields("config")
-    beside = shapes.config_beside(file) if config is None else None
+    beside = shapes.sibling_config(file) if config is None else None
     if beside is not None:
         config = Fields(file, beside, "config")
     config = config or Fields(file, {}, "config")
-    setup = configs.about(config)
+    setup = configs.config_arguments(config)
     scenario = config.fields("scenario") or Fields(file, {}, "config.scenario")
     sizes = _sizes(report, scenario, setup["task"], setup["family"])
     result = reports.result(

@@ -12,15 +12,12 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
-from benchmarking.records import NOT_APPLICABLE, Json, Point, Result, Run, Samples, to_json
-from benchmarking.units import BYTES_PER_MB, bytes_to_mb
-from db.importers import ForeignFile
-from db.importers._building import foreign_result, foreign_run, iso
-from db.importers._clock import shifted, without_zone
-from db.importers._launches import block, timed_result
-from db.importers._measures import MS_PER_S
-from db.importers._reading import Fields, top_fields
-from db.importers._values import INT32_MAX, short
+from benchmarking.core.records import NOT_APPLICABLE, Json, Point, Result, Run, Samples, to_json
+from benchmarking.core.units import BYTES_PER_MB, bytes_to_mb
+from db.importers.support.building import foreign_result, foreign_run, iso
+from db.importers.support.files import ForeignFile
+from db.importers.support.measures import MS_PER_S, block, timed_result
+from db.importers.support.reading import INT32_MAX, Fields, shifted, short, top_fields, without_zone
 
 FORMAT_VERSION = "1.0"
 UNTIMED = {"byte": ("memory_peak_mb", "MB", 1 / BYTES_PER_MB), "integer": ("value", "1", 1.0)}

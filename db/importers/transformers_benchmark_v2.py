@@ -10,15 +10,21 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
-from benchmarking.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Run, Samples, Scalar
-from benchmarking.units import BYTES_PER_MB, BYTES_PER_MIB
-from db.importers import ForeignFile
-from db.importers._building import foreign_result, foreign_run, undated
-from db.importers._launches import block, timed_result
-from db.importers._measures import MS_PER_S, measured, negative_times
-from db.importers._optimum_config import AMD
-from db.importers._reading import Fields
-from db.importers._token_times import token_gaps_ms, token_times
+from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Run, Samples, Scalar
+from benchmarking.core.units import BYTES_PER_MB, BYTES_PER_MIB
+from db.importers.support.building import foreign_result, foreign_run, undated
+from db.importers.support.files import ForeignFile
+from db.importers.support.measures import (
+    MS_PER_S,
+    block,
+    measured,
+    negative_times,
+    timed_result,
+    token_gaps_ms,
+    token_times,
+)
+from db.importers.support.optimum import AMD
+from db.importers.support.reading import Fields
 
 DEFINITION = "transformers-benchmark-v2"
 DEFINITIONS = {
@@ -198,7 +204,7 @@ def _generation(
 
 
 def _gap_metrics(gaps: Sequence[float]) -> dict[str, float]:
-    from benchmarking.estimates import tail_quantile
+    from benchmarking.core.sample_statistics import tail_quantile
 
     p99 = tail_quantile(gaps, 0.99)
     return {"inter_token_latency_p50_ms": median(gaps), **({} if p99 is None else {"inter_token_latency_p99_ms": p99})}

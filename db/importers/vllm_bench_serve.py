@@ -12,15 +12,12 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from benchmarking.records import NOT_APPLICABLE, Doubt, Json, Result, Run, Samples
-from db.importers import ForeignFile
-from db.importers._building import foreign_result, foreign_run, undated
-from db.importers._clock import shifted, without_zone
-from db.importers._measures import MS_PER_S, latency_metrics, measured
-from db.importers._reading import Fields
-from db.importers._serving import LATENCY_COLUMNS, common_length, engine, length_axes, load_doubts, load_point
-from db.importers._tails import supported
-from db.importers._values import short
+from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json, Result, Run, Samples
+from db.importers.support.building import foreign_result, foreign_run, undated
+from db.importers.support.files import ForeignFile
+from db.importers.support.measures import MS_PER_S, latency_metrics, measured, supported_tails
+from db.importers.support.reading import Fields, shifted, short, without_zone
+from db.importers.support.serving import LATENCY_COLUMNS, common_length, engine, length_axes, load_doubts, load_point
 
 Value = TypeVar("Value")
 
@@ -151,7 +148,7 @@ def _result(load: Fields, started_at: datetime, doubts: tuple[Doubt, ...]) -> Re
     samples, kept = _samples(load, started_at, has_failures=bool(failed))
     walls = next((one.values for one in samples if one.metric == "latency_wall"), None)
     computed, too_few = latency_metrics(load.file, walls) if walls else ({}, {})
-    stated, unsupported = supported(metrics, completed)
+    stated, unsupported = supported_tails(metrics, completed)
     return foreign_result(
         point,
         metrics={**stated, **computed},

@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from benchmarking import ab, run_hardware_benchmark
-from benchmarking.errors import BenchhouseError, UsageError
-from benchmarking.records import dumps
-from benchmarking.sweep.interleaving import HERE, arm, order, run_files
-from benchmarking.sweep.turns import as_typed
+from benchmarking.core.errors import BenchhouseError, UsageError
+from benchmarking.core.records import dumps
+from benchmarking.sweep.run.turns import HERE, arm, order, run_files, without_turn_flag
 from db import setup_benchmark_db
 
 ROOT = Path(ab.__file__).parents[1]
@@ -85,13 +84,13 @@ def test_no_shell_sees_a_command():
 
 
 def test_the_stored_command_is_the_one_that_was_typed():
-    assert as_typed(["--model-id", "m", "--turn", "/tmp/x", "--launches", "3"]) == (
+    assert without_turn_flag(["--model-id", "m", "--turn", "/tmp/x", "--launches", "3"]) == (
         "--model-id",
         "m",
         "--launches",
         "3",
     )
-    assert as_typed(["--turn=/tmp/x", "--quiet"]) == ("--quiet",)
+    assert without_turn_flag(["--turn=/tmp/x", "--quiet"]) == ("--quiet",)
 
 
 @pytest.fixture(scope="module")

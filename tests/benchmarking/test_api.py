@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from benchmarking import benchmark_model
-from benchmarking.errors import UsageError
-from benchmarking.json_schema import run_schema
-from benchmarking.records import dumps
+from benchmarking.core.errors import UsageError
+from benchmarking.core.json_schema import run_schema
+from benchmarking.core.records import dumps
 from db.warehouse import Warehouse
 
 QUICK = {"profile": "quick", "iterations": 8, "warmup_iterations": 2}

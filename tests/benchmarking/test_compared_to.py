@@ -6,11 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarking import compared_to
-from benchmarking.devices import _hardware, _host
-from benchmarking.errors import UsageError
-from benchmarking.records import Device
-from benchmarking.sweep.interleaving import HERE
+from benchmarking import ab
+from benchmarking.core.errors import UsageError
+from benchmarking.core.records import Device
+from benchmarking.devices.support import host as host_module
+from benchmarking.devices.support import identity
+from benchmarking.sweep.run.turns import HERE
 
 ASKED = SimpleNamespace(compare_to="latest", db_path="a.duckdb")
 
@@ -18,27 +19,27 @@ ASKED = SimpleNamespace(compare_to="latest", db_path="a.duckdb")
 @pytest.fixture
 def stored(monkeypatch):
     """A function that makes these the runs that are stored; of this machine unless keys say otherwise."""
-    host = _host.host_facts()
-    here = _hardware.hashed_keys(Device(type="cuda", selector="cuda", found=True, name="GPU"), host)
-    monkeypatch.setattr(_host, "host_facts", lambda: host)
+    host = host_module.host_facts()
+    here = identity.hashed_keys(Device(type="cuda", selector="cuda", found=True, name="GPU"), host)
+    monkeypatch.setattr(host_module, "host_facts", lambda: host)
 
     def store(*commands, **keys):
         runs = [{"run_id": "r", "command": command, "hashed_keys": {**here, **keys}} for command in commands]
-        monkeypatch.setattr(compared_to, "stored_runs", lambda selection, db_path: runs)
+        monkeypatch.setattr(ab, "stored_runs", lambda selection, db_path: runs)
 
     return store
 
 
 def test_both_commands_are_run_without_the_flags_of_comparing(stored):
     stored("run_hardware_benchmark --model-id m --tag 'a=b c' --compare-to 01a1 --interleave")
-    one, other = compared_to.arms(ASKED, ["--model-id", "n", "--interleave", "--compare-to=latest", "--quiet"])
+    one, other = ab.arms(ASKED, ["--model-id", "n", "--interleave", "--compare-to=latest", "--quiet"])
     assert one.words == (*HERE, "--model-id", "m", "--tag", "a=b c")
     assert other.words == (*HERE, "--model-id", "n", "--quiet")
 
 
 def test_another_device_of_this_machine_is_no_other_machine(stored):
     stored("run_hardware_benchmark --model-id m", device_name="another", device_type="cpu")
-    assert compared_to.arms(ASKED, ["--model-id", "m"])
+    assert ab.arms(ASKED, ["--model-id", "m"])
 
 
 @pytest.mark.parametrize(
@@ -53,4 +54,4 @@ def test_another_device_of_this_machine_is_no_other_machine(stored):
 def test_what_cannot_be_measured_again_here_is_refused(stored, commands, keys, said):
     stored(*commands, **keys)
     with pytest.raises(UsageError, match=said):
-        compared_to.arms(ASKED, [])
+        ab.arms(ASKED, [])

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from benchmarking import plugins
 from benchmarking.builds.store import BuildKey, BuildStore
+from benchmarking.core import plugins
 from benchmarking.run_hardware_benchmark import main
-from benchmarking.workloads._hub_cache import cached_models, hub_cache_dir
+from benchmarking.workloads.support.hub import cached_models, hub_cache_dir
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

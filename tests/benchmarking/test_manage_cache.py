@@ -13,10 +13,10 @@ import pytest
 from filelock import FileLock
 
 from benchmarking import cli
+from benchmarking.builds.cleaning import lean_cache
 from benchmarking.builds.contents import lock_of
-from benchmarking.builds.lean import lean_cache
-from benchmarking.builds.sizes import size_text
 from benchmarking.builds.store import RECORD, BuildKey, BuildStore
+from benchmarking.core.text import size_text
 from benchmarking.manage_cache import main
 
 DAY_S = 86_400

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from benchmarking.records import Readings
+from benchmarking.core.records import Readings
 from benchmarking.run_hardware_benchmark import main
-from benchmarking.workloads import _footprint
+from benchmarking.workloads.support import footprint
 from db.warehouse import Warehouse
 
 LARGE = ["--model-id", "microsoft/phi-2", "--device", "cpu", "--weights", "random", "--sequence-lengths", "128"]
@@ -27,8 +27,8 @@ def free(monkeypatch):
     """A function that sets the memory that is free, of the device and of the host."""
 
     def set_bytes(count):
-        monkeypatch.setattr(_footprint, "free_memory", lambda device: Readings(values={"free_memory_bytes": count}))
-        monkeypatch.setattr(_footprint, "free_host_bytes", lambda: count)
+        monkeypatch.setattr(footprint, "free_memory", lambda device: Readings(values={"free_memory_bytes": count}))
+        monkeypatch.setattr(footprint, "free_host_bytes", lambda: count)
 
     return set_bytes
 

@@ -14,10 +14,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from benchmarking.records import Cell, Device
+from benchmarking.core.records import Cell, Device
 from benchmarking.run_hardware_benchmark import main
-from benchmarking.workloads._resolve import resolve
-from benchmarking.workloads._text_source import SOURCE
+from benchmarking.workloads.support.processing import SOURCE
+from benchmarking.workloads.support.resolve import resolve
 from db.warehouse import Warehouse
 from tests.helpers.paths import FIXTURES
 
@@ -130,7 +130,7 @@ def test_shards_and_a_configuration_without_architectures_run_the_familys_defaul
 def test_shards_hold_the_same_weights_as_one_file(sharded, tmp_path):
     from transformers import AutoModel
 
-    from benchmarking.runtimes._torch_model import load_model
+    from benchmarking.runtimes.support.torch.model_loading import load_model
 
     AutoModel.from_pretrained(sharded).save_pretrained(tmp_path / "single")
     one, other = (load_model(resolve(str(f)), "float32", "sdpa")[0] for f in (sharded, tmp_path / "single"))

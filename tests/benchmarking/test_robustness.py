@@ -13,7 +13,7 @@ import time
 import psutil
 import pytest
 
-from benchmarking.sweep import spool
+from benchmarking.sweep.run import spool
 from db.warehouse import Warehouse
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
@@ -70,7 +70,7 @@ def workers(supervisor):
     """The measuring processes of a command, not what it asks in passing."""
     try:
         children = psutil.Process(supervisor.pid).children(recursive=True)
-        return [child for child in children if "benchmarking.sweep.worker" in child.cmdline()]
+        return [child for child in children if "benchmarking.sweep.run.worker" in child.cmdline()]
     except psutil.NoSuchProcess:
         return []
 

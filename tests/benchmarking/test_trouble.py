@@ -153,7 +153,7 @@ def test_pretrained_weights_that_cannot_be_had_are_refused(capsys):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_disk_that_fills_up_is_one_line_and_keeps_what_came_before(capsys, monkeypatch, tmp_path):
-    from benchmarking.sweep.spool import PartialRun
+    from benchmarking.sweep.run.spool import PartialRun
 
     kept = []
     append = PartialRun.append

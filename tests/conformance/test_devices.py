@@ -6,9 +6,8 @@ import time
 
 import pytest
 
-from benchmarking import plugins
-from benchmarking.devices._asking import Probes
-from benchmarking.records import (
+from benchmarking.core import plugins
+from benchmarking.core.records import (
     COUNTER_STALE,
     FAILED,
     NO_PERMISSION,
@@ -21,6 +20,7 @@ from benchmarking.records import (
     from_json,
     to_json,
 )
+from benchmarking.devices.support.select import Probes
 
 PACKAGE = "benchmarking.devices"
 KINDS = plugins.names(PACKAGE)

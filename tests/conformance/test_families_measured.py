@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from benchmarking import plugins
 from benchmarking.batch_benchmark import main
-from benchmarking.records import Run, run_from_json
-from benchmarking.workloads import _catalog
-from benchmarking.workloads._families import family_of
+from benchmarking.core import plugins
+from benchmarking.core.records import Run, run_from_json
+from benchmarking.workloads.support import catalog
+from benchmarking.workloads.support.families import family_of
 
 BATCH, ITERATIONS, NEW_TOKENS, STEPS = 2, 4, 3, 2
-TINY = {family_of(entry.config, entry.name).name: entry for entry in _catalog.entries() if not entry.hub}
+TINY = {family_of(entry.config, entry.name).name: entry for entry in catalog.entries() if not entry.hub}
 FAMILIES = [plugins.load("benchmarking.workloads", name).name for name in plugins.names("benchmarking.workloads")]
 GRID = ["--batch-sizes", BATCH, "--sequence-lengths", 32, "--new-tokens", NEW_TOKENS, "--steps", STEPS]
 GRID += ["--documents", 50, "--top-k", 2, "--iterations", ITERATIONS, "--warmup-iterations", 1, "--launches", 1]

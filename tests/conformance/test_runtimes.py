@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from benchmarking import plugins, support_table
-from benchmarking.devices._probing import probe_all
-from benchmarking.errors import UsageError
-from benchmarking.records import FAMILIES, PRECISIONS, Device, Workload
-from benchmarking.runtimes import Runtime
-from benchmarking.sweep.request import OPTIONS
+from benchmarking import support_table
+from benchmarking.core import plugins
+from benchmarking.core.contracts import Runtime
+from benchmarking.core.errors import UsageError
+from benchmarking.core.records import FAMILIES, PRECISIONS, Device, Workload
+from benchmarking.devices.support.select import probe_all
+from benchmarking.sweep.plan.request import OPTIONS
 from tests.helpers.paths import ROOT
 
 PACKAGE = "benchmarking.runtimes"

@@ -15,20 +15,21 @@ from pathlib import Path
 
 import pytest
 
-from benchmarking import plugins, support_table
+from benchmarking import support_table
 from benchmarking.batch_benchmark import main
+from benchmarking.core import plugins
+from benchmarking.core.records import FAMILIES, Run, run_from_json
 from benchmarking.graphs.recipes import recipe_of
 from benchmarking.measure.correctness import tolerance_of
 from benchmarking.measure.settings import settings
-from benchmarking.records import FAMILIES, Run, run_from_json
-from benchmarking.sweep.messages import PreparationJob
-from benchmarking.sweep.preparer import prepare
-from benchmarking.sweep.request import Request, plan_cell
-from benchmarking.workloads import _catalog
-from benchmarking.workloads._families import family_of
+from benchmarking.sweep.plan.request import Request, plan_cell
+from benchmarking.sweep.run.preparation_worker import prepare
+from benchmarking.sweep.run.process import PreparationJob
+from benchmarking.workloads.support import catalog
+from benchmarking.workloads.support.families import family_of
 
 BATCH, ITERATIONS, NEW_TOKENS, STEPS = 2, 3, 3, 2
-TINY = {family_of(entry.config, entry.name).name: entry for entry in _catalog.entries() if not entry.hub}
+TINY = {family_of(entry.config, entry.name).name: entry for entry in catalog.entries() if not entry.hub}
 RUNTIMES = ("onnxruntime", "openvino", *(("compiled",) if os.environ.get("BENCHHOUSE_TEST_COMPILED") else ()))
 ONE_OF_EACH = ("encoder-only", "decoder-only", "encoder-decoder", "diffusion", "state-space", "rag")
 """Each kind of graphs once; the states of the fifth do not grow, and the last has no graphs."""

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarking import plugins
-from benchmarking.records import FAMILIES, Cell, Device, Point
-from benchmarking.workloads import _catalog
-from benchmarking.workloads._families import OTHER_FAMILIES, family_of
-from benchmarking.workloads._resolve import resolve
+from benchmarking.core import plugins
+from benchmarking.core.records import FAMILIES, Cell, Device, Point
+from benchmarking.workloads.support import catalog
+from benchmarking.workloads.support.families import OTHER_FAMILIES, family_of
+from benchmarking.workloads.support.resolve import resolve
 
 PACKAGE = "benchmarking.workloads"
 NAMES = plugins.names(PACKAGE)
@@ -31,7 +31,7 @@ def plugin(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture
 def tiny(plugin: Any) -> Any:
     """The workload of the family's tiny model."""
-    entries = [e for e in _catalog.entries() if not e.hub and family_of(e.config, e.name) is plugin]
+    entries = [e for e in catalog.entries() if not e.hub and family_of(e.config, e.name) is plugin]
     assert len(entries) == 1, f"family {plugin.name} needs exactly one tiny model in the catalog"
     return resolve(entries[0].name)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarking.records import Samples, dumps
+from benchmarking.core.records import Samples, dumps
 from db.warehouse import Warehouse
 from tests.helpers import databases
 

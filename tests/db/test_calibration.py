@@ -6,9 +6,9 @@ from datetime import datetime
 
 import pytest
 
-from benchmarking.errors import StorageError
-from benchmarking.records import Point
-from db.verify import verify
+from benchmarking.core.errors import StorageError
+from benchmarking.core.records import Point
+from db.upkeep.verify import verify
 
 READINGS = {"peak_flops_per_sec": 2e12, "peak_copy_bytes_per_sec": 1e11}
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import db.connection
-from benchmarking.errors import LockedError, StorageError
+from benchmarking.core.errors import LockedError, StorageError
 from db.setup_benchmark_db import main
-from db.verify import verify
+from db.upkeep.verify import verify
 from db.warehouse import OWN, SHARED, Warehouse
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="an open file cannot be replaced on Windows")

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from benchmarking.errors import FormatError, LockedError, StorageError
+from benchmarking.core.errors import FormatError, LockedError, StorageError
 from db.warehouse import Warehouse
 
 posix_only = pytest.mark.skipif(os.name != "posix", reason="needs a POSIX system")

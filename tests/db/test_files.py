@@ -3,13 +3,13 @@ import os
 
 import pytest
 
-from benchmarking.errors import StorageError
+from benchmarking.core.errors import StorageError
 from db import files
 
 
 def test_a_published_file_has_its_name_and_nothing_is_left(tmp_path):
     target = tmp_path / "a"
-    with files.part_beside(target) as part:
+    with files.temporary_sibling(target) as part:
         part.write_text("whole")
         assert files.publish(part, target) is True
     assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [("a", "whole")]
@@ -18,14 +18,14 @@ def test_a_published_file_has_its_name_and_nothing_is_left(tmp_path):
 def test_a_taken_name_is_left_alone(tmp_path):
     target = tmp_path / "a"
     target.write_text("first")
-    with files.part_beside(target) as part:
+    with files.temporary_sibling(target) as part:
         part.write_text("second")
         assert files.publish(part, target) is False
     assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [("a", "first")]
 
 
 def test_what_was_not_published_goes_away_with_its_log(tmp_path):
-    with files.part_beside(tmp_path / "a") as part:
+    with files.temporary_sibling(tmp_path / "a") as part:
         part.write_text("half")
         part.with_name(part.name + ".wal").write_text("log")
     assert list(tmp_path.iterdir()) == []
@@ -38,7 +38,7 @@ def test_without_hard_links_a_name_is_still_never_taken_twice(tmp_path, monkeypa
     monkeypatch.setattr(os, "link", no_links)
     target = tmp_path / "a"
     for content, is_first in (("first", True), ("second", False)):
-        with files.part_beside(target) as part:
+        with files.temporary_sibling(target) as part:
             part.write_text(content)
             assert files.publish(part, target) is is_first
     assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [("a", "first")]
@@ -50,7 +50,7 @@ def test_a_place_that_cannot_be_written_is_one_clear_error(tmp_path, monkeypatch
 
     monkeypatch.setattr(os, "link", full)
     monkeypatch.setattr(os, "rename", full)
-    with files.part_beside(tmp_path / "a") as part:
+    with files.temporary_sibling(tmp_path / "a") as part:
         part.write_text("whole")
         with pytest.raises(StorageError, match=r"cannot make .*a: No space left on device: name another place"):
             files.publish(part, tmp_path / "a")

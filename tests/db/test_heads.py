@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from db import heads
-from db.verify import verify
+from db import latest_results
+from db.upkeep.verify import verify
 
 KEPT = "SELECT * FROM series_heads ORDER BY series_id"
 
@@ -58,7 +58,7 @@ def test_what_is_kept_is_what_the_results_make_of_it(warehouse, make_run):
     kept = warehouse.query(KEPT).dicts()
     assert len(kept) == warehouse.query("SELECT count(*) AS n FROM series").dicts()[0]["n"]
     with warehouse.transaction() as connection:
-        heads.compute(connection)
+        latest_results.compute(connection)
     assert warehouse.query(KEPT).dicts() == kept
 
 

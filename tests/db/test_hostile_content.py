@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from benchmarking.errors import FormatError, StorageError
-from benchmarking.records import Point, Readings, canonical_hash, dumps, run_from_json
+from benchmarking.core.errors import FormatError, StorageError
+from benchmarking.core.records import Point, Readings, canonical_hash, dumps, run_from_json
 from db.setup_benchmark_db import main
-from db.verify import verify
+from db.upkeep.verify import verify
 from db.warehouse import Warehouse
 
 ONE = {"batch_sizes": (1,), "sequence_lengths": (32,), "launches": 1, "iterations": 3}

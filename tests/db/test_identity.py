@@ -2,14 +2,14 @@ import dataclasses
 
 import pytest
 
-from benchmarking.records import Point, canonical_hash
-from db import identity
+from benchmarking.core.records import Point, canonical_hash
+from db import rows
 
 POINT = Point(batch_size=1, sequence_length=32)
 
 
 def series_of(run, point=POINT):
-    return identity.series_id(identity.series_keys(run, point))
+    return rows.series_id(rows.series_keys(run, point))
 
 
 def changed(run, **fields):
@@ -22,9 +22,9 @@ def changed(run, **fields):
 
 
 def test_series_id_is_the_start_of_the_hash_of_its_keys(make_run):
-    keys = identity.series_keys(make_run(), POINT)
-    assert identity.series_id(keys) == canonical_hash(keys)[:16]
-    assert len(identity.series_id(keys)) == 16
+    keys = rows.series_keys(make_run(), POINT)
+    assert rows.series_id(keys) == canonical_hash(keys)[:16]
+    assert len(rows.series_id(keys)) == 16
 
 
 def test_two_runs_of_the_same_thing_share_their_series(make_run):
@@ -77,7 +77,7 @@ def test_other_hardware_is_another_series(make_run):
 def test_another_definition_of_the_metrics_is_another_series(make_run):
     run = make_run()
     stated = dataclasses.replace(run, settings={**run.settings, "metric_definition": 2})
-    assert identity.metric_definition(run) == 1
+    assert rows.metric_definition(run) == 1
     assert series_of(stated) != series_of(run)
 
 

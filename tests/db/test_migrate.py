@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from benchmarking.core.errors import FormatError, StorageError
 from benchmarking.core.metrics import METRICS
-from benchmarking.errors import FormatError, StorageError
 from db import migrate
 from db.warehouse import MEMORY, Warehouse
 

@@ -4,9 +4,9 @@ import dataclasses
 import json
 import shlex
 
-from benchmarking import records
+from benchmarking.core import records
 from benchmarking.core.axes import FURTHER
-from benchmarking.records import Doubt, Point, Samples, from_json, to_json
+from benchmarking.core.records import Doubt, Point, Samples, from_json, to_json
 
 
 def test_a_run_comes_out_as_it_went_in(warehouse, make_run):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from db.verify import verify
+from db.upkeep.verify import verify
 from db.warehouse import Warehouse
 
 SAVE_EACH = """

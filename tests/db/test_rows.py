@@ -7,8 +7,8 @@ from datetime import datetime
 import pytest
 
 from benchmarking.core.axes import FURTHER
-from benchmarking.errors import FormatError
-from benchmarking.records import Doubt, LaunchLoad, Point, Preparation, Result, Samples
+from benchmarking.core.errors import FormatError
+from benchmarking.core.records import Doubt, LaunchLoad, Point, Preparation, Result, Samples
 from db.rows import json_text, run_rows, utc
 
 NOW = datetime(2026, 5, 1)

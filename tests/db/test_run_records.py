@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarking.records import Origin, Preparation, dumps, run_from_json, to_json
+from benchmarking.core.records import Origin, Preparation, dumps, run_from_json, to_json
 from db.run_records import stored_runs
 from db.warehouse import Warehouse
 

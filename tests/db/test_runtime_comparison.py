@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from benchmarking.records import Doubt, canonical_hash
-from db.verify import verify
+from benchmarking.core.records import Doubt, canonical_hash
+from db.upkeep.verify import verify
 
 ONE = {"batch_sizes": (1,), "sequence_lengths": (32,)}
 DIFFERS = {"validity": "invalid", "doubts": (Doubt(kind="output_differs", severity="invalid"),)}

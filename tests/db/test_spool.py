@@ -3,8 +3,8 @@ import os
 
 import pytest
 
-from benchmarking.errors import FormatError, StorageError
-from benchmarking.records import to_json
+from benchmarking.core.errors import FormatError, StorageError
+from benchmarking.core.records import to_json
 from db import spool
 
 

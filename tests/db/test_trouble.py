@@ -2,8 +2,8 @@
 
 import pytest
 
-from benchmarking.errors import FormatError, LockedError, StorageError
-from db.trouble import is_locked, storage_error
+from benchmarking.core.errors import FormatError, LockedError, StorageError
+from db.connection import is_locked, storage_error
 
 POSIX = (
     'IO Error: Could not set lock on file "/tmp/a.duckdb": Conflicting lock is held in /usr/bin/python3.11 (PID 5229). '

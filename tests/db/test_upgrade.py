@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from db import migrate
-from db.verify import verify
+from db.upkeep.verify import verify
 from db.warehouse import OWN, SHARED, Warehouse
 
 OLDER = [step.version for step in migrate.migrations()[:-1]]

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from db import migrate
-from db.verify import verify
+from db.upkeep.verify import verify
 from db.warehouse import OWN, SHARED, Warehouse
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")

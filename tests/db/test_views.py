@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from benchmarking.records import FAMILIES, Doubt, canonical_hash
+from benchmarking.core.records import FAMILIES, Doubt, canonical_hash
 
 ONE = {"batch_sizes": (1,), "sequence_lengths": (32,)}
 NOISY = {"validity": "noisy", "doubts": (Doubt(kind="cpu_pressure", severity="noisy"),)}

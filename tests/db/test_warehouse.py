@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from benchmarking.errors import FormatError, StorageError
-from benchmarking.records import Point
+from benchmarking.core.errors import FormatError, StorageError
+from benchmarking.core.records import Point
 
 NOTHING = {"hardware_info": 0, "benchmark_runs": 0, "benchmark_results": 0, "raw_benchmark_data": 0, "series": 0}
 

@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.core.axes import FURTHER
-from benchmarking.records import Run
-from db import heads, migrate
-from db.arrow_rows import arrow_table
+from benchmarking.core.records import Run
+from db import latest_results, migrate
 from db.connection import WRITER
-from db.rows import run_rows
-from db.stored import OWN
-from db.warehouse import SHARED, Warehouse
+from db.rows import arrow_table, run_rows
+from db.warehouse import OWN, SHARED, Warehouse
 from tests.helpers.records import make_run
 
 HOLD = (
@@ -84,7 +82,7 @@ def store_as_then(connection: Any, run: Run) -> None:
         again = "ON CONFLICT DO NOTHING" if table in SHARED else ""
         connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming {again}")
     if connection.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'series_heads'").fetchall():
-        heads.compute(connection)
+        latest_results.compute(connection)
 
 
 def write_history(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from db.analysis.gate import judge
+from db.analysis.gate.gate import judge
 from db.analysis.metrics import DEFAULT_METRIC, METRICS
 from tests.helpers import noise
 

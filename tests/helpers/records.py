@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from benchmarking.records import (
+from benchmarking.core.records import (
     Cell,
     Device,
     Doubt,

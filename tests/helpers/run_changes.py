@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from benchmarking.ids import uuid7
-from benchmarking.records import Doubt, Point, Result, Run, canonical_hash
+from benchmarking.core.ids import uuid7
+from benchmarking.core.records import Doubt, Point, Result, Run, canonical_hash
 
 Change = Callable[[Result], Result]
 Where = Callable[[Point], bool]

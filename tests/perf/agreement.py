@@ -42,11 +42,11 @@ def same_process_ratio(calls: int) -> float:
     """Median of the harness's calls over the median of bare calls of the same model, taken in turns."""
     import torch
 
+    from benchmarking.core.records import Cell, Point
     from benchmarking.devices.cpu import PLUGIN as CPU
     from benchmarking.measure.timing import Stopwatch, quiet_gc
-    from benchmarking.records import Cell, Point
     from benchmarking.runtimes.eager import PLUGIN as EAGER
-    from benchmarking.workloads._resolve import resolve
+    from benchmarking.workloads.support.resolve import resolve
 
     (device,) = CPU.probe()
     workload = resolve("bert-base-uncased", weights="random")
@@ -105,7 +105,9 @@ def watch(supervisor: psutil.Process) -> tuple[float, float]:
     share = memory_mb = 0.0
     while supervisor.is_running() and supervisor.status() != psutil.STATUS_ZOMBIE:
         try:
-            worker = any("benchmarking.sweep.worker" in " ".join(child.cmdline()) for child in supervisor.children())
+            worker = any(
+                "benchmarking.sweep.run.worker" in " ".join(child.cmdline()) for child in supervisor.children()
+            )
             times, rss = supervisor.cpu_times(), supervisor.memory_info().rss
         except psutil.Error:
             break

@@ -24,7 +24,7 @@ if __package__ in (None, ""):
 
 from rivals import RIVALS, Floats
 
-from db.analysis.detector import DEFAULT, NAME, VERSION, detect
+from db.analysis.history.detector import DEFAULT, NAME, VERSION, detect
 from tests.helpers.noise import CV, NOISES
 
 SEED = 20260101

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 
-from benchmarking.ids import uuid7
-from benchmarking.records import (
+from benchmarking.core.ids import uuid7
+from benchmarking.core.records import (
     Cell,
     Device,
     Hardware,

@@ -54,14 +54,14 @@ class Case:
 def case_of(arguments: argparse.Namespace, folder: Path) -> Case:
     """The cell, its bundle, made if it is not there, and its inputs in a file."""
     from benchmarking.builds.store import BuildStore
+    from benchmarking.core.records import Cell, Point
     from benchmarking.devices.cpu import PLUGIN as CPU
     from benchmarking.graphs.bundle import read_bundle
     from benchmarking.graphs.session import find_bundle
-    from benchmarking.records import Cell, Point
-    from benchmarking.runtimes._ort_options import default_num_threads
     from benchmarking.runtimes.onnxruntime import PLUGIN
-    from benchmarking.workloads._families import plugin_of
-    from benchmarking.workloads._resolve import resolve
+    from benchmarking.runtimes.support.onnxruntime.options import default_num_threads
+    from benchmarking.workloads.support.families import plugin_of
+    from benchmarking.workloads.support.resolve import resolve
 
     (device,), workload = CPU.probe(), resolve(arguments.model_id, weights="random")
     cell = Cell(workload=workload, device=device, requested_device="cpu", runtime="onnxruntime")

@@ -55,13 +55,13 @@ class Case:
 def case_of(arguments: argparse.Namespace, folder: Path) -> Case:
     """The cell, its build, made if it is not there, and its inputs in a file."""
     from benchmarking.builds.store import BuildStore
+    from benchmarking.core.records import Cell, Point
     from benchmarking.devices.cpu import PLUGIN as CPU
-    from benchmarking.records import Cell, Point
-    from benchmarking.runtimes._openvino_build import find_build
-    from benchmarking.runtimes._openvino_compile import properties
     from benchmarking.runtimes.openvino import PLUGIN
-    from benchmarking.workloads._families import plugin_of
-    from benchmarking.workloads._resolve import resolve
+    from benchmarking.runtimes.support.openvino.build import find_build
+    from benchmarking.runtimes.support.openvino.compile import properties
+    from benchmarking.workloads.support.families import plugin_of
+    from benchmarking.workloads.support.resolve import resolve
 
     (device,), workload = CPU.probe(), resolve(arguments.model_id, weights="random")
     cell = Cell(

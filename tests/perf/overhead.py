@@ -10,10 +10,10 @@ import gc
 import time
 from statistics import median
 
+from benchmarking.core.contracts import Mark, Operation
+from benchmarking.core.records import Readings
 from benchmarking.devices.cpu import CpuHandle
 from benchmarking.measure.timing import Stopwatch, quiet_gc
-from benchmarking.records import Readings
-from benchmarking.runtimes import Mark, Operation
 
 ROUNDS = 21
 CALLS = 10_000

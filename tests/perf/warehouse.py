@@ -32,8 +32,8 @@ import warehouse_data
 from mlflow_peer import mlflow_peer
 from warehouse_peers import CELL, POINT, Questions, Wanted, folder_peer
 
-from benchmarking.records import Run, dumps
-from db.analysis.comparison import compare
+from benchmarking.core.records import Run, dumps
+from db.analysis.compare.comparison import compare
 from db.analysis.metrics import DEFAULT_METRIC, METRICS
 from db.analysis.selection import Selection
 from db.run_records import stored_runs

@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from benchmarking.measure.aggregate import summarise
-from benchmarking.records import (
+from benchmarking.core.records import (
     Cell,
     Device,
     Hardware,
@@ -30,8 +29,9 @@ from benchmarking.records import (
     Workload,
     canonical_hash,
 )
-from db import heads, migrate
-from db.analysis.changes import update
+from benchmarking.measure.aggregate import summarise
+from db import latest_results, migrate
+from db.analysis.history.changes import update_changes
 from db.analysis.metrics import DEFAULT_METRIC, METRICS
 from db.connection import FILE_FORMAT, connect
 from db.warehouse import Warehouse
@@ -104,10 +104,10 @@ def fill(path: Path, results: int) -> None:
             for week in range(1, RUNS_A_CELL):
                 for statement in (COPY_RUNS, COPY_RESULTS, COPY_SAMPLES):
                     connection.execute(statement, {"week": week})
-            heads.compute(connection)
+            latest_results.compute(connection)
         connection.execute("CHECKPOINT")
     with Warehouse.open(path) as warehouse:
-        update(warehouse, METRICS[DEFAULT_METRIC])
+        update_changes(warehouse, METRICS[DEFAULT_METRIC])
 
 
 def weekly_runs(cells: int) -> Iterator[Run]:

@@ -19,7 +19,7 @@ from typing import Any
 
 from scipy.stats import ttest_ind
 
-from benchmarking.records import Run, dumps
+from benchmarking.core.records import Run, dumps
 
 CELL = ("model_id", "hardware_id", "runtime")
 POINT = ("batch_size", "sequence_length")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from benchmarking import plugins
-from benchmarking.records import Run
+from benchmarking.core import plugins
+from benchmarking.core.records import Run
 from db.warehouse import OWN, SHARED, Warehouse
 from tests.helpers.figures import See
 from tests.helpers.run_changes import Alter

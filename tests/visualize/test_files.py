@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarking.errors import StorageError
+from benchmarking.core.errors import StorageError
 from visualize import files
 
 

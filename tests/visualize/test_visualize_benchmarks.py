@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarking.records import dumps
+from benchmarking.core.records import dumps
 from db.warehouse import Warehouse
 from tests.helpers.paths import ROOT
 from visualize import visualize_benchmarks

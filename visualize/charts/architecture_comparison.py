@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.axes import FURTHER
 from benchmarking.core.metrics import METRICS
-from benchmarking.records import FAMILIES
+from benchmarking.core.records import FAMILIES
 from visualize.drawing import words
 from visualize.drawing.layout import FigureText, finish, new_figure, wrap
 from visualize.drawing.lines import doubtful_entries, draw_marks, legend_entry

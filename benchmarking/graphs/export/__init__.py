@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.core.records import Json, Point, Precision, Workload
 from benchmarking.graphs.bundle import Bundle, Graph, write_bundle
-from benchmarking.graphs.given import OPTIMUM, given_file
-from benchmarking.graphs.recipes import Recipe, recipe_of
-from benchmarking.records import Json, Point, Precision, Workload
-from benchmarking.workloads._families import plugin_of
+from benchmarking.graphs.recipes import OPTIMUM, Recipe, given_file, recipe_of
+from benchmarking.workloads.support.families import plugin_of
 
 if TYPE_CHECKING:
     from benchmarking.graphs.export.tracing import Plan
@@ -26,7 +25,7 @@ def export_bundle(
     at. Raises UnsupportedError for a workload without graphs, BenchhouseError when the export fails or the outputs
     differ, with the numbers."""
     from benchmarking.graphs.export.agreement import check_agreement
-    from benchmarking.runtimes._torch_model import load_model, parameter_count
+    from benchmarking.runtimes.support.torch.model_loading import load_model, parameter_count
 
     recipe = recipe_of(workload)
     assert isinstance(recipe, Recipe), recipe  # a key was made of it before
@@ -59,18 +58,19 @@ def summary(bundle: Bundle) -> dict[str, Json]:
 
 
 def _plan(recipe: Recipe, model: Any, workload: Workload, point: Point) -> Plan:
-    from benchmarking.graphs.export import decoder, denoiser, encoder_decoder, forward, picture_prompt, recurrent
+    from benchmarking.graphs.export import encoder_decoder, recurrent
+    from benchmarking.graphs.export.plans import decoder_plan, denoiser_plan, forward_plan, picture_prompt_plan
 
     plans = {
-        "forward": forward.plan,
-        "decoder": decoder.plan,
+        "forward": forward_plan,
+        "decoder": decoder_plan,
         "encoder-decoder": encoder_decoder.plan,
-        "denoiser": denoiser.plan,
+        "denoiser": denoiser_plan,
     }
     if workload.task == "image-to-text":
         return encoder_decoder.caption_plan(model, workload, recipe, point)
     if workload.task == "image-text-to-text":
-        return picture_prompt.plan(model, workload, recipe, point)
+        return picture_prompt_plan(model, workload, recipe, point)
     if workload.family == "state-space":
         return recurrent.plan(model, workload, recipe, point)
     return plans[recipe.kind](model, workload, recipe, point)
@@ -81,7 +81,7 @@ def _active_parameters(model: Any, workload: Workload, point: Point, recipe: Rec
     import torch
 
     from benchmarking.graphs.export.agreement import traced_point
-    from benchmarking.graphs.export.forward import family_inputs
+    from benchmarking.graphs.export.plans import family_inputs
 
     where = traced_point(workload, point, recipe)
     inputs = family_inputs(model, workload, where)
@@ -113,13 +113,13 @@ def _written(traced: Any, name: str, folder: Path, exporter: str, opset: int) ->
 
 def _given(workload: Workload, recipe: Recipe, point: Point, folder: Path, precision: Precision) -> Bundle | None:
     """The bundle of the model's own ONNX file, where it has one."""
-    from benchmarking.graphs.export import optimum
+    from benchmarking.graphs.export.files import graphs_of
 
     source = given_file(workload, recipe, precision)
     if source is None:
         return None
     inputs = plugin_of(workload).inputs(workload, point, workload.seed)
-    graphs = optimum.graphs_of(source, recipe, folder, frozenset(inputs))
+    graphs = graphs_of(source, recipe, folder, frozenset(inputs))
     prompt = {"prompt_input": "input_ids"} if recipe.kind == "decoder" else {}
     return _bundle(graphs, recipe, folder, OPTIMUM, prompt)
 

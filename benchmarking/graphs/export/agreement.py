@@ -11,15 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.errors import BenchhouseError, first_line
+from benchmarking.core.errors import BenchhouseError, first_line
+from benchmarking.core.records import Json, Point, Precision, Workload
 from benchmarking.graphs.bundle import Bundle
 from benchmarking.graphs.recipes import SEQUENCE_LENGTH, Recipe
-from benchmarking.records import Json, Point, Precision, Workload
-from benchmarking.workloads._config import integer
-from benchmarking.workloads._families import plugin_of
+from benchmarking.workloads.support.configuration import integer
+from benchmarking.workloads.support.families import plugin_of
 
 if TYPE_CHECKING:
-    from benchmarking.graphs.runner import GraphRunner
+    from benchmarking.core.contracts import GraphRunner
     from benchmarking.measure.correctness import Comparison
 
 TRACED_BATCH_SIZE, TRACED_SEQUENCE_LENGTH, TRACED_AUDIO_S = 2, 7, 0.6
@@ -127,7 +127,7 @@ def _picture_tokens(workload: Workload, point: Point) -> int:
     """Places that a picture takes in the prompt."""
     if workload.family != "multimodal":
         return 0
-    from benchmarking.workloads._image_prompts import prompt_of
+    from benchmarking.workloads.support.image_prompts import prompt_of
 
     return prompt_of(workload.config).tokens(int(point.axes["image_size"]))
 

@@ -15,13 +15,12 @@ from typing import Any
 
 import torch
 
+from benchmarking.core.records import Point, Workload
 from benchmarking.graphs.export.agreement import traced_point
-from benchmarking.graphs.export.decoder import KEY, TRACED_PAST, VALUE, growing_states, kept
-from benchmarking.graphs.export.forward import FREE_AXES, family_inputs
+from benchmarking.graphs.export.plans import FREE_AXES, KEY, TRACED_PAST, VALUE, family_inputs, growing_states, kept
 from benchmarking.graphs.export.tracing import BATCH, ENCODED, PAST, SEQUENCE, Plan, Traced
 from benchmarking.graphs.recipes import Recipe
-from benchmarking.records import Point, Workload
-from benchmarking.workloads._generation import start_token, takes
+from benchmarking.workloads.support.generation import start_token, takes
 
 TRACED_TOKENS = 3
 HIDDEN = "encoded"
@@ -103,12 +102,12 @@ def plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
 
 def caption_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
     """BLIP's: the image tower is the encoder, and the prompt is the beginning of the caption."""
-    from benchmarking.workloads import _images
+    from benchmarking.workloads.support import synthetic_inputs
     from benchmarking.workloads.vision_text import own_size
 
     where = traced_point(workload, point, recipe)
     tower, text = model.vision_model, model.text_decoder
-    interpolation = _images.interpolation(tower, where, own_size(workload.config))
+    interpolation = synthetic_inputs.interpolation(tower, where, own_size(workload.config))
     last_only = {"logits_to_keep": 1} if takes(text, "logits_to_keep") else {}
 
     def decode(tokens: torch.Tensor, encoded: torch.Tensor, cache: Any) -> torch.Tensor:

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarking.core.contracts import GraphRunner
 from benchmarking.graphs.bundle import Bundle, Graph
-from benchmarking.graphs.runner import GraphRunner
 
 Evaluate = Callable[[Mapping[str, np.ndarray]], list[Any]]
 

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from benchmarking.core.records import Point, Workload
 from benchmarking.graphs.bundle import State
 from benchmarking.graphs.export.agreement import traced_point
 from benchmarking.graphs.export.tracing import BATCH, SEQUENCE, Plan, Traced
 from benchmarking.graphs.recipes import Recipe
-from benchmarking.records import Point, Workload
-from benchmarking.workloads._generation import takes
+from benchmarking.workloads.support.generation import takes
 
 CONV, RECURRENT = "conv", "recurrent"
 SCAN = "mamba_selective_scan"

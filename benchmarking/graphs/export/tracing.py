@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarking.errors import BenchhouseError, first_line
+from benchmarking.core.errors import BenchhouseError, first_line
 from benchmarking.graphs.bundle import State
 from benchmarking.graphs.recipes import TORCH, TRANSFORMERS
 

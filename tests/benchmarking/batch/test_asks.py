@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from benchmarking.batch.asks import asks
 from benchmarking.batch.model_list import Entry
+from benchmarking.batch.planning import cell_requests
 
 
 def requests(entry, **flags):
-    return [request for ask in asks([entry], flags, ("batch_benchmark",)) for request in ask.requests]
+    return [request for ask in cell_requests([entry], flags, ("batch_benchmark",)) for request in ask.requests]
 
 
 def entry(shared=None, own=None):
@@ -50,7 +50,7 @@ def test_tags_of_all_stay_and_the_nearest_wins_on_the_same_key():
 
 def test_grids_of_a_cell_are_requests_that_differ_in_their_grid_only():
     grids = ({"batch_sizes": (1, 2), "image_sizes": (32,)}, {"sequence_lengths": (512,)})
-    (ask,) = asks([entry({"grids": grids, "batch_sizes": (8,), "new_tokens": (4,)})], {}, ())
+    (ask,) = cell_requests([entry({"grids": grids, "batch_sizes": (8,), "new_tokens": (4,)})], {}, ())
     first, second = ask.requests
     assert (first.batch_sizes, first.sequence_lengths, first.new_tokens, dict(first.axes)) == (
         (1, 2),
@@ -82,5 +82,5 @@ def test_an_axis_is_a_model_s_own_unless_it_is_said_of_several_or_by_a_flag():
 
 
 def test_a_cell_s_name_says_what_was_asked_and_where():
-    (ask,) = asks([entry()], {"devices": ("cpu",)}, ())
+    (ask,) = cell_requests([entry()], {"devices": ("cpu",)}, ())
     assert ask.name == "m on cpu (float32) [models.yaml:2]"

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from benchmarking.batch import manifest
-from benchmarking.sweep import spool
+from benchmarking.sweep.run import spool
 from db.warehouse import Warehouse
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals")

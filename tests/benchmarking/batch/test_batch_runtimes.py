@@ -37,7 +37,7 @@ def test_every_option_is_a_key_of_a_list_and_yamls_own_words_are_words(tmp_path)
         "models: [{id: tiny-bert, compile_mode: default, dynamic: true, quantization: dynamic, io_mode: host, "
         "hint: latency, kernel_repo: here, performance_mode: burst, cpu_list: 0, rebuild: never}]\n"
     )
-    (entry,) = model_list.from_file(path)
+    (entry,) = model_list.entries_from_file(path)
     assert entry.own == {
         "compile_mode": "default",
         "dynamic": "true",

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarking.batch.estimate import Known, cell_key, estimate
-from benchmarking.batch.history import known
+from benchmarking.batch.estimate import Known, cell_key, estimate, measured_before
+from benchmarking.core.records import Point
 from benchmarking.measure.settings import settings
-from benchmarking.records import Point
-from benchmarking.sweep.plan import CellPlan
+from benchmarking.sweep.plan.plan import CellPlan
 from db.warehouse import Warehouse
 
 
@@ -110,7 +109,7 @@ def test_the_warehouse_tells_what_was_measured(plan, make_run, tmp_path):
     run.results[0].extra["launches"] = launches
     with Warehouse.open(tmp_path / "a.duckdb") as warehouse:
         warehouse.ingest(run)
-        (one,) = known([wanted], lambda sql, values: warehouse.query(sql, values).dicts())
+        (one,) = measured_before([wanted], lambda sql, values: warehouse.query(sql, values).dicts())
     assert one.cell == cell_key(wanted.cell, wanted.hardware.hardware_id)
     assert (one.point, one.work, one.profile, one.latency_ms) == ("b1 s128", 128.0, "standard", 32.0)
     assert one.calls == (2 * 30 + 20) / 2

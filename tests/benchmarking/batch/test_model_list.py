@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarking.batch.model_list import Entry, chosen, from_file, from_names
-from benchmarking.errors import StorageError, UsageError
+from benchmarking.batch.model_list import Entry, entries_from_file, entries_from_names, select_entries
+from benchmarking.core.errors import StorageError, UsageError
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def listed(tmp_path, monkeypatch):
 
     def read(text, name="models.yaml"):
         (tmp_path / name).write_text(text)
-        return from_file(tmp_path.joinpath(name).relative_to(tmp_path))
+        return entries_from_file(tmp_path.joinpath(name).relative_to(tmp_path))
 
     return read
 
@@ -68,11 +68,11 @@ def test_patterns_choose(listed):
 
 def test_patterns_that_match_nothing_or_leave_nothing_are_refused():
     entries = (Entry(model_id="tiny-bert", where="--models"),)
-    assert chosen(entries, ["tiny*"], ["x*"], "here") == entries
+    assert select_entries(entries, ["tiny*"], ["x*"], "here") == entries
     with pytest.raises(UsageError, match="here: include: no model matches 'gpt2'"):
-        chosen(entries, ["tiny*", "gpt2"], [], "here")
+        select_entries(entries, ["tiny*", "gpt2"], [], "here")
     with pytest.raises(UsageError, match="leave no model of 1"):
-        chosen(entries, [], ["*"], "here")
+        select_entries(entries, [], ["*"], "here")
 
 
 @pytest.mark.parametrize(
@@ -128,12 +128,12 @@ def test_a_text_list_without_a_model_and_with_one_twice(listed):
     with pytest.raises(UsageError, match=r"models\.txt:3: a is there already \(models\.txt:1\)"):
         listed("a\nb\na\n", "models.txt")
     with pytest.raises(UsageError, match="--models: a is there already"):
-        from_names(["a", "a"], "--models")
+        entries_from_names(["a", "a"], "--models")
 
 
 def test_a_missing_or_binary_file_is_one_clear_error(tmp_path):
     with pytest.raises(StorageError, match="No such file"):
-        from_file(tmp_path / "none.yaml")
+        entries_from_file(tmp_path / "none.yaml")
     (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match="not a text file"):
-        from_file(tmp_path / "binary.txt")
+        entries_from_file(tmp_path / "binary.txt")

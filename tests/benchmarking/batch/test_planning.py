@@ -7,18 +7,17 @@ import threading
 import pytest
 
 from benchmarking.batch import planning
-from benchmarking.batch.asks import asks
 from benchmarking.batch.model_list import Entry
-from benchmarking.batch.planning import PlanError, plan_all
-from benchmarking.errors import StorageError, UsageError
-from benchmarking.sweep.machine import Machine
+from benchmarking.batch.planning import PlanError, cell_requests, plan_all
+from benchmarking.core.errors import StorageError, UsageError
+from benchmarking.sweep.plan.plan import Machine
 
 SMALL = {"batch_sizes": (1,), "sequence_lengths": (32,), "weights": "random", "devices": ("null",)}
 
 
 def plan(*names, machine=None, **flags):
     entries = [Entry(model_id=name, where="--models") for name in names]
-    return plan_all(asks(entries, {**SMALL, **flags}, ("batch_benchmark",)), "session", machine or Machine())
+    return plan_all(cell_requests(entries, {**SMALL, **flags}, ("batch_benchmark",)), "session", machine or Machine())
 
 
 def counted(monkeypatch, target):
@@ -39,11 +38,11 @@ def test_forty_cells_ask_the_machine_and_each_model_once(monkeypatch):
     asked = {
         name: counted(monkeypatch, name)
         for name in (
-            "benchmarking.devices._hardware.host_facts",
+            "benchmarking.devices.support.identity.host_facts",
             "benchmarking.measure.environment.capture",
-            "benchmarking.provenance.provenance",
-            "benchmarking.devices._probing.Probes",
-            "benchmarking.workloads._resolve.resolve",
+            "benchmarking.core.provenance.provenance",
+            "benchmarking.devices.support.select.Probes",
+            "benchmarking.workloads.support.resolve.resolve",
         )
     }
     precisions = ("float32", "bfloat16", "float16", "int8", "tf32")
@@ -99,6 +98,6 @@ def test_an_axis_no_model_has_is_refused_and_one_that_some_have_is_not():
 def test_an_axis_a_model_was_asked_for_by_itself_and_lacks_is_refused():
     entries = [Entry(model_id="tiny-bert", where="models.yaml:2", own={"new_tokens": (2,)})]
     with pytest.raises(PlanError) as error:
-        plan_all(asks(entries, SMALL, ()), "session", Machine())
+        plan_all(cell_requests(entries, SMALL, ()), "session", Machine())
     (reason,) = error.value.reasons
     assert reason.startswith("tiny-bert on null (float32) [models.yaml:2]: task feature-extraction of tiny-bert")

@@ -6,12 +6,13 @@ import itertools
 
 import pytest
 
-from benchmarking.batch import report_forms, summary
+from benchmarking.batch import report as report_module
+from benchmarking.batch import summary
 from benchmarking.batch.manifest import About
 from benchmarking.batch.report import content
 from benchmarking.core.doubts import sentence
-from benchmarking.errors import UsageError
-from benchmarking.records import Readings
+from benchmarking.core.errors import UsageError
+from benchmarking.core.records import Readings
 
 EVIL = "org/<script>alert(1)</script>|*x*"
 
@@ -57,7 +58,7 @@ def test_a_cell_has_its_points_with_their_numbers(said):
 
 
 def test_markdown_and_html_escape_what_others_wrote(said):
-    markdown, html = report_forms.markdown(said()), report_forms.html(said())
+    markdown, html = report_module.markdown(said()), report_module.html(said())
     assert "<script>" not in html
     assert "&lt;script&gt;alert(1)&lt;/script&gt;|*x*" in html
     assert r"org/\<script\>alert(1)\</script\>\|\*x\*" in markdown
@@ -65,7 +66,7 @@ def test_markdown_and_html_escape_what_others_wrote(said):
 
 
 def test_every_row_of_a_markdown_table_has_as_many_columns_as_its_head(said):
-    lines = report_forms.markdown(said()).splitlines()
+    lines = report_module.markdown(said()).splitlines()
     for before, line in itertools.pairwise(lines):
         if before.startswith("|") and line.startswith("|"):
             assert line.replace(r"\|", "").count("|") == before.replace(r"\|", "").count("|")
@@ -82,16 +83,16 @@ def test_without_a_database_it_says_how_to_make_one(said):
 
 def test_another_ending_or_a_folder_is_a_usage_error(tmp_path):
     with pytest.raises(UsageError, match=r"takes a file that ends with \.md or \.html"):
-        report_forms.check_place(tmp_path / "report.pdf")
+        report_module.check_place(tmp_path / "report.pdf")
     (tmp_path / "folder.md").mkdir()
     with pytest.raises(UsageError, match="that is a folder"):
-        report_forms.check_place(tmp_path / "folder.md")
+        report_module.check_place(tmp_path / "folder.md")
 
 
 def test_a_report_makes_its_folder_and_takes_the_place_of_an_older_one(said, tmp_path):
     path = tmp_path / "new" / "report.md"
     older, newer = said(), said(db_path=None)
-    report_forms.write(older, path)
-    report_forms.write(newer, path)
-    assert path.read_text() == report_forms.markdown(newer)
+    report_module.write(older, path)
+    report_module.write(newer, path)
+    assert path.read_text() == report_module.markdown(newer)
     assert list(path.parent.iterdir()) == [path]

@@ -8,11 +8,10 @@ import pytest
 
 from benchmarking.benches.discovery import discover
 from benchmarking.benches.planning import BenchPlanning, plan_benches
-from benchmarking.clock import utc_now
+from benchmarking.core.ids import utc_now
 from benchmarking.measure.settings import settings
-from benchmarking.sweep.progress import Silence
-from benchmarking.sweep.supervisor import sweep
-from benchmarking.sweep.track import Track
+from benchmarking.sweep.run.supervisor import Track, sweep
+from benchmarking.sweep.show.progress import NoProgress
 
 HEAD = "from benchmarking import BenchmarkConfig, ModelBenchmark, create_config_variants\n"
 
@@ -58,7 +57,7 @@ def measure(plan, tmp_path):
         spool = tmp_path / "spool"
         spool.mkdir()
         tracks = [Track.start(spool, one) for one in plan(**fields)]
-        sweep(tracks, Silence())
+        sweep(tracks, NoProgress())
         return [track.run(utc_now()) for track in tracks]
 
     return measure_all

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarking.errors import UnsupportedError, UsageError
+from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.runtimes.bench import PLUGIN
 
 TIMED = """
@@ -204,15 +204,14 @@ def test_a_benchmark_on_torch_is_counted(write, measure):
 
 
 def test_a_file_that_is_gone_when_it_is_to_run_is_a_failed_load(write, plan, tmp_path):
-    from benchmarking.clock import utc_now
-    from benchmarking.sweep.progress import Silence
-    from benchmarking.sweep.supervisor import sweep
-    from benchmarking.sweep.track import Track
+    from benchmarking.core.ids import utc_now
+    from benchmarking.sweep.run.supervisor import Track, sweep
+    from benchmarking.sweep.show.progress import NoProgress
 
     path = write("one.py", logging(""))
     track = Track.start(tmp_path, plan()[0])
     path.unlink()
-    sweep([track], Silence())
+    sweep([track], NoProgress())
     assert "one.py: No such file" in track.run(utc_now()).results[0].error
 
 

@@ -9,8 +9,8 @@ import pytest
 
 import benchmarking
 from benchmarking import BenchmarkConfig, create_config_variants
-from benchmarking.errors import UsageError
-from benchmarking.records import Point
+from benchmarking.core.errors import UsageError
+from benchmarking.core.records import Point
 
 
 def test_variants_are_every_combination_and_the_last_field_varies_fastest():

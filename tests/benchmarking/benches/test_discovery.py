@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from benchmarking.benches.config import BenchmarkConfig
 from benchmarking.benches.discovery import EXAMPLES, discover
-from benchmarking.errors import UsageError
+from benchmarking.benches.model_benchmark import BenchmarkConfig
+from benchmarking.core.errors import UsageError
 
 PLAIN = """
 class {name}(ModelBenchmark):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 
-from benchmarking.builds.keys import model_parts, together
-from benchmarking.builds.store import Build
-from benchmarking.workloads._resolve import resolve
+from benchmarking.builds.store import Build, combined_facts, model_parts
+from benchmarking.workloads.support.resolve import resolve
 
 
 def test_weights_saved_over_with_as_many_bytes_make_another_key(tmp_path):
@@ -42,7 +41,7 @@ def test_builds_together_are_their_sums_and_new_when_one_is():
             facts={"exporter": digest},
         )
 
-    assert together("onnx", [(build("a", 1.5, 10), False), (build("b", 2.0, 5), True)]) == {
+    assert combined_facts("onnx", [(build("a", 1.5, 10), False), (build("b", 2.0, 5), True)]) == {
         "kind": "onnx",
         "digest": "a",
         "digests": ["a", "b"],
@@ -51,4 +50,4 @@ def test_builds_together_are_their_sums_and_new_when_one_is():
         "is_new": True,
         "exporter": "a",
     }
-    assert together("onnx", [(build("a", 1.5, 10), False)])["is_new"] is False
+    assert combined_facts("onnx", [(build("a", 1.5, 10), False)])["is_new"] is False

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from benchmarking.builds.store import RECORD, BuildKey, BuildStore, default_cache_dir
-from benchmarking.errors import BenchhouseError, FormatError, StorageError
+from benchmarking.core.errors import BenchhouseError, FormatError, StorageError
 
 KEY = BuildKey(kind="onnx", parts={"model_id": "tiny-bert", "opset": 20})
 

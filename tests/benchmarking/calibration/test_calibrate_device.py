@@ -11,7 +11,7 @@ from benchmarking.benches import BenchmarkConfig
 from benchmarking.calibration.benches import Copy, MatrixProduct
 from benchmarking.calibration.planning import plan_calibration
 from benchmarking.calibration.sizes import Sizes
-from benchmarking.errors import BenchhouseError
+from benchmarking.core.errors import BenchhouseError
 from benchmarking.run_hardware_benchmark import main
 
 SIZES = Sizes(

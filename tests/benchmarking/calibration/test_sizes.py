@@ -6,8 +6,14 @@ import pytest
 import torch
 
 from benchmarking.calibration import sizes as module
-from benchmarking.calibration._caches import last_level_cache_bytes, linux_cache_bytes, size_bytes
-from benchmarking.calibration.sizes import best_rate, search, sizes_for
+from benchmarking.calibration.sizes import (
+    best_rate,
+    last_level_cache_bytes,
+    linux_cache_bytes,
+    search,
+    size_bytes,
+    sizes_for,
+)
 from benchmarking.devices.cpu import PLUGIN as CPU
 from benchmarking.devices.cpu import CpuHandle
 

@@ -6,14 +6,14 @@ import dataclasses
 
 import pytest
 
-from benchmarking.batch import setting_keys
+from benchmarking.batch import model_list
 from benchmarking.core.axes import AXES, BY_KEY, FURTHER, POINT_FIELDS, is_fractional
-from benchmarking.records import Point
+from benchmarking.core.records import Point
 from benchmarking.run_hardware_benchmark import _parser
-from benchmarking.sweep.request import Request
-from benchmarking.workloads import _catalog
-from benchmarking.workloads._families import plugin_of
-from benchmarking.workloads._resolve import resolve
+from benchmarking.sweep.plan.request import Request
+from benchmarking.workloads.support import catalog
+from benchmarking.workloads.support.families import plugin_of
+from benchmarking.workloads.support.resolve import resolve
 from db.analysis.selection import AXIS_FIELDS
 from db.warehouse import Warehouse
 
@@ -38,7 +38,7 @@ def test_every_axis_has_a_column_of_its_kind(tmp_path):
 
 
 def test_some_family_has_each_axis_and_none_has_another():
-    found = {axis for entry in _catalog.entries() if not entry.hub for axis in axes_of(entry.name)}
+    found = {axis for entry in catalog.entries() if not entry.hub for axis in axes_of(entry.name)}
 
     assert found == {name for name, axis in AXES.items() if not axis.of_every_model}
 
@@ -52,7 +52,7 @@ def test_every_axis_has_its_flag_and_its_key_in_lists():
     flags = {word for action in _parser()._actions for word in action.option_strings}
 
     assert {axis.flag for axis in AXES.values()} <= flags
-    assert BY_KEY.keys() <= setting_keys.READERS.keys()
+    assert BY_KEY.keys() <= model_list.READERS.keys()
 
 
 def test_names_are_used_once():

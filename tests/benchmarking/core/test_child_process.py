@@ -57,14 +57,14 @@ def test_the_module_path_has_our_packages_first_and_never_the_working_folder(mon
 
 
 CHILDREN = (
-    "benchmarking.benches._listing",
+    "benchmarking.benches.discovery",
     "benchmarking.calibration.sizes",
-    "benchmarking.devices._asking",
-    "benchmarking.runtimes._webnn_probe",
+    "benchmarking.devices.support.select",
+    "benchmarking.runtimes.support.browser.adapter",
     "benchmarking.run_hardware_benchmark",
-    "benchmarking.sweep.preparer",
-    "benchmarking.sweep.worker",
-    "benchmarking.workloads._hub",
+    "benchmarking.sweep.run.preparation_worker",
+    "benchmarking.sweep.run.worker",
+    "benchmarking.workloads.support.hub",
     "db.commands.compare",
     "db.setup_benchmark_db",
 )
@@ -88,7 +88,7 @@ def test_no_child_imports_from_the_working_folder(hostile_folder, module):
 
 
 def test_without_the_helper_such_a_file_would_run(hostile_folder):
-    command = [sys.executable, "-m", "benchmarking.sweep.worker"]
+    command = [sys.executable, "-m", "benchmarking.sweep.run.worker"]
     subprocess.run(command, env={**os.environ, "PYTHONPATH": str(child_process.ROOT)}, stdin=subprocess.DEVNULL)
     assert (hostile_folder / "mark").exists()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import benchmarking
 from benchmarking.core.doubts import KINDS, SEVERITIES, doubt, sentence
-from benchmarking.records import Doubt
+from benchmarking.core.records import Doubt
 
 RAISERS = {"doubt", "_above", "_away", "_any"}
 

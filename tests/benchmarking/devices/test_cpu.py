@@ -1,9 +1,9 @@
 """The processor as a device."""
 
-from benchmarking.devices import ENERGY_DOMAINS, IN_USE_NAMES, PEAK_NAMES, STATE_NAMES
-from benchmarking.devices._rapl import Rapl
+from benchmarking.core.contracts import ENERGY_DOMAINS, IN_USE_NAMES, PEAK_NAMES, STATE_NAMES
+from benchmarking.core.records import Readings
 from benchmarking.devices.cpu import PLUGIN, CpuHandle, describe, native_precisions
-from benchmarking.records import Readings
+from benchmarking.devices.support.energy import Rapl
 
 
 def test_probe_finds_this_machines_processor():

@@ -5,16 +5,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarking.devices import _nvml, _torch, cuda
-from benchmarking.devices._torch import TorchBuild, TorchGpuHandle
-from benchmarking.errors import BenchhouseError
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.devices import cuda
+from benchmarking.devices.support import nvml as nvml_module
+from benchmarking.devices.support import torch_gpu
+from benchmarking.devices.support.torch_gpu import TorchBuild, TorchGpuHandle
 
 FIRST_UUID = "GPU-5f1c7d0e-6b3a-4c8e-9d2f-1a2b3c4d5e6f"
 
 
 @pytest.fixture(autouse=True)
 def torch_with_cuda(monkeypatch):
-    monkeypatch.setattr(_torch, "torch_build", lambda: TorchBuild(version="2.13.0+cu130", cuda="13.0"))
+    monkeypatch.setattr(torch_gpu, "torch_build", lambda: TorchBuild(version="2.13.0+cu130", cuda="13.0"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
@@ -71,7 +73,7 @@ def test_precisions_follow_the_compute_capability(capability, expected):
 
 
 def test_state_converts_units_and_names_the_throttle_reasons(nvml):
-    state = _nvml.NvmlMonitor(_nvml.Nvml(nvml()), FIRST_UUID, own_pid=4242).state()
+    state = nvml_module.NvmlMonitor(nvml_module.Nvml(nvml()), FIRST_UUID, own_pid=4242).state()
     assert state.values == {
         "clock_hz": 1_755_000_000,
         "clock_default_hz": 1_980_000_000,
@@ -89,50 +91,50 @@ def test_state_converts_units_and_names_the_throttle_reasons(nvml):
 
 
 def test_an_old_driver_is_asked_by_the_older_name_of_the_throttle_call(nvml):
-    nvml_2080 = _nvml.Nvml(nvml("nvml_rtx_2080_ti.json"))
-    state = _nvml.NvmlMonitor(nvml_2080, "GPU-0c1d2e3f-4a5b-6c7d-8e9f-a0b1c2d3e4f5", own_pid=1).state()
+    nvml_2080 = nvml_module.Nvml(nvml("nvml_rtx_2080_ti.json"))
+    state = nvml_module.NvmlMonitor(nvml_2080, "GPU-0c1d2e3f-4a5b-6c7d-8e9f-a0b1c2d3e4f5", own_pid=1).state()
     assert state.values["throttle_reasons"] == ["software_power_cap"]
     assert state.missing["violation_ns"].startswith("no_permission: nvmlDeviceGetViolationStatus")
     assert state.missing["clock_default_hz"].startswith("not_supported")
 
 
 def test_energy_is_millijoules_turned_joules(nvml):
-    energy = _nvml.NvmlMonitor(_nvml.Nvml(nvml()), FIRST_UUID, own_pid=1).energy_j()
+    energy = nvml_module.NvmlMonitor(nvml_module.Nvml(nvml()), FIRST_UUID, own_pid=1).energy_j()
     assert energy.values == {"gpu": 987_654.321}
 
 
 def test_energy_of_a_gpu_without_counter_is_missing(nvml):
-    monitor = _nvml.NvmlMonitor(
-        _nvml.Nvml(nvml("nvml_rtx_2080_ti.json")), "GPU-0c1d2e3f-4a5b-6c7d-8e9f-a0b1c2d3e4f5", own_pid=1
+    monitor = nvml_module.NvmlMonitor(
+        nvml_module.Nvml(nvml("nvml_rtx_2080_ti.json")), "GPU-0c1d2e3f-4a5b-6c7d-8e9f-a0b1c2d3e4f5", own_pid=1
     )
     assert monitor.energy_j().missing["gpu"].startswith("not_supported: nvmlDeviceGetTotalEnergyConsumption")
 
 
 def test_a_gpu_in_instances_has_no_energy_of_its_own(nvml):
-    monitor = _nvml.NvmlMonitor(_nvml.Nvml(nvml()), "GPU-a0b1c2d3-e4f5-4061-8273-94a5b6c7d8e9", own_pid=1)
+    monitor = nvml_module.NvmlMonitor(nvml_module.Nvml(nvml()), "GPU-a0b1c2d3-e4f5-4061-8273-94a5b6c7d8e9", own_pid=1)
     assert monitor.energy_j().missing == {"gpu": "not_supported: under MIG the counter is the whole GPU's"}
 
 
 def test_process_memory_is_that_of_the_own_pid(nvml):
-    memory = _nvml.NvmlMonitor(_nvml.Nvml(nvml()), FIRST_UUID, own_pid=4242).memory_in_use()
+    memory = nvml_module.NvmlMonitor(nvml_module.Nvml(nvml()), FIRST_UUID, own_pid=4242).memory_in_use()
     assert memory.values == {"device_used_bytes": 633_843_712, "device_process_bytes": 540_016_640}
 
 
 def test_a_process_that_was_there_before_is_foreign(nvml):
-    monitor = _nvml.NvmlMonitor(_nvml.Nvml(nvml()), FIRST_UUID, own_pid=1)
+    monitor = nvml_module.NvmlMonitor(nvml_module.Nvml(nvml()), FIRST_UUID, own_pid=1)
     assert monitor.state().values["foreign_pids"] == [4242]
     assert monitor.memory_in_use().missing["device_process_bytes"].startswith("not_supported: the driver does not list")
 
 
 def test_a_process_that_was_on_the_gpu_before_it_was_opened_is_ours_in_a_container(nvml):
-    monitor = _nvml.NvmlMonitor(_nvml.Nvml(nvml()), FIRST_UUID, own_pid=1, is_in_use=True)
+    monitor = nvml_module.NvmlMonitor(nvml_module.Nvml(nvml()), FIRST_UUID, own_pid=1, is_in_use=True)
     assert monitor.state().values["foreign_pids"] == []
     assert monitor.memory_in_use().values["device_process_bytes"] == 540_016_640
 
 
 def test_memory_a_driver_does_not_tell_by_process_is_missing_not_zero(nvml):
-    monitor = _nvml.NvmlMonitor(
-        _nvml.Nvml(nvml("nvml_rtx_2080_ti.json")), "GPU-0c1d2e3f-4a5b-6c7d-8e9f-a0b1c2d3e4f5", own_pid=77
+    monitor = nvml_module.NvmlMonitor(
+        nvml_module.Nvml(nvml("nvml_rtx_2080_ti.json")), "GPU-0c1d2e3f-4a5b-6c7d-8e9f-a0b1c2d3e4f5", own_pid=77
     )
     assert monitor.memory_in_use().missing["device_process_bytes"].startswith("not_supported")
 
@@ -156,20 +158,20 @@ def test_a_driver_without_a_gpu_is_not_found(nvml):
 
 
 def test_torch_built_without_cuda_is_named_with_its_version(nvml, monkeypatch):
-    monkeypatch.setattr(_torch, "torch_build", lambda: TorchBuild(version="2.13.0+cpu"))
+    monkeypatch.setattr(torch_gpu, "torch_build", lambda: TorchBuild(version="2.13.0+cpu"))
     (device,) = cuda.CudaDevice(nvml()).probe()
     assert device.why_not.startswith("NVIDIA H100 80GB HBM3 is there, but torch 2.13.0+cpu is built without CUDA")
     assert "pip install torch --index-url" in device.why_not
 
 
 def test_torch_for_rocm_is_no_torch_for_cuda(nvml, monkeypatch):
-    monkeypatch.setattr(_torch, "torch_build", lambda: TorchBuild(version="2.13.0+rocm7.1", hip="7.1.1"))
+    monkeypatch.setattr(torch_gpu, "torch_build", lambda: TorchBuild(version="2.13.0+rocm7.1", hip="7.1.1"))
     (device,) = cuda.CudaDevice(nvml()).probe()
     assert "torch 2.13.0+rocm7.1 is built without CUDA (for ROCm 7.1.1)" in device.why_not
 
 
 def test_missing_torch_is_said(nvml, monkeypatch):
-    monkeypatch.setattr(_torch, "torch_build", lambda: None)
+    monkeypatch.setattr(torch_gpu, "torch_build", lambda: None)
     (device,) = cuda.CudaDevice(nvml()).probe()
     assert "torch is not installed: pip install torch" in device.why_not
 
@@ -178,7 +180,7 @@ def test_missing_binding_is_said_with_the_line_that_installs_it(monkeypatch):
     def refuse(name):
         raise ImportError(f"No module named {name!r}")
 
-    monkeypatch.setattr(_nvml.importlib, "import_module", refuse)
+    monkeypatch.setattr(nvml_module.importlib, "import_module", refuse)
     (device,) = cuda.CudaDevice().probe()
     assert device.why_not == "package nvidia-ml-py is missing: pip install nvidia-ml-py"
 

@@ -10,9 +10,9 @@ import time
 
 import pytest
 
+from benchmarking.core.units import BYTES_PER_MIB
 from benchmarking.devices import cuda
 from benchmarking.run_hardware_benchmark import main
-from benchmarking.units import BYTES_PER_MIB
 
 SIDE = 4096
 HOLDER = """
@@ -127,7 +127,7 @@ def test_energy_is_that_of_a_power_between_idle_and_the_cap(gpu, torch, alone):
 
 
 def test_tf32_rounds_products_and_float32_does_not(gpu, torch):
-    from benchmarking.runtimes._torch import MatmulPrecision
+    from benchmarking.runtimes.support.torch.settings import MatmulPrecision
 
     if "tf32" not in gpu.precisions:
         pytest.skip(f"{gpu.name} has no tf32")

@@ -4,9 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarking.devices import IN_USE_NAMES, PEAK_NAMES, STATE_NAMES, mps
-from benchmarking.devices._reading import UnreadableError
-from benchmarking.errors import BenchhouseError
+from benchmarking.core.contracts import IN_USE_NAMES, PEAK_NAMES, STATE_NAMES
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.devices import mps
+from benchmarking.devices.support.reading import UnreadableError
 
 
 @pytest.fixture

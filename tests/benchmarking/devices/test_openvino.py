@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarking.devices import STATE_NAMES, openvino
-from benchmarking.errors import BenchhouseError
+from benchmarking.core.contracts import STATE_NAMES
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.devices import openvino
 
 LAPTOP = {
     "CPU": {

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.records import Readings
 from benchmarking.devices import qnn
-from benchmarking.errors import BenchhouseError
-from benchmarking.records import Readings
 
 HOST = Readings(values={"cpu_model": "Snapdragon(R) X Elite - X1E80100", "memory_bytes": 32_000_000_000})
 

@@ -2,10 +2,11 @@
 
 import pytest
 
-from benchmarking.devices import _amdsmi, _kfd, _torch, rocm
-from benchmarking.devices._kfd import SysfsMonitor, gfx_target, nodes
-from benchmarking.devices._torch import TorchBuild
-from benchmarking.errors import BenchhouseError
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.devices import rocm
+from benchmarking.devices.support import amd, torch_gpu
+from benchmarking.devices.support.amd import SysfsMonitor, gfx_target, nodes
+from benchmarking.devices.support.torch_gpu import TorchBuild
 
 ADDRESS = "0000:c1:00"
 
@@ -13,7 +14,7 @@ ADDRESS = "0000:c1:00"
 @pytest.fixture(autouse=True)
 def linux_with_rocm(monkeypatch):
     monkeypatch.setattr(rocm.platform, "system", lambda: "Linux")
-    monkeypatch.setattr(_torch, "torch_build", lambda: TorchBuild(version="2.13.0+rocm7.1", hip="7.1.1"))
+    monkeypatch.setattr(torch_gpu, "torch_build", lambda: TorchBuild(version="2.13.0+rocm7.1", hip="7.1.1"))
     for name in rocm.VISIBLE:
         monkeypatch.delenv(name, raising=False)
 
@@ -21,9 +22,9 @@ def linux_with_rocm(monkeypatch):
 @pytest.fixture
 def without_amdsmi(monkeypatch):
     def refuse():
-        raise _amdsmi.AmdSmiError("package amdsmi is missing: pip install amdsmi of the ROCm version in use")
+        raise amd.AmdSmiError("package amdsmi is missing: pip install amdsmi of the ROCm version in use")
 
-    monkeypatch.setattr(_amdsmi, "load_module", refuse)
+    monkeypatch.setattr(amd, "load_module", refuse)
 
 
 def device_of(kfd, module=None):
@@ -72,7 +73,7 @@ def test_old_targets_lack_bfloat16_and_int8():
 
 
 def test_amdsmi_state_has_one_vocabulary_with_nvidias(amdsmi):
-    monitor = _amdsmi.AmdSmiMonitor(_amdsmi.AmdSmi(amdsmi), ADDRESS, own_pid=4242)
+    monitor = amd.AmdSmiMonitor(amd.AmdSmi(amdsmi), ADDRESS, own_pid=4242)
     state = monitor.state()
     assert state.values == {
         "clock_hz": 2_104_000_000,
@@ -86,7 +87,7 @@ def test_amdsmi_state_has_one_vocabulary_with_nvidias(amdsmi):
 
 
 def test_amdsmi_memory_is_the_processs_own_and_the_total(amdsmi):
-    monitor = _amdsmi.AmdSmiMonitor(_amdsmi.AmdSmi(amdsmi), ADDRESS, own_pid=4242)
+    monitor = amd.AmdSmiMonitor(amd.AmdSmi(amdsmi), ADDRESS, own_pid=4242)
     assert monitor.memory_in_use().values == {
         "device_used_bytes": 1_297_219_584,
         "device_process_bytes": 713_031_680,
@@ -95,13 +96,13 @@ def test_amdsmi_memory_is_the_processs_own_and_the_total(amdsmi):
 
 def test_amdsmi_energy_is_counts_times_resolution_in_microjoules(amdsmi):
     """2e9 counts of 15.25 uJ are 30500 J."""
-    monitor = _amdsmi.AmdSmiMonitor(_amdsmi.AmdSmi(amdsmi), ADDRESS, own_pid=1)
+    monitor = amd.AmdSmiMonitor(amd.AmdSmi(amdsmi), ADDRESS, own_pid=1)
     assert monitor.energy_j().values == {"gpu": 30_500.0}
 
 
 def test_edge_temperature_stands_in_where_the_hot_spot_is_not_told(amdsmi):
     amdsmi.recording["amdsmi_get_temp_metric"] = {"0": 33, "1": {"error": 2}}
-    monitor = _amdsmi.AmdSmiMonitor(_amdsmi.AmdSmi(amdsmi), ADDRESS, own_pid=1)
+    monitor = amd.AmdSmiMonitor(amd.AmdSmi(amdsmi), ADDRESS, own_pid=1)
     assert monitor.state().values["temperature_c"] == 33
 
 
@@ -109,7 +110,7 @@ def test_amdsmis_not_available_is_missing_never_a_value(amdsmi):
     amdsmi.recording["amdsmi_get_power_info"] = {"current_socket_power": "N/A", "average_socket_power": "N/A"}
     amdsmi.recording["amdsmi_get_clock_info"] = {"0": {"clk": "N/A"}, "4": {"error": 10}}
     del amdsmi.recording["amdsmi_get_violation_status"]
-    state = _amdsmi.AmdSmiMonitor(_amdsmi.AmdSmi(amdsmi), ADDRESS, own_pid=1).state()
+    state = amd.AmdSmiMonitor(amd.AmdSmi(amdsmi), ADDRESS, own_pid=1).state()
     assert state.missing["power_w"] == "not_supported: amdsmi gives no socket power"
     assert state.missing["clock_hz"] == "not_supported: amdsmi gives no amdsmi_get_clock_info clk"
     assert state.missing["memory_clock_hz"].startswith("no_permission: amdsmi_get_clock_info")
@@ -125,9 +126,9 @@ def test_sysfs_state_is_what_hwmon_gives_and_reasons_for_the_rest(kfd):
         "temperature_c": 47.0,
         "power_w": 213.0,
     }
-    assert state.missing["foreign_pids"] == _kfd.NEEDS_AMDSMI
+    assert state.missing["foreign_pids"] == amd.NEEDS_AMDSMI
     assert monitor.memory_in_use().values == {"device_used_bytes": 297_807_872}
-    assert monitor.energy_j().missing == {"gpu": _kfd.NEEDS_AMDSMI}
+    assert monitor.energy_j().missing == {"gpu": amd.NEEDS_AMDSMI}
 
 
 def test_a_driver_that_is_not_loaded_is_said(tmp_path):
@@ -149,7 +150,7 @@ def test_a_device_file_that_may_not_be_opened_is_said(kfd, amdsmi):
 
 
 def test_torch_without_rocm_is_named(kfd, amdsmi, monkeypatch):
-    monkeypatch.setattr(_torch, "torch_build", lambda: TorchBuild(version="2.13.0+cu130", cuda="13.0"))
+    monkeypatch.setattr(torch_gpu, "torch_build", lambda: TorchBuild(version="2.13.0+cu130", cuda="13.0"))
     (device,) = device_of(kfd, amdsmi).probe()
     assert (
         "AMD Instinct MI300X is there, but torch 2.13.0+cu130 is built without ROCm (for CUDA 13.0)" in device.why_not

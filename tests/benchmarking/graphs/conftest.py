@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from benchmarking.builds.store import BuildStore
+from benchmarking.core.records import Cell, Device, Point, Precision
 from benchmarking.graphs.bundle import Bundle, read_bundle
 from benchmarking.graphs.session import bundle_key, ensure_bundle
-from benchmarking.records import Cell, Device, Point, Precision
-from benchmarking.workloads._families import plugin_of
-from benchmarking.workloads._resolve import resolve
+from benchmarking.workloads.support.families import plugin_of
+from benchmarking.workloads.support.resolve import resolve
 
 CPU = Device(type="cpu", selector="cpu", found=True, name="Test CPU", precisions=("float32",))
 

@@ -9,13 +9,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarking.builds.store import BuildStore
-from benchmarking.errors import BenchhouseError
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.records import Cell, Device, Point
 from benchmarking.graphs.bundle import read_bundle
 from benchmarking.graphs.session import bundle_key, ensure_bundle
-from benchmarking.records import Cell, Device, Point
-from benchmarking.runtimes._torch_model import load_model
-from benchmarking.workloads._families import plugin_of
-from benchmarking.workloads._resolve import resolve
+from benchmarking.runtimes.support.torch.model_loading import load_model
+from benchmarking.workloads.support.families import plugin_of
+from benchmarking.workloads.support.resolve import resolve
 
 pytest.importorskip("onnxruntime")
 CPU = Device(type="cpu", selector="cpu", found=True)

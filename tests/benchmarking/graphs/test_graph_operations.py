@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarking.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.records import Point, Workload
 from benchmarking.graphs.bundle import Bundle, Graph, State, Tensor
 from benchmarking.graphs.generation import start_of
 from benchmarking.graphs.operations import operation_of, results
-from benchmarking.records import Point, Workload
-from benchmarking.workloads._denoising import step_between
+from benchmarking.workloads.support.denoising import step_between
 
 VOCABULARY = 7
 TEXT = Workload(

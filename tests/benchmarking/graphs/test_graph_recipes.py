@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from benchmarking.builds.store import BuildStore
-from benchmarking.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.records import Cell, Device, Point
 from benchmarking.graphs.recipes import TORCH, TRANSFORMERS, recipe_of
 from benchmarking.graphs.session import bundle_key, find_bundle, why_not
-from benchmarking.records import Cell, Device, Point
-from benchmarking.workloads._resolve import resolve
+from benchmarking.workloads.support.resolve import resolve
 
 CPU = Device(type="cpu", selector="cpu", found=True)
 KINDS = {
@@ -144,7 +144,8 @@ def test_a_bundle_that_is_not_there_is_named(tmp_path):
 
 def test_asking_for_graphs_imports_nothing_heavy():
     code = (
-        "import sys; from benchmarking.graphs import session; from benchmarking.workloads._resolve import resolve;"
+        "import sys; from benchmarking.graphs import session; "
+        "from benchmarking.workloads.support.resolve import resolve;"
         "assert session.why_not(resolve('tiny-bert', weights='random')) is None;"
         "print(sorted({'torch', 'transformers', 'numpy', 'onnx', 'onnxruntime'} & set(sys.modules)))"
     )

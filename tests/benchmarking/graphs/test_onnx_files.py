@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarking.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.graphs.bundle import Bundle, Graph, Tensor, read_bundle, write_bundle
 from benchmarking.graphs.export import files
 from benchmarking.graphs.precision import converted

@@ -7,11 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarking.devices import DeviceHandle, DeviceTimer
+from benchmarking.core.contracts import DeviceHandle, DeviceTimer, Operation
+from benchmarking.core.records import Readings
 from benchmarking.measure.bench import Bench
 from benchmarking.measure.settings import Settings
-from benchmarking.records import Readings
-from benchmarking.runtimes import Operation
 
 MS = 1_000_000
 

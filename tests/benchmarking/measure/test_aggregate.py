@@ -3,8 +3,8 @@ import math
 import pytest
 
 from benchmarking.core.metrics import METRICS
+from benchmarking.core.records import Doubt, LaunchLoad, Measurement, Point, Result, Samples, dumps, from_json, to_json
 from benchmarking.measure.aggregate import summarise
-from benchmarking.records import Doubt, LaunchLoad, Measurement, Point, Result, Samples, dumps, from_json, to_json
 
 POINT = Point(batch_size=2, sequence_length=8)
 AT = "2026-01-02T03:04:06.000Z"

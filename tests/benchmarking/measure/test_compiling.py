@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarking.measure.compiling import compile_pass
+from benchmarking.measure.point import compile_pass
 
 STEADY = SimpleNamespace(watch=SimpleNamespace(block_ns=[100_000_000, 300_000_000, 200_000_000], inner_loops=2))
 """A steady call takes 100 ms: the median block of 200 ms has two of them."""

@@ -7,15 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from benchmarking.measure.correctness import (
-    ROUTED,
-    TOLERANCES,
-    Comparison,
-    about_difference,
-    compare,
-    tolerance_of,
-)
-from benchmarking.records import FAMILIES, PRECISIONS
+from benchmarking.core.records import FAMILIES, PRECISIONS
+from benchmarking.measure.correctness import ROUTED, TOLERANCES, Comparison, about_difference, compare, tolerance_of
 
 
 def array(*values, dtype=np.float32):

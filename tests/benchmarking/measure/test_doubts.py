@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 
 from benchmarking.core.doubts import validity
-from benchmarking.estimates import describe, drift
+from benchmarking.core.records import Device, Doubt, Readings
+from benchmarking.core.sample_statistics import describe, drift
 from benchmarking.measure import doubts
-from benchmarking.records import Device, Doubt, Readings
 
 SMALL = 1e-9
 

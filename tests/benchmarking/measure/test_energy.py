@@ -1,7 +1,7 @@
 import pytest
 
+from benchmarking.core.records import Readings
 from benchmarking.measure.energy import EnergyWindow, energy_pass, summarise_windows
-from benchmarking.records import Readings
 
 COUNTER = Readings(values={"gpu": 1.0, "method": "counter"}, missing={"dram": "not_supported"})
 

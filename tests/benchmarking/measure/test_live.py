@@ -1,4 +1,4 @@
-from benchmarking.measure.live import Reporter
+from benchmarking.measure.bench import Reporter
 
 
 def test_reports_come_at_most_four_times_a_second_but_each_phase_at_once():

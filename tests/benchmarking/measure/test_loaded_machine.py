@@ -15,7 +15,7 @@ import subprocess, time
 from benchmarking.devices.cpu import CpuHandle
 from benchmarking.measure.point import measure_point
 from benchmarking.measure.settings import Settings
-from benchmarking.records import Point, Readings
+from benchmarking.core.records import Point, Readings
 from benchmarking.runtimes import Operation
 
 class Work(Operation):

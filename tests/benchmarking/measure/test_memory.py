@@ -9,12 +9,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarking.devices._reading import UnreadableError
+from benchmarking.core.records import Readings
+from benchmarking.devices.support.reading import UnreadableError
 from benchmarking.measure import memory
-from benchmarking.measure.memory import LifetimePeak, LinuxPeak, SampledPeak, phys_footprint_bytes, status_bytes
-from benchmarking.measure.memory_pass import memory_pass
-from benchmarking.measure.sampling import PeakSampler
-from benchmarking.records import Readings
+from benchmarking.measure.memory import (
+    LifetimePeak,
+    LinuxPeak,
+    PeakSampler,
+    SampledPeak,
+    memory_pass,
+    phys_footprint_bytes,
+    status_bytes,
+)
 
 STATUS = "Name:\tpython\nVmPeak:\t  999999 kB\nVmHWM:\t    2152 kB\nVmRSS:\t    2100 kB\n"
 

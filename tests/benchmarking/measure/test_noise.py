@@ -3,11 +3,12 @@ import sys
 
 import pytest
 
-from benchmarking.devices import DeviceHandle
-from benchmarking.devices._reading import UnreadableError
-from benchmarking.measure import cgroup, noise
-from benchmarking.measure.device_state import summarise_states
-from benchmarking.records import Readings
+from benchmarking.core.contracts import DeviceHandle
+from benchmarking.core.records import Readings
+from benchmarking.devices.support import host_linux
+from benchmarking.devices.support.reading import UnreadableError
+from benchmarking.measure import noise
+from benchmarking.measure.noise import summarise_states
 
 PROC_STAT = "cpu  12602 0 4347 205892 1964 0 73 {steal} 7 8\ncpu0 1 2 3 4 5 6 7 8 9 10\nintr 1\n"
 PRESSURE = "some avg10={avg10} avg60=0.38 avg300=0.21 total={total}\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
@@ -102,13 +103,13 @@ def test_throttling_of_version_1_groups_is_in_nanoseconds(tmp_path):
             "sys/fs/cgroup/cpu,cpuacct/docker/abc/cpu.stat": V1_STAT.format(periods=6, ns=1_500),
         },
     )
-    assert cgroup.throttling(tmp_path) == {"periods": 6, "ns": 1_500}
+    assert host_linux.throttling(tmp_path) == {"periods": 6, "ns": 1_500}
 
 
 def test_a_group_that_counts_no_throttling_is_a_reason(tmp_path):
     write(tmp_path, {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.stat": "usage_usec 9\n"})
     with pytest.raises(UnreadableError, match="not_supported: no control group"):
-        cgroup.throttling(tmp_path)
+        host_linux.throttling(tmp_path)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the counters are Linux's")

@@ -1,9 +1,9 @@
 import pytest
 
-from benchmarking.errors import BenchhouseError
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.records import Measurement, Point, Readings, dumps, from_json, to_json
 from benchmarking.measure.point import measure_point
 from benchmarking.measure.settings import Settings
-from benchmarking.records import Measurement, Point, Readings, dumps, from_json, to_json
 
 POINT = Point(batch_size=2, sequence_length=8)
 QUIET = (1.00, 1.01, 0.99, 1.005, 0.995, 1.01, 0.99, 1.0, 1.005, 0.995)

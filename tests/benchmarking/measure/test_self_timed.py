@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarking.core.records import Point
 from benchmarking.measure.point import measure_point
 from benchmarking.measure.timing import Stopwatch
-from benchmarking.records import Point
 
 MS = 1_000_000
 

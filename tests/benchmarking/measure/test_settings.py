@@ -1,6 +1,6 @@
 import pytest
 
-from benchmarking.errors import UsageError
+from benchmarking.core.errors import UsageError
 from benchmarking.measure.settings import PROFILES, settings
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarking.core.records import Point, Result, Samples
 from benchmarking.measure.speedup import SpeedUp, geometric_mean, launch_medians_ms, speed_up
-from benchmarking.records import Point, Result, Samples
 
 
 def result(medians_ms, interval=None, metric="latency_wall"):

@@ -1,8 +1,7 @@
 import pytest
 
-from benchmarking.measure.latency import latency_pass
+from benchmarking.measure.latency import StoppingRule, latency_pass
 from benchmarking.measure.settings import Settings
-from benchmarking.measure.stopping import StoppingRule
 
 QUIET = (1.00, 1.01, 0.99, 1.005, 0.995, 1.01, 0.99, 1.0, 1.005, 0.995)
 

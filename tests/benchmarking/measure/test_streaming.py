@@ -1,6 +1,6 @@
 import pytest
 
-from benchmarking.errors import BenchhouseError
+from benchmarking.core.errors import BenchhouseError
 from benchmarking.measure.streaming import check_tokens, phase_reasons, phase_series, token_reasons, token_series
 from benchmarking.measure.timing import Stopwatch
 

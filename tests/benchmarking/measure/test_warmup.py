@@ -2,8 +2,8 @@ import itertools
 
 import pytest
 
-from benchmarking.measure.warmup import alike, warm_up
-from benchmarking.records import Readings
+from benchmarking.core.records import Readings
+from benchmarking.measure.latency import alike, warm_up
 
 JITTER = (1.00, 1.01, 0.99, 1.005, 0.995, 1.01, 0.99, 1.0, 1.005, 0.995)
 

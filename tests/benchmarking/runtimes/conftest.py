@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmarking.records import Cell, Device
+from benchmarking.core.records import Cell, Device
 
 CPU = Device(
     type="cpu", selector="cpu", found=True, name="Test CPU", precisions=("float32", "bfloat16", "float16", "int8")
@@ -34,7 +34,7 @@ def stages() -> list[str]:
 @pytest.fixture
 def open_torch(stages: list[str]) -> Iterator[Callable[..., Any]]:
     """A function that opens a session of a runtime for a model by name; every session is closed at the end."""
-    from benchmarking.workloads._resolve import resolve
+    from benchmarking.workloads.support.resolve import resolve
 
     sessions = []
 
@@ -84,9 +84,9 @@ def open_eager(open_torch: Callable[..., Any]) -> Callable[..., Any]:
 def _why_no_page() -> str | None:
     """None, or what is missing here: Playwright, a browser, or ONNX Runtime Web in a named folder or the cache."""
     from benchmarking.builds.store import BuildStore
-    from benchmarking.errors import BenchhouseError
-    from benchmarking.runtimes._browser_find import why_no_browser
-    from benchmarking.runtimes._browser_library import find_library
+    from benchmarking.core.errors import BenchhouseError
+    from benchmarking.runtimes.support.browser.browser import why_no_browser
+    from benchmarking.runtimes.support.browser.library import find_library
 
     if importlib.util.find_spec("playwright") is None:
         return "playwright is not installed"
@@ -106,10 +106,9 @@ def open_page() -> Callable[..., Any]:
     if (why_not := _why_no_page()) is not None:
         pytest.skip(why_not)
     from benchmarking.builds.store import BuildStore
-    from benchmarking.runtimes._browser import WEBNN_FLAGS, webgpu_flags
-    from benchmarking.runtimes._browser_find import find_browser
-    from benchmarking.runtimes._browser_library import find_library
-    from benchmarking.runtimes._browser_page import ModelPage, PageSettings
+    from benchmarking.runtimes.support.browser.browser import WEBNN_FLAGS, find_browser, webgpu_flags
+    from benchmarking.runtimes.support.browser.library import find_library
+    from benchmarking.runtimes.support.browser.page import ModelPage, PageSettings
 
     scripts = {"webnn": "ort.webgpu.bundle.min.mjs"}
     flags = {"webgpu": webgpu_flags(software=True), "webnn": WEBNN_FLAGS}

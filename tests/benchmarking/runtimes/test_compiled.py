@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarking.errors import UnsupportedError, UsageError
-from benchmarking.records import Device, Point
-from benchmarking.runtimes import _compiling
+from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.records import Device, Point
 from benchmarking.runtimes.compiled import PLUGIN
 from benchmarking.runtimes.eager import PLUGIN as EAGER
-from benchmarking.workloads._resolve import resolve
+from benchmarking.runtimes.support.torch import compiling
+from benchmarking.workloads.support.resolve import resolve
 
 POINT = Point(batch_size=1, sequence_length=16)
 GENERATE = Point(batch_size=1, sequence_length=16, new_tokens=3)
@@ -102,8 +102,8 @@ def test_what_a_call_calls_is_what_is_compiled(open_torch, name, point, modules)
 def test_modules_inside_a_called_one_are_left_to_it():
     inner, outer = torch.nn.Linear(2, 2), torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.GELU())
     value = torch.zeros(1, 2)
-    assert _compiling.called_modules(lambda: outer(inner(inner(value)))) == (inner, outer)
-    assert _compiling.called_modules(lambda: value + 1) == ()
+    assert compiling.called_modules(lambda: outer(inner(inner(value)))) == (inner, outer)
+    assert compiling.called_modules(lambda: value + 1) == ()
 
 
 def test_watching_ends_with_the_call_also_when_that_raises():
@@ -111,7 +111,7 @@ def test_watching_ends_with_the_call_also_when_that_raises():
         raise ValueError("inside")
 
     with pytest.raises(ValueError, match="inside"):
-        _compiling.called_modules(fail)
+        compiling.called_modules(fail)
     assert not torch.nn.modules.module._global_forward_pre_hooks
     assert not torch.nn.modules.module._global_forward_hooks
 
@@ -154,7 +154,7 @@ def test_a_call_of_which_nothing_was_compiled_is_refused(open_torch):
 
 def settings(**fields):
     defaults = {"mode": "reduce-overhead", "dynamic": None, "uses_cuda_graphs": True, "cache": None}
-    return _compiling.CompileSettings(**{**defaults, **fields})
+    return compiling.CompileSettings(**{**defaults, **fields})
 
 
 def operation_with(skips, graphs, begun):
@@ -169,7 +169,7 @@ def operation_with(skips, graphs, begun):
         reset=lambda: None,
         run=lambda mark: begun.append("run"),
     )
-    return _compiling.CompilingOperation(log, settings(), inner, "b1")
+    return compiling.CompilingOperation(log, settings(), inner, "b1")
 
 
 def test_each_call_of_cuda_graphs_begins_a_step(monkeypatch):
@@ -197,7 +197,7 @@ def test_outputs_of_cuda_graphs_are_copied_out_of_the_graphs_memory():
         kept.fill_(value)
         return BaseModelOutput(last_hidden_state=kept)
 
-    copied = _compiling.copying(replay)
+    copied = compiling.copying(replay)
     first = copied(1.0)
     copied(2.0)
     assert first.last_hidden_state.tolist() == [1.0, 1.0]

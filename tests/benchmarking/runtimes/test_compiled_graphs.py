@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 
 from benchmarking.builds.store import BuildStore
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
+from benchmarking.core.records import Cell, Device, Point, Readings
 from benchmarking.devices import cuda, rocm
-from benchmarking.devices._watched import WatchedGpuHandle
-from benchmarking.errors import BenchhouseError, UnsupportedError, UsageError
+from benchmarking.devices.support.torch_gpu import WatchedGpuHandle
 from benchmarking.graphs.bundle import Bundle, Graph, Tensor
-from benchmarking.records import Cell, Device, Point, Readings
-from benchmarking.runtimes import _ort_fixed, _ort_options, qnn, tensorrt
-from benchmarking.runtimes._opening import open_device
+from benchmarking.runtimes import qnn, tensorrt
 from benchmarking.runtimes.eager import PLUGIN as EAGER
-from benchmarking.workloads._resolve import resolve
+from benchmarking.runtimes.support.devices import open_device
+from benchmarking.runtimes.support.onnxruntime import fixed_shapes, options
+from benchmarking.workloads.support.resolve import resolve
 
 GPU = Device(
     type="cuda",
@@ -59,7 +60,7 @@ class Sessions:
         self.asked = []
         self._writes = writes
         self._nodes = nodes
-        monkeypatch.setattr(_ort_options, "open_graph", self)
+        monkeypatch.setattr(options, "open_graph", self)
 
     def __call__(self, path, settings, profile=None):
         self.asked.append((path, settings))
@@ -82,19 +83,21 @@ def qnn_handle(backend="htp"):
 
 def test_free_dimensions_are_those_of_the_inputs_at_the_point():
     cell = cell_of("qnn", NPU, **BURST)
-    assert _ort_fixed.point_dimensions(cell, POINT, BUNDLE) == {"batch": 2, "sequence": 16}
+    assert fixed_shapes.point_dimensions(cell, POINT, BUNDLE) == {"batch": 2, "sequence": 16}
 
 
 def test_a_dimension_that_no_input_tells_is_an_error():
     unknown = Graph(file="m.onnx", inputs=(Tensor(name="z", dtype="float32", shape=("depth",)),), outputs=())
     with pytest.raises(BenchhouseError, match="no input of the model tells the size of depth"):
-        _ort_fixed.fixed_dimensions(Bundle(kind="forward", graphs={"model": unknown}, exporter=""), {"a": np.zeros(1)})
+        fixed_shapes.fixed_dimensions(
+            Bundle(kind="forward", graphs={"model": unknown}, exporter=""), {"a": np.zeros(1)}
+        )
 
 
 def test_each_shape_device_and_setting_is_a_build_of_its_own():
     cell = cell_of("qnn", NPU, **BURST)
     keys = [
-        _ort_fixed.fixed_key("qnn", cell, POINT, sizes, depends)
+        fixed_shapes.fixed_key("qnn", cell, POINT, sizes, depends)
         for sizes, depends in (({"b": 1}, {"device": "a"}), ({"b": 2}, {"device": "a"}), ({"b": 1}, {"device": "b"}))
     ]
     assert len({key.digest for key in keys}) == 3
@@ -152,17 +155,17 @@ def test_engines_are_built_once_for_a_shape_and_found_again(monkeypatch, tmp_pat
     sessions = Sessions(monkeypatch, lambda settings: Path(settings.provider_options[tensorrt.CACHE_PATH], "a.engine"))
     cell = cell_of("tensorrt", GPU, io_mode="device")
     store = BuildStore(tmp_path)
-    monkeypatch.setattr(_ort_fixed.graphs, "ensure_bundle", lambda *arguments: {"kind": "onnx"})
-    monkeypatch.setattr(_ort_fixed.graphs, "find_bundle", lambda cell, point, store: Path("/bundle"))
-    monkeypatch.setattr(_ort_fixed, "read_bundle", lambda folder: BUNDLE)
+    monkeypatch.setattr(fixed_shapes.graphs, "ensure_bundle", lambda *arguments: {"kind": "onnx"})
+    monkeypatch.setattr(fixed_shapes.graphs, "find_bundle", lambda cell, point, store: Path("/bundle"))
+    monkeypatch.setattr(fixed_shapes, "read_bundle", lambda folder: BUNDLE)
 
     def make(folder, bundle, sizes, out):
         return tensorrt.build_engines(folder, bundle, tensorrt.engine_settings(cell, sizes, out), out)
 
     depends = {"device": "Test GPU"}
     points = (POINT, Point(batch_size=4, sequence_length=16))
-    first = _ort_fixed.ensure_fixed("tensorrt", cell, points, store, "if_needed", depends, make)
-    again = _ort_fixed.ensure_fixed("tensorrt", cell, points, store, "if_needed", depends, make)
+    first = fixed_shapes.ensure_fixed("tensorrt", cell, points, store, "if_needed", depends, make)
+    again = fixed_shapes.ensure_fixed("tensorrt", cell, points, store, "if_needed", depends, make)
     assert [asked.dimensions["batch"] for _, asked in sessions.asked] == [2, 4]
     assert [build["is_new"] for build in first["tensorrt"]] == [True, True]
     assert [build["is_new"] for build in again["tensorrt"]] == [False, False]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarking.records import Point
+from benchmarking.core.records import Point
 from benchmarking.runtimes.compiled import PLUGIN
 
 POINT = Point(batch_size=1, sequence_length=8)

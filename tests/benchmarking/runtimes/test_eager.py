@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from benchmarking.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, UsageError
-from benchmarking.records import Device, Point
-from benchmarking.runtimes import _attention, _torch, _torch_model, _torch_runtime
+from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, UsageError
+from benchmarking.core.records import Device, Point
 from benchmarking.runtimes.eager import PLUGIN
-from benchmarking.workloads._resolve import resolve
+from benchmarking.runtimes.support.torch import attention_kernels, model_loading, runtime, settings
+from benchmarking.workloads.support.resolve import resolve
 
 POINT = Point(batch_size=2, sequence_length=16)
 GENERATE = Point(batch_size=2, sequence_length=16, new_tokens=5)
@@ -54,9 +54,7 @@ def test_a_workload_without_a_family_is_not_supported():
 
 def test_missing_packages_are_named_with_the_way_to_get_them(monkeypatch):
     assert PLUGIN.missing() is None
-    monkeypatch.setattr(
-        _torch_runtime.importlib.util, "find_spec", lambda name: None if name == "transformers" else object()
-    )
+    monkeypatch.setattr(runtime.importlib.util, "find_spec", lambda name: None if name == "transformers" else object())
     assert PLUGIN.missing() == "not installed: transformers: pip install transformers"
 
 
@@ -80,7 +78,7 @@ def test_mode_is_complete_with_its_defaults():
     ],
 )
 def test_modes_that_cannot_be_are_refused(monkeypatch, kind, options, error, message):
-    monkeypatch.setattr(_attention.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(attention_kernels.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(error, match=message):
         PLUGIN.mode(device(kind), resolve("tiny-gpt2"), options)
 
@@ -195,7 +193,7 @@ def test_nan_in_a_folders_weights_is_refused_with_the_tensors_name(open_eager, t
 def test_large_finite_weights_are_not_taken_for_broken_ones():
     linear = torch.nn.Linear(4, 4)
     linear.weight.data.fill_(3e38)  # whose sum is infinite
-    _torch_model.check_finite(linear, "m")
+    model_loading.check_finite(linear, "m")
 
 
 def test_parameters_that_the_weights_lack_are_told(open_eager, tmp_path):
@@ -244,7 +242,7 @@ def test_other_errors_of_a_call_keep_their_type(open_eager, monkeypatch):
 
 
 def test_a_real_failed_allocation_is_recognised():
-    with pytest.raises(OutOfMemoryError, match="out of memory while filling"), _torch.memory_errors("filling"):
+    with pytest.raises(OutOfMemoryError, match="out of memory while filling"), settings.memory_errors("filling"):
         torch.empty(1 << 60, dtype=torch.uint8)
 
 
@@ -254,7 +252,7 @@ def test_failed_load_is_out_of_memory_and_restores_the_flags(open_eager, monkeyp
     def fail(*args, **kwargs):
         raise MemoryError
 
-    monkeypatch.setattr("benchmarking.workloads._transformers.build", fail)
+    monkeypatch.setattr("benchmarking.workloads.support.transformers_models.build", fail)
     with pytest.raises(OutOfMemoryError, match="out of memory while loading tiny-bert"):
         open_eager("tiny-bert")
     assert torch.backends.cudnn.allow_tf32 == before
@@ -263,11 +261,11 @@ def test_failed_load_is_out_of_memory_and_restores_the_flags(open_eager, monkeyp
 def test_what_runs_must_be_what_was_asked():
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2).half())
     with pytest.raises(UnsupportedError, match=r"asked for float32, but 1\.weight is float16"):
-        _torch_model.verify(model, "float32", "cpu", None)
+        model_loading.verify(model, "float32", "cpu", None)
     with pytest.raises(UnsupportedError, match="asked for cuda:0, but the model is on cpu"):
-        _torch_model.verify(model[0], "float32", "cuda:0", None)
+        model_loading.verify(model[0], "float32", "cuda:0", None)
     with pytest.raises(UnsupportedError, match="asked for attention sdpa, but the model has None"):
-        _torch_model.verify(model[0], "float32", "cpu", "sdpa")
+        model_loading.verify(model[0], "float32", "cpu", "sdpa")
 
 
 def test_threads_are_set_for_a_session_and_put_back(open_eager):
@@ -279,7 +277,7 @@ def test_threads_are_set_for_a_session_and_put_back(open_eager):
 
 
 def test_threads_that_are_not_in_force_are_an_error(open_eager, monkeypatch):
-    monkeypatch.setattr(_torch, "set_threads", lambda count: lambda: None)
+    monkeypatch.setattr(settings, "set_threads", lambda count: lambda: None)
     wanted = torch.get_num_threads() + 1
     with pytest.raises(BenchhouseError, match=f"asked for {wanted} threads, but torch uses"):
         open_eager("tiny-bert", num_threads=wanted)
@@ -293,7 +291,7 @@ def test_device_that_torch_cannot_use_is_refused(open_eager):
 @pytest.mark.parametrize(("precision", "matmul", "cudnn"), [("float32", "highest", False), ("tf32", "high", True)])
 def test_tf32_is_set_for_the_precision_and_put_back(precision, matmul, cudnn):
     before = (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32)
-    flags = _torch.MatmulPrecision(precision)
+    flags = settings.MatmulPrecision(precision)
     assert flags.in_force() == {"float32_matmul_precision": matmul, "cudnn_allow_tf32": cudnn}
     assert torch.backends.cuda.matmul.allow_tf32 is (precision == "tf32")
     flags.restore()
@@ -307,6 +305,6 @@ def test_weights_bytes_counts_a_storage_once_and_whole():
     module.register_buffer("rest", storage[4:])
     module.weight = torch.nn.Parameter(torch.zeros(3, dtype=torch.float16))
     module.tied = module.weight
-    assert _torch_model.weights_bytes(module) == 10 * 4 + 3 * 2
-    assert _torch_model.parameter_count(module) == 3
-    assert _torch_model.weights_bytes(torch.nn.Identity()) == 0
+    assert model_loading.weights_bytes(module) == 10 * 4 + 3 * 2
+    assert model_loading.parameter_count(module) == 3
+    assert model_loading.weights_bytes(torch.nn.Identity()) == 0

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from benchmarking.errors import BenchhouseError, UnsupportedError, UsageError
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
+from benchmarking.core.records import Device, Point
 from benchmarking.measure.correctness import about_difference, compare
-from benchmarking.records import Device, Point
 from benchmarking.runtimes.kernelized import PLUGIN
-from benchmarking.workloads._resolve import resolve
+from benchmarking.workloads.support.resolve import resolve
 
 POINT = Point(batch_size=1, sequence_length=16)
 GELU = """
@@ -96,7 +96,7 @@ def test_of_the_hubs_kernels_those_that_want_any_code_trusted_are_left_out(monke
     from kernels import LayerRepository, Mode
     from transformers.integrations import hub_kernels
 
-    from benchmarking.runtimes import _kernels
+    from benchmarking.runtimes.support.torch import hub_kernels as kernels
 
     trusted = LayerRepository(repo_id="kernels-community/activation", layer_name="FastGELU", version=1)
     trusting = LayerRepository(repo_id="somebody/gdn", layer_name="Net", version=1, trust_remote_code=True)
@@ -108,7 +108,7 @@ def test_of_the_hubs_kernels_those_that_want_any_code_trusted_are_left_out(monke
     }
     monkeypatch.setattr(hub_kernels, "is_kernels_available", lambda: True)
     monkeypatch.setattr(hub_kernels, "get_kernel_mapping_transformers", lambda: mapping, raising=False)
-    found = _kernels._transformers_own("cuda")
+    found = kernels._transformers_own("cuda")
     assert {name: (one.repo, one.version) for name, one in found.items()} == {
         "FastGELU": ("kernels-community/activation", 1)
     }

@@ -10,12 +10,12 @@ import sys
 
 import pytest
 
+from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.records import Cell, Device, Point, Readings, to_json
 from benchmarking.devices import cpu, cuda, mps, openvino, rocm
-from benchmarking.errors import UnsupportedError, UsageError
-from benchmarking.records import Cell, Device, Point, Readings, to_json
-from benchmarking.runtimes import _ort_runtime
 from benchmarking.runtimes.onnxruntime import PLUGIN
-from benchmarking.workloads._resolve import resolve
+from benchmarking.runtimes.support.onnxruntime import runtime
+from benchmarking.workloads.support.resolve import resolve
 
 CPU = Device(type="cpu", selector="cpu", found=True, name="Test CPU", precisions=cpu.PRECISIONS)
 GPU = Device(type="cuda", selector="cuda:0", found=True, name="Test GPU")
@@ -109,9 +109,9 @@ def test_a_build_without_the_provider_is_refused_with_what_to_install(bert, buil
 def test_the_older_provider_of_amd_is_taken_where_the_newer_is_not_built(built_with):
     amd = Device(type="rocm", selector="rocm:0", found=True)
     built_with("ROCMExecutionProvider")
-    assert _ort_runtime.provider_of(amd).name == "ROCMExecutionProvider"
+    assert runtime.provider_of(amd).name == "ROCMExecutionProvider"
     built_with("MIGraphXExecutionProvider", "ROCMExecutionProvider")
-    assert _ort_runtime.provider_of(amd).name == "MIGraphXExecutionProvider"
+    assert runtime.provider_of(amd).name == "MIGraphXExecutionProvider"
 
 
 def test_a_provider_that_is_not_the_device_s_first_is_in_the_mode(bert, built_with):
@@ -129,7 +129,7 @@ def test_a_device_without_a_provider_is_refused(bert):
     null = Device(type="null", selector="null", found=True)
     assert PLUGIN.supports(null, bert, "float32") == "ONNX Runtime has no provider for null"
     with pytest.raises(UnsupportedError, match="no provider for null"):
-        _ort_runtime.provider_of(null)
+        runtime.provider_of(null)
 
 
 def test_the_mode_is_complete_and_says_where_inputs_and_outputs_are(bert, gpt2, built_with):
@@ -166,9 +166,9 @@ def test_quantization_is_named_where_there_is_one():
 MEASURE = """
 import json, sys
 from contextlib import nullcontext
-import benchmarking.sweep.worker
+import benchmarking.sweep.run.worker
 from benchmarking import plugins
-from benchmarking.records import Cell, Point, from_json
+from benchmarking.core.records import Cell, Point, from_json
 cell, point = (from_json(kind, told, "argument") for kind, told in zip((Cell, Point), json.loads(sys.argv[1])))
 runtime = plugins.load("benchmarking.runtimes", cell.runtime)
 runtime.import_libraries()

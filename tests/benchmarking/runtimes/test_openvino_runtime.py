@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarking.errors import UnsupportedError, UsageError
-from benchmarking.records import Device, Readings
-from benchmarking.runtimes import _openvino_compile as compiling
+from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.records import Device, Readings
 from benchmarking.runtimes.openvino import PLUGIN
-from benchmarking.workloads._resolve import resolve
+from benchmarking.runtimes.support.openvino import compile as compiling
+from benchmarking.workloads.support.resolve import resolve
 
 NPU = Device(type="openvino", selector="openvino:NPU", found=True)
 
@@ -89,9 +89,9 @@ def test_capabilities_are_asked_again_when_the_model_is_loaded(bert):
 def test_planning_imports_nothing_heavy():
     code = """
 import sys
-from benchmarking.records import Device
+from benchmarking.core.records import Device
 from benchmarking.runtimes.openvino import PLUGIN
-from benchmarking.workloads._resolve import resolve
+from benchmarking.workloads.support.resolve import resolve
 device, workload = Device(type="cpu", selector="cpu", found=True), resolve("tiny-gpt2", weights="random")
 assert PLUGIN.supports(device, workload, "float32") is None
 PLUGIN.mode(device, workload, {})
@@ -187,9 +187,9 @@ def test_the_measuring_process_has_no_torch_and_nothing_is_reported_to_anybody(l
     code = """
 import sys
 from benchmarking.devices.cpu import PLUGIN as CPU
-from benchmarking.records import Cell, Point
+from benchmarking.core.records import Cell, Point
 from benchmarking.runtimes.openvino import PLUGIN
-from benchmarking.workloads._resolve import resolve
+from benchmarking.workloads.support.resolve import resolve
 from contextlib import nullcontext
 (device,), workload = CPU.probe(), resolve("tiny-bert", weights="random")
 mode = PLUGIN.mode(device, workload, {})

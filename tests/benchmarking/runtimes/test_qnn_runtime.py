@@ -7,12 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.records import Cell, Device, Point, Readings
 from benchmarking.devices.qnn import REFERENCE
-from benchmarking.errors import UnsupportedError, UsageError
-from benchmarking.records import Cell, Device, Point, Readings
-from benchmarking.runtimes import _ort_fixed, qnn
+from benchmarking.runtimes import qnn
 from benchmarking.runtimes.qnn import PLUGIN, check_backend
-from benchmarking.workloads._resolve import resolve
+from benchmarking.runtimes.support.onnxruntime import fixed_shapes
+from benchmarking.workloads.support.resolve import resolve
 
 BURST = {"qnn_backend": "htp", "performance_mode": "burst"}
 SIZES = {"batch": 2, "tokens": 8}
@@ -91,13 +92,13 @@ def opened(bert, monkeypatch):
             options = {name: str(value) for name, value in located[-1].settings.provider_options.items()}
             self.verified = {"provider_options": options}
 
-    monkeypatch.setattr("benchmarking.runtimes._ort_session.OrtSession", Session)
-    monkeypatch.setattr("benchmarking.workloads._processing.open_processing", lambda workload, stage: None)
+    monkeypatch.setattr("benchmarking.runtimes.support.onnxruntime.session.OrtSession", Session)
+    monkeypatch.setattr("benchmarking.workloads.support.processing.open_processing", lambda workload, stage: None)
     monkeypatch.setattr("benchmarking.graphs.bundle.read_bundle", lambda folder: "bundle")
     monkeypatch.setattr(qnn.graphs, "find_bundle", lambda cell, point: "exported")
-    monkeypatch.setattr(_ort_fixed, "point_dimensions", lambda cell, point, bundle: SIZES)
-    monkeypatch.setattr(_ort_fixed, "fixed_key", lambda *parts: parts)
-    monkeypatch.setattr(_ort_fixed, "find_fixed", lambda key: ("compiled", None))
+    monkeypatch.setattr(fixed_shapes, "point_dimensions", lambda cell, point, bundle: SIZES)
+    monkeypatch.setattr(fixed_shapes, "fixed_key", lambda *parts: parts)
+    monkeypatch.setattr(fixed_shapes, "find_fixed", lambda key: ("compiled", None))
     monkeypatch.setattr(qnn, "version", lambda name: "2.7.0")
 
     def open_at(backend, **mode):

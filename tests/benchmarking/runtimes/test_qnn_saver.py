@@ -8,9 +8,9 @@ import json
 import numpy as np
 import pytest
 
+from benchmarking.core.records import PRECISIONS
 from benchmarking.devices.qnn import BACKENDS
 from benchmarking.measure.correctness import about_difference, compare
-from benchmarking.records import PRECISIONS
 from tests.helpers.paths import FIXTURES
 
 RECORDED = json.loads((FIXTURES / "onnxruntime/qnn_saver_output.json").read_text())

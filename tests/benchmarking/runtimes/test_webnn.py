@@ -9,13 +9,14 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarking.errors import BenchhouseError, UnsupportedError, UsageError
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
+from benchmarking.core.records import Cell, Device, Point
 from benchmarking.graphs.bundle import Bundle, Graph, Tensor
-from benchmarking.records import Cell, Device, Point
-from benchmarking.runtimes import _webnn_probe, webnn
-from benchmarking.runtimes._browser_profile import profile_of
+from benchmarking.runtimes import webnn
+from benchmarking.runtimes.support.browser import adapter
+from benchmarking.runtimes.support.browser.session import profile_of
 from benchmarking.runtimes.webnn import PLUGIN, check_context
-from benchmarking.workloads._resolve import resolve
+from benchmarking.workloads.support.resolve import resolve
 
 CPU = Device(type="cpu", selector="cpu", found=True, name="a CPU")
 CUDA = Device(type="cuda", selector="cuda:0", found=True, name="a GPU")
@@ -98,8 +99,8 @@ def test_a_browser_that_does_not_answer_is_a_reason(monkeypatch, program, told):
         return real([sys.executable, "-c", program], **how)
 
     monkeypatch.setattr(subprocess, "run", run)
-    monkeypatch.setattr(_webnn_probe, "TIMEOUT_S", 0.2 if "sleep" in program else 60.0)
-    assert _webnn_probe.ask_browser.__wrapped__("cpu") == told
+    monkeypatch.setattr(adapter, "TIMEOUT_S", 0.2 if "sleep" in program else 60.0)
+    assert adapter.ask_browser.__wrapped__("cpu") == told
 
 
 def test_it_has_no_options(bert):

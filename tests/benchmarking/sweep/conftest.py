@@ -7,12 +7,12 @@ import json
 
 import pytest
 
+from benchmarking.core.records import Point
 from benchmarking.devices import null
 from benchmarking.measure.settings import settings
-from benchmarking.records import Point
 from benchmarking.run_hardware_benchmark import main
-from benchmarking.sweep.plan import CellPlan
-from benchmarking.sweep.track import Track
+from benchmarking.sweep.plan.plan import CellPlan
+from benchmarking.sweep.run.supervisor import Track
 
 SWEEP = ["--model-id", "tiny-bert", "--device", "null", "--batch-sizes", "1,2", "--sequence-lengths", "32"]
 SWEEP += ["--weights", "random", "--precision", "int8", "--iterations", "3", "--warmup-iterations", "1", "--quiet"]

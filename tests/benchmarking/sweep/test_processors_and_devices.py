@@ -2,17 +2,17 @@
 
 import pytest
 
-from benchmarking.devices import _binding, _cpus
-from benchmarking.devices._several import combined
-from benchmarking.errors import UnsupportedError, UsageError
+from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.records import Device, Point
+from benchmarking.devices.support import binding
+from benchmarking.devices.support.several import combined
 from benchmarking.measure.settings import settings
-from benchmarking.records import Device, Point
-from benchmarking.sweep.lock import device_lock, device_locks, lock_names
-from benchmarking.sweep.machine import Machine
-from benchmarking.sweep.reference import is_reference, reference_cell
-from benchmarking.sweep.request import Request, plan_cell
-from benchmarking.workloads import _footprint
-from benchmarking.workloads._footprint import Fit
+from benchmarking.sweep.plan.plan import Machine
+from benchmarking.sweep.plan.request import Request, plan_cell
+from benchmarking.sweep.run.lock import device_lock, device_locks, lock_names
+from benchmarking.sweep.run.reference import is_reference, reference_cell
+from benchmarking.workloads.support import footprint
+from benchmarking.workloads.support.footprint import Fit
 
 GPUS = tuple(
     Device(
@@ -48,8 +48,8 @@ def plan():
 
 @pytest.fixture
 def eight_processors_on_four_cores(monkeypatch):
-    monkeypatch.setattr(_binding, "allowed_cpus", lambda: list(range(8)))
-    monkeypatch.setattr(_cpus, "physical_cores", lambda cpus, root: len({cpu % 4 for cpu in cpus}))
+    monkeypatch.setattr(binding, "allowed_cpus", lambda: list(range(8)))
+    monkeypatch.setattr(binding, "physical_cores", lambda cpus, root: len({cpu % 4 for cpu in cpus}))
 
 
 def test_a_bound_cell_has_the_list_in_its_one_form_and_a_thread_to_each_core(plan, eight_processors_on_four_cores):
@@ -97,11 +97,11 @@ def test_a_batch_that_cannot_be_split_is_refused_or_skipped(plan):
 
 def test_replicas_need_their_weights_on_every_device(plan, monkeypatch):
     """Two of 60 GB are in the 160 GB of both devices, two of 90 GB are not, and one of 90 GB is, spread over them."""
-    monkeypatch.setattr(_footprint, "free_host_bytes", lambda: 10**12)
+    monkeypatch.setattr(footprint, "free_host_bytes", lambda: 10**12)
     point = Point(batch_size=2, sequence_length=16)
     for weights_gb, placement, fits in ((60, "replicas", True), (90, "replicas", False), (90, "sharded", True)):
         cell = plan(device="cuda:0,cuda:1", options={"placement": placement}).cell
-        fit = Fit(cell=cell, weights_bytes=weights_gb * 10**9, free=_footprint.free_memory(cell.device))
+        fit = Fit(cell=cell, weights_bytes=weights_gb * 10**9, free=footprint.free_memory(cell.device))
         why = fit.why_not(point)
         assert (why is None) is fits
         assert why is None or "90.0 GB for weights on each of 2 devices" in why

@@ -31,9 +31,9 @@ def save_tiny() -> Callable[..., Path]:
         import transformers
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-        from benchmarking.workloads import _catalog
+        from benchmarking.workloads.support import catalog
 
-        entry = _catalog.find(name)
+        entry = catalog.find(name)
         assert entry is not None
         model_class = options.pop("model_class", entry.model_class)
         config = CONFIG_MAPPING[entry.config["model_type"]].from_dict(dict(entry.config))
@@ -56,8 +56,8 @@ class SmallModel:
     ) -> None:
         import torch
 
-        from benchmarking.records import Workload, canonical_hash
-        from benchmarking.workloads._random_weights import fill, skip_random_initialisation
+        from benchmarking.core.records import Workload, canonical_hash
+        from benchmarking.workloads.support.random_weights import fill, skip_random_initialisation
 
         self.plugin = plugin
         self.workload = Workload(

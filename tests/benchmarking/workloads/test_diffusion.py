@@ -10,21 +10,21 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarking.errors import UnsupportedError, UsageError
-from benchmarking.records import Point, Workload, canonical_hash
-from benchmarking.workloads import _catalog, _diffusers
-from benchmarking.workloads._denoising import step_between
-from benchmarking.workloads._families import family_of
-from benchmarking.workloads._random_weights import fill, skip_random_initialisation
-from benchmarking.workloads._resolve import resolve
+from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.records import Point, Workload, canonical_hash
 from benchmarking.workloads.diffusion import DIT, PLUGIN, STABLE_DIFFUSION
+from benchmarking.workloads.support import catalog, diffusers_models
+from benchmarking.workloads.support.denoising import step_between
+from benchmarking.workloads.support.families import family_of
+from benchmarking.workloads.support.random_weights import fill, skip_random_initialisation
+from benchmarking.workloads.support.resolve import resolve
 
 PUBLISHED = {
     "stable-diffusion-v1-5/stable-diffusion-v1-5": 859_520_964,
     "stabilityai/stable-diffusion-xl-base-1.0": 2_567_463_684,
     "facebook/DiT-XL-2-256": 749_826_464,
 }
-TINY_UNET = {**_catalog.find("tiny-unet").config}
+TINY_UNET = {**catalog.find("tiny-unet").config}
 TINY_XL = {
     **TINY_UNET,
     "addition_embed_type": "text_time",
@@ -102,7 +102,7 @@ def library_loop(loaded, schedule, steps):
 
 
 def test_catalog_holds_the_published_models_and_the_tiny_one():
-    entries = [entry for entry in _catalog.entries() if family_of(entry.config, entry.name) is PLUGIN]
+    entries = [entry for entry in catalog.entries() if family_of(entry.config, entry.name) is PLUGIN]
     assert {entry.name: entry.parameter_count for entry in entries} == PUBLISHED | {"tiny-unet": 792_964}
 
 
@@ -266,7 +266,7 @@ def test_models_that_need_other_inputs_are_refused_before_they_are_loaded(change
 
 
 def test_without_diffusers_there_is_a_way_out(monkeypatch):
-    monkeypatch.setattr(_diffusers.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(diffusers_models.importlib.util, "find_spec", lambda name: None)
     workload = workload_of(TINY_UNET)
     assert PLUGIN.check(workload, point_of()).endswith("need diffusers, which is not installed: pip install diffusers")
     with pytest.raises(UnsupportedError, match="pip install diffusers"):

@@ -11,14 +11,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from benchmarking.errors import BenchhouseError, StorageError, UsageError
-from benchmarking.records import Cell, Device, Point
+from benchmarking.core.errors import BenchhouseError, StorageError, UsageError
+from benchmarking.core.records import Cell, Device, Point
 from benchmarking.runtimes.eager import PLUGIN as EAGER
-from benchmarking.workloads import _catalog
-from benchmarking.workloads._resolve import resolve
 from benchmarking.workloads.diffusion import PLUGIN
+from benchmarking.workloads.support import catalog
+from benchmarking.workloads.support.resolve import resolve
 
-CONFIG = dict(_catalog.find("tiny-unet").config)
+CONFIG = dict(catalog.find("tiny-unet").config)
 CPU = Device(type="cpu", selector="cpu", found=True, precisions=("float32", "bfloat16"))
 
 

@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from benchmarking.core.doubts import validity
-from benchmarking.errors import UnsupportedError
+from benchmarking.core.errors import UnsupportedError
+from benchmarking.core.records import Point, Workload, canonical_hash
 from benchmarking.measure import doubts
-from benchmarking.records import Point, Workload, canonical_hash
-from benchmarking.workloads import _catalog, _routing
-from benchmarking.workloads._families import family_of
-from benchmarking.workloads._random_weights import fill, skip_random_initialisation
-from benchmarking.workloads._resolve import resolve
-from benchmarking.workloads._routing import LayerLoad, active_parameters, imbalance
-from benchmarking.workloads.mixture_of_experts import ENCODER_DECODERS, PLUGIN
+from benchmarking.workloads import mixture_of_experts
+from benchmarking.workloads.mixture_of_experts import ENCODER_DECODERS, PLUGIN, LayerLoad, active_parameters, imbalance
+from benchmarking.workloads.support import catalog
+from benchmarking.workloads.support.families import family_of
+from benchmarking.workloads.support.random_weights import fill, skip_random_initialisation
+from benchmarking.workloads.support.resolve import resolve
 
 POINT = Point(batch_size=2, sequence_length=9, new_tokens=8)
 
@@ -122,7 +122,7 @@ def library_tokens(model, ids):
 
 
 def test_catalog_has_the_published_models():
-    entries = [entry for entry in _catalog.entries() if family_of(entry.config, entry.name) is PLUGIN]
+    entries = [entry for entry in catalog.entries() if family_of(entry.config, entry.name) is PLUGIN]
     assert {e.name: e.parameter_count for e in entries} == {name: row[0] for name, row in TOTAL_AND_ACTIVE.items()}
 
 
@@ -137,7 +137,7 @@ def test_active_parameters_are_the_published_ones(name):
             experts_per_token=chosen,
             tokens=(1,) * experts.num_experts,
         )
-        for experts in _routing.experts_of(model)
+        for experts in mixture_of_experts.experts_of(model)
     ]
     assert active_parameters(total, layers) == active
 
@@ -214,12 +214,12 @@ def test_switch_counts_only_tokens_within_an_experts_capacity():
     """With room for one token an expert and sequence, no expert of the encoder gets more than there are sequences."""
     workload, model = make("switch_transformers", expert_capacity=1)
     _, operation = operation_of(workload, model)
-    with torch.inference_mode(), _routing._recorded(model) as choices:
+    with torch.inference_mode(), mixture_of_experts._recorded(model) as choices:
         operation.run(lambda event: None)
-    encoder = set(_routing.experts_of(model.encoder))
+    encoder = set(mixture_of_experts.experts_of(model.encoder))
     assert len(encoder) == 2
     for module, chosen in choices.items():
-        load = _routing._load(module, chosen)
+        load = mixture_of_experts._load(module, chosen)
         assert load.experts_per_token == 1
         if module in encoder:
             assert 0 < max(load.tokens) <= POINT.batch_size
@@ -235,7 +235,7 @@ def test_switch_has_no_static_cache():
 
 def test_a_model_without_experts_says_why_it_has_no_readings():
     model = torch.nn.Linear(2, 2)
-    readings = _routing.readings(model, lambda: None)
+    readings = mixture_of_experts.readings(model, lambda: None)
     assert readings.values == {}
     assert set(readings.missing) == {"active_parameter_count", "expert_load_imbalance"}
     assert all(why == "not_applicable: no layer of Linear chooses between experts" for why in readings.missing.values())
@@ -248,8 +248,8 @@ def test_hooks_are_gone_after_a_failed_call():
         raise RuntimeError("as any call may")
 
     with pytest.raises(RuntimeError):
-        _routing.readings(model, fail)
-    assert not any(module._forward_pre_hooks for module in _routing.experts_of(model))
+        mixture_of_experts.readings(model, fail)
+    assert not any(module._forward_pre_hooks for module in mixture_of_experts.experts_of(model))
 
 
 def test_tasks_follow_the_architecture():

@@ -8,15 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarking.errors import UsageError
+from benchmarking.core.errors import UsageError
+from benchmarking.core.records import Point
 from benchmarking.measure.settings import Settings
-from benchmarking.records import Point
-from benchmarking.sweep.request import Request, plan_cell
-from benchmarking.workloads import _catalog
-from benchmarking.workloads._families import family_of
-from benchmarking.workloads._image_prompts import prompt_of
-from benchmarking.workloads._resolve import resolve
+from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.workloads.multimodal import PLUGIN
+from benchmarking.workloads.support import catalog
+from benchmarking.workloads.support.families import family_of
+from benchmarking.workloads.support.image_prompts import prompt_of
+from benchmarking.workloads.support.resolve import resolve
 
 PUBLISHED = {
     "llava-hf/llava-1.5-7b-hf": 7_063_427_072,
@@ -26,7 +26,7 @@ PUBLISHED = {
 
 
 def test_catalog_holds_the_published_models_and_the_tiny_one():
-    entries = [entry for entry in _catalog.entries() if family_of(entry.config, entry.name) is PLUGIN]
+    entries = [entry for entry in catalog.entries() if family_of(entry.config, entry.name) is PLUGIN]
     assert {entry.name: entry.parameter_count for entry in entries} == PUBLISHED | {"tiny-llava": 247_616}
 
 

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarking.records import Point, Workload, canonical_hash
-from benchmarking.workloads._image_generation import grid_positions
-from benchmarking.workloads._random_weights import fill, skip_random_initialisation
-from benchmarking.workloads._resolve import resolve
-from benchmarking.workloads.multimodal import PLUGIN
+from benchmarking.core.records import Point, Workload, canonical_hash
+from benchmarking.workloads.multimodal import PLUGIN, grid_positions
+from benchmarking.workloads.support.random_weights import fill, skip_random_initialisation
+from benchmarking.workloads.support.resolve import resolve
 
 QWEN = {
     "model_type": "qwen2_vl",

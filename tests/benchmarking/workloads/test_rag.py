@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarking.errors import UnsupportedError
-from benchmarking.records import Point
-from benchmarking.workloads import _catalog, _retrieval
-from benchmarking.workloads._families import family_of
-from benchmarking.workloads._random_weights import fill, skip_random_initialisation
-from benchmarking.workloads._resolve import resolve
-from benchmarking.workloads._retrieval import PASSAGE_TOKENS, make_corpus, search
-from benchmarking.workloads.rag import PLUGIN
+from benchmarking.core.errors import UnsupportedError
+from benchmarking.core.records import Point
+from benchmarking.workloads import rag
+from benchmarking.workloads.rag import PASSAGE_TOKENS, PLUGIN, make_corpus, search
+from benchmarking.workloads.support import catalog
+from benchmarking.workloads.support.families import family_of
+from benchmarking.workloads.support.random_weights import fill, skip_random_initialisation
+from benchmarking.workloads.support.resolve import resolve
 
 # DPR's BERT without its pooler (109 482 240 - 590 592) and bart-large (406 291 456)
 PUBLISHED = {"facebook/rag-token-nq": 515_183_104, "tiny-rag": 462_976}
@@ -41,7 +41,7 @@ def loaded():
 
 
 def test_catalog_has_the_published_model():
-    entries = [entry for entry in _catalog.entries() if family_of(entry.config, entry.name) is PLUGIN]
+    entries = [entry for entry in catalog.entries() if family_of(entry.config, entry.name) is PLUGIN]
     assert {entry.name: entry.parameter_count for entry in entries} == PUBLISHED
 
 
@@ -229,4 +229,4 @@ def test_inputs_are_the_question_in_both_vocabularies():
 
 
 def test_how_the_corpus_is_searched_is_told(loaded):
-    assert PLUGIN.verified(loaded[1]) == {"retrieval": _retrieval.SEARCH, "passage_tokens": 128}
+    assert PLUGIN.verified(loaded[1]) == {"retrieval": rag.SEARCH, "passage_tokens": 128}

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarking.records import Device, Point, Readings
+from benchmarking.core.records import Device, Point, Readings
 from benchmarking.runtimes.eager import PLUGIN as EAGER
-from benchmarking.workloads import _audio, _catalog
-from benchmarking.workloads._families import family_of
-from benchmarking.workloads._resolve import resolve
 from benchmarking.workloads.speech import CLASSIFICATION, FEATURES, PLUGIN, RECOGNITION, WRITES, prompt, window_s
+from benchmarking.workloads.support import catalog, synthetic_inputs
+from benchmarking.workloads.support.families import family_of
+from benchmarking.workloads.support.resolve import resolve
 
 PUBLISHED = {
     "openai/whisper-tiny": 37_760_640,
@@ -21,7 +21,7 @@ PUBLISHED = {
     "tiny-whisper": 271_104,
 }
 CPU = Device(type="cpu", selector="cpu", found=True, precisions=("float32",))
-WHISPER = {**_catalog.find("tiny-whisper").config, "num_mel_bins": 16}
+WHISPER = {**catalog.find("tiny-whisper").config, "num_mel_bins": 16}
 ENCODER = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
@@ -53,7 +53,7 @@ def whisper(small_model):
 
 
 def test_catalog_has_the_published_models_and_a_tiny_one():
-    entries = [entry for entry in _catalog.entries() if family_of(entry.config, entry.name) is PLUGIN]
+    entries = [entry for entry in catalog.entries() if family_of(entry.config, entry.name) is PLUGIN]
     assert {entry.name: entry.parameter_count for entry in entries} == PUBLISHED
 
 
@@ -145,9 +145,9 @@ def test_audio_that_a_published_model_takes(name, point, why):
 
 def test_receptive_field_is_the_sum_of_what_the_layers_see():
     # wav2vec 2.0: 1 + 9 + 2 * 5 + 2 * 10 + 2 * 20 + 2 * 40 + 1 * 80 + 1 * 160 = 400 samples, 25 ms
-    assert _audio.receptive_field((10, 3, 3, 3, 3, 2, 2), (5, 2, 2, 2, 2, 2, 2)) == 400
-    assert _audio.receptive_field((4,), (2,)) == 4
-    assert _audio.receptive_field((), ()) == 1
+    assert synthetic_inputs.receptive_field((10, 3, 3, 3, 3, 2, 2), (5, 2, 2, 2, 2, 2, 2)) == 400
+    assert synthetic_inputs.receptive_field((4,), (2,)) == 4
+    assert synthetic_inputs.receptive_field((), ()) == 1
 
 
 @pytest.mark.parametrize("model_type", ENCODERS)
@@ -203,7 +203,7 @@ def test_only_what_writes_tokens_has_a_cache():
 
 
 def test_waveforms_have_mean_0_and_variance_1_and_swell_and_fade():
-    waves = _audio.waveforms(heard(2, batch_size=2), seed=5)
+    waves = synthetic_inputs.waveforms(heard(2, batch_size=2), seed=5)
     assert (waves.shape, waves.dtype) == ((2, 32_000), np.float32)
     np.testing.assert_allclose(waves.mean(axis=1), 0, atol=1e-4)
     np.testing.assert_allclose(waves.std(axis=1), 1, rtol=1e-4)
@@ -212,12 +212,12 @@ def test_waveforms_have_mean_0_and_variance_1_and_swell_and_fade():
 
 
 def test_shorter_audio_is_filled_up_with_silence():
-    values = _audio.log_mel(heard(0.25), seed=5, bins=16, frames=200)
+    values = synthetic_inputs.log_mel(heard(0.25), seed=5, bins=16, frames=200)
     assert (values.shape, values.dtype) == ((3, 16, 200), np.float32)
-    assert (values[:, :, 25:] == np.float32(_audio.SILENCE)).all()
+    assert (values[:, :, 25:] == np.float32(synthetic_inputs.SILENCE)).all()
     assert values[:, :, :25].std() > 0.3
-    assert values.min() >= np.float32(_audio.SILENCE)
-    assert values.max() <= np.float32(_audio.LOUDEST)
+    assert values.min() >= np.float32(synthetic_inputs.SILENCE)
+    assert values.max() <= np.float32(synthetic_inputs.LOUDEST)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

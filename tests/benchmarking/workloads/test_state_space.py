@@ -10,12 +10,13 @@ import math
 import pytest
 import torch
 
-from benchmarking.records import Point, Workload, canonical_hash
-from benchmarking.workloads import _catalog, _recurrence
-from benchmarking.workloads._families import family_of
-from benchmarking.workloads._random_weights import fill, skip_random_initialisation
-from benchmarking.workloads._resolve import resolve
+from benchmarking.core.records import Point, Workload, canonical_hash
+from benchmarking.workloads import state_space
 from benchmarking.workloads.state_space import ONE_SEQUENCE, PLUGIN
+from benchmarking.workloads.support import catalog
+from benchmarking.workloads.support.families import family_of
+from benchmarking.workloads.support.random_weights import fill, skip_random_initialisation
+from benchmarking.workloads.support.resolve import resolve
 
 PUBLISHED = {
     "state-spaces/mamba-130m-hf": 129_135_360,
@@ -75,7 +76,7 @@ def loaded(request):
 
 
 def test_catalog_has_the_published_models():
-    entries = [entry for entry in _catalog.entries() if family_of(entry.config, entry.name) is PLUGIN]
+    entries = [entry for entry in catalog.entries() if family_of(entry.config, entry.name) is PLUGIN]
     assert {entry.name: entry.parameter_count for entry in entries} == PUBLISHED
 
 
@@ -200,7 +201,7 @@ def test_no_length_is_too_long_but_both_lengths_are_needed():
 
 
 def test_the_mode_has_a_recurrent_cache_and_no_attention():
-    from benchmarking.records import Device
+    from benchmarking.core.records import Device
     from benchmarking.runtimes.eager import PLUGIN as EAGER
 
     cpu = Device(type="cpu", selector="cpu", found=True, precisions=("float32",))
@@ -209,12 +210,12 @@ def test_the_mode_has_a_recurrent_cache_and_no_attention():
 
 def test_which_code_runs_is_told_with_the_reason(monkeypatch):
     _, model = make("mamba")
-    monkeypatch.setattr(_recurrence, "KERNEL_PACKAGES", ("json", "no_such_kernels"))
+    monkeypatch.setattr(state_space, "KERNEL_PACKAGES", ("json", "no_such_kernels"))
     assert PLUGIN.verified(model) == {
         "recurrence": "reference",
         "recurrence_kernels": {"json": "in use", "no_such_kernels": "No module named 'no_such_kernels'"},
     }
-    monkeypatch.setattr(_recurrence, "KERNEL_PACKAGES", ("json",))
+    monkeypatch.setattr(state_space, "KERNEL_PACKAGES", ("json",))
     assert PLUGIN.verified(model)["recurrence"] == "kernels"
     _, rwkv = make("rwkv")
     assert PLUGIN.verified(rwkv) == {
@@ -227,9 +228,9 @@ def test_missing_kernels_are_not_told_on_stderr_but_other_warnings_are():
     messages = []
     handler = logging.Handler()
     handler.emit = lambda record: messages.append(record.getMessage())
-    logger = logging.getLogger(_recurrence.FALLBACK_LOGGER)
+    logger = logging.getLogger(state_space.FALLBACK_LOGGER)
     logger.addHandler(handler)
-    _recurrence.quiet_fallback()
+    state_space.quiet_fallback()
     try:
         logger.warning("`f` is falling back to its reference PyTorch implementation because `g` is not installed.")
         logger.warning("something else")

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarking.errors import UnsupportedError
-from benchmarking.records import Point
-from benchmarking.workloads import _catalog, _images
-from benchmarking.workloads._families import family_of
-from benchmarking.workloads._resolve import resolve
+from benchmarking.core.errors import UnsupportedError
+from benchmarking.core.records import Point
+from benchmarking.workloads.support import catalog, synthetic_inputs
+from benchmarking.workloads.support.families import family_of
+from benchmarking.workloads.support.resolve import resolve
 from benchmarking.workloads.vision import CONVOLUTIONAL, PLUGIN, WINDOWED, least_size
 
 PUBLISHED = {
@@ -46,7 +46,7 @@ def config(request):
 
 
 def test_catalog_has_the_published_models_and_a_tiny_one():
-    entries = [entry for entry in _catalog.entries() if family_of(entry.config, entry.name) is PLUGIN]
+    entries = [entry for entry in catalog.entries() if family_of(entry.config, entry.name) is PLUGIN]
     assert {entry.name: entry.parameter_count for entry in entries} == PUBLISHED
 
 
@@ -142,11 +142,11 @@ def test_a_smaller_image_before_changes_nothing_for_swin(small_model):
 
 
 def test_pixels_are_standard_normal_and_have_the_configurations_channels():
-    pixels = _images.pixel_values({"num_channels": 1}, images(2, 200), seed=3)
+    pixels = synthetic_inputs.pixel_values({"num_channels": 1}, images(2, 200), seed=3)
     assert (pixels.shape, pixels.dtype) == ((2, 1, 200, 200), np.float32)
     assert pixels.mean() == pytest.approx(0, abs=4 / 80_000**0.5)  # four standard errors
     assert pixels.std() == pytest.approx(1, abs=4 / 160_000**0.5)
-    assert _images.pixel_values({}, images(1, 8), seed=3).shape == (1, 3, 8, 8)
+    assert synthetic_inputs.pixel_values({}, images(1, 8), seed=3).shape == (1, 3, 8, 8)
 
 
 @pytest.mark.parametrize("name", ["vit", "dinov2", "resnet", "swin"])
@@ -159,11 +159,11 @@ def test_images_follow_the_models_dtype(small_model, name, dtype):
 
 
 def test_size_is_read_from_one_number_or_two_equal_ones():
-    assert _images.own_size({"image_size": 384}, 224) == 384
-    assert _images.own_size({"image_size": [384, 384]}, 224) == 384
-    assert _images.own_size({}, 224) == 224
+    assert synthetic_inputs.own_size({"image_size": 384}, 224) == 384
+    assert synthetic_inputs.own_size({"image_size": [384, 384]}, 224) == 384
+    assert synthetic_inputs.own_size({}, 224) == 224
     with pytest.raises(UnsupportedError, match="only square images"):
-        _images.own_size({"image_size": [224, 448]}, 224)
+        synthetic_inputs.own_size({"image_size": [224, 448]}, 224)
 
 
 @pytest.mark.parametrize(
@@ -186,5 +186,5 @@ def test_attention_is_chosen_only_where_there_is_a_choice(monkeypatch):
     assert PLUGIN.default_attention(CONFIGS["resnet"]) is None
     assert PLUGIN.default_attention(CONFIGS["swinv2"]) == "eager"
     assert PLUGIN.default_attention(CONFIGS["vit"]) == "sdpa"
-    monkeypatch.setattr("benchmarking.workloads._transformers_family._transformers_version", lambda: (5, 0))
+    monkeypatch.setattr("benchmarking.workloads.support.transformers_family._transformers_version", lambda: (5, 0))
     assert PLUGIN.default_attention(CONFIGS["swin"]) == "eager"

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from benchmarking.errors import UsageError
+from benchmarking.core.errors import UsageError
 from db.analysis.selection import EVERYTHING, Selection
 from db.warehouse import Warehouse
 

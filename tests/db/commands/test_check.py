@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarking.records import Doubt
+from benchmarking.core.records import Doubt
 from db.commands import alert, check
 from db.warehouse import Warehouse
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarking import run_hardware_benchmark
-from benchmarking.records import run_from_json
+from benchmarking.core.records import run_from_json
 from db.commands import check
 from db.warehouse import Warehouse
 

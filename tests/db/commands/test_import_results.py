@@ -7,9 +7,9 @@ import shutil
 
 import pytest
 
-from benchmarking.records import dumps
+from benchmarking.core.records import dumps
 from db.commands import import_results
-from db.verify import verify
+from db.upkeep.verify import verify
 from db.warehouse import Warehouse
 from tests.helpers.paths import FIXTURES
 

@@ -12,9 +12,9 @@ from contextlib import suppress
 
 import pytest
 
-from benchmarking.errors import EXIT_TIME_LIMIT
-from db import shell
-from db.examples import EXAMPLES
+from benchmarking.core.errors import EXIT_TIME_LIMIT
+from db.query import shell
+from db.query.shell import EXAMPLES
 from db.warehouse import Warehouse
 
 COMMAND = (sys.executable, "-m", "db.commands.sql")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from db.analysis.selection import Selection
-from db.exporters import Wanted, exporters
+from db.exporters.support.exporting import Wanted, exporters
 from db.warehouse import Warehouse
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarking.errors import StorageError, UsageError
-from db.exporters import exporters
+from benchmarking.core.errors import StorageError, UsageError
+from db.exporters.support.exporting import exporters
 
 NAMES = tuple(exporter.name for exporter in exporters())
 WITHOUT_PACKAGES = tuple(name for name in NAMES if name != "mlflow")
@@ -38,7 +38,7 @@ def test_what_breaks_in_the_middle_leaves_nothing(export, tmp_path, name, monkey
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("db.exporters._output.Path.rename", full)
+    monkeypatch.setattr("db.exporters.support.output.Path.rename", full)
     monkeypatch.setattr("db.files.os.link", full)
     with pytest.raises(StorageError, match="No space left on device"):
         export(name, tmp_path / "out")

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from benchmarking.errors import UsageError
+from benchmarking.core.errors import UsageError
 from db.exporters.mlflow_store import LONGEST, metrics_of, params_of
 
 

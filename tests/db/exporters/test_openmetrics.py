@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from benchmarking.errors import UsageError
+from benchmarking.core.errors import UsageError
 from db.exporters.openmetrics import _escaped, _worded, family
 
 SAMPLE = re.compile(r'([a-z_0-9]+)\{((?:[a-z_]+="(?:[^"\\]|\\.)*",?)+)\} (\S+) (\S+)')

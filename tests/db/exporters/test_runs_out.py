@@ -9,10 +9,10 @@ from statistics import stdev
 
 import pytest
 
-from benchmarking.errors import UsageError
+from benchmarking.core.errors import UsageError
 from db import spool
-from db.importers import importer_for, read_file
-from db.verify import verify
+from db.importers.support.files import importer_for, read_file
+from db.upkeep.verify import verify
 from db.warehouse import Warehouse
 
 OF_THE_FILE = ("source", "source_sha256", "ingested_at")

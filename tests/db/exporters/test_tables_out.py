@@ -120,7 +120,7 @@ def test_markdown_has_a_line_a_result_and_tells_why_one_has_no_numbers(export, c
 
 @pytest.mark.parametrize("text", ["it's|\"; DROP TABLE series; -- <b>\x1b[31m\n*", "| a |", "a\n\nb"])
 def test_no_text_breaks_out_of_a_cell(text):
-    from db.markdown import table as markdown
+    from benchmarking.core.text import markdown_table as markdown
 
     lines = markdown(["x", "y"], [[text, "1"]]).splitlines()
     assert len(lines) == 3

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarking.errors import FormatError
+from benchmarking.core.errors import FormatError
 from db.connection import WRITER, connect
-from db.importers import read_file, recognising
 from db.importers.benchmark_duckdb import PLUGIN
-from db.verify import verify
+from db.importers.support.files import read_file, recognising
+from db.upkeep.verify import verify
 
 WIDE = """
 CREATE TABLE hardware_info (hardware_id VARCHAR, device_type VARCHAR, gpu_name VARCHAR, cpu_model VARCHAR,

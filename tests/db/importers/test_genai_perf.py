@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from benchmarking.errors import FormatError
-from db.importers import read_file, recognising
+from benchmarking.core.errors import FormatError
 from db.importers.aiperf import PLUGIN as AIPERF
 from db.importers.genai_perf import PLUGIN as GENAI_PERF
+from db.importers.support.files import read_file, recognising
 from tests.helpers.paths import FIXTURES
 
 IMPORTS = FIXTURES / "imports"

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from benchmarking.errors import FormatError
-from db.importers import read_file
+from benchmarking.core.errors import FormatError
 from db.importers.google_benchmark import PLUGIN, parsed_name
+from db.importers.support.files import read_file
 from tests.helpers.paths import FIXTURES
 
 FILE = FIXTURES / "imports/google_benchmark/repetitions.json"

@@ -7,9 +7,9 @@ from statistics import median
 
 import pytest
 
-from benchmarking.errors import FormatError
-from db.importers import read_file
+from benchmarking.core.errors import FormatError
 from db.importers.guidellm import PLUGIN
+from db.importers.support.files import read_file
 from tests.helpers.paths import FIXTURES
 
 REPORT = FIXTURES / "imports/guidellm/benchmarks.json"

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from benchmarking.errors import FormatError
-from db.importers import read_file
+from benchmarking.core.errors import FormatError
 from db.importers.llama_bench import PLUGIN
+from db.importers.support.files import read_file
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "imports/llama_bench"

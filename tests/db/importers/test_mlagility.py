@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarking.errors import FormatError
-from db.importers import read_file
+from benchmarking.core.errors import FormatError
 from db.importers.mlagility import PLUGIN
+from db.importers.support.files import read_file
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "imports/mlagility"

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarking import plugins
-from benchmarking.errors import FormatError
-from db.importers import ForeignFile, importers, read_file, recognising
+from benchmarking.core import plugins
+from benchmarking.core.errors import FormatError
+from db.importers.support.files import ForeignFile, importers, read_file, recognising
 from db.rows import run_rows
 from tests.helpers.paths import FIXTURES
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarking.errors import FormatError
-from db.importers import read_file
+from benchmarking.core.errors import FormatError
 from db.importers.openvino_benchmark_app import PLUGIN
+from db.importers.support.files import read_file
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "imports/openvino_benchmark_app"

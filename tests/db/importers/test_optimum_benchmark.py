@@ -9,9 +9,9 @@ from statistics import median
 
 import pytest
 
-from benchmarking.errors import FormatError
-from db.importers import read_file
+from benchmarking.core.errors import FormatError
 from db.importers.optimum_benchmark import PLUGIN
+from db.importers.support.files import read_file
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "imports/optimum_benchmark"

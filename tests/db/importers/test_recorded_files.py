@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 
-from benchmarking import plugins
-from db.importers import importer_for, read_file
-from db.verify import verify
+from benchmarking.core import plugins
+from db.importers.support.files import importer_for, read_file
+from db.upkeep.verify import verify
 from db.warehouse import Warehouse
 from tests.helpers.paths import FIXTURES
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarking.errors import FormatError
-from db.importers import read_file
+from benchmarking.core.errors import FormatError
+from db.importers.support.files import read_file
 from db.importers.transformers_benchmark_v2 import PLUGIN
 from tests.helpers.paths import FIXTURES
 

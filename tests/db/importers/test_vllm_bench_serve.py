@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from benchmarking.errors import FormatError
-from db.importers import read_file
+from benchmarking.core.errors import FormatError
+from db.importers.support.files import read_file
 from db.importers.vllm_bench_serve import PLUGIN
 from tests.helpers.paths import FIXTURES
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarking.records import FAMILIES
+from benchmarking.core.records import FAMILIES
 from visualize.drawing.rows import NotDrawn
 
 NAME = "architecture_comparison"

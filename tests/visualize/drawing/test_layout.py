@@ -3,7 +3,7 @@
 import pytest
 from matplotlib.transforms import Bbox
 
-from benchmarking.records import FAMILIES
+from benchmarking.core.records import FAMILIES
 from visualize.drawing.layout import wrap
 
 CHARTS = (

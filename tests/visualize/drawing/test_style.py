@@ -7,7 +7,7 @@ import matplotlib as mpl
 import pytest
 from matplotlib.figure import Figure
 
-from benchmarking import plugins
+from benchmarking.core import plugins
 from visualize.drawing import style
 from visualize.drawing.rows import PACKAGE
 

@@ -1,0 +1,135 @@
+"""Records to JSON and back: what every frozen dataclass of the house goes through on its way to disk or down a pipe."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import types
+import typing
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+from benchmarking.core.errors import FormatError
+
+Record = TypeVar("Record")
+PLAIN = (str, int, bool, type(None))
+"""Types whose values are JSON as they are."""
+
+
+def to_json(record: Any) -> Any:
+    """The record as JSON-able values. Raises FormatError on NaN or infinity, which JSON and the warehouse refuse."""
+    if type(record) in PLAIN:  # first, since most values are: the other questions take ten times as long
+        return record
+    if isinstance(record, float):
+        if not math.isfinite(record):
+            raise FormatError(f"a record may not hold {record}: store None and a reason instead")
+        return record
+    if dataclasses.is_dataclass(record) and not isinstance(record, type):
+        return {f.name: to_json(getattr(record, f.name)) for f in dataclasses.fields(record)}
+    if isinstance(record, Mapping):
+        return {str(key): to_json(value) for key, value in record.items()}
+    if isinstance(record, list | tuple):
+        return [to_json(value) for value in record]
+    return record
+
+
+def from_json(kind: type[Record], data: Any, where: str = "") -> Record:
+    """A record of `kind` from what `to_json` gave. Raises FormatError that names the first field that does not fit."""
+    return typing.cast(Record, _read(kind, data, where or kind.__name__))
+
+
+def dumps(record: Any) -> str:
+    """One line of JSON."""
+    return json.dumps(to_json(record), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def canonical_hash(value: Any) -> str:
+    """SHA-256 (hex) of the value's canonical JSON: sorted keys, no spaces, UTF-8."""
+    text = json.dumps(to_json(value), sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _read(kind: Any, data: Any, where: str) -> Any:
+    """`data` read as `kind`; the few shapes the records are made of, nothing more."""
+    origin = get_origin(kind)
+    if kind is Any:
+        return data
+    if dataclasses.is_dataclass(kind):
+        return _read_record(kind, data, where)
+    if origin in (Union, types.UnionType):
+        return _read_union(kind, data, where)
+    if origin is Literal:
+        return _expect(data in get_args(kind), data, where, f"one of {', '.join(map(str, get_args(kind)))}")
+    if origin is tuple:
+        _expect(isinstance(data, list), data, where, "a list")
+        if get_args(kind)[0] is float and all(type(value) is float for value in data):
+            return tuple(data)  # raw samples, by far the most values there are
+        return tuple(_read(get_args(kind)[0], value, f"{where}[{i}]") for i, value in enumerate(data))
+    if origin is not None and issubclass(origin, Mapping):
+        _expect(isinstance(data, dict), data, where, "an object")
+        return {key: _read(get_args(kind)[1], value, f"{where}.{key}") for key, value in data.items()}
+    if origin is list:
+        return _expect(isinstance(data, list), data, where, "a list")
+    if kind is float:
+        _expect(isinstance(data, int | float) and not isinstance(data, bool), data, where, "a number")
+        return float(data)
+    if kind is int:
+        return _expect(isinstance(data, int) and not isinstance(data, bool), data, where, "a whole number")
+    name = {type(None): "null", str: "text", bool: "true or false"}.get(kind, str(kind))
+    return _expect(isinstance(data, kind), data, where, name)
+
+
+def _read_record(kind: Any, data: Any, where: str) -> Any:
+    _expect(isinstance(data, dict), data, where, "an object")
+    hints = _hints(kind)
+    unknown = sorted(data.keys() - hints.keys())
+    if unknown:
+        raise FormatError(f"{where}: unknown field {unknown[0]!r}")
+    try:
+        return kind(**{name: _read(hints[name], value, f"{where}.{name}") for name, value in data.items()})
+    except TypeError as error:
+        required = [f.name for f in dataclasses.fields(kind) if f.default is f.default_factory is dataclasses.MISSING]
+        missing = sorted(set(required) - data.keys())
+        raise FormatError(f"{where}: missing field {missing[0]!r}" if missing else f"{where}: {error}") from error
+
+
+def _read_union(kind: Any, data: Any, where: str) -> Any:
+    """The first alternative that fits, exact types before numbers that would be converted."""
+    if type(data) in _as_they_are(kind):
+        return data
+    options = sorted(get_args(kind), key=lambda option: option is float)
+    for option in options:
+        try:
+            return _read(option, data, where)
+        except FormatError:
+            if len([o for o in options if o is not type(None)]) == 1 and data is not None and option is not type(None):
+                raise
+    names = " or ".join(getattr(option, "__name__", str(option)) for option in options)
+    raise FormatError(f"{where}: expected {names}, found {_short(data)}")
+
+
+@cache
+def _as_they_are(kind: Any) -> frozenset[type]:
+    """The types of JSON values that are one of a union's alternatives without more being asked of them."""
+    plain = (type(None), bool, int, float, str)
+    wide = {list[Any]: list, dict[str, Any]: dict}
+    return frozenset(wide.get(option, option) for option in get_args(kind) if option in plain or option in wide)
+
+
+def _expect(fits: bool, data: Any, where: str, what: str) -> Any:
+    if not fits:
+        raise FormatError(f"{where}: expected {what}, found {_short(data)}")
+    return data
+
+
+def _short(data: Any) -> str:
+    text = json.dumps(data, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else text[:57] + "..."

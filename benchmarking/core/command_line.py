@@ -1,0 +1,162 @@
+"""What every command shares: one line for expected trouble, the exit codes, and the types of the flags."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from benchmarking.core.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, BenchhouseError, UsageError
+
+DEFAULT_DATABASE = "benchmark_db.duckdb"
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(EXIT_USAGE, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+
+
+def run_command(name: str, command: Callable[[Sequence[str]], int], argv: Sequence[str] | None) -> int:
+    """The command's exit code, with foreseen trouble said in one line on stderr.
+
+    Anything that is not a `BenchhouseError` is a bug and keeps its traceback; BENCHHOUSE_TRACEBACK=1 shows all of them.
+    """
+    try:
+        return command(sys.argv[1:] if argv is None else argv)
+    except SystemExit as stop:  # argparse's way out of --help and of usage errors
+        return stop.code if isinstance(stop.code, int) else EXIT_USAGE
+    except BenchhouseError as error:
+        if os.environ.get("BENCHHOUSE_TRACEBACK") == "1":
+            raise
+        print(f"{name}: error: {one_line(str(error))}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader of a pipe has left ("| head"): nobody is there to be told. Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+
+
+def one_line(text: str) -> str:
+    """The text with every run of white space made one space."""
+    return " ".join(text.split())
+
+
+def note(message: str) -> None:
+    """Say something on stderr that is neither a result nor an error."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def default_database() -> str:
+    """`$BENCHMARK_DB_PATH`, or benchmark_db.duckdb in the working folder."""
+    return os.environ.get("BENCHMARK_DB_PATH") or DEFAULT_DATABASE
+
+
+def add_database_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of every command that asks a database: which one, and how long to wait for it."""
+    parser.add_argument("--db-path", default=default_database(), metavar="FILE", help="the database (%(default)s)")
+    parser.add_argument(
+        "--lock-timeout",
+        type=non_negative_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="wait so long while another process holds the database (%(default)g)",
+    )
+
+
+def positive_int(text: str) -> int:
+    """A whole number from 1, for argparse."""
+    value = _int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"takes a whole number from 1: got {text!r}")
+    return value
+
+
+def non_negative_int(text: str) -> int:
+    """A whole number from 0, for argparse."""
+    value = _int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"takes a whole number from 0: got {text!r}")
+    return value
+
+
+def positive_ints(text: str) -> tuple[int, ...]:
+    """A list such as 1,2,4: whole numbers from 1, sorted, each once; for argparse."""
+    parts = [part.strip() for part in text.split(",")]
+    if not any(parts):
+        raise argparse.ArgumentTypeError("the list is empty: give numbers such as 1,2,4")
+    return tuple(sorted({positive_int(part) for part in parts}))
+
+
+def positive_numbers(text: str) -> tuple[float, ...]:
+    """A list such as 2.5,30: numbers above 0, sorted, each once, whole ones as int; for argparse."""
+    parts = [part.strip() for part in text.split(",")]
+    if not any(parts):
+        raise argparse.ArgumentTypeError("the list is empty: give numbers such as 2.5,30")
+    values = {_number(part, "takes numbers above 0", lambda value: value > 0) for part in parts}
+    return tuple(int(value) if value.is_integer() else value for value in sorted(values))
+
+
+def non_negative_seconds(text: str) -> float:
+    """A duration in seconds from 0, for argparse."""
+    return _number(text, "takes seconds from 0", lambda value: value >= 0)
+
+
+def non_negative_number(text: str) -> float:
+    """A number from 0, for argparse."""
+    return _number(text, "takes a number from 0", lambda value: value >= 0)
+
+
+def positive_seconds(text: str) -> float:
+    """A duration in seconds above 0, for argparse."""
+    return _number(text, "takes seconds above 0", lambda value: value > 0)
+
+
+def names(text: str) -> tuple[str, ...]:
+    """A list of names such as a,b; for argparse."""
+    parts = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not parts:
+        raise argparse.ArgumentTypeError("the list is empty: give names such as a,b")
+    return parts
+
+
+def tag(text: str) -> tuple[str, str]:
+    """A tag k=v, for argparse."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise argparse.ArgumentTypeError(f"takes key=value: got {text!r}")
+    return key.strip(), value
+
+
+def choice(value: str, known: Sequence[str], what: str) -> str:
+    """`value`, if it is one of the known. Raises UsageError with near names and the list."""
+    if value in known:
+        return value
+    import difflib
+
+    near = difflib.get_close_matches(value, known, n=3)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    raise UsageError(f"unknown {what} {value!r}: {hint}known: {', '.join(known)}")
+
+
+def _int(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"takes whole numbers: got {text!r}") from None
+
+
+def _number(text: str, wanted: str, fits: Callable[[float], bool]) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{wanted}: got {text!r}") from None
+    if not fits(value) or value in (float("inf"),) or value != value:
+        raise argparse.ArgumentTypeError(f"{wanted}: got {text!r}")
+    return value

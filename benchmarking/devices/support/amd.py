@@ -1,0 +1,366 @@
+"""AMD's management library (the Python package of ROCm): the facts of each GPU, and a watch on an open one.
+
+AMD GPUs as the Linux kernel shows them, where amdsmi is not installed: /sys/class/kfd, /sys/class/drm and hwmon.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarking.core.contracts import IN_USE_NAMES, STATE_NAMES
+from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_SUPPORTED, Json, Readings
+from benchmarking.devices.support.handle import HARDWARE_THERMAL, POWER_BRAKE, SOFTWARE_POWER_CAP
+from benchmarking.devices.support.reading import UnreadableError, absent, gather, read_int, read_text
+from benchmarking.devices.support.torch_gpu import Owners, pci_address
+
+MILLI = 1_000
+
+MICRO = 1_000_000
+
+NEEDS_AMDSMI = f"{NOT_SUPPORTED}: needs the package amdsmi"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A GPU of the kernel's compute topology."""
+
+    address: str
+    name: str
+    gfx_target: str
+    properties: dict[str, int]
+    device: Path
+    """Its PCI device's folder, through the render node."""
+
+
+def nodes(sys: Path) -> list[Node]:
+    """The GPUs, in the topology's order, which is HIP's. Raises UnreadableError when the driver is not loaded."""
+    folder = sys / "class/kfd/kfd/topology/nodes"
+    if not folder.is_dir():
+        raise UnreadableError(f"{NOT_SUPPORTED}: no {folder}")
+    paths = sorted((path for path in folder.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+    described = [(path, _properties(path)) for path in paths]
+    return [_node(path, properties, sys) for path, properties in described if properties.get("simd_count", 0) > 0]
+
+
+def _properties(path: Path) -> dict[str, int]:
+    """The node's properties; empty for one this user may not read, as for a GPU another container owns."""
+    try:
+        lines = read_text(path / "properties").splitlines()
+    except UnreadableError:
+        return {}
+    pairs = (line.split() for line in lines)
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+
+
+def _node(path: Path, properties: dict[str, int], sys: Path) -> Node:
+    location = properties.get("location_id", 0)  # PCI bus, slot and function packed in 16 bits
+    return Node(
+        address=pci_address(properties.get("domain", 0), location >> 8, location >> 3 & 0x1F),
+        name=_name(path),
+        gfx_target=gfx_target(properties.get("gfx_target_version", 0)),
+        properties=properties,
+        device=sys / f"class/drm/renderD{properties.get('drm_render_minor', 0)}/device",
+    )
+
+
+def _name(path: Path) -> str:
+    try:
+        return read_text(path / "name")
+    except UnreadableError:
+        return ""
+
+
+def gfx_target(version: int) -> str:
+    """The compiler's name of a gfx_target_version: 90402 is gfx942, 90010 is gfx90a (minor and stepping in hex)."""
+    return f"gfx{version // 10_000}{version // 100 % 100:x}{version % 100:x}"
+
+
+def node_facts(node: Node) -> Readings:
+    """What the kernel tells about a GPU that does not change while it runs."""
+    return gather(
+        {
+            "name": lambda: product_name(node),
+            "gfx_target": lambda: node.gfx_target,
+            "compute_units": lambda: node.properties["simd_count"] // max(node.properties.get("simd_per_cu", 1), 1),
+            "unique_id": lambda: read_text(node.device / "unique_id"),
+            "memory_bytes": lambda: read_int(node.device / "mem_info_vram_total"),
+            "power_cap_w": lambda: read_int(_sensor(node, "power1_cap")) / MICRO,
+            "power_cap_default_w": lambda: read_int(_sensor(node, "power1_cap_default")) / MICRO,
+            "clock_max_hz": lambda: node.properties["max_engine_clk_fcompute"] * MICRO,
+            "compute_partition": lambda: read_text(node.device / "current_compute_partition"),
+            "pcie_width": lambda: read_int(node.device / "current_link_width"),
+            "pcie_width_max": lambda: read_int(node.device / "max_link_width"),
+        }
+    )
+
+
+def product_name(node: Node) -> str:
+    """The board's product name (told by data-centre boards), else the chip's name and target."""
+    try:
+        product = read_text(node.device / "product_name")
+    except UnreadableError:
+        product = ""
+    return product or f"AMD {node.name or 'GPU'} ({node.gfx_target})"
+
+
+def _sensor(node: Node, name: str) -> Path:
+    found = sorted(node.device.glob(f"hwmon/hwmon*/{name}"))
+    if not found:
+        raise UnreadableError(f"{NOT_SUPPORTED}: no {node.device}/hwmon/*/{name}")
+    return found[0]
+
+
+class SysfsMonitor:
+    """The watch on one GPU through its hwmon folder."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def memory_in_use(self) -> Readings:
+        used = gather({"device_used_bytes": lambda: read_int(self._node.device / "mem_info_vram_used")})
+        return absent(NEEDS_AMDSMI, IN_USE_NAMES) | used
+
+    def state(self) -> Readings:
+        read = gather(
+            {
+                "clock_hz": lambda: read_int(_sensor(self._node, "freq1_input")),
+                "memory_clock_hz": lambda: read_int(_sensor(self._node, "freq2_input")),
+                "temperature_c": self._temperature_c,
+                "power_w": self._power_w,
+            }
+        )
+        return absent(NEEDS_AMDSMI, STATE_NAMES) | read
+
+    def energy_j(self) -> Readings:
+        return absent(NEEDS_AMDSMI, ("gpu",))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _temperature_c(self) -> Json:
+        """The junction (temp2), which is what the firmware throttles on; the edge (temp1) where it is not told."""
+        try:
+            return read_int(_sensor(self._node, "temp2_input")) / MILLI
+        except UnreadableError:
+            return read_int(_sensor(self._node, "temp1_input")) / MILLI
+
+    def _power_w(self) -> Json:
+        """Average power; newer GPUs tell the momentary one instead."""
+        try:
+            return read_int(_sensor(self._node, "power1_average")) / MICRO
+        except UnreadableError:
+            return read_int(_sensor(self._node, "power1_input")) / MICRO
+
+
+HZ_PER_MHZ = 1_000_000
+
+MICRO = 1_000_000
+
+
+UNSUPPORTED_CODES = (2, 3, 5, 40)
+
+"""amdsmi_status_t: NOT_SUPPORTED, NOT_YET_IMPLEMENTED, FAIL_LOAD_SYMBOL, NO_DATA."""
+
+NO_PERMISSION_CODE = 10
+
+
+VIOLATIONS = {
+    "active_prochot_thrm": POWER_BRAKE,
+    "active_ppt_pwr": SOFTWARE_POWER_CAP,
+    "active_socket_thrm": HARDWARE_THERMAL,
+    "active_vr_thrm": HARDWARE_THERMAL,
+    "active_hbm_thrm": HARDWARE_THERMAL,
+}
+
+"""Keys of amdsmi_get_violation_status. PROCHOT is the board's line that orders every chip down at once."""
+
+
+class AmdSmiError(Exception):
+    """amdsmi cannot be used; the message says why."""
+
+
+class AmdSmi:
+    """The library, initialized. Give `module` to read a recording in place of the machine."""
+
+    def __init__(self, module: Any = None) -> None:
+        self.module: Any = module or load_module()
+        try:
+            self.module.amdsmi_init()
+        except self.module.AmdSmiException as error:
+            raise AmdSmiError(f"amdsmi does not start: {_one_line(error)}") from error
+
+    def call(self, function: str, *arguments: Any) -> Any:
+        """What the amdsmi function gives. Raises UnreadableError with the reason, also for its "N/A"."""
+        try:
+            return getattr(self.module, function)(*arguments)
+        except self.module.AmdSmiException as error:
+            raise UnreadableError(f"{_reason(error)}: {function}: {_one_line(error)}") from error
+        except AttributeError as error:
+            raise UnreadableError(f"{NOT_SUPPORTED}: this amdsmi has no {function}") from error
+
+    def entry(self, function: str, key: str, *arguments: Any) -> Any:
+        """One entry of what the function gives. Raises UnreadableError."""
+        return known(self.call(function, *arguments).get(key), f"{function} {key}")
+
+    def handles(self) -> dict[str, Any]:
+        """The GPUs' handles by PCI address. Raises UnreadableError."""
+        handles = self.call("amdsmi_get_processor_handles")
+        return {_pci(self.call("amdsmi_get_gpu_device_bdf", handle)): handle for handle in handles}
+
+    def close(self) -> None:
+        """Let the library go."""
+        self.call("amdsmi_shut_down")
+
+
+def load_module() -> Any:
+    """The module `amdsmi`. Raises AmdSmiError: without its library the package prints, then raises KeyError."""
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            return importlib.import_module("amdsmi")
+    except ImportError as error:
+        raise AmdSmiError("package amdsmi is missing: pip install amdsmi of the ROCm version in use") from error
+    except (KeyError, OSError, AttributeError) as error:
+        raise AmdSmiError(f"amdsmi does not find libamd_smi.so: install ROCm's amd-smi-lib ({error})") from error
+
+
+def known(value: Any, what: str) -> Any:
+    """The value. Raises UnreadableError for amdsmi's ways to say that there is none."""
+    if value is None or value == "N/A" or value == "":
+        raise UnreadableError(f"{NOT_SUPPORTED}: amdsmi gives no {what}")
+    return value
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _reason(error: Any) -> str:
+    code = getattr(error, "err_code", None)
+    return NO_PERMISSION if code == NO_PERMISSION_CODE else NOT_SUPPORTED if code in UNSUPPORTED_CODES else FAILED
+
+
+def _pci(bdf: str) -> str:
+    """ "0000:c1:00.0" without its function."""
+    domain, bus, slot = bdf.partition(".")[0].split(":")
+    return pci_address(int(domain, 16), int(bus, 16), int(slot, 16))
+
+
+def handle_facts(smi: AmdSmi, handle: Any) -> Readings:
+    """Everything about a GPU that does not change while it runs. Power caps come in microwatts, clocks in MHz."""
+
+    def of(function: str, key: str) -> Callable[[], Any]:
+        return lambda: smi.entry(function, key, handle)
+
+    def watts(key: str) -> Callable[[], Json]:
+        return lambda: smi.entry("amdsmi_get_power_cap_info", key, handle) / MICRO
+
+    graphics = smi.module.AmdSmiClkType.GFX
+    return gather(
+        {
+            "name": of("amdsmi_get_gpu_asic_info", "market_name"),
+            "gfx_target": of("amdsmi_get_gpu_asic_info", "target_graphics_version"),
+            "compute_units": of("amdsmi_get_gpu_asic_info", "num_compute_units"),
+            "uuid": lambda: known(smi.call("amdsmi_get_gpu_device_uuid", handle), "uuid"),
+            "driver": of("amdsmi_get_gpu_driver_info", "driver_version"),
+            "memory_bytes": lambda: _vram(smi, handle, "total"),
+            "power_cap_w": watts("power_cap"),
+            "power_cap_default_w": watts("default_power_cap"),
+            "clock_max_hz": lambda: smi.entry("amdsmi_get_clock_info", "max_clk", handle, graphics) * HZ_PER_MHZ,
+            "compute_partition": lambda: known(smi.call("amdsmi_get_gpu_compute_partition", handle), "partition"),
+            "pcie_width": lambda: _pcie(smi, handle, "pcie_metric", "pcie_width"),
+            "pcie_width_max": lambda: _pcie(smi, handle, "pcie_static", "max_pcie_width"),
+        }
+    )
+
+
+def _vram(smi: AmdSmi, handle: Any, what: str) -> int:
+    """Bytes of video memory: "total", or "usage" for what all processes hold."""
+    return int(smi.call(f"amdsmi_get_gpu_memory_{what}", handle, smi.module.AmdSmiMemoryType.VRAM))
+
+
+def _pcie(smi: AmdSmi, handle: Any, group: str, key: str) -> Any:
+    return known(smi.entry("amdsmi_get_pcie_info", group, handle).get(key), key)
+
+
+class AmdSmiMonitor:
+    """The watch on one GPU, by its PCI address; made before this process touches the GPU, unless `is_in_use`."""
+
+    def __init__(self, smi: AmdSmi, address: str, own_pid: int | None = None, is_in_use: bool = False) -> None:
+        self._smi = smi
+        handles = smi.handles()
+        if address not in handles:
+            raise UnreadableError(f"{FAILED}: amdsmi lists no GPU at {address}")
+        self._handle = handles[address]
+        self._owners = Owners(frozenset() if is_in_use else self._pids_before(), own_pid)
+
+    def memory_in_use(self) -> Readings:
+        used = gather({"device_used_bytes": lambda: _vram(self._smi, self._handle, "usage")})
+        return used | gather({IN_USE_NAMES[0]: lambda: self._owners.own_bytes(self._processes())})
+
+    def state(self) -> Readings:
+        types = self._smi.module.AmdSmiClkType
+        no_default = absent(f"{NOT_SUPPORTED}: AMD states no default clock", ("clock_default_hz",))
+        no_time = absent(f"{NOT_SUPPORTED}: amdsmi counts violations, not their time", ("violation_ns",))
+        read = gather(
+            {
+                "clock_hz": lambda: self._clock_hz(types.GFX),
+                "memory_clock_hz": lambda: self._clock_hz(types.MEM),
+                "temperature_c": self._temperature_c,
+                "power_w": self._power_w,
+                "throttle_reasons": self._throttle_reasons,
+                "foreign_pids": lambda: list[Json](self._owners.foreign(frozenset(self._processes()))),
+            }
+        )
+        return no_default | no_time | read
+
+    def energy_j(self) -> Readings:
+        return gather({"gpu": self._energy_j})
+
+    def close(self) -> None:
+        self._smi.close()
+
+    def _clock_hz(self, kind: Any) -> int:
+        return int(self._smi.entry("amdsmi_get_clock_info", "clk", self._handle, kind)) * HZ_PER_MHZ
+
+    def _temperature_c(self) -> int:
+        """The hottest spot, which is what the firmware throttles on; the edge where no other is told."""
+        sensors, current = self._smi.module.AmdSmiTemperatureType, self._smi.module.AmdSmiTemperatureMetric.CURRENT
+        try:
+            return int(self._smi.call("amdsmi_get_temp_metric", self._handle, sensors.HOTSPOT, current))
+        except UnreadableError:
+            return int(self._smi.call("amdsmi_get_temp_metric", self._handle, sensors.EDGE, current))
+
+    def _power_w(self) -> float:
+        """Watts: MI300 tells the current power, older GPUs the average one."""
+        power = self._smi.call("amdsmi_get_power_info", self._handle)
+        told = (power.get(key) for key in ("current_socket_power", "average_socket_power"))
+        return float(known(next((watts for watts in told if watts not in (None, "N/A")), None), "socket power"))
+
+    def _throttle_reasons(self) -> list[Json]:
+        status = self._smi.call("amdsmi_get_violation_status", self._handle)
+        told = {key: status.get(key) for key in VIOLATIONS if status.get(key) not in (None, "N/A")}
+        known(told or None, "violation status")
+        return list[Json](sorted({VIOLATIONS[key] for key, is_active in told.items() if is_active}))
+
+    def _energy_j(self) -> float:
+        """amdsmi_get_energy_count: counts times microjoules a count. ROCm before 6.4 calls the counts "power"."""
+        told = self._smi.call("amdsmi_get_energy_count", self._handle)
+        counts = known(told.get("energy_accumulator", told.get("power")), "energy count")
+        return float(counts * known(told.get("counter_resolution"), "counter resolution") / MICRO)
+
+    def _processes(self) -> Mapping[int, int | None]:
+        """Bytes of video memory of each process on the GPU, by pid."""
+        listed = self._smi.call("amdsmi_get_gpu_process_list", self._handle)
+        return {int(process["pid"]): int(process["memory_usage"]["vram_mem"]) for process in listed}
+
+    def _pids_before(self) -> frozenset[int]:
+        try:
+            return frozenset(self._processes())
+        except UnreadableError:  # the same call gives its reason in every state()
+            return frozenset()

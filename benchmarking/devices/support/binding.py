@@ -1,0 +1,225 @@
+"""Binds the measuring process to some of the machine's processors, and tells whether everything stayed there.
+
+2026-11-21: memory is not bound, only looked at. Linux gives a page to the node of the thread that touches it first, so
+a process whose threads all run on one node has its memory there as long as the node has any; a policy that forbids the
+other nodes would kill the process instead of measuring it slowly. What came of it is read from numa_maps.
+
+Logical processors: lists of them as they are written, which may be used, and which share a core or a memory node.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
+from benchmarking.core.records import NOT_SUPPORTED, Json, Readings
+from benchmarking.core.units import BYTES_PER_KIB
+from benchmarking.devices.support.host_linux import limits
+from benchmarking.devices.support.reading import UnreadableError, gather, read_int, read_text
+
+ROOT = Path("/")
+
+MAX_NAMED = 8
+
+"""Threads named in the evidence; a pool has dozens, which escape together."""
+
+
+_BOUND: frozenset[int] | None = None
+
+"""What this process was bound to: one a process, as the affinity itself."""
+
+
+def checked(cpu_list: str) -> str:
+    """The list in its one form, if this process can be bound to it.
+
+    Raises UsageError for what is no list, UnsupportedError for processors that are not there or not allowed here, and
+    on systems that bind no process.
+    """
+    cpus = parse_cpu_list(cpu_list)
+    try:
+        allowed = allowed_cpus()
+    except UnreadableError as error:
+        raise UnsupportedError(f"--cpu-list {cpu_list}: {_no_binding()}") from error
+    if outside := sorted(set(cpus) - set(allowed)):
+        existing = os.cpu_count() or len(allowed)
+        why = "do not exist" if outside[0] >= existing else "are outside this process's affinity or cpuset"
+        raise UnsupportedError(
+            f"--cpu-list {cpu_list}: processors {cpu_list_text(outside)} {why}; it may use {cpu_list_text(allowed)}"
+        )
+    return cpu_list_text(cpus)
+
+
+def bind(cpu_list: str) -> None:
+    """Bind every thread of this process, and so those still to come, to the list. Raises BenchhouseError."""
+    global _BOUND
+    cpus = frozenset(parse_cpu_list(checked(cpu_list)))
+    try:
+        _set_affinity(cpus)
+    except OSError as error:
+        raise BenchhouseError(f"cannot bind to processors {cpu_list}: {error.strerror}") from error
+    _BOUND = cpus
+
+
+def in_force(root: Path = ROOT) -> Readings:
+    """What the process may use, read back: `cpu_affinity`, `cpus_allowed` and `cores_allowed` (numbers of them),
+    `cpu_quota_cores`, `numa_node` (where all are of one) or `numa_nodes`."""
+    found = gather(
+        {
+            "cpu_affinity": lambda: cpu_list_text(allowed_cpus()),
+            "cpus_allowed": lambda: len(allowed_cpus()),
+            "cores_allowed": lambda: physical_cores(allowed_cpus(), root),
+        }
+    )
+    quota = limits(root).values.get("cgroup_cpu_quota_cores") if sys.platform == "linux" else None
+    return found | _nodes(root) | Readings(values={} if quota is None else {"cpu_quota_cores": quota})
+
+
+def memory_in_force(root: Path = ROOT) -> Readings:
+    """`memory_bytes_by_numa_node` of this process, where the kernel tells it."""
+    return gather({"memory_bytes_by_numa_node": lambda: dict(_memory_by_node(read_text(root / "proc/self/numa_maps")))})
+
+
+def escaped_threads(root: Path = ROOT) -> dict[str, Json]:
+    """Threads that have run and may run elsewhere than this process was bound to: name, and the processors they may
+    use and were last seen on, by thread. Empty without a binding.
+
+    Libraries that pin their own threads (OpenVINO, OpenMP with a place list, ONNX Runtime with affinities) can take
+    them off the list; those that narrow them within it do no harm.
+    """
+    if _BOUND is None or sys.platform != "linux":
+        return {}
+    escaped: dict[str, Json] = {}
+    for folder in sorted(root.glob("proc/self/task/*"), key=lambda path: int(path.name)):
+        try:
+            thread = _thread(folder)
+        except UnreadableError:
+            continue  # it ended between the listing and the reading
+        allowed = set(parse_cpu_list(str(thread["cpus_allowed"])))
+        if thread.pop("has_run") and not allowed <= _BOUND and len(escaped) < MAX_NAMED:
+            escaped[folder.name] = thread
+    return escaped
+
+
+def _thread(folder: Path) -> dict[str, Json]:
+    """A thread's name, mask and last processor; whether it has used a clock tick of time (proc(5): stat 14, 15, 39)."""
+    stat, status = read_text(folder / "stat"), read_text(folder / "status")
+    mask = re.search(r"^Cpus_allowed_list:\s*(\S+)", status, re.MULTILINE)
+    name, fields = stat[stat.index("(") + 1 : stat.rindex(")")], stat[stat.rindex(")") + 2 :].split()
+    if mask is None or len(fields) < 37:
+        raise UnreadableError(f"not_supported: {folder} tells no mask")
+    has_run = int(fields[11]) + int(fields[12]) > 0
+    return {"name": name, "cpus_allowed": mask[1], "last_cpu": int(fields[36]), "has_run": has_run}
+
+
+def _nodes(root: Path) -> Readings:
+    try:
+        nodes = numa_nodes(allowed_cpus(), root)
+    except UnreadableError as error:
+        return Readings(missing={"numa_node": str(error)})
+    return Readings(values={"numa_node": nodes[0]} if len(nodes) == 1 else {"numa_nodes": list[Json](nodes)})
+
+
+def _memory_by_node(numa_maps: str) -> Mapping[str, Json]:
+    """Bytes by node. A line counts its pages by node ("N0=12") and tells their size ("kernelpagesize_kB=4")."""
+    totals: dict[str, int] = {}
+    for line in numa_maps.splitlines():
+        size = re.search(r"kernelpagesize_kB=(\d+)", line)
+        for node, pages in re.findall(r"\bN(\d+)=(\d+)", line):
+            totals[node] = totals.get(node, 0) + int(pages) * int(size[1] if size else 4) * BYTES_PER_KIB
+    return dict(sorted(totals.items(), key=lambda one: int(one[0])))
+
+
+def _set_affinity(cpus: frozenset[int]) -> None:
+    if hasattr(os, "sched_setaffinity"):
+        for task in os.listdir("/proc/self/task"):
+            os.sched_setaffinity(int(task), cpus)
+        return
+    import psutil
+
+    psutil.Process().cpu_affinity(sorted(cpus))
+
+
+def _no_binding() -> str:
+    if sys.platform == "darwin":
+        return "macOS binds no process to processors (its affinity tags are hints, and none on Apple silicon)"
+    return f"{sys.platform} binds no process to processors"
+
+
+SYSFS_ROOT = Path("/")
+
+MAX_CPU = 65_535
+
+"""Larger numbers are a slip of the hand: Linux itself is built for 8192 at most."""
+
+ENTRY = re.compile(r"(\d+)(?:-(\d+))?")
+
+FORM = "a list such as 0-3,8"
+
+
+def parse_cpu_list(text: str) -> tuple[int, ...]:
+    """The processors of a list as Linux writes it ("0-3,8"), ascending, each once. Raises UsageError."""
+    found: set[int] = set()
+    for entry in text.split(","):
+        match = ENTRY.fullmatch(entry.strip())
+        if match is None:
+            raise UsageError(f"--cpu-list takes {FORM}: got {text!r}")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise UsageError(f"--cpu-list takes {FORM}: {entry.strip()!r} in {text!r} runs backwards")
+        if last > MAX_CPU:
+            raise UsageError(f"--cpu-list takes processors up to {MAX_CPU}: got {last} in {text!r}")
+        found.update(range(first, last + 1))
+    return tuple(sorted(found))
+
+
+def cpu_list_text(cpus: Iterable[int]) -> str:
+    """The numbers as Linux writes them: "0-3,8"."""
+    numbers = sorted(set(cpus))
+    starts = [number for number in numbers if number - 1 not in numbers]
+    ends = [number for number in numbers if number + 1 not in numbers]
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
+
+
+def allowed_cpus() -> list[int]:
+    """The processors this process may run on. Raises UnreadableError where the system does not say."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    if sys.platform == "win32":
+        import psutil
+
+        return sorted(psutil.Process().cpu_affinity())
+    raise UnreadableError(f"{NOT_SUPPORTED}: the system has no CPU affinity call")
+
+
+def physical_cores(cpus: Collection[int], root: Path = SYSFS_ROOT) -> int:
+    """How many cores the processors are on: two of one core count once. Raises UnreadableError."""
+    folder = root / "sys/devices/system/cpu"
+    topologies = [folder / f"cpu{cpu}/topology" for cpu in cpus]
+    return len({(read_int(path / "physical_package_id"), read_int(path / "core_id")) for path in topologies})
+
+
+def default_threads(cpus: Collection[int], root: Path = SYSFS_ROOT) -> int:
+    """Threads of one operator that a binding implies where none are asked for: one to a core.
+
+    A second thread on a core shares its arithmetic units, which matrix products keep busy already. Where the cores are
+    not known there is one thread to a processor.
+    """
+    try:
+        return physical_cores(cpus, root)
+    except UnreadableError:
+        return len(cpus)
+
+
+def numa_nodes(cpus: Collection[int], root: Path = SYSFS_ROOT) -> list[int]:
+    """The memory nodes the processors belong to, ascending. Raises UnreadableError."""
+    folder = root / "sys/devices/system/node"
+    paths = sorted(folder.glob("node[0-9]*/cpulist"))
+    if not paths:
+        raise UnreadableError(f"{NOT_SUPPORTED}: no {folder}/node0/cpulist")
+    by_node = {int(path.parent.name.removeprefix("node")): read_text(path) for path in paths}
+    # A node of memory alone lists no processor.
+    return sorted(node for node, text in by_node.items() if text and not set(parse_cpu_list(text)).isdisjoint(cpus))

@@ -1,0 +1,397 @@
+"""The host's own energy counters, whatever device is measured: each platform's, behind one face.
+
+2026-11-21: the package zeus was tried (0.16). Its readings of NVML, amdsmi and RAPL are those made here, but come with
+pandas, scikit-learn, pydantic and amdsmi as requirements, import all of them to read one counter, watch RAPL's
+wrap-around from a process of their own, which would run beside what is measured, and drop the reason why a domain is
+absent. Its part for Apple silicon is a package of its own without requirements (zeus-apple-silicon) that knows what
+Apple renames with every chip: that one is used. Jetson boards have power meters and no counter; zeus adds them up in a
+process that polls ten times a second, so there an energy would be an estimate, and is absent here.
+
+Energy counters of Apple silicon, as IOReport's "Energy Model" gives them through the package zeus-apple-silicon.
+
+Energy counters of Windows: the Energy Meter Interface (emi.h), which firmware and processor drivers fill.
+
+Its devices are listed by cfgmgr32 and asked by DeviceIoControl: version, size of the metadata, metadata, measurement.
+
+The Windows calls that list, open and ask energy meters (cfgmgr32.h, fileapi.h, ioapiset.h).
+
+Energy counters of the processor package and the memory, from Linux's powercap tree (RAPL; AMD's are there too).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import platform
+import re
+import struct
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_SUPPORTED, Json, Readings
+from benchmarking.devices.support.reading import UnreadableError, absent, gather, read_int, read_text
+
+
+class HostEnergy(Protocol):
+    """Counters of the host."""
+
+    def energy_j(self) -> Readings:
+        """Joules by domain (of `devices.ENERGY_DOMAINS`), ever growing, and the reason for each that is not counted."""
+
+
+def host_energy(system: str | None = None) -> HostEnergy:
+    """The counters of this platform; where there are none, that has its reason in each reading."""
+    system = system or platform.system()
+    if system == "Darwin":
+        return AppleEnergy()
+    if system == "Windows":
+        return EnergyMeters()
+
+    return Rapl()
+
+
+MJ_PER_J = 1_000
+
+PARTS = {"cpu_pkg": ("cpu_total_mj",), "dram": ("dram_mj",), "gpu": ("gpu_mj", "gpu_sram_mj")}
+
+"""Our domains, and the fields of AppleEnergyMetrics that make them up. The first of them must be there."""
+
+NO_SOC = f"{NOT_SUPPORTED}: Apple counts parts of the chip, not the whole"
+
+
+class AppleEnergy:
+    """The domains `cpu_pkg`, `gpu` and `dram`. Give `module` to read a recording in place of the machine."""
+
+    def __init__(self, module: Any = None, machine: str | None = None) -> None:
+        self._why_not: str | None = None
+        self._monitor: Any = None
+        try:
+            self._monitor = _monitor(module, machine or platform.machine())
+        except UnreadableError as error:
+            self._why_not = str(error)
+
+    def energy_j(self) -> Readings:
+        """All domains in joules since an arbitrary moment, or their reason."""
+        if self._why_not is not None:
+            return absent(self._why_not, (*PARTS, "soc"))
+        try:
+            told = self._monitor.get_cumulative_energy()
+        except RuntimeError as error:  # what its C++ exceptions become
+            return absent(f"{NOT_SUPPORTED}: IOReport: {error}", (*PARTS, "soc"))
+        return absent(NO_SOC, ("soc",)) | gather({domain: _joules(told, fields) for domain, fields in PARTS.items()})
+
+
+def _joules(told: Any, fields: tuple[str, ...]) -> Callable[[], Json]:
+    def read() -> Json:
+        values = [getattr(told, field) for field in fields]
+        if values[0] is None:
+            raise UnreadableError(f"{NOT_SUPPORTED}: this chip does not count {fields[0].removesuffix('_mj')}")
+        return float(sum(value for value in values if value is not None) / MJ_PER_J)
+
+    return read
+
+
+def _monitor(module: Any, machine: str) -> Any:
+    """The library's monitor. Raises UnreadableError with the reason."""
+    if machine != "arm64":
+        raise UnreadableError(f"{NOT_SUPPORTED}: macOS on {machine} tells energy to root alone (powermetrics)")
+    try:
+        module = module or importlib.import_module("zeus_apple_silicon")
+        return module.AppleEnergyMonitor()
+    except ImportError as error:
+        raise UnreadableError(f"{NOT_SUPPORTED}: needs zeus-apple-silicon: pip install zeus-apple-silicon") from error
+    except RuntimeError as error:
+        raise UnreadableError(f"{NOT_SUPPORTED}: IOReport gives no energy: {error}") from error
+
+
+GET_VERSION, GET_METADATA_SIZE, GET_METADATA, GET_MEASUREMENT = 0x224000, 0x224004, 0x224008, 0x22400C
+
+"""IOCTL_EMI_*: CTL_CODE(FILE_DEVICE_UNKNOWN, 0..3, METHOD_BUFFERED, FILE_READ_ACCESS)."""
+
+J_PER_PWH = 3.6e-9
+
+"""A picowatt-hour, the one unit there is (EmiMeasurementUnitPicowattHours is 0)."""
+
+PICOWATT_HOURS = 0
+
+NAMES_BYTES = 2 * 2 * 16
+
+"""HardwareOEM and HardwareModel: two WCHAR[EMI_NAME_MAX]."""
+
+MEASUREMENT = struct.Struct("<QQ")
+
+"""EMI_CHANNEL_MEASUREMENT_DATA: AbsoluteEnergy, and AbsoluteTime in 100 ns."""
+
+
+DOMAIN_WORDS = {"cpu_pkg": frozenset({"PKG", "PACKAGE", "SOCKET"}), "dram": frozenset({"DRAM"})}
+
+"""Whole words in a channel's name. Intel names "RAPL_Package0_PKG", "..._DRAM" and the cores' "..._PP0", which the
+package holds already; AMD "Current Socket Power"."""
+
+NOT_COUNTED = f"{NOT_SUPPORTED}: Windows' energy meters tell it for no device"
+
+
+class MeterApi(Protocol):
+    """The system's calls; `_emi_windows` has the real ones."""
+
+    def paths(self) -> Sequence[str]:
+        """The energy meters' device paths. Raises UnreadableError."""
+
+    def open(self, path: str) -> int:
+        """A handle of a meter. Raises UnreadableError."""
+
+    def control(self, handle: int, code: int, size: int) -> bytes:
+        """What DeviceIoControl answers, at most `size` bytes. Raises UnreadableError."""
+
+    def close(self, handle: int) -> None:
+        """Let a handle go."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meter:
+    """An open meter and its channels, in the order of its measurements."""
+
+    handle: int
+    channels: tuple[str, ...]
+
+
+class EnergyMeters:
+    """The domains `cpu_pkg` (all packages) and `dram`, in joules since an arbitrary moment."""
+
+    def __init__(self, api: MeterApi | None = None) -> None:
+        self._why_not: str | None = None
+        self._meters: list[Meter] = []
+        try:
+            self._api = api or _windows()
+            self._meters = [_meter(self._api, path) for path in self._api.paths()]
+            if not self._meters:
+                raise UnreadableError(f"{NOT_SUPPORTED}: Windows lists no energy meter (its firmware offers none)")
+        except UnreadableError as error:
+            self._why_not = str(error)
+
+    def energy_j(self) -> Readings:
+        """Both domains, each with a value or a reason."""
+        if self._why_not is not None:
+            return absent(self._why_not, (*DOMAIN_WORDS, "gpu", "soc"))
+        return absent(NOT_COUNTED, ("gpu", "soc")) | gather({name: self._domain(name) for name in DOMAIN_WORDS})
+
+    def _domain(self, name: str) -> Callable[[], Json]:
+        def read() -> Json:
+            found = [(meter, index) for meter in self._meters for index in _of_domain(meter.channels, name)]
+            if not found:
+                listed = ", ".join(channel for meter in self._meters for channel in meter.channels)
+                raise UnreadableError(f"{NOT_SUPPORTED}: no {name} among the energy meters' channels: {listed}")
+            return sum(self._picowatt_hours(meter, index) for meter, index in found) * J_PER_PWH
+
+        return read
+
+    def _picowatt_hours(self, meter: Meter, index: int) -> int:
+        data = self._api.control(meter.handle, GET_MEASUREMENT, MEASUREMENT.size * len(meter.channels))
+        energy, _ = _unpack(MEASUREMENT, data, MEASUREMENT.size * index)
+        return energy
+
+
+def channels_v1(metadata: bytes) -> tuple[str, ...]:
+    """The one channel of EMI_METADATA_V1: unit, OEM, model, revision, size of the name, the name."""
+    _check_unit(*_unpack(struct.Struct("<I"), metadata, 0))
+    header = 4 + NAMES_BYTES
+    _, size = _unpack(struct.Struct("<HH"), metadata, header)
+    return (_text(metadata, header + 4, size),)
+
+
+def channels_v2(metadata: bytes) -> tuple[str, ...]:
+    """The channels of EMI_METADATA_V2: OEM, model, revision, count, then per channel unit, size of the name, the name.
+
+    A channel begins where the last one's name ends (EMI_CHANNEL_V2_NEXT_CHANNEL).
+    """
+    _, count = _unpack(struct.Struct("<HH"), metadata, NAMES_BYTES)
+    offset, names = NAMES_BYTES + 4, []
+    for _ in range(count):
+        unit, size = _unpack(struct.Struct("<IH"), metadata, offset)
+        _check_unit(unit)
+        names.append(_text(metadata, offset + 6, size))
+        offset += 6 + size
+    return tuple(names)
+
+
+def _meter(api: MeterApi, path: str) -> Meter:
+    """A meter with its metadata read. Raises UnreadableError, the handle closed."""
+    handle = api.open(path)
+    try:
+        (version,) = _unpack(struct.Struct("<H"), api.control(handle, GET_VERSION, 2), 0)
+        if version not in (1, 2):
+            raise UnreadableError(f"{NOT_SUPPORTED}: energy meter of version {version}; known: 1 and 2")
+        (size,) = _unpack(struct.Struct("<I"), api.control(handle, GET_METADATA_SIZE, 4), 0)
+        metadata = api.control(handle, GET_METADATA, size)
+        return Meter(handle=handle, channels=channels_v1(metadata) if version == 1 else channels_v2(metadata))
+    except UnreadableError:
+        api.close(handle)
+        raise
+
+
+def _of_domain(channels: Sequence[str], name: str) -> list[int]:
+    words = [set(re.split(r"[^A-Z0-9]+", channel.upper())) for channel in channels]
+    return [index for index, named in enumerate(words) if named & DOMAIN_WORDS[name]]
+
+
+def _unpack(form: struct.Struct, data: bytes, offset: int) -> tuple[int, ...]:
+    """The numbers at an offset. Raises UnreadableError for an answer that is too short."""
+    if len(data) < offset + form.size:
+        raise UnreadableError(f"{FAILED}: the energy meter answered {len(data)} bytes, {offset + form.size} are needed")
+    return form.unpack_from(data, offset)
+
+
+def _text(data: bytes, offset: int, size: int) -> str:
+    if len(data) < offset + size:
+        raise UnreadableError(f"{FAILED}: the energy meter answered {len(data)} bytes, {offset + size} are needed")
+    return data[offset : offset + size].decode("utf-16-le", errors="replace").partition("\0")[0]
+
+
+def _check_unit(unit: int) -> None:
+    if unit != PICOWATT_HOURS:
+        raise UnreadableError(f"{NOT_SUPPORTED}: the energy meter counts in unit {unit}, not in picowatt-hours")
+
+
+def _windows() -> MeterApi:
+
+    return WindowsMeters()
+
+
+GUID_DEVICE_ENERGY_METER = uuid.UUID("45bd8344-7ed6-49cf-a440-c276c933b053")
+
+PRESENT = 0
+
+"""CM_GET_DEVICE_INTERFACE_LIST_PRESENT."""
+
+CR_SUCCESS = 0
+
+GENERIC_READ, SHARE_READ_WRITE, OPEN_EXISTING = 0x80000000, 0x3, 3
+
+INVALID_HANDLE = ctypes.c_void_p(-1).value
+
+ERROR_ACCESS_DENIED = 5
+
+
+class WindowsMeters:
+    """Energy meters of this machine. Give the libraries to play them."""
+
+    def __init__(self, cfgmgr32: Any = None, kernel32: Any = None, last_error: Callable[[], int] | None = None) -> None:
+        self._cfgmgr32 = cfgmgr32 or _library("cfgmgr32")
+        self._kernel32 = kernel32 or _library("kernel32")
+        self._last_error: Callable[[], int] = last_error or ctypes.get_last_error  # type: ignore[attr-defined,unused-ignore]
+        self._kernel32.CreateFileW.restype = ctypes.c_void_p
+
+    def paths(self) -> list[str]:
+        """The meters' device paths: a list of texts, each ended by a zero, the last by two."""
+        guid = (ctypes.c_ubyte * 16)(*GUID_DEVICE_ENERGY_METER.bytes_le)
+        length = ctypes.c_ulong()
+        self._configured(self._cfgmgr32.CM_Get_Device_Interface_List_SizeW(ctypes.byref(length), guid, None, PRESENT))
+        buffer = (ctypes.c_uint16 * max(1, length.value))()
+        self._configured(
+            self._cfgmgr32.CM_Get_Device_Interface_ListW(guid, None, buffer, ctypes.c_ulong(len(buffer)), PRESENT)
+        )
+        return [path for path in bytes(buffer).decode("utf-16-le").split("\0") if path]
+
+    def open(self, path: str) -> int:
+        """A handle of a meter. Raises UnreadableError."""
+        handle = self._kernel32.CreateFileW(path, GENERIC_READ, SHARE_READ_WRITE, None, OPEN_EXISTING, 0, None)
+        if handle in (None, INVALID_HANDLE):
+            raise UnreadableError(self._reason("CreateFileW of an energy meter"))
+        return int(handle)
+
+    def control(self, handle: int, code: int, size: int) -> bytes:
+        """What DeviceIoControl answers, at most `size` bytes. Raises UnreadableError."""
+        buffer, returned = ctypes.create_string_buffer(size), ctypes.c_ulong()
+        done = self._kernel32.DeviceIoControl(
+            ctypes.c_void_p(handle), code, None, 0, buffer, size, ctypes.byref(returned), None
+        )
+        if not done:
+            raise UnreadableError(self._reason(f"DeviceIoControl 0x{code:x} of an energy meter"))
+        return buffer.raw[: returned.value]
+
+    def close(self, handle: int) -> None:
+        """Let a handle go."""
+        self._kernel32.CloseHandle(ctypes.c_void_p(handle))
+
+    def _configured(self, result: int) -> None:
+        if result != CR_SUCCESS:
+            raise UnreadableError(f"{FAILED}: the list of energy meters: CONFIGRET {result}")
+
+    def _reason(self, what: str) -> str:
+        code = self._last_error()
+        return f"{NO_PERMISSION if code == ERROR_ACCESS_DENIED else FAILED}: {what}: error {code}"
+
+
+def _library(name: str) -> Any:
+    """A system library. Raises UnreadableError anywhere but on Windows."""
+    load: Any = getattr(ctypes, "WinDLL", None)
+    if load is None:
+        raise UnreadableError(f"{NOT_SUPPORTED}: energy meters are Windows'")
+    return load(name, use_last_error=True)
+
+
+POWERCAP = Path("/sys/class/powercap")
+
+UJ_PER_J = 1_000_000
+
+
+@dataclass(slots=True)
+class Zone:
+    """One counter of the tree, made ever growing."""
+
+    folder: Path
+    last_uj: int
+    range_uj: int
+    """The counter goes back to 0 past this."""
+    total_uj: int = 0
+
+    def read_uj(self) -> int:
+        """Microjoules since the zone was opened. Right if read once per wrap-around (minutes at least)."""
+        now_uj = read_int(self.folder / "energy_uj")
+        step_uj = now_uj - self.last_uj
+        self.total_uj += step_uj if step_uj >= 0 else step_uj + self.range_uj
+        self.last_uj = now_uj
+        return self.total_uj
+
+
+class Rapl:
+    """The domains `cpu_pkg` (all packages) and `dram`, in joules since this was made."""
+
+    def __init__(self, folder: Path = POWERCAP) -> None:
+        self._folder = folder
+        self._zones: dict[str, list[Zone]] = {}
+        self._missing: dict[str, str] = {}
+        for domain, prefix in (("cpu_pkg", "package"), ("dram", "dram")):
+            try:
+                self._zones[domain] = self._open(prefix)
+            except UnreadableError as error:
+                self._missing[domain] = str(error)
+
+    def energy_j(self) -> Readings:
+        """Both domains, each with a value or a reason."""
+        values: dict[str, Json] = {}
+        missing = dict(self._missing)
+        for domain, zones in self._zones.items():
+            try:
+                values[domain] = sum(zone.read_uj() for zone in zones) / UJ_PER_J
+            except UnreadableError as error:
+                missing[domain] = str(error)
+        return Readings(values=values, missing=missing)
+
+    def _open(self, prefix: str) -> list[Zone]:
+        # Only "intel-rapl:": the kernel shows the package once more as "intel-rapl-mmio:", which would count it twice.
+        folders = sorted(self._folder.glob("intel-rapl:*"))
+        named = [folder for folder in folders if read_text(folder / "name").startswith(prefix)]
+        if not named:
+            raise UnreadableError(f"{NOT_SUPPORTED}: no {prefix} counter in {self._folder}")
+        return [
+            Zone(
+                folder=folder,
+                last_uj=read_int(folder / "energy_uj"),
+                range_uj=read_int(folder / "max_energy_range_uj"),
+            )
+            for folder in named
+        ]

@@ -1,0 +1,253 @@
+"""Facts of the machine, whatever device is measured on it.
+
+Names: cpu_model, cpu_vendor, cpu_capabilities, cpu_cores (physical), cpu_threads (logical processors), cpu_sockets,
+is_smt_active, numa_nodes, memory_bytes, cgroup_version, cgroup_cpu_quota_cores, cgroup_memory_limit_bytes, os,
+os_version, kernel, architecture, is_virtual_machine, virtual_machine, is_container, container.
+
+The machine's facts on macOS, from sysctl.
+
+The machine's facts on Windows, from the registry, psutil and kernel32.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import platform
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarking.core.records import NO_PERMISSION, NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
+from benchmarking.devices.support.reading import RunCommand, UnreadableError, absent, gather, run_command
+
+NAMES = (
+    "cpu_model",
+    "cpu_vendor",
+    "cpu_capabilities",
+    "cpu_cores",
+    "cpu_threads",
+    "cpu_sockets",
+    "is_smt_active",
+    "numa_nodes",
+    "memory_bytes",
+    "cgroup_version",
+    "cgroup_cpu_quota_cores",
+    "cgroup_memory_limit_bytes",
+    "os",
+    "os_version",
+    "kernel",
+    "architecture",
+    "is_virtual_machine",
+    "virtual_machine",
+    "is_container",
+    "container",
+)
+
+CAPABILITY = re.compile(r"(sse4|avx|amx|asimd|sve).*|sme([^p].*)?|fma|f16c|fphp|bf16|i8mm")
+
+"""Processor features that decide what numeric code runs; the hundred others say nothing about speed here."""
+
+
+CGROUP_NAMES = ("cgroup_version", "cgroup_cpu_quota_cores", "cgroup_memory_limit_bytes")
+
+
+def host_facts(system: str | None = None, root: Path = Path("/")) -> Readings:
+    """Every name of `NAMES` with a value or a reason. `root` is where Linux's proc and sys are found."""
+    system = system or platform.system()
+    common = Readings(values={"os": system, "kernel": platform.release(), "architecture": platform.machine()})
+    return absent(f"{NOT_SUPPORTED}: unknown on {system}", NAMES) | common | _relevant(_of_system(system, root))
+
+
+def text_fact(facts: Readings, name: str) -> str | None:
+    """The fact if it is there and text."""
+    value = facts.values.get(name)
+    return value if isinstance(value, str) else None
+
+
+def int_fact(facts: Readings, name: str) -> int | None:
+    """The fact if it is there and a whole number."""
+    value: Json = facts.values.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def usable_memory_bytes(facts: Readings) -> int | None:
+    """The machine's memory, or the cgroup's limit where that is lower; None when neither can be read."""
+    amounts = (int_fact(facts, "memory_bytes"), int_fact(facts, "cgroup_memory_limit_bytes"))
+    return min((amount for amount in amounts if amount is not None), default=None)
+
+
+def _relevant(facts: Readings) -> Readings:
+    """The facts with the capabilities narrowed to those of `CAPABILITY`."""
+    capabilities = facts.values.get("cpu_capabilities")
+    if not isinstance(capabilities, list):
+        return facts
+    kept: Json = [name for name in capabilities if CAPABILITY.fullmatch(str(name))]
+    return facts | Readings(values={"cpu_capabilities": kept})
+
+
+def _of_system(system: str, root: Path) -> Readings:
+    if system == "Linux":
+        from benchmarking.devices.support import host_linux
+
+        return host_linux.linux_facts(root)
+    no_cgroups = absent(f"{NOT_APPLICABLE}: no cgroups on {system}", CGROUP_NAMES)
+    if system == "Darwin":
+        return no_cgroups | macos_facts()
+    if system == "Windows":
+        return no_cgroups | windows_facts()
+    return no_cgroups
+
+
+SYSCTL = ("/usr/sbin/sysctl", "hw", "machdep.cpu", "kern.osproductversion", "kern.hv_vmm_present")
+
+
+CAPABILITY_NAMES = {
+    "FEAT_BF16": "bf16",
+    "FEAT_I8MM": "i8mm",
+    "FEAT_FP16": "fphp",
+    "FEAT_DotProd": "asimddp",
+    "FEAT_SME": "sme",
+}
+
+"""Apple's names of Arm features, and Linux's for the same: one word per capability in the whole program."""
+
+
+def macos_facts(run: RunCommand = run_command) -> Readings:
+    """The machine's facts; names as in `_host`."""
+    try:
+        values = sysctl_values(run)
+    except UnreadableError as error:
+        return Readings(missing={"cpu_model": str(error), "memory_bytes": str(error)})
+    return _of_values(values)
+
+
+def sysctl_values(run: RunCommand = run_command) -> dict[str, str]:
+    """Everything `sysctl` tells about hardware, by key. Raises UnreadableError."""
+    pairs = (line.partition(": ") for line in run(SYSCTL).splitlines())
+    return {key: value.strip() for key, separator, value in pairs if separator}
+
+
+def _of_values(values: dict[str, str]) -> Readings:
+    def text(key: str) -> str:
+        if not values.get(key):
+            raise UnreadableError(f"{NOT_SUPPORTED}: sysctl {key}")
+        return values[key]
+
+    model = values.get("machdep.cpu.brand_string", "")
+    return gather(
+        {
+            "cpu_model": lambda: text("machdep.cpu.brand_string"),
+            "cpu_vendor": lambda: "Apple" if model.startswith("Apple") else "Intel",
+            "cpu_capabilities": lambda: _capabilities(values),
+            "cpu_cores": lambda: int(text("hw.physicalcpu")),
+            "cpu_threads": lambda: int(text("hw.logicalcpu")),
+            "cpu_sockets": lambda: int(text("hw.packages")),
+            "is_smt_active": lambda: int(text("hw.logicalcpu")) > int(text("hw.physicalcpu")),
+            "numa_nodes": lambda: 1,
+            "memory_bytes": lambda: int(text("hw.memsize")),
+            "os_version": lambda: f"macOS {text('kern.osproductversion')}",
+            "is_virtual_machine": lambda: text("kern.hv_vmm_present") == "1",
+            "virtual_machine": lambda: _macos_virtual_machine(text("kern.hv_vmm_present"), values),
+            "is_container": lambda: False,
+        }
+    )
+
+
+def _capabilities(values: dict[str, str]) -> Json:
+    """Features that are on: hw.optional.arm.FEAT_* on Apple silicon, machdep.cpu.*features on Intel."""
+    prefix = "hw.optional.arm."
+    arm = [key.removeprefix(prefix) for key, value in values.items() if key.startswith(prefix) and value == "1"]
+    names = ("machdep.cpu.features", "machdep.cpu.leaf7_features")
+    intel = [word.lower() for name in names for word in values.get(name, "").split()]
+    return sorted([CAPABILITY_NAMES.get(name, name) for name in arm] + intel)
+
+
+def _macos_virtual_machine(is_present: str, values: dict[str, str]) -> Json:
+    if is_present != "1":
+        raise UnreadableError(f"{NOT_APPLICABLE}: no virtual machine")
+    return values.get("hw.model", "Apple Virtualization")
+
+
+PROCESSOR_KEY = r"HARDWARE\DESCRIPTION\System\CentralProcessor\0"
+
+BIOS_KEY = r"HARDWARE\DESCRIPTION\System\BIOS"
+
+
+FEATURES = {10: "sse2", 38: "sse4_2", 39: "avx", 40: "avx2", 41: "avx512f", 19: "asimd", 43: "asimddp"}
+
+"""PF_* numbers of IsProcessorFeaturePresent (winnt.h), by Linux's name for the same."""
+
+
+VIRTUAL_PRODUCTS = ("Virtual Machine", "VMware", "VirtualBox", "QEMU", "KVM", "HVM domU")
+
+
+ReadRegistry = Callable[[str, str], str]
+
+"""A text value of HKEY_LOCAL_MACHINE by key and name. Raises UnreadableError."""
+
+
+def read_registry(key: str, name: str) -> str:
+    """A text value of HKEY_LOCAL_MACHINE. Raises UnreadableError."""
+    winreg: Any = importlib.import_module("winreg")
+    try:
+        with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, key) as handle:
+            return " ".join(str(winreg.QueryValueEx(handle, name)[0]).split())
+    except FileNotFoundError as error:
+        raise UnreadableError(f"{NOT_SUPPORTED}: registry {key}\\{name}") from error
+    except PermissionError as error:
+        raise UnreadableError(f"{NO_PERMISSION}: registry {key}\\{name}") from error
+
+
+def windows_facts(registry: ReadRegistry = read_registry, kernel32: Any = None, psutil: Any = None) -> Readings:
+    """The machine's facts; names as in `_host`."""
+    psutil = psutil or importlib.import_module("psutil")
+    kernel32 = kernel32 or ctypes.windll.kernel32  # type: ignore[attr-defined,unused-ignore]
+    return gather(
+        {
+            "cpu_model": lambda: registry(PROCESSOR_KEY, "ProcessorNameString"),
+            "cpu_vendor": lambda: _vendor(registry(PROCESSOR_KEY, "VendorIdentifier")),
+            "cpu_capabilities": lambda: sorted(
+                name for number, name in FEATURES.items() if kernel32.IsProcessorFeaturePresent(number)
+            ),
+            "cpu_cores": lambda: _count(psutil.cpu_count(logical=False)),
+            "cpu_threads": lambda: _count(psutil.cpu_count(logical=True)),
+            "is_smt_active": lambda: _count(psutil.cpu_count(logical=True)) > _count(psutil.cpu_count(logical=False)),
+            "numa_nodes": lambda: _numa_nodes(kernel32),
+            "memory_bytes": lambda: int(psutil.virtual_memory().total),
+            "os_version": lambda: f"Windows {platform.version()}",
+            "is_virtual_machine": lambda: _windows_virtual_machine(registry) is not None,
+            "virtual_machine": lambda: _named_virtual_machine(registry),
+            "is_container": lambda: False,
+        }
+    )
+
+
+def _vendor(identifier: str) -> str:
+    return {"GenuineIntel": "Intel", "AuthenticAMD": "AMD"}.get(identifier, identifier.partition(" ")[0])
+
+
+def _count(value: int | None) -> int:
+    if value is None:
+        raise UnreadableError(f"{NOT_SUPPORTED}: psutil.cpu_count")
+    return value
+
+
+def _numa_nodes(kernel32: Any) -> int:
+    highest = ctypes.c_ulong()
+    if not kernel32.GetNumaHighestNodeNumber(ctypes.byref(highest)):
+        raise UnreadableError(f"{NOT_SUPPORTED}: GetNumaHighestNodeNumber")
+    return highest.value + 1
+
+
+def _windows_virtual_machine(registry: ReadRegistry) -> str | None:
+    product = f"{registry(BIOS_KEY, 'SystemManufacturer')} {registry(BIOS_KEY, 'SystemProductName')}"
+    return product if any(mark in product for mark in VIRTUAL_PRODUCTS) else None
+
+
+def _named_virtual_machine(registry: ReadRegistry) -> Json:
+    product = _windows_virtual_machine(registry)
+    if product is None:
+        raise UnreadableError(f"{NOT_APPLICABLE}: no virtual machine")
+    return product

@@ -1,0 +1,289 @@
+"""The machine's facts on Linux, from /proc and /sys under a root.
+
+What a Linux control group allows this process: CPU time and memory, versions 1 and 2.
+
+How often and how long the CPU quota stopped this process (kernel documents cgroup-v2 and sched-bwc).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
+from benchmarking.core.units import BYTES_PER_KIB
+from benchmarking.devices.support.reading import UnreadableError, absent, gather, read_int, read_text
+
+VENDORS = {
+    "GenuineIntel": "Intel",
+    "AuthenticAMD": "AMD",
+    "HygonGenuine": "Hygon",
+    "CentaurHauls": "Centaur",
+    "0x41": "Arm",
+    "0x42": "Broadcom",
+    "0x46": "Fujitsu",
+    "0x48": "HiSilicon",
+    "0x4e": "NVIDIA",
+    "0x51": "Qualcomm",
+    "0x61": "Apple",
+    "0xc0": "Ampere",
+}
+
+"""x86 vendor strings and the implementer codes of Arm's main ID register."""
+
+
+ARM_PARTS = {
+    "0xd03": "Cortex-A53",
+    "0xd08": "Cortex-A72",
+    "0xd0b": "Cortex-A76",
+    "0xd0c": "Neoverse N1",
+    "0xd40": "Neoverse V1",
+    "0xd49": "Neoverse N2",
+    "0xd4f": "Neoverse V2",
+    "0xd83": "Neoverse V3",
+    "0xd8e": "Neoverse N3",
+}
+
+"""Part numbers of Arm's own cores (implementer 0x41)."""
+
+
+CONTAINERS = {
+    "docker": "docker",
+    "kubepods": "kubernetes",
+    "libpod": "podman",
+    "lxc": "lxc",
+    "containerd": "containerd",
+}
+
+"""What a path of PID 1's cgroup holds in each kind of container."""
+
+
+def linux_facts(root: Path) -> Readings:
+    """The machine's facts; names as in `_host`."""
+    try:
+        processor = _processor(read_text(root / "proc/cpuinfo"))
+    except UnreadableError as error:
+        processor = absent(str(error), ("cpu_model", "cpu_vendor", "cpu_capabilities", "cpu_threads"))
+    rest = gather(
+        {
+            "cpu_cores": lambda: len(_cores(root)),
+            "cpu_sockets": lambda: len({package for package, _ in _cores(root)}),
+            "is_smt_active": lambda: read_int(root / "sys/devices/system/cpu/smt/active") == 1,
+            "numa_nodes": lambda: _numa_nodes(root),
+            "memory_bytes": lambda: _memory_bytes(root),
+            "os_version": lambda: _os_version(root),
+            "is_virtual_machine": lambda: _virtual_machine(root) is not None,
+            "virtual_machine": lambda: _expect(_virtual_machine(root), "no virtual machine"),
+            "is_container": lambda: _container(root) is not None,
+            "container": lambda: _expect(_container(root), "no container"),
+        }
+    )
+    return processor | rest | limits(root)
+
+
+def _processor(cpuinfo: str) -> Readings:
+    """Model, vendor, capabilities and logical processors of /proc/cpuinfo, x86 or Arm."""
+    blocks = [_fields(block) for block in cpuinfo.split("\n\n")]
+    processors = [block for block in blocks if "processor" in block]
+    first = processors[0] if processors else {}
+    return gather(
+        {
+            "cpu_model": lambda: _model(first, blocks),
+            "cpu_vendor": lambda: _vendor(first),
+            "cpu_capabilities": lambda: _capabilities(first),
+            "cpu_threads": lambda: _expect(len(processors) or None, "no processor in /proc/cpuinfo", NOT_SUPPORTED),
+        }
+    )
+
+
+def _fields(block: str) -> dict[str, str]:
+    pairs = (line.partition(":") for line in block.splitlines() if ":" in line)
+    return {key.strip(): " ".join(value.split()) for key, _, value in pairs}
+
+
+def _expect(value: Json, what: str, reason: str = NOT_APPLICABLE) -> Json:
+    if value is None:
+        raise UnreadableError(f"{reason}: {what}")
+    return value
+
+
+def _model(processor: dict[str, str], blocks: list[dict[str, str]]) -> Json:
+    if "model name" in processor:
+        return processor["model name"]
+    part, implementer = processor.get("CPU part"), processor.get("CPU implementer")
+    if part and implementer:
+        known = ARM_PARTS.get(part) if implementer == "0x41" else None
+        return f"{VENDORS.get(implementer, implementer)} {known or f'part {part}'}"
+    named = next((block[key] for block in blocks for key in ("Hardware", "cpu") if key in block), None)
+    return _expect(named, "no model in /proc/cpuinfo", NOT_SUPPORTED)
+
+
+def _vendor(processor: dict[str, str]) -> Json:
+    code = processor.get("vendor_id") or processor.get("CPU implementer")
+    return _expect(code and VENDORS.get(code, code), "no vendor in /proc/cpuinfo", NOT_SUPPORTED)
+
+
+def _capabilities(processor: dict[str, str]) -> Json:
+    flags = processor.get("flags") or processor.get("Features")
+    return _expect(sorted(flags.split()) if flags else None, "no flags in /proc/cpuinfo", NOT_SUPPORTED)
+
+
+def _cores(root: Path) -> set[tuple[int, int]]:
+    """Physical cores as (package, core). Offline processors have no topology and are not counted."""
+    folder = root / "sys/devices/system/cpu"
+    topologies = [path for path in folder.glob("cpu[0-9]*/topology") if path.is_dir()]
+    if not topologies:
+        raise UnreadableError(f"{NOT_SUPPORTED}: no {folder}/cpu0/topology")
+    return {(read_int(path / "physical_package_id"), read_int(path / "core_id")) for path in topologies}
+
+
+def _numa_nodes(root: Path) -> int:
+    folder = root / "sys/devices/system/node"
+    nodes = [path for path in folder.glob("node[0-9]*") if path.is_dir()]
+    if not nodes:
+        raise UnreadableError(f"{NOT_SUPPORTED}: no {folder}")
+    return len(nodes)
+
+
+def _memory_bytes(root: Path) -> int:
+    path = root / "proc/meminfo"
+    found = re.search(r"^MemTotal:\s+(\d+) kB", read_text(path), re.MULTILINE)
+    if found is None:
+        raise UnreadableError(f"{NOT_SUPPORTED}: no MemTotal in {path}")
+    return int(found[1]) * BYTES_PER_KIB
+
+
+def _os_version(root: Path) -> str:
+    path = root / "etc/os-release"
+    found = re.search(r'^PRETTY_NAME="?([^"\n]*)', read_text(path), re.MULTILINE)
+    if found is None:
+        raise UnreadableError(f"{NOT_SUPPORTED}: no PRETTY_NAME in {path}")
+    return found[1]
+
+
+def _virtual_machine(root: Path) -> str | None:
+    """What hosts this machine; None on bare metal. The CPU's hypervisor flag, the firmware's tables, Xen's folder."""
+    product = " ".join(_text_or_empty(root / f"sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name"))
+    has_flag = " hypervisor" in _text_or_empty(root / "proc/cpuinfo")
+    hypervisor = _text_or_empty(root / "sys/hypervisor/type")
+    is_virtual_product = re.search(r"QEMU|KVM|VMware|VirtualBox|Virtual Machine|Bochs|Xen", product) is not None
+    if not (has_flag or hypervisor or is_virtual_product):
+        return None
+    return product.strip() or hypervisor or "unknown hypervisor"
+
+
+def _container(root: Path) -> str | None:
+    """The kind of container this process is in; None outside."""
+    if (root / ".dockerenv").exists():
+        return "docker"
+    if (root / "run/.containerenv").exists():
+        return "podman"
+    named = _text_or_empty(root / "run/systemd/container")
+    groups = _text_or_empty(root / "proc/1/cgroup")
+    return named or next((kind for mark, kind in CONTAINERS.items() if mark in groups), None)
+
+
+def _text_or_empty(path: Path) -> str:
+    """The file's text, or nothing: for marks whose absence is itself the answer."""
+    try:
+        return read_text(path)
+    except UnreadableError:
+        return ""
+
+
+UNLIMITED_BYTES = 1 << 62
+
+"""Version 1 writes "no limit" as the largest page-aligned number below 2^63."""
+
+
+def limits(root: Path) -> Readings:
+    """cgroup_version, cgroup_cpu_quota_cores and cgroup_memory_limit_bytes; the last two missing when unlimited."""
+    return gather(
+        {
+            "cgroup_version": lambda: _version(root),
+            "cgroup_cpu_quota_cores": lambda: _least(_quotas(root), "no CPU quota"),
+            "cgroup_memory_limit_bytes": lambda: _least(_memory_limits(root), "no memory limit"),
+        }
+    )
+
+
+def _least(values: Iterator[float], what: str) -> Json:
+    lowest = min(values, default=None)
+    if lowest is None:
+        raise UnreadableError(f"{NOT_APPLICABLE}: {what}")
+    return lowest
+
+
+def _version(root: Path) -> int:
+    """2 where only the unified hierarchy is mounted, 1 where controllers have mounts of their own."""
+    mount = root / "sys/fs/cgroup"
+    if not mount.is_dir():
+        raise UnreadableError(f"{NOT_SUPPORTED}: no {mount}")
+    return 2 if (mount / "cgroup.controllers").exists() else 1
+
+
+def _quotas(root: Path) -> Iterator[float]:
+    """CPU quotas in cores, of this group and those above it."""
+    for folder in controller_folders(root, "cpu"):
+        yield from _quota_v2(folder / "cpu.max")
+        yield from _quota_v1(folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us")
+
+
+def _quota_v2(path: Path) -> Iterator[float]:
+    quota, _, period = (read_text(path) if path.exists() else "max").partition(" ")
+    if quota != "max":
+        yield int(quota) / int(period)
+
+
+def _quota_v1(quota: Path, period: Path) -> Iterator[float]:
+    quota_us = int(read_text(quota)) if quota.exists() else -1
+    if quota_us > 0:
+        yield quota_us / int(read_text(period))
+
+
+def _memory_limits(root: Path) -> Iterator[int]:
+    """Memory limits in bytes, of this group and those above it."""
+    for folder in controller_folders(root, "memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            text = read_text(folder / name) if (folder / name).exists() else "max"
+            if text != "max" and int(text) < UNLIMITED_BYTES:
+                yield int(text)
+
+
+def controller_folders(root: Path, controller: str) -> Iterator[Path]:
+    """Folders of this process's group and of its ancestors, in the controller's own hierarchy and the unified one.
+
+    Inside a container the path that /proc tells may be the host's, where nothing is mounted; the mount's own root is
+    then the container's group, and it is always among the folders.
+    """
+    for line in read_text(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        mounts = [controllers, controller] if controllers else ["", "unified"]
+        mount = next((m for name in mounts if (m := root / "sys/fs/cgroup" / name).is_dir()), None)
+        if mount is not None:
+            inside = [part for part in path.split("/") if part and part != ".."]
+            yield from (mount.joinpath(*inside[:depth]) for depth in range(len(inside), -1, -1))
+
+
+def throttling(root: Path) -> dict[str, int]:
+    """`periods` in which the quota ran out, and `ns` lost to it: sums over this process's group and those around it.
+
+    A group's own file does not count what its parents' quotas do to it. Raises UnreadableError when no group counts.
+    """
+    files = [path for folder in controller_folders(root, "cpu") if (path := folder / "cpu.stat").exists()]
+    counts = [count for path in files if (count := _throttling(read_text(path))) is not None]
+    if not counts:
+        raise UnreadableError(f"{NOT_SUPPORTED}: no control group of this process counts throttling")
+    return {"periods": sum(periods for periods, _ in counts), "ns": sum(ns for _, ns in counts)}
+
+
+def _throttling(stat: str) -> tuple[int, int] | None:
+    """Periods and nanoseconds of a cpu.stat of version 1 or 2; None where it does not count (the root of version 2)."""
+    fields = {words[0]: int(words[1]) for line in stat.splitlines() if len(words := line.split()) == 2}
+    if "nr_throttled" not in fields:
+        return None
+    lost_ns = fields["throttled_usec"] * 1000 if "throttled_usec" in fields else fields.get("throttled_time", 0)
+    return fields["nr_throttled"], lost_ns

@@ -1,0 +1,297 @@
+"""Which torch is installed, told without importing it; and the handle of a GPU that torch drives through torch.cuda.
+
+Tells this process's entry in a driver's list of processes from the others'.
+
+What CUDA_VISIBLE_DEVICES and its HIP twins leave visible.
+
+The handle of a GPU that something else than torch drives: the vendor's library watches it, nothing waits for it.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarking.core.contracts import PEAK_NAMES, DeviceTimer
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.records import NOT_SUPPORTED, Device, Readings
+from benchmarking.core.units import NS_PER_MS
+from benchmarking.devices.support.energy import HostEnergy
+from benchmarking.devices.support.handle import HostHandle, Monitor, with_method
+from benchmarking.devices.support.reading import UnreadableError, absent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchBuild:
+    """What torch's own version file says."""
+
+    version: str
+    cuda: str | None = None
+    """CUDA version it was built with."""
+    hip: str | None = None
+    """HIP (ROCm) version it was built with."""
+
+
+def torch_build() -> TorchBuild | None:
+    """The installed torch, or None. Reads torch/version.py as text: importing torch takes seconds."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return None
+    path = Path(spec.origin).with_name("version.py")
+    return parse_build(path.read_text()) if path.exists() else None
+
+
+def parse_build(source: str) -> TorchBuild:
+    """The build that a torch/version.py states."""
+    constants: dict[str, str] = {}
+    for node in ast.parse(source).body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        value = getattr(node, "value", None)
+        if isinstance(targets[0], ast.Name) and isinstance(value, ast.Constant) and isinstance(value.value, str):
+            constants[targets[0].id] = value.value
+    version = constants.get("__version__", "of unknown version")
+    return TorchBuild(version=version, cuda=constants.get("cuda"), hip=constants.get("hip"))
+
+
+def why_not_torch(backend: str, wheel_index: str) -> str | None:
+    """Why the installed torch cannot use a backend ("CUDA" or "ROCm"), and what to install; None when it can."""
+    build = torch_build()
+    install = f"pip install torch --index-url https://download.pytorch.org/whl/{wheel_index}"
+    if build is None:
+        return f"torch is not installed: {install}"
+    if (build.cuda if backend == "CUDA" else build.hip) is not None:
+        return None
+    made_for = f"CUDA {build.cuda}" if build.cuda else f"ROCm {build.hip}" if build.hip else "the CPU only"
+    return f"torch {build.version} is built without {backend} (for {made_for}): {install}"
+
+
+class EventTimer(DeviceTimer):
+    """A pair of torch.cuda events; HIP's behind the same name on ROCm."""
+
+    def __init__(self, torch: Any) -> None:
+        self._begin = torch.cuda.Event(enable_timing=True)
+        self._end = torch.cuda.Event(enable_timing=True)
+
+    def start(self) -> None:
+        self._begin.record()
+
+    def stop(self) -> None:
+        self._end.record()
+
+    def elapsed_ns(self) -> int:
+        elapsed_ms: float = self._begin.elapsed_time(self._end)
+        return round(elapsed_ms * NS_PER_MS)
+
+
+class TorchGpuHandle(HostHandle):
+    """An open GPU: torch works on it, the vendor's library watches it."""
+
+    def __init__(self, index: int, monitor: Monitor, torch: Any, energy: HostEnergy | None = None) -> None:
+        super().__init__(energy)
+        self.torch_name = f"cuda:{index}"
+        self._index = index
+        self._monitor = monitor
+        self._torch = torch
+
+    def timer(self) -> DeviceTimer | None:
+        with self._torch.cuda.device(self._index):
+            return EventTimer(self._torch)
+
+    def synchronize(self) -> None:
+        self._torch.cuda.synchronize(self._index)
+
+    def empty_cache(self) -> None:
+        with self._torch.cuda.device(self._index):
+            self._torch.cuda.empty_cache()
+
+    def reset_peak_memory(self) -> None:
+        self._torch.cuda.reset_peak_memory_stats(self._index)
+
+    def peak_memory(self) -> Readings:
+        allocated = self._torch.cuda.max_memory_allocated(self._index)
+        reserved = self._torch.cuda.max_memory_reserved(self._index)
+        return Readings(values={"device_allocated_peak_bytes": allocated, "device_reserved_peak_bytes": reserved})
+
+    def memory_in_use(self) -> Readings:
+        return self._monitor.memory_in_use()
+
+    def state(self) -> Readings:
+        return self._monitor.state()
+
+    def energy_j(self) -> Readings:
+        return with_method(super().energy_j() | self._monitor.energy_j())
+
+    def close(self) -> None:
+        self._monitor.close()
+
+
+def is_gpu_in_use() -> bool:
+    """Whether torch in this process works on a GPU already (a model handed over by the user)."""
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_initialized())
+
+
+def import_torch(device: Device) -> Any:
+    """torch, once it is sure that it can use GPUs. Raises BenchhouseError."""
+    torch: Any = importlib.import_module("torch")
+    if not torch.cuda.is_available():
+        raise BenchhouseError(f"device {device.selector!r} was found, but torch {torch.__version__} sees no GPU")
+    return torch
+
+
+def torch_index(torch: Any, device: Device) -> int:
+    """torch's number of the device. Raises BenchhouseError when torch does not see it.
+
+    torch counts what CUDA_VISIBLE_DEVICES (HIP_, ROCR_) leaves, in an order of its own; the vendor's library counts
+    all. So the two are matched by PCI address or UUID, and by number only when there is nothing to confuse.
+    """
+    wanted = _identities(device.facts.values)
+    seen = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    matching = [index for index, properties in enumerate(seen) if wanted & _torch_identities(properties)]
+    if len(matching) > 1:
+        raise BenchhouseError(
+            f"device {device.selector!r} is split: torch shows {len(matching)} GPUs at {sorted(wanted)}. "
+            "Leave one of them visible with CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES"
+        )
+    if matching:
+        return matching[0]
+    if len(seen) == device.count == 1 and seen[0].name == device.name:
+        return 0
+    names = ", ".join(f"cuda:{index} {properties.name}" for index, properties in enumerate(seen)) or "none"
+    raise BenchhouseError(
+        f"device {device.selector!r} ({device.name}) is not among the GPUs torch sees: {names}. "
+        "Look at CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES"
+    )
+
+
+def pci_address(domain: int, bus: int, slot: int) -> str:
+    """A GPU's PCI address in the one form used here; its function is always 0."""
+    return f"{domain:04x}:{bus:02x}:{slot:02x}"
+
+
+def _identities(facts: Mapping[str, object]) -> set[str]:
+    names = (facts.get("pci_address"), facts.get("uuid"), facts.get("unique_id"))
+    return {name.lower().removeprefix("gpu-") for name in names if isinstance(name, str)}
+
+
+def _torch_identities(properties: Any) -> set[str]:
+    """PCI address (newer torch) and UUID of torch's properties. HIP's UUID is the text of its hex digits, as bytes."""
+    found: set[str] = set()
+    if hasattr(properties, "pci_bus_id"):
+        slot = getattr(properties, "pci_device_id", 0)
+        found.add(pci_address(getattr(properties, "pci_domain_id", 0), properties.pci_bus_id, slot))
+    uuid = str(getattr(properties, "uuid", "")).lower().removeprefix("gpu-")
+    return found | ({uuid, _hip_text(uuid)} if uuid else set())
+
+
+def _hip_text(uuid: str) -> str:
+    """The digits whose ASCII bytes HIP hands out as a UUID; the UUID itself where it is no such thing."""
+    try:
+        return bytes.fromhex(uuid.replace("-", "")).decode("ascii").lower()
+    except ValueError:
+        return uuid
+
+
+class Owners:
+    """Which of the pids that use a device are foreign.
+
+    In a container the driver lists the host's pids, and ours is not among them under the number we know. So the pids
+    that were there `before` this process touched the device are remembered: a single one that comes later is ours.
+    With nothing remembered, because this process was on the device already, a single one at all is ours.
+    """
+
+    def __init__(self, before: frozenset[int], own: int | None = None) -> None:
+        self._before = before
+        self._own = own or os.getpid()
+        self._alias: int | None = None
+
+    def own_pid(self, pids: frozenset[int]) -> int | None:
+        """The number under which this process is among `pids`; None while it is not. Raises UnreadableError."""
+        if self._own in pids:
+            return self._own
+        if self._alias in pids:
+            return self._alias
+        newcomers = pids - self._before
+        if len(newcomers) > 1:
+            listed = ", ".join(map(str, sorted(newcomers)))
+            raise UnreadableError(
+                f"{NOT_SUPPORTED}: the driver's pids ({listed}) are of another namespace than ours ({self._own})"
+            )
+        self._alias = next(iter(newcomers), None)
+        return self._alias
+
+    def own_bytes(self, processes: Mapping[int, int | None]) -> int:
+        """Memory of this process, by what the driver tells of each pid. Raises UnreadableError; nothing is guessed."""
+        own = self.own_pid(frozenset(processes))
+        if own is None:
+            raise UnreadableError(f"{NOT_SUPPORTED}: the driver does not list this process (or it holds nothing yet)")
+        used = processes[own]
+        if used is None:
+            raise UnreadableError(f"{NOT_SUPPORTED}: this driver does not tell memory by process")
+        return used
+
+    def foreign(self, pids: frozenset[int]) -> list[int]:
+        """The others. Raises UnreadableError."""
+        return sorted(pids - {self.own_pid(pids)})
+
+
+def visible(devices: Sequence[Device], setting: str | None) -> tuple[Device, ...]:
+    """The devices a setting leaves, in the order they were found.
+
+    Numbers count in the runtime's own order, which is the driver's only as long as all GPUs are of one model; with
+    unlike models the numbers say nothing here, nothing is hidden, and the lookup at opening decides. As the runtime
+    does, an entry that names no device ends the list.
+    """
+    if setting is None:
+        return tuple(devices)
+    entries = [entry.strip() for entry in setting.split(",")]
+    numbered = all(entry.lstrip("-").isdigit() for entry in entries)
+    if numbered and entries[0] != "-1" and len({device.name for device in devices}) > 1:
+        return tuple(devices)
+    chosen: list[Device] = []
+    for entry in entries:
+        device = _named(devices, entry)
+        if device is None:
+            break
+        chosen.append(device)
+    return tuple(device for device in devices if device in chosen)
+
+
+def _named(devices: Sequence[Device], entry: str) -> Device | None:
+    """The device of an entry: a number, or the beginning of a UUID ("GPU-1a2b"); "MIG-..." is any that is split."""
+    if entry.isdigit():
+        return devices[int(entry)] if int(entry) < len(devices) else None
+    if entry.startswith("MIG-"):
+        return next((device for device in devices if device.facts.values.get("is_mig_enabled")), None)
+    uuids = ((device, str(device.facts.values.get("uuid", ""))) for device in devices)
+    return next((device for device, uuid in uuids if entry and uuid.lower().startswith(entry.lower())), None)
+
+
+class WatchedGpuHandle(HostHandle):
+    """An open GPU without torch. Its runtime's calls return when they are done; events and peaks are the runtime's."""
+
+    def __init__(self, monitor: Monitor, energy: HostEnergy | None = None) -> None:
+        super().__init__(energy)
+        self._monitor = monitor
+
+    def peak_memory(self) -> Readings:
+        return absent(f"{NOT_SUPPORTED}: the runtime's allocator tells no peak", PEAK_NAMES)
+
+    def memory_in_use(self) -> Readings:
+        return self._monitor.memory_in_use()
+
+    def state(self) -> Readings:
+        return self._monitor.state()
+
+    def energy_j(self) -> Readings:
+        return with_method(super().energy_j() | self._monitor.energy_j())
+
+    def close(self) -> None:
+        self._monitor.close()

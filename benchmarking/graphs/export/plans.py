@@ -1,0 +1,281 @@
+"""A model that reads a picture among the tokens of its prompt, as three graphs.
+
+encoder  pixels in, the picture's embeddings out
+prefill  the prompt and those in; the embeddings take the places of their placeholders
+decode   a token and what is kept of those before in, as of any decoder
+
+A decoder-only model as one graph: tokens and what is kept of those before in, logits and what to keep out.
+
+The prompt goes through the same graph as the tokens after it, with nothing kept yet (a past of length 0). Keys and
+values of every layer are kept whole, also where a layer looks back over a window only: the mask that is in the graph
+sees to that.
+
+A denoiser as one graph, called once a step: latents and the step in, the noise in them out.
+
+The step's own arithmetic stays outside, as torch's is outside the model; the numbers it takes are in the bundle.
+
+One pass through a model as one graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from benchmarking.core.records import Point, Workload
+from benchmarking.graphs.bundle import State
+from benchmarking.graphs.export.agreement import TRACED_BATCH_SIZE, TRACED_SEQUENCE_LENGTH, traced_point
+from benchmarking.graphs.export.tracing import BATCH, PAST, SEQUENCE, Plan, Traced
+from benchmarking.graphs.recipes import Recipe
+from benchmarking.workloads.diffusion import denoiser_of, latents_input, schedule_of
+from benchmarking.workloads.support.families import plugin_of
+from benchmarking.workloads.support.generation import takes
+from benchmarking.workloads.support.image_prompts import prompt_of
+
+FEATURES = "features"
+
+
+class Picture(torch.nn.Module):
+    """Pixels to embeddings, batch x placeholders x hidden size.
+
+    As LLaVA's `get_image_features`, which makes a list of the batch at its end and so cannot be traced for any."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.tower, self.projector = model.model.vision_tower, model.model.multi_modal_projector
+        layers = model.config.vision_feature_layer
+        self._layers = [layers] if isinstance(layers, int) else list(layers)
+        self._first = 1 if model.config.vision_feature_select_strategy == "default" else 0
+
+    def forward(self, pixel_values: torch.Tensor) -> dict[str, torch.Tensor]:
+        states = self.tower(pixel_values, output_hidden_states=True, return_dict=True).hidden_states
+        chosen = [states[layer][:, self._first :] for layer in self._layers]
+        return {FEATURES: self.projector(torch.cat(chosen, dim=-1))}
+
+
+class PicturePrompt(torch.nn.Module):
+    """The prompt with the picture in it, to logits and a cache."""
+
+    def __init__(self, model: Any, placeholder: int) -> None:
+        super().__init__()
+        self.model = model
+        self._placeholder = placeholder
+        self._last_only = {"logits_to_keep": 1} if takes(model, "logits_to_keep") else {}
+
+    def forward(self, input_ids: torch.Tensor, features: torch.Tensor) -> dict[str, torch.Tensor]:
+        from transformers import DynamicCache
+
+        is_picture = input_ids == self._placeholder
+        # The first placeholder of a row takes the first embedding, and so on; text takes any, which is then left out.
+        order = (is_picture.to(torch.int64).cumsum(dim=1) - 1).clamp(min=0)
+        placed = features.gather(1, order[..., None].expand(-1, -1, features.shape[-1]))
+        words = self.model.get_input_embeddings()(input_ids)
+        embeddings = torch.where(is_picture[..., None], placed.to(words.dtype), words)
+        cache = DynamicCache()
+        output = self.model(inputs_embeds=embeddings, past_key_values=cache, use_cache=True, **self._last_only)
+        return {"logits": output.logits, **kept(cache, "present")}
+
+
+def picture_prompt_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
+    """The graphs "encoder", "prefill" and "decode"."""
+    where = traced_point(workload, point, recipe)
+    inputs = family_inputs(model, workload, where)
+    pixels = {"pixel_values": inputs["pixel_values"]}
+    with torch.no_grad():
+        features = Picture(model)(**pixels)[FEATURES]
+    placeholder = prompt_of(workload.config).placeholder
+    assert placeholder is not None  # models without one are one pass over both
+    prefill = Traced(
+        module=PicturePrompt(model, placeholder),
+        inputs={"input_ids": inputs["input_ids"], FEATURES: features},
+        axes={"input_ids": {0: BATCH, 1: SEQUENCE}, FEATURES: {0: BATCH}},
+        feeds={"input_ids": "tokens", FEATURES: f"encoder.{FEATURES}"},
+        result="logits",
+        result_name="logits",
+    )
+    encoder = Traced(
+        module=Picture(model),
+        inputs=pixels,
+        axes={"pixel_values": {0: BATCH}},
+        feeds={"pixel_values": "inputs.pixel_values"},
+    )
+    decode = decoder_plan(model, workload, recipe, point).graphs["decode"]
+    decode = replace(decode, states=tuple(_from_prefill(state) for state in decode.states))
+    return Plan(
+        graphs={"encoder": encoder, "prefill": prefill, "decode": decode},
+        fields={"prompt_input": "input_ids", "encode_phase": "image_encode"},
+    )
+
+
+def _from_prefill(state: State) -> State:
+    return replace(state, first_from=state.output)
+
+
+TRACED_PAST = 5
+
+KEY, VALUE = "key", "value"
+
+
+class CachedStep(torch.nn.Module):
+    """A model over a cache that is given and taken as tensors: past_0_key, past_0_value, past_1_key, ..."""
+
+    def __init__(self, model: Any, layers: int) -> None:
+        super().__init__()
+        self.model = model
+        self._layers = layers
+        self._last_only = {"logits_to_keep": 1} if takes(model, "logits_to_keep") else {}
+
+    def forward(self, input_ids: torch.Tensor, **past: torch.Tensor) -> dict[str, torch.Tensor]:
+        from transformers import DynamicCache
+
+        cache = DynamicCache()
+        for layer in range(self._layers):
+            cache.update(past[f"past_{layer}_{KEY}"], past[f"past_{layer}_{VALUE}"], layer)
+        output = self.model(input_ids=input_ids, past_key_values=cache, use_cache=True, **self._last_only)
+        return {"logits": output.logits, **kept(cache, "present")}
+
+
+def decoder_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
+    """The graph "decode", which takes the prompt too."""
+    from transformers import DynamicCache
+
+    cache = DynamicCache()
+    ids = torch.ones((TRACED_BATCH_SIZE, TRACED_PAST), dtype=torch.int64)
+    with torch.no_grad():
+        model(input_ids=ids, past_key_values=cache, use_cache=True)
+    past = kept(cache, "past")
+    traced = Traced(
+        module=CachedStep(model, len(cache.layers)),
+        inputs={"input_ids": torch.ones((TRACED_BATCH_SIZE, TRACED_SEQUENCE_LENGTH), dtype=torch.int64), **past},
+        axes={"input_ids": {0: BATCH, 1: SEQUENCE}, **{name: {0: BATCH, 2: PAST} for name in past}},
+        feeds={"input_ids": "tokens"},
+        states=growing_states(past),
+        result="logits",
+        result_name="logits",
+    )
+    return Plan(graphs={"decode": traced}, fields={"prompt_input": "input_ids"})
+
+
+def kept(cache: Any, prefix: str) -> dict[str, torch.Tensor]:
+    """The tensors of a cache by name."""
+    tensors: dict[str, torch.Tensor] = {}
+    for index, layer in enumerate(cache.layers):
+        tensors |= {f"{prefix}_{index}_{KEY}": layer.keys, f"{prefix}_{index}_{VALUE}": layer.values}
+    return tensors
+
+
+def growing_states(past: Mapping[str, torch.Tensor]) -> tuple[State, ...]:
+    """States that begin with no position (axis 2 of batch x heads x positions x width)."""
+    return tuple(
+        State(
+            input=name,
+            output=name.replace("past", "present", 1),
+            first=(BATCH, int(tensor.shape[1]), 0, int(tensor.shape[3])),
+        )
+        for name, tensor in past.items()
+    )
+
+
+LATENTS, TIMESTEP, NOISE = "latents", "timestep", "noise"
+
+
+class Denoiser(torch.nn.Module):
+    """The family's own call of its model for one step."""
+
+    def __init__(self, model: Any, workload: Workload) -> None:
+        super().__init__()
+        self.model = model
+        self._config = workload.config
+
+    def forward(self, latents: torch.Tensor, timestep: torch.Tensor, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {NOISE: denoiser_of(self.model, self._config, dict(inputs))(latents, timestep)}
+
+
+def denoiser_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
+    """The graph "model", and the schedule: the share of the image left at each trained step."""
+    where = traced_point(workload, point, recipe)
+    inputs = family_inputs(model, workload, where)
+    name = latents_input(workload.config)
+    latents = inputs.pop(name)
+    given = {LATENTS: latents, TIMESTEP: torch.full((where.batch_size,), 500, dtype=torch.int64), **inputs}
+    traced = Traced(
+        module=Denoiser(model, workload),
+        inputs=given,
+        axes={name: {0: BATCH} for name in given},
+        feeds={LATENTS: "latents", TIMESTEP: "timestep", **{name: f"inputs.{name}" for name in inputs}},
+        result=NOISE,
+        result_name=NOISE,
+    )
+    schedule = schedule_of(workload.config)
+    alphas, last = schedule.alphas()
+    facts = {
+        "latents": name,
+        "schedule": {"alphas": list(alphas), "last": last, "offset": schedule.steps_offset},
+    }
+    return Plan(graphs={"model": traced}, fields={"facts": facts})
+
+
+FREE_AXES: Mapping[str, Mapping[int, str]] = {
+    "input_ids": {0: BATCH, 1: SEQUENCE},
+    "input_values": {0: BATCH, 1: SEQUENCE},
+}
+
+"""Inputs with more free axes than their first."""
+
+
+class FamilyCall(torch.nn.Module):
+    """The family's own call of its model, so that everything it passes besides the inputs is in the graph."""
+
+    def __init__(self, model: Any, workload: Workload, point: Point, outputs: tuple[str, ...]) -> None:
+        super().__init__()
+        self.model = model
+        self._family, self._workload, self._point, self._outputs = plugin_of(workload), workload, point, outputs
+
+    def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        operation = self._family.torch_operation(self.model, self._workload, self._point, inputs, {})
+        operation.reset()
+        output = operation.run(lambda name: None)
+        return {name: getattr(output, name) for name in self._outputs}
+
+
+def forward_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
+    """The graph "model": the family's inputs in, what it compares out."""
+    where = traced_point(workload, point, recipe)
+    inputs = family_inputs(model, workload, where)
+    outputs, more = _outputs(model, workload, where, inputs)
+    traced = Traced(
+        module=FamilyCall(model, workload, where, (*outputs, *more)),
+        inputs=inputs,
+        axes={name: FREE_AXES.get(name, {0: BATCH}) for name in inputs},
+        feeds={name: f"inputs.{name}" for name in inputs},
+        result=outputs[0],
+        result_name=outputs[0],
+        more_results={name: name for name in outputs[1:]},
+    )
+    return Plan(graphs={"model": traced})
+
+
+def family_inputs(model: Any, workload: Workload, point: Point) -> dict[str, torch.Tensor]:
+    """A family's inputs as tensors, those of floating point in the dtype of the model's parameters."""
+    from benchmarking.workloads.support.generation import floats_as
+
+    arrays = plugin_of(workload).inputs(workload, point, workload.seed)
+    return floats_as(model, {name: torch.from_numpy(array) for name, array in arrays.items()})
+
+
+def _outputs(
+    model: Any, workload: Workload, point: Point, inputs: Mapping[str, torch.Tensor]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The fields of the model's output that the family compares, and its other tensors: what torch computes the graph
+    computes too (BERT's pooler), which it would leave out if nobody asked for it."""
+    with torch.no_grad():
+        operation = plugin_of(workload).torch_operation(model, workload, point, inputs, {})
+        operation.reset()
+        output = operation.run(lambda name: None)
+    compared = tuple(operation.arrays(output))
+    return compared, tuple(
+        name for name, value in output.items() if isinstance(value, torch.Tensor) and name not in compared
+    )

@@ -1,0 +1,1 @@
+"""Models in the pages of a real browser."""

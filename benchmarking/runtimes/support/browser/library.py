@@ -1,0 +1,173 @@
+"""ONNX Runtime Web: the files of the npm package that a page loads, fetched once and kept as a build.
+
+The package's hash is fixed here with its version: what comes from a registry, a mirror or a cache is these bytes or
+nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from benchmarking.builds.store import Build, BuildKey, BuildStore
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.records import Json, Rebuild
+
+PACKAGE = "onnxruntime-web"
+VERSION = "1.30.0"
+INTEGRITY = "sha512-q0y+JrrtukXSzsBWEMccVfqX25LRmosXHF+CaRJmg8pZClzcV7svNc4rKY3jL02Vb7QmRMDs1SigqR4CXAfKYQ=="
+"""Of the package's tarball, as the npm registry publishes it (Subresource Integrity)."""
+
+KIND = "ort-web"
+FOLDER_NAMED_BY = "BENCHHOUSE_ORT_WEB_DIR"
+"""Environment variable with a folder that has the package's dist/, or is it, to take in place of the registry's."""
+REGISTRY = "https://registry.npmjs.org/"
+REGISTRY_NAMED_BY = ("npm_config_registry", "NPM_CONFIG_REGISTRY")
+TIMEOUT_S = 300.0
+MAX_TARBALL_BYTES = 256 << 20
+"""The package has some 30 MB packed; what is larger than this is something else."""
+SUFFIXES = (".bundle.min.mjs", ".wasm", ".asyncify.mjs", ".jsep.mjs", ".jspi.mjs", "-threaded.mjs")
+"""Of the files in dist/ that pages load: bundles, WebAssembly and its glue. The rest is the same code in other forms,
+and maps for debuggers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Library:
+    """The files of ONNX Runtime Web, by name."""
+
+    version: str
+    folder: Path
+    source: str
+    """What gave them: the npm package with its hash, or the folder that was named."""
+
+    def file(self, name: str) -> Path:
+        """One of them. Raises BenchhouseError when it is not there."""
+        path = self.folder / name
+        if not path.is_file():
+            raise BenchhouseError(f"{self.folder} has no {name}: it is no dist/ of {PACKAGE} {VERSION}")
+        return path
+
+    def files(self) -> dict[str, Path]:
+        """All that a page may load, by name."""
+        return {path.name: path for path in sorted(self.folder.iterdir()) if path.name.endswith(SUFFIXES)}
+
+
+def library_key() -> BuildKey:
+    """What the files depend on."""
+    return BuildKey(kind=KIND, parts={"package": PACKAGE, "version": VERSION, "integrity": INTEGRITY})
+
+
+def ensure_library(store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
+    """See that the files are there, fetching them when they are not. Raises BenchhouseError when they cannot be had."""
+    if _named_folder() is not None:
+        library = find_library(store)
+        return {"version": library.version, "source": library.source}
+    build, is_new = store.get(library_key(), _fetch, rebuild)
+    return {"version": VERSION, "source": _source(), "is_new": is_new, "size_bytes": build.size_bytes}
+
+
+def find_library(store: BuildStore) -> Library:
+    """The files that are there. Raises BenchhouseError when there are none."""
+    named = _named_folder()
+    if named is not None:
+        dist = named / "dist" if (named / "dist").is_dir() else named
+        if not dist.is_dir():
+            raise BenchhouseError(f"{FOLDER_NAMED_BY} names {named}, which is no folder")
+        return Library(version=_version_in(dist), folder=dist, source=str(dist))
+    found: Build | None = store.find(library_key())
+    if found is None:
+        raise BenchhouseError(f"{PACKAGE} {VERSION} is not in {store.root}: a run on wasm or webgpu fetches it")
+    return Library(version=VERSION, folder=store.folder(library_key()), source=_source())
+
+
+def unpack(tarball: bytes, folder: Path) -> list[str]:
+    """Put the files that pages load into a folder; their names. Raises BenchhouseError for another package's bytes."""
+    found = "sha512-" + base64.b64encode(hashlib.sha512(tarball).digest()).decode()
+    if found != INTEGRITY:
+        raise BenchhouseError(f"what came as {PACKAGE} {VERSION} is not it: its hash is {found}, not {INTEGRITY}")
+    names: list[str] = []
+    with tarfile.open(fileobj=io.BytesIO(tarball), mode="r:gz") as archive:
+        for member in archive:
+            path = PurePosixPath(member.name)
+            if str(path.parent) != "package/dist" or not path.name.endswith(SUFFIXES) or not member.isfile():
+                continue
+            content = archive.extractfile(member)
+            assert content is not None
+            (folder / path.name).write_bytes(content.read())
+            names.append(path.name)
+    return sorted(names)
+
+
+def _fetch(folder: Path) -> Mapping[str, Json]:
+    npm = shutil.which("npm")
+    tarball = _packed_by(npm) if npm is not None else _downloaded()
+    return {"files": list[Json](unpack(tarball, folder))}
+
+
+def _packed_by(npm: str) -> bytes:
+    """The tarball as npm gets it: from the registry, mirror or cache that this user's npm is set to."""
+    with tempfile.TemporaryDirectory(prefix="benchhouse-npm-") as folder:
+        command = [npm, "pack", f"{PACKAGE}@{VERSION}", "--pack-destination", folder, "--ignore-scripts"]
+        try:
+            done = subprocess.run(
+                command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL
+            )
+        except subprocess.TimeoutExpired:
+            raise _cannot(f"npm pack did not end in {TIMEOUT_S:g} s") from None
+        packed = list(Path(folder).glob("*.tgz"))
+        if done.returncode != 0 or len(packed) != 1:
+            told = [line for line in done.stderr.splitlines() if "error" in line.lower() and "log" not in line.lower()]
+            raise _cannot(f"npm pack: {told[0].strip() if told else f'exit code {done.returncode}'}")
+        return packed[0].read_bytes()
+
+
+def _downloaded() -> bytes:
+    registry = next((os.environ[name] for name in REGISTRY_NAMED_BY if os.environ.get(name)), REGISTRY)
+    url = f"{registry.rstrip('/')}/{PACKAGE}/-/{PACKAGE}-{VERSION}.tgz"
+    if not url.startswith(("https://", "http://")):
+        raise _cannot(f"the registry {registry} is no web address")
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
+            content: bytes = response.read(MAX_TARBALL_BYTES + 1)
+    except (urllib.error.URLError, TimeoutError) as error:
+        raise _cannot(f"{url}: {getattr(error, 'reason', error)}") from error
+    if len(content) > MAX_TARBALL_BYTES:
+        raise _cannot(f"{url} is larger than {MAX_TARBALL_BYTES >> 20} MiB")
+    return content
+
+
+def _cannot(why: str) -> BenchhouseError:
+    return BenchhouseError(
+        f"{PACKAGE} {VERSION} cannot be fetched ({why}): give a folder with its dist/ in {FOLDER_NAMED_BY}, "
+        "or run once where the npm registry can be reached"
+    )
+
+
+def _source() -> str:
+    return f"npm:{PACKAGE}@{VERSION} {INTEGRITY}"
+
+
+def _named_folder() -> Path | None:
+    named = os.environ.get(FOLDER_NAMED_BY)
+    return Path(named).expanduser() if named else None
+
+
+def _version_in(dist: Path) -> str:
+    """What the package's own file beside dist/ says."""
+    try:
+        told = json.loads((dist.parent / "package.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return "unknown"
+    return str(told.get("version", "unknown")) if isinstance(told, dict) else "unknown"

@@ -1,0 +1,91 @@
+"""What the runtimes in a browser share: what must be installed, builds, and opening a page with a model."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from benchmarking.builds.store import BuildStore
+from benchmarking.core.contracts import Stage
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
+from benchmarking.core.records import Cell, Json, Point, Rebuild, Scalar
+from benchmarking.graphs import session as graphs
+from benchmarking.runtimes.support.browser.browser import find_browser, why_no_browser
+
+if TYPE_CHECKING:
+    from benchmarking.runtimes.support.browser.page import ModelPage, PageSettings
+    from benchmarking.runtimes.support.browser.session import BrowserSession
+
+
+def missing() -> str | None:
+    """None, or what must be installed to run pages, and how."""
+    if importlib.util.find_spec("playwright") is None:
+        return "not installed: playwright: pip install benchhouse[browser]"
+    return why_no_browser() or graphs.missing()
+
+
+def prepare(cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
+    """See that ONNX Runtime Web and the points' bundles are there. Raises BenchhouseError."""
+    from benchmarking.runtimes.support.browser.library import ensure_library
+
+    library = ensure_library(store, "never" if rebuild == "never" else "if_needed")
+    return {**graphs.ensure_bundle(cell, points, store, rebuild), "onnxruntime_web": dict(library)}
+
+
+def open_session(
+    cell: Cell,
+    stage: Stage,
+    points: Sequence[Point],
+    settings: PageSettings,
+    check: Callable[[ModelPage], None] = lambda page: None,
+) -> BrowserSession:
+    """A browser, ONNX Runtime Web in it, and the first point's bundle. `check` looks at the page before the bundle is
+    loaded, and raises when it is not what was asked for. Raises BenchhouseError, leaving nothing behind.
+
+    Verifies what holds for every runtime in a browser: threads, isolation, and the weights' precision."""
+    from benchmarking.runtimes.support.browser.library import find_library
+    from benchmarking.runtimes.support.browser.page import ModelPage
+    from benchmarking.runtimes.support.browser.session import BrowserSession, check_weights
+    from benchmarking.workloads.support.processing import open_processing
+
+    executable = find_browser()
+    if executable is None:
+        raise BenchhouseError(why_no_browser() or "no browser")
+    library = find_library(BuildStore())
+    processing = open_processing(cell.workload, stage)
+    with ExitStack() as opened:
+        with stage("import"):
+            page = ModelPage(executable, library, settings)
+        opened.callback(page.close)
+        check(page)
+        session = BrowserSession(cell, points, page, processing, stage)
+        session.verified = {**session.verified, "onnxruntime_web_source": library.source}
+        check_threads(settings.num_threads, session.verified)
+        types = session.verified["parameters_by_dtype"]
+        assert isinstance(types, dict)
+        check_weights(cell, types)
+        opened.pop_all()
+        return session
+
+
+def num_threads(cell: Cell) -> int:
+    """Threads of WebAssembly: those asked for, or as many as ONNX Runtime takes elsewhere."""
+    from benchmarking.runtimes.support.onnxruntime.options import default_num_threads
+
+    return cell.num_threads or default_num_threads()
+
+
+def no_option(runtime: str, options: Mapping[str, Scalar], known: Sequence[str]) -> None:
+    """Raise UsageError for an option that the runtime does not have."""
+    if unknown := sorted(set(options) - set(known)):
+        raise UsageError(f"runtime {runtime} has no option {unknown[0]!r}; it has {', '.join(known) or 'none'}")
+
+
+def check_threads(wanted: int, verified: Mapping[str, Json]) -> None:
+    """Raise when the page runs on fewer threads than it was told: it then only writes a line to its console."""
+    if wanted > 1 and not verified["cross_origin_isolated"]:
+        raise UnsupportedError("the browser does not isolate the page, so WebAssembly has no threads there")
+    if verified["num_threads"] != wanted:
+        raise BenchhouseError(f"asked for {wanted} threads, but ONNX Runtime Web uses {verified['num_threads']}")

@@ -1,0 +1,337 @@
+"""A model in a page as a session: calls that the page makes and times, and outputs brought back to be checked.
+
+Where the kernels of a call in a page ran, from the profile that ONNX Runtime Web writes to the console.
+
+The format is that of ONNX Runtime's profiles elsewhere: a JSON list of events, here one to a line, with other lines of
+the console between them.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from benchmarking.core.contracts import GraphRunner, Mark, Operation, Session, Stage
+from benchmarking.core.errors import BenchhouseError, FormatError, UnsupportedError, UsageError
+from benchmarking.core.records import Cell, Json, Point, Readings
+from benchmarking.core.units import NS_PER_MS
+from benchmarking.graphs.bundle import Bundle, read_bundle
+from benchmarking.graphs.operations import Generation, GraphOperation, operation_of, results, start_of
+from benchmarking.graphs.session import find_bundle
+from benchmarking.runtimes.support.browser.browser import BrowserMemory
+from benchmarking.runtimes.support.browser.page import ModelPage
+from benchmarking.runtimes.support.onnxruntime.fixed_shapes import point_dimensions
+from benchmarking.runtimes.support.onnxruntime.profile import (
+    CPU,
+    PRODUCTS,
+    QUANTIZED_PRODUCTS,
+    WHOLE,
+    Kernel,
+    placement,
+    read_profile,
+)
+from benchmarking.workloads.support.families import plugin_of
+from benchmarking.workloads.support.processing import Processing
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+MODEL, PROMPT, LATENTS = "model", "prompt", "latents"
+
+
+class PassThroughRunner(GraphRunner):
+    """What stands for a runner where the page makes the calls: arrays stay what they are."""
+
+    def place(self, array: np.ndarray) -> np.ndarray:
+        return array
+
+    def fetch(self, tensor: np.ndarray) -> np.ndarray:
+        return tensor
+
+    def call(self, graph: str, feeds: Mapping[str, Any]) -> NoReturn:
+        raise BenchhouseError(f"graph {graph} is in the page, which makes its calls")
+
+    def begin(self, graph: str, batch_size: int, first: Mapping[str, Any]) -> NoReturn:
+        self.call(graph, first)
+
+    def step(self, graph: str, feeds: Mapping[str, Any], states: Any) -> NoReturn:
+        self.call(graph, feeds)
+
+
+class PageOperation(Operation):
+    """A call that the page makes and times. Its output stays there until it is asked for."""
+
+    times_itself = True
+    marks_itself = True
+
+    def __init__(self, inner: GraphOperation, page: ModelPage, bundle: Bundle) -> None:
+        """`inner` knows the counts, the names of the arrays and what is wrong with them; it makes no call."""
+        self.items_per_call = inner.items_per_call
+        self.tokens_per_call = inner.tokens_per_call
+        self.prompt_tokens_per_call = inner.prompt_tokens_per_call
+        self.new_tokens = inner.new_tokens
+        self._inner = inner
+        self._page = page
+        self._bundle = bundle
+        self._memory = BrowserMemory(page.browser)
+        self._told: Mapping[str, Any] = {}
+        self._fetched: tuple[int, Any] | None = None
+
+    def reset(self) -> None:
+        """The page lets go of the last call's output before it starts its clock."""
+
+    def run(self, mark: Mark) -> int:
+        """The number of the call, by which its output is asked for."""
+        self._told = self._page.call()
+        return int(self._told["number"])
+
+    def own_times_ns(self) -> Mapping[str, int]:
+        """What the page measured: from the call to its outputs on the host, or with the GPU's queue empty."""
+        return {"latency_wall": round(self._told["wallMs"] * NS_PER_MS)}
+
+    def own_marks_ns(self) -> Sequence[tuple[str, int]]:
+        return [(name, round(at_ms * NS_PER_MS)) for name, at_ms in self._told["marks"]]
+
+    def problem(self, output: int) -> str | None:
+        return self._inner.problem(self._on_host(output))
+
+    def arrays(self, output: int) -> Mapping[str, np.ndarray]:
+        return self._inner.arrays(self._on_host(output))
+
+    def readings(self, output: int) -> Readings:
+        return self._inner.readings(self._on_host(output)) | self._memory.readings()
+
+    def count(self) -> Readings:
+        return self._inner.count()
+
+    def verified(self) -> Mapping[str, Json]:
+        return profile_of(self._page)
+
+    def resident_bytes(self) -> int:
+        return self._memory.resident_bytes()
+
+    def _on_host(self, number: int) -> Any:
+        """The output of a call as the runtimes in this process give it."""
+        if self._fetched is None or self._fetched[0] != number:
+            self._fetched = number, self._brought(number)
+        return self._fetched[1]
+
+    def _brought(self, number: int) -> Any:
+        from benchmarking.workloads.support.generation import Generated
+
+        if self._bundle.kind == "forward":
+            wanted = tuple(dict.fromkeys(results(self._bundle.graphs[MODEL]).values()))
+            return self._page.output(number, wanted)[0]
+        if not isinstance(self._inner, Generation):
+            return self._page.output(number, (LATENTS,))[0][LATENTS]
+        logits, steps = self._page.output(number, ("first", "last") if self.new_tokens != 1 else ("first",))
+        return Generated(
+            tokens=tuple(zip(*(steps or ()), strict=True)),
+            prefill_logits=logits["first"][:, -1],
+            last_logits=logits.get("last", logits["first"])[:, -1],
+        )
+
+
+class BrowserSession(Session):
+    """A model in a page. The first point's bundle comes with the load, another point's when it needs another."""
+
+    def __init__(
+        self, cell: Cell, points: Sequence[Point], page: ModelPage, processing: Processing, stage: Stage
+    ) -> None:
+        self.page = page
+        self._cell = cell
+        self._processing = processing
+        self._loaded: tuple[Path, Mapping[str, int] | None] | None = None
+        self._opened: Mapping[str, Any] = {}
+        bundle = self._load(points[0], stage)
+        self.weights_bytes: int | None = bundle.weights_bytes
+        self.parameter_count: int | None = bundle.parameter_count
+        self.verified: Mapping[str, Json] = {
+            **_describe(bundle, page, self._opened),
+            "model_size_bytes": _size_bytes(find_bundle(cell, points[0])),
+            **processing.verified,
+        }
+
+    @property
+    def opened(self) -> Mapping[str, Any]:
+        """What the page read back of the sessions: `threads`, `workers`, `adapter`."""
+        return self._opened
+
+    def operation(self, point: Point) -> Operation:
+        workload = self._cell.workload
+        family = plugin_of(workload)
+        if (problem := family.check(workload, point)) is not None:
+            raise UsageError(problem)
+        bundle = self._load(point)
+        prepared = self._processing.inputs(family, workload, point)
+        inner = operation_of(bundle, PassThroughRunner(), workload, point, prepared.arrays, prepared.readings)
+        inputs, more = page_inputs(bundle, point, prepared.arrays)
+        self.page.prepare(bundle, point, inputs, more)
+        return PageOperation(inner, self.page, bundle)
+
+    def resident_bytes(self) -> int:
+        """Of the browser's processes that hold the model."""
+        return BrowserMemory(self.page.browser).resident_bytes()
+
+    def close(self) -> None:
+        self.page.close()
+
+    def _load(self, point: Point, stage: Stage | None = None) -> Bundle:
+        folder = find_bundle(self._cell, point)
+        bundle = read_bundle(folder)
+        dimensions = point_dimensions(self._cell, point, bundle) if self.page.settings.is_fixed else None
+        if (folder, dimensions) == self._loaded:
+            return bundle
+        self.page.browser.call("close")
+        if stage is None:
+            self.page.fetch(folder, bundle)
+            self._opened = self.page.open(dimensions)
+        else:
+            with stage("weights_read"):
+                self.page.fetch(folder, bundle)
+            with stage("to_device"):
+                self._opened = self.page.open(dimensions)
+        self._loaded = folder, dimensions
+        return bundle
+
+
+def page_inputs(
+    bundle: Bundle, point: Point, arrays: Mapping[str, np.ndarray]
+) -> tuple[dict[str, np.ndarray], dict[str, Json]]:
+    """What a point's call takes in, as the page wants it: `<graph>.<input>` for the family's inputs, `prompt`,
+    `latents` and `timestep.<step>` for the rest; and the steps of a denoising loop."""
+    import numpy as np
+
+    found: dict[str, np.ndarray] = {}
+    for name, graph in bundle.graphs.items():
+        for tensor, source in graph.feeds.items():
+            if source.startswith("inputs."):
+                found[f"{name}.{tensor}"] = arrays[source.removeprefix("inputs.")].astype(graph.input(tensor).dtype)
+    if bundle.kind in ("decoder", "encoder-decoder"):
+        found[PROMPT] = _prompt(bundle, point, arrays)
+    if bundle.kind != "denoiser":
+        return found, {}
+    from benchmarking.graphs.operations import steps_of
+
+    steps = steps_of(bundle, point)
+    graph = bundle.graphs[MODEL]
+    by_source = {source: graph.input(tensor).dtype for tensor, source in graph.feeds.items()}
+    found[LATENTS] = arrays[str(bundle.facts[LATENTS])].astype(by_source[LATENTS])
+    for index, step in enumerate(steps):
+        found[f"timestep.{index}"] = np.full(point.batch_size, step.timestep, dtype=by_source["timestep"])
+    return found, {"steps": [{"keep": step.keep, "add": step.add} for step in steps]}
+
+
+def _prompt(bundle: Bundle, point: Point, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """What a decoder takes in first, in its type."""
+    first = bundle.graphs.get("prefill", bundle.graphs["decode"])
+    dtype = next(first.input(tensor).dtype for tensor, source in first.feeds.items() if source == "tokens")
+    if bundle.kind == "decoder":
+        return arrays[bundle.prompt_input or "input_ids"].astype(dtype)
+    return start_of(bundle, arrays, point.batch_size).astype(dtype)
+
+
+def check_weights(cell: Cell, bundle_dtypes: Mapping[str, int]) -> None:
+    """Raise UnsupportedError for graphs whose weights are not of the precision that was asked for."""
+    held = {name for name, count in bundle_dtypes.items() if count}
+    wanted = {"int8": {"int8", "uint8"}, "int4": {"int4", "uint4", "uint8"}}.get(cell.precision, {cell.precision})
+    if not held & wanted:
+        raise UnsupportedError(f"asked for {cell.precision}, but the graphs' weights are {', '.join(sorted(held))}")
+
+
+def _describe(bundle: Bundle, page: ModelPage, opened: Mapping[str, Any]) -> dict[str, Json]:
+    """What really runs: browser, library, threads, and what the files hold."""
+    return {
+        "browser": page.browser.version,
+        "user_agent": page.started["userAgent"],
+        "onnxruntime_web": page.started["ortVersion"],
+        "onnxruntime_web_script": page.settings.script,
+        "providers": [page.settings.provider["name"]],
+        "cross_origin_isolated": page.started["crossOriginIsolated"],
+        "clock_step_ms": page.started["clockStepMs"],
+        "num_threads": opened["threads"],
+        "num_workers": opened["workers"],
+        "io_mode": page.settings.io_mode,
+        "graphs": list[Json](bundle.graphs),
+        "exporter": bundle.exporter,
+        "parameter_dtypes": list[Json](sorted(bundle.weight_dtypes)),
+        "parameters_by_dtype": dict(sorted(bundle.weight_dtypes.items())),
+    }
+
+
+def _size_bytes(folder: Path) -> int:
+    """Of the graphs' files."""
+    return sum(file.stat().st_size for file in folder.iterdir() if file.is_file() and file.suffix != ".json")
+
+
+BEGIN = "profile of "
+
+"""What the page writes before each graph's profile, followed by the graph's name."""
+
+EVENT = '{"cat" :'
+
+PROVIDERS: Mapping[str, str] = {
+    "wasm": "CPUExecutionProvider",
+    "webgpu": "WebGpuExecutionProvider",
+    "webnn": "WebNNExecutionProvider",
+}
+
+"""What profiles call the page's providers."""
+
+
+def profile_of(page: ModelPage) -> Mapping[str, Json]:
+    """Where one call more ran, in sessions that are profiled. Raises FormatError without a profile."""
+    page.browser.console.clear()
+    page.browser.call("profile")
+    told = kernels(page.browser.console)
+    page.browser.console.clear()
+    return page_placement(told, PROVIDERS[page.settings.provider["name"]])
+
+
+def page_placement(told: Sequence[Kernel], wanted: str) -> dict[str, Json]:
+    """What `placement` tells, with `nodes_of_whole_numbers_on_cpu` told apart: ids, positions and masks.
+
+    WebGPU's shaders have no 64-bit integers, so its provider leaves such nodes to the processor on purpose, as it does
+    those about shapes. A matrix product of integers is none of them."""
+    told_all = placement(told, wanted)
+    different = {kernel.name: kernel for kernel in told}.values()
+    on_cpu = [kernel for kernel in different if kernel.provider == CPU != wanted and not kernel.is_about_shapes]
+    unasked = [kernel for kernel in on_cpu if not _is_of_whole_numbers(kernel)]
+    return {
+        **told_all,
+        "nodes_on_cpu_unasked": len(unasked),
+        "nodes_of_whole_numbers_on_cpu": len(on_cpu) - len(unasked),
+        "operators_on_cpu_unasked": dict(sorted(Counter(kernel.operator for kernel in unasked).items())),
+    }
+
+
+def _is_of_whole_numbers(kernel: Kernel) -> bool:
+    is_product = kernel.operator in PRODUCTS or kernel.operator in QUANTIZED_PRODUCTS
+    return not is_product and all(kind in WHOLE for kind, _ in kernel.outputs)
+
+
+def kernels(console: Iterable[str]) -> tuple[Kernel, ...]:
+    """The kernels of all profiles on a console. Raises FormatError when there is none."""
+    events: dict[str, list[str]] = {}
+    graph: str | None = None
+    for line in (line for message in console for line in message.splitlines()):
+        if line.startswith(BEGIN):
+            graph = line.removeprefix(BEGIN)
+            events[graph] = []
+        elif graph is not None and line.startswith(EVENT):
+            events[graph].append(line.rstrip().rstrip(","))
+    found = [kernel for graph, lines in events.items() for kernel in _read(graph, lines)]
+    if not found:
+        raise FormatError("the page's console has no profile of ONNX Runtime Web")
+    return tuple(found)
+
+
+def _read(graph: str, events: list[str]) -> tuple[Kernel, ...]:
+    with tempfile.TemporaryDirectory(prefix="benchhouse-profile-") as folder:
+        path = Path(folder) / f"{graph}.json"
+        path.write_text(f"[{','.join(events)}]", encoding="utf-8")
+        return read_profile(path, graph)

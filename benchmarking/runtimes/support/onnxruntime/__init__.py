@@ -1,0 +1,1 @@
+"""ONNX Runtime: sessions, options and calls."""

@@ -1,0 +1,124 @@
+"""Where the kernels of an ONNX Runtime session ran, read from the profile that the session wrote.
+
+A session's list of providers says what may be used. Which provider a kernel really ran on is in the profile alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarking.core.errors import FormatError
+from benchmarking.core.records import Json
+
+CPU = "CPUExecutionProvider"
+KERNEL_SUFFIX = "_kernel_time"
+
+WHOLE = frozenset({"int32", "int64", "uint8", "bool"})
+PRODUCTS = frozenset({"MatMul", "Gemm", "FusedMatMul", "FusedGemm", "Conv", "FusedConv", "NhwcFusedConv", "Attention"})
+PRODUCTS |= {"MultiHeadAttention", "GroupQueryAttention"}
+"""Operators in which nearly all of a transformer's arithmetic is, in the type of their first input."""
+QUANTIZED_PRODUCTS: Mapping[str, str] = {
+    **dict.fromkeys(("MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "ConvInteger"), "int8"),
+    **dict.fromkeys(("QLinearMatMul", "QLinearConv", "QGemm", "QAttention"), "int8"),
+    "MatMulNBits": "float with weights of few bits",
+}
+"""Those with weights in integers, and what they compute in, whatever goes in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """One execution of a node, or of a part of the graph that a provider took as a whole."""
+
+    name: str
+    operator: str
+    provider: str
+    duration_us: int
+    input_types: tuple[str, ...]
+    """ONNX Runtime's names: "float", "float16", "int64"."""
+    outputs: tuple[tuple[str, int], ...]
+    """Type and number of dimensions of each."""
+
+    @property
+    def is_about_shapes(self) -> bool:
+        """Whether it only works out sizes and positions: whole numbers in at most one dimension. ONNX Runtime keeps
+        such nodes on the CPU on purpose, beside a GPU too, because the CPU needs their results."""
+        return bool(self.outputs) and all(kind in WHOLE and rank <= 1 for kind, rank in self.outputs)
+
+
+def read_profile(path: Path, graph: str) -> tuple[Kernel, ...]:
+    """The kernels in a profile, their names with the graph's before them. Raises FormatError for another file."""
+    try:
+        events = json.loads(path.read_text(encoding="utf-8"))
+        return tuple(_kernel(event, graph) for event in events if _is_kernel(event))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FormatError(f"{path}: no profile of ONNX Runtime ({type(error).__name__}: {error})") from error
+
+
+def placement(kernels: Sequence[Kernel], wanted: str) -> dict[str, Json]:
+    """Where the kernels ran, `wanted` being the provider that was asked for.
+
+    nodes, nodes_by_provider        different kernels; a part that a provider compiled counts as one
+    time_share_by_provider          of the kernels' time
+    nodes_on_cpu_unasked            ran on the CPU's provider although another was asked for, without the next
+    nodes_of_shapes_on_cpu          such as those, but only about sizes and positions
+    operators_on_cpu_unasked        the operators of the former, with their numbers
+    compute_types                   what matrix products and convolutions compute in, with their numbers: a CPU without
+                                    kernels for float16 gets float32 ones, and casts around them
+    """
+    different = {kernel.name: kernel for kernel in kernels}.values()
+    on_cpu = [kernel for kernel in different if kernel.provider == CPU != wanted]
+    unasked = [kernel for kernel in on_cpu if not kernel.is_about_shapes]
+    return {
+        "nodes": len(different),
+        "nodes_by_provider": _counted(kernel.provider for kernel in different),
+        "time_share_by_provider": _time_shares(kernels),
+        "nodes_on_cpu_unasked": len(unasked),
+        "nodes_of_shapes_on_cpu": len(on_cpu) - len(unasked),
+        "operators_on_cpu_unasked": _counted(kernel.operator for kernel in unasked),
+        "compute_types": _counted(kind for kernel in different if (kind := _product_type(kernel)) is not None),
+    }
+
+
+def _is_kernel(event: Mapping[str, Any]) -> bool:
+    return event.get("cat") == "Node" and str(event["name"]).endswith(KERNEL_SUFFIX) and "provider" in event["args"]
+
+
+def _kernel(event: Mapping[str, Any], graph: str) -> Kernel:
+    told = event["args"]
+    return Kernel(
+        name=f"{graph}/{told.get('node_index', '')}/{str(event['name']).removesuffix(KERNEL_SUFFIX)}",
+        operator=str(told.get("op_name", "")),
+        provider=str(told["provider"]),
+        duration_us=int(event["dur"]),
+        input_types=tuple(kind for kind, _ in _typed(told.get("input_type_shape", ()))),
+        outputs=_typed(told.get("output_type_shape", ())),
+    )
+
+
+def _typed(listed: Iterable[Mapping[str, Sequence[int]]]) -> tuple[tuple[str, int], ...]:
+    return tuple((kind, len(shape)) for one in listed for kind, shape in one.items())
+
+
+def _product_type(kernel: Kernel) -> str | None:
+    """What a product computes in; None for what is no product."""
+    if kernel.operator in QUANTIZED_PRODUCTS:
+        return QUANTIZED_PRODUCTS[kernel.operator]
+    return kernel.input_types[0] if kernel.operator in PRODUCTS and kernel.input_types else None
+
+
+def _counted(names: Iterable[str]) -> dict[str, Json]:
+    return dict(sorted(Counter(names).items()))
+
+
+def _time_shares(kernels: Sequence[Kernel]) -> dict[str, Json]:
+    """Empty where the profile's clock, which counts microseconds, has seen no time pass."""
+    total = sum(kernel.duration_us for kernel in kernels)
+    by_provider: Counter[str] = Counter()
+    for kernel in kernels:
+        by_provider[kernel.provider] += kernel.duration_us
+    return {name: spent / total for name, spent in sorted(by_provider.items())} if total else {}

@@ -1,0 +1,1 @@
+"""OpenVINO: builds, compilation and calls."""

@@ -1,0 +1,262 @@
+"""OpenVINO's own files of a bundle of graphs: converted once, weights compressed where the precision asks for it.
+
+An "openvino" build holds an `.xml` and a `.bin` for each graph of an "onnx" bundle and the bundle's manifest, so that
+loading it needs nothing else. States become variables of the model: they live in the infer request, and a call hands
+nothing over but tokens.
+
+What OpenVINO says, in plain words: its values as JSON, its errors as one line.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from benchmarking.builds.store import Build, BuildKey, BuildStore, combined_facts
+from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.plugins import is_installed
+from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild
+from benchmarking.devices.support.openvino_library import import_openvino
+from benchmarking.graphs.bundle import MANIFEST, Graph, read_bundle
+from benchmarking.graphs.session import bundle_key, ensure_bundle, find_bundle
+
+KIND = "openvino"
+
+CONVERSION_VERSION = 1
+
+"""Grows when the same bundle is converted to other files than before: older builds are then not found any more."""
+
+SOURCE_PRECISION: Precision = "float32"
+
+"""Of the bundle, whatever the cell's: OpenVINO makes its own lower precisions of float32 graphs."""
+
+
+COMPRESSION: Mapping[Precision, str] = {"int8": "INT8_ASYM", "int4": "INT4_SYM"}
+
+"""nncf's modes of weight compression. Where 4 bits are not possible (embeddings, the last layer, rows too short for a
+group) it takes 8 bits; how many values are of which type is read back from the files."""
+
+GROUP_SIZE = 128
+
+"""Weights that share a scale in 4 bits, as the runtimes for language models take it; halved where a row is no multiple
+of it, down to `MIN_GROUP_SIZE`."""
+
+MIN_GROUP_SIZE = 32
+
+
+WEIGHT_TYPES: Mapping[str, str] = {
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f64": "float64",
+    "i8": "int8",
+    "u8": "uint8",
+    "i4": "int4",
+    "u4": "uint4",
+}
+
+"""OpenVINO's element types of constants that are weights, scales or zero points, and our words. Indices and shapes are
+int64 and int32."""
+
+STORED_TYPES: Mapping[Precision, tuple[str, ...]] = {
+    "float16": ("float16",),
+    "int8": ("int8", "uint8"),
+    "int4": ("int4", "uint4"),
+}
+
+"""Types of which a precision's weights must have some."""
+
+
+def build_key(cell: Cell, point: Point) -> BuildKey:
+    """What the build of a point depends on. Takes no torch and no openvino."""
+    parts: dict[str, Json] = {
+        "model_id": cell.workload.model_id,
+        "bundle": bundle_key(cell, point, SOURCE_PRECISION).digest,
+        "weights_in": _weights_in(cell.precision),
+        "conversion_version": CONVERSION_VERSION,
+        "versions": {name: version(name) for name in _packages(cell.precision)},
+    }
+    return BuildKey(kind=KIND, parts=parts)
+
+
+def missing_for(precision: Precision) -> str | None:
+    """None, or what must be installed to build in a precision."""
+    if precision in COMPRESSION and not is_installed("nncf"):
+        return f"{precision} on openvino needs nncf, which compresses the weights: pip install nncf"
+    return None
+
+
+def ensure_builds(cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
+    """See that the store has the builds of these points, one for each key: what there is to know of them together, and
+    under `source` of the bundles they are made from. Raises BenchhouseError when a graph cannot be converted."""
+    source = ensure_bundle(cell, points, store, rebuild, SOURCE_PRECISION)
+    by_digest = {(key := build_key(cell, point)).digest: (key, point) for point in points}
+    made = [_ensured(cell, key, point, store, rebuild) for key, point in by_digest.values()]
+    return {**combined_facts(KIND, made), "source": dict(source)}
+
+
+def find_build(cell: Cell, point: Point, store: BuildStore | None = None) -> Path:
+    """The folder of a point's build. Raises BenchhouseError when it is not in the store."""
+    store = store or BuildStore()
+    key = build_key(cell, point)
+    if store.find(key) is None:
+        raise BenchhouseError(
+            f"no {KIND} build of {cell.workload.model_id} at {point.label} ({key.digest}) is in {store.root}: "
+            "it was deleted since the run began; run it again"
+        )
+    return store.folder(key)
+
+
+def graph_file(graph: str) -> str:
+    """The file of a graph in a build; its weights lie beside it."""
+    return f"{graph}.xml"
+
+
+def weights_of(model: Any) -> tuple[dict[str, int], int]:
+    """Values by type and bytes of all constants of an openvino.Model, read from the model itself."""
+    values: Counter[str] = Counter()
+    size_bytes = 0
+    for operation in model.get_ops():
+        if operation.get_type_name() != "Constant":
+            continue
+        name = WEIGHT_TYPES.get(operation.get_element_type().get_type_name())
+        size_bytes += operation.get_byte_size()
+        if name is not None:
+            values[name] += _count(operation.shape)
+    return dict(sorted(values.items())), size_bytes
+
+
+def check_weights(dtypes: Mapping[str, int], precision: Precision, model_id: str) -> None:
+    """Raise UnsupportedError for weights of which none is in the precision's type, or, at float32, some are in less."""
+    found = ", ".join(f"{count} {name}" for name, count in dtypes.items()) or "none"
+    wanted = STORED_TYPES.get(precision)
+    if wanted is not None and not any(dtypes.get(name) for name in wanted):
+        raise UnsupportedError(f"{model_id} has no weights that become {precision}; its weights are {found}")
+    if precision == "float32" and any(dtypes.get(name) for name in ("float16", "bfloat16")):
+        raise UnsupportedError(f"asked for float32, but the weights of {model_id} are {found}")
+
+
+def convert(source: Path, folder: Path, precision: Precision, model_id: str) -> Mapping[str, Json]:
+    """Convert the bundle in `source` into `folder`. Gives the values by type and the bytes, of all graphs together."""
+    bundle = read_bundle(source)
+    dtypes: Counter[str] = Counter()
+    weights_bytes = 0
+    for name, graph in bundle.graphs.items():
+        counted, size_bytes = _convert_graph(source / graph.file, graph, folder / graph_file(name), precision)
+        dtypes.update(counted)
+        weights_bytes += size_bytes
+    check_weights(dtypes, precision, model_id)
+    shutil.copyfile(source / MANIFEST, folder / MANIFEST)
+    return {
+        "exporter": bundle.exporter,
+        "graphs": list(bundle.graphs),
+        "weights_in": _weights_in(precision),
+        "weight_dtypes": dict(dtypes),
+        "weights_bytes": weights_bytes,
+    }
+
+
+def _ensured(cell: Cell, key: BuildKey, point: Point, store: BuildStore, rebuild: Rebuild) -> tuple[Build, bool]:
+    def make(folder: Path) -> Mapping[str, Json]:
+        source = find_bundle(cell, point, SOURCE_PRECISION, store)
+        return convert(source, folder, cell.precision, cell.workload.model_id)
+
+    return store.get(key, make, rebuild)
+
+
+def _convert_graph(source: Path, graph: Graph, target: Path, precision: Precision) -> tuple[dict[str, int], int]:
+    """One graph: read, its states made variables, its weights compressed, saved, and counted as it was saved."""
+    openvino = import_openvino()
+    core = openvino.Core()
+    try:
+        model = core.read_model(str(source))
+    except RuntimeError as error:  # what OpenVINO raises for everything
+        raise BenchhouseError(f"OpenVINO cannot convert {source.name}: {last_line(error)}") from error
+    _simplify(model, graph)
+    if precision in COMPRESSION:
+        model = _compressed(model, precision)
+    openvino.save_model(model, str(target), compress_to_fp16=precision == "float16")
+    return weights_of(core.read_model(str(target)))
+
+
+def _simplify(model: Any, graph: Graph) -> None:
+    """Simplify the graph as `openvino.convert_model` does, then make variables of its states. Afterwards some of what
+    can be simplified is hidden behind the variables."""
+    from openvino._offline_transformations import apply_make_stateful_transformation, apply_moc_transformations
+
+    apply_moc_transformations(model, cf=False)
+    if graph.states:
+        apply_make_stateful_transformation(model, {state.input: state.output for state in graph.states})
+
+
+def _compressed(model: Any, precision: Precision) -> Any:
+    import nncf
+    from nncf.quantization.advanced_parameters import GroupSizeFallbackMode
+
+    mode = nncf.CompressWeightsMode[COMPRESSION[precision]]
+    if precision == "int8":
+        return nncf.compress_weights(model, mode=mode)
+    parameters = nncf.AdvancedCompressionParameters(
+        group_size_fallback_mode=GroupSizeFallbackMode.ADJUST, min_adjusted_group_size=MIN_GROUP_SIZE
+    )
+    return nncf.compress_weights(model, mode=mode, group_size=GROUP_SIZE, advanced_parameters=parameters)
+
+
+def _weights_in(precision: Precision) -> str:
+    """How weights are stored: 16 bits for float16, nncf's mode for integers, float32 otherwise."""
+    return "FLOAT16" if precision == "float16" else COMPRESSION.get(precision, "FLOAT32")
+
+
+def _packages(precision: Precision) -> tuple[str, ...]:
+    return ("openvino", "nncf") if precision in COMPRESSION else ("openvino",)
+
+
+def _count(shape: Any) -> int:
+    count = 1
+    for size in shape:
+        count *= int(size)
+    return count
+
+
+OUT_OF_MEMORY_TEXTS = (
+    "out of memory",
+    "out_of_memory",
+    "out_of_host_memory",
+    "out_of_device_memory",
+    "bad_alloc",
+    "bad allocation",
+    "cl_mem_object_allocation_failure",
+    "exceeded max size of memory",
+    "can not allocate",
+)
+
+"""How OpenVINO's plugins word a failed allocation: C++'s own, OpenCL's, Level Zero's and the GPU plugin's."""
+
+
+def plain(value: Any) -> Json:
+    """A property's value as JSON: types become their short names ("f32"), enumerations their members' names."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): plain(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(entry) for entry in value]
+    if hasattr(value, "get_type_name"):
+        return str(value.get_type_name())
+    return str(getattr(value, "name", value))
+
+
+def last_line(error: BaseException) -> str:
+    """The last line of what OpenVINO said, which is the reason; those before it say where in its sources."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether this is how Python, or OpenVINO on any device, says that memory ran out."""
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or any(part in text for part in OUT_OF_MEMORY_TEXTS)

@@ -1,0 +1,407 @@
+"""Compiling for a device of OpenVINO: what is asked for, and what is read back of it.
+
+2026-11-21: OpenVINO takes an INFERENCE_PRECISION_HINT that the device does not have without a word and computes in
+another precision; it keeps the key-value cache in 8 bits unless told otherwise, whatever that hint says. So both are
+set for every cell, and whatever was set is read back from the compiled model: anything else is refused.
+
+OpenVINO's model cache as a build: what was compiled for a device once, so that a launch only loads it.
+
+The build "openvino-compiled" is the folder that OpenVINO is given as CACHE_DIR. Making it is the cold compilation, on
+an empty folder; the launches' compilations are warm ones. Whether they were is read back (LOADED_FROM_CACHE).
+
+A build brought into memory and compiled: for any shape at once, or for those of one point.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.builds.store import Build, BuildKey, BuildStore
+from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError
+from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar
+from benchmarking.devices.support.openvino_library import import_openvino
+from benchmarking.graphs.bundle import Bundle, Graph, read_bundle
+from benchmarking.runtimes.support.openvino.build import (
+    build_key,
+    check_weights,
+    find_build,
+    graph_file,
+    is_out_of_memory,
+    last_line,
+    plain,
+    weights_of,
+)
+from benchmarking.workloads.support.families import plugin_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+AUTO = "AUTO"
+
+CAPABILITIES: Mapping[Precision, str] = {
+    "float32": "FP32",
+    "bfloat16": "BF16",
+    "float16": "FP16",
+    "int8": "INT8",
+    "int4": "INT8",
+}
+
+"""What OPTIMIZATION_CAPABILITIES must list. int4 has no word of its own: weights in it run wherever int8 does."""
+
+
+HINTS: Mapping[Precision, str] = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
+
+ACTIVATIONS: Mapping[str, str] = {"CPU": "f32", "GPU": "f16", "NPU": "f16"}
+
+"""INFERENCE_PRECISION_HINT beside weights of 8 and 4 bits: what each kind of device computes in by nature. AUTO is left
+to choose, and what it chose is read back."""
+
+HAVE_OWN_WAYS = ("CPU", "GPU")
+
+"""Kinds of device that store a cache, and quantize activations, in a precision of their own choice unless told."""
+
+GROUP_SIZES: Mapping[str, int] = {"weight-only": 0, "dynamic": 32}
+
+"""DYNAMIC_QUANTIZATION_GROUP_SIZE by method of quantization: 0 leaves activations alone; 32 is OpenVINO's default,
+which does nothing on a processor without dot products of 8 bits."""
+
+
+PERFORMANCE_HINTS: Mapping[str, str] = {"latency": "LATENCY", "throughput": "THROUGHPUT"}
+
+HINTED_REQUESTS = "PERFORMANCE_HINT_NUM_REQUESTS"
+
+"""How many requests will be in flight, so that the device lays out as many streams and no more."""
+
+
+READ_BACK: Mapping[str, str] = {
+    "execution_devices": "EXECUTION_DEVICES",
+    "inference_precision": "INFERENCE_PRECISION_HINT",
+    "execution_mode": "EXECUTION_MODE_HINT",
+    "performance_hint": "PERFORMANCE_HINT",
+    "hinted_requests": HINTED_REQUESTS,
+    "num_streams": "NUM_STREAMS",
+    "num_threads": "INFERENCE_NUM_THREADS",
+    "optimal_requests": "OPTIMAL_NUMBER_OF_INFER_REQUESTS",
+    "kv_cache_precision": "KV_CACHE_PRECISION",
+    "dynamic_quantization_group_size": "DYNAMIC_QUANTIZATION_GROUP_SIZE",
+    "is_pinned": "ENABLE_CPU_PINNING",
+    "is_from_cache": "LOADED_FROM_CACHE",
+}
+
+"""Our names and OpenVINO's properties of a compiled model; a device that lacks one leaves it out."""
+
+ONLY_IF_ASKED = ("hinted_requests", "kv_cache_precision", "dynamic_quantization_group_size")
+
+"""Those that every model has, whether it keeps a cache or quantizes anything or not."""
+
+NOT_READ_BACK = ("ENABLE_STARTUP_FALLBACK", "ENABLE_RUNTIME_FALLBACK")
+
+"""Properties of AUTO that a compiled model does not tell; it tells where it is executed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """A graph compiled for a device."""
+
+    model: Any
+    """openvino.CompiledModel."""
+    asked: Mapping[str, Scalar]
+    """What it was compiled with."""
+    facts: Mapping[str, Json]
+    """The properties of `READ_BACK`."""
+    compile_s: float
+    """Seconds until it was ready; a model that came from a cache has them too."""
+
+
+def device_name(device: Device) -> str:
+    """OpenVINO's name of a device: "GPU.0" of openvino:GPU.0. Device cpu is the same processor as openvino:CPU; it is
+    there so that runtimes compare on one device."""
+    return "CPU" if device.type == "cpu" else device.selector.partition(":")[2]
+
+
+def kind_of(name: str) -> str:
+    """The kind of an OpenVINO device: "GPU" of "GPU.1"."""
+    return name.partition(".")[0]
+
+
+def is_fixed(cell: Cell) -> bool:
+    """Whether every point is compiled at its own shapes."""
+    return cell.runtime_mode["dynamic"] == "false"
+
+
+def is_concurrent(cell: Cell) -> bool:
+    """Whether a call is a point's number of requests at once."""
+    return cell.runtime_mode["hint"] == "throughput"
+
+
+def is_compiled_alone(cell: Cell) -> bool:
+    """Whether every point is compiled by itself: for its own shapes, or its own number of requests."""
+    return is_fixed(cell) or is_concurrent(cell)
+
+
+def check_capabilities(core: Any, name: str, precision: Precision) -> None:
+    """Raise UnsupportedError for a precision that the device would replace by another."""
+    listed = plain(core.get_property(name, "OPTIMIZATION_CAPABILITIES"))
+    has = [str(capability) for capability in listed] if isinstance(listed, list) else []
+    if CAPABILITIES[precision] not in has:
+        raise UnsupportedError(
+            f"OpenVINO's {name} does not compute in {precision}: it lists {', '.join(has) or 'nothing'}, and would run "
+            "another precision in its place"
+        )
+
+
+def check_dot_products(name: str, method: Scalar | None) -> None:
+    """Raise UnsupportedError for quantized activations on a processor without dot products of 8 bits: OpenVINO takes
+    the group size there, reads it back, and computes with activations in float32."""
+    from benchmarking.devices.cpu import native_precisions
+    from benchmarking.devices.support.host import host_facts
+
+    capabilities = host_facts().values.get("cpu_capabilities")
+    if (
+        method == "dynamic"
+        and kind_of(name) == "CPU"
+        and capabilities
+        and "int8" not in native_precisions(capabilities)
+    ):
+        raise UnsupportedError(
+            "--quantization dynamic: this processor has no dot products of 8 bits (VNNI, AMX, dotprod), so that "
+            "OpenVINO would leave activations in float32; --quantization weight-only is what it does"
+        )
+
+
+def properties(cell: Cell, point: Point, *, has_states: bool) -> dict[str, Scalar]:
+    """What a model is compiled with for a cell at a point."""
+    name = device_name(cell.device)
+    kind = kind_of(name)
+    hint = HINTS.get(cell.precision, ACTIVATIONS.get(kind))
+    asked: dict[str, Scalar] = {"PERFORMANCE_HINT": PERFORMANCE_HINTS[str(cell.runtime_mode["hint"])]}
+    if is_concurrent(cell):
+        asked[HINTED_REQUESTS] = point.concurrency
+    if hint is not None:
+        asked["INFERENCE_PRECISION_HINT"] = hint
+    if hint is not None and has_states and kind in HAVE_OWN_WAYS:
+        asked["KV_CACHE_PRECISION"] = hint
+    if (method := cell.runtime_mode.get("quantization")) is not None and kind in HAVE_OWN_WAYS:
+        asked["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = GROUP_SIZES[str(method)]
+    if cell.num_threads is not None:
+        if kind not in ("CPU", AUTO):
+            raise UnsupportedError(f"--num-threads is for processors; OpenVINO's {name} has no threads to set")
+        asked["INFERENCE_NUM_THREADS"] = cell.num_threads
+    if kind == AUTO:  # otherwise the CPU answers until the chosen device is ready, and whenever it fails
+        asked |= dict.fromkeys(NOT_READ_BACK, False)
+    return asked
+
+
+def compile_graph(
+    core: Any, model: Any, cell: Cell, point: Point, *, has_states: bool, cache: Path | None = None
+) -> Compiled:
+    """The model on the cell's device; `cache` is a folder where OpenVINO keeps what it has compiled.
+
+    Raises BenchhouseError when it does not compile, UnsupportedError when what was compiled is not what was asked for.
+    """
+    name = device_name(cell.device)
+    asked = properties(cell, point, has_states=has_states)
+    started_ns = time.perf_counter_ns()
+    try:
+        compiled = core.compile_model(model, name, _as_taken(name, asked, cache))
+    except (RuntimeError, MemoryError) as error:  # what OpenVINO raises for everything
+        if is_out_of_memory(error):
+            raise OutOfMemoryError(f"out of memory while compiling for {name}: {last_line(error)}") from error
+        raise BenchhouseError(f"OpenVINO cannot compile {cell.subject} for {name}: {last_line(error)}") from error
+    compile_s = (time.perf_counter_ns() - started_ns) / 1e9
+    facts = read_back(compiled, asked)
+    check(facts, asked, name)
+    return Compiled(model=compiled, asked=asked, facts=facts, compile_s=compile_s)
+
+
+def read_back(compiled: Any, asked: Mapping[str, Scalar]) -> dict[str, Json]:
+    """The compiled model's properties. AUTO's model tells its device's under DEVICE_PROPERTIES."""
+    nested = _property(compiled, "DEVICE_PROPERTIES")
+    inner = next(iter(nested.values()), None) if isinstance(nested, dict) and nested else None
+    found: dict[str, Json] = {}
+    for ours, theirs in READ_BACK.items():
+        value = _property(compiled, theirs)
+        if value is None and isinstance(inner, dict):
+            value = inner.get(theirs)
+        if value is not None and (theirs in asked or ours not in ONLY_IF_ASKED):
+            found[ours] = _number(value)
+    return found
+
+
+def check(facts: Mapping[str, Json], asked: Mapping[str, Scalar], name: str) -> None:
+    """Raise UnsupportedError where a compiled model is something else than was asked for."""
+    check_devices(facts.get("execution_devices"), name)
+    ours = {theirs: our for our, theirs in READ_BACK.items()}
+    for theirs, wanted in asked.items():
+        if theirs in NOT_READ_BACK:
+            continue
+        found = facts.get(ours[theirs])
+        if found != wanted:
+            what = "says nothing of it" if found is None else f"has {found}"
+            raise UnsupportedError(f"asked OpenVINO's {name} for {theirs} {wanted}, but the compiled model {what}")
+
+
+def check_devices(found: Json, name: str) -> None:
+    """Raise UnsupportedError for a model that is executed elsewhere than asked. AUTO may choose any device."""
+    devices = [str(device) for device in found] if isinstance(found, list) else []
+    elsewhere = [device for device in devices if kind_of(device.strip("()")) != kind_of(name)]
+    if name != AUTO and (elsewhere or not devices):
+        raise UnsupportedError(f"asked for OpenVINO's {name}, but the model runs on {', '.join(devices) or 'nothing'}")
+
+
+def _as_taken(name: str, asked: Mapping[str, Scalar], cache: Path | None) -> dict[str, Any]:
+    """The properties as `compile_model` takes them: AUTO hands those of a processor on to it."""
+    taken: dict[str, Any] = dict(asked)
+    if cache is not None:
+        taken["CACHE_DIR"] = str(cache)
+    if name == AUTO and "INFERENCE_NUM_THREADS" in taken:
+        taken["DEVICE_PROPERTIES"] = {"CPU": {"INFERENCE_NUM_THREADS": taken.pop("INFERENCE_NUM_THREADS")}}
+    return taken
+
+
+def _property(compiled: Any, name: str) -> Json:
+    """A property, None where the device has none of that name: OpenVINO raises RuntimeError then."""
+    try:
+        return plain(compiled.get_property(name))
+    except (RuntimeError, TypeError):
+        return None
+
+
+def _number(value: Json) -> Json:
+    """A whole number that OpenVINO tells as a word, as it does the number of requests."""
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+
+KIND = "openvino-compiled"
+
+COLD = "compile_cold_s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cache:
+    """What was compiled before."""
+
+    folder: Path
+    cold_s: float
+    """Seconds that it took then."""
+
+
+def cache_key(cell: Cell, core: Any, point: Point) -> BuildKey:
+    """What is compiled for a point depends on: the build, the device, its driver, what it is compiled with, and, where
+    shapes are fixed, the point."""
+    name = device_name(cell.device)
+    parts: dict[str, Json] = {
+        "model_id": cell.workload.model_id,
+        "build": build_key(cell, point).digest,
+        "device": name,
+        "device_name": str(plain(core.get_property(name, "FULL_DEVICE_NAME"))),
+        "driver": cell.device.driver,
+        "properties": dict(properties(cell, point, has_states=True)),
+        "point": point.label if is_fixed(cell) else None,
+        "versions": {"openvino": version("openvino")},
+    }
+    return BuildKey(kind=KIND, parts=parts)
+
+
+def find_cache(cell: Cell, core: Any, point: Point) -> Cache | None:
+    """The point's cache; None where there is none, as for AUTO, which looks anew at what devices there are."""
+    if device_name(cell.device) == AUTO:
+        return None
+    store = BuildStore()
+    key = cache_key(cell, core, point)
+    build = store.find(key)
+    return None if build is None else Cache(folder=store.folder(key), cold_s=_cold_s(build))
+
+
+def ensure_caches(cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> dict[str, Json]:
+    """Compile for every point what is not in the store yet: the seconds of the cold compilations together."""
+    if device_name(cell.device) == AUTO:
+        return {}
+    core = import_openvino().Core()
+    check_capabilities(core, device_name(cell.device), cell.precision)
+    by_digest = {(key := cache_key(cell, core, point)).digest: (key, point) for point in points}
+    builds = [_ensured(cell, core, key, point, store, rebuild) for key, point in by_digest.values()]
+    return {COLD: sum(map(_cold_s, builds)), "compiled": [build.digest for build in builds]}
+
+
+def _ensured(cell: Cell, core: Any, key: BuildKey, point: Point, store: BuildStore, rebuild: Rebuild) -> Build:
+    def make(folder: Path) -> Mapping[str, Json]:
+        compiled = compile_for(cell, core, read(core, find_build(cell, point, store)), point, folder)
+        return {COLD: sum(each.compile_s for each in compiled.values())}
+
+    return store.get(key, make, rebuild)[0]
+
+
+def _cold_s(build: Build) -> float:
+    return float(str(build.facts[COLD]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A build in memory."""
+
+    folder: Path
+    bundle: Bundle
+    models: Mapping[str, Any]
+    """openvino.Model by graph."""
+
+
+def read(core: Any, folder: Path) -> Loaded:
+    """The build in a folder. Raises BenchhouseError for a folder without one."""
+    bundle = read_bundle(folder)
+    models = {name: core.read_model(str(folder / graph_file(name))) for name in bundle.graphs}
+    return Loaded(folder=folder, bundle=bundle, models=models)
+
+
+def compile_for(cell: Cell, core: Any, loaded: Loaded, point: Point, cache: Path | None = None) -> dict[str, Compiled]:
+    """Every graph on the cell's device: for any shape, or, where shapes are fixed, for the point's. Raises
+    BenchhouseError as `compile_graph` does, and for a graph whose shapes a point does not tell."""
+    models = _reshaped(cell, loaded, point) if is_fixed(cell) else loaded.models
+    return {
+        name: compile_graph(core, model, cell, point, has_states=bool(loaded.bundle.graphs[name].states), cache=cache)
+        for name, model in models.items()
+    }
+
+
+def shapes_at(bundle: Bundle, name: str, point: Point, arrays: Mapping[str, np.ndarray]) -> dict[str, list[int]]:
+    """The shapes of a graph's inputs at a point, whose family's inputs are `arrays`."""
+    graph = bundle.graphs[name]
+    return {tensor.name: _shape(bundle, graph, tensor.name, point, arrays) for tensor in graph.inputs}
+
+
+def _reshaped(cell: Cell, loaded: Loaded, point: Point) -> dict[str, Any]:
+    arrays = plugin_of(cell.workload).inputs(cell.workload, point, cell.workload.seed)
+    models = {name: model.clone() for name, model in loaded.models.items()}
+    for name, model in models.items():
+        model.reshape(shapes_at(loaded.bundle, name, point, arrays))
+    return models
+
+
+def weights(loaded: Loaded, cell: Cell) -> tuple[dict[str, Json], int]:
+    """For `verified` the types of the weights, and their bytes, both of all graphs together and read from the models.
+    Raises UnsupportedError for weights that are not in the cell's precision."""
+    dtypes: dict[str, int] = {}
+    weights_bytes = 0
+    for model in loaded.models.values():
+        counted, size_bytes = weights_of(model)
+        weights_bytes += size_bytes
+        for dtype, count in counted.items():
+            dtypes[dtype] = dtypes.get(dtype, 0) + count
+    check_weights(dtypes, cell.precision, cell.workload.model_id)
+    return {"parameter_dtypes": sorted(dtypes), "parameters_by_dtype": dict(sorted(dtypes.items()))}, weights_bytes
+
+
+def _shape(bundle: Bundle, graph: Graph, name: str, point: Point, arrays: Mapping[str, np.ndarray]) -> list[int]:
+    source = graph.feeds.get(name, "")
+    if source == "timestep":
+        return [point.batch_size]
+    array = str(bundle.facts.get("latents")) if source == "latents" else source.removeprefix("inputs.")
+    if array not in arrays:
+        raise BenchhouseError(f"the shape of {name} ({source or 'fed by nothing'}) is not known at {point.label}")
+    return list(arrays[array].shape)

@@ -1,0 +1,110 @@
+"""Which kernels a compiled model runs, node by node, as its execution graph tells after the first call.
+
+Before it, kernels that depend on shapes are not chosen yet. What a node computes in is the end of its kernel's name
+("brgemm_avx512_bf16"), which is what was run; `runtimePrecision` is the type that goes out of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarking.core.errors import UnsupportedError
+from benchmarking.core.records import NOT_SUPPORTED, Json, Scalar
+
+NO_WORK = frozenset({"Const", "Constant", "Input", "Output", "Parameter", "Result"})
+"""Layers that nothing is computed in."""
+MATRIX_LAYERS = (
+    "convolution",
+    "deconvolution",
+    "fullyconnected",
+    "fully_connected",
+    "gemm",
+    "lstm",
+    "matmul",
+    "attention",
+    "sdpa",
+)
+"""Parts of the names of the layers that the work is in, of the plugins for CPU and GPU, in lower case."""
+INTEGERS = frozenset({"i64", "i32", "u64", "u32", "i16", "u16", "boolean"})
+"""Types of indices and shapes, whose arithmetic OpenVINO does on the processor whatever the device."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node of an execution graph."""
+
+    layer: str
+    kernel: str
+    precision: str
+    """That goes out of it: "f32", "u8"."""
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether it is of the kind that the work is in."""
+        layer = self.layer.lower()
+        return any(part in layer for part in MATRIX_LAYERS)
+
+    @property
+    def kernel_precision(self) -> str:
+        """What it computes in: the end of the kernel's name, or the type that goes out where the name has no such
+        end."""
+        end = self.kernel.rpartition("_")[2].lower()
+        return {"fp32": "f32", "fp16": "f16"}.get(end, end) if end else self.precision
+
+    @property
+    def is_on_cpu(self) -> bool:
+        """Whether the plugin of another device runs it on the processor."""
+        return "cpu" in self.kernel.lower().split("_") or self.kernel.lower().startswith("cpu")
+
+
+def nodes_of(compiled: Any) -> tuple[Node, ...] | str:
+    """The nodes of a compiled model that compute something; why not, where the plugin does not tell (NPU)."""
+    try:
+        operations = compiled.get_runtime_model().get_ops()
+    except RuntimeError:
+        return f"{NOT_SUPPORTED}: the plugin gives no execution graph"
+    return tuple(node for node in map(_node, operations) if node.layer not in NO_WORK)
+
+
+def described(nodes: Sequence[Node], kind: str) -> dict[str, Json]:
+    """What there is to store of the nodes of a device of a kind ("CPU", "GPU")."""
+    matrix = [node for node in nodes if node.is_matrix]
+    told: dict[str, Json] = {
+        "nodes": len(nodes),
+        "nodes_by_precision": _counted(node.precision for node in nodes),
+        "matrix_nodes_by_precision": _counted(node.kernel_precision for node in matrix),
+        "matrix_kernels": _counted(f"{node.layer} {node.kernel}" for node in matrix),
+    }
+    if kind != "CPU":
+        told["nodes_on_cpu_unasked"] = sum(node.is_on_cpu and node.precision not in INTEGERS for node in nodes)
+    return told
+
+
+def check_kernels(nodes: Sequence[Node], hint: Scalar | None, name: str) -> None:
+    """Raise UnsupportedError when a 16-bit precision was asked for and not one matrix product is computed in it,
+    whatever the compiled model says of its hint."""
+    found = {node.kernel_precision for node in nodes if node.is_matrix}
+    if hint in ("f16", "bf16") and found and hint not in found:
+        raise UnsupportedError(
+            f"asked OpenVINO's {name} for {hint}, but its matrix products are computed in {', '.join(sorted(found))}"
+        )
+
+
+def _node(operation: Any) -> Node:
+    information: Mapping[str, Any] = operation.get_rt_info()
+    return Node(
+        layer=_text(information, "layerType"),
+        kernel=_text(information, "primitiveType"),
+        precision=_text(information, "runtimePrecision").lower().replace("fp", "f"),
+    )
+
+
+def _text(information: Mapping[str, Any], name: str) -> str:
+    return str(information[name].value) if name in information else ""
+
+
+def _counted(values: Iterable[str]) -> dict[str, Json]:
+    return dict(sorted(Counter(values).items()))

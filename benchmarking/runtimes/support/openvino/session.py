@@ -1,0 +1,398 @@
+"""Sessions of the runtime openvino, and the operations that points become in them.
+
+A bundle's graphs as OpenVINO's infer requests: one at a time, or several at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.core.contracts import GraphRunner, Mark, Operation, Placed, Session, Stage
+from benchmarking.core.errors import OutOfMemoryError
+from benchmarking.core.records import Cell, Json, Point, Readings
+from benchmarking.core.units import NS_PER_MS
+from benchmarking.graphs.bundle import Graph, State
+from benchmarking.graphs.session import graph_operation
+from benchmarking.measure.timing import LATENCY_REQUEST
+from benchmarking.runtimes.support.openvino.build import find_build, is_out_of_memory, last_line
+from benchmarking.runtimes.support.openvino.compile import (
+    COLD,
+    Compiled,
+    check_devices,
+    compile_for,
+    device_name,
+    find_cache,
+    is_compiled_alone,
+    is_concurrent,
+    kind_of,
+    read,
+    read_back,
+    weights,
+)
+from benchmarking.runtimes.support.openvino.nodes import Node, check_kernels, described, nodes_of
+from benchmarking.workloads.support.weights import page_cache
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from benchmarking.graphs.operations import GraphOperation
+    from benchmarking.workloads.support.processing import Processing
+
+
+Verify = Callable[[], Mapping[str, Json]]
+
+
+class GraphRequest:
+    """One infer request of a graph, with the tensors it was last given.
+
+    A tensor that is given again is left where it is: setting one costs some microseconds, and the feeds of a forward
+    pass never change.
+    """
+
+    def __init__(self, request: Any, graph: Graph) -> None:
+        self.request = request
+        self._set: dict[str, Placed] = {}
+        states = {state.output for state in graph.states}
+        self._outputs = tuple(tensor.name for tensor in graph.outputs if tensor.name not in states)
+        self._states = _variables(request, graph)
+        self._empty: dict[tuple[str, int], Any] = {}
+
+    def bind(self, feeds: Mapping[str, Placed]) -> None:
+        """Give the request its inputs."""
+        bound = self._set
+        for name, tensor in feeds.items():
+            if bound.get(name) is not tensor:
+                self.request.set_tensor(name, tensor)
+                bound[name] = tensor
+
+    def infer(self, feeds: Mapping[str, Placed]) -> dict[str, Placed]:
+        """Run once and wait: the outputs by name, in the request's own memory until the next run.
+
+        `share_outputs` keeps OpenVINO from copying every output to a new array.
+        """
+        self.bind(feeds)
+        self.request.infer(share_outputs=True)
+        return self.outputs()
+
+    def outputs(self) -> dict[str, Placed]:
+        """What the last run left in the request."""
+        get = self.request.get_tensor
+        return {name: get(name) for name in self._outputs}
+
+    def begin(self, batch_size: int, first: Mapping[str, Placed]) -> None:
+        """Set every state: to what is in `first` by the state's input, else to zeros or nothing.
+
+        `reset_state` alone would leave a free batch dimension at 0, which is not the size of what comes in.
+        """
+        self.request.reset_state()
+        for state, variable in self._states:
+            given = first.get(state.input)
+            variable.state = self._fresh(state, variable, batch_size) if given is None else given
+
+    def _fresh(self, state: State, variable: Any, batch_size: int) -> Any:
+        key = (state.input, batch_size)
+        if key not in self._empty:
+            self._empty[key] = _zeros(state, variable, batch_size)
+        return self._empty[key]
+
+
+class OpenVinoRunner(GraphRunner):
+    """Graphs called one after the other, each in one request: the latency hint."""
+
+    requests = 1
+    """In flight at once."""
+
+    def __init__(self, compiled: Mapping[str, Any], graphs: Mapping[str, Graph], verify: Verify) -> None:
+        """`compiled` has the openvino.CompiledModel of each graph; `verify` is asked after the timed calls."""
+        self._by_graph = {
+            name: GraphRequest(model.create_infer_request(), graphs[name]) for name, model in compiled.items()
+        }
+        self._verify = verify
+        self._last: GraphRequest | None = None
+
+    def place(self, array: np.ndarray) -> Placed:
+        import openvino
+
+        return openvino.Tensor(array)  # a copy, so that the array may go
+
+    def fetch(self, tensor: Placed) -> np.ndarray:
+        array: np.ndarray = tensor.data
+        return array
+
+    def call(self, graph: str, feeds: Mapping[str, Placed]) -> Mapping[str, Placed]:
+        self._last = self._by_graph[graph]
+        return self._last.infer(feeds)
+
+    def begin(self, graph: str, batch_size: int, first: Mapping[str, Placed]) -> None:
+        self._by_graph[graph].begin(batch_size, first)
+
+    def step(self, graph: str, feeds: Mapping[str, Placed], states: None) -> tuple[Mapping[str, Placed], None]:
+        return self._by_graph[graph].infer(feeds), None
+
+    def request_latency_ms(self) -> float | None:
+        """What OpenVINO says the last call of a graph without states took inside; None before there was one."""
+        return None if self._last is None else float(self._last.request.latency)
+
+    def verified(self) -> Mapping[str, Json]:
+        return {**self._verify(), "requests": self.requests}
+
+
+class ConcurrentRunner(GraphRunner):
+    """The graph of a forward pass in several requests at once: the throughput hint. A call starts each of them and ends
+    when the last is done."""
+
+    def __init__(self, compiled: Any, graph: Graph, requests: int, verify: Verify) -> None:
+        import openvino
+
+        self.requests = requests
+        self._queue = openvino.AsyncInferQueue(compiled, requests)
+        self._by_number = [GraphRequest(self._queue[number], graph) for number in range(requests)]
+        self._verify = verify
+
+    def place(self, array: np.ndarray) -> Placed:
+        import openvino
+
+        return openvino.Tensor(array)
+
+    def fetch(self, tensor: Placed) -> np.ndarray:
+        array: np.ndarray = tensor.data
+        return array
+
+    def call(self, graph: str, feeds: Mapping[str, Placed]) -> Mapping[str, Placed]:
+        for each in self._by_number:
+            each.bind(feeds)
+        start = self._queue.start_async
+        for _ in self._by_number:
+            start(share_inputs=True)
+        self._queue.wait_all()
+        return self._by_number[0].outputs()
+
+    def begin(self, graph: str, batch_size: int, first: Mapping[str, Placed]) -> None:
+        raise NotImplementedError("the throughput hint is for graphs without states")
+
+    def step(self, graph: str, feeds: Mapping[str, Placed], states: None) -> tuple[Mapping[str, Placed], None]:
+        raise NotImplementedError("the throughput hint is for graphs without states")
+
+    def request_latency_ms(self) -> float | None:
+        """What OpenVINO says a request of the last call took inside: the median of all of them."""
+        from statistics import median
+
+        return median(float(each.request.latency) for each in self._by_number)
+
+    def verified(self) -> Mapping[str, Json]:
+        """What the compiled model says, and whether all requests of the last call gave the same output."""
+        import numpy as np
+
+        first = self._by_number[0].outputs()
+        same = all(
+            np.array_equal(tensor.data, first[name].data)
+            for each in self._by_number[1:]
+            for name, tensor in each.outputs().items()
+        )
+        return {**self._verify(), "requests": self.requests, "requests_agree": same}
+
+
+def _variables(request: Any, graph: Graph) -> tuple[tuple[State, Any], ...]:
+    """Each state with the request's variable of it, whose name is the state's input and output together."""
+    by_name = {variable.name: variable for variable in request.query_state()}
+    return tuple((state, by_name[state.input + state.output]) for state in graph.states)
+
+
+def _zeros(state: State, variable: Any, batch_size: int) -> Any:
+    """A state before the first call: batch sizes filled in, in the variable's type."""
+    import numpy as np
+    import openvino
+
+    shape = [batch_size if size == "batch" else int(size) for size in state.first]
+    return openvino.Tensor(np.zeros(shape, dtype=variable.state.element_type.to_dtype()))
+
+
+WARM = "compile_warm_s"
+
+OF_A_REQUEST = ("audio_seconds_per_call",)
+
+"""Readings that grow with the requests of a call."""
+
+
+Runner = OpenVinoRunner | ConcurrentRunner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledPoint:
+    """The graphs of a point, compiled."""
+
+    compiled: Mapping[str, Compiled]
+    cached_s: float | None
+    """Seconds of the cold compilation, where OpenVINO was given what came of it; None without such a cache."""
+
+    @property
+    def facts(self) -> dict[str, Json]:
+        """What was read back of the graphs, and how long they took."""
+        return {**_joined({name: each.facts for name, each in self.compiled.items()}), **self.compile_times}
+
+    @property
+    def compile_times(self) -> dict[str, Json]:
+        """`compile_cold_s`, and `compile_warm_s` where every graph really came from the cache."""
+        took_s = sum(each.compile_s for each in self.compiled.values())
+        if self.cached_s is None or not all(each.facts.get("is_from_cache") for each in self.compiled.values()):
+            return {COLD: took_s}
+        return {COLD: self.cached_s, WARM: took_s}
+
+
+class OpenVinoOperation(Operation):
+    """A point's call: that of the graphs, with what OpenVINO itself knows of it.
+
+    A call of several requests does the work of all of them; its latency is the time until the last is done.
+    """
+
+    has_runtime_clock = True
+
+    def __init__(self, inner: GraphOperation, runner: Runner, compile_s: Json, *, is_one_run: bool) -> None:
+        self.requests_per_call = runner.requests
+        self.items_per_call = inner.items_per_call * runner.requests
+        self.tokens_per_call = None if inner.tokens_per_call is None else inner.tokens_per_call * runner.requests
+        self.prompt_tokens_per_call = inner.prompt_tokens_per_call
+        self.new_tokens = inner.new_tokens
+        self._inner = inner
+        self._runner = runner
+        self._is_one_run = is_one_run
+        self._compile_s = compile_s
+
+    def reset(self) -> None:
+        self._inner.reset()
+
+    def run(self, mark: Mark) -> Any:
+        try:
+            return self._inner.run(mark)
+        except (MemoryError, RuntimeError) as error:
+            if is_out_of_memory(error):
+                raise OutOfMemoryError(f"out of memory in OpenVINO: {last_line(error)}") from error
+            raise
+
+    def problem(self, output: Any) -> str | None:
+        return self._inner.problem(output)
+
+    def readings(self, output: Any) -> Readings:
+        told = self._inner.readings(output)
+        summed = {name: self._of_all(told.values[name]) for name in OF_A_REQUEST if name in told.values}
+        return told | Readings(values={"compile_s": self._compile_s, **summed})
+
+    def count(self) -> Readings:
+        return self._inner.count()
+
+    def arrays(self, output: Any) -> Mapping[str, Any]:
+        return self._inner.arrays(output)
+
+    def verified(self) -> Mapping[str, Json]:
+        return self._runner.verified()
+
+    def runtime_times_ns(self) -> Mapping[str, int]:
+        """What a request took by OpenVINO's clock, without the way in and out of Python, where it is one run of a
+        graph; of several at once their median."""
+        latency_ms = self._runner.request_latency_ms() if self._is_one_run else None
+        return {} if latency_ms is None else {LATENCY_REQUEST: round(latency_ms * NS_PER_MS)}
+
+    def _of_all(self, of_one: Json) -> Json:
+        assert isinstance(of_one, int | float)
+        return of_one * self.requests_per_call
+
+
+class OpenVinoSession(Session):
+    """A workload's graphs on a device of OpenVINO."""
+
+    def __init__(self, cell: Cell, core: Any, stage: Stage, first: Point, processing: Processing) -> None:
+        """Loads the build of the first point; compiles it, unless every point is compiled by itself. Stages:
+        weights_read, and to_device, which is the compiling."""
+        self._cell = cell
+        self._core = core
+        self._processing = processing
+        folder = find_build(cell, first)
+        cached = page_cache(sorted(folder.glob("*.bin")))  # before anything reads them
+        with stage("weights_read"):
+            self._loaded = read(core, folder)
+        with stage("to_device"):
+            self._ready = None if is_compiled_alone(cell) else self._compile(first)
+        stored, weights_bytes = weights(self._loaded, cell)
+        self.parameter_count: int | None = self._loaded.bundle.parameter_count
+        self.weights_bytes: int | None = weights_bytes
+        self.verified: Mapping[str, Json] = {
+            "openvino_device": device_name(cell.device),
+            **stored,
+            **({} if self._ready is None else self._ready.facts),
+            **cached,
+            **processing.verified,
+        }
+
+    def operation(self, point: Point) -> Operation:
+        self._load_for(point)
+        ready = self._ready or self._compile(point)
+        bundle = self._loaded.bundle
+        runner = self._runner(ready, point)
+        inner = graph_operation(bundle, runner, self._cell.workload, point, self._processing)
+        return OpenVinoOperation(inner, runner, ready.compile_times[COLD], is_one_run=bundle.kind == "forward")
+
+    def close(self) -> None:
+        self._ready = None
+        del self._loaded
+
+    def _load_for(self, point: Point) -> None:
+        """Put the graphs of a point that has its own in the place of those that are loaded."""
+        folder = find_build(self._cell, point)
+        if folder == self._loaded.folder:
+            return
+        self._loaded = read(self._core, folder)
+        weights(self._loaded, self._cell)
+        self._ready = None if is_compiled_alone(self._cell) else self._compile(point)
+
+    def _compile(self, point: Point) -> CompiledPoint:
+        cache = find_cache(self._cell, self._core, point)
+        folder = None if cache is None else cache.folder
+        compiled = compile_for(self._cell, self._core, self._loaded, point, folder)
+        return CompiledPoint(compiled=compiled, cached_s=None if cache is None else cache.cold_s)
+
+    def _runner(self, ready: CompiledPoint, point: Point) -> Runner:
+        graphs = self._loaded.bundle.graphs
+        models = {name: each.model for name, each in ready.compiled.items()}
+
+        def verify() -> dict[str, Json]:
+            return verify_execution(self._cell, ready)
+
+        if not is_concurrent(self._cell):
+            return OpenVinoRunner(models, graphs, verify)
+        ((name, model),) = models.items()
+        return ConcurrentRunner(model, graphs[name], point.concurrency, verify)
+
+
+def verify_execution(cell: Cell, ready: CompiledPoint) -> dict[str, Json]:
+    """What the calls of a point ran on, read back after them. Raises UnsupportedError when it is not what was asked
+    for."""
+    name = device_name(cell.device)
+    facts = {graph: read_back(each.model, each.asked) for graph, each in ready.compiled.items()}
+    for each in facts.values():
+        check_devices(each.get("execution_devices"), name)
+    return {**_joined(facts), **ready.compile_times, **_nodes(ready.compiled, name)}
+
+
+def _nodes(compiled: Mapping[str, Compiled], name: str) -> dict[str, Json]:
+    """The nodes of all graphs together, or why they are not known."""
+    together: list[Node] = []
+    for each in compiled.values():
+        nodes = nodes_of(each.model)
+        if isinstance(nodes, str):
+            return {"nodes_missing": nodes}
+        check_kernels(nodes, each.asked.get("INFERENCE_PRECISION_HINT"), name)
+        together += nodes
+    return described(together, kind_of(name))
+
+
+def _joined(facts: Mapping[str, Mapping[str, Json]]) -> dict[str, Json]:
+    """The facts of several graphs: what they share once, what differs by graph."""
+    names = dict.fromkeys(name for each in facts.values() for name in each)
+    joined: dict[str, Json] = {}
+    for name in names:
+        values = {graph: each[name] for graph, each in facts.items() if name in each}
+        first = next(iter(values.values()))
+        joined[name] = first if all(value == first for value in values.values()) else dict(values)
+    return joined

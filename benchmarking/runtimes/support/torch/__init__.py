@@ -1,0 +1,1 @@
+"""PyTorch: models, sessions and counters."""

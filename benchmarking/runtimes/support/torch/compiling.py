@@ -1,0 +1,356 @@
+"""Sessions whose code is compiled while it is called, and what they tell of it.
+
+What is compiled is what a call calls: the modules that a family's operation reaches first, in place. For most that is
+the model; for an encoder-decoder its encoder and the model, for a captioner its image tower and its text decoder. They
+are found by watching one call without compilation, so that no list of them can be out of date.
+
+Where compiled code is kept on disk: a folder of its own for each cell and point, so that cold means empty.
+
+The first launch finds its folder emptied and compiles everything; later launches find what it left.
+
+What torch's compiler says of itself: what it compiled since the log was begun, how long that took, and where it
+could not go on. One log at a time is kept in a process.
+
+Source: the records that torch._dynamo keeps of each compilation (`get_compilation_metrics`), and its counters.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+from benchmarking.builds.store import BuildKey, BuildStore, model_parts
+from benchmarking.core.contracts import FamilyOperation, Mark
+from benchmarking.core.errors import UnsupportedError
+from benchmarking.core.records import NOT_RUN, Cell, Json, Point, Readings
+from benchmarking.runtimes.support.torch.session import Loaded, TorchOperation, TorchSession
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileSettings:
+    """What torch.compile is given, and where it keeps what it makes."""
+
+    mode: str
+    dynamic: bool | None
+    """None: torch decides when a shape changes."""
+    uses_cuda_graphs: bool
+    cache: CompileCache | None
+
+
+class CompilingOperation(TorchOperation):
+    """An operation that compiles when it is called."""
+
+    def __init__(self, log: CompileLog, settings: CompileSettings | None, *arguments: Any) -> None:
+        """`settings` are None where only a part compiles itself (flex_attention); the rest is TorchOperation's."""
+        super().__init__(*arguments)
+        self.is_compiled = settings is not None
+        self.compiled_modules: tuple[str, ...] = ()
+        self._log = log
+        self._settings = settings
+        self._begin_step = _begin_step() if settings is not None and settings.uses_cuda_graphs else None
+
+    def run(self, mark: Mark) -> Any:
+        if self._begin_step is not None:
+            self._begin_step()
+        return super().run(mark)
+
+    def readings(self, output: Any) -> Readings:
+        """As without compilation: hooks, which some of them are read with, do not reach into compiled code. Raises
+        UnsupportedError when nothing was compiled in the call before."""
+        import torch
+
+        if self._log.graphs() == 0:
+            raise UnsupportedError("torch.compile compiled nothing: the call ran as it does without it")
+        with torch.compiler.set_stance("force_eager"):
+            told = super().readings(output)
+        cache = None if self._settings is None else self._settings.cache
+        return told if cache is None else told | Readings(missing=cache.absent())
+
+    def verified(self) -> Mapping[str, Json]:
+        found: dict[str, Json] = {**super().verified(), **self._log.verified()}
+        if self._settings is None:
+            return found
+        found["compiled_modules"] = list(self.compiled_modules)
+        if self._settings.cache is not None:
+            found["compile_cache"] = self._settings.cache.state
+        return {**found, **self._cuda_graphs()} if self._settings.uses_cuda_graphs else found
+
+    def _cuda_graphs(self) -> dict[str, Json]:
+        """Raises UnsupportedError when not one graph became a CUDA graph, which the mode is about."""
+        skips, reasons = self._log.cuda_graph_skips()
+        if skips and skips >= self._log.graphs():
+            why = reasons[0] if reasons else "torch does not say why"
+            raise UnsupportedError(f"no graph could be a CUDA graph: {why}")
+        return {"cuda_graph_skips": skips, "cuda_graph_skip_reasons": list(reasons)}
+
+
+class CompilingSession(TorchSession):
+    """A session on a model with a part that compiles itself."""
+
+    def __init__(self, loaded: Loaded, log: CompileLog, settings: CompileSettings | None = None) -> None:
+        super().__init__(loaded)
+        self._log = log
+        self._settings = settings
+
+    def compiles(self) -> int:
+        """Compilations so far in this process."""
+        return self._log.compiles()
+
+    def wrapped(self, inner: FamilyOperation, point: Point, preparation: Callable[[], Readings]) -> CompilingOperation:
+        return CompilingOperation(self._log, self._settings, inner, point.label, preparation, self.attention)
+
+
+class CompiledSession(CompilingSession):
+    """A session on a model that torch.compile compiles."""
+
+    _settings: CompileSettings
+
+    def operation(self, point: Point) -> CompilingOperation:
+        """The operation, the modules that it calls told to compile in the next call."""
+        import torch
+
+        # Inputs as inference tensors, which all that comes of them is: compiled code tells the two kinds apart.
+        with torch.inference_mode():
+            operation = super().operation(point)
+        assert isinstance(operation, CompilingOperation)
+        names = {id(module): name for name, module in self.model.named_modules()}
+        with torch.compiler.set_stance("force_eager"):
+            called = called_modules(lambda: operation.run(lambda name: None))
+        operation.reset()
+        for module in called:
+            self._compile(module)
+        operation.compiled_modules = tuple(names.get(id(m)) or type(m).__name__ for m in called)
+        return operation
+
+    def close(self) -> None:
+        if self._settings.cache is not None and self._log.compiles():
+            self._settings.cache.keep({"graphs": self._log.graphs(), "compile_s": self._log.seconds()})
+        super().close()
+
+    def _compile(self, module: Any) -> None:
+        """Compile a module in place, once. Of CUDA graphs, whose outputs lie where the next replay writes, copies come
+        back: families keep some (an encoding, the first logits) while they go on."""
+        if module._compiled_call_impl is not None:
+            return
+        module.compile(mode=self._settings.mode, dynamic=self._settings.dynamic)
+        compiled: Any = module._compiled_call_impl
+        if self._settings.uses_cuda_graphs:
+            module._compiled_call_impl = copying(compiled)
+
+
+def _begin_step() -> Callable[[], None]:
+    """Tells CUDA graphs that the outputs of the call before are done with."""
+    import torch
+
+    begin: Callable[[], None] = torch.compiler.cudagraph_mark_step_begin
+    return begin
+
+
+@dataclass(slots=True)
+class _Outermost:
+    """Hooks on every module: those that are called while no other one is."""
+
+    depth: int = 0
+    found: dict[int, Any] = field(default_factory=dict)
+
+    def before(self, module: Any, arguments: Any) -> None:
+        if self.depth == 0:
+            self.found.setdefault(id(module), module)
+        self.depth += 1
+
+    def after(self, module: Any, arguments: Any, output: Any) -> None:
+        self.depth -= 1
+
+
+def called_modules(call: Callable[[], object]) -> tuple[Any, ...]:
+    """The torch modules that a call calls itself, in order, those that only they call left out."""
+    from torch.nn.modules import module
+
+    outermost = _Outermost()
+    with ExitStack() as hooks:
+        hooks.callback(module.register_module_forward_pre_hook(outermost.before).remove)
+        hooks.callback(module.register_module_forward_hook(outermost.after).remove)
+        call()
+    return tuple(outermost.found.values())
+
+
+def copying(call: Callable[..., Any]) -> Callable[..., Any]:
+    """The call, with copies of the tensors that it gives in place of these."""
+    import torch
+    from torch.utils import _pytree
+
+    def copied(*arguments: Any, **named: Any) -> Any:
+        return _pytree.tree_map_only(torch.Tensor, torch.clone, call(*arguments, **named))
+
+    return copied
+
+
+KIND = "inductor"
+
+FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
+
+"""The variables that name torch's folders, and what they are called in a build."""
+
+LAUNCH = "BENCHHOUSE_LAUNCH"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileCache:
+    """The folder of one process."""
+
+    store: BuildStore
+    key: BuildKey
+    state: Literal["cold", "warm"]
+    begun_s: float
+    """Monotonic clock."""
+
+    @classmethod
+    def open(cls, cell: Cell, point: Point, cleanup: ExitStack) -> CompileCache:
+        """The folder of a point, named to torch until `cleanup`: emptied in the first launch, and when there is none
+        of an earlier one. Raises StorageError when it cannot be made."""
+        store, key = BuildStore(), cache_key(cell, point)
+        is_warm = int(os.environ.get(LAUNCH, "0")) > 0 and store.find(key) is not None
+        folder = store.folder(key) if is_warm else store.emptied(key)
+        for variable, name in FOLDERS.items():
+            _set(variable, folder / name, cleanup)
+        return cls(store=store, key=key, state="warm" if is_warm else "cold", begun_s=time.monotonic())
+
+    def keep(self, facts: dict[str, Json]) -> None:
+        """Leave the folder to later launches."""
+        self.store.keep(self.key, build_s=time.monotonic() - self.begun_s, facts=facts)
+
+    def absent(self) -> dict[str, str]:
+        """Why this launch has no reading of the other state."""
+        if self.state == "cold":
+            return {"compile_warm_s": f"{NOT_RUN}: second launch"}
+        return {"compile_cold_s": f"{NOT_RUN}: the launch before left its compiled code"}
+
+
+def cache_key(cell: Cell, point: Point) -> BuildKey:
+    """What compiled code depends on; threads too, whose number is compiled in on a CPU."""
+    parts: dict[str, Json] = {
+        **model_parts(cell.workload),
+        "point": point.label,
+        "device": cell.device.selector,
+        "device_name": cell.device.name,
+        "runtime": cell.runtime,
+        "mode": dict(cell.runtime_mode),
+        "precision": cell.precision,
+        "num_threads": cell.num_threads,
+        "versions": {name: version(name) for name in ("torch", "transformers")},
+    }
+    return BuildKey(kind=KIND, parts=parts)
+
+
+def _set(variable: str, folder: Path, cleanup: ExitStack) -> None:
+    """Set an environment variable until `cleanup`."""
+    before = os.environ.get(variable)
+    os.environ[variable] = str(folder)
+    cleanup.callback(_put_back, variable, before)
+
+
+def _put_back(variable: str, before: str | None) -> None:
+    if before is None:
+        os.environ.pop(variable, None)
+    else:
+        os.environ[variable] = before
+
+
+MAX_COMPILATIONS = 10_000
+
+"""Records that are kept; torch's own limit of 64 is passed by a model that breaks into many graphs."""
+
+MAX_REASONS = 5
+
+"""Reasons told of graph breaks and recompilations, the first ones; more would only fill the record."""
+
+MAX_REASON_CHARACTERS = 300
+
+
+class CompileLog:
+    """The compilations of this process."""
+
+    @classmethod
+    def begin(cls, cleanup: ExitStack) -> CompileLog:
+        """A new log. Everything that was compiled before is forgotten, now and at `cleanup`.
+
+        Where torch's limit of recompilations is reached it raises, instead of running on without compilation.
+        """
+        import torch
+        from torch._dynamo import utils
+
+        forget()
+        utils.set_compilation_metrics_limit(MAX_COMPILATIONS)
+        cleanup.enter_context(torch._dynamo.config.patch(fail_on_recompile_limit_hit=True))
+        cleanup.callback(forget)
+        return cls()
+
+    def compiles(self) -> int:
+        """Compilations so far, and work that compiled code puts off to its first runs (tuning, recording of graphs)."""
+        return len(self._records())
+
+    def seconds(self) -> float:
+        """Seconds spent compiling so far."""
+        return sum((record.duration_us or 0) / 1e6 for record in self._records())
+
+    def graphs(self) -> int:
+        """Graphs compiled so far, those of recompilations among them."""
+        from torch._dynamo.utils import counters
+
+        return int(counters["stats"]["unique_graphs"])
+
+    def cuda_graph_skips(self) -> tuple[int, tuple[str, ...]]:
+        """Graphs that were not made CUDA graphs, and why not."""
+        from torch._dynamo.utils import counters
+
+        reasons = [str(r.cudagraph_skip_reason) for r in self._records() if getattr(r, "cudagraph_skip_reason", None)]
+        return int(counters["inductor"]["cudagraph_skips"]), tuple(dict.fromkeys(reasons))
+
+    def verified(self) -> dict[str, Json]:
+        """Graphs, breaks and recompilations with their first reasons, seconds, and what the cache on disk had."""
+        from torch._dynamo.utils import counters
+
+        breaks = counters["graph_break"]
+        recompiles = [record for record in self._records() if _is_recompile(record)]
+        return {
+            "graph_count": self.graphs(),
+            "graph_break_count": sum(breaks.values()),
+            "graph_break_reasons": _first(list(breaks)),
+            "recompile_count": len(recompiles),
+            "recompile_reasons": _first([str(getattr(record, "recompile_reason", None)) for record in recompiles]),
+            "compile_s": self.seconds(),
+            "compile_cache_hits": counters["inductor"]["fxgraph_cache_hit"],
+            "compile_cache_misses": counters["inductor"]["fxgraph_cache_miss"],
+        }
+
+    def _records(self) -> list[Any]:
+        from torch._dynamo.utils import get_compilation_metrics
+
+        return list(get_compilation_metrics())
+
+
+def forget() -> None:
+    """Forget what was compiled, and what is counted of it."""
+    import torch
+    from torch._dynamo import utils
+
+    torch._dynamo.reset()
+    utils.counters.clear()
+    utils.clear_compilation_metrics()
+
+
+def _is_recompile(record: Any) -> bool:
+    """Whether the code had been compiled before: its number is frame/compilation, "1/2" the third one of frame 1."""
+    _, _, compilation = str(record.compile_id or "").partition("/")
+    return compilation.partition("_")[0] not in ("", "0")
+
+
+def _first(reasons: list[str]) -> list[Json]:
+    """The first ones, of each its first line: stack traces follow, in which somebody's folders are."""
+    return [reason.strip().partition("\n")[0][:MAX_REASON_CHARACTERS] for reason in reasons[:MAX_REASONS]]

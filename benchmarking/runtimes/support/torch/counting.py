@@ -1,0 +1,287 @@
+"""What a call computes and moves, counted while torch runs it operator by operator.
+
+FLOPs of operators that torch itself has no formula for, or not in every version; and those that nobody has one for.
+
+A formula takes the shapes of an operator's tensors and gives FLOPs: two for each multiply-add.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from math import prod
+from typing import Any
+
+from benchmarking.core.records import FAILED, NOT_APPLICABLE, NOT_SUPPORTED, Readings
+
+NAMES = ("flops", "bytes_accessed")
+
+MAX_NAMED = 3
+
+"""Operators named in a reason; more would only make it long."""
+
+
+VIEWS = frozenset({"aten::_unsafe_view", "aten::lift_fresh"})
+
+"""Operators that only look at memory anew, though their signatures do not say so."""
+
+ALLOCATIONS = frozenset(
+    {"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided"}
+)
+
+OVERWRITES = frozenset({"aten::copy_", "aten::fill_", "aten::zero_"})
+
+"""In-place operators that do not read what was there."""
+
+LOOKUPS = frozenset({"aten::embedding", "aten::gather", "aten::index", "aten::index_select", "aten::take"})
+
+"""Operators that read of their first operand only what they pick."""
+
+SCATTERS = frozenset({"aten::index_copy_", "aten::index_put_", "aten::scatter_"})
+
+"""In-place operators that write of their first operand only what they are given last."""
+
+
+def counted(call: Callable[[], Any]) -> Readings:
+    """`flops` and `bytes_accessed` of one call, which runs as it is, without compilation, in the caller's modes.
+
+    flops: two for each multiply-add of matrix products, convolutions and attention, by the formulas of torch's
+    FlopCounterMode and those of `_flop_formulas`; element-wise work, normalisation and softmax are left out. Causal
+    attention counts whole.
+
+    bytes_accessed: for each operator that runs a kernel, the bytes of its tensor operands, each read once, and of its
+    results, each written once: what would move if nothing stayed in a cache from one operator to the next. Views and
+    allocations move nothing; a broadcast dimension counts once; a lookup reads only what it picks and an in-place
+    scatter writes only what it is given; a result that only replaces what was there is not read.
+
+    A value that would not be the whole truth is missing instead, with the reason: an operator without a formula, no
+    operator with one, a call that cannot be run this way. Out of memory is raised as it comes.
+    """
+    import torch
+
+    counter = _counter_class()()
+    try:
+        with torch.compiler.set_stance("force_eager"), counter:
+            call()
+    except Exception as error:  # noqa: BLE001 - a call that cannot be watched costs its count, not its point
+        _raise_out_of_memory(error)
+        why = f"{FAILED}: while counting: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        return Readings(missing=dict.fromkeys(NAMES, why))
+    return _flops(counter.flops, counter.uncounted) | _bytes(counter.bytes_accessed)
+
+
+def _raise_out_of_memory(error: Exception) -> None:
+    from benchmarking.core.errors import OutOfMemoryError
+    from benchmarking.runtimes.support.torch.settings import is_out_of_memory, out_of_memory
+
+    if isinstance(error, OutOfMemoryError):
+        raise error
+    if is_out_of_memory(error):
+        raise out_of_memory("counting", error) from error
+
+
+def _flops(flops: int, uncounted: Mapping[str, str]) -> Readings:
+    if uncounted:
+        named = ", ".join(f"{name} ({why})" for name, why in list(uncounted.items())[:MAX_NAMED])
+        more = f" and {len(uncounted) - MAX_NAMED} more" if len(uncounted) > MAX_NAMED else ""
+        return Readings(missing={"flops": f"{NOT_SUPPORTED}: operators that are not counted: {named}{more}"})
+    if flops == 0:
+        why = f"{NOT_APPLICABLE}: the call has no matrix product, convolution or attention that torch shows"
+        return Readings(missing={"flops": why})
+    return Readings(values={"flops": flops})
+
+
+def _bytes(bytes_accessed: int) -> Readings:
+    if bytes_accessed == 0:
+        return Readings(missing={"bytes_accessed": f"{NOT_APPLICABLE}: the call runs no operator of torch"})
+    return Readings(values={"bytes_accessed": bytes_accessed})
+
+
+@cache
+def _counter_class() -> type[Any]:
+    """The dispatch mode that counts, made on first use: its base class is torch's."""
+    from torch._ops import HigherOrderOperator
+    from torch.utils import _python_dispatch
+
+    dispatch_mode: Any = _python_dispatch.TorchDispatchMode
+
+    class Counter(dispatch_mode):  # type: ignore[misc]  # torch leaves it untyped
+        """Sees every operator before its kernel runs; those made of others are taken apart first."""
+
+        supports_higher_order_operators = True
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.flops = 0
+            self.bytes_accessed = 0
+            self.uncounted: dict[str, str] = {}
+            """Operator -> why its FLOPs are not known."""
+            self._formulas = _formulas()
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            is_higher = isinstance(func, HigherOrderOperator)
+            if not is_higher and self._formula(func) is None and func.name() != "prim::device":
+                with self:
+                    parts = func.decompose(*args, **kwargs)
+                if parts is not NotImplemented:
+                    return parts
+            result = func(*args, **kwargs)
+            self._count(func, args, kwargs, result)
+            self.bytes_accessed += _moved_bytes(None if is_higher else func, args, kwargs, result)
+            return result
+
+        def _formula(self, func: Any) -> Callable[..., int] | None:
+            return self._formulas.get(getattr(func, "_overloadpacket", func))
+
+        def _count(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+            formula, name = self._formula(func), _name(func)
+            if formula is None:
+                if name in WITHOUT_FORMULA or name.partition("::")[0] not in TORCH_NAMESPACES:
+                    self.uncounted[name] = "no formula"
+                return
+            try:
+                self.flops += formula(*args, **kwargs, out_val=result)
+            except (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+                self.uncounted[name] = f"its formula does not fit: {str(error)[:80] or type(error).__name__}"
+
+    return Counter
+
+
+@cache
+def _formulas() -> Mapping[Any, Callable[..., int]]:
+    """FLOP formulas by operator: torch's own, and ours before them."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    own = {}
+    for name, formula in FORMULAS.items():
+        namespace, _, operator = name.partition("::")
+        packet = getattr(getattr(torch.ops, namespace), operator, None)
+        if packet is not None:  # None: this version of torch, or of the package, has no such operator
+            own[packet] = formula
+    return FlopCounterMode(display=False, custom_mapping=own).flop_registry
+
+
+def _name(func: Any) -> str:
+    """The qualified name without the overload: "aten::mm"."""
+    schema = getattr(func, "_schema", None)
+    return f"higher_order::{func.name()}" if schema is None else str(schema.name)
+
+
+def _moved_bytes(func: Any, args: Any, kwargs: Any, result: Any) -> int:
+    """Bytes an operator reads and writes, see `counted`; None stands for one of higher order, which has no schema."""
+    read, written = _tensors((args, kwargs)), _tensors(result)
+    if func is None:
+        return _bytes_of(read) + _bytes_of(written)
+    name = _name(func)
+    if name in ALLOCATIONS or name in VIEWS or func.is_view:
+        return 0
+    if name in LOOKUPS:
+        return _bytes_of(read[1:]) + 2 * _bytes_of(written)
+    if name in SCATTERS:
+        return _bytes_of(read[1:]) + _bytes_of(read[-1:])
+    if name in OVERWRITES:
+        read = read[1:]
+    outs = {id(kwargs.get(argument.name)) for argument in func._schema.arguments if argument.is_out}
+    return _bytes_of([tensor for tensor in read if id(tensor) not in outs]) + _bytes_of(written)
+
+
+def _tensors(tree: Any) -> list[Any]:
+    """The tensors in an operator's arguments or results, in order, each once."""
+    import torch
+    from torch.utils import _pytree
+
+    found = {id(leaf): leaf for leaf in _pytree.tree_iter(tree) if isinstance(leaf, torch.Tensor)}
+    return list(found.values())
+
+
+def _bytes_of(tensors: list[Any]) -> int:
+    return sum(prod(_own_sizes(tensor)) * tensor.element_size() for tensor in tensors)
+
+
+def _own_sizes(tensor: Any) -> Iterator[int]:
+    """The sizes of the dimensions that have memory of their own; a broadcast one has a stride of 0."""
+    if tensor.numel() == 0:
+        yield 0
+        return
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        if stride != 0:
+            yield size
+
+
+Shape = Sequence[int]
+
+
+TORCH_NAMESPACES = frozenset({"aten", "prim", "prims", "higher_order"})
+
+"""Operators of torch itself. One of another namespace is somebody's kernel, whose work is not known here."""
+
+
+WITHOUT_FORMULA = frozenset(
+    {
+        "aten::_cdist_forward",
+        "aten::_cudnn_rnn",
+        "aten::_native_multi_head_attention",
+        "aten::_scaled_grouped_mm",
+        "aten::_transformer_encoder_layer_fwd",
+        "aten::_trilinear",
+        "aten::_weight_int4pack_mm",
+        "aten::_weight_int4pack_mm_for_cpu",
+        "aten::_weight_int8pack_mm",
+        "aten::addbmm",
+        "aten::miopen_rnn",
+        "aten::mkldnn_rnn_layer",
+    }
+)
+
+"""torch's operators that hold matrix products and are not counted: a total without them would be too small."""
+
+
+def attention(query: Shape, key: Shape, value: Shape, *rest: Any, **named: Any) -> int:
+    """Scores and their product with the values: 2 B H S T (D + E), for queries B x H x S x D and values B x G x T x E.
+
+    Masks save nothing here, causal ones neither: what they leave out is counted, as is usual. Heads of keys that
+    several queries share (G below H) work for each of them.
+    """
+    batch_heads, queries, width = prod(query[:-2]), query[-2], query[-1]
+    return 2 * batch_heads * queries * key[-2] * (width + value[-1])
+
+
+def grouped_product(left: Shape, right: Shape, *rest: Any, out_shape: Shape = (), **named: Any) -> int:
+    """Rows that are split over the matrices of a group: each row meets one K x N matrix, 2 K N.
+
+    Where the summed dimension is the one that is split, it is that of one whole product: 2 M N K.
+    """
+    if len(left) == len(right) == 2:
+        return 2 * left[0] * left[1] * right[1]
+    return 2 * prod(left) * right[-1]
+
+
+def product(left: Shape, right: Shape, *rest: Any, **named: Any) -> int:
+    """M x K by K x N, or by a vector (N = 1), or a vector by a vector: 2 M K N."""
+    return 2 * prod(left) * (right[1] if len(right) > 1 else 1)
+
+
+def added_product(added: Shape, left: Shape, right: Shape, *rest: Any, **named: Any) -> int:
+    """A product that is added to something; the additions are left out."""
+    return product(left, right)
+
+
+FORMULAS: dict[str, Callable[..., int]] = {
+    "aten::_scaled_dot_product_attention_math_for_mps": attention,
+    "aten::_scaled_dot_product_cudnn_attention": attention,
+    "aten::_scaled_dot_product_efficient_attention": attention,
+    "aten::_scaled_dot_product_flash_attention": attention,
+    "aten::_scaled_dot_product_flash_attention_for_cpu": attention,
+    "aten::_scaled_dot_product_fused_attention_overrideable": attention,
+    "aten::_addmm_activation": added_product,
+    "aten::_grouped_mm": grouped_product,
+    "aten::_int_mm": product,
+    "aten::addmv": added_product,
+    "aten::dot": product,
+    "aten::mv": product,
+    "transformers::grouped_mm_fallback": grouped_product,
+}
+
+"""By qualified name. They come before torch's own formulas, which for attention differ between versions."""

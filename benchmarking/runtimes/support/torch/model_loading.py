@@ -1,0 +1,160 @@
+"""A workload's torch model, loaded and looked at: what it weighs, and whether it is what was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.records import Json, Precision, Workload
+from benchmarking.devices.support.several import SEPARATOR
+from benchmarking.runtimes.support.torch.quantization import is_quantized
+from benchmarking.runtimes.support.torch.settings import dtype_of, memory_errors
+from benchmarking.workloads.support.families import plugin_of
+
+
+def load_model(workload: Workload, precision: Precision, attention: str | None) -> tuple[Any, dict[str, Json]]:
+    """The model in host memory and eval mode: pretrained weights from its folder, or seeded random ones.
+
+    The second part is for `verified`: the parameters that pretrained weights lack (the head of another task), which are
+    seeded random values too.
+    """
+    from benchmarking.workloads.support.random_weights import fill, skip_random_initialisation
+
+    plugin = plugin_of(workload)
+    dtype = dtype_of(precision)
+    with memory_errors(f"loading {workload.model_id}"):
+        if workload.weights == "pretrained":
+            model, missing = plugin.load(workload, dtype=dtype, attention=attention)
+            copy_to_own_memory(model)
+            fill(model, seed=workload.seed, only=missing)
+            return model, {"random_parameters": list(missing)}
+        with skip_random_initialisation():
+            model = plugin.build(workload, dtype=dtype, attention=attention)
+        fill(model, seed=workload.seed)
+        return model, {}
+
+
+def copy_to_own_memory(module: Any) -> None:
+    """Move parameters and buffers that lie in a mapped file into memory of the process.
+
+    safetensors lends the file's pages, and a page is read when it is first touched. Without this the reading would not
+    be in the stage that is named for it but in the first calls, and a file that is written to would change the model.
+    Storages that torch has allocated itself, after a conversion, are resizable; borrowed ones are not.
+    """
+    for tensor in _tensors(module):
+        if not tensor.untyped_storage().resizable():
+            tensor.data = tensor.data.clone()
+
+
+def to_device(model: Any, torch_name: str) -> Any:
+    """The model on a device. Raises OutOfMemoryError when it does not fit."""
+    with memory_errors(f"moving {weights_bytes(model)} bytes of weights to {torch_name}"):
+        return model.to(torch_name)
+
+
+def weights_bytes(module: Any) -> int:
+    """Bytes of the parameters and buffers, every storage counted once however many tensors share it; of a quantized
+    parameter those of the tensors that it is made of."""
+    plain = [part for tensor in _tensors(module) for part in _parts(tensor)]
+    storages = {(str(t.device), t.untyped_storage().data_ptr()): t.untyped_storage().nbytes() for t in plain}
+    return sum(storages.values())
+
+
+def parameter_count(module: Any) -> int:
+    """Values of the parameters, shared ones counted once."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def check_finite(module: Any, model_id: str) -> None:
+    """Raise BenchhouseError for weights that hold NaN or infinity, with the first such tensor's name.
+
+    A sum is NaN or infinite when a summand is, and needs one reading of the memory; only a tensor whose sum is not
+    finite is looked at value by value.
+    """
+    import torch
+
+    for name, parameter in module.named_parameters():
+        if not parameter.is_floating_point() or torch.isfinite(parameter.detach().sum(dtype=torch.float32)):
+            continue
+        finite = torch.isfinite(parameter)
+        if not finite.all():
+            count = f"{parameter.numel() - int(finite.sum())} of {parameter.numel()} values"
+            raise BenchhouseError(f"the weights of {model_id} are broken: {name} holds NaN or Inf ({count})")
+
+
+def verify(model: Any, precision: Precision, torch_name: str, attention: str | None) -> dict[str, Json]:
+    """What really runs, read back. Raises UnsupportedError when it is not what was asked for.
+
+    Parameters that the model's authors keep in float32 beside float16 are as they should be, and are in the answer.
+    """
+    import torch
+
+    from benchmarking.workloads.support.transformers_models import stays_float32
+
+    wanted = dtype_of(precision)
+    for name, parameter in model.named_parameters():
+        expected = torch.float32 if stays_float32(model, name, wanted) else wanted
+        if parameter.dtype != expected:
+            raise UnsupportedError(f"asked for {precision}, but {name} is {_dtype_name(parameter.dtype)}")
+    devices = sorted({_device_name(tensor) for tensor in _tensors(model)})
+    if devices != sorted(set(torch_name.split(SEPARATOR))):
+        raise UnsupportedError(f"asked for {torch_name}, but the model is on {', '.join(devices)}")
+    found = getattr(getattr(model, "config", None), "_attn_implementation", None)
+    if attention is not None and found != attention:
+        raise UnsupportedError(f"asked for attention {attention}, but the model has {found}")
+    return {**describe(model), "attention": found if attention is not None else None}
+
+
+def implementation(model: Any, workload: Workload) -> Mapping[str, Json]:
+    """Which code the model runs in, where its family has a choice of it."""
+    plugin = plugin_of(workload)
+    return plugin.verified(model)
+
+
+def describe(module: Any) -> dict[str, Json]:
+    """Class, parameter dtypes with their counts, and devices of a module."""
+    dtypes: dict[str, int] = {}
+    for parameter in module.parameters():
+        name = _true_dtype(parameter)
+        dtypes[name] = dtypes.get(name, 0) + parameter.numel()
+    return {
+        "model_class": type(module).__name__,
+        "parameter_dtypes": sorted(dtypes),
+        "parameters_by_dtype": dict(sorted(dtypes.items())),
+        "parameter_devices": sorted({_device_name(tensor) for tensor in _tensors(module)}),
+    }
+
+
+def _tensors(module: Any) -> Iterator[Any]:
+    yield from module.parameters()
+    yield from module.buffers()
+
+
+def _parts(tensor: Any) -> list[Any]:
+    """The tensors that hold a tensor's values: itself, or those that a quantized one wraps (integers, scales, ...)."""
+    if not is_quantized(tensor):
+        return [tensor]
+    names, _ = tensor.__tensor_flatten__()
+    return [part for name in names for part in _parts(getattr(tensor, name))]
+
+
+def _true_dtype(parameter: Any) -> str:
+    """The dtype that a parameter's values have in memory. A quantized one says that of its products of itself; its
+    largest part holds the values, packed where that has fewer elements: int4 for two to a byte."""
+    if not is_quantized(parameter):
+        return _dtype_name(parameter.dtype)
+    values = max(_parts(parameter), key=lambda part: part.nbytes)
+    if values.numel() == parameter.numel():
+        return _dtype_name(values.dtype)
+    return f"int{round(8 * values.nbytes / parameter.numel())}"
+
+
+def _device_name(tensor: Any) -> str:
+    """As device handles name them: "cpu", "cuda:0", and "mps" without the number torch adds."""
+    device = tensor.device
+    return str(device.type) if device.type in {"cpu", "mps"} else str(device)
+
+
+def _dtype_name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")

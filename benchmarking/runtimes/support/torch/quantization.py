@@ -1,0 +1,130 @@
+"""Quantized linear layers by torchao: which methods there are, how they are put in, and how much of a model they are.
+
+int8 keeps everything but the weights of linear layers in float32, and int4 in bfloat16, which its kernels ask for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarking.core.errors import UnsupportedError, UsageError, first_line
+from benchmarking.core.plugins import is_installed
+from benchmarking.core.records import Device, Json, Precision, Scalar
+from benchmarking.runtimes.support.torch.settings import memory_errors
+
+OPTION = "quantization"
+METHODS: Mapping[Precision, tuple[str, ...]] = {"int8": ("dynamic", "weight-only"), "int4": ("weight-only",)}
+"""The methods of each precision, the default first."""
+ALL_METHODS = ("dynamic", "weight-only")
+DEVICES = ("cpu", "cuda", "rocm")
+LEAST_SHARE = 0.5
+"""Of a model's matrix weights. With fewer of them quantized the precision would be a name only: torchao leaves
+convolutions and the stacked weights of experts as they are."""
+
+
+def why_not(device: Device, precision: Precision) -> str | None:
+    """None, or why torchao does not quantize to a precision on a device."""
+    if precision not in METHODS:
+        return None
+    if not is_installed("torchao"):
+        return f"{precision} needs torchao, which is not installed: pip install torchao"
+    if device.type not in DEVICES:
+        return f"{precision} by torchao runs on {', '.join(DEVICES)}, not on {device.type}"
+    if precision == "int4" and device.type == "cpu" and not is_installed("mslk"):
+        return "int4 weight-only by torchao needs mslk (1.0.0 or later) on a CPU, which is not installed"
+    return None
+
+
+def completed(runtime: str, precision: Precision, mode: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """The settings with the method of a quantized precision. Raises UsageError for one that the precision has not."""
+    methods, asked = METHODS.get(precision, ()), mode.get(OPTION)
+    if not methods:
+        if asked is not None:
+            raise UsageError(f"{OPTION} {asked}: {precision} is not quantized; --precision int8 or int4 is")
+        return dict(mode)
+    if asked is not None and asked not in methods:
+        raise UsageError(f"{OPTION} {asked!r}: runtime {runtime} has {', '.join(methods)} at {precision}")
+    return {**mode, OPTION: methods[0] if asked is None else asked}
+
+
+def quantize(model: Any, precision: Precision, method: str, device_type: str) -> dict[str, Json]:
+    """Quantize the linear layers of a model in place; what was done, read back from the model.
+
+    Raises UnsupportedError when torchao cannot, or when most of the model's matrices stay as they were.
+    """
+    from torchao.quantization import quantize_
+
+    converted = _as_linear(model)
+    try:
+        with memory_errors(f"quantizing to {precision}"):
+            quantize_(model, _config(precision, method, device_type))
+    except (AssertionError, ImportError, NotImplementedError, RuntimeError, ValueError) as error:
+        raise UnsupportedError(f"torchao cannot quantize to {precision} {method}: {first_line(error)}") from error
+    return {**_read_back(model, precision, method), **({"conv1d_as_linear": converted} if converted else {})}
+
+
+def is_quantized(tensor: Any) -> bool:
+    """Whether a tensor is a wrapper around others, as torchao's are."""
+    from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+    return bool(is_traceable_wrapper_subclass(tensor))
+
+
+def _config(precision: Precision, method: str, device_type: str) -> Any:
+    import torchao.quantization as ao
+
+    if precision == "int8":
+        return ao.Int8DynamicActivationInt8WeightConfig() if method == "dynamic" else ao.Int8WeightOnlyConfig()
+    if device_type == "cpu":
+        return ao.Int4WeightOnlyConfig()
+    # The layout of torch's own int4 kernels: the other ones want a package beside torchao.
+    return ao.Int4WeightOnlyConfig(int4_packing_format="tile_packed_to_4d")
+
+
+def _as_linear(model: Any) -> int:
+    """Put linear layers in the place of transformers' Conv1D (GPT-2's), the same product with its weight transposed,
+    which torchao would pass over. How many."""
+    import torch
+    from transformers.pytorch_utils import Conv1D
+
+    found = [(parent, name, child) for parent in model.modules() for name, child in parent.named_children()]
+    found = [(parent, name, child) for parent, name, child in found if isinstance(child, Conv1D)]
+    for parent, name, child in found:
+        inputs, outputs = child.weight.shape
+        linear = torch.nn.Linear(inputs, outputs, device="meta")
+        linear.weight = torch.nn.Parameter(child.weight.detach().T.contiguous(), requires_grad=False)
+        linear.bias = child.bias
+        setattr(parent, name, linear.eval())
+    return len(found)
+
+
+def _read_back(model: Any, precision: Precision, method: str) -> dict[str, Json]:
+    """Layers and share of the matrix weights that are quantized. Raises UnsupportedError when they are too few."""
+    from torch import nn
+
+    linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    layers = sum(is_quantized(module.weight) for module in linear)
+    matrices = [parameter for parameter in _matrices(model) if parameter.dim() >= 2]
+    total = sum(parameter.numel() for parameter in matrices)
+    share = sum(parameter.numel() for parameter in matrices if is_quantized(parameter)) / total if total else 0.0
+    if share < LEAST_SHARE:
+        raise UnsupportedError(
+            f"{precision} {method}: torchao quantizes {layers} of the model's {len(linear)} linear layers, "
+            f"{share:.0%} of its matrix weights; the rest would run unquantized under the name {precision}"
+        )
+    return {
+        "quantization": method,
+        "quantized_layers": layers,
+        "linear_layers": len(linear),
+        "quantized_matrix_share": share,
+    }
+
+
+def _matrices(model: Any) -> list[Any]:
+    """The parameters that are multiplied with: all but the tables that embeddings are looked up in."""
+    from torch import nn
+
+    modules = [module for module in model.modules() if not isinstance(module, nn.Embedding)]
+    own = {id(parameter): parameter for module in modules for parameter in module.parameters(recurse=False)}
+    return list(own.values())

@@ -1,0 +1,1 @@
+"""What a sweep measures: requests, cells and points."""

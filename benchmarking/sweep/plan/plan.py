@@ -1,0 +1,150 @@
+"""The plan of a sweep: cells and their points, validated whole before anything runs.
+
+What plans need to know of this machine, each question asked once however many cells there are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from benchmarking.core.axes import AXES, POINT_FIELDS, is_fractional
+from benchmarking.core.errors import UsageError
+from benchmarking.core.ids import uuid7
+from benchmarking.core.records import Cell, Device, Hardware, Json, Point, Provenance, Readings, Rebuild
+from benchmarking.measure.settings import Settings
+
+Check = Callable[[Point], str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellPlan:
+    """One cell with everything that its run record needs but the measuring."""
+
+    run_id: str = field(default_factory=uuid7)
+    session_id: str
+    started_at: str
+    """UTC, ISO 8601."""
+    cell: Cell
+    hardware: Hardware
+    provenance: Provenance
+    environment: Readings = field(default_factory=Readings)
+    settings: Settings
+    timeout_s: float | None
+    """Limit for loading, and for each point of a launch; None for none."""
+    rebuild: Rebuild = "if_needed"
+    """What of the build cache may be used."""
+    points: tuple[Point, ...]
+    """In ascending size."""
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    """Point label -> reason, for points that cannot be and were let go with --skip-unsupported."""
+
+    def settings_json(self) -> Mapping[str, Json]:
+        """The settings as they are stored with the run."""
+        from benchmarking.core.records import to_json
+
+        return {**to_json(self.settings), "timeout_s": self.timeout_s}
+
+    @property
+    def runnable(self) -> tuple[Point, ...]:
+        """The points that are to be measured."""
+        return tuple(point for point in self.points if point.label not in self.skipped)
+
+
+def grid(axes: Mapping[str, tuple[Any, ...]]) -> tuple[Point, ...]:
+    """Every combination of the axes' values, the smallest work first: fields of Point, or names of `Point.axes`.
+
+    Raises UsageError for a value that is no whole number from 1, or on a fractional axis no number above 0.
+    """
+    for name, values in axes.items():
+        for value in values:
+            _check_value(name, value)
+    combinations = itertools.product(*axes.values())
+    return ascending(_point(dict(zip(axes, values, strict=True))) for values in combinations)
+
+
+def ascending(points: Iterable[Point]) -> tuple[Point, ...]:
+    """The points, the smallest work first."""
+    return tuple(sorted(points, key=_size))
+
+
+def check_points(points: tuple[Point, ...], check: Check, *, skip_unsupported: bool) -> Mapping[str, str]:
+    """Reasons by label for the points that cannot be. Raises UsageError for the first, unless they may be skipped."""
+    reasons = {point.label: why for point in points if (why := check(point)) is not None}
+    if reasons and not skip_unsupported:
+        label, why = next(iter(reasons.items()))
+        more = f" (and {len(reasons) - 1} more such points)" if len(reasons) > 1 else ""
+        raise UsageError(f"point {label}: {why}{more}; --skip-unsupported leaves such points out")
+    if len(reasons) == len(points):
+        raise UsageError(f"no point is left to measure: {next(iter(reasons.values()))}")
+    return reasons
+
+
+def _check_value(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UsageError(f"{name} takes numbers: got {value!r}")
+    if is_fractional(name):
+        if not 0 < value < float("inf"):
+            raise UsageError(f"{name} takes numbers above 0: got {value!r}")
+    elif value != int(value) or value < 1:
+        raise UsageError(f"{name} takes whole numbers from 1: got {value!r}")
+
+
+def _point(values: Mapping[str, Any]) -> Point:
+    own = {name: value for name, value in values.items() if name in POINT_FIELDS}
+    return Point(**own, axes={name: value for name, value in values.items() if name not in POINT_FIELDS})
+
+
+def work(point: Point) -> float:
+    """Roughly what a point costs, in no unit: tokens times what its other axes multiply."""
+    product: float = point.concurrency * point.batch_size * ((point.sequence_length or 1) + (point.new_tokens or 0))
+    for name, value in point.axes.items():
+        product *= value ** AXES[name].work_exponent if name in AXES else value
+    return product
+
+
+def _size(point: Point) -> tuple[float, int, int, tuple[tuple[str, float], ...]]:
+    """What points are sorted by: the work, then batch size, sequence length and axes."""
+    return (work(point), point.batch_size, point.sequence_length or 0, tuple(sorted(point.axes.items())))
+
+
+class Machine:
+    """This machine as it was when it was first asked. For one plan: the next one is to look anew."""
+
+    def __init__(self) -> None:
+        self.devices: dict[str, tuple[Device, ...]] = {}
+        """What each kind of device has answered, by kind; `select` fills it."""
+
+    @cached_property
+    def host(self) -> Readings:
+        """The facts of the machine."""
+        from benchmarking.devices.support.host import host_facts
+
+        return host_facts()
+
+    @cached_property
+    def environment(self) -> Readings:
+        """Its state."""
+        from benchmarking.measure.environment import capture
+
+        return capture()
+
+    def hardware(self, device: Device) -> Hardware:
+        """The identity of the machine with a device of it."""
+        from benchmarking.devices.support.identity import hardware
+
+        return hardware(device, self.host)
+
+    def provenance(self, command: Sequence[str], tags: Mapping[str, str], description: str | None) -> Provenance:
+        """Where a run of this command comes from."""
+        return dataclasses.replace(self._provenance, command=tuple(command), tags=dict(tags), description=description)
+
+    @cached_property
+    def _provenance(self) -> Provenance:
+        from benchmarking.core.provenance import provenance
+
+        return provenance((), {}, None)

@@ -1,0 +1,310 @@
+"""From what a user asks for to the plan of a cell: every name looked up, every point checked, nothing run yet.
+
+The grid of a request: what was asked for, and the defaults of the workload's family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from benchmarking.core import plugins
+from benchmarking.core.axes import AXES, DEFAULT_BATCH_SIZES
+from benchmarking.core.command_line import choice
+from benchmarking.core.contracts import DeviceKind, Runtime, WorkloadFamily
+from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.ids import utc_now
+from benchmarking.core.records import Cell, Device, Point, Precision, Rebuild, Scalar, Workload
+from benchmarking.devices.support.several import parts
+from benchmarking.measure.settings import Settings
+from benchmarking.runtimes.support.default import default_runtime
+from benchmarking.runtimes.support.placement import check_numbers, why_not_point, why_not_requests
+from benchmarking.sweep.plan.plan import CellPlan, Machine, check_points, grid
+from benchmarking.workloads.support.families import plugin_of
+from benchmarking.workloads.support.footprint import Fit
+from benchmarking.workloads.support.limits import no_axis
+
+DEFAULT_TIMEOUT_S = 600.0
+
+
+AUTO = "auto"
+
+OPTIONS = (
+    "attention",
+    "cache",
+    "compile_mode",
+    "dynamic",
+    "quantization",
+    "provider",
+    "io_mode",
+    "hint",
+    "kernel_repo",
+    "qnn_backend",
+    "performance_mode",
+    "placement",
+)
+
+"""Options of runtimes that have a flag of their own."""
+
+RUNTIMES = "benchmarking.runtimes"
+
+DEVICES = "benchmarking.devices"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a user asks to be measured; None leaves the choice to the program."""
+
+    model_id: str
+    device: str = AUTO
+    runtime: str | None = None
+    precision: Precision = "float32"
+    task: str | None = None
+    weights: Literal["auto", "pretrained", "random"] = "auto"
+    batch_sizes: tuple[int, ...] = DEFAULT_BATCH_SIZES
+    sequence_lengths: tuple[int, ...] | None = None
+    new_tokens: tuple[int, ...] | None = None
+    concurrency: tuple[int, ...] | None = None
+    """Requests in flight; None is one, and no number to a runtime whose settings run several."""
+    axes: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Values of further axes by name: those of `benchmarking.core.axes.FURTHER`."""
+    shared_axes: frozenset[str] = frozenset()
+    """Axes that are asked of several models at once, so that they are left out where a model does not have them."""
+    num_threads: int | None = None
+    cpu_list: str | None = None
+    options: Mapping[str, Scalar] = field(default_factory=dict)
+    """Options of the runtime by name, such as attention."""
+    shared_options: frozenset[str] = frozenset()
+    """Options that are asked of several runtimes at once, so that they are left out where a runtime does not have
+    them."""
+    rebuild: Rebuild = "if_needed"
+    settings: Settings
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    skip_unsupported: bool = False
+    command: tuple[str, ...] = ()
+    tags: Mapping[str, str] = field(default_factory=dict)
+    description: str | None = None
+
+    @property
+    def family_axes(self) -> dict[str, tuple[float, ...]]:
+        """The values that are asked for, by axis, on those axes that not every model has."""
+        own = [axis for axis in AXES.values() if axis.is_field and not axis.of_every_model]
+        asked = {**{axis.name: getattr(self, axis.key) for axis in own}, **self.axes}
+        return {name: values for name, values in asked.items() if values is not None}
+
+
+def workload_of(request: Request) -> Workload:
+    """The workload a request names; may ask the hub. Raises UsageError and StorageError as `resolve` does."""
+    from benchmarking.workloads.support.resolve import resolve
+
+    return resolve(request.model_id, task=request.task, weights=request.weights, seed=request.settings.seed)
+
+
+def plan_cell(
+    request: Request, session_id: str, *, workload: Workload | None = None, machine: Machine | None = None
+) -> CellPlan:
+    """The plan of one cell. Raises UsageError for a request that cannot be, with the reason.
+
+    `workload` and `machine` are looked up when they are not given: plans of many cells share them.
+    """
+    machine = Machine() if machine is None else machine
+    workload = workload_of(request) if workload is None else workload
+    family = plugin_of(workload)
+    points = requested_points(request, workload, family)
+    skipped = check_points(
+        points, lambda point: family.check(workload, point), skip_unsupported=request.skip_unsupported
+    )
+    return plan_points(request, session_id, workload, points, skipped=skipped, machine=machine)
+
+
+def plan_points(
+    request: Request,
+    session_id: str,
+    workload: Workload,
+    points: tuple[Point, ...],
+    *,
+    skipped: Mapping[str, str],
+    machine: Machine,
+) -> CellPlan:
+    """The plan of a cell whose workload and points are settled; of the request the rest counts."""
+    cell, why_not = _cell(request, workload, machine)
+    fit = Fit.of(cell)
+    if why_not is not None:
+        skipped = {point.label: why_not for point in points}
+    else:
+        left = tuple(point for point in points if point.label not in skipped)
+        split = check_points(
+            left,
+            lambda point: why_not_point(cell, point) or why_not_requests(cell, point),
+            skip_unsupported=request.skip_unsupported,
+        )
+        left = tuple(point for point in left if point.label not in split)
+        skipped = {**skipped, **split, **fit.refused(left, may_skip=request.skip_unsupported)}
+    return CellPlan(
+        session_id=session_id,
+        started_at=utc_now(),
+        cell=cell,
+        hardware=machine.hardware(cell.device),
+        provenance=machine.provenance(request.command, request.tags, request.description),
+        environment=machine.environment | fit.readings,
+        settings=_settings(request, cell),
+        timeout_s=request.timeout_s,
+        rebuild=request.rebuild,
+        points=points,
+        skipped=skipped,
+    )
+
+
+def runtime_for(request: Request, device: Device) -> str:
+    """The runtime that was asked for, or the one the device implies, or the default."""
+    if request.runtime is not None:
+        return choice(request.runtime, plugins.names(RUNTIMES), "runtime")
+    if device.type not in plugins.names(DEVICES):
+        return default_runtime()
+    plugin: DeviceKind = plugins.load(DEVICES, device.type)
+    return plugin.implied_runtime or default_runtime()
+
+
+def options_for(request: Request, runtime: str, workload: Workload) -> Mapping[str, Scalar]:
+    """The options that were asked for, less those that only other runtimes have that were asked for beside this one."""
+    elsewhere = request.shared_options - set(_options_of(runtime, workload))
+    return {name: value for name, value in request.options.items() if name not in elsewhere}
+
+
+def check_shared_options(options: frozenset[str], cells: Sequence[Cell]) -> None:
+    """Raise UsageError for an option that was asked of several runtimes and that none of them has."""
+    had = {cell.runtime: _options_of(cell.runtime, cell.workload) for cell in cells}
+    for name in sorted(options):
+        if not any(name in own for own in had.values()):
+            has = "; ".join(f"{runtime} has {', '.join(own) or 'none'}" for runtime, own in had.items())
+            raise UsageError(f"none of these runtimes has an option {name}: {has}")
+
+
+def _options_of(runtime: str, workload: Workload) -> tuple[str, ...]:
+    """The names of a runtime's options; none of one that this version does not have."""
+    if runtime not in plugins.names(RUNTIMES):
+        return ()
+    plugin: Runtime = plugins.load(RUNTIMES, runtime)
+    return plugin.options(workload)
+
+
+def _cell(request: Request, workload: Workload, machine: Machine) -> tuple[Cell, str | None]:
+    """The cell, and the reason why it is only to be stored as skipped, if it is."""
+    from benchmarking.devices.support.select import select
+
+    device, mode, reason = None, None, None
+    cpu_list, num_threads = request.cpu_list, request.num_threads
+    try:
+        cpu_list, num_threads = _bound(request)
+        device = select(request.device, lambda device: _why_not(request, device, workload), machine.devices)
+        runtime = _runtime(request, device)
+        mode = dict(runtime.mode(device, workload, options_for(request, runtime.name, workload)))
+        mode = dict(runtime.mode_at(request.precision, mode))
+        check_numbers(runtime, mode, request.concurrency)
+    except UnsupportedError as error:
+        if not request.skip_unsupported:
+            raise
+        reason = str(error)
+        device = device or _skipped_device(request.device, reason, machine)
+    name = runtime_for(request, device)
+    cell = Cell(
+        workload=workload,
+        device=device,
+        requested_device=request.device,
+        runtime=name,
+        runtime_mode=dict(options_for(request, name, workload)) if mode is None else mode,
+        precision=request.precision,
+        num_threads=num_threads,
+        cpu_list=cpu_list,
+    )
+    return cell, reason
+
+
+def _bound(request: Request) -> tuple[str | None, int | None]:
+    """The processors to be bound to, in the list's one form, and the threads: one to each of their cores where no
+    number was asked for, so that every runtime has the same. Raises UsageError for processors that cannot be had."""
+    from benchmarking.devices.support import binding
+
+    if request.cpu_list is None:
+        return None, request.num_threads
+    cpu_list = binding.checked(request.cpu_list)
+    return cpu_list, request.num_threads or binding.default_threads(binding.parse_cpu_list(cpu_list))
+
+
+def _settings(request: Request, cell: Cell) -> Settings:
+    """The request's settings, with a process for every point where the runtime needs it."""
+    if cell.runtime not in plugins.names(RUNTIMES):
+        return request.settings
+    runtime: Runtime = plugins.load(RUNTIMES, cell.runtime)
+    return replace(request.settings, point_per_process=request.settings.point_per_process or runtime.point_per_process)
+
+
+def _skipped_device(requested: str, reason: str, machine: Machine) -> Device:
+    """The device of points that are skipped: as it was found, or as absent."""
+    from benchmarking.devices.support.select import select
+
+    absent = Device(type=requested.split(":")[0], selector=requested, found=False, why_not=reason)
+    try:
+        return absent if requested == AUTO else select(requested, lambda device: None, machine.devices)
+    except UnsupportedError:
+        return absent
+
+
+def _runtime(request: Request, device: Device) -> Runtime:
+    runtime: Runtime = plugins.load(RUNTIMES, runtime_for(request, device))
+    return runtime
+
+
+def _why_not(request: Request, device: Device, workload: Workload) -> str | None:
+    """Why the device cannot do what is asked, or None."""
+    name = runtime_for(request, device)
+    if name not in plugins.names(RUNTIMES):
+        return f"{device.selector} runs on runtime {name}, which this version does not have"
+    runtime = _runtime(request, device)
+    if (missing := runtime.missing()) is not None:
+        return f"runtime {name}: {missing}"
+    if request.precision not in device.precisions:
+        has = ", ".join(device.precisions) or "none"
+        return f"{device.selector} ({device.name}) has no {request.precision}; it has {has}"
+    if len(parts(device)) > 1 and not runtime.runs_on_several:
+        return f"runtime {name} runs on one device at a time, not on {device.selector}"
+    return runtime.supports(device, workload, request.precision)
+
+
+def requested_points(request: Request, workload: Workload, family: WorkloadFamily) -> tuple[Point, ...]:
+    """The grid. Default sequence lengths of which no point can be are left out; nothing that was asked for is."""
+    axes = {"batch_size": request.batch_sizes, **family.axes(workload), **_asked(request, workload, family)}
+    axes |= {} if request.concurrency is None else {"concurrency": request.concurrency}
+    points = grid(axes)
+    if request.sequence_lengths is None and "sequence_length" in axes:
+        possible = {point.sequence_length for point in points if family.check(workload, point) is None}
+        points = tuple(point for point in points if point.sequence_length in possible) or _longest(axes, workload)
+    return points
+
+
+def _asked(request: Request, workload: Workload, family: WorkloadFamily) -> dict[str, tuple[float, ...]]:
+    """The values that were asked for, by axis. Raises UsageError for an axis that only this workload was asked for and
+    does not have."""
+    has = family.axes(workload)
+    elsewhere = request.shared_axes - set(has)
+    given = {name: values for name, values in request.family_axes.items() if name not in elsewhere}
+    for name in given:
+        if name not in has:
+            raise UsageError(no_axis(workload, name, has))
+    return given
+
+
+def _longest(axes: Mapping[str, tuple[float, ...]], workload: Workload) -> tuple[Point, ...]:
+    """The grid of a model too short for every default: its own longest sequence, less the tokens to generate.
+
+    Of a model that is long enough the grid as it is, so that what else is wrong with it is said.
+    """
+    new_tokens = int(max(axes.get("new_tokens", ()), default=0))
+    limit = workload.max_sequence_length
+    if limit is None or min(axes["sequence_length"]) + new_tokens <= limit:
+        return grid(axes)
+    longest = limit - new_tokens
+    if longest < 1:
+        raise UsageError(f"{workload.model_id} takes {limit} tokens: fewer than --new-tokens")
+    return grid({**axes, "sequence_length": (longest,)})

@@ -1,0 +1,135 @@
+"""One request for several runtimes: the plans, all on one device, or why they cannot be.
+
+2026-11-21: `--device auto` is settled by the baseline, for all of them. Each runtime on the device that it would choose
+itself would be a comparison of devices that calls itself one of runtimes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from benchmarking.core import plugins
+from benchmarking.core.command_line import choice
+from benchmarking.core.contracts import Runtime
+from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.records import Json, Run, Workload, to_json
+from benchmarking.core.terminal import Page
+from benchmarking.runtimes.support.default import default_runtime
+from benchmarking.sweep.plan.plan import CellPlan, Machine
+from benchmarking.sweep.plan.request import RUNTIMES, Request, check_shared_options, plan_cell, workload_of
+from benchmarking.sweep.run.session import Show
+
+ALL = "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimePlans:
+    """What of several runtimes is going to be measured."""
+
+    plans: tuple[CellPlan, ...]
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Runtime -> why it is left out, of runtimes that nobody named."""
+
+    def tell(self, say: Callable[[str], None]) -> None:
+        """Say what is left out, a line each."""
+        for runtime, why in self.refused.items():
+            say(f"left out: {runtime}: {why}")
+
+
+def plan_runtimes(
+    request: Request,
+    names: Sequence[str],
+    session_id: str,
+    *,
+    may_refuse: bool = False,
+    workload: Workload | None = None,
+    machine: Machine | None = None,
+) -> RuntimePlans:
+    """The plans of a request with each of these runtimes; `("all",)` is every runtime that is compared with eager.
+
+    Of runtimes that nobody named (all, or `may_refuse`) those that cannot run here are left out, with the reason.
+    `workload` and `machine` are looked up when they are not given. Raises UsageError, with all reasons at once, when a
+    named one cannot be, unless the request skips what is unsupported; and when none is left.
+    """
+    may_refuse = may_refuse or tuple(names) == (ALL,)
+    runtimes = _runtimes(names)
+    plans, refused = _attempted(
+        replace(request, shared_options=frozenset(request.options)),
+        runtimes,
+        session_id,
+        workload_of(request) if workload is None else workload,
+        Machine() if machine is None else machine,
+    )
+    if refused and (not may_refuse or not plans):
+        raise _cannot(refused, len(runtimes), may_refuse=may_refuse)
+    check_shared_options(frozenset(request.options), [plan.cell for plan in plans.values()])
+    return RuntimePlans(
+        plans=tuple(plans[name] for name in runtimes if name in plans),
+        refused={name: str(error) for name, error in refused.items()},
+    )
+
+
+def show_runtimes(show: Show, refused: Mapping[str, str]) -> Show:
+    """How runs of several runtimes are shown: each as a table, then their comparison."""
+    from benchmarking.sweep.show.comparison import compare, comparison_text
+    from benchmarking.sweep.show.report import table
+
+    def text(runs: Sequence[Run], page: Page) -> str:
+        return "\n\n".join([*(table(run, page) for run in runs), comparison_text(compare(runs, refused), page)])
+
+    def document(runs: Sequence[Run]) -> Json:
+        comparison = to_json(compare(runs, refused)) if runs else None
+        return {"runs": [to_json(run) for run in runs], "comparison": comparison}
+
+    return replace(show, text=text, document=document)
+
+
+def _attempted(
+    request: Request, runtimes: Sequence[str], session_id: str, workload: Workload, machine: Machine
+) -> tuple[dict[str, CellPlan], dict[str, UnsupportedError]]:
+    """The plans, and what is unsupported, by runtime. The first that can be settles the device: the baseline, if it
+    can."""
+    device = request.device
+    plans: dict[str, CellPlan] = {}
+    refused: dict[str, UnsupportedError] = {}
+    default = default_runtime()
+    for name in sorted(runtimes, key=lambda name: name != default):
+        wanted = replace(request, runtime=name, device=device)
+        try:
+            plan = plan_cell(wanted, session_id, workload=workload, machine=machine)
+        except UnsupportedError as error:
+            refused[name] = error
+            continue
+        device = plan.cell.device.selector if plan.cell.device.found else device
+        plans[name] = replace(plan, cell=replace(plan.cell, requested_device=request.device))
+    return plans, refused
+
+
+def _runtimes(names: Sequence[str]) -> tuple[str, ...]:
+    """The names, looked up; raises UsageError for one that is unknown or there twice."""
+    known = plugins.names(RUNTIMES)
+    if ALL in names:
+        if len(names) > 1:
+            raise UsageError(f"--runtime {','.join(names)}: all is all of them: leave the others out")
+        return tuple(name for name in known if _is_compared(name))
+    for name in names:
+        choice(name, (*known, ALL), "runtime")
+        if names.count(name) > 1:
+            raise UsageError(f"runtime {name} is named twice: leave one out")
+    return tuple(names)
+
+
+def _is_compared(name: str) -> bool:
+    runtime: Runtime = plugins.load(RUNTIMES, name)
+    return runtime.is_compared
+
+
+def _cannot(refused: Mapping[str, UnsupportedError], total: int, *, may_refuse: bool) -> UsageError:
+    """The error that says it all: each reason once, with the runtimes it is about."""
+    by_reason: dict[str, list[str]] = {}
+    for name, error in refused.items():
+        by_reason.setdefault(str(error), []).append(name)
+    reasons = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in by_reason.items())
+    how = "" if may_refuse else "; --skip-unsupported stores such runtimes as skipped and measures the others"
+    return UnsupportedError(f"{len(refused)} of {total} runtimes cannot be measured, so nothing was: {reasons}{how}")

@@ -1,0 +1,1 @@
+"""How a sweep runs: supervisor, worker processes and run files."""

@@ -1,0 +1,165 @@
+"""The reference that outputs are compared with: the eager float32 model's, made once a point and kept as a build.
+
+What a call computes is counted with it, for runtimes that cannot count it themselves: the same model on the same inputs
+has the same work, whoever does it. What it moves is each runtime's own and is not taken from here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from contextlib import nullcontext
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarking.builds.store import BuildKey, BuildStore, model_parts
+from benchmarking.core import plugins
+from benchmarking.core.contracts import DeviceKind, Operation, Runtime, Session
+from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError
+from benchmarking.core.records import FAILED, Cell, Json, Point, Rebuild
+from benchmarking.devices.support.kinds import processor
+from benchmarking.devices.support.several import parts
+from benchmarking.runtimes.support.default import default_runtime
+from benchmarking.workloads.support.families import plugin_of
+from benchmarking.workloads.support.footprint import Fit
+
+if TYPE_CHECKING:
+    import numpy as np
+
+FILE = "outputs.npz"
+KIND = "reference"
+RUNTIMES = "benchmarking.runtimes"
+INPUTS_VERSION = 1
+"""Grows when the same seed makes other inputs or weights than before: older references are then not found any more."""
+
+
+def is_reference(cell: Cell) -> bool:
+    """Whether a cell is the reference itself, so that there is nothing to compare it with."""
+    if cell.runtime != _reference_runtime(cell) or cell.precision != "float32":
+        return False
+    if len(parts(cell.device)) > 1:
+        return False
+    default = plugin_of(cell.workload).default_attention(cell.workload.config)
+    return cell.runtime_mode.get("attention", default) == default
+
+
+def needs_reference(cell: Cell) -> bool:
+    """Whether the outputs of a cell are to be compared."""
+    runtime: Runtime = plugins.load(RUNTIMES, cell.runtime)
+    return runtime.is_compared and not is_reference(cell)
+
+
+def _reference_runtime(cell: Cell) -> str:
+    runtime: Runtime = plugins.load(RUNTIMES, cell.runtime)
+    return runtime.reference or default_runtime()
+
+
+def reference_cell(cell: Cell) -> Cell:
+    """The eager float32 cell of the same model: on the same device where eager runs there, else on the CPU."""
+    name = _reference_runtime(cell)
+    reference: Runtime = plugins.load(RUNTIMES, name)
+    device = parts(cell.device)[0]
+    if reference.supports(device, cell.workload, "float32") is not None:
+        (device,) = processor().probe()
+    return dataclasses.replace(
+        cell,
+        device=device,
+        requested_device=device.selector,
+        runtime=name,
+        runtime_mode=reference.mode(device, cell.workload, {}),
+        precision="float32",
+        num_threads=None,
+    )
+
+
+def reference_key(cell: Cell, point: Point) -> BuildKey:
+    """What a reference's outputs depend on, however many requests with them are in flight at once. `cell` is the
+    reference's own."""
+    parts: dict[str, Json] = {
+        **model_parts(cell.workload),
+        "point": dataclasses.replace(point, concurrency=1).label,
+        "device": cell.device.selector,
+        "mode": dict(cell.runtime_mode),
+        "inputs_version": INPUTS_VERSION,
+        "versions": {name: version(name) for name in ("torch", "transformers")},
+    }
+    return BuildKey(kind=KIND, parts=parts)
+
+
+def load_reference(store: BuildStore, digest: str) -> dict[str, np.ndarray]:
+    """The reference's output by name. Raises OSError when it is not there any more, ValueError when it is damaged."""
+    import numpy as np
+
+    with np.load(store.root / KIND / digest / FILE, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def reference_flops(store: BuildStore, digest: str) -> float | None:
+    """Floating-point operations of the reference's call; None where they could not be counted, or it is gone."""
+    build = store.find_digest(KIND, digest)
+    flops = None if build is None else build.facts.get("flops")
+    return float(flops) if isinstance(flops, int | float) else None
+
+
+class ReferenceMaker:
+    """Makes the references of a cell that are not there yet, with one load of the model."""
+
+    def __init__(self, cell: Cell, store: BuildStore, rebuild: Rebuild = "if_needed") -> None:
+        self._cell = reference_cell(cell)
+        self._store = store
+        self._rebuild = rebuild
+        self._fit: Fit | None = None
+        self._session: Session | None = None
+
+    def digest(self, point: Point) -> str:
+        """The digest of the point's reference, which is made if it is not there. Raises what the model raises, and
+        UnsupportedError where it cannot fit into memory at float32."""
+        key = reference_key(self._cell, point)
+        build, _ = self._store.get(key, lambda folder: self._make(point, folder), self._rebuild)
+        return build.digest
+
+    def close(self) -> None:
+        """Let the model go."""
+        if self._session is not None:
+            self._session.close()
+
+    def _make(self, point: Point, folder: Path) -> Mapping[str, Json]:
+        import numpy as np
+
+        self._check_fit(point)
+        operation = self._opened((point,)).operation(point)
+        operation.reset()
+        output = operation.run(lambda name: None)
+        if (problem := operation.problem(output)) is not None:
+            raise BenchhouseError(f"the {self._cell.runtime} float32 reference has a wrong output itself: {problem}")
+        if not (arrays := operation.arrays(output)):
+            raise BenchhouseError(f"the {self._cell.runtime} float32 reference has no output that can be compared")
+        np.savez(folder / FILE, allow_pickle=False, **arrays)
+        return {"shapes": {name: list(array.shape) for name, array in arrays.items()}, **_work(operation)}
+
+    def _check_fit(self, point: Point) -> None:
+        """Refuse what does not fit before it is tried: a system that runs out of memory may end any process. The memory
+        is looked at before the model is in it."""
+        if self._fit is None:
+            self._fit = Fit.of(self._cell)
+        if (why_not := self._fit.why_not(point)) is not None:
+            raise UnsupportedError(f"the {self._cell.runtime} float32 reference does not fit: {why_not}")
+
+    def _opened(self, points: tuple[Point, ...]) -> Session:
+        if self._session is None:
+            runtime: Runtime = plugins.load(RUNTIMES, self._cell.runtime)
+            device: DeviceKind = plugins.load("benchmarking.devices", self._cell.device.type)
+            runtime.import_libraries()
+            handle = device.open(self._cell.device)
+            self._session = runtime.open(self._cell, handle, lambda name: nullcontext(), points)
+        return self._session
+
+
+def _work(operation: Operation) -> dict[str, Json]:
+    """What a call computes and moves, as far as it could be counted, and why not."""
+    try:
+        counted = operation.count()
+    except OutOfMemoryError as error:
+        return {"uncounted": {"flops": f"{FAILED}: {error}"}}
+    return {**counted.values, "uncounted": dict(counted.missing)}

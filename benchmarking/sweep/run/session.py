@@ -1,0 +1,218 @@
+"""One command's session, from the requests to the stored runs: plan, measure, spool, show, store.
+
+The end of a run: its file written, and stored, as soon as its last launch is done.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarking.core.command_line import note
+from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
+from benchmarking.core.ids import utc_now, uuid7
+from benchmarking.core.records import Json, Run, to_json
+from benchmarking.core.terminal import PLAIN, Page, stdout_page
+from benchmarking.sweep.plan.plan import CellPlan
+from benchmarking.sweep.plan.request import Request, plan_cell
+from benchmarking.sweep.run import spool
+from benchmarking.sweep.run.supervisor import Track, sweep
+from benchmarking.sweep.run.warehouse import Ingest
+from benchmarking.sweep.show.progress import NoProgress, Progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Show:
+    """What the user wants to see."""
+
+    json: bool = False
+    quiet: bool = False
+    text: Callable[[Sequence[Run], Page], str] | None = None
+    """The finished runs for people, where they are not shown as a table each and a comparison of runtimes."""
+    document: Callable[[Sequence[Run]], Json] | None = None
+    """The finished runs for programs, where they are not shown as a list."""
+
+
+def run(requests: Sequence[Request], output_dir: Path | None, ingest: Ingest | None, show: Show) -> int:
+    """Measure the requests and return the exit code. Without an output folder nothing is kept."""
+    session_id = uuid7()
+    return run_plans([plan_cell(request, session_id) for request in requests], output_dir, ingest, show)
+
+
+def run_plans(plans: Sequence[CellPlan], output_dir: Path | None, ingest: Ingest | None, show: Show) -> int:
+    """Measure plans that are made already, as `run` does."""
+    with _folder(output_dir) as folder:
+        spool.prepare(folder)
+        for plan in plans:
+            _say_weights(plan)
+        tracks = [Track.start(folder, plan) for plan in plans]
+        return _measure(tracks, output_dir is not None, ingest, show)
+
+
+def resume(output_dir: Path, ingest: Ingest | None, show: Show, model_id: str | None) -> int:
+    """Finish the unfinished runs of a folder, all or those of one model, and return the exit code."""
+    files = spool.unfinished(output_dir)
+    if model_id is not None:
+        files = [file for file in files if file.read().plan.cell.workload.model_id == model_id]
+    if not files:
+        of_model = "" if model_id is None else f" of {model_id}"
+        raise UsageError(f"--resume: no unfinished run{of_model} in {output_dir}")
+    return _measure([Track.resume(file) for file in files], True, ingest, show)
+
+
+def dry_run(requests: Sequence[Request], show: Show) -> int:
+    """Print the plan and measure nothing."""
+    return show_plans([plan_cell(request, uuid7()) for request in requests], show)
+
+
+def show_plans(plans: Sequence[CellPlan], show: Show) -> int:
+    """Print plans and measure nothing."""
+    if show.json:
+        print(json.dumps([to_json(plan) for plan in plans], indent=1))
+    else:
+        print("\n\n".join(_plan_text(plan) for plan in plans))
+    return EXIT_OK
+
+
+def _measure(tracks: Sequence[Track], keeps: bool, ingest: Ingest | None, show: Show) -> int:
+    """Sweep; every run is finished and stored as soon as its last launch is done.
+
+    An interruption leaves the partial files of the others, which hold all that was measured.
+    """
+    observer = NoProgress() if show.quiet else Progress(tracks)
+    finished: list[Finished] = []
+    codes = [EXIT_OK]
+
+    def done(track: Track) -> None:
+        observer.close()
+        finished.append(one := finish_run(track))
+        codes.append(_store(one, keeps, ingest, show))
+
+    try:
+        sweep(tracks, observer, done)
+    except KeyboardInterrupt:
+        observer.close()
+        _say_interrupted(tracks, [one.run for one in finished], keeps, show)
+        raise
+    finally:
+        observer.close()
+    _print([one.run for one in finished], show)
+    return max(codes)
+
+
+def _store(one: Finished, keeps: bool, ingest: Ingest | None, show: Show) -> int:
+    """Store a finished run; the exit code says whether anything about it went wrong."""
+    if keeps and not show.quiet:
+        note(f"run file: {one.path}")
+    problem = store_run(one.path, ingest)
+    if problem is not None:
+        note(f"not stored: {problem}")
+    return EXIT_OK if problem is None and not one.has_failures else EXIT_FAILED
+
+
+def _print(runs: Sequence[Run], show: Show) -> None:
+    if show.json:
+        said = [to_json(finished) for finished in runs] if show.document is None else show.document(runs)
+        print(json.dumps(said, indent=1))
+    elif runs:
+        print((tables if show.text is None else show.text)(runs, stdout_page()))
+
+
+def tables(runs: Sequence[Run], page: Page = PLAIN) -> str:
+    """A table a run, and below them a comparison for each model that several runtimes ran."""
+    from benchmarking.sweep.show.comparison import comparison_text, comparisons
+    from benchmarking.sweep.show.report import table
+
+    texts = [table(run, page) for run in runs]
+    return "\n\n".join([*texts, *(comparison_text(one, page) for one in comparisons(runs))])
+
+
+def _say_weights(plan: CellPlan) -> None:
+    workload = plan.cell.workload
+    if workload.weights_reason is not None:
+        note(f"{workload.model_id}: random weights (seed {workload.seed}): {workload.weights_reason}")
+
+
+def _say_interrupted(tracks: Sequence[Track], finished: Sequence[Run], keeps: bool, show: Show) -> None:
+    """What becomes of the points so far: with --save they are in the spool, else they go to the screen."""
+    settled = sum(track.points_settled for track in tracks)
+    total = sum(track.points_total for track in tracks)
+    kept = "kept; run_hardware_benchmark --resume goes on from here" if keeps else "not kept, as --save was not given"
+    note(f"{settled} of {total} points measured: {kept}")
+    if not keeps:
+        over = {run.run_id for run in finished}
+        begun = [track for track in tracks if track.measurements and track.plan.run_id not in over]
+        _print([*finished, *(track.run(utc_now()) for track in begun)], show)
+
+
+@contextmanager
+def _folder(output_dir: Path | None) -> Iterator[Path]:
+    """The output folder, or one that goes away."""
+    if output_dir is not None:
+        yield output_dir
+        return
+    with tempfile.TemporaryDirectory(prefix="benchhouse-") as folder:
+        yield Path(folder)
+
+
+def _plan_text(plan: CellPlan) -> str:
+    """The plan for people."""
+    cell, settings = plan.cell, plan.settings
+    mode = ", ".join(f"{name}={value}" for name, value in sorted(cell.runtime_mode.items()))
+    workload = cell.workload
+    kind = workload.family or workload.source
+    lines = [
+        f"model      {workload.model_id} ({kind}, {workload.task}, {workload.weights} weights)",
+        f"device     {cell.device.selector}: {cell.device.name}",
+        f"runtime    {cell.runtime}" + (f" ({mode})" if mode else ""),
+        f"precision  {cell.precision}",
+        f"profile    {settings.profile}, {settings.launches} launches"
+        + (f", {settings.fixed_iterations} iterations" if settings.fixed_iterations else ""),
+        *_further(plan),
+        f"points     {len(plan.runnable)}",
+    ]
+    for point in plan.points:
+        why = plan.skipped.get(point.label)
+        lines.append(f"  {point.label}" + (f"  skipped: {why}" if why else ""))
+    return "\n".join(lines)
+
+
+def _further(plan: CellPlan) -> list[str]:
+    """What is not as it is when nobody asks for it."""
+    cell = plan.cell
+    lines = [] if cell.num_threads is None else [f"threads    {cell.num_threads}"]
+    lines += [] if cell.cpu_list is None else [f"processors {cell.cpu_list}"]
+    return lines + ([] if plan.rebuild == "if_needed" else [f"rebuild    {plan.rebuild}"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """A run that is over, and its file."""
+
+    run: Run
+    path: Path
+    has_failures: bool
+    """True when anything that was tried did not work, in any launch."""
+
+
+def finish_run(track: Track) -> Finished:
+    """Write the run's file. Raises StorageError; what was measured is then in the partial file."""
+    run = track.run(utc_now())
+    path = track.file.finish(run)
+    track.release()
+    return Finished(run=run, path=path, has_failures=track.has_failures)
+
+
+def store_run(path: Path, ingest: Ingest | None) -> str | None:
+    """Store a run file, if there is anything to store it in; None, or why that did not work. The file stays."""
+    if ingest is None:
+        return None
+    try:
+        ingest(path)
+    except StorageError as error:
+        return str(error)
+    return None

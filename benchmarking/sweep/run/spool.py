@@ -1,0 +1,137 @@
+"""The spool: every finished point is on disk before the next one starts, and a finished run is one file.
+
+A run in progress is `<name>.partial.jsonl`: the plan in the first line, then one line for each load and measurement,
+each flushed and synced. At the end of the run one `<name>.json` takes its place by an atomic rename.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarking.core.errors import StorageError
+from benchmarking.core.records import LaunchLoad, Measurement, Preparation, Run, dumps, from_json, to_json
+from benchmarking.sweep.plan.plan import CellPlan
+from benchmarking.sweep.run import journal
+
+PARTIAL_SUFFIX = ".partial.jsonl"
+PARTIAL_FORMAT = "benchhouse-partial"
+PARTIAL_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What an unfinished run has so far."""
+
+    plan: CellPlan
+    preparation: Preparation | None
+    """The last one; None when there was none yet, or none is needed."""
+    loads: tuple[LaunchLoad, ...]
+    measurements: tuple[Measurement, ...]
+    owner: journal.Owner | None
+    """The process that was last at work on it."""
+
+
+class PartialRun:
+    """The file of a run in progress."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, folder: Path, plan: CellPlan) -> PartialRun:
+        """A new file in `folder` that holds the plan. Raises StorageError."""
+        header = {"format": PARTIAL_FORMAT, "version": PARTIAL_VERSION, "plan": to_json(plan)}
+        paths = (folder / f"{name}{PARTIAL_SUFFIX}" for name in _names(plan))
+        return cls(journal.create(paths, header, lambda path: not cls(path).final_path.exists()))
+
+    @property
+    def final_path(self) -> Path:
+        """Where the finished run goes."""
+        return self.path.with_name(self.path.name.removesuffix(PARTIAL_SUFFIX) + ".json")
+
+    def append(self, record: Preparation | LaunchLoad | Measurement) -> None:
+        """Keep a record, safe on disk when this returns. Raises StorageError."""
+        with self._said():
+            journal.append(self.path, type(record).__name__, dumps(record))
+
+    def take(self) -> None:
+        """Write down that this process is the one at work on the file. Raises StorageError."""
+        with self._said():
+            journal.take(self.path)
+
+    def finish(self, run: Run) -> Path:
+        """Write the finished run and drop the partial file. Raises StorageError, the partial file then stays."""
+        try:
+            journal.replace(
+                self.final_path, json.dumps(to_json(run), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+            )
+            self.path.unlink()
+        except OSError as error:
+            raise StorageError(
+                f"cannot write {self.final_path}: {error.strerror}; what was measured is in {self.path}"
+            ) from error
+        return self.final_path
+
+    def read(self) -> Progress:
+        """What is in the file. A last line that was cut off by a crash does not count. Raises FormatError."""
+        records = journal.read(self.path, PARTIAL_FORMAT, PARTIAL_VERSION, "an unfinished benchhouse run")
+        preparations = [record["Preparation"] for record in records if "Preparation" in record]
+        loads = [record["LaunchLoad"] for record in records if "LaunchLoad" in record]
+        measurements = [record["Measurement"] for record in records if "Measurement" in record]
+        return Progress(
+            plan=from_json(CellPlan, records[0]["plan"], f"{self.path}: plan"),
+            preparation=from_json(Preparation, preparations[-1], f"{self.path}: preparation") if preparations else None,
+            loads=tuple(from_json(LaunchLoad, load, f"{self.path}: load") for load in loads),
+            measurements=tuple(from_json(Measurement, one, f"{self.path}: measurement") for one in measurements),
+            owner=journal.owner(self.path, records),
+        )
+
+    def mend(self) -> None:
+        """Cut off an unfinished last line, so that appending goes on behind whole ones. Raises StorageError."""
+        journal.mend(self.path)
+
+    @contextmanager
+    def _said(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(
+                f"cannot write to {self.path}: {error.strerror}; what was measured before is in it: "
+                "make room, then run_hardware_benchmark --resume"
+            ) from error
+
+
+def prepare(folder: Path) -> None:
+    """Make the folder and see that it can be written to. Raises StorageError."""
+    probe = folder / f".{os.getpid()}.probe"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise StorageError(f"cannot write to output folder {folder}: {error.strerror}; name another") from error
+
+
+def unfinished(folder: Path) -> Sequence[PartialRun]:
+    """The unfinished runs in a folder, oldest first."""
+    paths = folder.glob(f"*{PARTIAL_SUFFIX}")
+    return [PartialRun(path) for path in sorted(paths, key=lambda path: (path.stat().st_mtime_ns, path.name))]
+
+
+def _names(plan: CellPlan) -> Iterator[str]:
+    """File names of the run, the plain one first."""
+    cell = plan.cell
+    stamp = re.sub(r"[-:]", "", plan.started_at.split(".")[0].removesuffix("Z")) + "Z"
+    parts = (cell.workload.model_id, cell.device.selector, cell.runtime, cell.precision, stamp)
+    base = "_".join(re.sub(r"[^A-Za-z0-9.-]+", "-", part).strip("-.") for part in parts)
+    yield base
+    number = 1
+    while True:
+        number += 1
+        yield f"{base}-{number}"

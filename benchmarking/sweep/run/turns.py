@@ -1,0 +1,191 @@
+"""One launch at a time of a run that is measured in turns with another: each turn is a process of its own.
+
+So each side may have an interpreter, an environment and a version of this program of its own; what a side has so far
+is in its folder, as with any unfinished run.
+
+Two commands measured in turns, A B B A A B ...: a slow drift of the machine then falls on both alike.
+
+A turn is one launch of one side, by the side's own command in a process of its own (`run_hardware_benchmark --turn`).
+So the sides may have interpreters, environment variables and working folders of their own, and what each says of
+itself (versions, commit, device) is what that process found.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from benchmarking.core.child_process import environment, module_command
+from benchmarking.core.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, BenchhouseError, UsageError
+from benchmarking.sweep.plan.plan import CellPlan
+from benchmarking.sweep.run import spool
+from benchmarking.sweep.run.session import Finished, finish_run
+from benchmarking.sweep.run.supervisor import Observer, Track, sweep_one_launch
+from benchmarking.sweep.show.progress import NoProgress, Progress
+
+TURN = "--turn"
+
+"""The flag of a turn, with the folder behind it."""
+
+
+def without_turn_flag(argv: Sequence[str]) -> tuple[str, ...]:
+    """The arguments without the turn's own, whose folder is gone when somebody repeats the command."""
+    places = {place for place, word in enumerate(argv) if word == TURN}
+    dropped = places | {place + 1 for place in places}
+    return tuple(word for place, word in enumerate(argv) if place not in dropped and not word.startswith(f"{TURN}="))
+
+
+def take_turn(folder: Path, plans: Callable[[], Sequence[CellPlan]], *, quiet: bool) -> int:
+    """Measure the next launch of the runs in the folder, whose plans are made where nothing is in it yet.
+
+    Runs without a launch left are finished: their files are then in the folder. Returns the exit code; what is over
+    already is fine. Raises UsageError for plans that cannot be, StorageError when nothing can be kept.
+    """
+    spool.prepare(folder)
+    has_begun = any(folder.glob("*.json*"))
+    unfinished = [Track.resume(file) for file in spool.unfinished(folder)]
+    tracks = unfinished if has_begun else [Track.start(folder, plan) for plan in plans()]
+    observer: Observer = NoProgress() if quiet else Progress(tracks)
+    finished: list[Finished] = []
+    try:
+        sweep_one_launch(tracks, observer, lambda track: finished.append(finish_run(track)))
+    finally:
+        if isinstance(observer, Progress):
+            observer.close()
+    return EXIT_FAILED if any(one.has_failures for one in finished) else EXIT_OK
+
+
+COMMAND = "run_hardware_benchmark"
+
+HERE = module_command("benchmarking.run_hardware_benchmark")
+
+"""What the command is where no other interpreter is named."""
+
+ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
+
+
+Letter = Literal["a", "b"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """One side: what is run, and where."""
+
+    letter: Letter
+    words: tuple[str, ...]
+    """The command, its program first."""
+    typed: str
+    """As the user wrote it."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables on top of this process's own."""
+    folder: Path | None = None
+    """Where it runs, and what Python looks for modules in first; None for here."""
+
+    @property
+    def name(self) -> str:
+        """What it is called: "A"."""
+        return self.letter.upper()
+
+
+def arm(letter: Letter, typed: str, worktree: Path | None = None) -> Arm:
+    """The side that a command line means: VAR=value ..., then the program and its flags, or the flags alone.
+
+    The plain names run_hardware_benchmark and benchhouse mean this very installation. Raises UsageError for a line
+    that no shell would take, and for a program that is not there.
+    """
+    try:
+        words = shlex.split(typed)
+    except ValueError as error:
+        raise UsageError(f"{letter.upper()}: {typed!r}: {error}") from None
+    own: dict[str, str] = {}
+    while words and ASSIGNMENT.fullmatch(words[0]):
+        name, _, value = words.pop(0).partition("=")
+        own[name] = value
+    if worktree is not None and not worktree.is_dir():
+        raise UsageError(f"{letter.upper()}: {worktree} is no folder: name the working tree to run in")
+    program = _program(letter, words)
+    return Arm(letter=letter, words=program, typed=typed, environment=own, folder=worktree and worktree.resolve())
+
+
+def order(rounds: int) -> tuple[Letter, ...]:
+    """Who has each turn: A B, B A, A B, ..."""
+    pairs: tuple[tuple[Letter, Letter], ...] = (("a", "b"), ("b", "a"))
+    return tuple(letter for number in range(rounds) for letter in pairs[number % 2])
+
+
+def measure_in_turns(
+    arms: Sequence[Arm], rounds: int, folder: Path, further: Mapping[Letter, Sequence[str]], say: Callable[[str], None]
+) -> int:
+    """Measure `rounds` launches of each side into the folders a and b of `folder`; returns the worst exit code.
+
+    `further` are arguments behind each side's own. Raises BenchhouseError for a side that cannot go on.
+    """
+    by_letter = {one.letter: one for one in arms}
+    code = EXIT_OK
+    for turn, letter in enumerate(order(rounds)):
+        one = by_letter[letter]
+        say(f"round {turn // 2 + 1}/{rounds}: {one.name}")
+        code = max(code, _turn(one, [*further[letter], "--launches", str(rounds), TURN, str(folder / letter)]))
+    return code
+
+
+def run_files(folder: Path, letter: Letter) -> list[Path]:
+    """The run files of a side. Raises BenchhouseError where it left none."""
+    found = sorted((folder / letter).glob("*.json"))
+    if not found:
+        raise BenchhouseError(f"{letter.upper()} left no run: its command has to measure, as {COMMAND} does")
+    return found
+
+
+def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
+    if not words:
+        raise UsageError(f"{letter.upper()}: no command: give {COMMAND} with its flags, or the flags alone")
+    if words[0].startswith("-"):
+        return (*HERE, *words)
+    if words[0].removesuffix(".py") == COMMAND:
+        return (*HERE, *words[1:])
+    if words[0] == "benchhouse" and words[1:2] == [COMMAND]:
+        return (*HERE, *words[2:])
+    if shutil.which(words[0]) is None:
+        raise UsageError(f"{letter.upper()}: {words[0]} is not there, or cannot be executed")
+    return tuple(words)
+
+
+def _turn(one: Arm, further: Sequence[str]) -> int:
+    """Run the side's command; 0, or 1 where a point failed. What it says goes where this process's own words go."""
+    done = subprocess.run(
+        [*one.words, *further],
+        env=_environment(one),
+        cwd=one.folder,
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr.fileno(),
+        check=False,
+    )
+    if done.returncode in (EXIT_OK, EXIT_FAILED):
+        return done.returncode
+    if done.returncode == EXIT_INTERRUPTED:
+        raise KeyboardInterrupt
+    raise TurnError(f"{one.name} ended with exit code {done.returncode}: {one.typed}", done.returncode)
+
+
+class TurnError(BenchhouseError):
+    """A side's command cannot be run as it is; it has said why."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code if exit_code > 0 else EXIT_FAILED
+
+
+def _environment(one: Arm) -> dict[str, str]:
+    """The side's variables; of a working tree the modules come before those that are installed."""
+    if one.folder is not None or one.words[: len(HERE)] == HERE:
+        return environment(one.environment, first=one.folder)
+    return {**os.environ, **one.environment}  # another interpreter has packages of its own

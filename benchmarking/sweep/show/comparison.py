@@ -1,0 +1,350 @@
+"""Runs of one model by several runtimes, beside each other: at each point how fast, how far off, in how much memory.
+
+A result that is invalid is shown, and is neither a speed-up nor the fastest; nor is what an emulator gives.
+
+A comparison of runtimes as text: a line a point and runtime, then what the speed-ups come to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from benchmarking.core.doubts import SEVERITIES
+from benchmarking.core.metrics import METRICS, PEAK_MEMORY
+from benchmarking.core.records import Result, Run, Samples, Status, Validity, canonical_hash, to_json
+from benchmarking.core.tables import NOTHING, Table, table_text
+from benchmarking.core.terminal import PLAIN, Page
+from benchmarking.core.text import number, relative_error, visible
+from benchmarking.measure.speedup import SpeedUp, geometric_mean, launch_medians_ms, speed_up
+from benchmarking.runtimes.support.default import default_runtime
+from benchmarking.sweep.run.reference import is_reference
+
+WORST = tuple(severity for severity in reversed(SEVERITIES) if severity != "info")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A runtime at a point. None: not measured."""
+
+    runtime: str
+    status: Status
+    error: str | None
+    validity: Validity | None
+    doubts: tuple[str, ...]
+    """Kinds of doubt, those that are only good to know left out."""
+    median_ms: float | None
+    speed_up: SpeedUp | None
+    """Over the baseline; None of what cannot be ranked, or where the baseline cannot."""
+    output_error: float | None
+    """Relative L2 distance from the reference's output."""
+    equal_token_share: float | None
+    is_reference: bool
+    peak_memory_mb: float | None
+    is_fastest: bool
+    """The fastest of those that can be ranked, or one that cannot be told apart from it: 1 is in their interval."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointComparison:
+    """All runtimes at a point."""
+
+    point: str
+    """Its label."""
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """A runtime's speed-ups over the points where it has one."""
+
+    runtime: str
+    points: int
+    geometric_mean: float
+    best: float
+    best_point: str
+    worst: float
+    worst_point: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One model on one device at one precision, by several runtimes."""
+
+    model_id: str
+    task: str
+    device: str
+    device_name: str | None
+    precision: str
+    baseline: str
+    """The runtime that speed-ups are over: eager, or the first where eager is not among them."""
+    points: tuple[PointComparison, ...]
+    summaries: tuple[Summary, ...]
+    not_measured: Mapping[str, str] = field(default_factory=dict)
+    """Runtime -> why nothing of it was measured."""
+
+
+def compare(runs: Sequence[Run], refused: Mapping[str, str] | None = None) -> Comparison:
+    """The comparison of runs that differ in their runtime only; `refused` are runtimes without a run, and why."""
+    skipped = {run.cell.runtime: why for run in runs if (why := _why_skipped(run)) is not None}
+    measured = [run for run in runs if run.cell.runtime not in skipped] or list(runs)
+    default = default_runtime()
+    baseline = next((run for run in measured if run.cell.runtime == default), measured[0])
+    labels = dict.fromkeys(result.point.label for run in measured for result in run.results)
+    points = tuple(_point(label, measured, baseline) for label in labels)
+    cell = baseline.cell
+    return Comparison(
+        model_id=cell.subject,
+        task=cell.workload.task,
+        device=cell.device.selector,
+        device_name=cell.device.name,
+        precision=cell.precision,
+        baseline=cell.runtime,
+        points=points,
+        summaries=_summaries(points, cell.runtime),
+        not_measured={**skipped, **(refused or {})},
+    )
+
+
+def comparisons(runs: Sequence[Run]) -> tuple[Comparison, ...]:
+    """A comparison for each model, device and precision that several runtimes were measured at."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(_group(run), []).append(run)
+    return tuple(compare(group) for group in groups.values() if len({run.cell.runtime for run in group}) > 1)
+
+
+def condensed(run: Run) -> Run:
+    """The run with all that a comparison needs: of the raw samples the launches' medians are left."""
+    return replace(run, results=tuple(replace(result, samples=_medians(result)) for result in run.results))
+
+
+def _medians(result: Result) -> tuple[Samples, ...]:
+    """One sample a launch: its median latency."""
+    medians = launch_medians_ms(result)
+    return tuple(
+        replace(samples, values=(medians[samples.launch],))
+        for samples in result.samples
+        if samples.phase == "measure" and samples.metric == "latency_wall" and samples.launch in medians
+    )
+
+
+def _group(run: Run) -> str:
+    """What runs must have in common to be compared."""
+    cell, workload = run.cell, run.cell.workload
+    model = (workload.config_hash, workload.path, workload.task, workload.weights, cell.subject)
+    where = (run.hardware.hardware_id, cell.device.selector, cell.num_threads, cell.cpu_list)
+    return canonical_hash(to_json([*model, *where, cell.precision]))
+
+
+def _why_skipped(run: Run) -> str | None:
+    """Why nothing of a run was measured, or None."""
+    if run.status != "skipped" or not run.results:
+        return None
+    return next((result.error for result in run.results if result.error), "skipped")
+
+
+def _point(label: str, runs: Sequence[Run], baseline: Run) -> PointComparison:
+    results = [(run, result) for run in runs if (result := _result(run, label)) is not None]
+    fastest = _fastest([result for run, result in results if _is_ranked(run, result)])
+    base = _result(baseline, label)
+    base = base if base is not None and _is_ranked(baseline, base) else None
+    entries = tuple(_entry(run, result, base, is_fastest=result.result_id in fastest) for run, result in results)
+    return PointComparison(point=label, entries=entries)
+
+
+def _result(run: Run, label: str) -> Result | None:
+    return next((result for result in run.results if result.point.label == label), None)
+
+
+def _is_ranked(run: Run, result: Result) -> bool:
+    """Whether a result may be compared: measured, right as far as that is known, and on real hardware."""
+    is_sound = result.status == "ok" and result.validity != "invalid" and not run.is_simulated
+    return is_sound and result.metrics.get("latency_median_ms", 0.0) > 0
+
+
+def _fastest(results: Sequence[Result]) -> set[str]:
+    """The ids of the fastest result and of those whose ratio to it has 1 in its interval."""
+    if not results:
+        return set()
+    best = min(results, key=lambda result: result.metrics["latency_median_ms"])
+    return {best.result_id, *(one.result_id for one in results if one is not best and _is_tied(one, best))}
+
+
+def _is_tied(slower: Result, best: Result) -> bool:
+    ratio = speed_up(slower, best)
+    return ratio is not None and ratio.low is not None and ratio.low <= 1
+
+
+def _entry(run: Run, result: Result, base: Result | None, *, is_fastest: bool) -> Entry:
+    metrics = result.metrics
+    has_speed_up = base is not None and _is_ranked(run, result)
+    return Entry(
+        runtime=run.cell.runtime,
+        status=result.status,
+        error=result.error,
+        validity=result.validity,
+        doubts=_doubts(result),
+        median_ms=metrics.get("latency_median_ms"),
+        speed_up=speed_up(base, result) if base is not None and base is not result and has_speed_up else None,
+        output_error=metrics.get("output_error"),
+        equal_token_share=metrics.get("output_equal_token_share"),
+        is_reference=result.status == "ok" and _is_reference(run),
+        peak_memory_mb=next((metrics[name] for name in PEAK_MEMORY if name in metrics), None),
+        is_fastest=is_fastest,
+    )
+
+
+def _is_reference(run: Run) -> bool:
+    """Whether a run is what the others' outputs are compared with."""
+    return run.cell.workload.family is not None and is_reference(run.cell)
+
+
+def _summaries(points: Sequence[PointComparison], baseline: str) -> tuple[Summary, ...]:
+    found: dict[str, list[tuple[float, str]]] = {}
+    for point in points:
+        for entry in point.entries:
+            if entry.speed_up is not None and entry.runtime != baseline:
+                found.setdefault(entry.runtime, []).append((entry.speed_up.ratio, point.point))
+    return tuple(_summary(runtime, ratios) for runtime, ratios in found.items())
+
+
+def _summary(runtime: str, ratios: Sequence[tuple[float, str]]) -> Summary:
+    best, worst = max(ratios, key=lambda one: one[0]), min(ratios, key=lambda one: one[0])
+    return Summary(
+        runtime=runtime,
+        points=len(ratios),
+        geometric_mean=geometric_mean([ratio for ratio, _ in ratios]),
+        best=best[0],
+        best_point=best[1],
+        worst=worst[0],
+        worst_point=worst[1],
+    )
+
+
+def _doubts(result: Result) -> tuple[str, ...]:
+    """Kinds of doubt, the worst first, those that are only good to know left out."""
+    kinds = {severity: [doubt.kind for doubt in result.doubts if doubt.severity == severity] for severity in WORST}
+    return tuple(kind for severity in WORST for kind in kinds[severity])
+
+
+HEADINGS = (
+    "point",
+    "runtime",
+    METRICS["latency_median_ms"].heading,
+    "speed-up",
+    "95 % interval",
+    "error",
+    "equal tokens",
+    "peak MB",
+    "doubts",
+)
+
+WORDS = ("point", "runtime", "doubts")
+
+"""Columns of words, which stand to the left, and are there even where nothing is in them."""
+
+MAX_KINDS = 2
+
+"""Kinds of doubt that are named; the others are counted, and told below the runs' own tables."""
+
+
+def comparison_text(comparison: Comparison, page: Page = PLAIN) -> str:
+    """The comparison for people: title, table, means, runtimes that could not be measured, and what the marks mean."""
+    table = comparison_table(comparison)
+    below = ["", *remarks(comparison)]
+    return "\n".join([visible(title(comparison)), table_text(table, page), *map(visible, below)])
+
+
+def title(comparison: Comparison) -> str:
+    """What is compared, in a line."""
+    where = comparison.device_name or comparison.device
+    return (
+        f"{comparison.model_id} ({comparison.task}) on {where}, {comparison.precision}: "
+        f"runtimes compared, speed-up over {comparison.baseline}"
+    )
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """A row a point and runtime; columns of numbers in which no runtime has anything are left out."""
+    rows = [
+        (point.point if place == 0 else "", *_cells(entry, comparison.baseline))
+        for point in comparison.points
+        for place, entry in enumerate(point.entries)
+    ]
+    kept = [
+        column
+        for column, heading in enumerate(HEADINGS)
+        if heading in WORDS or any(row[column] != NOTHING for row in rows)
+    ]
+    headings, *shown = [tuple(row[column] for column in kept) for row in (HEADINGS, *rows)]
+    return Table(
+        headings=headings,
+        rows=tuple(shown),
+        numbers=tuple(place for place, heading in enumerate(headings) if heading not in WORDS),
+        states=(len(headings) - 1,),
+        keys=2,
+    )
+
+
+def remarks(comparison: Comparison) -> list[str]:
+    """What the speed-ups come to, what could not be measured, and what the marks in the table mean."""
+    entries = [entry for point in comparison.points for entry in point.entries]
+    lines = [_summary_text(summary, comparison.baseline) for summary in comparison.summaries]
+    lines += [f"{runtime}: not measured: {why}" for runtime, why in comparison.not_measured.items()]
+    if any(entry.is_fastest for entry in entries):
+        lines.append("* fastest, or not to be told apart from it; invalid results and emulators are never ranked")
+    if any(entry.speed_up is not None and entry.speed_up.scope == "within" for entry in entries):
+        lines.append("(calls): from fewer than 3 launches, so the interval speaks of the calls inside them only")
+    return lines
+
+
+def _cells(entry: Entry, baseline: str) -> tuple[str, ...]:
+    """What a runtime shows at a point, the label left out."""
+    return (
+        entry.runtime + (" *" if entry.is_fastest else ""),
+        NOTHING if entry.median_ms is None else number(entry.median_ms),
+        "1" if entry.runtime == baseline and entry.median_ms is not None else _speed_up(entry),
+        _interval(entry),
+        "reference" if entry.is_reference else _error(entry.output_error),
+        NOTHING if entry.equal_token_share is None else f"{entry.equal_token_share:.0%}",
+        NOTHING if entry.peak_memory_mb is None else f"{entry.peak_memory_mb:.0f}",
+        _verdict(entry),
+    )
+
+
+def _speed_up(entry: Entry) -> str:
+    return NOTHING if entry.speed_up is None else _times(entry.speed_up.ratio)
+
+
+def _interval(entry: Entry) -> str:
+    """The interval; "(calls)" behind it where it speaks of the calls inside the launches only."""
+    ratio = entry.speed_up
+    if ratio is None or ratio.low is None or ratio.high is None:
+        return NOTHING
+    return f"{_times(ratio.low)} .. {_times(ratio.high)}" + (" (calls)" if ratio.scope == "within" else "")
+
+
+def _error(value: float | None) -> str:
+    return NOTHING if value is None else relative_error(value)
+
+
+def _verdict(entry: Entry) -> str:
+    """The status of what has no numbers, else the validity and the first kinds of doubt."""
+    if entry.status != "ok":
+        return f"{entry.status.replace('_', ' ')}: {entry.error}"
+    more = f" +{len(entry.doubts) - MAX_KINDS}" if len(entry.doubts) > MAX_KINDS else ""
+    return f"{entry.validity}: {', '.join(entry.doubts[:MAX_KINDS])}{more}" if entry.doubts else ""
+
+
+def _summary_text(summary: Summary, baseline: str) -> str:
+    points = f"{summary.points} point{'s' * (summary.points > 1)}"
+    return (
+        f"{summary.runtime} over {baseline}: geometric mean {_times(summary.geometric_mean)} ({points}), "
+        f"best {_times(summary.best)} at {summary.best_point}, worst {_times(summary.worst)} at {summary.worst_point}"
+    )
+
+
+def _times(ratio: float) -> str:
+    """A ratio with three significant digits, and never an exponent."""
+    return f"{ratio:.0f}" if ratio >= 100 else f"{ratio:#.3g}" if ratio >= 1e-4 else number(ratio)

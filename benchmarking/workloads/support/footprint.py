@@ -1,0 +1,287 @@
+"""Whether a point can fit into memory: a lower bound of what it needs, from the configuration alone.
+
+weights      parameters x bytes of a value at the precision
+activations  the largest of these moments of a call, in values x bytes of a value:
+             - the prompt's last layer: its cache + batch x tokens x (hidden + intermediate); with eager attention
+               batch x (tokens x hidden + 2 x heads x tokens^2), the scores before and after softmax, where that is more
+             - the last step: the whole cache + logits (batch x vocabulary); of fill-mask logits for every token
+             - a layer of the vision part: batch x patches x (hidden + intermediate)
+             with the inputs beside them: batch x 3 x size^2 of pictures, or the latents of a diffusion model; batch x
+             samples x (1 + channels / stride) of the first convolution over sound
+cache        2 x layers x batch x key-value heads x head size x tokens: keys and values
+Activations and cache are there once for every request in flight.
+
+It is a bound from below: what it refuses cannot run, what it lets through may still run out of memory. Loading is taken
+to need the weights once, as it does: random ones are filled in place, pretrained ones copied out of a mapped file whose
+pages the system takes back. What a configuration does not tell counts as nothing.
+
+The widths and depths of a model, under whichever names its configuration gives them. What is not there is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarking.core.errors import StorageError, UnsupportedError, UsageError
+from benchmarking.core.records import NOT_SUPPORTED, Cell, Family, Json, Point, Precision, Readings, Workload
+from benchmarking.devices.support.memory import FREE, TOTAL, free_host_bytes, free_memory
+from benchmarking.runtimes.support.placement import copies
+from benchmarking.workloads.support.families import family_named
+from benchmarking.workloads.support.weights import value_count, weight_files
+
+VALUE_BYTES: Mapping[Precision, float] = {
+    "float32": 4,
+    "tf32": 4,
+    "bfloat16": 2,
+    "float16": 2,
+    "int8": 1,
+    "int4": 0.5,
+}
+
+"""Of a weight. Activations of quantized models are at least float16."""
+
+MIN_ACTIVATION_BYTES = 2
+
+BYTES_PER_GB = 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """What a cell's weights need, and what there is for them."""
+
+    cell: Cell
+    weights_bytes: int | None
+    free: Readings
+    """`free_memory_bytes` of the device, or the reason and `device_memory_bytes`."""
+
+    @classmethod
+    def of(cls, cell: Cell) -> Fit:
+        """Looks at the memory that is free now, and at the headers of the weight files."""
+        count = parameter_count(cell.workload)
+        weights_bytes = None if count is None else int(count * VALUE_BYTES[cell.precision])
+        return cls(cell=cell, weights_bytes=weights_bytes, free=free_memory(cell.device))
+
+    def why_not(self, point: Point) -> str | None:
+        """None, or how much more the point needs than there is. None too when one of both is not known."""
+        limit = self.free.values.get(FREE, self.free.values.get(TOTAL))
+        if self.weights_bytes is None or not isinstance(limit, int):
+            return None
+        activations = activation_bytes(self.cell, point)
+        if self.weights_bytes * copies(self.cell) + activations > limit:
+            where = f"{'free' if FREE in self.free.values else 'in all'} on {self.cell.device.selector}"
+            times = f" on each of {copies(self.cell)} devices" if copies(self.cell) > 1 else ""
+            return self._refusal(f"{times} + {_size(activations)} for {point.label}", f"{_size(limit)} {where}")
+        host = free_host_bytes()
+        if self.cell.workload.weights == "random" and self.weights_bytes > host:
+            return self._refusal(", which are made in host memory,", f"{_size(host)} free on the host")
+        return None
+
+    def refused(self, points: Iterable[Point], *, may_skip: bool) -> dict[str, str]:
+        """Reasons by label for the points that do not fit. Raises UnsupportedError for the first, unless they may be
+        skipped."""
+        reasons = {point.label: why for point in points if (why := self.why_not(point)) is not None}
+        if reasons and not may_skip:
+            raise UnsupportedError(next(iter(reasons.values())))
+        return reasons
+
+    @property
+    def readings(self) -> Readings:
+        """For the run's record: `weights_needed_bytes` and `free_memory_bytes`, or why there was nothing to check."""
+        if self.weights_bytes is None:
+            unknown = f"{NOT_SUPPORTED}: the parameters of {self.cell.workload.model_id} have not been counted"
+            return self.free | Readings(missing={"weights_needed_bytes": unknown})
+        return self.free | Readings(values={"weights_needed_bytes": self.weights_bytes})
+
+    def _refusal(self, what_else: str, what_is_there: str) -> str:
+        return (
+            f"{self.cell.workload.model_id} needs {_size(self.weights_bytes or 0)} for weights{what_else} at "
+            f"{self.cell.precision}, {what_is_there}: take a lower precision, a smaller model or --skip-unsupported"
+        )
+
+
+def parameter_count(workload: Workload) -> int | None:
+    """Parameters as the catalog has them, or as the headers of the weight files count them (a head that the task leaves
+    out is then among them); None when neither tells."""
+    if workload.parameter_count is not None or workload.path is None or workload.weights != "pretrained":
+        return workload.parameter_count
+    try:
+        return sum(value_count(path) for path in weight_files(Path(workload.path)))
+    except (StorageError, UsageError):
+        return None  # weights in a layout of another library, which the family's own loader knows
+
+
+def activation_bytes(cell: Cell, point: Point) -> int:
+    """The least that a call at the point holds beside the weights."""
+    config, batch, axes = cell.workload.config, point.batch_size, point.axes
+    vision, text = vision_of(config), text_of(config, cell.workload.family)
+    size, moments = int(axes.get("image_size", 0)), [0]
+    if vision is not None and vision.patch:
+        moments.append(batch * (size // vision.patch) ** 2 * (vision.hidden + vision.intermediate))
+    if text is not None and point.sequence_length is not None:
+        has_scores = cell.runtime_mode.get("attention") == "eager"
+        moments.append(_text_values(text, cell.workload.task, point, has_scores=has_scores))
+    inputs = batch * (pixels(config, size) + sound_values(config, axes.get("audio_seconds", 0)))
+    values = (inputs + max(moments)) * point.concurrency
+    return int(values * max(VALUE_BYTES[cell.precision], MIN_ACTIVATION_BYTES))
+
+
+def cache_values(text: Text, batch: int, prompt: int, new: int) -> int:
+    """Keys and values that the cache holds once `new` tokens have been taken in after the prompt."""
+    per_token = 2 * text.cached_layers * batch * text.key_value_heads * text.head_size
+    if text.cross_attends:
+        return per_token * (prompt + new)
+    tokens = prompt + new
+    return per_token * (tokens if text.window is None else min(tokens, text.window))
+
+
+def _text_values(text: Text, task: str, point: Point, *, has_scores: bool) -> int:
+    batch, tokens, new = point.batch_size, point.sequence_length or 0, point.new_tokens
+    layer = batch * tokens * (text.hidden + text.intermediate)
+    scores = batch * (tokens * text.hidden + 2 * text.heads * tokens**2) if has_scores else 0
+    if new is None:
+        logits = batch * tokens * text.vocabulary if task == "fill-mask" else 0
+        return max(layer, scores, logits)
+    prompt_cache = 0 if text.cross_attends else cache_values(text, batch, tokens, 0)
+    # The last token is not taken in any more; an encoder-decoder's first one is its start token.
+    taken_in = new if text.cross_attends else new - 1
+    last_step = cache_values(text, batch, tokens, taken_in) + batch * text.vocabulary
+    return max(prompt_cache + max(layer, scores), last_step)
+
+
+def _size(count: float) -> str:
+    """Bytes for people: in GB, small ones in MB."""
+    if count < BYTES_PER_GB / 10:
+        return f"{count / 1e6:.1f} MB"
+    return f"{count / BYTES_PER_GB:.1f} GB"
+
+
+HIDDEN = ("hidden_size", "d_model", "n_embd", "dim", "embed_dim")
+
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth")
+
+DECODER_LAYERS = ("decoder_layers", "num_decoder_layers", *LAYERS)
+
+HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads")
+
+HEAD_SIZE = ("head_dim", "d_kv")
+
+INTERMEDIATE = ("intermediate_size", "encoder_ffn_dim", "ffn_dim", "d_ff", "n_inner", "hidden_dim")
+
+TEXT_PARTS = ("text_config", "generator")
+
+VISION_PARTS = ("vision_config", "image_config")
+
+
+SAMPLES_PER_S = 16_000
+
+"""The rate that the speech models of transformers hear at."""
+
+COLOURS = 3
+
+LATENT_PIXELS = 8
+
+"""Pixels a side for a value of a latent: the autoencoders of Stable Diffusion and DiT halve a picture three times."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """The part of a model that takes token ids."""
+
+    hidden: int
+    intermediate: int
+    """Of a feed-forward layer that every token goes through; 0 with experts, which share the tokens out."""
+    heads: int
+    key_value_heads: int
+    head_size: int
+    cached_layers: int
+    """Layers that keep keys and values."""
+    vocabulary: int
+    window: int | None
+    """Tokens that attention looks back at, and the cache keeps; None for all."""
+    cross_attends: bool
+    """An encoder-decoder: the prompt is cached once, for the decoder's cross-attention."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vision:
+    """The part of a model that takes pictures."""
+
+    hidden: int
+    intermediate: int
+    patch: int
+    """Pixels a side; 0 where pictures are not one sequence of patches (convolutions, stages of several widths)."""
+
+
+def text_of(config: Mapping[str, Json], family: Family | None) -> Text | None:
+    """The model's text part; None for one that takes no text."""
+    own = _part(config, TEXT_PARTS) or config
+    vocabulary, hidden, heads = _number(own, "vocab_size"), _number(own, *HIDDEN), _number(own, *HEADS)
+    if not vocabulary or not hidden:
+        return None
+    has_experts = any("expert" in key for key in own)
+    plugin = family_named(family)
+    has_cache = heads > 0 and (plugin is None or plugin.has_attention_cache)
+    return Text(
+        hidden=hidden,
+        intermediate=0 if has_experts else _number(own, *INTERMEDIATE),
+        heads=heads,
+        key_value_heads=_key_value_heads(own, heads) if has_cache else 0,
+        head_size=_number(own, *HEAD_SIZE) or (hidden // heads if heads else 0),
+        cached_layers=_number(own, *DECODER_LAYERS) if has_cache else 0,
+        vocabulary=vocabulary,
+        window=_window(own),
+        cross_attends=config.get("is_encoder_decoder") is True,
+    )
+
+
+def vision_of(config: Mapping[str, Json]) -> Vision | None:
+    """The model's vision part; None for one that takes no pictures."""
+    own = _part(config, VISION_PARTS) or (config if "num_channels" in config or "image_size" in config else None)
+    if own is None:
+        return None
+    patch = 0 if "depths" in own else _number(own, "patch_size")
+    return Vision(hidden=_number(own, *HIDDEN), intermediate=_number(own, *INTERMEDIATE), patch=patch)
+
+
+def pixels(config: Mapping[str, Json], size: int) -> int:
+    """Values of one picture as it goes in: three colours, or the latents of a diffusion model."""
+    if "_class_name" in config:
+        return _number(config, "in_channels") * (size // LATENT_PIXELS) ** 2
+    return COLOURS * size**2
+
+
+def sound_values(config: Mapping[str, Json], seconds: float) -> int:
+    """Values of one sound as it goes in and comes out of the first convolution (wav2vec2's `conv_dim`,
+    `conv_stride`)."""
+    samples = int(seconds * SAMPLES_PER_S)
+    channels, strides = config.get("conv_dim"), config.get("conv_stride")
+    if isinstance(channels, list) and isinstance(strides, list) and channels and strides:
+        channel, stride = channels[0], strides[0]
+        if isinstance(channel, int) and isinstance(stride, int) and stride > 0:
+            return samples + channel * (samples // stride)
+    return samples
+
+
+def _part(config: Mapping[str, Json], names: tuple[str, ...]) -> Mapping[str, Json] | None:
+    return next((part for name in names if isinstance(part := config.get(name), dict) and part), None)
+
+
+def _number(config: Mapping[str, Json], *names: str) -> int:
+    """The first of the names that has a whole number above 0, else 0."""
+    values = (config.get(name) for name in names)
+    return next((v for v in values if isinstance(v, int) and not isinstance(v, bool) and v > 0), 0)
+
+
+def _key_value_heads(config: Mapping[str, Json], heads: int) -> int:
+    """Grouped queries share heads; with `multi_query` (Falcon, BigCode) all of them share one."""
+    if config.get("multi_query") is True and config.get("new_decoder_architecture") is not True:
+        return 1
+    return _number(config, "num_key_value_heads", "num_kv_heads") or heads
+
+
+def _window(config: Mapping[str, Json]) -> int | None:
+    """The shortest window: where some layers see everything, it bounds them from below all the same."""
+    window = _number(config, "sliding_window")
+    return window if window and config.get("use_sliding_window") is not False else None

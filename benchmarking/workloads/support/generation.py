@@ -1,0 +1,269 @@
+"""Greedy generation, token by token: prefill, argmax, then a decode step for each further token.
+
+Own loops rather than the library's `generate`, so that the moment a token reaches the host is known, no stop token ends
+a call early, and nothing but the model is timed. The tokens are those of `generate(do_sample=False)`.
+
+One pass through a model: what encoders do, and decoders asked for features.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarking.core.contracts import FamilyOperation, Mark
+from benchmarking.core.errors import UnsupportedError
+from benchmarking.core.records import Point
+
+CACHES = ("dynamic", "static")
+
+"""Kinds of key-value cache, the default first. They make different cells."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generated:
+    """What a call returns."""
+
+    tokens: tuple[tuple[int, ...], ...]
+    """Batch x new tokens."""
+    prefill_logits: Any
+    """Of the last prompt position, batch x vocabulary: the part two runtimes can be compared by whatever they pick."""
+    last_logits: Any
+    """Of the last step. A NaN anywhere before reaches them through the cache, so they are the ones to check."""
+
+
+class GreedyGeneration(FamilyOperation):
+    """The loop that decoder-only and encoder-decoder models share."""
+
+    def __init__(self, point: Point) -> None:
+        if point.new_tokens is None:
+            raise UnsupportedError(f"point {point.label}: generation needs new tokens")
+        self.new_tokens: int | None = point.new_tokens
+        self._steps: int = point.new_tokens
+        self.items_per_call = point.batch_size
+        self.tokens_per_call: int | None = point.batch_size * point.new_tokens
+        self.prompt_tokens_per_call: int | None = point.batch_size * (point.sequence_length or 0) or None
+        self._cache: Any = None
+
+    def encode(self, mark: Mark) -> None:
+        """What a model does before its prefill in phases of their own, each marked at its end; most do nothing."""
+
+    @abstractmethod
+    def prefill(self) -> Any:
+        """Take in the prompt; the logits of its last position, batch x vocabulary."""
+
+    @abstractmethod
+    def decode(self, tokens: Any) -> Any:
+        """Take in one token a sequence (batch x 1); the logits that follow, batch x vocabulary."""
+
+    def reset(self) -> None:
+        """Let the last call's cache go. A call begins with its own empty one, whose cost is the call's."""
+        self._cache = None
+
+    def run(self, mark: Mark) -> Generated:
+        self.encode(mark)
+        logits = prefill_logits = self.prefill()
+        steps: list[list[int]] = []
+        while True:
+            tokens = logits.argmax(dim=-1, keepdim=True)
+            steps.append(tokens[:, 0].tolist())  # brings the token to the host, which waits for the device
+            mark("token")
+            if len(steps) == self._steps:
+                break
+            logits = self.decode(tokens)
+        return Generated(tokens=tuple(zip(*steps, strict=True)), prefill_logits=prefill_logits, last_logits=logits)
+
+    def problem(self, output: Generated) -> str | None:
+        lengths = {len(row) for row in output.tokens}
+        if len(output.tokens) != self.items_per_call or lengths != {self._steps}:
+            return f"token count: {len(output.tokens)} rows of {sorted(lengths)}, asked {self._steps} each"
+        return non_finite("prefill logits", output.prefill_logits) or non_finite("last logits", output.last_logits)
+
+    def arrays(self, output: Generated) -> dict[str, Any]:
+        """Tokens (int64) and prefill logits (float32) as numpy arrays: to compare with another runtime's."""
+        import numpy as np
+
+        return {"tokens": np.array(output.tokens, dtype=np.int64), "logits": host_array(output.prefill_logits)}
+
+
+class DecoderGeneration(GreedyGeneration):
+    """A decoder-only model's: the prompt goes through the same layers as the tokens after it.
+
+    No attention mask is passed, because nothing is padded: positions then come from the cache's length, and prefill
+    takes the causal kernel, as it does with a mask of ones.
+    """
+
+    def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any], cache: str) -> None:
+        super().__init__(point)
+        self._model = model
+        self._prompt = inputs["input_ids"]
+        # As `generate` does: only the last position's logits are needed, and a vocabulary is wide.
+        self._last_only = {"logits_to_keep": 1} if takes(model, "logits_to_keep") else {}
+        self._static: Any = None
+        if cache == "static":
+            self._static = static_cache(model, self._prompt.shape[1] + self._steps)
+
+    def prefill(self) -> Any:
+        from transformers import DynamicCache
+
+        if self._static is None:
+            self._cache = DynamicCache(config=self._model.config)
+        else:
+            self._static.reset()
+            self._cache = self._static
+        return self._step(self._prompt)
+
+    def decode(self, tokens: Any) -> Any:
+        return self._step(tokens)
+
+    def _step(self, tokens: Any) -> Any:
+        output = self._model(input_ids=tokens, past_key_values=self._cache, use_cache=True, **self._last_only)
+        return output.logits[:, -1]
+
+
+class EncoderDecoderGeneration(GreedyGeneration):
+    """An encoder-decoder model's: the phase encode, the decoder's first step as prefill, then a step a token.
+
+    `inputs` are the encoder's. `prompt` is what every sequence's decoder begins with, its start token when none is
+    given. `encoded_length` is the length of the encoder's output; None where it is that of the input.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        point: Point,
+        inputs: Mapping[str, Any],
+        cache: str,
+        *,
+        prompt: tuple[int, ...] = (),
+        encoded_length: int | None = None,
+    ) -> None:
+        import torch
+        from transformers import EncoderDecoderCache
+
+        super().__init__(point)
+        self._model = model
+        self._inputs = dict(inputs)
+        first = next(iter(self._inputs.values()))
+        start = torch.tensor([prompt or (start_token(model),)], device=first.device)
+        self._start = start.repeat(point.batch_size, 1)
+        self._static: Any = None
+        if cache == "static":
+            own = static_cache(model, start.shape[1] + self._steps - 1)
+            self._static = EncoderDecoderCache(own, static_cache(model, encoded_length or first.shape[1]))
+        self._encoded: Any = None
+
+    def reset(self) -> None:
+        super().reset()
+        self._encoded = None
+
+    def encode(self, mark: Mark) -> None:
+        self._encoded = self._model.get_encoder()(**self._inputs)
+        mark("encode")
+
+    def prefill(self) -> Any:
+        from transformers import DynamicCache, EncoderDecoderCache
+
+        if self._static is None:
+            config = self._model.config
+            self._cache = EncoderDecoderCache(DynamicCache(config=config), DynamicCache(config=config))
+        else:
+            self._static.reset()
+            self._cache = self._static
+        return self.decode(self._start)
+
+    def decode(self, tokens: Any) -> Any:
+        output = self._model(
+            decoder_input_ids=tokens, encoder_outputs=self._encoded, past_key_values=self._cache, use_cache=True
+        )
+        return output.logits[:, -1]
+
+
+def static_cache(model: Any, length: int) -> Any:
+    """A static cache for `length` tokens. It takes its memory in the first call, which is never one of the timed ones,
+    because only the layers know their shapes; later calls clear and use the same memory.
+
+    Raises UnsupportedError for a model that cannot use one.
+    """
+    from transformers import StaticCache
+
+    if not getattr(model, "_can_compile_fullgraph", True):
+        raise UnsupportedError(f"{type(model).__name__} has no static cache: take the dynamic one")
+    return StaticCache(config=model.config, max_cache_len=length)
+
+
+def start_token(model: Any) -> int:
+    """The id a decoder begins with. Raises UnsupportedError when the model names none."""
+    for config in (model.generation_config, model.config):
+        for name in ("decoder_start_token_id", "bos_token_id"):
+            value = getattr(config, name, None)
+            if isinstance(value, int):
+                return value
+    raise UnsupportedError("the configuration has neither decoder_start_token_id nor bos_token_id")
+
+
+def takes(model: Any, argument: str) -> bool:
+    """Whether the model's forward has this argument; a compiled wrapper is asked for what it wraps."""
+    return argument in inspect.signature(getattr(model, "_orig_mod", model).forward).parameters
+
+
+OUTPUT_NAMES = ("logits", "last_hidden_state")
+
+"""The tensor that an output is about, by the field's name in transformers' outputs."""
+
+
+class ForwardPass(FamilyOperation):
+    """`model(**inputs)`.
+
+    No attention mask is passed, because nothing is padded. With scaled-dot-product attention transformers then takes
+    the same kernel as for a mask of ones, which it drops after having looked at its values: on a GPU that look waits
+    for the device. With eager attention a mask of ones may be turned into a bias that is added in every layer.
+    """
+
+    def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any]) -> None:
+        self.items_per_call = point.batch_size
+        self.tokens_per_call: int | None = point.batch_size * (point.sequence_length or 0) or None
+        self._model = model
+        self._inputs = dict(inputs)
+
+    def run(self, mark: Mark) -> Any:
+        return self._model(**self._inputs)
+
+    def problem(self, output: Any) -> str | None:
+        name, tensor = main_tensor(output)
+        return non_finite(name, tensor)
+
+    def arrays(self, output: Any) -> dict[str, Any]:
+        """The output on the host, as float32 numpy arrays by name: to compare with another runtime's."""
+        name, tensor = main_tensor(output)
+        return {name: host_array(tensor)}
+
+
+def floats_as(model: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs, those of floating point in the dtype of the model's parameters."""
+    dtype = next(parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
+    return {name: value.to(dtype) if value.is_floating_point() else value for name, value in inputs.items()}
+
+
+def main_tensor(output: Any) -> tuple[str, Any]:
+    """The name and tensor an output is about: logits, else hidden states."""
+    for name in OUTPUT_NAMES:
+        if getattr(output, name, None) is not None:
+            return name, getattr(output, name)
+    return "output", output[0] if isinstance(output, tuple | list) else output
+
+
+def non_finite(name: str, tensor: Any) -> str | None:
+    """None, or how much of a tensor is NaN or infinite."""
+    finite = tensor.isfinite()
+    if finite.all():
+        return None
+    return f"NaN or Inf in {name}: {tensor.numel() - int(finite.sum())} of {tensor.numel()} values"
+
+
+def host_array(tensor: Any) -> Any:
+    """A floating-point tensor as a float32 numpy array."""
+    return tensor.detach().float().cpu().numpy()

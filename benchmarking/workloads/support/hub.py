@@ -1,0 +1,248 @@
+"""Asks Hugging Face's cache, then its hub, for a model; run as a process of its own, which answers with JSON.
+
+huggingface_hub is too heavy for the supervisor, and a name that does not resolve must not hang it. `look_up` and
+`fetch_...` are the caller's side, `main` is the process.
+
+Which models lie in Hugging Face's cache, read from its folders: asking its library takes longer than a listing may.
+
+    <hub cache>/models--<owner>--<name>/{blobs, refs, snapshots/<commit>/<file: a link to a blob, or the blob>}
+
+The layout is documented in huggingface_hub's "Understand caching".
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarking.core.child_process import ChildError, ChildTimeLimitError, ask
+from benchmarking.core.errors import BenchhouseError, StorageError
+from benchmarking.workloads.support.configuration import CONFIG_FILES, DENOISERS, has_config, model_folder
+from benchmarking.workloads.support.processor_files import HUB_FILES, has_processors
+
+NAME_PATTERN = re.compile(r"(\w([\w.-]*\w)?/)?\w([\w.-]*\w)?", re.ASCII)
+
+MAX_NAME_LENGTH = 96
+
+LOOK_UP_LIMIT_S = 20.0
+
+"""For the imports, the cache, and the hub's answers about one small file."""
+
+ANSWER_LIMIT_S = 5.0
+
+"""For the hub's first word: beyond it, it counts as unreachable."""
+
+WEIGHT_FILES = ["model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"]
+
+WEIGHT_FILES += [
+    f"{folder}diffusion_pytorch_model{ending}"
+    for folder in ("", *(f"{name}/" for name in DENOISERS))
+    for ending in (".safetensors", ".safetensors.index.json", "-*-of-*.safetensors")
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What cache and hub have of a model."""
+
+    path: Path | None = None
+    """Folder of the snapshot, of a model or a pipeline; None when the model was not found."""
+    revision: str | None = None
+    """The hub's commit."""
+    why_not: str | None = None
+    """Why there is no folder, or why its weights could not be fetched."""
+
+
+def may_be_hub_name(name: str) -> bool:
+    """Whether the hub could have a model of this name: "model" or "owner/model"."""
+    return NAME_PATTERN.fullmatch(name) is not None and len(name) <= MAX_NAME_LENGTH
+
+
+def look_up(name: str) -> Found:
+    """The model's configuration, from the cache or the hub, within `LOOK_UP_LIMIT_S`."""
+    return _ask("look-up", name, limit_s=LOOK_UP_LIMIT_S)
+
+
+def fetch_processors(name: str, revision: str) -> Found:
+    """The files of the model's tokenizer and processors at a commit, from the cache or the hub. A model runs without
+    them, on seeded inputs: `why_not` is no reason to stop."""
+    return _ask("processors", name, revision, limit_s=LOOK_UP_LIMIT_S)
+
+
+def fetch_weights(name: str, revision: str) -> Found:
+    """The model's safetensors weights at a commit, with the files of its tokenizer and processors, from the cache or
+    the hub; takes as long as they are large.
+
+    Progress goes to stderr. `why_not` says what went wrong; the folder is there all the same.
+    """
+    return _ask("weights", name, revision, limit_s=None)
+
+
+def is_offline() -> bool:
+    """Whether `HF_HUB_OFFLINE` forbids asking the hub."""
+    return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
+
+
+def _ask(*arguments: str, limit_s: float | None) -> Found:
+    try:
+        answer = ask("benchmarking.workloads.support.hub", *arguments, limit_s=limit_s, show_stderr=True)
+    except ChildTimeLimitError:
+        return Found(why_not=f"the hub did not answer within {limit_s:g} s")
+    except ChildError as error:
+        raise BenchhouseError(f"asking the hub for {arguments[1]} failed: {error}") from error
+    path = answer["path"]
+    return Found(path=None if path is None else Path(path), revision=answer["revision"], why_not=answer["why_not"])
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`look-up NAME`, `processors NAME REVISION` or `weights NAME REVISION`; prints one line of JSON."""
+    actions: Mapping[str, Callable[..., tuple[str | None, str | None]]] = {
+        "look-up": _look_up,
+        "processors": _processors,
+        "weights": _weights,
+    }
+    path, why_not = actions[arguments[0]](*arguments[1:])
+    revision = None if path is None else Path(path).name
+    print(json.dumps({"path": path, "revision": revision, "why_not": why_not}))
+    return 0
+
+
+def _look_up(name: str) -> tuple[str | None, str | None]:
+    path, why_not = _snapshot(name, CONFIG_FILES, local_files_only=True)
+    if path is not None and has_config(model_folder(Path(path))):
+        return path, None
+    if is_offline():
+        return None, "it is not in the local cache, and HF_HUB_OFFLINE is set"
+    path, why_not = _snapshot(name, CONFIG_FILES, local_files_only=False)
+    if path is None or has_config(model_folder(Path(path))):
+        return path, why_not
+    return None, "the hub's model has no config.json"
+
+
+def _processors(name: str, revision: str) -> tuple[str | None, str | None]:
+    path, why_not = _snapshot(name, HUB_FILES, revision=revision, local_files_only=True)
+    if is_offline() or (path is not None and has_processors(Path(path))):
+        return path, why_not
+    fetched, why_not = _snapshot(name, HUB_FILES, revision=revision, local_files_only=False)
+    return fetched or path, why_not
+
+
+def _weights(name: str, revision: str) -> tuple[str | None, str | None]:
+    from benchmarking.workloads.support.weights import weight_files
+
+    path, why_not = _snapshot(name, WEIGHT_FILES, revision=revision, local_files_only=True)
+    try:
+        if path is not None and weight_files(model_folder(Path(path))):
+            _processors(name, revision)
+            return path, None
+    except BenchhouseError as error:
+        why_not = str(error)  # incomplete in the cache: the hub has the rest
+    if is_offline():
+        return path, f"the local cache lacks weights ({why_not or 'no safetensors'}), and HF_HUB_OFFLINE is set"
+    fetched, why_not = _snapshot(name, (*WEIGHT_FILES, *HUB_FILES), revision=revision, local_files_only=False)
+    return fetched or path, why_not
+
+
+def _snapshot(name: str, patterns: Sequence[str], **options: Any) -> tuple[str | None, str | None]:
+    """The folder of the snapshot, or why there is none."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
+
+    try:
+        path: str = snapshot_download(name, allow_patterns=list(patterns), etag_timeout=ANSWER_LIMIT_S, **options)
+    except GatedRepoError:
+        return None, "the hub gives it only to accounts that were granted access: hf auth login"
+    except RepositoryNotFoundError:
+        return None, "the hub has no model of this name, or only for its owner: hf auth login"
+    except LocalEntryNotFoundError as error:
+        return None, f"it is not in the local cache, and the hub is not reachable ({_short(error.__cause__ or error)})"
+    except HFValidationError as error:
+        return None, f"it cannot be a name on the hub: {_short(error)}"
+    except (HfHubHTTPError, OSError) as error:
+        return None, f"the hub answered with an error: {_short(error)}"
+    return path, None
+
+
+def _short(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0][:200]
+
+
+PREFIX = "models--"
+
+WEIGHT_SUFFIX = ".safetensors"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedModel:
+    """A model in the hub's cache."""
+
+    model_id: str
+    folder: Path
+    size_bytes: int
+    """On disk, all commits together, shared files once."""
+    weights_bytes: int
+    """Of the safetensors files of the newest commit; 0 where there are none."""
+    revisions: tuple[str, ...]
+    """Commits, the newest first."""
+
+
+def hub_cache_dir(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where the hub's library keeps its cache: $HF_HUB_CACHE, else hub below $HF_HOME, else below the user's cache."""
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        if environment.get(name):
+            return Path(environment[name]).expanduser()
+    if environment.get("HF_HOME"):
+        return Path(environment["HF_HOME"]).expanduser() / "hub"
+    cache = environment.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "huggingface" / "hub"
+
+
+def cached_models(folder: Path) -> tuple[CachedModel, ...]:
+    """The models with a commit in the cache, by name. Raises StorageError when it cannot be read."""
+    if not folder.is_dir():
+        return ()
+    try:
+        found = [_model(entry) for entry in sorted(folder.glob(f"{PREFIX}*")) if (entry / "snapshots").is_dir()]
+    except OSError as error:
+        raise StorageError(f"cannot read the hub's cache {folder}: {error.strerror}") from error
+    return tuple(one for one in found if one.revisions)
+
+
+def _model(folder: Path) -> CachedModel:
+    commits = [entry for entry in (folder / "snapshots").iterdir() if entry.is_dir()]
+    commits.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
+    newest = commits[:1]
+    return CachedModel(
+        model_id=folder.name.removeprefix(PREFIX).replace("--", "/"),
+        folder=folder,
+        size_bytes=_on_disk(folder),
+        weights_bytes=sum(_size(file) for commit in newest for file in commit.rglob(f"*{WEIGHT_SUFFIX}")),
+        revisions=tuple(commit.name for commit in commits),
+    )
+
+
+def _on_disk(folder: Path) -> int:
+    """Bytes of the files themselves: the snapshots' links to them count nothing."""
+    files = (Path(parent) / name for parent, _, names in os.walk(folder) for name in names)
+    return sum(file.lstat().st_size for file in files if not file.is_symlink())
+
+
+def _size(file: Path) -> int:
+    """A file's size through its link; 0 for a link whose blob is gone."""
+    return file.stat().st_size if file.exists() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

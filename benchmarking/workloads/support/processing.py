@@ -1,0 +1,315 @@
+"""A model's own tokenizer and processors: the inputs they make of real text, and the time they take.
+
+What is in the model's folder decides. Without them a model runs on seeded inputs, as its family makes them, and
+`tokenize_ms` has its reason.
+
+2026-11-21: what they make takes the place of seeded inputs of the same shape, and nothing else changes. So a point is
+the same work with and without a tokenizer, and placeholders that a family puts among the ids stay where they are.
+
+The text that models with a tokenizer are measured on: old enough to be everybody's, and known to the letter.
+
+Batches of real text that a tokenizer turns into exactly as many ids as a point asks for.
+"""
+
+from __future__ import annotations
+
+import bisect
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.core.contracts import Modality, Stage, WorkloadFamily
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Json, Point, Readings, Workload
+from benchmarking.core.units import ns_to_ms
+from benchmarking.workloads.support import synthetic_inputs
+from benchmarking.workloads.support.processor_files import NAMES, first_line, kinds_of, load, present
+from benchmarking.workloads.support.synthetic_inputs import placeholder_ids, vocabulary_size
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+SOURCE = "Abraham Lincoln, Gettysburg Address, 19 November 1863 (the Bliss copy; public domain)"
+
+
+TEXT = """\
+Four score and seven years ago our fathers brought forth on this continent, a new nation, conceived in Liberty, and
+dedicated to the proposition that all men are created equal.
+
+Now we are engaged in a great civil war, testing whether that nation, or any nation so conceived and so dedicated, can
+long endure. We are met on a great battle-field of that war. We have come to dedicate a portion of that field, as a
+final resting place for those who here gave their lives that that nation might live. It is altogether fitting and proper
+that we should do this.
+
+But, in a larger sense, we can not dedicate -- we can not consecrate -- we can not hallow -- this ground. The brave men,
+living and dead, who struggled here, have consecrated it, far above our poor power to add or detract. The world will
+little note, nor long remember what we say here, but it can never forget what they did here. It is for us the living,
+rather, to be dedicated here to the unfinished work which they who fought here have thus far so nobly advanced. It is
+rather for us to be here dedicated to the great task remaining before us -- that from these honored dead we take
+increased devotion to that cause for which they gave the last full measure of devotion -- that we here highly resolve
+that these dead shall not have died in vain -- that this nation, under God, shall have a new birth of freedom -- and
+that government of the people, by the people, for the people, shall not perish from the earth.
+"""
+
+
+WORDS = tuple(TEXT.split())
+
+"""Split at white space; punctuation stays with its word."""
+
+
+ROW_STRIDE = 101
+
+"""Words between the starts of two rows. It shares no factor with the number of words, so that as many rows start
+differently as the text has words; a prime far from 1 keeps neighbouring rows from being shifted copies."""
+
+
+def passage(row: int, words: int) -> str:
+    """So many words of the text for a row of a batch: each row starts at a place of its own, and the text starts over
+    at its end."""
+    start = row * ROW_STRIDE
+    return " ".join(WORDS[(start + offset) % len(WORDS)] for offset in range(words))
+
+
+METRIC = "tokenize_ms"
+
+REPEATS = 5
+
+"""Timed ones, after one that warms up. The median of five withstands two that were disturbed."""
+
+
+ARRAY_NAMES: Mapping[Modality, tuple[str, ...]] = {
+    "text": ("input_ids",),
+    "image": ("pixel_values",),
+    "audio": ("input_features", "input_values"),
+}
+
+"""What models call their inputs of each kind; of sound, a spectrogram or the waves."""
+
+
+SOURCES: Mapping[Modality, str] = {
+    "text": SOURCE,
+    "image": synthetic_inputs.PHOTO_SOURCE,
+    "audio": synthetic_inputs.SOUND_SOURCE,
+}
+
+
+Make = Callable[[], "np.ndarray"]
+
+"""Makes an input from text, pictures or sound: the timed part."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """The inputs of a call, and how the model's own tokenizer or processors make them."""
+
+    arrays: Mapping[str, np.ndarray]
+    makers: Mapping[Modality, Make] = field(default_factory=dict)
+    why_not: Mapping[Modality, str] = field(default_factory=dict)
+
+    def readings(self) -> Readings:
+        """`tokenize_ms`: milliseconds to make the inputs of one call on the host, the median of `REPEATS`.
+
+        Inside: tokenizing the texts of the whole batch, cutting them to the length, and putting them into an array; of
+        pictures and sound the processor on the whole batch. Not inside: moving them to the device. Of several kinds it
+        is the sum, and `tokenize_text_ms`, `tokenize_image_ms` and `tokenize_audio_ms` are its parts.
+        """
+        if not self.makers:
+            return Readings(missing={METRIC: "; ".join(dict.fromkeys(self.why_not.values()))})
+        parts = {kind: _milliseconds(make) for kind, make in self.makers.items()}
+        named: dict[str, Json] = {f"tokenize_{kind}_ms": value for kind, value in parts.items()}
+        missing = {f"tokenize_{kind}_ms": why for kind, why in self.why_not.items()}
+        return Readings(
+            values={METRIC: sum(parts.values()), **(named if len(parts) + len(missing) > 1 else {})}, missing=missing
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Processing:
+    """The tokenizer and processors of a loaded model, by kind."""
+
+    processors: Mapping[Modality, Any] = field(default_factory=dict)
+    why_not: Mapping[Modality, str] = field(default_factory=dict)
+    """Why a kind of input that the family has is seeded."""
+
+    @property
+    def verified(self) -> dict[str, Json]:
+        """Their classes, and what they are fed with: `tokenizer` and `text_source`, ..."""
+        classes: dict[str, Json] = {NAMES[kind]: type(one).__name__ for kind, one in self.processors.items()}
+        sources: dict[str, Json] = {f"{kind}_source": SOURCES[kind] for kind in self.processors}
+        return {**classes, **sources}
+
+    def inputs(self, plugin: WorkloadFamily, workload: Workload, point: Point) -> Prepared:
+        """The inputs of a call. Raises BenchhouseError for a tokenizer that is not this model's."""
+        arrays = dict(plugin.inputs(workload, point, workload.seed))
+        makers: dict[Modality, Make] = {}
+        why_not = dict(self.why_not)
+        for kind, processor in self.processors.items():
+            name = next((name for name in ARRAY_NAMES[kind] if name in arrays), None)
+            if name is None:
+                why_not[kind] = f"{NOT_APPLICABLE}: the task takes no {kind}"
+                continue
+            try:
+                make = MAKERS[kind](processor, workload, point, arrays[name])
+                arrays[name] = _fitting(make(), arrays[name])
+                makers[kind] = make
+            except UnsuitableError as error:
+                why_not[kind] = f"{NOT_APPLICABLE}: {error}"
+        if not makers and not why_not:
+            why_not["text"] = f"{NOT_APPLICABLE}: nothing that goes in is tokenized or processed"
+        return Prepared(arrays=arrays, makers=makers, why_not=why_not)
+
+
+def open_processing(workload: Workload, stage: Stage) -> Processing:
+    """What the model's folder has for the inputs of its family; loading it is the stage `tokenizer` of the load.
+
+    Raises BenchhouseError for files that do not load. A package that they need and that is not installed is a reason
+    to go on with seeded inputs.
+    """
+    processors: dict[Modality, Any] = {}
+    why_not: dict[Modality, str] = {}
+    for kind in kinds_of(workload.family):
+        if workload.path is None or not present(Path(workload.path), kind):
+            why_not[kind] = f"{NOT_APPLICABLE}: the model has no {'tokenizer' if kind == 'text' else 'processor'} here"
+            continue
+        try:
+            with stage("tokenizer"):
+                processors[kind] = load(Path(workload.path), kind)
+        except ImportError as error:
+            why_not[kind] = f"{NOT_SUPPORTED}: {first_line(error)}"
+    return Processing(processors=processors, why_not=why_not)
+
+
+def _text(tokenizer: Any, workload: Workload, point: Point, seeded: np.ndarray) -> Make:
+    """Ids of real text in the places of seeded ones; placeholders of pictures and sound keep theirs."""
+    import numpy as np
+
+    free = ~np.isin(seeded, placeholder_ids(workload))
+    lengths = set(free.sum(axis=-1).ravel().tolist())
+    if seeded.ndim != 2 or len(lengths) != 1:
+        raise UnsuitableError(f"ids of shape {seeded.shape} are no batch of equally long texts")
+    batch = text_batch(tokenizer, len(seeded), lengths.pop())
+    _check_vocabulary(tokenizer, workload, int(batch.encode().max()))
+
+    def make() -> np.ndarray:
+        ids = seeded.copy()
+        ids[free] = batch.encode().ravel()
+        return ids
+
+    return make
+
+
+def _image(processor: Any, workload: Workload, point: Point, seeded: np.ndarray) -> Make:
+    pictures = synthetic_inputs.photos(point.batch_size, workload.seed)
+    return lambda: _array(processor(images=pictures, return_tensors="np"), "image")
+
+
+def _audio(extractor: Any, workload: Workload, point: Point, seeded: np.ndarray) -> Make:
+    rate_hz = int(extractor.sampling_rate)
+    waves = synthetic_inputs.sounds(point.batch_size, float(point.axes["audio_seconds"]), rate_hz, workload.seed)
+    return lambda: _array(extractor(waves, sampling_rate=rate_hz, return_tensors="np"), "audio")
+
+
+MAKERS: Mapping[Modality, Callable[[Any, Workload, Point, np.ndarray], Make]] = {
+    "text": _text,
+    "image": _image,
+    "audio": _audio,
+}
+
+
+def _array(made: Mapping[str, Any], kind: Modality) -> np.ndarray:
+    """What a processor made, under whichever of the names it goes by."""
+    import numpy as np
+
+    name = next((name for name in ARRAY_NAMES[kind] if name in made), None)
+    if name is None:
+        raise UnsuitableError(f"the processor makes {', '.join(made)}, none of {', '.join(ARRAY_NAMES[kind])}")
+    return np.asarray(made[name])
+
+
+def _fitting(made: np.ndarray, seeded: np.ndarray) -> np.ndarray:
+    """The array in the seeded one's type. Raises UnsuitableError for another shape."""
+    if made.shape != seeded.shape:
+        raise UnsuitableError(f"the processor makes {made.shape} where the point asks for {seeded.shape}")
+    return made.astype(seeded.dtype)
+
+
+def _check_vocabulary(tokenizer: Any, workload: Workload, largest: int) -> None:
+    """Raise BenchhouseError for ids that the model has no embedding for."""
+    size = vocabulary_size(workload)
+    if size is not None and largest >= size:
+        raise BenchhouseError(
+            f"the {type(tokenizer).__name__} in {workload.path} makes id {largest}, but the model's vocabulary has "
+            f"{size}: it is another model's tokenizer"
+        )
+
+
+def _milliseconds(make: Make) -> float:
+    """The median time of a call."""
+    make()
+    durations_ns = []
+    for _ in range(REPEATS):
+        start_ns = time.perf_counter_ns()
+        make()
+        durations_ns.append(time.perf_counter_ns() - start_ns)
+    return ns_to_ms(median(durations_ns))
+
+
+MOST_WORDS_PER_TOKEN = 4
+
+"""Where a passage of this many words a token still gives too few tokens, the tokenizer cannot read the text."""
+
+
+class UnsuitableError(Exception):
+    """A tokenizer or processor cannot make what a point asks; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextBatch:
+    """Texts that give exactly `length` tokens each, special ones among them, with at most one word cut off."""
+
+    tokenizer: Any
+    texts: tuple[str, ...]
+    length: int
+
+    def encode(self) -> np.ndarray:
+        """Token ids, int64 of shape (rows, length): the texts tokenized, cut to the length and put into an array."""
+        import numpy as np
+
+        return np.array(_ids(self.tokenizer, list(self.texts), self.length), dtype=np.int64)
+
+
+def text_batch(tokenizer: Any, rows: int, length: int) -> TextBatch:
+    """A batch whose rows differ. Raises UnsuitableError when the tokenizer's special tokens leave no room for text, or
+    it makes too few tokens of any text."""
+    special = tokenizer.num_special_tokens_to_add()
+    if length <= special:
+        raise UnsuitableError(f"{length} tokens leave no room for text beside the tokenizer's {special} special ones")
+    texts = tuple(passage(row, _words_needed(tokenizer, row, length)) for row in range(rows))
+    return TextBatch(tokenizer=tokenizer, texts=texts, length=length)
+
+
+def _words_needed(tokenizer: Any, row: int, length: int) -> int:
+    """The fewest words of a row's text that give `length` tokens. Text much longer would be tokenized to be cut off,
+    and the time for it would be counted."""
+
+    def is_enough(words: int) -> bool:
+        (ids,) = _ids(tokenizer, [passage(row, words)], length)
+        return len(ids) == length
+
+    most = next((length * factor for factor in (1, MOST_WORDS_PER_TOKEN) if is_enough(length * factor)), None)
+    if most is None:
+        raise UnsuitableError(f"{MOST_WORDS_PER_TOKEN * length} words give the tokenizer fewer than {length} tokens")
+    return bisect.bisect_left(range(most), True, key=is_enough)
+
+
+def _ids(tokenizer: Any, texts: list[str], length: int) -> list[list[int]]:
+    """The ids of each text, `length` at most, special ones where the tokenizer puts them."""
+    encoded = tokenizer(
+        texts, truncation=True, max_length=length, padding=False, return_attention_mask=False, verbose=False
+    )
+    ids: list[list[int]] = encoded["input_ids"]
+    return ids

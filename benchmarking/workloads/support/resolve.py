@@ -1,0 +1,142 @@
+"""From the name of a model to the workload: where its configuration and weights are, its family, its task, its limits.
+
+Runs in the supervisor, so it imports neither torch nor transformers: config.json is read as JSON, and the hub is asked
+in a process of its own.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from benchmarking.core.errors import StorageError, UsageError
+from benchmarking.core.records import Json, WeightsKind, Workload, canonical_hash
+from benchmarking.workloads.support import catalog, hub
+from benchmarking.workloads.support.configuration import CONFIG_NAME, model_folder, read_config
+from benchmarking.workloads.support.families import family_of, task_of
+from benchmarking.workloads.support.weights import revision_of, weight_files
+
+WeightsChoice = Literal["auto", "pretrained", "random"]
+WEIGHTS_CHOICES: tuple[WeightsChoice, ...] = ("auto", "pretrained", "random")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where a model comes from and what was decided about its weights."""
+
+    kind: Literal["catalog", "local", "hub"]
+    config: Mapping[str, Json]
+    weights: WeightsKind
+    weights_reason: str | None = None
+    path: Path | None = None
+    revision: str | None = None
+    entry: catalog.Entry | None = None
+
+
+def resolve(model_id: str, *, task: str | None = None, weights: WeightsChoice = "auto", seed: int = 0) -> Workload:
+    """The workload for a local folder, a hub name or a name of the catalog.
+
+    Raises UsageError for a name that leads nowhere (with near ones), a model that no family takes or a task it does not
+    have; StorageError and FormatError for files that are missing or broken.
+    """
+    source = _source(model_id, weights)
+    plugin = family_of(source.config, model_id)
+    chosen = task_of(plugin, source.config, task, model_id)
+    counted = source.entry is not None and chosen == plugin.tasks_of(source.config)[0]
+    vocab_size = source.config.get("vocab_size")
+    return Workload(
+        model_id=model_id,
+        family=plugin.name,
+        task=chosen,
+        source=source.kind,
+        config=source.config,
+        config_hash=canonical_hash(source.config),
+        weights=source.weights,
+        weights_reason=source.weights_reason,
+        seed=seed,
+        path=None if source.path is None else str(source.path),
+        revision=source.revision,
+        parameter_count=source.entry.parameter_count if source.entry is not None and counted else None,
+        max_sequence_length=plugin.max_sequence_length(source.config),
+        vocab_size=vocab_size if isinstance(vocab_size, int) else None,
+    )
+
+
+def _source(model_id: str, weights: WeightsChoice) -> Source:
+    if weights not in WEIGHTS_CHOICES:
+        raise UsageError(f"--weights takes {', '.join(WEIGHTS_CHOICES)}: got {weights!r}")
+    folder = Path(model_id).expanduser()
+    if folder.is_dir():
+        return _local(model_folder(folder.resolve()), weights)
+    entry = catalog.find(model_id)
+    if entry is not None and (weights == "random" or not entry.hub):
+        return _from_catalog(entry, weights, "the catalog has configurations only, and no hub has this model")
+    if entry is None and folder.is_file():
+        raise UsageError(f"--model-id {model_id} is a file: give the folder with {CONFIG_NAME} and the weights")
+    if entry is None and not hub.may_be_hub_name(model_id):
+        raise UsageError(f"--model-id {model_id}: there is no such folder, and it cannot be a name on the hub")
+    return _from_hub(model_id, entry, weights)
+
+
+def _local(folder: Path, weights: WeightsChoice) -> Source:
+    """A folder's model. What is broken in it is an error even when the weights could be random: it was asked for."""
+    source = Source(kind="local", config=read_config(folder), weights="random", path=folder)
+    if weights == "random":
+        return source
+    files = weight_files(folder)
+    if files:
+        return replace(source, weights="pretrained", revision=revision_of(files))
+    if weights == "pretrained":
+        raise UsageError(f"--weights pretrained: {folder} has no safetensors weights and no index of shards")
+    return replace(source, weights_reason=f"{folder} has a configuration but no weights")
+
+
+def _from_catalog(entry: catalog.Entry, weights: WeightsChoice, why_no_weights: str) -> Source:
+    if weights == "pretrained":
+        raise UsageError(f"--weights pretrained: no weights of {entry.name} were found: {why_no_weights}")
+    reason = None if weights == "random" else why_no_weights
+    return Source(kind="catalog", config=entry.config, weights="random", weights_reason=reason, entry=entry)
+
+
+def _from_hub(model_id: str, entry: catalog.Entry | None, weights: WeightsChoice) -> Source:
+    found = hub.look_up(model_id)
+    if found.path is None or found.revision is None:
+        why_not = found.why_not or "it was not found"
+        if entry is None:
+            raise UsageError(f"--model-id {model_id}: {why_not}. {_near(model_id)}")
+        return _from_catalog(entry, weights, why_not)
+    folder = model_folder(found.path)
+    source = Source(kind="hub", config=read_config(folder), weights="random", path=folder, revision=found.revision)
+    if weights == "random":
+        if not hub.is_offline():
+            hub.fetch_processors(model_id, found.revision)
+        return source
+    return _with_hub_weights(source, model_id, found.revision, weights)
+
+
+def _with_hub_weights(source: Source, model_id: str, revision: str, weights: WeightsChoice) -> Source:
+    fetched = hub.fetch_weights(model_id, revision)
+    folder = source.path if fetched.path is None else model_folder(fetched.path)
+    assert folder is not None  # a source of kind hub has its folder
+    why_not = fetched.why_not
+    try:
+        if weight_files(folder):
+            return replace(source, weights="pretrained", path=folder)
+    except (StorageError, UsageError) as error:
+        why_not = why_not or str(error)
+    why_not = why_not or f"{model_id} has no safetensors weights on the hub"
+    if weights == "pretrained":
+        raise UsageError(f"--weights pretrained: {why_not}")
+    return replace(source, weights_reason=why_not)
+
+
+def _near(model_id: str) -> str:
+    """Names of the catalog that look alike, and how to see them all."""
+    names = catalog.names()
+    short = {name.rsplit("/", 1)[-1].lower(): name for name in reversed(names)}
+    close = difflib.get_close_matches(model_id.rsplit("/", 1)[-1].lower(), list(short), n=3)
+    near = f"Did you mean {', '.join(short[name] for name in close)}? " if close else ""
+    return f"{near}The built-in models run without a hub: run_hardware_benchmark --list-models"

@@ -1,0 +1,261 @@
+"""Inputs that look like text: seeded token ids, every row as long as was asked, nothing padded.
+
+Pictures and sound that look and sound like some: what processors turn into inputs. Seeded, not recorded.
+
+Sound as speech models take it: seeded waveforms and spectrograms, and how much of it a model can be given.
+
+Images as models take them: seeded pixel values, and the sizes that a model can be given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.records import Json, Point, Readings, Workload
+from benchmarking.workloads.support.configuration import integer
+from benchmarking.workloads.support.generation import takes
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+VOCABULARY_MARGIN = 20
+
+"""One in twenty ids is left out at either end of the vocabulary. Special, unused and single-byte tokens sit there
+(BERT's first 999, T5's last 128), and a configuration names few of them."""
+
+
+MODALITIES = frozenset({"audio", "image", "video", "vision"})
+
+"""Words in the names of a configuration's ids that stand for something other than text."""
+
+
+def token_ids(workload: Workload, point: Point, seed: int) -> np.ndarray:
+    """Random token ids, int64 of shape (batch_size, sequence_length); the same seed and point give the same ids."""
+    import numpy as np
+
+    if point.sequence_length is None:
+        raise UsageError(f"{workload.model_id} takes text: a point needs a sequence length")
+    if workload.vocab_size is None:
+        raise UsageError(f"the configuration of {workload.model_id} has no vocab_size")
+    margin = workload.vocab_size // VOCABULARY_MARGIN
+    ordinary = np.arange(margin, workload.vocab_size - margin)
+    ordinary = ordinary[~np.isin(ordinary, special_ids(workload))]
+    generator = np.random.default_rng([seed, point.batch_size, point.sequence_length])
+    return generator.choice(ordinary, size=(point.batch_size, point.sequence_length)).astype(np.int64)
+
+
+def special_ids(workload: Workload) -> list[int]:
+    """The ids the configuration gives a meaning to (`pad_token_id`, `eos_token_id`, ...), sorted."""
+    named = (value for key, value in workload.config.items() if key.endswith("_token_id"))
+    return sorted({number for value in named for number in _numbers(value)})
+
+
+def placeholder_ids(workload: Workload) -> list[int]:
+    """The ids that stand in a prompt for pictures, video or sound (`image_token_id`, `image_token_index`, ...)."""
+    named = {key: value for key, value in workload.config.items() if key.endswith(("_token_id", "_token_index"))}
+    return sorted({n for key, value in named.items() if MODALITIES & set(key.split("_")) for n in _numbers(value)})
+
+
+def vocabulary_size(workload: Workload) -> int | None:
+    """The number of ids the model has embeddings for, where a text model inside it may be what says so."""
+    inner = workload.config.get("text_config")
+    nested = inner.get("vocab_size") if isinstance(inner, dict) else None
+    size = workload.vocab_size if workload.vocab_size is not None else nested
+    return size if isinstance(size, int) else None
+
+
+def _numbers(value: Json) -> list[int]:
+    values = value if isinstance(value, list) else [value]
+    return [number for number in values if isinstance(number, int) and not isinstance(number, bool)]
+
+
+PHOTO_SIZE = (640, 480)
+
+"""Width and height in pixels: a photo of the sets that vision models are trained on (COCO's median)."""
+
+PHOTO_SOURCE = f"seeded photo-like pictures of {PHOTO_SIZE[0]} x {PHOTO_SIZE[1]} pixels"
+
+SOUND_SOURCE = "seeded speech-like sound"
+
+
+PATCH_PIXELS = 32
+
+GRAIN = 8.0
+
+VOICE_HZ = 120.0
+
+HARMONICS = 12
+
+SYLLABLES_PER_S = 4.0
+
+LOUDNESS = 0.3
+
+
+def photos(count: int, seed: int) -> list[np.ndarray]:
+    """Pictures as uint8 arrays of height x width x 3: soft patches of colour under fine grain, no two alike."""
+    import numpy as np
+
+    generator = np.random.default_rng([seed, count])
+    width, height = PHOTO_SIZE
+    pictures = []
+    for _ in range(count):
+        coarse = generator.uniform(0, 255, (height // PATCH_PIXELS + 1, width // PATCH_PIXELS + 1, 3))
+        grain = generator.normal(0, GRAIN, (height, width, 3))
+        pictures.append(np.clip(_smooth(coarse, height, width) + grain, 0, 255).astype(np.uint8))
+    return pictures
+
+
+def sounds(count: int, seconds: float, rate_hz: int, seed: int) -> list[np.ndarray]:
+    """Mono sound as float32 arrays between -1 and 1: a voice's harmonics in syllables, with some noise."""
+    import numpy as np
+
+    generator = np.random.default_rng([seed, count])
+    time_s = np.arange(round(seconds * rate_hz)) / rate_hz
+    waves = []
+    for _ in range(count):
+        pitch_hz = VOICE_HZ * generator.uniform(0.8, 1.6)
+        voice = sum(
+            np.sin(2 * np.pi * pitch_hz * n * time_s + generator.uniform(0, 6)) / n for n in range(1, HARMONICS)
+        )
+        syllables = 0.5 * (1 + np.sin(2 * np.pi * SYLLABLES_PER_S * time_s + generator.uniform(0, 6)))
+        wave = voice * syllables + generator.normal(0, 0.05, len(time_s))
+        waves.append((LOUDNESS * wave / np.abs(wave).max()).astype(np.float32))
+    return waves
+
+
+def _smooth(coarse: np.ndarray, height: int, width: int) -> np.ndarray:
+    """The coarse picture stretched over the full size, colours running into each other (bilinear)."""
+    import numpy as np
+
+    rows = np.linspace(0, coarse.shape[0] - 1.001, height)
+    columns = np.linspace(0, coarse.shape[1] - 1.001, width)
+    top, left = rows.astype(int), columns.astype(int)
+    down, right = (rows - top)[:, None, None], (columns - left)[None, :, None]
+    upper = coarse[top][:, left] * (1 - right) + coarse[top][:, left + 1] * right
+    lower = coarse[top + 1][:, left] * (1 - right) + coarse[top + 1][:, left + 1] * right
+    blended: np.ndarray = upper * (1 - down) + lower * down
+    return blended
+
+
+AUDIO_AXIS = "audio_seconds"
+
+SAMPLES_PER_S = 16_000
+
+"""The rate every speech model here was trained at."""
+
+FRAMES_PER_S = 100
+
+"""Columns of a log-mel spectrogram: a window moves on by 10 ms."""
+
+
+SYLLABLES_PER_S = 4.0
+
+LOUDEST, SILENCE = 1.4, -0.6
+
+"""Bounds of log-mel values as Whisper scales them: (log10 of the power + 4) / 4, cut 8 decades below the loudest."""
+
+
+def waveforms(point: Point, seed: int) -> np.ndarray:
+    """Noise that swells and fades in syllables, float32 of shape (batch size, samples), each row of mean 0 and variance
+    1 as processors make it. The same seed and point give the same."""
+    import numpy as np
+
+    samples = sample_count(point)
+    generator = np.random.default_rng([seed, point.batch_size, samples])
+    waves = generator.standard_normal((point.batch_size, samples), dtype=np.float32)
+    phases = 2 * np.pi * generator.random((point.batch_size, 1))
+    waves *= 1.1 + np.sin(phases + 2 * np.pi * SYLLABLES_PER_S / SAMPLES_PER_S * np.arange(samples))
+    waves -= waves.mean(axis=1, keepdims=True)
+    waves /= waves.std(axis=1, keepdims=True)
+    return waves
+
+
+def log_mel(point: Point, seed: int, *, bins: int, frames: int) -> np.ndarray:
+    """Spectrograms on Whisper's scale, float32 of shape (batch size, bins, frames), silent after the point's audio: a
+    shorter recording is filled up with silence. The same seed and point give the same."""
+    import numpy as np
+
+    heard = frame_count(point)
+    generator = np.random.default_rng([seed, point.batch_size, heard])
+    values = np.full((point.batch_size, bins, frames), SILENCE, dtype=np.float32)
+    values[:, :, :heard] = generator.normal(0.0, 0.4, (point.batch_size, bins, heard)).clip(SILENCE, LOUDEST)
+    return values
+
+
+def sample_count(point: Point) -> int:
+    """Samples of each row's audio."""
+    return round(point.axes[AUDIO_AXIS] * SAMPLES_PER_S)
+
+
+def frame_count(point: Point) -> int:
+    """Spectrogram columns of each row's audio."""
+    return round(point.axes[AUDIO_AXIS] * FRAMES_PER_S)
+
+
+def receptive_field(kernels: Sequence[int], strides: Sequence[int]) -> int:
+    """Samples that a stack of convolutions without padding needs for one value: 1 + sum of (kernel - 1) times the
+    strides before it."""
+    field, jump = 1, 1
+    for kernel, stride in zip(kernels, strides, strict=True):
+        field += (kernel - 1) * jump
+        jump *= stride
+    return field
+
+
+def audio_per_call(point: Point) -> Readings:
+    """Seconds of audio in a call, all rows together: what the real-time factor is computed from."""
+    return Readings(values={"audio_seconds_per_call": point.batch_size * point.axes[AUDIO_AXIS]})
+
+
+IMAGE_AXIS = "image_size"
+
+CHANNELS = 3
+
+"""Red, green and blue, where a configuration does not say otherwise."""
+
+
+def pixel_values(config: Mapping[str, Json], point: Point, seed: int) -> np.ndarray:
+    """Standard normal values, float32 of shape (batch size, channels, image size, image size): what processors make of
+    photos by taking the mean away and dividing by the standard deviation. The same seed and point give the same."""
+    import numpy as np
+
+    channels, size = integer(config, "num_channels", CHANNELS), int(point.axes[IMAGE_AXIS])
+    generator = np.random.default_rng([seed, point.batch_size, size])
+    return generator.standard_normal((point.batch_size, channels, size, size), dtype=np.float32)
+
+
+def own_size(config: Mapping[str, Json], default: int) -> int:
+    """Pixels a side of the images that a configuration is made for; `default` where it does not say.
+
+    Raises UnsupportedError for images that are not square.
+    """
+    value = config.get(IMAGE_AXIS, default)
+    sides = set(value) if isinstance(value, list) else {value}
+    side = sides.pop() if len(sides) == 1 else None
+    if not isinstance(side, int):
+        raise UnsupportedError(f"the configuration's {IMAGE_AXIS} is {value}: only square images are supported")
+    return side
+
+
+def interpolation(model: Any, point: Point, own_size: int) -> dict[str, bool]:
+    """The argument that makes a model with a table of positions take images of another size than its own. It then
+    interpolates the table in every call: that is part of the work."""
+    other = point.axes[IMAGE_AXIS] != own_size and takes(model, "interpolate_pos_encoding")
+    return {"interpolate_pos_encoding": True} if other else {}
+
+
+def cut_up(model_id: str, size: float, patch_size: int) -> str | None:
+    """None, or why images of this size are no whole number of patches: the rest of their pixels would be ignored."""
+    if size % patch_size == 0:
+        return None
+    below = int(size // patch_size) * patch_size
+    near = " or ".join(str(each) for each in (below, below + patch_size) if each)
+    return f"image size {size}: {model_id} takes whole patches of {patch_size} pixels: {near}"
+
+
+def too_small(model_id: str, size: float, least: int) -> str | None:
+    """None, or what the smallest images are that leave something to every stage of the model."""
+    return None if size >= least else f"image size {size}: {model_id} takes images of at least {least} pixels a side"

@@ -1,0 +1,209 @@
+"""Torch models of transformers for a workload: the class, an unfilled model, or one with a folder's weights."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line
+from benchmarking.core.records import Workload
+from benchmarking.workloads.support.configuration import FLOAT_TAG
+
+AUTO_CLASSES: Mapping[str, tuple[str, str]] = {
+    "feature-extraction": ("AutoModel", "MODEL_MAPPING"),
+    "fill-mask": ("AutoModelForMaskedLM", "MODEL_FOR_MASKED_LM_MAPPING"),
+    "text-classification": ("AutoModelForSequenceClassification", "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING"),
+    "image-text-to-text": ("AutoModelForImageTextToText", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING"),
+    "text-generation": ("AutoModelForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING"),
+    "text2text-generation": ("AutoModelForSeq2SeqLM", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING"),
+    "image-classification": ("AutoModelForImageClassification", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING"),
+    "zero-shot-image-classification": (
+        "AutoModelForZeroShotImageClassification",
+        "MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING",
+    ),
+    "image-to-text": ("AutoModelForImageTextToText", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING"),
+    "automatic-speech-recognition": ("AutoModelForSpeechSeq2Seq", "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING"),
+    "audio-classification": ("AutoModelForAudioClassification", "MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING"),
+}
+"""Task -> transformers' automatic class, and the mapping from configurations to model classes behind it."""
+
+SECOND_CLASSES: Mapping[str, tuple[str, str]] = {
+    "automatic-speech-recognition": ("AutoModelForCTC", "MODEL_FOR_CTC_MAPPING"),
+}
+"""The same for models that do a task in another way: speech recognisers without a decoder."""
+
+
+def configuration(workload: Workload) -> Any:
+    """transformers' configuration object. Raises BenchhouseError when its values do not fit together."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    model_type = str(workload.config.get("model_type"))
+    try:
+        kind = CONFIG_MAPPING[model_type]
+    except KeyError as error:
+        raise UnsupportedError(
+            f"model_type {model_type} is unknown to the installed transformers: upgrade it"
+        ) from error
+    try:
+        config = kind.from_dict(untagged(dict(workload.config)))
+    except (TypeError, ValueError) as error:
+        raise BenchhouseError(f"the configuration of {workload.model_id} is not a {model_type}: {error}") from error
+    config.architectures = config.architectures or []  # the automatic classes look through them without a question
+    return config
+
+
+def untagged(value: Any) -> Any:
+    """A configuration's value with its infinities (Mamba-2's longest time step) as the floats they stand for."""
+    if isinstance(value, dict):
+        tag = value.get(FLOAT_TAG)
+        return float(tag) if tag is not None else {name: untagged(each) for name, each in value.items()}
+    return [untagged(each) for each in value] if isinstance(value, list) else value
+
+
+def model_class(workload: Workload) -> Any:
+    """The class of the task's model, its module imported. Raises UnsupportedError when the model has none."""
+    return _classes(workload)[1]
+
+
+def build(workload: Workload, *, dtype: Any, attention: str | None = None) -> Any:
+    """The model from its configuration alone, in eval mode; the caller fills the weights."""
+    config = configuration(workload)
+    with _attention_errors(workload, attention):
+        model = _auto_class(workload).from_config(config, dtype=dtype, **_attention(attention))
+    _untie(model, workload)
+    for name, parameter in model.named_parameters():
+        if stays_float32(model, name, dtype):
+            parameter.data = parameter.data.float()
+    return model.eval()
+
+
+def load(workload: Workload, *, dtype: Any, attention: str | None = None) -> tuple[Any, tuple[str, ...]]:
+    """The model with the safetensors weights in `workload.path`, in host memory and eval mode; what they lack.
+
+    An encoder is often saved without the head of a task, or without its pooler: the names of those parameters come
+    back, for the caller to fill. Raises BenchhouseError when the weights are otherwise not this model's.
+    """
+    config = configuration(workload)
+    try:
+        with _quiet(), _attention_errors(workload, attention):
+            model, report = _auto_class(workload).from_pretrained(
+                workload.path,
+                config=config,
+                dtype=dtype,
+                use_safetensors=True,
+                local_files_only=True,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # they are told below, by name; the library's error has none
+                **_attention(attention),
+            )
+    except (OSError, RuntimeError) as error:
+        raise BenchhouseError(f"the weights in {workload.path} do not load: {first_line(error)}") from error
+    missing = tuple(sorted(report["missing_keys"]))
+    _check_shapes(report["mismatched_keys"], workload)
+    _check_body(model, workload, missing)
+    return model.eval(), missing
+
+
+def stays_float32(model: Any, name: str, dtype: Any) -> bool:
+    """Whether the model's authors keep this parameter in float32 when the rest is `dtype` (T5's `wo`)."""
+    import torch
+
+    kept = set(getattr(model, "_keep_in_fp32_modules_strict", None) or ())
+    if dtype == torch.float16:
+        kept |= set(getattr(model, "_keep_in_fp32_modules", None) or ())
+    return dtype in (torch.float16, torch.bfloat16) and not kept.isdisjoint(name.split("."))
+
+
+def _auto_class(workload: Workload) -> Any:
+    return _classes(workload)[0]
+
+
+def _classes(workload: Workload) -> tuple[Any, Any]:
+    """The automatic class and the model class of the task's model."""
+    import transformers
+    from transformers.models.auto import modeling_auto
+
+    config = configuration(workload)
+    kind = type(config)
+    for names in (AUTO_CLASSES[workload.task], SECOND_CLASSES.get(workload.task)):
+        if names is not None and kind in (mapping := getattr(modeling_auto, names[1])):
+            return getattr(transformers, names[0]), _chosen(mapping[kind], config)
+    model_type = workload.config.get("model_type")
+    raise UnsupportedError(f"{workload.model_id} ({model_type}) has no model for task {workload.task}")
+
+
+def _chosen(found: Any, config: Any) -> Any:
+    """The class, of several the one that the configuration names, as transformers chooses."""
+    several = found if isinstance(found, tuple) else (found,)
+    return next((each for each in several if each.__name__ in config.architectures), several[0])
+
+
+def _attention(attention: str | None) -> dict[str, str]:
+    return {} if attention is None else {"attn_implementation": attention}
+
+
+@contextmanager
+def _attention_errors(workload: Workload, attention: str | None) -> Iterator[None]:
+    """transformers says ValueError or ImportError for an attention implementation that cannot be had."""
+    try:
+        yield
+    except (ImportError, ValueError) as error:
+        if attention is None:
+            raise BenchhouseError(f"{workload.model_id} cannot be made: {first_line(error)}") from error
+        raise UnsupportedError(f"attention {attention} for {workload.model_id}: {first_line(error)}") from error
+
+
+def _untie(model: Any, workload: Workload) -> None:
+    """Give the output embeddings a parameter of their own where the configuration says so.
+
+    transformers 5 ties T5's whatever the configuration says, unless weights are read that differ; the models of
+    T5 1.1 (Flan) were published untied.
+    """
+    import torch
+
+    output = model.get_output_embeddings()
+    if workload.config.get("tie_word_embeddings") is not False or output is None:
+        return
+    inputs = model.get_input_embeddings()
+    if output.weight is inputs.weight:
+        output.weight = torch.nn.Parameter(torch.empty_like(inputs.weight), requires_grad=inputs.weight.requires_grad)
+
+
+def _check_shapes(mismatched: Iterable[tuple[str, Any, Any]], workload: Workload) -> None:
+    """Raise BenchhouseError for tensors of another shape than the configuration gives them."""
+    others = sorted((name, tuple(found), tuple(wanted)) for name, found, wanted in mismatched)
+    if others:
+        name, found, wanted = others[0]
+        raise BenchhouseError(
+            f"the weights in {workload.path} do not fit its configuration: {len(others)} tensors have other shapes, "
+            f"the first is {name} with {found} where {wanted} is needed"
+        )
+
+
+def _check_body(model: Any, workload: Workload, missing: tuple[str, ...]) -> None:
+    """Raise BenchhouseError when the weights lack more of the model than a head or pooler."""
+    prefix = f"{model.base_model_prefix}."
+    is_base = model.base_model is model
+    body = [name for name in missing if (is_base or name.startswith(prefix)) and "pooler" not in name.split(".")]
+    if body:
+        raise BenchhouseError(
+            f"the weights in {workload.path} lack {len(body)} tensors of {type(model).__name__}, the first is {body[0]}"
+        )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No progress bars and loading reports: what matters of them is raised or stored."""
+    from transformers.utils import logging as library_logging
+
+    verbosity, bars = library_logging.get_verbosity(), library_logging.is_progress_bar_enabled()
+    library_logging.set_verbosity(logging.ERROR)
+    library_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        library_logging.set_verbosity(verbosity)
+        if bars:
+            library_logging.enable_progress_bar()

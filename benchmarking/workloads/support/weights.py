@@ -1,0 +1,246 @@
+"""The safetensors files of a folder: which there are, and whether they are whole. Nothing but headers is read.
+
+How much of some files the page cache holds: what reading them costs depends on it more than on anything else.
+
+Linux tells by cachestat(2), since 6.5, or by mincore(2) over a mapping. Elsewhere there is no call for it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import math
+import mmap
+import os
+import struct
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarking.core.errors import FormatError, StorageError, UsageError
+from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_APPLICABLE, NOT_SUPPORTED, Json, Workload
+
+STEMS = ("model", "diffusion_pytorch_model")
+
+"""How transformers and diffusers name weight files, before .safetensors, .safetensors.index.json or -00001-of-..."""
+
+PICKLED_PATTERNS = ("pytorch_model*.bin", "diffusion_pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
+
+
+Tensor = dict[str, Any]
+
+"""An entry of a header: dtype, shape, data_offsets."""
+
+
+LENGTH_BYTES = 8
+
+MAX_HEADER_BYTES = 100_000_000
+
+"""safetensors' own limit; a longer header means that the file is something else."""
+
+
+def weight_files(folder: Path) -> tuple[Path, ...]:
+    """The weight files, one or all shards; empty when there are none.
+
+    Raises UsageError when there are only pickled weights, StorageError for a missing shard, FormatError for a file
+    that is broken off or not safetensors.
+    """
+    files = _files(folder)
+    for path in files:
+        check_whole(path)
+    if not files and (pickled := pickled_files(folder)):
+        raise UsageError(
+            f"{folder} has only pickled weights ({pickled[0].name}), which can run code when read. Convert them: load "
+            "the model with transformers where you trust it and call save_pretrained, which writes safetensors"
+        )
+    return files
+
+
+def pickled_files(folder: Path) -> tuple[Path, ...]:
+    """Weight files in formats that are not read."""
+    return tuple(sorted(path for pattern in PICKLED_PATTERNS for path in folder.glob(pattern)))
+
+
+def revision_of(files: tuple[Path, ...]) -> str:
+    """SHA-256 (hex) of the files' names and sizes: tells versions of a local folder apart without reading weights."""
+    text = "\n".join(f"{path.name} {path.stat().st_size}" for path in files)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def check_whole(path: Path) -> None:
+    """Raise FormatError unless the file is as long as its safetensors header says."""
+    tensors, header_end = _header(path)
+    needed = header_end + max((entry["data_offsets"][1] for entry in tensors.values()), default=0)
+    if (size := path.stat().st_size) < needed:
+        raise FormatError(f"{path} is broken off: {size} bytes of {needed}. Fetch it again")
+
+
+def tensor_names(path: Path) -> frozenset[str]:
+    """The names of the tensors in a file. Raises FormatError as `check_whole` does."""
+    return frozenset(_header(path)[0])
+
+
+def value_count(path: Path) -> int:
+    """Values in all tensors of a file. Raises FormatError as `check_whole` does."""
+    return sum(math.prod(entry["shape"]) for entry in _header(path)[0].values())
+
+
+def _header(path: Path) -> tuple[dict[str, Tensor], int]:
+    """The tensors by name, and where their bytes begin."""
+    with path.open("rb") as file:
+        start = file.read(LENGTH_BYTES)
+        length = struct.unpack("<Q", start)[0] if len(start) == LENGTH_BYTES else 0
+        if not 0 < length <= MAX_HEADER_BYTES:
+            pointer = ": it is a git-lfs pointer, run `git lfs pull`" if start.startswith(b"version ") else ""
+            raise FormatError(f"{path} is not a safetensors file{pointer}")
+        header = file.read(length)
+    if len(header) < length:
+        size = path.stat().st_size
+        raise FormatError(f"{path} is broken off: {size} bytes of at least {LENGTH_BYTES + length}. Fetch it again")
+    return _tensors(path, header), LENGTH_BYTES + length
+
+
+def _tensors(path: Path, header: bytes) -> dict[str, Tensor]:
+    try:
+        tensors = {name: entry for name, entry in json.loads(header).items() if name != "__metadata__"}
+        for entry in tensors.values():
+            entry["data_offsets"][1] + math.prod(entry["shape"])  # both there, both numbers
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        raise FormatError(f"{path} is not a safetensors file: its header cannot be read") from error
+    return tensors
+
+
+def _files(folder: Path) -> tuple[Path, ...]:
+    for stem in STEMS:
+        if (index := folder / f"{stem}.safetensors.index.json").is_file():
+            return _shards(folder, index)
+        if (single := folder / f"{stem}.safetensors").is_file():
+            return (single,)
+    return ()
+
+
+def _shards(folder: Path, index: Path) -> tuple[Path, ...]:
+    """The files that an index of shards names. Raises StorageError for a missing one, FormatError for a bad index."""
+    try:
+        weight_map: dict[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        shards = sorted(set(weight_map.values()))
+        paths = {name: folder / Path(name).name for name in shards}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FormatError(f"{index} is not an index of safetensors shards: no weight_map can be read") from error
+    missing = [name for name, path in paths.items() if not path.is_file()]
+    if missing:
+        raise StorageError(
+            f"{folder} lacks {len(missing)} of {len(shards)} weight files: {', '.join(missing)}. Fetch the model again"
+        )
+    held = {name: tensor_names(path) for name, path in paths.items()}
+    absent = [tensor for tensor, name in weight_map.items() if tensor not in held[name]]
+    if absent:
+        raise FormatError(
+            f"{index} names {len(absent)} tensors that its files do not hold, the first is {absent[0]}. Fetch the "
+            "model again"
+        )
+    return tuple(paths.values())
+
+
+WARM_SHARE = 0.99
+
+COLD_SHARE = 0.01
+
+CACHESTAT_NUMBER = 451
+
+"""The same on every architecture but alpha (include/uapi/asm-generic/unistd.h)."""
+
+
+class _Range(ctypes.Structure):
+    """struct cachestat_range of linux/mman.h."""
+
+    _fields_ = (("offset", ctypes.c_uint64), ("length", ctypes.c_uint64))
+
+
+class _Pages(ctypes.Structure):
+    """struct cachestat of linux/mman.h, in pages."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_uint64) for name in ("cached", "dirty", "writeback", "evicted", "recently_evicted")
+    )
+
+
+def page_cache_of(workload: Workload) -> dict[str, Json]:
+    """`weights_file_bytes` and the state of the weight files, as `page_cache` gives it; empty for random weights, which
+    no file is read for."""
+    if workload.weights != "pretrained" or workload.path is None:
+        return {}
+    files = weight_files(Path(workload.path))
+    return {"weights_file_bytes": sum(path.stat().st_size for path in files), **page_cache(files)}
+
+
+def page_cache(files: Sequence[Path]) -> dict[str, Json]:
+    """The state of the files together: `page_cache` is warm (99 % of the pages and more), cold (1 % and less), mixed
+    or unknown; `page_cache_share` is the share of pages in memory, or `page_cache_reason` why it is not known."""
+    if sys.platform != "linux":
+        return _unknown(f"{NOT_SUPPORTED}: {sys.platform} does not tell which pages of a file it holds")
+    if not sum(path.stat().st_size for path in files):
+        return _unknown(f"{NOT_APPLICABLE}: no file to read")
+    try:
+        counts = [_resident_pages(path) for path in files]
+    except OSError as error:
+        return _unknown(f"{NO_PERMISSION if isinstance(error, PermissionError) else FAILED}: {error}")
+    share = sum(resident for resident, _ in counts) / sum(total for _, total in counts)
+    return {"page_cache": state_of(share), "page_cache_share": round(share, 4)}
+
+
+def state_of(share: float) -> str:
+    """The word for a share of resident pages."""
+    return "warm" if share >= WARM_SHARE else "cold" if share <= COLD_SHARE else "mixed"
+
+
+def _unknown(reason: str) -> dict[str, Json]:
+    return {"page_cache": "unknown", "page_cache_reason": reason}
+
+
+def _resident_pages(path: Path) -> tuple[int, int]:
+    """Pages of the file in memory, and all of them. Raises OSError."""
+    size = path.stat().st_size
+    if not size:
+        return 0, 0
+    total = -(-size // mmap.PAGESIZE)
+    with path.open("rb") as file:
+        cached = _cachestat(file.fileno(), size)
+        if cached is not None:
+            return min(cached, total), total
+        _check_mincore_tells(path)
+        return _mincore(file.fileno(), size, total), total
+
+
+def _cachestat(descriptor: int, size: int) -> int | None:
+    """Pages of an open file in memory; None where the kernel or a sandbox has no cachestat, or keeps it back."""
+    pages = _Pages()
+    asked = _Range(0, size)
+    answer = ctypes.CDLL(None).syscall(
+        ctypes.c_long(CACHESTAT_NUMBER), ctypes.c_uint(descriptor), ctypes.byref(asked), ctypes.byref(pages), 0
+    )
+    return int(pages.cached) if answer == 0 else None
+
+
+def _check_mincore_tells(path: Path) -> None:
+    """Raise PermissionError for a file that is neither this user's nor writable: of those mincore says, since Linux
+    5.2, that every page is in memory."""
+    if path.stat().st_uid != os.geteuid() and not os.access(path, os.W_OK):
+        raise PermissionError(f"{path.name} is another user's, of whose pages Linux tells nothing")
+
+
+def _mincore(descriptor: int, size: int, total: int) -> int:
+    """Pages of an open file in memory, by mapping it without touching a page. Raises OSError."""
+    library = ctypes.CDLL(None, use_errno=True)
+    # A private mapping may be written to, which ctypes asks for before it gives an address; nothing is written.
+    with mmap.mmap(descriptor, size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE) as mapping:
+        start = ctypes.c_char.from_buffer(mapping)
+        vector = (ctypes.c_ubyte * total)()
+        answer = library.mincore(ctypes.c_void_p(ctypes.addressof(start)), ctypes.c_size_t(size), vector)
+        error = ctypes.get_errno()
+        del start  # the mapping cannot be closed while something points into it
+    if answer != 0:
+        raise OSError(error, f"mincore: {os.strerror(error)}")
+    return sum(byte & 1 for byte in bytes(vector))

@@ -1,0 +1,1 @@
+"""One selection of results judged against another."""

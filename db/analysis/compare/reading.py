@@ -1,0 +1,296 @@
+"""Reads from a warehouse what comparing results takes.
+
+Each launch's own value of a metric: what is compared, since samples inside one launch are not independent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.core.records import canonical_hash
+from benchmarking.core.units import BYTES_PER_MB
+from db.analysis.compare.judging import RunScatter
+from db.analysis.compare.matching import Keys, Measured, keys_of
+from db.analysis.compare.run_scatter import scatter_of
+from db.analysis.gate.candidates import UNFIT_DOUBT
+from db.analysis.metrics import Metric
+from db.analysis.selection import Selection
+
+if TYPE_CHECKING:
+    from db.warehouse import Warehouse
+
+
+ABOUT = ("model_id", "device", "runtime", "precision", "num_threads", "host", "git_commit", "tool_version", "driver")
+
+UNFIT_SHARE = 0.5
+
+"""Of the launches: where so many are very noisy, the middle one is. Fewer are what launches are repeated for. It is
+said of the calls' times, so that it does not touch memory, or what a load takes."""
+
+
+RUNS = "SELECT run_id FROM benchmark_runs WHERE {condition}"
+
+RUNS_OF_RESULTS = "SELECT DISTINCT run_id FROM all_results WHERE {condition}"
+
+RESULTS = """
+SELECT
+    result_id, run_id, series_id, hardware_id, started_at, finished_at, history_time, model_id, device, runtime,
+    precision, num_threads, host, git_commit, tool_version, driver, status, error, validity, doubts,
+    coalesce(simulated, FALSE) AS simulated, {metric} AS value, launches
+FROM all_results WHERE run_id IN ({runs}) AND {condition}
+ORDER BY started_at, run_id, batch_size, sequence_length, new_tokens, concurrency, result_id
+"""
+
+"""The runs are found first and their ids are named: a comparison with values reaches the runs as well as their results,
+and of a million results those of other runs are then not read."""
+
+EVIDENCE = """
+SELECT result_id, extra->'doubts' AS doubts, missing['{metric}'] AS why_missing
+FROM benchmark_results
+WHERE run_id IN ({runs}) AND result_id IN (SELECT unnest(?))
+"""
+
+"""The wide columns, which take longer than all others, of those results alone that have something in them."""
+
+VERSIONS = "SELECT run_id, versions FROM benchmark_runs WHERE run_id IN (SELECT unnest($runs))"
+
+"""Not beside each result: a map in a join takes longer than all the rest."""
+
+KEYS = "SELECT {column} AS id, hashed_keys FROM {table} WHERE {column} IN (SELECT unnest($ids))"
+
+STARTS = """
+SELECT result_id, min(started_at) AS started_at
+FROM raw_benchmark_data
+WHERE result_id IN (SELECT unnest($ids)) AND phase = 'measure'
+GROUP BY result_id, launch
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What the wide columns say about one result."""
+
+    doubts: Sequence[Mapping[str, Any]] = ()
+    why_missing: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Details:
+    """What is only read of the results that are compared, by result_id."""
+
+    values: Mapping[str, tuple[float, ...]]
+    """Each launch's own value."""
+    starts: Mapping[str, tuple[datetime, ...]]
+    """When each launch began to measure."""
+    scatter: Mapping[str, RunScatter]
+    """By series_id; of series with history enough."""
+
+
+def measured(warehouse: Warehouse, selections: Sequence[Selection], metric: Metric) -> list[list[Measured]]:
+    """The results of each selection, oldest first."""
+    with ThreadPoolExecutor() as pool:  # DuckDB plans each on one core, and that takes longer than the answer
+        sides = list(pool.map(lambda selection: _selected(warehouse, selection, metric), selections))
+        rows = [row for side in sides for row in side]
+        told = pool.submit(_evidence, warehouse, rows, metric)
+        installed = pool.submit(_versions, warehouse, rows)
+        of_series = pool.submit(_keys, warehouse, "series", "series_id", rows)
+        of_hardware = pool.submit(_keys, warehouse, "hardware_info", "hardware_id", rows)
+    evidence, versions, series, hardware = told.result(), installed.result(), of_series.result(), of_hardware.result()
+
+    @cache  # a series has many results, which share their keys
+    def keys(series_id: str, hardware_id: str, *, is_simulated: bool) -> tuple[Keys, str]:
+        own = keys_of(series[series_id], hardware[hardware_id], is_simulated=is_simulated)
+        return own, canonical_hash(own)
+
+    def one(row: Mapping[str, Any]) -> Measured:
+        own = keys(row["series_id"], row["hardware_id"], is_simulated=row["simulated"])
+        why = evidence.get(row["result_id"], Evidence())
+        return _measured({**row, "versions": versions[row["run_id"]]}, own, why, metric)
+
+    return [[one(row) for row in side] for side in sides]
+
+
+def _selected(warehouse: Warehouse, selection: Selection, metric: Metric) -> list[dict[str, Any]]:
+    if selection.run_condition is None:
+        sql, values = RUNS_OF_RESULTS.format(condition=selection.condition), selection.values
+    else:
+        sql, values = RUNS.format(condition=selection.run_condition), selection.run_values
+    runs = [row["run_id"] for row in warehouse.query(sql, values).dicts()]
+    if not runs:
+        return []
+    condition, values = ("TRUE", ()) if selection.is_whole_runs else (selection.condition, selection.values)
+    sql = RESULTS.format(metric=metric.column, runs=_marks(runs), condition=condition)
+    return warehouse.query(sql, [*runs, *values]).dicts()
+
+
+def _evidence(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]], metric: Metric) -> dict[str, Evidence]:
+    """By result_id; of results with doubts, or without a value."""
+    told = [row for row in rows if row["doubts"] or row["value"] is None]
+    if not told:
+        return {}
+    runs = sorted({row["run_id"] for row in told})
+    sql = EVIDENCE.format(metric=metric.column, runs=_marks(runs))
+    found = warehouse.query(sql, [*runs, [row["result_id"] for row in told]]).dicts()
+    return {
+        row["result_id"]: Evidence(doubts=json.loads(row["doubts"] or "[]"), why_missing=row["why_missing"])
+        for row in found
+    }
+
+
+def _versions(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, str]]:
+    """By run_id."""
+    named = {"runs": sorted({row["run_id"] for row in rows})}
+    return {row["run_id"]: row["versions"] for row in warehouse.query(VERSIONS, named).dicts()}
+
+
+def _marks(values: Sequence[object]) -> str:
+    return ", ".join("?" for _ in values)
+
+
+def details(warehouse: Warehouse, results: Sequence[Measured], at_once: Sequence[Measured], metric: Metric) -> Details:
+    """The rest about results that are compared; when launches began, of those that were measured `at_once` alone."""
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(launch_values, warehouse, sorted({result.result_id for result in results}), metric)
+        starts = pool.submit(_starts, warehouse, at_once)
+        scatter = pool.submit(scatter_of, warehouse, results, metric)
+    values = {key: tuple(own.values()) for key, own in asked.result().items()}
+    single = {one.result_id: (one.value,) for one in results if one.value is not None}
+    return Details(values={**single, **values}, starts=starts.result(), scatter=scatter.result())
+
+
+def _starts(warehouse: Warehouse, results: Sequence[Measured]) -> dict[str, tuple[datetime, ...]]:
+    """When each launch of the results began to measure."""
+    if not results:
+        return {}
+    found: dict[str, list[datetime]] = {}
+    ids = {"ids": sorted({result.result_id for result in results})}
+    for row in warehouse.query(STARTS, ids).dicts():
+        found.setdefault(row["result_id"], []).append(row["started_at"])
+    return {result_id: tuple(times) for result_id, times in found.items()}
+
+
+def _keys(warehouse: Warehouse, table: str, column: str, rows: Iterable[Mapping[str, Any]]) -> dict[str, Keys]:
+    """The hashed keys of each id in the rows."""
+    ids = sorted({row[column] for row in rows})
+    found = warehouse.query(KEYS.format(table=table, column=column), {"ids": ids}).dicts()
+    return {row["id"]: json.loads(row["hashed_keys"]) for row in found}
+
+
+def _measured(row: Mapping[str, Any], own: tuple[Keys, str], evidence: Evidence, metric: Metric) -> Measured:
+    keys, kind = own
+    return Measured(
+        result_id=row["result_id"],
+        run_id=row["run_id"],
+        series_id=row["series_id"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        history_time=row["history_time"],
+        keys=keys,
+        kind=kind,
+        value=row["value"],
+        validity=row["validity"],
+        unfit=_unfit(row, evidence, metric),
+        doubts=tuple(doubt["kind"] for doubt in evidence.doubts if doubt["severity"] != "info"),
+        about={name: None if row[name] is None else str(row[name]) for name in ABOUT},
+        versions=row["versions"],
+    )
+
+
+def _unfit(row: Mapping[str, Any], evidence: Evidence, metric: Metric) -> str | None:
+    """Why a result may not be compared, or None."""
+    if row["status"] != "ok":
+        return f"{row['status'].replace('_', ' ')}: {row['error']}"
+    if row["validity"] == "invalid":
+        kinds = [doubt["kind"] for doubt in evidence.doubts if doubt["severity"] == "invalid"]
+        return f"invalid ({', '.join(kinds) or 'nobody says why'})"
+    noisy, launches = _very_noisy_launches(evidence, row["launches"]), row["launches"]
+    if metric.source == "samples" and noisy and noisy >= UNFIT_SHARE * launches:
+        return f"very noisy in {noisy} of {launches} launch{'es' * (launches != 1)}"
+    if row["value"] is None:
+        return f"no {metric.column}: {evidence.why_missing or 'not measured'}"
+    return None
+
+
+def _very_noisy_launches(evidence: Evidence, launches: int) -> int:
+    """In how many launches the samples scattered too far; in all, where the doubt does not say in which."""
+    told = [doubt["evidence"] for doubt in evidence.doubts if doubt["kind"] == UNFIT_DOUBT]
+    return max((len(one.get("launches", range(launches))) for one in told), default=0)
+
+
+STATISTICS = """
+SELECT result_id, launch, {value} AS value
+FROM raw_benchmark_data
+WHERE result_id IN (SELECT unnest($results)) AND phase = 'measure' AND metric = $metric AND {value} IS NOT NULL
+ORDER BY result_id, launch
+"""
+
+RATES = """
+SELECT result_id, launch, r.{column} / mean / median(1 / mean) OVER (PARTITION BY result_id) AS value
+FROM raw_benchmark_data
+JOIN benchmark_results r USING (result_id)
+WHERE result_id IN (SELECT unnest($results)) AND phase = 'measure' AND metric = $metric AND mean > 0
+    AND r.{column} IS NOT NULL
+ORDER BY result_id, launch
+"""
+
+"""A result's rate is the median of its launches', so that what is done in a call need not be known."""
+
+READINGS = """
+SELECT result_id, launch, value
+FROM (
+    SELECT result_id, CAST(fact->>'$.launch' AS INTEGER) AS launch, CAST(fact->>$path AS DOUBLE) AS value
+    FROM (
+        SELECT result_id, unnest(CAST(extra->'$.launches' AS JSON[])) AS fact
+        FROM benchmark_results
+        WHERE result_id IN (SELECT unnest($results))
+    )
+)
+WHERE launch IS NOT NULL AND value IS NOT NULL
+ORDER BY result_id, launch
+"""
+
+LOADS = """
+SELECT
+    result_id, CAST(load->>'$.launch' AS INTEGER) AS launch,
+    list_sum(map_values(CAST(load->'$.stages_s' AS MAP(VARCHAR, DOUBLE)))) AS value
+FROM (
+    SELECT r.result_id, unnest(CAST(run.loads AS JSON[])) AS load
+    FROM benchmark_results r
+    JOIN benchmark_runs run USING (run_id)
+    WHERE r.result_id IN (SELECT unnest($results))
+)
+WHERE value IS NOT NULL
+ORDER BY result_id, launch
+"""
+
+
+PATHS = {"first_call": "$.{name}", "reading": "$.metrics.{name}"}
+
+"""Where a launch's single reading is in what is kept of the launch, by the metric's source."""
+
+
+def launch_values(warehouse: Warehouse, result_ids: Iterable[str], metric: Metric) -> dict[str, dict[int, float]]:
+    """result_id -> launch -> the launch's value, in the metric's unit; a result without such values is not there.
+
+    A p99 is there only for launches with samples enough for one (299).
+    """
+    parameters: dict[str, object] = {"results": list(result_ids)}
+    if metric.source == "load_time":
+        sql = LOADS
+    elif metric.source in PATHS:
+        sql, parameters["path"] = READINGS, PATHS[metric.source].format(name=metric.of)
+    else:
+        is_rate = metric.statistic == "rate"
+        sql = RATES.format(column=metric.column) if is_rate else STATISTICS.format(value=metric.statistic)
+        parameters["metric"] = metric.of
+    divisor = BYTES_PER_MB if metric.is_in_bytes else 1
+    found: dict[str, dict[int, float]] = {}
+    for row in warehouse.query(sql, parameters).dicts():
+        found.setdefault(row["result_id"], {})[row["launch"]] = row["value"] / divisor
+    return found

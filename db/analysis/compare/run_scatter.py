@@ -1,0 +1,121 @@
+"""Reads how much the runs of a series differ from each other: what two runs of different sessions are judged against.
+
+Of each series the newest sessions count. Those of its cell (model, hardware, runtime and precision) are read first, so
+that a comparison takes no longer for a history of years; older ones only for series that the newest did not measure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from statistics import geometric_mean
+from typing import TYPE_CHECKING, Any
+
+from db.analysis.compare.judging import RunScatter, run_scatter
+from db.analysis.compare.matching import Measured
+from db.analysis.gate.candidates import UNFIT_DOUBT
+from db.analysis.metrics import Metric
+
+if TYPE_CHECKING:
+    from db.warehouse import Warehouse
+
+MAX_SESSIONS = 40
+"""Older ones tell about a machine and a program that are no more."""
+CELL = ("model_id", "hardware_id", "runtime", "precision")
+
+MEMBERS = """
+SELECT s.series_id AS own_id, coalesce(alias.canonical_series_id, s.series_id) AS series_id
+FROM series s LEFT JOIN series_alias alias ON alias.series_id = s.series_id
+WHERE coalesce(alias.canonical_series_id, s.series_id) IN (SELECT unnest($series))
+"""
+RUNS = f"""
+SELECT run_id, session_id, coalesce(git_commit_time, started_at) AS time, {", ".join(CELL)}
+FROM benchmark_runs
+WHERE ({", ".join(CELL)}) IN (
+        SELECT ({", ".join(CELL)}) FROM series WHERE series_id IN (SELECT unnest($members))
+    )
+    AND time <= $until AND run_id NOT IN (SELECT unnest($compared))
+"""
+VALUES = """
+SELECT series_id AS own_id, run_id, {metric} AS value
+FROM {source}
+WHERE run_id IN (SELECT unnest($runs)) AND series_id IN (SELECT unnest($members)) AND status = 'ok' AND {metric} > 0
+    AND validity IS DISTINCT FROM 'invalid' AND NOT list_contains(doubts, $unfit)
+"""
+"""As few columns as can be, and of one table where that has the metric: they are read of many results."""
+WITH_LOADS = "benchmark_results JOIN (SELECT run_id, load_time_s FROM benchmark_runs) USING (run_id)"
+
+Run = Mapping[str, Any]
+Sessions = dict[str, list[tuple[datetime, float]]]
+"""session_id -> time and value of each of its results of one series."""
+
+
+def scatter_of(warehouse: Warehouse, results: Sequence[Measured], metric: Metric) -> dict[str, RunScatter]:
+    """By series_id, from one value a session, the results' own runs left out; of series with history enough."""
+    if not results:
+        return {}
+    found = {series_id: run_scatter(own) for series_id, own in _histories(warehouse, results, metric).items()}
+    return {series_id: scatter for series_id, scatter in found.items() if scatter is not None}
+
+
+def _histories(warehouse: Warehouse, results: Sequence[Measured], metric: Metric) -> dict[str, list[float]]:
+    """series_id -> the geometric mean of each of the newest sessions that measured it, oldest first."""
+    members = warehouse.query(MEMBERS, {"series": sorted({result.series_id for result in results})}).dicts()
+    canonical = {row["own_id"]: row["series_id"] for row in members}
+    which = {
+        "members": list(canonical),
+        "compared": sorted({result.run_id for result in results}),
+        "until": max(result.history_time for result in results),
+    }
+    newest, older = _by_age(warehouse.query(RUNS, which).dicts())
+    found: dict[str, Sessions] = {}
+    _add(found, warehouse, newest, canonical, metric)
+    lacking = {own: series for own, series in canonical.items() if len(found.get(series, ())) < MAX_SESSIONS}
+    _add(found, warehouse, older, lacking, metric)
+    return {series_id: _session_means(sessions) for series_id, sessions in found.items()}
+
+
+def _by_age(runs: Iterable[Run]) -> tuple[list[Run], list[Run]]:
+    """The runs of each cell's newest sessions, and the others. A session is as old as the newest run in it."""
+    cells: dict[tuple[str, ...], dict[str, list[Run]]] = {}
+    for run in runs:
+        sessions = cells.setdefault(tuple(run[name] for name in CELL), {})
+        sessions.setdefault(run["session_id"], []).append(run)
+    newest, older = [], []
+    for sessions in cells.values():
+        in_order = sorted(sessions.values(), key=lambda own: max((run["time"], run["run_id"]) for run in own))
+        newest += [run for own in in_order[-MAX_SESSIONS:] for run in own]
+        older += [run for own in in_order[:-MAX_SESSIONS] for run in own]
+    return newest, older
+
+
+def _add(
+    found: dict[str, Sessions],
+    warehouse: Warehouse,
+    runs: Sequence[Run],
+    canonical: Mapping[str, str],
+    metric: Metric,
+) -> None:
+    """What the runs measured of those series."""
+    if not runs or not canonical:
+        return
+    known = {run["run_id"]: run for run in runs}
+    source = WITH_LOADS if metric.source == "load_time" else "benchmark_results"
+    sql = VALUES.format(metric=metric.column, source=source)
+    which = {"runs": list(known), "members": list(canonical), "unfit": UNFIT_DOUBT}
+    for row in warehouse.query(sql, which).dicts():
+        run = known[row["run_id"]]
+        sessions = found.setdefault(canonical[row["own_id"]], {})
+        sessions.setdefault(run["session_id"], []).append((run["time"], row["value"]))
+
+
+def _session_means(sessions: Sessions) -> list[float]:
+    """Of the newest sessions, oldest first."""
+    times = {session_id: max(time for time, _ in own) for session_id, own in sessions.items()}
+    newest = sorted(sessions, key=lambda session_id: (times[session_id], session_id))[-MAX_SESSIONS:]
+    return [_mean([value for _, value in sessions[session_id]]) for session_id in newest]
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The geometric one; most sessions measure a point once."""
+    return values[0] if len(values) == 1 else geometric_mean(values)

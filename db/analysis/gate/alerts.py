@@ -1,0 +1,275 @@
+"""Alerts: regressions that somebody should look at, each stored once, and what they turned out to be.
+
+Raises alerts for what the history found: a confirmed regression, as the gate would have for the same commits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from benchmarking.core.errors import UsageError
+from benchmarking.core.ids import uuid7
+from db.analysis.gate.findings import Finding
+from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, Parameters
+from db.analysis.history.regressions import Regression
+from db.analysis.selection import Selection
+
+if TYPE_CHECKING:
+    from db.warehouse import Warehouse
+
+
+Triage = Literal["new", "regression", "improvement", "method", "hardware", "noise"]
+
+TRIAGES: tuple[Triage, ...] = get_args(Triage)
+
+"""What an alert can be: nobody looked yet; real, for the worse or the better; another way of measuring; another state
+of the machine; chance."""
+
+OPEN: tuple[Triage, ...] = ("new", "regression")
+
+"""With these an alert is still about the level that its series has: what it names is kept out of the segment."""
+
+MIN_PREFIX = 4
+
+"""Characters of an id below which it would name one alert by luck only."""
+
+
+OPEN_OF = """
+SELECT alert_id, series_id, first_commit, result_id, parameters FROM alerts
+WHERE metric = $metric AND detector = $detector AND series_id IN (SELECT unnest($series))
+    AND triage IN (SELECT unnest($open))
+ORDER BY created_at, alert_id
+"""
+
+INSERT = """
+INSERT INTO alerts BY NAME SELECT
+    $alert_id AS alert_id, $series_id AS series_id, $metric AS metric, $first_commit AS first_commit,
+    $last_commit AS last_commit, $group_id AS group_id, 'new' AS triage, $relative_change AS relative_change,
+    $detector AS detector, $detector_version AS detector_version, $parameters AS parameters,
+    $now AS created_at, $now AS updated_at, $result_id AS result_id, $confirmed_by AS confirmed_by,
+    $change_point_id AS change_point_id
+"""
+
+EXTEND = """
+UPDATE alerts SET parameters = $parameters, confirmed_by = coalesce(confirmed_by, $confirmed_by)
+WHERE alert_id = $alert_id
+"""
+
+LIST_ALERTS = """
+SELECT
+    a.alert_id, a.triage, a.metric, a.relative_change, a.first_commit, a.last_commit, a.group_id, a.detector,
+    a.detector_version, a.parameters, a.created_at, a.updated_at, a.confirmed_by, a.change_point_id, a.note,
+    r.result_id, r.series_id, r.run_id, r.session_id, r.started_at, r.model_id, r.device, r.device_name, r.runtime,
+    r.precision, r.batch_size, r.sequence_length, r.new_tokens, r.concurrency, r.axes
+FROM alerts a
+LEFT JOIN change_points c USING (change_point_id)
+JOIN (SELECT * FROM all_results WHERE {condition}) r ON r.result_id = coalesce(a.result_id, c.result_id)
+WHERE list_contains(?::VARCHAR[], a.triage)
+ORDER BY a.created_at DESC, a.relative_change DESC, a.alert_id
+"""
+
+FIND = "SELECT alert_id FROM alerts WHERE starts_with(alert_id, ?)"
+
+SET_TRIAGE = (
+    "UPDATE alerts SET triage = $triage, note = coalesce($note, note), updated_at = $now WHERE alert_id = $alert_id"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredAlerts:
+    """What became of the findings."""
+
+    new: tuple[str, ...] = ()
+    """Ids of the alerts that were made."""
+    known: tuple[str, ...] = ()
+    """Ids of those that were there already, for the same range of commits."""
+
+
+def store_alerts(warehouse: Warehouse, findings: Iterable[Finding], parameters: Parameters) -> StoredAlerts:
+    """Raise an alert for each regression, unless an open one is about the same.
+
+    The same is: of the same series and metric, and not worse before the same commit (where there is none, the same
+    run). What shows it again is added to what the alert names. Alerts of a session share a group. All or nothing.
+    """
+    regressed = [finding for finding in findings if finding.verdict == "regressed"]
+    new, known = [], []
+    with warehouse.transaction() as connection:
+        for finding in regressed:
+            alert = _same(_open(connection, finding), finding)
+            if alert is None:
+                row = _row(finding, parameters)
+                connection.execute(INSERT, row)
+                new.append(row["alert_id"])
+            else:
+                connection.execute(EXTEND, _extended(alert, finding))
+                known.append(alert["alert_id"])
+    return StoredAlerts(new=tuple(new), known=tuple(known))
+
+
+def list_alerts(warehouse: Warehouse, selection: Selection, triages: Sequence[str] = TRIAGES) -> list[dict[str, Any]]:
+    """The alerts of these triages about results that are selected, newest first, with what was measured beside them."""
+    rows = warehouse.query(
+        LIST_ALERTS.format(condition=selection.condition), (*selection.values, list(triages))
+    ).dicts()
+    return [{**row, "axes": json.loads(row["axes"]), "parameters": json.loads(row["parameters"])} for row in rows]
+
+
+def set_triage(warehouse: Warehouse, prefixes: Sequence[str], triage: Triage, note: str | None) -> tuple[str, ...]:
+    """Say what the alerts turned out to be; gives their ids. A note that is None leaves the one there is.
+
+    Raises UsageError for the beginning of an id that none or several have; then nothing is changed.
+    """
+    alert_ids = tuple(dict.fromkeys(_found(warehouse, prefix) for prefix in prefixes))
+    now = datetime.now(UTC).replace(tzinfo=None)
+    with warehouse.transaction() as connection:
+        for alert_id in alert_ids:
+            connection.execute(SET_TRIAGE, {"alert_id": alert_id, "triage": triage, "note": note, "now": now})
+    return alert_ids
+
+
+def _found(warehouse: Warehouse, prefix: str) -> str:
+    if len(prefix) < MIN_PREFIX:
+        raise UsageError(f"{prefix!r}: give {MIN_PREFIX} characters of an alert's id or more")
+    ids = [row["alert_id"] for row in warehouse.query(FIND, [prefix]).dicts()]
+    if len(ids) == 1:
+        return str(ids[0])
+    if not ids:
+        raise UsageError(f"no alert's id begins with {prefix!r}: benchhouse alert list shows them")
+    raise UsageError(f"{len(ids)} alerts' ids begin with {prefix!r}: give more of it")
+
+
+def _open(connection: Any, finding: Finding) -> list[dict[str, Any]]:
+    """The open alerts of the finding's series and metric, oldest first."""
+    candidate = finding.candidate
+    asked = {"metric": candidate.metric.column, "detector": DETECTOR, "series": [candidate.series_id]}
+    rows = connection.execute(OPEN_OF, {**asked, "open": list(OPEN)}).fetchall()
+    names = ("alert_id", "series_id", "first_commit", "result_id", "parameters")
+    return [dict(zip(names, (*row[:-1], json.loads(row[-1])), strict=True)) for row in rows]
+
+
+def _same(alerts: Sequence[dict[str, Any]], finding: Finding) -> dict[str, Any] | None:
+    """The alert that is about the same as the finding."""
+    last_good = finding.candidate.segment[-1]
+    for alert in alerts:
+        if finding.candidate.result_id in alert["parameters"]["results"]:
+            return alert
+        if last_good.git_commit is not None and alert["first_commit"] == last_good.git_commit:
+            return alert
+        if alert["parameters"]["last_good"] == last_good.result_id:
+            return alert
+    return None
+
+
+def _row(finding: Finding, parameters: Parameters) -> dict[str, Any]:
+    candidate, judgement = finding.candidate, finding.judgement
+    assert judgement is not None
+    last_good = candidate.segment[-1]
+    kept = {
+        "confidence": parameters.confidence,
+        "min_change": parameters.min_change,
+        "n": judgement.n,
+        "centre": judgement.centre,
+        "low": judgement.low,
+        "high": judgement.high,
+        "value": judgement.value,
+        "last_good": last_good.result_id,
+        "results": _results(finding),
+        "environment": None if finding.together is None else finding.together.text,
+    }
+    return {
+        "alert_id": uuid7(),
+        "series_id": candidate.series_id,
+        "metric": candidate.metric.column,
+        "first_commit": last_good.git_commit,
+        "last_commit": candidate.git_commit,
+        "group_id": candidate.session_id,
+        "relative_change": judgement.relative_change,
+        "detector": DETECTOR,
+        "detector_version": DETECTOR_VERSION,
+        "parameters": json.dumps(kept),
+        "now": datetime.now(UTC).replace(tzinfo=None),
+        "result_id": candidate.result_id,
+        "confirmed_by": finding.again_result_id,
+        "change_point_id": None,
+    }
+
+
+def _extended(alert: Mapping[str, Any], finding: Finding) -> dict[str, Any]:
+    parameters = alert["parameters"]
+    results = list(dict.fromkeys((*parameters["results"], *_results(finding))))
+    return {
+        "alert_id": alert["alert_id"],
+        "parameters": json.dumps({**parameters, "results": results}),
+        "confirmed_by": finding.again_result_id,
+    }
+
+
+def _results(finding: Finding) -> list[str]:
+    """The results that show what the finding says."""
+    ids = (finding.candidate.result_id, finding.again_result_id)
+    return [result_id for result_id in ids if result_id is not None]
+
+
+SAME_CHANGE = """
+SELECT alert_id FROM alerts
+WHERE metric = $metric AND (
+    change_point_id = $change_point_id
+    OR (series_id = $series_id AND (result_id = $result_id OR first_commit = $first_commit))
+)
+ORDER BY created_at, alert_id LIMIT 1
+"""
+
+"""The alert that is about the change, whatever its triage is: what somebody called noise is not raised again."""
+
+LINK = "UPDATE alerts SET change_point_id = coalesce(change_point_id, $change_point_id) WHERE alert_id = $alert_id"
+
+
+def raise_alerts(warehouse: Warehouse, regressions: Iterable[Regression]) -> StoredAlerts:
+    """An alert for each confirmed regression that has none. Those of a session share a group. All or nothing."""
+    new, known = [], []
+    with warehouse.transaction() as connection:
+        for regression in regressions:
+            if regression.state != "confirmed":
+                continue
+            row = _alert_row(regression)
+            asked = ("metric", "change_point_id", "series_id", "result_id", "first_commit")
+            same = connection.execute(SAME_CHANGE, {name: row[name] for name in asked}).fetchall()
+            if same:
+                alert_id = str(same[0][0])
+                connection.execute(LINK, {"alert_id": alert_id, "change_point_id": regression.change_point_id})
+                known.append(alert_id)
+            else:
+                connection.execute(INSERT, row)
+                new.append(row["alert_id"])
+    return StoredAlerts(new=tuple(new), known=tuple(known))
+
+
+def _alert_row(regression: Regression) -> dict[str, Any]:
+    kept = {
+        "value_before": regression.value_before,
+        "value_after": regression.value_after,
+        "p_value": regression.p_value,
+        "last_good": regression.last_good_result_id,
+        "results": [regression.result_id],
+        "environment": None if regression.together is None else regression.together.text,
+    }
+    return {
+        "alert_id": uuid7(),
+        "series_id": regression.series_id,
+        "metric": regression.metric.column,
+        "first_commit": regression.last_good_commit,
+        "last_commit": regression.first_bad_commit,
+        "group_id": regression.session_id,
+        "relative_change": regression.relative_change,
+        "detector": regression.detector,
+        "detector_version": regression.detector_version,
+        "parameters": json.dumps(kept),
+        "now": datetime.now(UTC).replace(tzinfo=None),
+        "result_id": regression.result_id,
+        "confirmed_by": None,
+        "change_point_id": regression.change_point_id,
+    }

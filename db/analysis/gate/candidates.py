@@ -1,0 +1,246 @@
+"""What the gate judges: the newest results of series, each with its segment, the runs it is judged against.
+
+A segment is the runs of the series before the result, in the order of the history, since the series' last confirmed
+change point, without the result's own session. Results that are invalid or throttled are left out: their numbers speak
+of something else than the code. So are those that an open alert of this segment names: a regression that nobody has
+looked at yet must not widen the interval until it passes for the normal state. For the same reason a change point at
+what a new alert names begins no segment: the gate stays closed until somebody says what the alert is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.core.axes import POINT_COLUMNS
+from benchmarking.core.records import Point
+from db.analysis.gate.gate import DETECTOR
+from db.analysis.metrics import Metric
+from db.analysis.selection import Selection
+
+if TYPE_CHECKING:
+    from db.warehouse import Warehouse
+
+Row = Mapping[str, Any]
+
+FIT = ("valid", "noisy")
+"""The validities of results that can be judged, and judged against."""
+UNFIT_DOUBT = "very_noisy"
+"""And a doubt with which they cannot."""
+REACH = 200
+"""Runs of a series that are looked at: enough for the most a segment uses, whatever is left out of it."""
+COLUMNS = (
+    *("result_id", "run_id", "session_id", "series_id", "hardware_id", "started_at", "history_time", "git_commit"),
+    *("model_id", "device", "device_name", "runtime", "runtime_mode", "precision"),
+    *POINT_COLUMNS,
+    *("status", "error", "validity", "doubts", "missing", "extra"),
+)
+SAME = (
+    *("result_id", "run_id", "session_id", "series_id", "hardware_id", "git_commit", "model_id", "device"),
+    *("device_name", "runtime", "precision", "status", "error", "validity", "value"),
+)
+"""Fields of a candidate that are columns of the same name."""
+
+RESULTS = """
+SELECT {columns}, {metric} AS value FROM all_results WHERE {condition}
+QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY started_at DESC, result_id DESC) = 1
+ORDER BY model_id, device, runtime, precision, sequence_length, batch_size, result_id
+"""
+NEWEST_SESSION = """session_id = (
+    SELECT session_id FROM all_results WHERE {condition} ORDER BY started_at DESC, run_id DESC LIMIT 1
+)"""
+SEGMENTS = """
+WITH judged AS (
+    SELECT result_id AS judged_id, series_id, session_id, row(history_time, started_at, result_id) AS place
+    FROM all_results WHERE result_id IN (SELECT unnest($results))
+), changes AS (
+    SELECT judged_id, max(row(r.history_time, r.started_at, r.result_id)) AS place
+    FROM judged
+    JOIN all_results r ON r.series_id = judged.series_id
+    JOIN change_points c ON c.result_id = r.result_id AND c.metric = $metric AND c.state = 'confirmed'
+        AND c.result_id NOT IN (SELECT unnest($untold))
+    WHERE row(r.history_time, r.started_at, r.result_id) <= judged.place
+    GROUP BY judged_id
+)
+SELECT judged_id, r.result_id, r.git_commit, r.{metric} AS value
+FROM judged
+JOIN all_results r ON r.series_id = judged.series_id
+LEFT JOIN changes USING (judged_id)
+WHERE r.session_id <> judged.session_id AND row(r.history_time, r.started_at, r.result_id) < judged.place
+    AND (changes.place IS NULL OR row(r.history_time, r.started_at, r.result_id) >= changes.place)
+    AND r.status = 'ok' AND r.validity IN (SELECT unnest($fit)) AND r.{metric} IS NOT NULL
+    AND NOT list_contains(r.doubts, $unfit)
+WINDOW newest_first AS (PARTITION BY judged_id ORDER BY r.history_time DESC, r.started_at DESC, r.result_id DESC)
+QUALIFY row_number() OVER newest_first <= {reach}
+ORDER BY judged_id, r.history_time, r.started_at, r.result_id
+"""
+ALERTED = """
+SELECT result_id, confirmed_by, parameters, triage FROM alerts
+WHERE metric = $metric AND detector = $detector AND triage IN ('new', 'regression')
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Earlier:
+    """A run of the segment."""
+
+    result_id: str
+    git_commit: str | None
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A result that is to be judged by one of its metrics."""
+
+    metric: Metric
+    result_id: str
+    run_id: str
+    session_id: str
+    series_id: str
+    hardware_id: str
+    git_commit: str | None
+    model_id: str
+    device: str
+    device_name: str | None
+    runtime: str
+    precision: str
+    point: Point
+    status: str
+    error: str | None
+    validity: str | None
+    doubts: tuple[str, ...]
+    """Kinds, without those that are only good to know."""
+    value: float | None
+    """In the metric's unit; None where there is none."""
+    missing: str | None
+    """Why there is none."""
+    segment: tuple[Earlier, ...]
+    """Oldest first."""
+
+    @property
+    def unfit(self) -> str | None:
+        """Why its value says nothing of the code; None where it does, or where there is none."""
+        if self.validity in FIT and UNFIT_DOUBT not in self.doubts:
+            return None
+        return f"{self.validity}: {', '.join(self.doubts)}"
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """Those of the segment, oldest first."""
+        return tuple(earlier.value for earlier in self.segment)
+
+    @property
+    def subject(self) -> str:
+        """What is measured, without the point: "bert-base-uncased, cuda:0, eager, float16"."""
+        return ", ".join((self.model_id, self.device, self.runtime, self.precision))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Alerted:
+    """What an open alert says of a result."""
+
+    last_good: str
+    """Result it was found to be worse than."""
+    is_new: bool
+    """Whether nobody has said yet what it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Which results are judged: those of a run or a session, by the beginning of its id, or of the newest session."""
+
+    run: str | None = None
+    session: str | None = None
+
+
+def candidates(
+    warehouse: Warehouse, selection: Selection, scope: Scope, metrics: Sequence[Metric]
+) -> tuple[Candidate, ...]:
+    """The newest result of each series in the scope, once for each metric, with its segment."""
+    return tuple(candidate for metric in metrics for candidate in _of_metric(warehouse, selection, scope, metric))
+
+
+def repeated(warehouse: Warehouse, run_id: str, since: datetime, metric: Metric) -> dict[str, Candidate]:
+    """The results of the newest run since then that was made to confirm `run_id`, by series; without segments."""
+    condition = (
+        "run_id = (SELECT run_id FROM all_results WHERE tags['confirms'] = ? AND started_at >= ? "
+        "ORDER BY started_at DESC, run_id DESC LIMIT 1)"
+    )
+    rows = _results(warehouse, condition, (run_id, since), metric)
+    return {row["series_id"]: _candidate(row, metric, ()) for row in rows}
+
+
+def _of_metric(warehouse: Warehouse, selection: Selection, scope: Scope, metric: Metric) -> list[Candidate]:
+    condition, values = _condition(selection, scope)
+    rows = _results(warehouse, condition, values, metric)
+    segments = _segments(warehouse, [row["result_id"] for row in rows], metric)
+    return [_candidate(row, metric, segments.get(row["result_id"], ())) for row in rows]
+
+
+def _condition(selection: Selection, scope: Scope) -> tuple[str, tuple[object, ...]]:
+    chosen = f"({selection.condition})"
+    if scope.run is not None:
+        return f"{chosen} AND starts_with(run_id, ?)", (*selection.values, scope.run)
+    if scope.session is not None:
+        return f"{chosen} AND starts_with(session_id, ?)", (*selection.values, scope.session)
+    return f"{chosen} AND {NEWEST_SESSION.format(condition=chosen)}", selection.values * 2
+
+
+def _results(warehouse: Warehouse, condition: str, values: Sequence[object], metric: Metric) -> list[dict[str, Any]]:
+    sql = RESULTS.format(columns=", ".join(COLUMNS), metric=metric.column, condition=condition)
+    return warehouse.query(sql, values).dicts()
+
+
+def _segments(warehouse: Warehouse, result_ids: Sequence[str], metric: Metric) -> dict[str, tuple[Earlier, ...]]:
+    """The segment of each result that has one."""
+    alerted = _alerted(warehouse, metric)
+    parameters = {
+        "results": list(result_ids),
+        "metric": metric.column,
+        "fit": list(FIT),
+        "unfit": UNFIT_DOUBT,
+        "untold": [result_id for result_id, alert in alerted.items() if alert.is_new],
+    }
+    found: dict[str, list[Earlier]] = {}
+    for row in warehouse.query(SEGMENTS.format(metric=metric.column, reach=REACH), parameters).dicts():
+        earlier = Earlier(result_id=row["result_id"], git_commit=row["git_commit"], value=row["value"])
+        found.setdefault(row["judged_id"], []).append(earlier)
+    return {result_id: _without_alerted(earlier, alerted) for result_id, earlier in found.items()}
+
+
+def _alerted(warehouse: Warehouse, metric: Metric) -> dict[str, _Alerted]:
+    """By each result that an open alert names."""
+    found: dict[str, _Alerted] = {}
+    for row in warehouse.query(ALERTED, {"metric": metric.column, "detector": DETECTOR}).dicts():
+        parameters = json.loads(row["parameters"])
+        alert = _Alerted(last_good=parameters["last_good"], is_new=row["triage"] == "new")
+        named = (row["result_id"], row["confirmed_by"], *parameters["results"])
+        found |= dict.fromkeys((result_id for result_id in named if result_id is not None), alert)
+    return found
+
+
+def _without_alerted(segment: Sequence[Earlier], alerted: Mapping[str, _Alerted]) -> tuple[Earlier, ...]:
+    """The segment without what alerts name that were raised in it. One from before it spoke of another level."""
+    here = {earlier.result_id for earlier in segment}
+    left_out = {result_id for result_id, alert in alerted.items() if alert.last_good in here}
+    return tuple(earlier for earlier in segment if earlier.result_id not in left_out)
+
+
+def _candidate(row: Row, metric: Metric, segment: tuple[Earlier, ...]) -> Candidate:
+    return Candidate(
+        metric=metric,
+        point=Point.from_columns(row),
+        doubts=doubt_kinds(row["extra"]),
+        missing=(row["missing"] or {}).get(metric.column),
+        segment=segment,
+        **{name: row[name] for name in SAME},
+    )
+
+
+def doubt_kinds(extra: str) -> tuple[str, ...]:
+    """The kinds of doubt, without those that are only good to know."""
+    return tuple(doubt["kind"] for doubt in json.loads(extra)["doubts"] if doubt["severity"] != "info")

@@ -1,0 +1,276 @@
+"""What the gate found, for a terminal and for a pull request.
+
+What the gate found, as JSON has it.
+
+What the gate found as JUnit's XML, which CI servers show: a test case for each series and metric.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+from xml.etree import ElementTree
+
+from benchmarking.core.records import to_json
+from benchmarking.core.tables import Column, Table, table_of, table_text
+from benchmarking.core.terminal import PLAIN, Page
+from benchmarking.core.text import markdown_escaped, markdown_table, number, visible, visible_lines
+from db.analysis.gate.findings import BAD, JUDGED, Finding, Verdict, counts, exit_code
+from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, Parameters
+
+MAX_KINDS = 2
+
+MAX_NAMES = 4
+
+SUBJECTS = ("model_id", "device", "runtime", "precision")
+
+HEADINGS = {"model_id": "model"}
+
+WITH_REASON: tuple[Verdict, ...] = ("failed", "regressed", "unfit", "not enough data")
+
+
+def gate_text(findings: Sequence[Finding], parameters: Parameters, page: Page = PLAIN) -> str:
+    """For a terminal: a row for each series that was judged, worst first, and below it what is to be known."""
+    table = _table(findings)
+    parts = [visible_lines(_head(findings))]
+    parts += [table_text(table, page)] if table.rows else []
+    parts.append(visible_lines("\n".join([summary(findings), *_remarks(findings, parameters)])))
+    return "\n\n".join(parts)
+
+
+def gate_markdown(findings: Sequence[Finding], parameters: Parameters) -> str:
+    """For a comment on a pull request; no text in it is taken for markup."""
+    table = _table(findings)
+    parts = [f"**{markdown_escaped(summary(findings))}**", markdown_escaped(_head(findings))]
+    parts += [markdown_table(table.headings, table.rows, right=table.numbers)] if table.rows else []
+    parts.append("\n".join(f"- {markdown_escaped(line)}" for line in _remarks(findings, parameters)))
+    return "\n\n".join(parts) + "\n"
+
+
+def summary(findings: Iterable[Finding]) -> str:
+    """The counts in a line: "1 regressed, 7 fine: environment, not code?"."""
+    known = tuple(findings)
+    text = ", ".join(f"{count} {verdict}" for verdict, count in counts(known).items())
+    environment = any(finding.together is not None and finding.verdict in BAD for finding in known)
+    return f"{text}: environment, not code?" if environment else text
+
+
+def subject(finding: Finding) -> str:
+    """What the finding is about: model, device, runtime, precision and point."""
+    return f"{finding.candidate.subject}, {finding.candidate.point.label}"
+
+
+def sentence(finding: Finding) -> str:
+    """What is found, in a sentence."""
+    judgement = finding.judgement
+    if judgement is None or judgement.relative_change is None:
+        return finding.why or finding.verdict
+    assert judgement.centre is not None
+    unit = finding.candidate.metric.unit
+    text = (
+        f"{finding.candidate.metric.column} {number(judgement.value)} {unit} is {judgement.relative_change:+.1%} from "
+        f"{number(judgement.centre)} {unit}, the mean of {judgement.n} runs; expected {_expected(finding)}"
+    )
+    if finding.again is not None:
+        text += f"; in a fresh session {number(finding.again.value)} {unit}"
+    return f"{text}; {finding.why}" if finding.why else text
+
+
+def _head(findings: Sequence[Finding]) -> str:
+    first = findings[0].candidate
+    sessions = sorted({finding.candidate.session_id for finding in findings})
+    commits = sorted({(finding.candidate.git_commit or "")[:10] for finding in findings} - {""})
+    shared = [name for name in SUBJECTS if len(_values(findings, name)) == 1]
+    words = [f"session {', '.join(sessions)}", *([f"commit {', '.join(commits)}"] if commits else [])]
+    words += [f"{HEADINGS.get(name, name)} {getattr(first, name)}" for name in shared]
+    return ", ".join(words)
+
+
+def _table(findings: Sequence[Finding]) -> Table:
+    """A row for each finding with a verdict; what is the same in all of them is in the head."""
+    shown = [finding for finding in findings if finding.verdict in JUDGED]
+    several = [name for name in SUBJECTS if len(_values(findings, name)) > 1]
+    several_metrics = len({finding.candidate.metric.column for finding in findings}) > 1
+    number_column = partial(Column[Finding], is_number=True)
+    columns = [
+        *(
+            Column(heading=HEADINGS.get(name, name), text=partial(_subject_word, name=name), is_key=True)
+            for name in several
+        ),
+        Column(heading="point", text=lambda one: one.candidate.point.label, is_key=True),
+        *([Column[Finding](heading="metric", text=lambda one: one.candidate.metric.column)] if several_metrics else []),
+        number_column(heading="mean", text=lambda one: _number(one.judgement.centre if one.judgement else None)),
+        number_column(heading="now", text=lambda one: _number(one.judgement.value if one.judgement else None)),
+        number_column(heading="again", text=lambda one: _number(one.again.value if one.again else None)),
+        Column(heading="unit", text=lambda one: one.candidate.metric.unit),
+        number_column(heading="change", text=_change),
+        Column(heading="expected", text=_expected),
+        number_column(heading="runs", text=_runs),
+        Column(heading="verdict", text=lambda one: one.verdict, is_state=True),
+        Column(heading="doubts", text=_doubts, is_state=True),
+    ]
+    return table_of(columns, shown)
+
+
+def _subject_word(finding: Finding, name: str) -> str:
+    return str(getattr(finding.candidate, name))
+
+
+def _number(value: float | None) -> str | None:
+    return None if value is None else number(value)
+
+
+def _change(finding: Finding) -> str | None:
+    change = finding.judgement.relative_change if finding.judgement else None
+    return None if change is None else f"{change:+.1%}"
+
+
+def _runs(finding: Finding) -> str:
+    return str(len(finding.candidate.segment) if finding.judgement is None else finding.judgement.n)
+
+
+def _expected(finding: Finding) -> str | None:
+    """Up to, or from, which value nothing is wrong."""
+    judgement, is_lower_better = finding.judgement, finding.candidate.metric.better == "lower"
+    if judgement is None or judgement.high is None or judgement.low is None:
+        return None
+    return f"up to {number(judgement.high)}" if is_lower_better else f"from {number(judgement.low)}"
+
+
+def _doubts(finding: Finding) -> str | None:
+    doubts = finding.candidate.doubts
+    return ", ".join(doubts[:MAX_KINDS]) + (f" +{len(doubts) - MAX_KINDS}" if len(doubts) > MAX_KINDS else "") or None
+
+
+def _remarks(findings: Sequence[Finding], parameters: Parameters) -> list[str]:
+    """What the verdicts rest on, why there is none, and what to do."""
+    lines = [f"environment, not code: {text}" for text in sorted(_together(findings))]
+    if lines:
+        lines.append("that does not prove it: see what changed on the machine, measure again when it is quiet")
+    if any(finding.verdict in JUDGED for finding in findings):
+        lines.append(
+            f"regressed: worse than {parameters.confidence:.0%} of runs would be if nothing had changed, and by more "
+            f"than {parameters.min_change:.0%}"
+        )
+    lines += _reasons(findings)
+    lines += [f"measure again: {text}" for text in dict.fromkeys(_repeats(findings))]
+    return lines
+
+
+def _repeats(findings: Iterable[Finding]) -> list[str]:
+    return [one.repeat for one in findings if one.repeat is not None and one.verdict == "regressed"]
+
+
+def _together(findings: Iterable[Finding]) -> set[str]:
+    return {one.together.text for one in findings if one.together is not None and one.verdict in BAD}
+
+
+def _reasons(findings: Iterable[Finding]) -> list[str]:
+    """Each reason with the series it is about, the first of them named."""
+    about: dict[tuple[str, str], list[str]] = {}
+    for one in findings:
+        if one.why is not None and one.verdict in WITH_REASON:
+            about.setdefault((one.verdict, one.why), []).append(subject(one))
+    return [f"{verdict}: {why} ({_listed(names)})" for (verdict, why), names in about.items()]
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return "; ".join(names[:MAX_NAMES]) + more
+
+
+def _values(findings: Iterable[Finding], name: str) -> set[str]:
+    return {str(getattr(finding.candidate, name)) for finding in findings}
+
+
+SUBJECT = (
+    *("result_id", "run_id", "session_id", "series_id", "hardware_id", "git_commit"),
+    *("model_id", "device", "device_name", "runtime", "precision", "status", "validity"),
+)
+
+
+def gate_document(findings: Sequence[Finding], parameters: Parameters) -> dict[str, Any]:
+    """All findings, worst first, with the exit code they lead to."""
+    return {
+        "detector": DETECTOR,
+        "detector_version": DETECTOR_VERSION,
+        "parameters": asdict(parameters),
+        "exit_code": exit_code(findings),
+        "counts": counts(findings),
+        "findings": [_finding(finding) for finding in findings],
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    candidate = finding.candidate
+    last_good = candidate.segment[-1] if candidate.segment else None
+    return {
+        "verdict": finding.verdict,
+        "why": finding.why,
+        **{name: getattr(candidate, name) for name in SUBJECT},
+        "point": to_json(candidate.point),
+        "metric": candidate.metric.column,
+        "unit": candidate.metric.unit,
+        "value": candidate.value,
+        "doubts": list(candidate.doubts),
+        "judgement": to_json(finding.judgement),
+        "again": to_json(finding.again),
+        "again_result_id": finding.again_result_id,
+        "last_good_result_id": None if last_good is None else last_good.result_id,
+        "last_good_commit": None if last_good is None else last_good.git_commit,
+        "environment": None if finding.together is None else finding.together.text,
+        "measure_again": finding.repeat,
+    }
+
+
+NAME = "benchhouse check"
+
+NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+"""Characters that XML 1.0 has no way to write."""
+
+
+def junit_xml(findings: Sequence[Finding]) -> str:
+    """The findings as a document: failures are what regressed or failed, skipped is what could not be judged."""
+    failures = sum(finding.verdict in BAD for finding in findings)
+    skipped = sum(finding.verdict not in JUDGED for finding in findings)
+    counts = {"tests": len(findings), "failures": failures, "errors": 0, "skipped": skipped}
+    attributes = {"name": NAME, **{name: str(count) for name, count in counts.items()}, "time": "0"}
+    root = ElementTree.Element("testsuites", attributes)
+    suite = ElementTree.SubElement(root, "testsuite", attributes)
+    for finding in findings:
+        _case(suite, finding)
+    ElementTree.indent(root)
+    text = ElementTree.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'
+
+
+def _case(suite: ElementTree.Element, finding: Finding) -> None:
+    candidate = finding.candidate
+    name = f"{candidate.point.label} {candidate.metric.column}"
+    case = ElementTree.SubElement(
+        suite, "testcase", {"classname": _safe(candidate.subject), "name": _safe(name), "time": "0"}
+    )
+    said = _safe(sentence(finding))
+    if finding.verdict in BAD:
+        failure = ElementTree.SubElement(case, "failure", {"message": said, "type": finding.verdict})
+        failure.text = "\n".join(map(_safe, _details(finding)))
+    elif finding.verdict not in JUDGED:
+        ElementTree.SubElement(case, "skipped", {"message": said})
+    else:
+        ElementTree.SubElement(case, "system-out").text = f"{finding.verdict}: {said}"
+
+
+def _details(finding: Finding) -> list[str]:
+    lines = [sentence(finding), f"series {finding.candidate.series_id}", f"run {finding.candidate.run_id}"]
+    lines += [f"environment, not code? {finding.together.text}"] if finding.together is not None else []
+    lines += [f"doubts: {', '.join(finding.candidate.doubts)}"] if finding.candidate.doubts else []
+    return [*lines, *([f"measure again: {finding.repeat}"] if finding.repeat is not None else [])]
+
+
+def _safe(text: str) -> str:
+    """The text without characters that XML cannot hold; ElementTree escapes the rest."""
+    return NOT_XML.sub("?", visible(text))

@@ -1,0 +1,1 @@
+"""Series over time, and where their level changed."""

@@ -1,0 +1,251 @@
+"""Finds the change points of every series in a warehouse, and keeps the table change_points as they are now.
+
+What is found depends on the results alone: searching again changes nothing, and two warehouses with the same runs hold
+the same rows. A row is one place, a first changed result by one metric; when later runs move the place or do not bear
+it out, it is withdrawn, and stays as a trace of what was said. Only series in which something is new are searched: the
+table history_scans knows what was there the last time.
+
+Brings the stored change points up to date before they are asked for, writing only when there is something new.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarking.core.records import canonical_hash
+from db.analysis.gate.candidates import FIT, UNFIT_DOUBT
+from db.analysis.history.detector import DEFAULT, NAME, VERSION, Change, Parameters, detect
+from db.analysis.metrics import Metric
+from db.warehouse import OutdatedError, Warehouse
+
+if TYPE_CHECKING:
+    from db.migrate import Connection
+
+
+Row = dict[str, Any]
+
+
+BATCH = 1000
+
+"""Series that are searched and stored in one transaction: what is done stays done when a long search is killed."""
+
+DETECTED = (
+    *("value_before", "value_after", "relative_change", "p_value", "state"),
+    *("run_id", "last_good_result_id", "last_good_run_id"),
+)
+
+DETECTOR = ("detector", "detector_version", "parameters")
+
+
+FIT_RESULTS = f"""
+status = 'ok' AND validity IN ({", ".join(f"'{name}'" for name in FIT)}) AND NOT list_contains(doubts, '{UNFIT_DOUBT}')
+    AND {{metric}} > 0
+"""
+
+"""The results that make a history: the same that the gate judges against, with a number that has a logarithm."""
+
+DIGESTS = f"""
+WITH points AS (
+    SELECT series_id, count(*) AS points, bit_xor(hash(result_id, history_time, started_at, {{metric}})) AS content
+    FROM all_results WHERE {FIT_RESULTS} GROUP BY series_id
+), stored AS (
+    SELECT coalesce(canonical_series_id, c.series_id) AS series_id, bit_xor(hash(change_point_id, state)) AS changes
+    FROM change_points c LEFT JOIN series_alias USING (series_id) WHERE metric = $metric GROUP BY ALL
+)
+SELECT series_id, concat_ws(' ', points, content, changes, $detector) AS digest
+FROM points FULL JOIN stored USING (series_id)
+"""
+
+STALE = f"""
+SELECT series_id FROM ({DIGESTS})
+WHERE (series_id, digest) NOT IN (SELECT (series_id, digest) FROM history_scans WHERE metric = $metric)
+ORDER BY series_id
+"""
+
+POINTS = f"""
+SELECT series_id, result_id, run_id, {{metric}} AS value FROM all_results
+WHERE {FIT_RESULTS} AND series_id IN (SELECT unnest($series))
+QUALIFY row_number() OVER (PARTITION BY series_id, run_id ORDER BY result_id DESC) = 1
+ORDER BY series_id, history_time, started_at, result_id
+"""
+
+STORED = """
+SELECT c.* FROM change_points c LEFT JOIN series_alias USING (series_id)
+WHERE metric = $metric AND coalesce(canonical_series_id, c.series_id) IN (SELECT unnest($series))
+"""
+
+COLUMNS = ("change_point_id", "metric", "result_id", *DETECTED, *DETECTOR, "detected_at")
+
+NEW_ROWS = f"(SELECT {', '.join(f'unnest(${name}) AS {name}' for name in COLUMNS)})"
+
+INSERT = f"""
+INSERT INTO change_points BY NAME
+SELECT n.*, r.series_id FROM {NEW_ROWS} n JOIN benchmark_results r USING (result_id)
+"""
+
+UPDATE = f"""
+UPDATE change_points SET {", ".join(f"{name} = n.{name}" for name in (*DETECTED, *DETECTOR))}
+FROM {NEW_ROWS} n WHERE change_points.change_point_id = n.change_point_id
+"""
+
+FORGET = "DELETE FROM history_scans WHERE metric = $metric AND series_id IN (SELECT unnest($series))"
+
+REMEMBER = f"""
+INSERT INTO history_scans BY NAME
+SELECT series_id, $metric AS metric, digest, $now AS scanned_at FROM ({DIGESTS})
+WHERE series_id IN (SELECT unnest($series))
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Searched:
+    """What a search came to: counts of series, and of change points."""
+
+    series: int = 0
+    """In which something was new."""
+    found: int = 0
+    confirmed: int = 0
+    """Found now or known, and confirmed since the last search."""
+    withdrawn: int = 0
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        return (
+            f"searched {self.series} series with something new: {self.found} new change points, "
+            f"{self.confirmed} confirmed, {self.withdrawn} withdrawn"
+        )
+
+    def __add__(self, other: Searched) -> Searched:
+        return Searched(**{name: value + getattr(other, name) for name, value in asdict(self).items()})
+
+
+def stale_series(warehouse: Warehouse, metric: Metric, parameters: Parameters = DEFAULT) -> list[str]:
+    """The series in which something is new since they were last searched; also after a change of the detector."""
+    asked = {"metric": metric.column, "detector": _detector(parameters)}
+    return [row["series_id"] for row in warehouse.query(STALE.format(metric=metric.column), asked).dicts()]
+
+
+def update_changes(warehouse: Warehouse, metric: Metric, parameters: Parameters = DEFAULT) -> Searched:
+    """Bring the stored change points of one metric up to date."""
+    stale = stale_series(warehouse, metric, parameters)
+    total = Searched()
+    for start in range(0, len(stale), BATCH):
+        total += _search(warehouse, stale[start : start + BATCH], metric, parameters)
+    return total
+
+
+def change_point_id(metric: str, result_id: str) -> str:
+    """The same wherever the same place is found."""
+    return canonical_hash({"metric": metric, "result_id": result_id})[:32]
+
+
+def _search(warehouse: Warehouse, series: Sequence[str], metric: Metric, parameters: Parameters) -> Searched:
+    now = datetime.now(UTC).replace(tzinfo=None)
+    asked = {"series": list(series), "metric": metric.column}
+    stored = {row["change_point_id"]: row for row in warehouse.query(STORED, asked).dicts()}
+    found = {row["change_point_id"]: row for row in _found(warehouse, series, metric, parameters, now)}
+    new = [row for key, row in found.items() if key not in stored]
+    changed = [row for key, row in found.items() if key in stored and _differs(row, stored[key])]
+    gone = [
+        {**row, "state": "withdrawn"} for key, row in stored.items() if key not in found and row["state"] != "withdrawn"
+    ]
+    with warehouse.transaction() as connection:
+        _write(connection, INSERT, new)
+        _write(connection, UPDATE, changed + gone)
+        connection.execute(FORGET, asked)
+        connection.execute(
+            REMEMBER.format(metric=metric.column), {**asked, "detector": _detector(parameters), "now": now}
+        )
+    confirmed = [
+        row
+        for key, row in found.items()
+        if row["state"] == "confirmed" and stored.get(key, {}).get("state") != "confirmed"
+    ]
+    return Searched(series=len(series), found=len(new), confirmed=len(confirmed), withdrawn=len(gone))
+
+
+def _found(
+    warehouse: Warehouse, series: Sequence[str], metric: Metric, parameters: Parameters, now: datetime
+) -> Iterator[Row]:
+    """The rows that the series' change points have now."""
+    points = warehouse.query(POINTS.format(metric=metric.column), {"series": list(series)}).arrow()
+    values = points.column("value").to_numpy()
+    common = {
+        "metric": metric.column,
+        "detector": NAME,
+        "detector_version": VERSION,
+        "parameters": json.dumps(asdict(parameters)),
+        "detected_at": now,
+    }
+    for start, end in _stretches(points.column("series_id").to_numpy(zero_copy_only=False)):
+        for change in detect(values[start:end], parameters):
+            row = {**common, **_numbers(change), **_between(points, start + change.index)}
+            yield {"change_point_id": change_point_id(metric.column, row["result_id"]), **row}
+
+
+def _numbers(change: Change) -> Row:
+    return {
+        "value_before": change.value_before,
+        "value_after": change.value_after,
+        "relative_change": change.relative_change,
+        "p_value": change.p_value,
+        "state": change.state,
+    }
+
+
+def _between(points: Any, place: int) -> Row:
+    """The results and runs that a change at the place lies between."""
+    result_ids, run_ids = points.column("result_id"), points.column("run_id")
+    return {
+        "result_id": result_ids[place].as_py(),
+        "run_id": run_ids[place].as_py(),
+        "last_good_result_id": result_ids[place - 1].as_py(),
+        "last_good_run_id": run_ids[place - 1].as_py(),
+    }
+
+
+def _stretches(names: Any) -> Iterator[tuple[int, int]]:
+    """Start and end of each stretch of equal names."""
+    bounds = [0, *(1 + np.flatnonzero(names[1:] != names[:-1])), len(names)]
+    yield from ((int(start), int(end)) for start, end in pairwise(bounds) if end > start)
+
+
+def _differs(row: Row, stored: Mapping[str, Any]) -> bool:
+    return any(row[name] != stored[name] for name in (*DETECTED, *DETECTOR))
+
+
+def _write(connection: Connection, statement: str, rows: Sequence[Row]) -> None:
+    """Run a statement on the rows, all at once."""
+    if rows:
+        connection.execute(statement, {name: [row[name] for row in rows] for name in COLUMNS})
+
+
+def _detector(parameters: Parameters) -> str:
+    """What in a digest stands for the rule that was searched by."""
+    return f"{NAME} {VERSION} {canonical_hash(asdict(parameters))[:16]}"
+
+
+def refresh_changes(path: str, metrics: Sequence[Metric], *, lock_timeout_s: float) -> Searched:
+    """What was done. Raises as `Warehouse.open` does.
+
+    The file is opened for reading first: others may go on reading it, unless there is something to store.
+    """
+    try:
+        with Warehouse.open(path, read_only=True, lock_timeout_s=lock_timeout_s) as warehouse:
+            stale = [metric for metric in metrics if stale_series(warehouse, metric)]
+    except OutdatedError:  # opened for writing it is brought up to date
+        stale = list(metrics)
+    done = Searched()
+    if stale:
+        with Warehouse.open(path, lock_timeout_s=lock_timeout_s, create=False) as warehouse:
+            for metric in stale:
+                done += update_changes(warehouse, metric)
+    return done

@@ -1,0 +1,143 @@
+"""What became worse, from the stored change points; and whether a whole session moved together when it did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.core.records import Point
+from db.analysis.environment import Shift, Together, moved_together
+from db.analysis.history.changes import FIT_RESULTS
+from db.analysis.metrics import METRICS, Metric
+from db.analysis.selection import EVERYTHING, Selection
+
+if TYPE_CHECKING:
+    from db.warehouse import Warehouse
+
+REGRESSIONS = """
+SELECT * FROM regressions
+WHERE metric IN (SELECT unnest(?)) AND {dates} AND {selected}
+ORDER BY times_worse DESC, history_time, result_id
+"""
+SELECTED = "result_id IN (SELECT result_id FROM all_results WHERE {condition})"
+"""Reads all results: left out where nothing is selected."""
+BEFORE = 10
+"""Runs whose median a session's value is held against."""
+SHIFTS = f"""
+WITH fit AS (
+    SELECT series_id, result_id, session_id, hardware_id, model_id, runtime, precision, {{metric}} AS value,
+        median({{metric}}) OVER (
+            PARTITION BY series_id ORDER BY history_time, started_at, result_id
+            ROWS BETWEEN {BEFORE} PRECEDING AND 1 PRECEDING
+        ) AS before
+    FROM all_results
+    WHERE {FIT_RESULTS} AND series_id IN (
+        SELECT series_id FROM all_results WHERE session_id IN (SELECT unnest($sessions))
+    )
+)
+SELECT fit.*, change_point_id IS NOT NULL AS is_finding
+FROM fit
+LEFT JOIN (
+    SELECT result_id, change_point_id FROM change_points WHERE metric = $metric AND state <> 'withdrawn'
+) USING (result_id)
+WHERE session_id IN (SELECT unnest($sessions)) AND before IS NOT NULL
+ORDER BY series_id, result_id
+"""
+SAME = (
+    *("result_id", "last_good_result_id", "session_id", "run_id", "series_id", "hardware_id", "change_point_id"),
+    *("history_time", "last_good_time", "model_id", "device", "device_name", "runtime", "precision", "state"),
+    *("value_before", "value_after", "relative_change", "times_worse", "relative_change_now", "p_value"),
+    *("last_good_commit", "first_bad_commit", "detector", "detector_version"),
+)
+"""Fields of a regression that are columns of the same name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regression:
+    """A row of the view regressions; what the fields mean is told there."""
+
+    metric: Metric
+    point: Point
+    result_id: str
+    last_good_result_id: str | None
+    session_id: str
+    run_id: str
+    series_id: str
+    hardware_id: str
+    change_point_id: str
+    history_time: datetime
+    last_good_time: datetime | None
+    model_id: str
+    device: str
+    device_name: str | None
+    runtime: str
+    precision: str
+    state: str
+    value_before: float
+    value_after: float
+    relative_change: float
+    times_worse: float
+    relative_change_now: float
+    p_value: float
+    last_good_commit: str | None
+    first_bad_commit: str | None
+    detector: str
+    detector_version: str
+    together: Together | None = None
+    """How the session that it was first seen in moved as a whole; with it: environment, not code."""
+
+
+def regressions(
+    warehouse: Warehouse, metrics: Sequence[Metric], *, dates: Selection = EVERYTHING, selection: Selection = EVERYTHING
+) -> tuple[Regression, ...]:
+    """Those whose first changed result is of the dates (since, until) and selected, worst first."""
+    chosen = "TRUE" if selection == EVERYTHING else SELECTED.format(condition=selection.condition)
+    sql = REGRESSIONS.format(dates=dates.condition, selected=chosen)
+    asked = [[metric.column for metric in metrics], *dates.values, *selection.values]
+    rows = warehouse.query(sql, asked).dicts()
+    together = sessions_together(warehouse, ((row["metric"], row["session_id"]) for row in rows))
+    return tuple(_regression(row, together) for row in rows)
+
+
+Sessions = Mapping[tuple[str, str, str], Together]
+"""How the series of a metric, machine and session moved together, where they did."""
+
+
+def sessions_together(warehouse: Warehouse, places: Iterable[tuple[str, str]]) -> Sessions:
+    """For each metric and session: whether its series moved together, each against the median of its 10 runs before."""
+    sessions: dict[str, set[str]] = {}
+    for column, session in places:
+        sessions.setdefault(column, set()).add(session)
+    found: dict[tuple[str, str, str], Together] = {}
+    for column, ids in sessions.items():
+        asked = {"sessions": sorted(ids), "metric": column}
+        rows = warehouse.query(SHIFTS.format(metric=column), asked).dicts()
+        for place, shifts in _by_session(rows, METRICS[column]).items():
+            together = moved_together(shifts)
+            if together is not None:
+                found[(column, *place)] = together
+    return found
+
+
+def _by_session(rows: Iterable[Mapping[str, Any]], metric: Metric) -> dict[tuple[str, str], list[Shift]]:
+    groups: dict[tuple[str, str], list[Shift]] = {}
+    for row in rows:
+        ratio = row["value"] / row["before"]
+        shift = Shift(
+            group=f"{row['model_id']}\n{row['runtime']}\n{row['precision']}",
+            ratio=ratio if metric.better == "lower" else 1 / ratio,
+            is_finding=row["is_finding"],
+        )
+        groups.setdefault((row["hardware_id"], row["session_id"]), []).append(shift)
+    return groups
+
+
+def _regression(row: Mapping[str, Any], together: Sessions) -> Regression:
+    return Regression(
+        metric=METRICS[row["metric"]],
+        point=Point.from_columns(row),
+        together=together.get((row["metric"], row["hardware_id"], row["session_id"])),
+        **{name: row[name] for name in SAME},
+    )

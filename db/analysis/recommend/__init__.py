@@ -1,0 +1,1 @@
+"""Which measured configuration meets a need."""

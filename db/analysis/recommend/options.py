@@ -1,0 +1,163 @@
+"""Reads from a warehouse the measured ways to run a model, by what they were given to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.core.axes import POINT_COLUMNS
+from benchmarking.core.metrics import ENERGY, PEAK_MEMORY
+from benchmarking.core.records import NOT_APPLICABLE, Point
+from db.analysis.gate.candidates import doubt_kinds
+from db.analysis.recommend.recommendation import Option
+from db.analysis.selection import Selection
+
+if TYPE_CHECKING:
+    from db.warehouse import Warehouse
+
+Row = Mapping[str, Any]
+
+COLUMNS = (
+    *("result_id", "run_id", "hardware_id", "device", "device_name", "device_type", "runtime", "runtime_mode"),
+    *("precision", "num_threads", "cpu_list", "validity", "extra", "missing", "model_revision"),
+    *("task", "weights", "config_hash", "origin_definition"),
+    *POINT_COLUMNS,
+    *("latency_median_ms", "latency_ci_high_ms", "ci_scope", "latency_p99_ms", "time_to_first_token_ms"),
+    *("throughput_samples_per_sec", "throughput_tokens_per_sec", "output_error", *PEAK_MEMORY, *ENERGY),
+)
+OPTIONS = f"""
+SELECT {", ".join(COLUMNS)}
+FROM (SELECT * FROM all_results WHERE model_id = ? AND {{condition}})
+WHERE status = 'ok' AND validity IN ('valid', 'noisy') AND NOT coalesce(simulated, FALSE)
+    AND latency_median_ms > 0 AND throughput_samples_per_sec > 0
+QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY validity = 'valid' DESC, started_at DESC, result_id DESC) = 1
+ORDER BY result_id
+"""
+UNFIT = """
+SELECT count(*) AS n,
+    count(*) FILTER (WHERE coalesce(simulated, FALSE)) AS simulated,
+    count(*) FILTER (WHERE status = 'ok' AND validity IN ('invalid', 'throttled')) AS unfit,
+    count(*) FILTER (WHERE status <> 'ok') AS unmeasured,
+    count(*) FILTER (WHERE status = 'ok' AND throughput_samples_per_sec IS NULL) AS without_throughput
+FROM all_results WHERE model_id = ? AND {condition}
+"""
+MODELS = "SELECT DISTINCT model_id FROM all_results ORDER BY model_id"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What was given to do: options of the same one can be compared."""
+
+    task: str
+    weights: str
+    config_hash: str
+    model_revision: str | None
+    definition: str | None
+    """Whose definitions the numbers follow; None for our own."""
+    sequence_length: int | None
+    new_tokens: int | None
+    axes: tuple[tuple[str, float], ...]
+    has_tokens: bool
+    """Whether throughput counts tokens, and not items."""
+
+    @property
+    def text(self) -> str:
+        """ "feature-extraction, s128, random weights" """
+        sizes = [f"s{self.sequence_length}"] if self.sequence_length is not None else []
+        sizes += [f"n{self.new_tokens}"] if self.new_tokens is not None else []
+        sizes += [f"{name}={value:g}" for name, value in self.axes]
+        whose = [] if self.definition is None else [f"as {self.definition} measures"]
+        return ", ".join([self.task, " ".join(sizes), f"{self.weights} weights", *whose]).replace(", ,", ",")
+
+
+def options_by_workload(
+    warehouse: Warehouse, model_id: str, selection: Selection
+) -> dict[Workload, tuple[Option, ...]]:
+    """The newest valid (else noisy) result of each series of the model, by workload. Simulated ones are left out."""
+    rows = warehouse.query(OPTIONS.format(condition=selection.condition), (model_id, *selection.values)).dicts()
+    found: dict[Workload, list[Option]] = {}
+    for row in rows:
+        found.setdefault(_workload(row), []).append(_option(row))
+    return {workload: tuple(options) for workload, options in sorted(found.items(), key=lambda item: item[0].text)}
+
+
+def models(warehouse: Warehouse) -> tuple[str, ...]:
+    """The models that anything is stored of."""
+    return tuple(row["model_id"] for row in warehouse.query(MODELS).dicts())
+
+
+def why_no_options(warehouse: Warehouse, model_id: str, selection: Selection) -> str:
+    """What there is instead, for a model without an option."""
+    row = warehouse.query(UNFIT.format(condition=selection.condition), (model_id, *selection.values)).dicts()[0]
+    kinds = {
+        "simulated": "simulated",
+        "unfit": "invalid or throttled",
+        "unmeasured": "failed or skipped",
+        "without_throughput": "without a throughput",
+    }
+    told = [f"{row[name]} {words}" for name, words in kinds.items() if row[name]]
+    return f"{row['n']} results are selected" + (f", {', '.join(told)}" if told else "")
+
+
+def _workload(row: Row) -> Workload:
+    axes = json.loads(row["axes"])
+    same = ("task", "weights", "config_hash", "model_revision", "sequence_length", "new_tokens")
+    return Workload(
+        **{name: row[name] for name in same},
+        definition=row["origin_definition"],
+        axes=tuple(sorted(axes.items())),
+        has_tokens=_tokens_per_sec(row) is not None,
+    )
+
+
+def _option(row: Row) -> Option:
+    point = Point.from_columns(row)
+    energy_j, energy_of = _energy(row, point.batch_size * point.concurrency)
+    same = ("result_id", "run_id", "hardware_id", "device", "device_name", "device_type", "runtime", "precision")
+    tokens = _tokens_per_sec(row)
+    return Option(
+        **{name: row[name] for name in (*same, "validity", "latency_p99_ms", "output_error")},
+        runtime_mode=_mode(row),
+        point=point,
+        doubts=doubt_kinds(row["extra"]),
+        missing={**row["missing"], "energy_per_item": _why_no_energy(row["missing"])},
+        latency_ms=row["latency_median_ms"],
+        latency_high_ms=row["latency_ci_high_ms"],
+        is_between=row["ci_scope"] == "between",
+        ttft_ms=row["time_to_first_token_ms"],
+        memory_mb=next((row[name] for name in PEAK_MEMORY if row[name] is not None), None),
+        energy_j=energy_j,
+        energy_of=energy_of,
+        throughput=row["throughput_samples_per_sec"] if tokens is None else tokens,
+    )
+
+
+def _tokens_per_sec(row: Row) -> float | None:
+    """None for models without tokens, and where an import has no number above 0."""
+    rate: float | None = row["throughput_tokens_per_sec"]
+    return rate if rate is not None and rate > 0 else None
+
+
+def _mode(row: Row) -> dict[str, object]:
+    """What else makes it a series of its own."""
+    bound = {"threads": row["num_threads"], "processors": row["cpu_list"]}
+    return {**json.loads(row["runtime_mode"]), **{name: value for name, value in bound.items() if value is not None}}
+
+
+def _energy(row: Row, items: int) -> tuple[float | None, str | None]:
+    """J per item and what of: the whole chip where that was read, else the sum of the parts that were."""
+    parts: Sequence[str] = [name for name in ENERGY if row[name] is not None]
+    parts = parts[:1] if parts and parts[0] == ENERGY[0] else parts
+    if not parts:
+        return None, None
+    names = [name.removeprefix("energy_").removesuffix("_j_per_call") for name in parts]
+    return sum(row[name] for name in parts) / items, " + ".join(names)
+
+
+def _why_no_energy(missing: Mapping[str, str]) -> str:
+    """The reason of the part of the machine that there is, else of any."""
+    reasons = [missing[name] for name in ENERGY if name in missing]
+    there = [reason for reason in reasons if not reason.startswith(NOT_APPLICABLE)]
+    return next(iter((*there, *reasons)), "not measured")

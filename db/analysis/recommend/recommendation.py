@@ -1,0 +1,245 @@
+"""Which of what was measured meets a user's limits, what of it nothing else beats, and which to take. Pure.
+
+A limit on latency is held against the upper end of the median's 95 % interval, one on throughput against the rate at
+that latency: what is promised has to hold on a bad day of the median too. Tails, memory, energy and times to the first
+token have no interval and are taken as measured. What was not measured meets no limit.
+
+The front (Pareto's) is of latency, throughput, memory, energy per item and cost, as far as all options of a workload
+have them: an option is on it where no other is as good in all and better in one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from benchmarking.core.records import Point
+from db.analysis.recommend.prices import Prices, cost_per_million
+
+Quantity = Literal["latency", "latency_p99", "ttft", "memory", "energy", "throughput", "cost"]
+Aim = Literal["latency", "throughput", "memory", "energy", "cost"]
+AIMS: tuple[Aim, ...] = ("latency", "throughput", "memory", "energy", "cost")
+"""The axes of the front, and what can be asked for most of."""
+WAITING: tuple[Quantity, ...] = ("latency", "latency_p99", "ttft")
+"""Limits on how long somebody waits."""
+UNITS: Mapping[Quantity, str] = {
+    "latency": "ms",
+    "latency_p99": "ms",
+    "ttft": "ms",
+    "memory": "MB",
+    "energy": "J",
+    "throughput": "/s",
+    "cost": "",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """A measured way to run the model: hardware, runtime, precision and batch."""
+
+    result_id: str
+    run_id: str
+    hardware_id: str
+    device: str
+    device_name: str | None
+    device_type: str
+    runtime: str
+    runtime_mode: Mapping[str, object] = field(default_factory=dict)
+    """Its settings, with the number of threads and the processors it was bound to."""
+    precision: str
+    point: Point
+    validity: str
+    doubts: tuple[str, ...] = ()
+    latency_ms: float
+    """Median of a call."""
+    latency_high_ms: float | None = None
+    """Upper end of its 95 % interval; None where there were too few samples."""
+    is_between: bool = False
+    """Whether the interval speaks of launches, and not only of the calls inside them."""
+    latency_p99_ms: float | None = None
+    ttft_ms: float | None = None
+    memory_mb: float | None = None
+    """Peak, of the device where it was read, else of the process."""
+    energy_j: float | None = None
+    """Per item, idle power included."""
+    energy_of: str | None = None
+    """Which parts of the machine that is of: "gpu", "cpu_pkg + dram", ..."""
+    throughput: float
+    """Tokens a second where the model has tokens, else items."""
+    price_per_hour: float | None = None
+    output_error: float | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """Column -> why it has no number."""
+
+    @property
+    def cost(self) -> float | None:
+        """Of a million tokens or items; None without a price."""
+        return None if self.price_per_hour is None else cost_per_million(self.price_per_hour, self.throughput)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Miss:
+    """A limit that an option does not meet."""
+
+    quantity: Quantity
+    limit: float
+    value: float | None
+    """What was held against the limit; None where it was not measured."""
+    why: str | None = None
+    """Why it was not measured."""
+
+    @property
+    def excess(self) -> float:
+        """By how much it is off: 0.1 is 10 % too much (or too little); infinite for what was not measured."""
+        if self.value is None:
+            return math.inf
+        worse, better = (self.limit, self.value) if self.quantity == "throughput" else (self.value, self.limit)
+        return math.inf if better == 0 else worse / better - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rated:
+    """An option held against the limits and against the others of its workload."""
+
+    option: Option
+    misses: tuple[Miss, ...]
+    is_on_front: bool
+
+    @property
+    def fits(self) -> bool:
+        return not self.misses
+
+    @property
+    def excess(self) -> float:
+        """By how much it misses the limit it is furthest from, of those that it was measured for; 0 where it fits."""
+        return max((miss.excess for miss in self.misses if miss.value is not None), default=0.0)
+
+    @property
+    def unknown(self) -> int:
+        """How many limits it was not measured for."""
+        return sum(miss.value is None for miss in self.misses)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recommendation:
+    """The options of one workload, best first: those that fit, then the others, the nearest first."""
+
+    rated: tuple[Rated, ...]
+    aim: Aim
+    """What the best one is best in."""
+    axes: tuple[Aim, ...]
+    """Of the front."""
+
+    @property
+    def best(self) -> Rated | None:
+        """The one to take; None where nothing fits."""
+        return self.rated[0] if self.rated and self.rated[0].fits else None
+
+
+def recommend(options: Sequence[Option], limits: Mapping[Quantity, float], aim: Aim | None = None) -> Recommendation:
+    """The options of one workload, rated. At least one option.
+
+    Without an aim it is cost where all have a price; else throughput, or latency where only a throughput is asked for.
+    """
+    axes = tuple(axis for axis in AIMS if _is_shared(axis, options))
+    chosen = _aim(limits, axes) if aim is None else aim
+    front = _front(options, axes)
+    rated = [Rated(option=one, misses=misses(one, limits), is_on_front=one in front) for one in options]
+    return Recommendation(rated=tuple(sorted(rated, key=lambda one: _order(one, chosen))), aim=chosen, axes=axes)
+
+
+def misses(option: Option, limits: Mapping[Quantity, float]) -> tuple[Miss, ...]:
+    """The limits that the option does not meet."""
+    found = []
+    for quantity, limit in limits.items():
+        value, why = held(option, quantity)
+        if value is None or (value < limit if quantity == "throughput" else value > limit):
+            found.append(Miss(quantity=quantity, limit=limit, value=value, why=why))
+    return tuple(found)
+
+
+def held(option: Option, quantity: Quantity) -> tuple[float | None, str | None]:
+    """What is held against a limit; or None and why there is nothing."""
+    high = option.latency_high_ms
+    if quantity in ("latency", "throughput") and high is None:
+        return None, "too few samples for an interval"
+    if quantity == "throughput":
+        assert high is not None
+        return option.throughput * min(1.0, option.latency_ms / high), None
+    if quantity == "cost":
+        return option.cost, None if option.cost is not None else "no price"
+    value, column = {
+        "latency": (high, "latency_median_ms"),
+        "latency_p99": (option.latency_p99_ms, "latency_p99_ms"),
+        "ttft": (option.ttft_ms, "time_to_first_token_ms"),
+        "memory": (option.memory_mb, "memory_peak_rss_infer_mb"),
+        "energy": (option.energy_j, "energy_per_item"),
+    }[quantity]
+    return value, None if value is not None else option.missing.get(column, "not measured")
+
+
+def axis_value(option: Option, axis: Aim) -> float | None:
+    """The option's value on an axis of the front, as measured."""
+    values: dict[Aim, float | None] = {
+        "latency": option.latency_ms,
+        "throughput": option.throughput,
+        "memory": option.memory_mb,
+        "energy": option.energy_j,
+        "cost": option.cost,
+    }
+    return values[axis]
+
+
+def with_prices(option: Option, prices: Prices | None) -> Option:
+    """The option with the price of its device."""
+    from dataclasses import replace
+
+    if prices is None:
+        return option
+    return replace(option, price_per_hour=prices.of(option.hardware_id, option.device_name, option.device_type))
+
+
+def _is_shared(axis: Aim, options: Sequence[Option]) -> bool:
+    """Whether all options have a value on the axis, of the same thing."""
+    if any(axis_value(option, axis) is None for option in options):
+        return False
+    return axis != "energy" or len({option.energy_of for option in options}) == 1
+
+
+def _aim(limits: Mapping[Quantity, float], axes: Sequence[Aim]) -> Aim:
+    if "cost" in axes:
+        return "cost"
+    only_rate = "throughput" in limits and not any(quantity in limits for quantity in WAITING)
+    return "latency" if only_rate else "throughput"
+
+
+def _goodness(option: Option, axis: Aim) -> float:
+    """Lower is better; what has no value comes last."""
+    value = axis_value(option, axis)
+    if value is None:
+        return math.inf
+    return -value if axis == "throughput" else value
+
+
+def _front(options: Sequence[Option], axes: Sequence[Aim]) -> list[Option]:
+    """The options that no other one beats: none is as good on all axes and better on one."""
+    places = [tuple(_goodness(option, axis) for axis in axes) for option in options]
+    return [
+        option
+        for option, place in zip(options, places, strict=True)
+        if not any(other != place and all(a <= b for a, b in zip(other, place, strict=True)) for other in places)
+    ]
+
+
+def _order(rated: Rated, aim: Aim) -> tuple[float, ...]:
+    """What fits first, the best of it before the others; valid before noisy where that is equal."""
+    option = rated.option
+    return (
+        float(rated.unknown),
+        rated.excess,
+        _goodness(option, aim),
+        float(option.validity != "valid"),
+        option.latency_ms,
+    )

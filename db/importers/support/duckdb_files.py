@@ -1,0 +1,402 @@
+"""Numbers of the older DuckDB files by the names of their columns: which metric, in which unit.
+
+Results of the older DuckDB files: one a row, or one of several rows with a metric each, with its raw values.
+
+The four tables of an older DuckDB file as rows of JSON values, whatever columns they have.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, get_args
+
+from benchmarking.core.errors import StorageError
+from benchmarking.core.records import Doubt, Json, Phase, Point, Result, Samples, Status
+from db.connection import Config, connect, translate_errors
+from db.importers.support.building import foreign_result, iso
+from db.importers.support.files import ForeignFile
+from db.importers.support.measures import supported_tails, timed_result
+from db.importers.support.reading import Fields, short
+
+if TYPE_CHECKING:
+    from db.connection import DuckDB
+
+
+TO_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3}
+
+STATISTICS = {
+    **dict.fromkeys(("mean", "avg", "average"), "mean"),
+    **dict.fromkeys(("median", "p50"), "median"),
+    **dict.fromkeys(("std", "stddev", "std_dev"), "std"),
+    **{name: name for name in ("min", "max", "p25", "p75", "p90", "p95", "p99")},
+}
+
+"""How a statistic is called -> how our columns call it."""
+
+WORDS = "|".join(sorted(STATISTICS, key=len, reverse=True))
+
+LATENCY = re.compile(
+    rf"(?:({WORDS})_)?(?:inference_)?(?:latency|time)(?:_({WORDS}))?_({'|'.join(TO_MS)})",
+)
+
+SYNONYMS = {
+    "samples_per_sec": "throughput_samples_per_sec",
+    "samples_per_second": "throughput_samples_per_sec",
+    "throughput_samples_per_second": "throughput_samples_per_sec",
+    "tokens_per_sec": "throughput_tokens_per_sec",
+    "tokens_per_second": "throughput_tokens_per_sec",
+    "throughput_tokens_per_second": "throughput_tokens_per_sec",
+    "ttft_ms": "time_to_first_token_ms",
+    "tpot_ms": "time_per_output_token_ms",
+    "first_token_latency_ms": "time_to_first_token_ms",
+}
+
+UNITED = re.compile(
+    r".+_(ns|us|ms|s|sec|seconds|mb|mib|gb|gib|kb|bytes|per_sec|per_second|percent|pct|w|j|flops|tokens)"
+)
+
+LONG = (("metric_name", "metric"), ("metric_value", "value"), ("metric_unit", "unit"))
+
+"""Columns of a table with one metric a row: its name, value and unit."""
+
+RAW_LISTS = ("samples", "values")
+
+RAW_VALUE = re.compile(rf"(?:latency|inference_time|duration|elapsed|time|value)(?:_({'|'.join(TO_MS)}))?")
+
+RAW_METRICS = {**dict.fromkeys(("latency", "inference_latency", "inference_time", "latency_ms"), "latency_wall")}
+
+RAW_ORDER = ("iteration", "iteration_index", "sample_index", "sample")
+
+RAW_LAUNCH = ("launch", "launch_index", "process")
+
+PHASES: tuple[Phase, ...] = get_args(Phase)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawValues:
+    """The values in one row of raw data, in ms where they are times."""
+
+    launch: int
+    phase: Phase
+    metric: str
+    unit: str
+    order: float
+    values: tuple[float, ...]
+    kept: Mapping[str, Json]
+    """What of the row has no place elsewhere."""
+
+
+def first(fields: Fields, names: Sequence[str]) -> str | None:
+    """The first of the columns that has a value in this row."""
+    return next((name for name in names if name in fields), None)
+
+
+def metrics_of(fields: Fields) -> dict[str, float]:
+    """The metrics in a row of results: a column each, or the one that the row is of."""
+    name, value, unit = (first(fields, names) for names in LONG)
+    if name is not None and value is not None:
+        stated = fields.text(unit) if unit else None
+        number, called = fields.number(value), fields.text(name) or name
+        told = called if stated is None or called.endswith(f"_{stated}") else f"{called}_{stated}"
+        return {} if number is None else _metric(told.lower(), number)
+    found: dict[str, float] = {}
+    for column in list(fields):
+        if column in SYNONYMS or LATENCY.fullmatch(column) or UNITED.fullmatch(column):
+            number = fields.number(column)
+            found |= {} if number is None else _metric(column, number)
+    return found
+
+
+def _metric(name: str, number: float) -> dict[str, float]:
+    latency = LATENCY.fullmatch(name)
+    statistic = latency and (latency[1] or latency[2])
+    if latency and statistic:
+        return {f"latency_{STATISTICS[statistic]}_ms": number * TO_MS[latency[3]]}
+    return {SYNONYMS.get(name, name): number}
+
+
+def raw_values(fields: Fields) -> RawValues | None:
+    """The values in a row of raw data; None for a row without any. Raises FormatError for times without a unit."""
+    listed = first(fields, RAW_LISTS)
+    single = next((name for name in fields if RAW_VALUE.fullmatch(name) and name in fields), None)
+    column = listed or single
+    if column is None:
+        return None
+    named, unit = first(fields, ("metric", "metric_name")), first(fields, ("unit", "metric_unit"))
+    metric = (fields.text(named) if named else None) or "latency_wall"
+    of_name = RAW_VALUE.fullmatch(column)
+    stated = (of_name and of_name[1]) or (fields.text(unit) if unit else None)
+    if stated is None:
+        fields.refuse(column, "has no unit: none in its name, and no column unit beside it")
+    values = fields.numbers(column) if listed else (fields.must(fields.number, column),)
+    order, launch = first(fields, RAW_ORDER), first(fields, RAW_LAUNCH)
+    launched, ordered, phase = launch and fields.whole(launch), order and fields.number(order), _phase(fields)
+    return RawValues(
+        launch=launched or 0,
+        phase=phase,
+        metric=RAW_METRICS.get(metric.lower(), metric),
+        unit="ms" if stated in TO_MS else stated,
+        order=ordered or 0.0,
+        values=tuple(value * TO_MS.get(stated, 1.0) for value in values or ()),
+        kept=fields.rest(),
+    )
+
+
+def _phase(fields: Fields) -> Phase:
+    if fields.flag("is_warmup") or fields.flag("warmup"):
+        return "warmup"
+    told = (fields.text("phase") or "measure").lower()
+    found = next((phase for phase in PHASES if told.startswith(phase)), None)
+    if found is None:
+        fields.refuse("phase", f"expected {' or '.join(PHASES)}, found {short(told)}")
+    return found
+
+
+def in_order(rows: Sequence[RawValues]) -> Iterator[tuple[tuple[int, Phase, str, str], tuple[float, ...]]]:
+    """(launch, phase, metric, unit) and its values in the order they were taken."""
+    groups: dict[tuple[int, Phase, str, str], list[RawValues]] = {}
+    for row in rows:
+        groups.setdefault((row.launch, row.phase, row.metric, row.unit), []).append(row)
+    for key, own in groups.items():
+        yield key, tuple(value for row in sorted(own, key=lambda row: row.order) for value in row.values)
+
+
+def key_of(row: Fields, *names: str) -> str | None:
+    """The row's id as text; None without one."""
+    name = first(row, names)
+    return None if name is None else str(row.any(name))
+
+
+def text_of(row: Fields, *names: str) -> str | None:
+    """The text in the first of the columns that has a value."""
+    name = first(row, names)
+    return None if name is None else row.text(name)
+
+
+def count_of(row: Fields, *names: str) -> int | None:
+    """The whole number from 1 in the first of the columns that has a value."""
+    name = first(row, names)
+    return None if name is None else row.count(name)
+
+
+STATUSES: dict[str, Status] = {
+    **dict.fromkeys(("ok", "success", "successful", "completed", "complete", "passed", "done"), "ok"),
+    **dict.fromkeys(("failed", "error", "failure", "crashed"), "failed"),
+    **dict.fromkeys(("skipped", "unsupported"), "skipped"),
+    **dict.fromkeys(("timed_out", "timeout"), "timed_out"),
+}
+
+JOINS = ("result_id", "run_id", "batch_size", "sequence_length")
+
+"""Columns by which raw values find their result, where both tables have them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Raw:
+    """Raw values by what the columns hold by which they find their result."""
+
+    joins: tuple[str, ...]
+    values: Mapping[tuple[str, ...], Sequence[RawValues]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """What one row of results holds, or several of the same point with a metric each."""
+
+    point: Point
+    metrics: Mapping[str, float]
+    raw: tuple[RawValues, ...]
+    iterations: int | None
+    warmup_iterations: int
+    status: Status
+    error: str | None
+    rows: tuple[Json, ...]
+    """What of the rows has no place elsewhere."""
+
+
+def _joins(tables: Tables) -> tuple[str, ...]:
+    """The columns that raw values find their result by: its id alone where there is one."""
+    shared = [name for name in JOINS if all(name in row for row in (*tables.raw, *tables.results))]
+    return ("result_id",) if "result_id" in shared else tuple(shared)
+
+
+def raw_by_result(tables: Tables) -> Raw:
+    """The raw values by what the columns they join by hold. Raises FormatError for one that is of no result."""
+    joins = _joins(tables)
+    if tables.raw and not joins:
+        tables.raw[0].refuse("result_id", f"is missing, and {', '.join(JOINS[1:])} do not say whose it is either")
+    there = {_held_by(row, joins) for row in tables.results}
+    found: dict[tuple[str, ...], list[RawValues]] = {}
+    for row in tables.raw:
+        key, values = _held_by(row, joins), raw_values(row)
+        if key not in there:
+            row.refuse(joins[0], f"{', '.join(key)} is not in benchmark_results")
+        if values is not None:
+            found.setdefault(key, []).append(values)
+    return Raw(joins=joins, values=found)
+
+
+def _held_by(row: Fields, columns: Sequence[str]) -> tuple[str, ...]:
+    """What the row holds in the columns, as text."""
+    return tuple(str(row.any(name)) for name in columns)
+
+
+def held_in(row: Fields, run_id: str, raw: Raw) -> Held:
+    """One row of results, with the raw values that are its own."""
+    found = raw.values.get(_held_by(row, raw.joins), ())
+    point = Point(
+        batch_size=count_of(row, "batch_size", "batch") or 1,
+        sequence_length=count_of(row, "sequence_length", "seq_length", "seq_len", "input_length"),
+        new_tokens=count_of(row, "new_tokens", "max_new_tokens", "output_length"),
+        concurrency=count_of(row, "concurrency") or 1,
+    )
+    warmups = sum(len(one.values) for one in found if one.phase == "warmup")
+    stated, error = text_of(row, "status"), text_of(row, "error", "error_message")
+    metrics = metrics_of(row)
+    status = STATUSES.get((stated or "ok").lower(), "ok" if metrics else "failed")
+    ids: dict[str, Json] = {"run_id": run_id, "result_id": key_of(row, "result_id", "id")}
+    return Held(
+        point=point,
+        metrics=metrics,
+        raw=tuple(found),
+        iterations=count_of(row, "iterations", "num_iterations", "num_runs"),
+        warmup_iterations=count_of(row, "warmup_iterations", "num_warmup") or warmups,
+        status=status,
+        error=error or (f"status {stated!r}, and no reason" if status != "ok" else None),
+        rows=({**row.rest(), **ids, **({} if stated is None else {"status": stated})},),
+    )
+
+
+def merged(held: Sequence[Held]) -> list[Held]:
+    """Rows of the same point that have no metric in common are one result: such tables have a metric a row."""
+    found: list[Held] = []
+    newest: dict[str, int] = {}
+    for one in held:
+        other = found[newest[one.point.label]] if one.point.label in newest else None
+        if other is None or not one.metrics or other.metrics.keys() & one.metrics.keys():
+            newest[one.point.label] = len(found)
+            found.append(one)
+        else:
+            found[newest[one.point.label]] = replace(
+                other,
+                metrics={**other.metrics, **one.metrics},
+                raw=other.raw if other.raw == one.raw else other.raw + one.raw,
+                rows=other.rows + one.rows,
+            )
+    return found
+
+
+def result_of(file: ForeignFile, held: Held, started_at: datetime, doubts: Sequence[Doubt]) -> Result:
+    """The result, its latency columns computed from the raw values where the file does not state them."""
+    raw_rest = [dict(one.kept) for one in held.raw]
+    samples = [
+        Samples(launch=launch, phase=phase, metric=metric, unit=unit, started_at=iso(started_at), values=values)
+        for (launch, phase, metric, unit), values in in_order(held.raw)
+        if values
+    ]
+    shared: dict[str, Any] = {
+        "iterations": held.iterations,
+        "warmup_iterations": held.warmup_iterations,
+        "doubts": doubts,
+        "kept": {"rows": list(held.rows), **({"raw_benchmark_data": raw_rest} if any(raw_rest) else {})},
+    }
+    if held.status != "ok":
+        return foreign_result(held.point, metrics={}, status=held.status, error=held.error, **shared)
+    walls = [one.values for one in samples if one.metric == "latency_wall" and one.phase == "measure"]
+    metrics, missing = supported_tails(held.metrics, sum(map(len, walls)) or held.iterations)
+    if walls:
+        return timed_result(file, held.point, samples, metrics=metrics, **shared)
+    return foreign_result(held.point, metrics=metrics, missing=missing, samples=samples, **shared)
+
+
+REQUIRED = ("benchmark_runs", "benchmark_results")
+
+OPTIONAL = ("hardware_info", "raw_benchmark_data")
+
+BOOKKEEPING = "schema_migrations"
+
+"""A warehouse of this program has it: such a file is merged, not imported."""
+
+SETTINGS: Config = {"enable_external_access": False, "threads": 1}
+
+"""Nothing in the file may make DuckDB read another one."""
+
+LOCK_TIMEOUT_S = 5.0
+
+TABLES = "SELECT table_name FROM duckdb_tables() WHERE NOT internal AND schema_name = 'main'"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tables:
+    """All rows of the tables, each as fields named by its table and number."""
+
+    runs: Sequence[Fields]
+    results: Sequence[Fields]
+    hardware: Sequence[Fields]
+    raw: Sequence[Fields]
+
+
+def has_tables(file: ForeignFile) -> bool:
+    """Whether the file is a DuckDB database with the tables, and no warehouse of this program."""
+    if not file.is_duckdb:
+        return False
+    try:
+        with translate_errors(str(file.path)), _opened(file, lock_timeout_s=0.0) as connection:
+            names = _names(connection)
+    except StorageError:  # locked, damaged or of a newer DuckDB: then nothing is known of it
+        return False
+    return names.issuperset(REQUIRED) and BOOKKEEPING not in names
+
+
+def read_tables(file: ForeignFile) -> Tables:
+    """The tables' rows. Raises FormatError for a file without them, StorageError for one that cannot be read."""
+    with translate_errors(str(file.path)), _opened(file, lock_timeout_s=LOCK_TIMEOUT_S) as connection:
+        names = _names(connection)
+        absent = [name for name in REQUIRED if name not in names]
+        if absent:
+            file.refuse(f"no table {' and no table '.join(absent)}")
+        rows = {name: _rows(file, connection, name) if name in names else [] for name in (*REQUIRED, *OPTIONAL)}
+    return Tables(
+        runs=rows["benchmark_runs"],
+        results=rows["benchmark_results"],
+        hardware=rows["hardware_info"],
+        raw=rows["raw_benchmark_data"],
+    )
+
+
+def _opened(file: ForeignFile, *, lock_timeout_s: float) -> DuckDB:
+    return connect(str(file.path), SETTINGS, read_only=True, lock_timeout_s=lock_timeout_s)
+
+
+def _names(connection: DuckDB) -> set[str]:
+    return {name for (name,) in connection.execute(TABLES).fetchall()}
+
+
+def _rows(file: ForeignFile, connection: DuckDB, table: str) -> list[Fields]:
+    """The rows in the order they were written in, without what is NULL; `table` is one of ours, never the file's."""
+    cursor = connection.execute(f"SELECT * FROM {table} ORDER BY rowid")
+    columns = [column[0].lower() for column in cursor.description or ()]
+    found = []
+    for number, row in enumerate(cursor.fetchall(), start=1):
+        values = {name: _plain(value) for name, value in zip(columns, row, strict=True) if value is not None}
+        found.append(Fields(file, values, f"{table} row {number}", numbers_are_text=True))
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON has it; times in ISO 8601, numbers of fixed digits as floats, all else as text."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        return {str(name): _plain(one) for name, one in value.items()}
+    return str(value)

@@ -1,0 +1,205 @@
+"""MLPerf's logs of one test, each brought to the names of mlperf_log_detail.txt, and the metrics in them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json
+from benchmarking.core.units import ns_to_ms
+from db.importers.support.files import ForeignFile
+from db.importers.support.reading import Fields
+
+MARK = ":::MLLOG "
+TITLE = "MLPerf Results Summary"
+PARAMETERS = "Test Parameters Used"
+LINE = re.compile(r"\s*(.+?)\s*:\s+(.*\S)\s*")
+LABELS = {
+    "SUT name": "sut_name",
+    "Scenario": "effective_scenario",
+    "Mode": "effective_test_mode",
+    "Result is": "result_validity",
+    "Completed samples per second": "result_completed_samples_per_sec",
+    "Completed tokens per second": "result_completed_tokens_per_second",
+    "Scheduled samples per second": "result_scheduled_samples_per_sec",
+    "Samples per second": "result_samples_per_second",
+    "Tokens per second": "result_tokens_per_second",
+    "QPS w/ loadgen overhead": "result_qps_with_loadgen_overhead",
+    "QPS w/o loadgen overhead": "result_qps_without_loadgen_overhead",
+}
+LABEL_PATTERNS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
+    (re.compile(r"(Min|Max|Mean) latency \(ns\)"), lambda found: f"result_{found[1].lower()}_latency_ns"),
+    (
+        re.compile(r"(Min|Max|Mean) First Token latency \(ns\)"),
+        lambda found: f"result_first_token_{found[1].lower()}_latency_ns",
+    ),
+    (
+        re.compile(r"(Min|Max|Mean) Time (?:to|per) Output Token \(ns\)", re.IGNORECASE),
+        lambda found: f"result_time_to_output_token_{found[1].lower()}",
+    ),
+    (
+        re.compile(r"([0-9.]+)(?:th)? percentile latency \(ns\)"),
+        lambda found: f"result_{_two_digits(found[1])}_percentile_latency_ns",
+    ),
+    (
+        re.compile(r"([0-9.]+) percentile first token latency \(ns\)", re.IGNORECASE),
+        lambda found: f"result_first_token_{_two_digits(found[1])}_percentile_latency_ns",
+    ),
+    (
+        re.compile(r"([0-9.]+) percentile time (?:to|per) output token \(ns\)", re.IGNORECASE),
+        lambda found: f"result_time_per_output_token_{_two_digits(found[1])}_percentile_ns",
+    ),
+)
+OF_ENDPOINTS = {
+    "qps": "result_completed_samples_per_sec",
+    "tps": "result_completed_tokens_per_second",
+    "n_samples_completed": "result_query_count",
+    "n_samples_failed": "num_errors",
+}
+ENDPOINT_SERIES = {
+    "latency": "result_{}_latency_ns",
+    "ttft": "result_first_token_{}_latency_ns",
+    "tpot": "result_time_per_output_token_{}_ns",
+}
+STATISTICS = {"min": "min", "max": "max", "avg": "mean"}
+PERCENTILES = {"50.00": "median", "90.00": "p90", "95.00": "p95", "97.00": "p97", "99.00": "p99", "99.90": "p99_9"}
+SPEEDS = {
+    "throughput_samples_per_sec": ("result_completed_samples_per_sec", "result_samples_per_second"),
+    "throughput_tokens_per_sec": (
+        "result_completed_tokens_per_second",
+        "result_tokens_per_second",
+        "result_inferred_completed_tokens_per_second",
+        "result_inferred_tokens_per_second",
+    ),
+}
+ALL_AT_ONCE = f"{NOT_APPLICABLE}: offline all samples are sent at once, and a latency is a place in the queue"
+
+
+def is_detail(file: ForeignFile) -> bool:
+    """Whether it is mlperf_log_detail.txt."""
+    return (file.text or "").startswith(MARK)
+
+
+def is_summary(file: ForeignFile) -> bool:
+    """Whether it is mlperf_log_summary.txt."""
+    return TITLE in (file.text or "")[:2000]
+
+
+def is_endpoints(data: Any) -> bool:
+    """Whether it is result_summary.json of a test of endpoints."""
+    return isinstance(data, dict) and {"n_samples_issued", "n_samples_completed", "duration_ns"} <= data.keys()
+
+
+def of_detail(file: ForeignFile) -> dict[str, Any]:
+    """The events of the detailed log by key: of one that comes again the last."""
+    events: dict[str, Any] = {}
+    for number, line in enumerate((file.text or "").splitlines(), 1):
+        if not line.startswith(MARK):
+            continue
+        try:
+            event = json.loads(line.removeprefix(MARK), parse_constant=lambda _: None)
+        except (ValueError, RecursionError):
+            file.refuse(f"line {number}: not JSON behind {MARK.strip()}, or cut off")
+        if not isinstance(event, dict) or not isinstance(event.get("key"), str):
+            file.refuse(f'line {number}: expected an object with a "key"')
+        events[event["key"]] = event.get("value")
+    return events
+
+
+def of_summary(file: ForeignFile) -> dict[str, Any]:
+    """The lines of the summary by the detailed log's keys; others under their labels."""
+    events: dict[str, Any] = {}
+    is_parameter = False
+    for line in (file.text or "").splitlines():
+        is_parameter = is_parameter or line.strip() == PARAMETERS
+        found = LINE.fullmatch(line)
+        if found is not None:
+            key = f"effective_{_parameter(found[1])}" if is_parameter else _key(found[1])
+            events.setdefault(key, found[2])
+    return events
+
+
+def of_endpoints(file: ForeignFile) -> dict[str, Any]:
+    """The numbers of a test of endpoints by the detailed log's keys; others under their own."""
+    events: dict[str, Any] = {OF_ENDPOINTS.get(name, name): value for name, value in file.json.items()}
+    for name, pattern in ENDPOINT_SERIES.items():
+        series = events.pop(name, None)
+        if series is None:
+            continue
+        fields = Fields(file, series if isinstance(series, dict) else file.refuse(f"{name}: expected an object"), name)
+        for statistic, key in STATISTICS.items():
+            events[pattern.format(key)] = fields.number(statistic)
+        percentiles = fields.fields("percentiles")
+        for place in percentiles or ():
+            key = pattern.format(f"{_two_digits(place)}_percentile")
+            events[key] = percentiles.number(place) if percentiles is not None else None
+        if rest := fields.rest():
+            events[name] = rest
+    return events
+
+
+def log_metrics(events: Fields, scenario: str | None) -> tuple[dict[str, float], dict[str, str]]:
+    """Metrics of one test, and why the latencies of an offline one are left out."""
+    metrics: dict[str, float] = {}
+    for column, keys in SPEEDS.items():
+        speeds = [value for key in keys if (value := events.number(key, low=0)) is not None]
+        metrics |= {column: speeds[0]} if speeds else {}
+    metrics |= _tokens(events)
+    if scenario == "offline":
+        return metrics, dict.fromkeys(("latency_median_ms", "latency_mean_ms", "latency_p99_ms"), ALL_AT_ONCE)
+    for statistic in STATISTICS.values():
+        metrics |= _ms(events, f"result_{statistic}_query_latency_ns", f"latency_{statistic}_ms") or _ms(
+            events, f"result_{statistic}_latency_ns", f"latency_{statistic}_ms"
+        )
+    for place, name in PERCENTILES.items():
+        metrics |= _ms(events, f"result_{place}_percentile_per_query_latency_ns", f"latency_{name}_ms") or _ms(
+            events, f"result_{place}_percentile_latency_ns", f"latency_{name}_ms"
+        )
+    return metrics, {}
+
+
+def log_doubts(events: Fields) -> tuple[Doubt, ...]:
+    """What the test says against itself."""
+    found: list[Doubt] = []
+    validity = events.text("result_validity")
+    if validity is not None and validity.upper() != "VALID":
+        evidence: dict[str, Json] = {"result_validity": validity, "reason": events.any("result_invalid_reason")}
+        found.append(Doubt(kind="mlperf_invalid", severity="invalid", evidence=evidence))
+    if (errors := events.whole("num_errors")) is not None and errors > 0:
+        found.append(Doubt(kind="request_errors", severity="noisy", evidence={"errors": errors}))
+    return tuple(found)
+
+
+def _tokens(events: Fields) -> dict[str, float]:
+    first = _ms(events, "result_first_token_50.00_percentile_latency_ns", "time_to_first_token_ms")
+    first |= _ms(events, "result_first_token_99.00_percentile_latency_ns", "time_to_first_token_p99_ms")
+    first |= _ms(events, "result_time_per_output_token_50.00_percentile_ns", "time_per_output_token_ms")
+    return first | _ms(events, "result_time_per_output_token_99.00_percentile_ns", "time_per_output_token_p99_ms")
+
+
+def _ms(events: Fields, key: str, column: str) -> dict[str, float]:
+    value = events.number(key, low=0)
+    return {} if value is None else {column: ns_to_ms(value)}
+
+
+def _key(label: str) -> str:
+    if label in LABELS:
+        return LABELS[label]
+    for pattern, key in LABEL_PATTERNS:
+        if found := pattern.fullmatch(label):
+            return key(found)
+    return label
+
+
+def _parameter(label: str) -> str:
+    """ "min_duration (ms)" is min_duration_ms in the detailed log."""
+    return re.sub(r"[ (]+(\w+)\)", r"_\1", label)
+
+
+def _two_digits(percentile: str) -> str:
+    try:
+        return f"{float(percentile):.2f}"
+    except ValueError:
+        return percentile

@@ -1,0 +1,266 @@
+"""What MLPerf inference's submissions say of models, systems and accelerators, and where a file stands among them.
+
+MLPerf's tables of results: the submission checker's summary.csv, and the published *_results.json.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarking.core.records import Family, Precision
+from db.importers.support.files import ForeignFile, read_file
+from db.importers.support.names import precision_of
+from db.importers.support.reading import Fields, csv_rows
+
+MODELS: dict[str, tuple[Family | None, str]] = {
+    "bert": ("encoder-only", "question-answering"),
+    "gptj": ("decoder-only", "text-generation"),
+    "llama": ("decoder-only", "text-generation"),
+    "mixtral": ("mixture-of-experts", "text-generation"),
+    "deepseek": ("mixture-of-experts", "text-generation"),
+    "gpt-oss": ("mixture-of-experts", "text-generation"),
+    "qwen3-vl": ("multimodal", "image-text-to-text"),
+    "whisper": ("speech", "automatic-speech-recognition"),
+    "rnnt": ("speech", "automatic-speech-recognition"),
+    "stable-diffusion": ("diffusion", "text-to-image"),
+    "resnet": ("vision", "image-classification"),
+    "mobilenet": ("vision", "image-classification"),
+    "retinanet": ("vision", "object-detection"),
+    "ssd": ("vision", "object-detection"),
+    "3d-unet": ("vision", "image-segmentation"),
+}
+
+"""Beginning of a benchmark's name -> family and task."""
+
+TEXT_TASKS = ("text-generation", "image-text-to-text")
+
+ACCELERATORS = {
+    "cuda": ("nvidia", "geforce", "rtx", "quadro", "tesla"),
+    "rocm": ("amd instinct", "radeon", "instinct mi"),
+    "tpu": ("tpu",),
+    "gaudi": ("gaudi",),
+    "qnn": ("qualcomm", "cloud ai"),
+}
+
+"""Type of device -> words in the names of its models."""
+
+COUNT = re.compile(r"\s*\(x(\d{1,5})\)\s*$")
+
+CAPACITY = re.compile(r"\s*([0-9.]+)\s*(GB|GiB|TB|TiB|MB|MiB)\b.*")
+
+BYTES = {"MB": 1e6, "GB": 1e9, "TB": 1e12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+
+SOFTWARE = re.compile(r"([A-Za-z][\w .-]*?)[ =:]v?(\d[\w.+-]*)")
+
+DIVISIONS = ("closed", "open", "network")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where in a submission something stands; all None outside of one."""
+
+    division: str | None = None
+    submitter: str | None = None
+    system: str | None = None
+    model: str | None = None
+    scenario: str | None = None
+    root: Path | None = None
+    """The folder that has the divisions in it."""
+
+    def system_file(self, platform: str | None = None) -> Path | None:
+        """The description of the system, where it is."""
+        name = platform or self.system
+        if self.root is None or self.division is None or self.submitter is None or name is None or "/" in name:
+            return None
+        path = self.root / self.division / self.submitter / "systems" / f"{name}.json"
+        return path if path.is_file() else None
+
+
+def place_of(path: Path) -> Place:
+    """The place by the folders: DIVISION/SUBMITTER/results/SYSTEM/MODEL/SCENARIO/..."""
+    parts = path.parts
+    for at, part in enumerate(parts):
+        if part in DIVISIONS and len(parts) > at + 5 and parts[at + 2] == "results":
+            submitter, _, system, model, scenario = parts[at + 1 : at + 6]
+            return Place(
+                division=part,
+                submitter=submitter,
+                system=system,
+                model=model,
+                scenario=scenario if scenario != path.name else None,
+                root=Path(*parts[:at]) if at else Path(),
+            )
+    return Place()
+
+
+def system_fields(file: ForeignFile, path: Path | None) -> Fields:
+    """A system's description; empty when there is none."""
+    if path is None:
+        return Fields(file, {}, "system")
+    data = read_file(path).json
+    if not isinstance(data, dict):
+        file.refuse(f"{path}: not JSON, or not one object")
+    return Fields(file, data, path.name, numbers_are_text=True)
+
+
+def is_system(data: Any) -> bool:
+    """Whether it is a system's description."""
+    return isinstance(data, dict) and {"system_name", "accelerator_model_name", "host_processor_model_name"} <= set(
+        data
+    )
+
+
+def about_model(name: str) -> tuple[Family | None, str]:
+    """Family and task of a benchmark's model."""
+    found = (about for start, about in MODELS.items() if name.lower().startswith(start))
+    return next(found, (None, "benchmark"))
+
+
+def precision_words(words: str | None) -> tuple[Precision, str | None]:
+    """The precision of weight_data_types, and its words where ours have no name for it."""
+    precision = precision_of(words)
+    return precision, words if precision == "other" else None
+
+
+def hardware(described: Mapping[str, str | None]) -> dict[str, Any]:
+    """Arguments of `foreign_run` about the machine, from a description's own names."""
+    accelerator = COUNT.sub("", described.get("accelerator_model_name") or "").strip()
+    has_accelerator = accelerator.lower() not in ("", "n/a", "none", "-")
+    cpu = (described.get("host_processor_model_name") or "").strip() or None
+    nodes = _count(described.get("number_of_nodes")) or 1
+    counted = COUNT.search(described.get("accelerator_model_name") or "")
+    per_node = _count(described.get("accelerators_per_node")) or 1
+    total = _count(described.get("total_accelerators")) or (int(counted[1]) if counted else None) or per_node * nodes
+    sockets = _count(described.get("host_processors_per_node")) or 1
+    return {
+        "device_type": _type(accelerator) if has_accelerator else "cpu" if cpu else "unknown",
+        "device_name": accelerator if has_accelerator else cpu,
+        "device_count": total if has_accelerator else sockets * nodes,
+        "device_memory_bytes": _bytes(described.get("accelerator_memory_capacity")) if has_accelerator else None,
+        "cpu_model": cpu,
+        "cpu_cores": (_count(described.get("host_processor_core_count")) or 0) * sockets or None,
+        "memory_bytes": _bytes(described.get("host_memory_capacity")),
+    }
+
+
+def software(framework: str | None) -> tuple[str, dict[str, str]]:
+    """The runtime, which is the first thing named, and the versions of all: "PyTorch 2.9.1, ROCm 7.0.0"."""
+    text = (framework or "").strip()
+    first = re.split(r"[,\s=:]", text, maxsplit=1)[0].lower()
+    versions = {
+        found[1].strip().lower(): found[2] for part in text.split(",") if (found := SOFTWARE.match(part.strip()))
+    }
+    return first or "unknown", versions
+
+
+def _type(accelerator: str) -> str:
+    name = accelerator.lower()
+    return next((kind for kind, words in ACCELERATORS.items() if any(word in name for word in words)), "accelerator")
+
+
+def _count(text: str | None) -> int | None:
+    word = (text or "").strip().removesuffix(".0")
+    return int(word) if re.fullmatch(r"[1-9][0-9]{0,8}", word) else None
+
+
+def _bytes(text: str | None) -> int | None:
+    found = CAPACITY.fullmatch(text or "")
+    try:
+        return round(float(found[1]) * BYTES[found[2]]) if found else None
+    except ValueError:
+        return None
+
+
+PUBLISHED = {
+    "Submitter": "Organization",
+    "Category": "Division",
+    "Suite": "SystemType",
+    "System": "SystemName",
+    "UsedModel": "Model",
+    "Model": "MlperfModel",
+    "Nodes": "number_of_nodes",
+    "Processor": "host_processor_model_name",
+    "Accelerator": "accelerator_model_name",
+    "a#": "accelerators_per_node",
+    "Total Accelerators": "total_accelerators",
+    "Software": "framework",
+    "Notes": "notes",
+    "Performance_Result": "Result",
+    "Performance_Units": "Units",
+}
+
+"""Name in *_results.json -> in summary.csv; the others are called the same."""
+
+NEEDED = {"Scenario", "Result", "Units"}
+
+POWER_UNITS = ("watts", "millijoules", "joules", "millijoule", "watt")
+
+SAME = ("Organization", "Division", "SystemName", "Platform", "Model", "MlperfModel", "Scenario", "Location", "version")
+
+"""What the row of a result and that of its power have in common."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A result, and its power where that was measured."""
+
+    fields: Fields
+    power: tuple[float, str] | None = None
+    """Value and unit."""
+
+
+def is_table(file: ForeignFile, header: list[str]) -> bool:
+    """Whether the file is one of the tables."""
+    data = file.json
+    if isinstance(data, list):
+        return bool(data) and all(isinstance(row, dict) and _renamed(row).keys() >= NEEDED for row in data)
+    return {*NEEDED, "Organization", "Division"} <= set(header)
+
+
+def rows(file: ForeignFile) -> Iterator[Row]:
+    """The results, each with its power. Raises FormatError for a power without a result."""
+    found = list(_rows(file))
+    powers = {_table_key(row): row for row in found if _is_power(row)}
+    for row in found:
+        if _is_power(row):
+            continue
+        power = powers.pop(_table_key(row), None)
+        stated = _stated_power(row)
+        yield Row(fields=row, power=stated if power is None else (power.must(power.number, "Result"), _units(power)))
+    for row in powers.values():
+        row.refuse("Units", "power of a result that is not in the file")
+
+
+def _rows(file: ForeignFile) -> Iterator[Fields]:
+    if not isinstance(file.json, list):
+        yield from csv_rows(file)
+        return
+    for index, row in enumerate(file.json):
+        if not isinstance(row, dict):
+            file.refuse(f"row {index}: expected an object")
+        yield Fields(file, _renamed(row), f"row {index}", numbers_are_text=True)
+
+
+def _renamed(row: dict[str, Any]) -> dict[str, Any]:
+    return {PUBLISHED.get(name, name): value for name, value in row.items()}
+
+
+def _units(row: Fields) -> str:
+    return row.text("Units") or ""
+
+
+def _is_power(row: Fields) -> bool:
+    return _units(row).lower() in POWER_UNITS
+
+
+def _stated_power(row: Fields) -> tuple[float, str] | None:
+    value, units = row.number("Power_Result", low=0), row.text("Power_Units")
+    return None if value is None or units is None else (value, units)
+
+
+def _table_key(row: Fields) -> tuple[str, ...]:
+    return tuple(str(row.peek(name)).lower() for name in SAME)

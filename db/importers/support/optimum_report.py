@@ -1,0 +1,237 @@
+"""The numbers of optimum-benchmark's report: one point, from the raw latencies, its known faults left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from statistics import fmean, median
+
+from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Samples
+from db.importers.support.building import foreign_result
+from db.importers.support.files import ForeignFile
+from db.importers.support.measures import MS_PER_S, block, measured, negative_times, timed_result
+from db.importers.support.optimum import TARGETS
+from db.importers.support.reading import Fields
+
+J_PER_KWH = 3.6e6
+MAIN = ("forward", "generate", "call")
+"""What is measured as a whole, by kind of task."""
+TIMED = (*MAIN, "prefill", "decode", "load_model", "first_forward", "first_call", "per_step")
+"""Targets whose latencies become metrics; those of the others are kept as they are."""
+TRAINING = ("overall", "warmup", "train")
+MEMORY = {
+    "max_ram": "memory_peak_rss_infer_mb",
+    "max_process_vram": "memory_device_process_peak_mb",
+    "max_reserved": "memory_device_reserved_peak_mb",
+    "max_allocated": "memory_device_allocated_peak_mb",
+    "max_global_vram": "memory_device_global_peak_mb",
+}
+SUMMED_VRAM = f"{NOT_SUPPORTED}: on ROCm the tool sums the readings up"
+PER_TOKEN = f"{NOT_SUPPORTED}: per_token.latency repeats intervals, and has the gaps between calls among them"
+NOT_COLD = f"{NOT_SUPPORTED}: first_generate is the second call: the first is not timed"
+ENERGY = {"cpu": "energy_cpu_pkg_j_per_call", "gpu": "energy_gpu_j_per_call", "ram": "energy_dram_j_per_call"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """What a call works on."""
+
+    point: Point
+    sequences: int
+    """Sequences that are generated in a call: batch x beams."""
+
+
+def refuse_training(report: Fields) -> None:
+    """Raise FormatError for a report of training."""
+    for name in TRAINING:
+        if name in report:
+            report.refuse(name, "is about training: only inference is imported")
+
+
+def result(
+    file: ForeignFile,
+    report: Fields,
+    sizes: Sizes,
+    started_at: datetime,
+    *,
+    is_rocm: bool,
+    warmup_calls: int,
+    doubts: Sequence[Doubt],
+) -> Result:
+    """The point's result. Raises FormatError for values that are none."""
+    targets = {name: found for name in TARGETS if (found := report.fields(name)) is not None}
+    latencies = {name: values for name in TIMED if name in targets and (values := _latencies_ms(targets[name]))}
+    main = next((name for name in MAIN if name in latencies), None)
+    samples, metrics = _generation(latencies, sizes, started_at)
+    memory, reasons = _memory(targets, is_rocm=is_rocm)
+    metrics |= memory | _others(targets, latencies) | _energy(targets)
+    whole = latencies[main] if main else _prefill_and_decode(targets, latencies)
+    told = [*doubts, *_doubts(targets, latencies), *negative_times("latency_wall", whole)]
+    if whole:
+        metrics |= _rates(whole, sizes.point)
+        made = timed_result(
+            file,
+            sizes.point,
+            [block(0, whole, started_at)],
+            metrics=metrics,
+            warmup_iterations=warmup_calls,
+            doubts=told,
+        )
+        made = replace(made, samples=(*made.samples, *samples))
+    else:
+        made = foreign_result(sizes.point, metrics=_stated_means(targets) | metrics, samples=samples, doubts=told)
+    return replace(made, missing={**made.missing, **reasons, **_reasons(targets)})
+
+
+def sizes_from(report: Fields) -> tuple[int | None, int | None]:
+    """Batch size and new tokens of a report without its configuration: throughputs are volumes over mean latencies."""
+    forward, prefill, decode = (_volume(report, name) for name in ("forward", "prefill", "decode"))
+    batch_size = forward or prefill
+    new_tokens = None if not (batch_size and decode) or decode % batch_size else decode // batch_size + 1
+    return batch_size, new_tokens
+
+
+def _volume(report: Fields, name: str) -> int | None:
+    """What a call of the target worked on: a whole number, to the rounding of double precision."""
+    target = report.untaken().fields(name)
+    throughput = None if target is None else target.fields("throughput")
+    value = None if throughput is None else throughput.number("value", low=0)
+    mean_s = None if target is None else _mean_s(target)
+    if value is None or mean_s is None:
+        return None
+    volume = value * mean_s
+    return round(volume) if 0.5 < volume < 1e9 and abs(volume - round(volume)) < 1e-6 * volume else None
+
+
+def _mean_s(target: Fields) -> float | None:
+    if values := _latencies_ms(target):
+        return fmean(values) / MS_PER_S
+    latency = target.fields("latency")
+    return None if latency is None else latency.number("mean", low=0)
+
+
+def _latencies_ms(target: Fields) -> list[float]:
+    latency = target.fields("latency")
+    if latency is None:
+        return []
+    if (unit := latency.text("unit")) not in (None, "s"):
+        latency.refuse("unit", f"expected s, found {unit!r}")
+    return [value * MS_PER_S for value in latency.numbers("values") or ()]
+
+
+def _stated_means(targets: Mapping[str, Fields]) -> dict[str, float]:
+    """The mean latency where the file has no raw ones: versions that kept nothing else."""
+    for name in MAIN[::-1]:
+        latency = targets[name].fields("latency") if name in targets else None
+        mean = None if latency is None else latency.number("mean")
+        if mean is not None:
+            return {"latency_mean_ms": mean * MS_PER_S}
+    return {}
+
+
+def _prefill_and_decode(targets: Mapping[str, Fields], latencies: Mapping[str, list[float]]) -> list[float]:
+    """Whole calls of versions that stored decode as each call less the mean prefill, and no calls."""
+    if "decode" not in latencies or "prefill" not in latencies or "generate" in targets:
+        return []
+    prefill = fmean(latencies["prefill"])
+    return [value + prefill for value in latencies["decode"]]
+
+
+def _generation(
+    latencies: Mapping[str, list[float]], sizes: Sizes, started_at: datetime
+) -> tuple[list[Samples], dict[str, float]]:
+    """First token and decoding. A decode takes all new tokens but the first."""
+    samples: list[Samples] = []
+    metrics: dict[str, float] = {}
+    point = sizes.point
+    if prefill := latencies.get("prefill"):
+        samples.append(measured("time_to_first_token", prefill, started_at))
+        metrics |= {"time_to_first_token_ms": median(prefill), "prefill_ms": median(prefill)}
+        if point.sequence_length and median(prefill) > 0:
+            tokens = point.batch_size * point.sequence_length
+            metrics["prefill_tokens_per_sec"] = tokens / median(prefill) * MS_PER_S
+    if decode := latencies.get("decode"):
+        metrics["decode_ms"] = median(decode)
+        steps = (point.new_tokens or 1) - 1
+        if steps:
+            per_token = [value / steps for value in decode]
+            samples.append(measured("time_per_output_token", per_token, started_at))
+            metrics["time_per_output_token_ms"] = median(per_token)
+            if median(decode) > 0:
+                metrics["decode_tokens_per_sec"] = sizes.sequences * steps / median(decode) * MS_PER_S
+    return samples, metrics
+
+
+def _rates(latencies_ms: Sequence[float], point: Point) -> dict[str, float]:
+    """Throughput at the median latency: of sequences, and of tokens generated, or else read."""
+    middle = median(latencies_ms)
+    tokens = point.new_tokens or point.sequence_length
+    if middle <= 0:
+        return {}
+    rates = {"throughput_samples_per_sec": point.batch_size / middle * MS_PER_S}
+    return rates | ({"throughput_tokens_per_sec": rates["throughput_samples_per_sec"] * tokens} if tokens else {})
+
+
+def _memory(targets: Mapping[str, Fields], *, is_rocm: bool) -> tuple[dict[str, float], dict[str, str]]:
+    """Peaks in MB over whole calls (decode's are those of a whole generate), and why some are left out."""
+    names = [name for name in (*MAIN, "decode") if name in targets and "memory" in targets[name]]
+    memory = targets[names[0]].fields("memory") if names else None
+    found = {} if memory is None else _peaks(memory, MEMORY)
+    reasons = {}
+    for column in [MEMORY["max_process_vram"], MEMORY["max_global_vram"]] if is_rocm else []:
+        if found.pop(column, None) is not None:
+            reasons[column] = SUMMED_VRAM
+    load = targets["load_model"].fields("memory") if "load_model" in targets else None
+    return found | ({} if load is None else _peaks(load, {"max_ram": "memory_peak_rss_load_mb"})), reasons
+
+
+def _peaks(memory: Fields, names: Mapping[str, str]) -> dict[str, float]:
+    if (unit := memory.text("unit")) not in (None, "MB"):
+        memory.refuse("unit", f"expected MB, found {unit!r}")
+    return {column: value for name, column in names.items() if (value := memory.number(name, low=0)) is not None}
+
+
+def _others(targets: Mapping[str, Fields], latencies: Mapping[str, list[float]]) -> dict[str, float]:
+    metrics = {}
+    if load := latencies.get("load_model"):
+        metrics["load_model_s"] = load[0] / MS_PER_S
+    if first := latencies.get("first_forward") or latencies.get("first_call"):
+        metrics["first_call_ms"] = first[0]
+    if "per_step" in targets and (steps := latencies.get("per_step")):
+        metrics["step_ms"] = median(steps)
+    return metrics
+
+
+def _energy(targets: Mapping[str, Fields]) -> dict[str, float]:
+    energies = (targets[name].fields("energy") for name in MAIN if name in targets)
+    energy = next((one for one in energies if one is not None), None)
+    if energy is None:
+        return {}
+    if (unit := energy.text("unit")) not in (None, "kWh"):
+        energy.refuse("unit", f"expected kWh, found {unit!r}")
+    return {
+        column: value * J_PER_KWH
+        for name, column in ENERGY.items()
+        if (value := energy.number(name, low=0)) is not None
+    }
+
+
+def _doubts(targets: Mapping[str, Fields], latencies: Mapping[str, list[float]]) -> list[Doubt]:
+    found = [doubt for name in ("prefill", "decode") for doubt in negative_times(name, latencies.get(name, ()))]
+    generate = targets["generate"].fields("throughput") if "generate" in targets else None
+    if generate is not None and generate.text("unit") == "samples/s":
+        evidence: dict[str, Json] = {"value": generate.number("value"), "stated_unit": "samples/s", "unit": "tokens/s"}
+        found.append(Doubt(kind="mislabelled_throughput", severity="info", evidence=evidence))
+    if any("energy" in targets[name] for name in MAIN if name in targets):
+        found.append(Doubt(kind="estimated_energy", severity="info", evidence={"method": "codecarbon"}))
+    return found
+
+
+def _reasons(targets: Mapping[str, Fields]) -> dict[str, str]:
+    reasons: dict[str, str] = {}
+    if "per_token" in targets:
+        reasons |= dict.fromkeys(("inter_token_latency_p50_ms", "inter_token_latency_p99_ms"), PER_TOKEN)
+    if "first_generate" in targets:
+        reasons["first_call_ms"] = NOT_COLD
+    return reasons

@@ -1,0 +1,377 @@
+"""Reads values of foreign files: typed, with the place in the file where one is not as expected, and none forgotten.
+
+What a value of a foreign file must be to be stored, and how it is shown in a message.
+
+Times of day in foreign files.
+
+Reads foreign YAML as if it were JSON: times stay text, and a programming language's own types are refused.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from benchmarking.core.records import Doubt, Json
+from db.importers.support.files import ForeignFile
+
+if TYPE_CHECKING:
+    import yaml
+
+
+INT32_MAX = 2**31 - 1
+
+INT64_MAX = 2**63 - 1
+
+MAX_DEPTH = 100
+
+"""Objects and lists inside each other: more than any tool writes, and less than what reading them again can take."""
+
+
+def storable(file: ForeignFile, value: Any, place: str, depth: int = 0) -> Json:
+    """The value of a JSON file, if a warehouse can hold it. Raises FormatError for a number beyond double precision,
+    half of a surrogate pair, and nesting without end."""
+    if depth > MAX_DEPTH:
+        file.refuse(f"{place[:100]}: more than {MAX_DEPTH} lists and objects inside each other")
+    if isinstance(value, str):
+        _check_text(file, value, place)
+    elif isinstance(value, float) and not math.isfinite(value):
+        file.refuse(f"{place}: {value} is no number")
+    elif isinstance(value, list):
+        return [storable(file, one, f"{place}[{index}]", depth + 1) for index, one in enumerate(value)]
+    elif isinstance(value, dict):
+        for name in value:
+            _check_text(file, name, place)
+        return {name: storable(file, one, f"{place}.{short_name(name)}", depth + 1) for name, one in value.items()}
+    return value  # type: ignore[no-any-return]
+
+
+def short(value: Any) -> str:
+    """The value, for a message."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def short_name(name: str) -> str:
+    """The name of a field, for a message."""
+    return name if len(name) <= 60 else f"{name[:57]}..."
+
+
+def _check_text(file: ForeignFile, text: str, place: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        file.refuse(f"{place}: the text holds half of a surrogate pair, which is no character")
+
+
+def parsed_number(text: str) -> int | float | str:
+    """The number that the text is, or the text."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+Value = TypeVar("Value")
+
+
+TRUE, FALSE = ("true", "1", "yes"), ("false", "0", "no")
+
+
+class Fields:
+    """An object of a foreign file, whose fields are read by name.
+
+    A getter gives None for a field that is absent or null, and raises FormatError, with the field's path, for one of
+    another type or out of its range. What no getter has read is the `rest`, which is kept.
+    """
+
+    def __init__(
+        self, file: ForeignFile, values: Mapping[str, Any], path: str = "", *, numbers_are_text: bool = False
+    ) -> None:
+        """`path` is the object's place in the file, for messages. With `numbers_are_text` numbers, and true and false,
+        may also be written as text, where an empty one is none."""
+        self.file = file
+        self.path = path
+        self._values = values
+        self._numbers_are_text = numbers_are_text
+        self._read: dict[str, Callable[[], Json]] = {}
+
+    def __contains__(self, name: str) -> bool:
+        """Whether there is a field of the name that is not null."""
+        return self._values.get(name) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of all fields."""
+        return iter(self._values)
+
+    def text(self, name: str) -> str | None:
+        """Text, as it is; empty text is text."""
+        value = self._taken(name)
+        if value is not None and not isinstance(value, str):
+            self.refuse(name, f"expected text, found {short(value)}")
+        return None if value is None else str(storable(self.file, value, self.place(name)))
+
+    def number(self, name: str, *, low: float = -math.inf) -> float | None:
+        """A finite number, not below `low`."""
+        value = self._taken(name)
+        return None if value is None else self._number(value, self.place(name), low)
+
+    def whole(self, name: str, *, low: int = 0, high: int = INT64_MAX) -> int | None:
+        """A whole number from `low` to `high`; 12.0 is one."""
+        value = self.number(name)
+        if value is None:
+            return None
+        exact = self._values[name] if type(self._values[name]) is int else value
+        if not (low <= exact <= high and float(exact).is_integer()):
+            self.refuse(name, f"expected a whole number from {low} to {high}, found {short(self._values[name])}")
+        return int(exact)
+
+    def count(self, name: str) -> int | None:
+        """A whole number from 1 that a column of the warehouse can hold: a batch size, tokens, threads."""
+        return self.whole(name, low=1, high=INT32_MAX)
+
+    def flag(self, name: str) -> bool | None:
+        """True or false."""
+        value = self._taken(name)
+        if value is None or isinstance(value, bool):
+            return value
+        word = value.strip().lower() if isinstance(value, str) and self._numbers_are_text else None
+        if word not in (*TRUE, *FALSE):
+            self.refuse(name, f"expected true or false, found {short(value)}")
+        return word in TRUE
+
+    def time(self, name: str) -> datetime | None:
+        """Naive UTC of a time in ISO 8601; one without a zone is UTC already."""
+        text = self.text(name)
+        if text is None:
+            return None
+        try:
+            return naive_utc(datetime.fromisoformat(text.strip()))
+        except (ValueError, OverflowError):
+            self.refuse(name, f"expected a time in ISO 8601, found {short(text)}")
+
+    def unix_time(self, name: str) -> datetime | None:
+        """Naive UTC of a time in seconds since 1970."""
+        seconds = self.number(name)
+        if seconds is None:
+            return None
+        try:
+            return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
+        except (ValueError, OverflowError, OSError):
+            self.refuse(name, f"expected a time in seconds since 1970, found {short(seconds)}")
+
+    def numbers(self, name: str, *, low: float = -math.inf) -> tuple[float, ...] | None:
+        """A list of finite numbers, none below `low`."""
+        values = self._taken(name)
+        if values is None:
+            return None
+        if not isinstance(values, list):
+            self.refuse(name, f"expected a list of numbers, found {short(values)}")
+        place = self.place(name)
+        return tuple(self._number(value, f"{place}[{index}]", low) for index, value in enumerate(values))
+
+    def fields(self, name: str) -> Fields | None:
+        """An object. What is not read of it stays in the rest, under its name."""
+        value = self._values.get(name)
+        if value is None:
+            return None
+        found = self._object(value, self.place(name))
+        self._read[name] = found.rest
+        return found
+
+    def objects(self, name: str) -> tuple[Fields, ...] | None:
+        """A list of objects. What is not read of them stays in the rest, under its name, as a list."""
+        values = self._values.get(name)
+        if values is None:
+            return None
+        if not isinstance(values, list):
+            self.refuse(name, f"expected a list of objects, found {short(values)}")
+        found = tuple(self._object(value, f"{self.place(name)}[{index}]") for index, value in enumerate(values))
+        self._read[name] = lambda: [one.rest() for one in found] if any(one.rest() for one in found) else None
+        return found
+
+    def peek(self, name: str) -> Any:
+        """The value as it is, which stays in the rest."""
+        return self._values.get(name)
+
+    def untaken(self) -> Fields:
+        """The same object, of which nothing is read: for a look that leaves everything in the rest."""
+        return Fields(self.file, self._values, self.path, numbers_are_text=self._numbers_are_text)
+
+    def any(self, name: str) -> Json:
+        """The value as it is."""
+        return storable(self.file, self._taken(name), self.place(name))
+
+    def must(self, getter: Callable[[str], Value | None], name: str) -> Value:
+        """What the getter (`fields.text`, ...) gives. Raises FormatError when there is nothing."""
+        value = getter(name)
+        if value is None:
+            self.refuse(name, "is missing")
+        return value
+
+    def rest(self) -> dict[str, Json]:
+        """The fields that were not read, and what was not read of the objects in them. Raises FormatError for what
+        cannot be stored."""
+        kept: dict[str, Json] = {}
+        for name, value in self._values.items():
+            left = self._read[name]() if name in self._read else storable(self.file, value, self.place(name))
+            if name not in self._read or left:
+                kept[str(storable(self.file, name, self.path or "a name"))] = left
+        return kept
+
+    def refuse(self, name: str, problem: str) -> NoReturn:
+        """Raise FormatError: the file, the field's path, what is wrong."""
+        self.file.refuse(f"{self.place(name)}: {problem}")
+
+    def place(self, name: str) -> str:
+        """The field's path in the file."""
+        return f"{self.path}.{short_name(name)}" if self.path else short_name(name)
+
+    def _taken(self, name: str) -> Any:
+        self._read[name] = lambda: None
+        value = self._values.get(name)
+        return None if self._numbers_are_text and value == "" else value
+
+    def _number(self, value: Any, place: str, low: float) -> float:
+        if isinstance(value, str) and self._numbers_are_text:
+            value = parsed_number(value)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            self.file.refuse(f"{place}: expected a number, found {short(value)}")
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if not (math.isfinite(number) and number >= low):
+            at_least = "" if low == -math.inf else f" from {low:g}"
+            self.file.refuse(f"{place}: expected a number{at_least}, found {short(value)}")
+        return number
+
+    def _object(self, value: Any, place: str) -> Fields:
+        if not isinstance(value, dict):
+            self.file.refuse(f"{place}: expected an object, found {short(value)}")
+        return Fields(self.file, value, place, numbers_are_text=self._numbers_are_text)
+
+
+def top_fields(file: ForeignFile) -> Fields:
+    """The file's one JSON object. Raises FormatError for a file that is none."""
+    if not isinstance(file.json, dict):
+        file.refuse("not JSON, cut off, or not one object")
+    return Fields(file, file.json)
+
+
+def csv_rows(file: ForeignFile, *, delimiter: str = ",") -> Iterator[Fields]:
+    """The rows under the header line of a CSV file; numbers in them are text, and empty cells are absent."""
+    reader = csv.reader(io.StringIO(file.text or "", newline=""), delimiter=delimiter, strict=True)
+    try:
+        header = next(reader, None) or file.refuse("is empty: a line with the columns' names is expected")
+        for cells in reader:
+            if cells and len(cells) != len(header):
+                file.refuse(f"line {reader.line_num}: {len(cells)} cells under {len(header)} names")
+            if cells:
+                row = {name: cell or None for name, cell in zip(header, cells, strict=True)}
+                yield Fields(file, row, f"line {reader.line_num}", numbers_are_text=True)
+    except csv.Error as error:
+        file.refuse(f"line {reader.line_num}: not CSV: {error}")
+
+
+def naive_utc(time: datetime) -> datetime:
+    """The time in UTC without its zone. Raises OverflowError for one before year 1 or after 9999 there."""
+    return time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
+
+
+def without_zone(stated: Iterable[str | None]) -> tuple[Doubt, ...]:
+    """A doubt for a file that has times by a local clock and does not say of which zone: they are read as UTC.
+
+    `stated` are the times as the file has them; nothing is doubted when it has none, or each with its zone.
+    """
+    first = next((text for text in stated if text and not _has_zone(text)), None)
+    if first is None:
+        return ()
+    return (Doubt(kind="time_zone_unknown", severity="info", evidence={"stated": first, "read_as": "UTC"}),)
+
+
+def _has_zone(text: str) -> bool:
+    try:
+        return datetime.fromisoformat(text.strip()).tzinfo is not None
+    except ValueError:
+        return False
+
+
+def shifted(file: ForeignFile, time: datetime, seconds: float) -> datetime:
+    """The time so many seconds later, or earlier. Raises FormatError where that is no date."""
+    try:
+        return time + timedelta(seconds=seconds)
+    except OverflowError:
+        file.refuse(f"{seconds:g} s from {time} is no date")
+
+
+MAX_BYTES = 16 * 1024**2
+
+"""The parser takes seconds for a megabyte."""
+
+MAX_VALUES = 1_000_000
+
+"""Each alias counts with all it stands for: without a limit a file of ten lines holds more than any memory."""
+
+TIMESTAMP = "tag:yaml.org,2002:timestamp"
+
+
+def yaml_object(file: ForeignFile) -> dict[str, Any]:
+    """The file's one mapping. Raises FormatError for a file that is none, with the line that is wrong."""
+    import yaml
+
+    if len(file.content) > MAX_BYTES:
+        file.refuse(f"larger than {MAX_BYTES >> 20} MiB, which is no result file in YAML")
+    try:
+        data = yaml.load(file.text or "", Loader=_loader())
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        file.refuse(f"not YAML: {' '.join(str(error).split())[:200]}")
+    if not isinstance(data, dict) or not all(isinstance(name, str) for name in data):
+        file.refuse("not YAML with names and values")
+    if _size(data, {}) > MAX_VALUES:
+        file.refuse(f"its aliases stand for more than {MAX_VALUES} values")
+    return {name: _plain(file, value, name) for name, value in data.items()}
+
+
+def _loader() -> type[yaml.SafeLoader]:
+    """yaml's safe loader without times, which JSON has none of."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    Loader.yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != TIMESTAMP]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    return Loader
+
+
+def _plain(file: ForeignFile, value: Any, place: str) -> Any:
+    """The value as JSON has it: names are text, and what is no number is None."""
+    if isinstance(value, dict):
+        return {str(name): _plain(file, one, f"{place}.{name}") for name, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(file, one, f"{place}[{index}]") for index, one in enumerate(value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if value is not None and not isinstance(value, bool | int | float | str):
+        file.refuse(f"{place[:100]}: expected text, a number, a list or names and values, found {type(value).__name__}")
+    return value
+
+
+def _size(value: Any, known: dict[int, int]) -> int:
+    """Values in it, those behind aliases each time they are named. What holds itself is endless."""
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = MAX_VALUES + 1  # until it is counted: met again inside itself, it is endless
+        held = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_size(one, known) for one in held)
+    return known[id(value)]

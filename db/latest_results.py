@@ -1,0 +1,142 @@
+"""Which result stands for each series: its newest one, and the newest that comparisons accept.
+
+Kept in the table series_heads as runs come in. Finding them in the results, by a window over all of them, would take
+seconds in a warehouse of a million, and every comparison asks for them.
+
+What calibration runs say of a device: kept in hardware_info, and always what the runs that are stored say.
+
+It is worked out from all stored calibrations of the device each time one comes in, so that neither the order in which
+run files are loaded nor loading them again makes a difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.core.records import Result, Run
+from db import rows
+from db.migrate import Connection
+
+if TYPE_CHECKING:
+    from db.rows import Row
+
+
+CALIBRATION = "device-calibration"
+
+"""Task of the runs that stand for a device, not for a model."""
+
+
+COMPUTED = """
+WITH candidates AS (
+    SELECT r.series_id, run.model_id, r.result_id, run.started_at, r.validity = 'valid' AS is_valid,
+        r.status = 'ok' AND r.validity <> 'invalid' AS is_accepted
+    FROM benchmark_results r JOIN benchmark_runs run USING (run_id)
+    WHERE run.task <> 'device-calibration'
+), latest AS (
+    SELECT series_id, model_id, result_id AS latest_result_id, started_at AS latest_started_at
+    FROM candidates
+    QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY started_at DESC, result_id DESC) = 1
+), accepted AS (
+    SELECT series_id, result_id AS accepted_result_id, started_at AS accepted_started_at,
+        is_valid AS accepted_is_valid
+    FROM candidates
+    WHERE is_accepted
+    QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY is_valid DESC, started_at DESC, result_id DESC) = 1
+)
+SELECT * FROM latest LEFT JOIN accepted USING (series_id)
+"""
+
+"""The table as the results make it."""
+
+
+def compute(connection: Connection) -> None:
+    """Make the table anew from the results, inside the caller's transaction."""
+    connection.execute("DELETE FROM series_heads")
+    connection.execute(f"INSERT INTO series_heads BY NAME {COMPUTED}")
+
+
+def latest_rows(run: Run, row: Row, known: Iterable[Mapping[str, Any]]) -> list[Row]:
+    """The rows of the run's series once it is stored. `row` is the run's own, `known` the rows as they are.
+
+    A valid result is accepted before a noisy or throttled one, a newer before an older; an invalid one never.
+    """
+    if run.cell.workload.task == CALIBRATION:
+        return []
+    heads: dict[str, Row] = {each["series_id"]: dict(each) for each in known}
+    for result in run.results:
+        series_id = rows.series_id(rows.series_keys(run, result.point))
+        head = heads.setdefault(series_id, {"series_id": series_id, "model_id": row["model_id"]})
+        _take_latest(head, result, row)
+        if result.status == "ok" and result.validity != "invalid":
+            _take_accepted(head, result, row)
+    return list(heads.values())
+
+
+def _take_latest(head: Row, result: Result, row: Row) -> None:
+    key = (row["started_at"], result.result_id)
+    if "latest_result_id" not in head or key > (head["latest_started_at"], head["latest_result_id"]):
+        head["latest_started_at"], head["latest_result_id"] = key
+
+
+def _take_accepted(head: Row, result: Result, row: Row) -> None:
+    key = (result.validity == "valid", row["started_at"], result.result_id)
+    names = ("accepted_is_valid", "accepted_started_at", "accepted_result_id")
+    if head.get("accepted_result_id") is None or key > tuple(head[name] for name in names):
+        head.update(zip(names, key, strict=True))
+
+
+TASK = "device-calibration"
+
+"""The task of a calibration run, which is of a device and not of a model; the views leave it out by this name."""
+
+
+NEWEST = f"""
+WITH measured AS (
+    SELECT run.hardware_id, run.precision, run.started_at, run.run_id,
+        r.validity = 'valid' AS is_valid, r.other_metrics['peak_flops_per_sec'] AS peak,
+        r.other_metrics['peak_copy_bytes_per_sec'] AS peak_copy
+    FROM benchmark_results r
+    JOIN benchmark_runs run USING (run_id)
+    WHERE run.task = '{TASK}' AND r.status = 'ok' AND r.validity <> 'invalid'
+        AND coalesce(peak, peak_copy) IS NOT NULL
+),
+by_precision AS (
+    SELECT hardware_id, precision, last(peak ORDER BY is_valid, started_at, run_id) AS peak
+    FROM measured WHERE peak IS NOT NULL GROUP BY hardware_id, precision
+),
+peaks AS (
+    SELECT hardware_id, map(list(precision ORDER BY precision), list(peak ORDER BY precision)) AS peak_flops
+    FROM by_precision GROUP BY hardware_id
+),
+rest AS (
+    SELECT hardware_id,
+        last(peak_copy ORDER BY is_valid, started_at, run_id) FILTER (WHERE peak_copy IS NOT NULL)
+            AS peak_copy_bytes_per_sec,
+        last(started_at ORDER BY is_valid, started_at, run_id) AS calibrated_at,
+        last(run_id ORDER BY is_valid, started_at, run_id) AS calibration_run_id
+    FROM measured GROUP BY hardware_id
+)
+SELECT hardware_id, peaks.peak_flops, rest.* EXCLUDE (hardware_id) FROM rest LEFT JOIN peaks USING (hardware_id)
+"""
+
+"""For each calibrated device what hardware_info must hold: of each precision, and of the copy, the newest valid
+reading, or the newest noisy one where none is valid: a loaded machine reads low, and a low peak makes every share of it
+high."""
+
+
+UPDATE = f"""
+UPDATE hardware_info SET
+    peak_flops = newest.peak_flops,
+    peak_copy_bytes_per_sec = newest.peak_copy_bytes_per_sec,
+    calibrated_at = newest.calibrated_at,
+    calibration_run_id = newest.calibration_run_id
+FROM ({NEWEST}) newest
+WHERE hardware_info.hardware_id = newest.hardware_id AND hardware_info.hardware_id = ?
+"""
+
+
+def apply_calibration(connection: Connection, run: Run) -> None:
+    """Bring the device's row up to date with a run whose rows are in already; nothing to do unless it calibrates."""
+    if run.cell.workload.task == TASK:
+        connection.execute(UPDATE, [run.hardware.hardware_id])

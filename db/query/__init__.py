@@ -1,0 +1,1 @@
+"""Questions in SQL, and their answers."""

@@ -1,0 +1,152 @@
+"""DuckDB's command-line shell: where it is installed, and the command that opens a warehouse in it, locked down.
+
+The shell's safe mode refuses the commands that read and write files or start programs, shuts off every file but the
+database, and locks the settings. What it leaves open is `.pager COMMAND`, in a terminal only: whoever sits there can
+start programs anyway. Statements from stdin never reach a pager.
+
+A handful of questions that people ask, each as one statement: to run, and to start from.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarking.core.errors import BenchhouseError
+
+PACKAGE = "duckdb_cli"
+
+EXECUTABLE = "duckdb.exe" if os.name == "nt" else "duckdb"
+
+MODES: dict[str, tuple[str, ...]] = {
+    "table": (),
+    "vertical": ("-line",),
+    "markdown": ("-markdown",),
+    "csv": ("-csv",),
+    "json": ("-json",),
+}
+
+"""Format -> the shell's flags for it."""
+
+BEFORE_LOCK = (
+    "SET autoinstall_known_extensions = false; SET autoload_known_extensions = false;"
+    " SET allow_community_extensions = false;"
+)
+
+"""What safe mode leaves as it is, and cannot be changed once it is on."""
+
+COLUMNS_OF = """
+CREATE TEMP MACRO columns_of(name) AS TABLE
+SELECT column_name, data_type, comment AS meaning
+FROM duckdb_columns() WHERE NOT internal AND table_name = name ORDER BY column_index
+"""
+
+
+class ShellMissingError(BenchhouseError):
+    """The shell is not installed."""
+
+
+def find_shell() -> Path:
+    """The shell's executable: the package's beside this interpreter, else among its scripts, else on PATH.
+
+    The script that the package installs is passed over: it changes a setting, which safe mode refuses, and ends at a
+    Ctrl-C that is meant for a statement. Raises ShellMissingError.
+    """
+    spec = importlib.util.find_spec(PACKAGE)
+    folders = list(spec.submodule_search_locations or ()) if spec is not None else []
+    folders += [sysconfig.get_path("scripts"), *os.environ.get("PATH", "").split(os.pathsep)]
+    for folder in filter(os.path.isabs, folders):
+        found = shutil.which(EXECUTABLE, path=folder)
+        if found is not None and not _is_script(Path(found)):
+            return Path(found)
+    raise ShellMissingError(
+        "DuckDB's shell is needed, and there is none beside this Python or on PATH: pip install duckdb-cli "
+        '(benchhouse query "SELECT ..." answers without it)'
+    )
+
+
+def shell_command(shell: Path, db_path: str, mode: str) -> tuple[str, ...]:
+    """The command that opens the database in the shell: no init file is run, nothing but the database can be read."""
+    return (
+        *(str(shell), "-no-init", "-readonly", *MODES[mode]),
+        *("-cmd", BEFORE_LOCK, "-cmd", COLUMNS_OF, "-cmd", ".safe_mode"),
+        os.path.abspath(db_path),  # a name of its own would else be read as a flag
+    )
+
+
+def _is_script(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) == b"#!"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """A question and its SQL."""
+
+    question: str
+    sql: str
+
+
+EXAMPLES = (
+    Example(
+        question="Which runtime is fastest for each model and point?",
+        sql="""SELECT model_id, batch_size, sequence_length, device_name, runtime, precision, latency_median_ms
+FROM hardware_comparison
+WHERE times_fastest = 1""",
+    ),
+    Example(
+        question="How much faster than eager float32 is each runtime, and how far off are its outputs?",
+        sql="""SELECT model_id, batch_size, sequence_length, runtime, precision,
+    speedup, speedup_ci_low, speedup_ci_high, output_error
+FROM runtime_comparison
+WHERE is_ranked AND speedup IS NOT NULL""",
+    ),
+    Example(
+        question="How does throughput grow with the batch?",
+        sql="""SELECT model_id, runtime, precision, sequence_length, batch_size, throughput_samples_per_sec,
+    memory_peak_mb
+FROM hardware_comparison
+ORDER BY model_id, runtime, precision, sequence_length, batch_size""",
+    ),
+    Example(
+        question="What could not be measured, and why?",
+        sql="""SELECT model_id, device, runtime, precision, batch_size, sequence_length, status, error
+FROM latest_results
+WHERE status <> 'ok'""",
+    ),
+    Example(
+        question="Which numbers should not be taken at their face, and for which reasons?",
+        sql="""SELECT doubt, validity, count(*) AS results
+FROM (SELECT unnest(doubts) AS doubt, validity FROM all_results)
+GROUP BY doubt, validity
+ORDER BY results DESC, doubt""",
+    ),
+    Example(
+        question="What was run lately, and on which versions?",
+        sql="""SELECT started_at, model_id, device, runtime, precision, status, versions['torch'] AS torch, host
+FROM benchmark_runs
+ORDER BY started_at DESC
+LIMIT 20""",
+    ),
+    Example(
+        question="How much do the launches of a result differ?",
+        sql="""SELECT model_id, runtime, batch_size, raw.launch, raw.sample_count,
+    raw.median AS median_ms, raw.p99 AS p99_ms
+FROM raw_benchmark_data raw JOIN all_results USING (result_id)
+WHERE raw.phase = 'measure' AND raw.metric = 'latency_wall'
+ORDER BY model_id, runtime, batch_size, result_id, raw.launch""",
+    ),
+    Example(
+        question="Where does the time of a fresh process go before its first call?",
+        sql="""SELECT model_id, runtime, load_spawn_s, load_import_s, load_device_init_s, load_weights_read_s,
+    load_to_device_s, load_time_s
+FROM benchmark_runs
+WHERE load_time_s IS NOT NULL
+ORDER BY load_time_s DESC
+LIMIT 20""",
+    ),
+)

@@ -1,0 +1,1 @@
+"""Verifying, merging, rebuilding and compacting warehouses."""

@@ -1,0 +1,247 @@
+"""A warehouse that lies beside this one, inside a transaction: what of it is new here, and taking that in.
+
+Aliases of series from two warehouses, joined: each series is read as the one at the end of its chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from db import latest_results
+from db.contents import CONTENTS, Conflict, Relation
+from db.migrate import Connection, quoted
+
+RAW = "raw_benchmark_data"
+
+NEW = {
+    "hardware_info": "hardware_id NOT IN (SELECT hardware_id FROM hardware_info)",
+    "series": "series_id NOT IN (SELECT series_id FROM series)",
+    "benchmark_runs": "run_id IN (SELECT run_id FROM new_runs)",
+    "benchmark_results": "run_id IN (SELECT run_id FROM new_runs)",
+    RAW: "result_id IN (SELECT result_id FROM {theirs}.benchmark_results JOIN new_runs USING (run_id))",
+    "change_points": "change_point_id NOT IN (SELECT change_point_id FROM change_points)",
+    "alerts": "alert_id NOT IN (SELECT alert_id FROM alerts)",
+    "annotations": "annotation_id NOT IN (SELECT annotation_id FROM annotations)",
+}
+
+"""Which rows of another warehouse's tables are new here."""
+
+
+NEW_RUNS = """
+CREATE OR REPLACE TEMP TABLE new_runs AS
+SELECT run_id FROM {theirs}.benchmark_runs
+WHERE run_id NOT IN (SELECT run_id FROM benchmark_runs)
+    AND run_id NOT IN (
+        SELECT theirs.run_id FROM {theirs}.benchmark_results theirs JOIN benchmark_results mine USING (result_id)
+    )
+    AND NOT (origin_format IS NULL AND source_sha256 IS NOT NULL AND source_sha256 IN (
+        SELECT source_sha256 FROM benchmark_runs WHERE source_sha256 IS NOT NULL AND origin_format IS NULL
+    ))
+"""
+
+"""A run whose results or run file another one has here is none of them."""
+
+
+CALIBRATED = """
+SELECT DISTINCT hardware_id FROM benchmark_runs JOIN new_runs USING (run_id) WHERE task = ?
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeRule:
+    """How it is decided whose words of a row are kept."""
+
+    time: str
+    """The column that decides."""
+    newer: bool
+    """Whether the newer ones are, or the older ones."""
+    apart: tuple[str, ...] = ()
+    """Columns that are worked out from other tables."""
+
+
+MERGE_RULES = {
+    "hardware_info": MergeRule(
+        time="first_seen_at",
+        newer=False,
+        apart=("peak_flops", "peak_copy_bytes_per_sec", "calibrated_at", "calibration_run_id"),
+    ),
+    "series": MergeRule(time="first_seen_at", newer=False),
+    "change_points": MergeRule(time="detected_at", newer=True),
+    "alerts": MergeRule(time="updated_at", newer=True),
+}
+
+"""Tables whose rows may be told in two ways: of a machine its first sight is kept, of a finding the last word."""
+
+
+FINER = """
+FROM {fine} fine JOIN {coarse} coarse USING (result_id, launch, phase, metric)
+WHERE coarse.compacted_at IS NOT NULL
+    AND (fine.compacted_at IS NULL OR len(fine.sketch) > len(coarse.sketch))
+    AND concat_ws(' ', result_id, launch, phase, metric) NOT IN (SELECT unnest($left))
+"""
+
+"""Raw samples that one side still has where the other has only their quantiles, or coarser ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherWarehouse:
+    """The other warehouse. What is in conflict here is never changed."""
+
+    connection: Connection
+    database: str
+    """Its name in SQL."""
+    columns: Mapping[str, Iterable[str]]
+    """Of each table, which both have."""
+    conflicts: tuple[Conflict, ...] = ()
+
+    def mark_new_runs(self) -> None:
+        """Find the runs that are to come in; the methods below speak of them."""
+        self.connection.execute(NEW_RUNS.format(theirs=quoted(self.database)))
+
+    def new(self) -> dict[str, int]:
+        """Rows that are to come in, by table; of raw_benchmark_data the samples."""
+        what = {RAW: "coalesce(sum(sample_count), 0)::BIGINT"}
+        return {table: self._number(self._new(table), what.get(table, "count(*)")) for table in NEW}
+
+    def present(self) -> int:
+        """Runs of it that are here already."""
+        return self._number(f"FROM {self.theirs('benchmark_runs')} SEMI JOIN benchmark_runs USING (run_id)")
+
+    def restorable(self) -> int:
+        """Results of which only quantiles, or coarser ones, are here."""
+        return self._finer(self.theirs(RAW), RAW)
+
+    def kept_finer(self) -> int:
+        """Results of which only quantiles, or coarser ones, are there."""
+        return self._finer(RAW, self.theirs(RAW))
+
+    def take(self, aliases: Mapping[str, Alias]) -> None:
+        """Let all of that in, and the aliases of series that are new or read otherwise now."""
+        self._restore()
+        for table in MERGE_RULES:
+            self._supersede(table)
+        for table in NEW:
+            self.connection.execute(f"INSERT INTO {table} BY NAME SELECT * {self._new(table)}")
+        for series, alias in aliases.items():
+            self.connection.execute(
+                "INSERT OR REPLACE INTO series_alias (series_id, canonical_series_id, reason, created_at) "
+                "VALUES (?, ?, ?, ?)",
+                [series, alias.canonical, alias.reason, alias.created_at],
+            )
+        for (hardware_id,) in self.connection.execute(CALIBRATED, [latest_results.TASK]).fetchall():
+            self.connection.execute(latest_results.UPDATE, [hardware_id])
+        latest_results.compute(self.connection)
+
+    def theirs(self, table: str) -> str:
+        """The other one's table, in SQL."""
+        return table_names(self.database)(table)
+
+    def _left(self, table: str) -> dict[str, list[str]]:
+        """The keys of the rows that are in conflict, as the parameter `left`."""
+        return {"left": [conflict.subject for conflict in self.conflicts if conflict.table == table]}
+
+    def _new(self, table: str) -> str:
+        return f"FROM {self.theirs(table)} WHERE {NEW[table].format(theirs=quoted(self.database))}"
+
+    def _finer(self, fine: str, coarse: str) -> int:
+        return self._number(FINER.format(fine=fine, coarse=coarse), "count(DISTINCT result_id)", left=RAW)
+
+    def _restore(self) -> None:
+        """Put samples, or finer quantiles, in the place of coarser ones."""
+        finer = FINER.format(fine=self.theirs(RAW), coarse=RAW)
+        self.connection.execute(f"CREATE OR REPLACE TEMP TABLE finer AS SELECT fine.* {finer}", self._left(RAW))
+        key = ", ".join(CONTENTS[RAW].key)
+        self.connection.execute(f"DELETE FROM {RAW} WHERE ({key}) IN (SELECT ({key}) FROM finer)")
+        self.connection.execute(f"INSERT INTO {RAW} BY NAME SELECT * FROM finer")
+        self.connection.execute("DROP TABLE finer")
+
+    def _supersede(self, table: str) -> None:
+        names = ", ".join(f"{quoted(name)} = theirs.{quoted(name)}" for name in self._told(table))
+        self.connection.execute(
+            f"UPDATE {table} AS mine SET {names} FROM {self.theirs(table)} theirs WHERE {self._decides(table)}",
+            self._left(table),
+        )
+
+    def _decides(self, table: str) -> str:
+        """The condition that the other one's words of a row are to be kept."""
+        (key,), decided = CONTENTS[table].key, MERGE_RULES[table]
+        sign = ">" if decided.newer else "<"
+        # Of two with the same time the text decides, so that the order of merging makes no difference.
+        mine, theirs = (f"({side}.{decided.time}, {self._text(table, side)})" for side in ("mine", "theirs"))
+        return f"mine.{key} = theirs.{key} AND {theirs} {sign} {mine} AND mine.{key} NOT IN (SELECT unnest($left))"
+
+    def _text(self, table: str, side: str) -> str:
+        fields = ", ".join(f"{quoted(name)} := {side}.{quoted(name)}" for name in self._told(table))
+        return f"to_json(struct_pack({fields}))::VARCHAR"
+
+    def _told(self, table: str) -> list[str]:
+        apart = (*CONTENTS[table].key, *MERGE_RULES[table].apart)
+        return [name for name in self.columns[table] if name not in apart]
+
+    def _number(self, rest: str, what: str = "count(*)", *, left: str | None = None) -> int:
+        bound = None if left is None else self._left(left)
+        return int(self.connection.execute(f"SELECT {what} {rest}", bound).fetchall()[0][0])
+
+
+def table_names(name: str) -> Relation:
+    """What a table of the database is called in SQL."""
+    return lambda table: f"{quoted(name)}.{table}"
+
+
+def stored_aliases(connection: Connection, relation: Relation) -> dict[str, Alias]:
+    """A warehouse's aliases of series."""
+    sql = f"SELECT series_id, canonical_series_id, reason, created_at FROM {relation('series_alias')}"
+    return {
+        series: Alias(canonical=canonical, reason=reason, created_at=created_at)
+        for series, canonical, reason, created_at in connection.execute(sql).fetchall()
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alias:
+    """What a series is read as."""
+
+    canonical: str
+    reason: str
+    created_at: datetime
+
+
+Aliases = Mapping[str, Alias]
+
+"""By series."""
+
+
+def united_aliases(mine: Aliases, theirs: Aliases) -> tuple[dict[str, Alias], list[Conflict]]:
+    """Both together, and the series that would be read as two, or as themselves.
+
+    One warehouse may read a as b where the other reads b as c: then a is read as c. Of two reasons for the same alias
+    the earlier one stays.
+    """
+    found: dict[str, Alias] = {}
+    clashing: list[Conflict] = []
+    for series in sorted(mine.keys() | theirs.keys()):
+        said = [aliases[series] for aliases in (mine, theirs) if series in aliases]
+        ends = {end for alias in said for end in _ends(alias.canonical, mine, theirs)}
+        if len(ends) == 1 and series not in ends:
+            first = min(said, key=lambda alias: (alias.created_at, alias.reason))
+            found[series] = replace(first, canonical=ends.pop())
+        else:
+            problem = f"is read as {' and as '.join(sorted(ends))}" if len(ends) > 1 else "is read as itself in the end"
+            clashing.append(Conflict(table="series_alias", subject=series, problem=problem))
+    return found, clashing
+
+
+def _ends(series: str, mine: Aliases, theirs: Aliases) -> set[str]:
+    """Where the chains that begin at the series end; empty where they go round in circles."""
+    seen, ahead, ends = set[str](), [series], set[str]()
+    while ahead:
+        one = ahead.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        nexts = {aliases[one].canonical for aliases in (mine, theirs) if one in aliases}
+        ahead += nexts
+        ends |= set() if nexts else {one}
+    return ends

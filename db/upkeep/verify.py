@@ -1,0 +1,409 @@
+"""Looks for what should not be in a warehouse. Nothing is changed; each finding says where and what.
+
+The checks on what is stored: each a query that gives a `subject` and a `problem` for every row that is at fault.
+
+Reads a whole warehouse, to find what cannot be read: DuckDB checks a block of the file only when it needs it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from benchmarking.core.axes import FURTHER
+from benchmarking.core.errors import StorageError
+from benchmarking.core.records import canonical_hash
+from db import latest_results, migrate
+from db.connection import why
+from db.migrate import quoted
+from db.warehouse import MEMORY, Warehouse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something that is not as it should be."""
+
+    kind: str
+    """damage, schema, orphan, duplicate, raw_count, raw_statistics, missing_value, series, change_point, axes,
+    calibration, heads, hash, checksum."""
+    subject: str
+    """The table or row it is about."""
+    problem: str
+
+
+SCHEMA = {
+    "column": """
+        SELECT table_name || '.' || column_name AS name,
+            data_type || CASE WHEN is_nullable THEN '' ELSE ' NOT NULL' END || ' -- ' || coalesce(comment, '') AS value
+        FROM duckdb_columns() WHERE NOT internal
+    """,
+    "table": "SELECT table_name AS name, coalesce(comment, '') AS value FROM duckdb_tables() WHERE NOT internal",
+    "view": "SELECT view_name AS name, coalesce(comment, '') AS value FROM duckdb_views() WHERE NOT internal",
+    "constraint": """
+        SELECT table_name || ' ' || constraint_type || ' ' || constraint_column_names::VARCHAR AS name,
+            count(*)::VARCHAR AS value
+        FROM duckdb_constraints() GROUP BY ALL
+    """,
+}
+
+"""What makes the schema, as name and value. The words of views and checks are left out, which each version of DuckDB
+writes in its own way: the digest in schema_migrations stands for them."""
+
+
+def verify(warehouse: Warehouse) -> list[Finding]:
+    """Everything that is wrong; empty when all is well. Raises StorageError when the file cannot be read."""
+    damaged = [Finding(kind="damage", subject=table, problem=problem) for table, problem in damage(warehouse)]
+    findings = [*damaged, *_schema(warehouse), *(() if damaged else _migrations(warehouse))]
+    if findings:  # the other checks take the schema, and that it can be read, for granted
+        return findings
+    return [*_contents(warehouse), *_hashes(warehouse), *_checksums(warehouse)]
+
+
+def _schema(warehouse: Warehouse) -> Iterator[Finding]:
+    """Differences from a warehouse made anew."""
+    expected, found = _new_schema(), _schema_of(warehouse)
+    for name in sorted(expected.keys() | found.keys()):
+        if name not in found:
+            yield Finding(kind="schema", subject=name, problem=f"{name} is missing")
+        elif name not in expected:
+            yield Finding(kind="schema", subject=name, problem=f"{name} is not part of the schema")
+        elif expected[name] != found[name]:
+            problem = f"{name} is {found[name]!r}, expected {expected[name]!r}"
+            yield Finding(kind="schema", subject=name, problem=problem)
+
+
+@cache
+def _new_schema() -> dict[str, str]:
+    with Warehouse.open(MEMORY) as fresh:
+        return _schema_of(fresh)
+
+
+def _schema_of(warehouse: Warehouse) -> dict[str, str]:
+    return {
+        f"{kind} {row['name']}": row["value"] for kind, sql in SCHEMA.items() for row in warehouse.query(sql).dicts()
+    }
+
+
+def _migrations(warehouse: Warehouse) -> Iterator[Finding]:
+    """Migrations that are not what this program would have applied."""
+    sql = "SELECT version, sha256 FROM schema_migrations"
+    found = {row["version"]: row["sha256"] for row in warehouse.query(sql).dicts()}
+    for step in (migrate.views(), *migrate.migrations()):
+        if step.version not in found:
+            yield Finding(kind="schema", subject=step.name, problem=f"migration {step.name} was never applied")
+        elif found[step.version] != step.sha256:
+            yield Finding(kind="schema", subject=step.name, problem=f"migration {step.name} was applied in other words")
+
+
+def _contents(warehouse: Warehouse) -> Iterator[Finding]:
+    for kind, sql in CHECKS:
+        for row in warehouse.query(sql).dicts():
+            yield Finding(kind=kind, subject=row["subject"], problem=row["problem"])
+
+
+def _hashes(warehouse: Warehouse) -> Iterator[Finding]:
+    """Ids that are not the hash of the keys beside them."""
+    for table, column in (("hardware_info", "hardware_id"), ("series", "series_id")):
+        for row in warehouse.query(f"SELECT {column} AS id, hashed_keys FROM {table} ORDER BY 1").dicts():
+            expected = canonical_hash(json.loads(row["hashed_keys"]))[: len(row["id"])]
+            if row["id"] != expected:
+                problem = f"{table}: {column} {row['id']} is not the hash of its hashed_keys ({expected})"
+                yield Finding(kind="hash", subject=row["id"], problem=problem)
+
+
+def _checksums(warehouse: Warehouse) -> Iterator[Finding]:
+    """Run files that are not any more what was loaded. One that is gone is no fault: the runs are here."""
+    sql = "SELECT run_id, source, source_sha256 FROM benchmark_runs WHERE source_sha256 IS NOT NULL ORDER BY source"
+    for row in warehouse.query(sql).dicts():
+        problem = _file_problem(row)
+        if problem is not None:
+            yield Finding(kind="checksum", subject=row["run_id"], problem=problem)
+
+
+def _file_problem(row: dict[str, Any]) -> str | None:
+    path = Path(row["source"]) if row["source"] is not None else None
+    if path is None or not path.is_file():
+        return None
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        return f"run {row['run_id']}: its file {path} cannot be read: {error.strerror}"
+    return None if digest == row["source_sha256"] else f"run {row['run_id']}: its file {path} was changed since"
+
+
+REFERENCES = (
+    # table, its key, column, table it refers to, column there
+    ("benchmark_runs", "run_id", "hardware_id", "hardware_info", "hardware_id"),
+    ("benchmark_results", "result_id", "run_id", "benchmark_runs", "run_id"),
+    ("benchmark_results", "result_id", "series_id", "series", "series_id"),
+    ("raw_benchmark_data", "result_id", "result_id", "benchmark_results", "result_id"),
+    ("series", "series_id", "hardware_id", "hardware_info", "hardware_id"),
+    ("series_alias", "series_id", "canonical_series_id", "series", "series_id"),
+    ("change_points", "change_point_id", "series_id", "series", "series_id"),
+    ("change_points", "change_point_id", "result_id", "benchmark_results", "result_id"),
+    ("change_points", "change_point_id", "last_good_result_id", "benchmark_results", "result_id"),
+    ("hardware_info", "hardware_id", "calibration_run_id", "benchmark_runs", "run_id"),
+    ("alerts", "alert_id", "series_id", "series", "series_id"),
+    ("alerts", "alert_id", "change_point_id", "change_points", "change_point_id"),
+    ("alerts", "alert_id", "result_id", "benchmark_results", "result_id"),
+    ("alerts", "alert_id", "confirmed_by", "benchmark_results", "result_id"),
+)
+
+
+KEYS = (
+    ("hardware_info", "hardware_id", "TRUE"),
+    ("benchmark_runs", "run_id", "TRUE"),
+    ("benchmark_runs", "source_sha256", "origin_format IS NULL"),  # another tool's file may hold many runs
+    ("benchmark_results", "result_id", "TRUE"),
+    ("raw_benchmark_data", "result_id, launch, phase, metric", "TRUE"),
+    ("series", "series_id", "TRUE"),
+)
+
+"""Columns that name a row, and of which rows; checked by reading all of them, since an index may be what is broken."""
+
+
+ANNOTATED = (
+    ("run", "benchmark_runs", "run_id"),
+    ("result", "benchmark_results", "result_id"),
+    ("series", "series", "series_id"),
+    ("hardware", "hardware_info", "hardware_id"),
+    ("alert", "alerts", "alert_id"),
+)
+
+
+RAW_COUNTS = """
+WITH counted AS (
+    SELECT result_id, sum(CASE WHEN compacted_at IS NULL THEN len(samples) ELSE sample_count END) AS samples,
+        count(DISTINCT launch) AS launches
+    FROM raw_benchmark_data WHERE phase = 'measure' AND metric = 'latency_wall' GROUP BY result_id
+)
+SELECT result_id AS subject, format(
+    'result {}: {} iterations in {} launches, but {} raw samples in {}',
+    result_id, r.iterations, r.launches, coalesce(counted.samples, 0)::BIGINT, coalesce(counted.launches, 0)
+) AS problem
+FROM benchmark_results r JOIN benchmark_runs run USING (run_id) LEFT JOIN counted USING (result_id)
+WHERE (run.origin_format IS NULL OR counted.samples IS NOT NULL)  -- other tools often keep no samples
+    AND (r.iterations <> coalesce(counted.samples, 0)
+        OR (r.status = 'ok' AND r.launches <> coalesce(counted.launches, 0)))
+ORDER BY result_id
+"""
+
+
+RAW_STATISTICS = """
+WITH seen AS (
+    SELECT result_id, launch, phase, metric, compacted_at IS NOT NULL AS is_compacted, samples, sketch, sample_count,
+        mean, median, p99,
+        CASE WHEN is_compacted THEN sample_count ELSE len(samples) END AS seen_count,
+        CASE WHEN is_compacted THEN mean ELSE list_avg(samples) END AS seen_mean,
+        CASE WHEN is_compacted THEN sketch[len(sketch) // 2 + 1] ELSE list_median(samples) END AS seen_median,
+        CASE WHEN is_compacted THEN p99 ELSE list_aggregate(samples, 'quantile_cont', 0.99) END AS seen_p99
+    FROM raw_benchmark_data
+)
+SELECT result_id AS subject,
+    format('raw samples of result {}, launch {}, {} {} ', result_id, launch, phase, metric) || list_filter([
+        CASE WHEN is_compacted AND len(samples) > 0 THEN 'were compacted, but are there' END,
+        CASE WHEN NOT is_compacted AND sketch IS NOT NULL THEN 'have quantiles, but were not compacted' END,
+        CASE WHEN is_compacted AND coalesce(len(sketch), 0) < 2 THEN 'were compacted, but have no quantiles' END,
+        CASE WHEN NOT isfinite(list_sum(sketch)) OR sketch <> list_sort(sketch)
+            THEN 'have quantiles that are not in order' END,
+        CASE WHEN sketch[1] > mean OR sketch[-1] < mean OR sketch[1] > p99 OR sketch[-1] < p99
+            THEN 'have a mean or p99 beyond their least or greatest' END,
+        CASE WHEN sample_count IS DISTINCT FROM seen_count
+            THEN format('are {}, but {} are told', seen_count, coalesce(sample_count::VARCHAR, 'none')) END,
+        CASE WHEN abs(mean - seen_mean) > 1e-9 * abs(mean) OR (mean IS NULL) <> (seen_mean IS NULL)
+            THEN 'do not come to their mean' END,
+        CASE WHEN abs(median - seen_median) > 1e-9 * abs(median) OR (median IS NULL) <> (seen_median IS NULL)
+            THEN 'do not come to their median' END,
+        CASE WHEN abs(p99 - seen_p99) > 1e-9 * abs(p99) THEN 'do not come to their p99' END
+    ], lambda text: text IS NOT NULL)[1] AS problem
+FROM seen
+WHERE problem IS NOT NULL
+ORDER BY ALL
+"""
+
+
+MISSING_VALUES = """
+SELECT result_id AS subject, 'result ' || result_id || ': ' || unnest(list_filter([
+    CASE WHEN status = 'ok' AND validity IS NULL THEN 'is ok but has no validity' END,
+    CASE WHEN status = 'ok' AND launches = 0 THEN 'is ok but no launch measured it' END,
+    CASE WHEN status = 'ok' AND latency_median_ms IS NULL AND missing['latency_median_ms'] IS NULL
+        THEN 'is ok but has neither a median latency nor a reason for it' END,
+    CASE WHEN status <> 'ok' AND error IS NULL THEN 'is ' || status || ' but does not say why' END,
+    CASE WHEN status <> 'ok' AND validity IS NOT NULL THEN 'is ' || status || ' but has a validity' END
+], lambda text: text IS NOT NULL)) AS problem
+FROM benchmark_results
+ORDER BY ALL
+"""
+
+
+SERIES = """
+SELECT result_id AS subject, 'result ' || result_id || ' is not what its series ' || series_id || ' is of' AS problem
+FROM benchmark_results r
+JOIN benchmark_runs run USING (run_id)
+JOIN series s USING (series_id)
+WHERE (r.batch_size, r.sequence_length, r.new_tokens, r.concurrency, r.axes, run.model_id, run.model_revision,
+        run.weights, run.config_hash, run.task, run.architecture_type, run.runtime, run.runtime_mode, run.precision,
+        run.num_threads, run.cpu_list, run.origin_definition, run.hardware_id)
+    IS DISTINCT FROM (s.batch_size, s.sequence_length, s.new_tokens, s.concurrency, s.axes, s.model_id,
+        s.model_revision, s.weights, s.config_hash, s.task, s.architecture_type, s.runtime, s.runtime_mode,
+        s.precision, s.num_threads, s.cpu_list, s.definition, s.hardware_id)
+ORDER BY result_id
+"""
+
+
+AXIS_COLUMNS = f"""
+SELECT result_id AS subject,
+    'result ' || result_id || ': its axes are ' || axes || ', but its columns say otherwise' AS problem
+FROM benchmark_results
+WHERE ({", ".join(FURTHER)}) IS DISTINCT FROM ({", ".join(f"TRY_CAST(axes->>'{name}' AS DOUBLE)" for name in FURTHER)})
+ORDER BY result_id
+"""
+
+
+CALIBRATION = f"""
+SELECT hardware_id AS subject,
+    'hardware_info: ' || hardware_id || ' is not as its calibration runs measured it' AS problem
+FROM hardware_info h LEFT JOIN ({latest_results.NEWEST}) n USING (hardware_id)
+WHERE (h.peak_flops, h.peak_copy_bytes_per_sec, h.calibrated_at, h.calibration_run_id)
+    IS DISTINCT FROM (n.peak_flops, n.peak_copy_bytes_per_sec, n.calibrated_at, n.calibration_run_id)
+ORDER BY hardware_id
+"""
+
+
+CHANGE_POINTS = """
+SELECT change_point_id AS subject,
+    'change_points: ' || change_point_id || ' is not of the runs and series of its results' AS problem
+FROM change_points c
+JOIN benchmark_results r USING (result_id)
+LEFT JOIN benchmark_results good ON good.result_id = c.last_good_result_id
+WHERE c.series_id <> r.series_id OR c.run_id <> r.run_id OR c.last_good_run_id <> good.run_id
+ORDER BY change_point_id
+"""
+
+
+ALIASES = """
+SELECT a.series_id AS subject, 'series ' || a.series_id || ' is read as one that is an alias itself' AS problem
+FROM series_alias a JOIN series_alias b ON b.series_id = a.canonical_series_id
+ORDER BY a.series_id
+"""
+
+
+def _orphans(table: str, key: str, column: str, other: str, other_column: str) -> str:
+    return f"""
+        SELECT DISTINCT {key} AS subject, '{table}: ' || {key} || ' refers to {column} ' || {column}
+            || ', which is not in {other}' AS problem
+        FROM {table} WHERE {column} IS NOT NULL AND {column} NOT IN (SELECT {other_column} FROM {other}) ORDER BY ALL
+    """
+
+
+def _duplicates(table: str, key: str, which: str) -> str:
+    return f"""
+        SELECT concat_ws(' ', {key}) AS subject,
+            format('{table}: {{}} rows have {key} {{}}', count(*), concat_ws(' ', {key})) AS problem
+        FROM {table} WHERE {key.split(",")[0]} IS NOT NULL AND {which} GROUP BY {key} HAVING count(*) > 1 ORDER BY ALL
+    """
+
+
+def _annotations(kind: str, table: str, key: str) -> str:
+    return f"""
+        SELECT annotation_id AS subject,
+            'annotations: ' || annotation_id || ' is about {kind} ' || target_id || ', which is not there' AS problem
+        FROM annotations WHERE target_kind = '{kind}' AND target_id NOT IN (SELECT {key} FROM {table}) ORDER BY ALL
+    """
+
+
+HEAD_COLUMNS = """series_id, model_id, latest_result_id, latest_started_at, accepted_result_id, accepted_started_at,
+        accepted_is_valid"""
+
+HEADS = f"""
+SELECT DISTINCT series_id AS subject,
+    'series_heads: the results that stand for ' || series_id || ' are not those that its results make' AS problem
+FROM (
+    (SELECT {HEAD_COLUMNS} FROM ({latest_results.COMPUTED}) EXCEPT SELECT {HEAD_COLUMNS} FROM series_heads)
+    UNION
+    (SELECT {HEAD_COLUMNS} FROM series_heads EXCEPT SELECT {HEAD_COLUMNS} FROM ({latest_results.COMPUTED}))
+)
+ORDER BY ALL
+"""
+
+
+CHECKS: tuple[tuple[str, str], ...] = (
+    *(("orphan", _orphans(*reference)) for reference in REFERENCES),
+    *(("orphan", _annotations(*annotated)) for annotated in ANNOTATED),
+    *(("duplicate", _duplicates(*key)) for key in KEYS),
+    ("raw_count", RAW_COUNTS),
+    ("raw_statistics", RAW_STATISTICS),
+    ("missing_value", MISSING_VALUES),
+    ("series", SERIES),
+    ("series", ALIASES),
+    ("change_point", CHANGE_POINTS),
+    ("axes", AXIS_COLUMNS),
+    ("calibration", CALIBRATION),
+    ("heads", HEADS),
+)
+
+"""(kind of finding, query)."""
+
+
+TABLES = "SELECT table_name AS name FROM duckdb_tables() WHERE NOT internal ORDER BY 1"
+
+DAMAGE_KEYS = """
+SELECT table_name AS name, constraint_column_names[1] AS key FROM duckdb_constraints()
+WHERE constraint_type = 'PRIMARY KEY' AND len(constraint_column_names) = 1 ORDER BY 1
+"""
+
+BATCH = 1000
+
+"""Keys looked for at once: DuckDB asks the index only for fewer than 2048 rows, and the table itself for more."""
+
+
+def damage(warehouse: Warehouse) -> Iterator[tuple[str, str]]:
+    """Each table of which something cannot be read, and what; empty when all can."""
+    damaged = []
+    for row in warehouse.query(TABLES).dicts():
+        try:
+            _read(warehouse, row["name"], "COLUMNS(*)")
+        except StorageError as error:
+            damaged.append(row["name"])
+            yield row["name"], f"{row['name']}: {_unreadable(warehouse, row['name'])} cannot be read: {why(error)}"
+    for row in warehouse.query(DAMAGE_KEYS).dicts():
+        problem = None if row["name"] in damaged else _index_problem(warehouse, row["name"], row["key"])
+        if problem is not None:
+            yield row["name"], f"{row['name']}: the index of {row['key']} {problem}"
+
+
+def _unreadable(warehouse: Warehouse, table: str) -> str:
+    names = [row["column_name"] for row in warehouse.query(f"DESCRIBE {quoted(table)}").dicts()]
+    return ", ".join(name for name in names if not _is_readable(warehouse, table, name)) or "some rows"
+
+
+def _is_readable(warehouse: Warehouse, table: str, column: str) -> bool:
+    try:
+        _read(warehouse, table, quoted(column))
+    except StorageError:
+        return False
+    return True
+
+
+def _read(warehouse: Warehouse, table: str, columns: str) -> None:
+    warehouse.query(f"SELECT bit_xor(hash({columns})) FROM {quoted(table)}")
+
+
+def _index_problem(warehouse: Warehouse, table: str, key: str) -> str | None:
+    """What is wrong with a primary key's index: it cannot be read, or does not lead to every row."""
+    keys = warehouse.query(f"SELECT {quoted(key)} AS key FROM {quoted(table)}").arrow()["key"].to_pylist()
+    found = 0
+    try:
+        for start in range(0, len(keys), BATCH):
+            batch = keys[start : start + BATCH]
+            marks = ", ".join("?" * len(batch))
+            sql = f"SELECT count(*) AS n FROM {quoted(table)} WHERE {quoted(key)} IN ({marks})"
+            found += warehouse.query(sql, batch).dicts()[0]["n"]
+    except StorageError as error:
+        return f"cannot be read: {why(error)}"
+    return None if found == len(keys) else f"leads to {found} of {len(keys)} rows"

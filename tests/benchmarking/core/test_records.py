@@ -1,0 +1,125 @@
+"""Records survive JSON, and what does not fit is refused by name."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from benchmarking.core.errors import FormatError
+from benchmarking.core.records import (
+    FORMAT_VERSION,
+    Doubt,
+    Point,
+    Readings,
+    Run,
+    Samples,
+    canonical_hash,
+    dumps,
+    from_json,
+    run_from_json,
+    to_json,
+)
+
+
+def test_a_run_comes_back_from_json_as_it_was(make_run):
+    run = make_run(with_failed=True, with_doubtful=True)
+    assert run_from_json(json.loads(dumps(run)), "here") == run
+
+
+def test_whole_numbers_become_floats_where_floats_are_meant():
+    data = {"launch": 0, "phase": "measure", "metric": "m", "unit": "ms", "started_at": "2026-01-01", "values": [1, 2]}
+    values = from_json(Samples, data).values
+    assert values == (1.0, 2.0)
+    assert all(isinstance(value, float) for value in values)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_not_a_number_and_infinity_are_refused(bad):
+    with pytest.raises(FormatError, match="store None and a reason"):
+        to_json(Doubt(kind="k", severity="info", evidence={"x": bad}))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batch_size": "two"}, 'Point.batch_size: expected a whole number, found "two"'),
+        ({"batch_size": True}, "Point.batch_size: expected a whole number, found true"),
+        ({"sequence_length": "x"}, 'Point.sequence_length: expected a whole number, found "x"'),
+        ({"colour": 1}, "Point: unknown field 'colour'"),
+        ({"axes": {"image_size": "big"}}, "Point.axes.image_size: expected int or float"),
+    ],
+)
+def test_what_does_not_fit_is_named(change, message):
+    with pytest.raises(FormatError) as error:
+        from_json(Point, {"batch_size": 1, **change})
+    assert message in str(error.value)
+
+
+def test_a_missing_field_is_named():
+    with pytest.raises(FormatError, match="missing field 'batch_size'"):
+        from_json(Point, {"sequence_length": 8})
+
+
+def test_a_value_outside_a_closed_set_is_refused():
+    with pytest.raises(FormatError, match="expected one of info, noisy, throttled, invalid"):
+        from_json(Doubt, {"kind": "k", "severity": "mild"})
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([], "not a benchhouse run"),
+        ({"format": "other"}, "not a benchhouse run"),
+        ({"format": "benchhouse-run", "format_version": "1"}, "format_version is '1'"),
+        ({"format": "benchhouse-run", "format_version": FORMAT_VERSION + 1}, "is newer"),
+        ({"format": "benchhouse-run", "format_version": 1}, "missing field"),
+    ],
+)
+def test_foreign_and_newer_files_are_refused(data, message):
+    with pytest.raises(FormatError, match=message):
+        run_from_json(data, "some.json")
+
+
+def test_readings_together_keep_values_over_reasons():
+    one = Readings(values={"a": 1}, missing={"b": "not_supported"})
+    two = Readings(values={"b": 2}, missing={"a": "failed", "c": "not_run"})
+    assert one | two == Readings(values={"a": 1, "b": 2}, missing={"c": "not_run"})
+
+
+def test_the_hash_does_not_depend_on_the_order_of_keys():
+    assert canonical_hash({"a": 1, "b": [2]}) == canonical_hash({"b": [2], "a": 1})
+    assert canonical_hash({"a": 1}) != canonical_hash({"a": 2})
+
+
+def test_labels_tell_points_apart():
+    assert Point(batch_size=1, sequence_length=128, new_tokens=16).label == "b1 s128 n16"
+    assert Point(batch_size=2, concurrency=4, axes={"image_size": 224}).label == "b2 c4 image_size=224"
+
+
+def test_format_of_run_is_current(make_run):
+    run: Run = make_run()
+    assert (run.format, run.format_version) == ("benchhouse-run", FORMAT_VERSION)
+
+
+@pytest.mark.parametrize(
+    ("values", "read"),
+    [([1.5, 2.5], (1.5, 2.5)), ([1, 2.5], (1.0, 2.5)), ([], ()), ([True, 1.0], None), ([None], None)],
+)
+def test_numbers_of_a_list_are_read_as_such_or_refused(values, read):
+    data = {
+        "launch": 0,
+        "phase": "measure",
+        "metric": "latency_wall",
+        "unit": "ms",
+        "started_at": "2026-01-02T03:04:05Z",
+        "values": values,
+    }
+    if read is None:
+        with pytest.raises(FormatError, match=r"values\[0\]: expected a number"):
+            from_json(Samples, data)
+        return
+    found = from_json(Samples, data).values
+    assert found == read
+    assert all(type(value) is float for value in found)

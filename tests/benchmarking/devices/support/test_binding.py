@@ -1,0 +1,141 @@
+"""Binding a process to processors: what is refused, what is in force, and what escapes."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.devices.support import binding
+from benchmarking.devices.support.reading import UnreadableError
+
+needs_affinity = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system binds no process")
+
+
+def allow(monkeypatch, *cpus, existing=8):
+    monkeypatch.setattr(binding, "allowed_cpus", lambda: list(cpus))
+    monkeypatch.setattr(binding.os, "cpu_count", lambda: existing)
+
+
+def thread(tid, mask, *, ran=7, cpu=0, name="python"):
+    """proc(5): fields 3 to 39 of stat behind the name; 14 and 15 are its ticks, 39 its last processor."""
+    fields = ["S"] + ["0"] * 10 + [str(ran), "0"] + ["0"] * 23 + [str(cpu)] + ["0"] * 13
+    folder = f"proc/self/task/{tid}"
+    return {
+        f"{folder}/stat": f"{tid} ({name}) {' '.join(fields)}",
+        f"{folder}/status": f"Name:\t{name}\nCpus_allowed:\tff\nCpus_allowed_list:\t{mask}\nMems_allowed_list:\t0",
+    }
+
+
+def test_a_list_that_can_be_had_is_given_in_its_one_form(monkeypatch):
+    allow(monkeypatch, 0, 1, 2, 3)
+    assert binding.checked("3,0-1,1") == "0-1,3"
+
+
+def test_processors_that_are_not_there_are_told_from_forbidden_ones(monkeypatch):
+    allow(monkeypatch, 0, 1, 2, 3, existing=8)
+    with pytest.raises(UnsupportedError, match=r"--cpu-list 0,9: processors 9 do not exist; it may use 0-3"):
+        binding.checked("0,9")
+    with pytest.raises(UnsupportedError, match=r"processors 4-5 are outside this process's affinity or cpuset; .* 0-3"):
+        binding.checked("2-5")
+
+
+@pytest.mark.parametrize(("platform", "words"), [("darwin", "macOS binds no process"), ("sunos5", "sunos5 binds no")])
+def test_a_system_that_binds_nothing_refuses_with_the_reason(monkeypatch, platform, words):
+    def refuse():
+        raise UnreadableError("not_supported: the system has no CPU affinity call")
+
+    monkeypatch.setattr(binding, "allowed_cpus", refuse)
+    monkeypatch.setattr(binding.sys, "platform", platform)
+    with pytest.raises(UnsupportedError, match=words):
+        binding.checked("0")
+
+
+def test_a_system_that_refuses_the_binding_is_said(monkeypatch):
+    def refuse(cpus):
+        raise OSError(22, "Invalid argument")
+
+    allow(monkeypatch, 0, 1)
+    monkeypatch.setattr(binding, "_set_affinity", refuse)
+    with pytest.raises(BenchhouseError, match="cannot bind to processors 0: Invalid argument"):
+        binding.bind("0")
+    assert binding._BOUND is None
+
+
+@needs_affinity
+def test_every_thread_of_a_bound_process_is_on_the_list_and_one_that_leaves_it_is_named():
+    """In a process of its own, since a binding stays; on one processor there is nowhere to escape to."""
+    code = """
+import json, os, threading, time
+from benchmarking.devices import _binding
+first, stop = min(os.sched_getaffinity(0)), threading.Event()
+everywhere = os.sched_getaffinity(0)
+early = threading.Thread(target=stop.wait); early.start()
+_binding.bind(str(first))
+masks = [sorted(os.sched_getaffinity(int(task))) for task in os.listdir("/proc/self/task")]
+before = _binding.escaped_threads()
+def escape():
+    os.sched_setaffinity(0, everywhere)
+    end = time.thread_time() + 0.05
+    while time.thread_time() < end: pass
+    stop.wait()
+late = threading.Thread(target=escape); late.start()
+time.sleep(0.3)
+after = _binding.escaped_threads()
+print(json.dumps([first, len(everywhere), masks, before, len(after), _binding.in_force().values]))
+stop.set()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    first, count, masks, before, escaped, in_force = json.loads(done.stdout)
+    assert masks == [[first]] * len(masks)
+    assert len(masks) >= 2
+    assert before == {}
+    assert escaped == (1 if count > 1 else 0)
+    assert (in_force["cpu_affinity"], in_force["cpus_allowed"]) == (str(first), 1)
+
+
+def test_threads_that_narrowed_themselves_or_never_ran_have_not_escaped(plant, monkeypatch):
+    monkeypatch.setattr(binding, "_BOUND", frozenset({0, 1}))
+    monkeypatch.setattr(binding.sys, "platform", "linux")
+    root = plant({**thread(10, "0-1"), **thread(11, "1"), **thread(12, "0-7", ran=0)})
+    assert binding.escaped_threads(root) == {}
+
+
+def test_a_thread_beyond_the_list_is_named_with_where_it_ran(plant, monkeypatch):
+    monkeypatch.setattr(binding, "_BOUND", frozenset({0, 1}))
+    monkeypatch.setattr(binding.sys, "platform", "linux")
+    root = plant({**thread(10, "0-1"), **thread(11, "1-2,5", cpu=5, name="a) worker (1")})
+    assert binding.escaped_threads(root) == {
+        "11": {"name": "a) worker (1", "cpus_allowed": "1-2,5", "last_cpu": 5},
+    }
+
+
+def test_without_a_binding_nothing_escapes(plant):
+    assert binding.escaped_threads(plant(thread(10, "0-7"))) == {}
+
+
+def test_memory_is_counted_by_node_in_pages_of_each_size(plant):
+    maps = (
+        "7f00 default anon=12 dirty=12 N0=10 N1=2 kernelpagesize_kB=4\n"
+        "7f80 default file=/lib/x.so mapped=3 N1=3 kernelpagesize_kB=4\n"
+        "7fc0 default huge anon=1 N0=1 kernelpagesize_kB=2048\n"
+        "7fd0 default\n"
+    )
+    memory = binding.memory_in_force(plant({"proc/self/numa_maps": maps}))
+    assert memory.values == {"memory_bytes_by_numa_node": {"0": 10 * 4096 + 2048 * 1024, "1": 5 * 4096}}
+
+
+def test_a_kernel_without_numa_maps_has_a_reason(tmp_path):
+    assert binding.memory_in_force(tmp_path).missing["memory_bytes_by_numa_node"].startswith("not_supported: no ")
+
+
+def test_one_node_is_named_and_several_are_listed(plant, monkeypatch):
+    nodes = "sys/devices/system/node"
+    root = plant({f"{nodes}/node0/cpulist": "0-1", f"{nodes}/node1/cpulist": "2-3"})
+    allow(monkeypatch, 2, 3)
+    monkeypatch.setattr(binding.sys, "platform", "darwin")  # no control groups to look for
+    assert binding.in_force(root).values == {"cpu_affinity": "2-3", "cpus_allowed": 2, "numa_node": 1}
+    allow(monkeypatch, 1, 2)
+    assert binding.in_force(root).values["numa_nodes"] == [0, 1]

@@ -1,0 +1,198 @@
+"""Windows' energy meters, laid out byte by byte after emi.h."""
+
+import ctypes
+import struct
+
+import pytest
+
+from benchmarking.devices.support import energy as emi
+from benchmarking.devices.support.energy import EnergyMeters, WindowsMeters, channels_v1, channels_v2
+from benchmarking.devices.support.reading import UnreadableError
+
+INTEL = ("RAPL_Package0_PKG", "RAPL_Package0_PP0", "RAPL_Package0_PP1", "RAPL_Package0_DRAM")
+
+
+def wide(text, size=None):
+    data = text.encode("utf-16-le") + b"\0\0"
+    return data if size is None else data.ljust(size, b"\0")
+
+
+def metadata_v2(*channels, unit=0):
+    head = wide("OEM", 32) + wide("Model", 32) + struct.pack("<HH", 1, len(channels))
+    return head + b"".join(struct.pack("<IH", unit, len(wide(name))) + wide(name) for name in channels)
+
+
+def metadata_v1(channel, unit=0):
+    name = wide(channel)
+    return struct.pack("<I", unit) + wide("OEM", 32) + wide("Model", 32) + struct.pack("<HH", 1, len(name)) + name
+
+
+class Meters:
+    """Meters by path: the version, the metadata and the channels' picowatt-hours, which may be changed meanwhile."""
+
+    def __init__(self, **meters):
+        self.meters = meters
+        self.open_handles = []
+        self.fails_at = None
+
+    def paths(self):
+        return list(self.meters)
+
+    def open(self, path):
+        self.open_handles.append(path)
+        return path
+
+    def close(self, handle):
+        self.open_handles.remove(handle)
+
+    def control(self, handle, code, size):
+        if code == self.fails_at:
+            raise UnreadableError(f"failed: DeviceIoControl 0x{code:x} of an energy meter: error 31")
+        version, metadata, energies = self.meters[handle]
+        answers = {
+            0x224000: struct.pack("<H", version),
+            0x224004: struct.pack("<I", len(metadata)),
+            0x224008: metadata,
+            0x22400C: b"".join(struct.pack("<QQ", energy, 123) for energy in energies),
+        }
+        return answers[code][:size]
+
+
+def test_channels_follow_one_another_without_padding():
+    assert channels_v2(metadata_v2(*INTEL)) == INTEL
+    assert channels_v2(metadata_v2()) == ()
+    assert channels_v1(metadata_v1("Meter of the board")) == ("Meter of the board",)
+
+
+@pytest.mark.parametrize("cut", [10, 67, 70, 80])
+def test_metadata_that_is_cut_short_is_a_reason(cut):
+    with pytest.raises(UnreadableError, match=r"failed: the energy meter answered \d+ bytes"):
+        channels_v2(metadata_v2(*INTEL)[:cut])
+
+
+@pytest.mark.parametrize(("channels", "metadata"), [(channels_v1, metadata_v1), (channels_v2, metadata_v2)])
+def test_a_unit_that_is_not_known_is_refused(channels, metadata):
+    with pytest.raises(UnreadableError, match="counts in unit 7, not in picowatt-hours"):
+        channels(metadata("PKG", unit=7))
+
+
+def test_packages_are_summed_in_joules_and_their_cores_are_not_counted_twice():
+    """10^12 pWh are 1 Wh, so 3600 J; two packages with 2 and 1 of them."""
+    one, other = (
+        (2, metadata_v2(*(name.replace("0", str(number)) for name in INTEL)), energies)
+        for number, energies in enumerate(([2 * 10**12, 9, 9, 5 * 10**11], [10**12, 9, 9, 0]))
+    )
+    energy = EnergyMeters(Meters(one=one, other=other)).energy_j()
+    assert energy.values["cpu_pkg"] == pytest.approx(10_800.0)
+    assert energy.values["dram"] == pytest.approx(1_800.0)
+    assert set(energy.missing) == {"gpu", "soc"}
+
+
+def test_a_meter_without_memory_says_what_it_has():
+    """AMD's names, of which the socket is the package."""
+    channels = ("VDDCR_VDD Power", "VDDCR_SOC Power", "Current Socket Power", "Apu Power")
+    meters = Meters(smu=(2, metadata_v2(*channels), [7, 7, 10**12, 7]))
+    energy = EnergyMeters(meters).energy_j()
+    assert energy.values == {"cpu_pkg": pytest.approx(3600.0)}
+    assert energy.missing["dram"].endswith(
+        "channels: VDDCR_VDD Power, VDDCR_SOC Power, Current Socket Power, Apu Power"
+    )
+
+
+def test_counters_are_read_anew_each_time():
+    meters = Meters(old=(1, metadata_v1("PKG"), [10**12]))
+    energy = EnergyMeters(meters)
+    assert energy.energy_j().values["cpu_pkg"] == pytest.approx(3600.0)
+    meters.meters["old"][2][0] = 2 * 10**12
+    assert energy.energy_j().values["cpu_pkg"] == pytest.approx(7200.0)
+    meters.fails_at = 0x22400C
+    assert energy.energy_j().missing["cpu_pkg"].endswith("0x22400c of an energy meter: error 31")
+
+
+@pytest.mark.parametrize(
+    ("meters", "words"),
+    [
+        (Meters(), "lists no energy meter"),
+        (Meters(new=(3, b"", [])), "energy meter of version 3"),
+    ],
+)
+def test_every_domain_has_the_reason_why_there_is_no_meter(meters, words):
+    energy = EnergyMeters(meters).energy_j()
+    assert energy.values == {}
+    assert set(energy.missing) == {"cpu_pkg", "dram", "gpu", "soc"}
+    assert all(words in why for why in energy.missing.values())
+    assert meters.open_handles == []
+
+
+def test_elsewhere_than_on_windows_there_are_none(monkeypatch):
+    monkeypatch.delattr(ctypes, "WinDLL", raising=False)
+    assert EnergyMeters().energy_j().missing["cpu_pkg"] == "not_supported: energy meters are Windows'"
+
+
+class Function:
+    """A function of a Windows library, whose `restype` can be set."""
+
+    def __init__(self, call):
+        self.call = call
+
+    def __call__(self, *arguments):
+        return self.call(*arguments)
+
+
+class Windows:
+    """cfgmgr32 and kernel32 with one meter."""
+
+    PATHS = "\\\\?\\ACPI#INTC1#{45bd8344-7ed6-49cf-a440-c276c933b053}\0\0"
+
+    def __init__(self, *, error=0):
+        self.error = error
+        self.guid = None
+        self.closed = []
+        self.CM_Get_Device_Interface_List_SizeW = self.size
+        self.CM_Get_Device_Interface_ListW = self.list
+        self.CreateFileW = Function(self.create)
+        self.DeviceIoControl = self.control
+        self.CloseHandle = lambda handle: self.closed.append(handle.value)
+
+    def size(self, length, guid, device, flags):
+        length._obj.value = len(self.PATHS)
+        self.guid = bytes(guid)
+        return 0
+
+    def list(self, guid, device, buffer, length, flags):
+        assert length.value == len(self.PATHS)
+        ctypes.memmove(buffer, self.PATHS.encode("utf-16-le"), 2 * length.value)
+        return 0
+
+    def create(self, path, access, share, security, disposition, flags, template):
+        assert (access, share, disposition) == (0x80000000, 3, 3)
+        return ctypes.c_void_p(-1).value if self.error else 4711
+
+    def control(self, handle, code, given, given_size, buffer, size, returned, overlapped):
+        if self.error or handle.value != 4711:
+            return 0
+        ctypes.memmove(buffer, b"\2\0", 2)
+        returned._obj.value = 2
+        return 1
+
+
+def test_the_calls_are_made_as_windows_documents_them():
+    windows = Windows()
+    meters = WindowsMeters(windows, windows, lambda: 0)
+    (path,) = meters.paths()
+    assert path == Windows.PATHS.rstrip("\0")
+    assert windows.guid.hex() == "4483bd45d67ecf49a440c276c933b053"
+    handle = meters.open(path)
+    assert meters.control(handle, emi.GET_VERSION, 8) == b"\2\0"
+    meters.close(handle)
+    assert windows.closed == [4711]
+
+
+@pytest.mark.parametrize(("error", "reason"), [(5, "no_permission: CreateFileW"), (31, "failed: CreateFileW")])
+def test_what_windows_refuses_has_its_number(error, reason):
+    windows = Windows(error=error)
+    meters = WindowsMeters(windows, windows, lambda: error)
+    with pytest.raises(UnreadableError, match=rf"{reason} of an energy meter: error {error}"):
+        meters.open("path")
+    with pytest.raises(UnreadableError, match=rf"0x224000 of an energy meter: error {error}"):
+        meters.control(4711, emi.GET_VERSION, 2)

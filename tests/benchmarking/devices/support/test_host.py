@@ -1,0 +1,190 @@
+"""Facts of machines made of files, recordings and stand-ins."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarking.core.records import Readings
+from benchmarking.devices.support import host
+from benchmarking.devices.support.host import NAMES, host_facts, usable_memory_bytes
+from benchmarking.devices.support.reading import UnreadableError
+
+XEON = "Intel(R) Xeon(R) Platinum 8480+"
+
+
+@pytest.fixture
+def xeon(plant, recorded_text):
+    """A root with a Xeon of 2 cores and 4 threads on 2 NUMA nodes."""
+    topology = {
+        f"sys/devices/system/cpu/cpu{cpu}/topology/{name}": value
+        for cpu in range(4)
+        for name, value in (("physical_package_id", 0), ("core_id", cpu % 2))
+    }
+    return plant(
+        {
+            "proc/cpuinfo": recorded_text("cpuinfo_xeon_8480.txt"),
+            "proc/meminfo": "MemTotal:       527988224 kB\nMemFree:        1000 kB",
+            "proc/self/cgroup": "0::/",
+            "proc/1/cgroup": "0::/init.scope",
+            "sys/fs/cgroup/cgroup.controllers": "cpu memory",
+            "sys/devices/system/cpu/smt/active": 1,
+            "sys/devices/system/node/node0/x": "",
+            "sys/devices/system/node/node1/x": "",
+            "sys/class/dmi/id/sys_vendor": "Dell Inc.",
+            "sys/class/dmi/id/product_name": "PowerEdge R760",
+            "etc/os-release": 'NAME="Ubuntu"\nPRETTY_NAME="Ubuntu 24.04.2 LTS"',
+            **topology,
+        }
+    )
+
+
+def test_every_fact_has_a_value_or_a_reason_on_this_machine():
+    facts = host_facts()
+    assert set(NAMES) <= set(facts.values) | set(facts.missing)
+    assert not set(facts.values) & set(facts.missing)
+
+
+@pytest.mark.parametrize("system", ["Linux", "FreeBSD"])
+def test_every_fact_has_a_value_or_a_reason_on_a_machine_that_tells_nothing(system, tmp_path):
+    facts = host_facts(system, tmp_path)
+    assert set(NAMES) == set(facts.values) | set(facts.missing)
+    assert "cpu_model" in facts.missing
+
+
+def test_linux_facts(xeon):
+    facts = host_facts("Linux", xeon).values
+    assert (facts["cpu_model"], facts["cpu_vendor"]) == (XEON, "Intel")
+    assert (facts["cpu_cores"], facts["cpu_threads"], facts["cpu_sockets"]) == (2, 4, 1)
+    assert facts["is_smt_active"] is True
+    assert facts["numa_nodes"] == 2
+    assert facts["memory_bytes"] == 527_988_224 * 1024
+    assert facts["os_version"] == "Ubuntu 24.04.2 LTS"
+    assert facts["cgroup_version"] == 2
+    assert facts["is_virtual_machine"] is False
+    assert facts["is_container"] is False
+
+
+def test_capabilities_are_those_that_matter_for_arithmetic(xeon):
+    capabilities = host_facts("Linux", xeon).values["cpu_capabilities"]
+    assert {"avx2", "avx512_bf16", "amx_bf16", "fma", "f16c", "sse4_2"} <= set(capabilities)
+    assert not {"fpu", "msr", "smep", "tsc"} & set(capabilities)
+
+
+def test_no_virtual_machine_and_no_container_are_not_applicable(xeon):
+    missing = host_facts("Linux", xeon).missing
+    assert missing["virtual_machine"] == "not_applicable: no virtual machine"
+    assert missing["container"] == "not_applicable: no container"
+
+
+def test_arm_cores_are_named_by_their_part_number(plant, recorded_text):
+    facts = host_facts("Linux", plant({"proc/cpuinfo": recorded_text("cpuinfo_graviton3.txt")})).values
+    assert (facts["cpu_model"], facts["cpu_vendor"], facts["cpu_threads"]) == ("Arm Neoverse V1", "Arm", 2)
+    assert facts["cpu_capabilities"] == [
+        "asimd", "asimddp", "asimdhp", "asimdrdm", "bf16", "fphp", "i8mm", "sve",
+    ]  # fmt: skip
+
+
+def test_hypervisor_flag_makes_a_virtual_machine(plant):
+    facts = host_facts("Linux", plant({"proc/cpuinfo": "processor : 0\nflags : fpu hypervisor avx"}))
+    assert facts.values["is_virtual_machine"] is True
+    assert facts.values["virtual_machine"] == "unknown hypervisor"
+
+
+def test_firmware_names_the_virtual_machine(plant):
+    root = plant({"sys/class/dmi/id/sys_vendor": "QEMU", "sys/class/dmi/id/product_name": "Standard PC"})
+    assert host_facts("Linux", root).values["virtual_machine"] == "QEMU Standard PC"
+
+
+@pytest.mark.parametrize(
+    ("files", "kind"),
+    [
+        ({".dockerenv": ""}, "docker"),
+        ({"run/.containerenv": ""}, "podman"),
+        ({"run/systemd/container": "systemd-nspawn"}, "systemd-nspawn"),
+        ({"proc/1/cgroup": "0::/kubepods/besteffort/pod1/abc"}, "kubernetes"),
+    ],
+)
+def test_containers_are_known_by_their_marks(plant, files, kind):
+    assert host_facts("Linux", plant(files)).values["container"] == kind
+
+
+def test_usable_memory_is_the_cgroups_limit_where_that_is_lower():
+    both = Readings(values={"memory_bytes": 64, "cgroup_memory_limit_bytes": 16})
+    assert usable_memory_bytes(both) == 16
+    assert usable_memory_bytes(Readings(values={"memory_bytes": 64})) == 64
+    assert usable_memory_bytes(Readings()) is None
+
+
+def test_macos_facts(recorded_text):
+    facts = host.macos_facts(lambda command: recorded_text("macos_m2_max_sysctl.txt"))
+    values = facts.values
+    assert (values["cpu_model"], values["cpu_vendor"]) == ("Apple M2 Max", "Apple")
+    assert (values["cpu_cores"], values["cpu_threads"], values["is_smt_active"]) == (12, 12, False)
+    assert values["memory_bytes"] == 34_359_738_368
+    assert values["os_version"] == "macOS 15.6.1"
+    assert values["is_virtual_machine"] is False
+    assert {"bf16", "i8mm", "fphp", "asimddp"} <= set(values["cpu_capabilities"])
+    assert "sme" not in values["cpu_capabilities"]
+    assert facts.missing["virtual_machine"] == "not_applicable: no virtual machine"
+
+
+def test_macos_without_sysctl_gives_the_reason():
+    def refuse(command):
+        raise UnreadableError("not_supported: no command /usr/sbin/sysctl")
+
+    assert host.macos_facts(refuse).missing["cpu_model"] == "not_supported: no command /usr/sbin/sysctl"
+
+
+class Kernel32:
+    """kernel32 of a machine with AVX2 and two NUMA nodes."""
+
+    def IsProcessorFeaturePresent(self, number):  # noqa: N802
+        return number in (10, 38, 39, 40)
+
+    def GetNumaHighestNodeNumber(self, pointer):  # noqa: N802
+        pointer._obj.value = 1
+        return 1
+
+
+def windows_facts(registry):
+    memory = SimpleNamespace(total=34_000_000_000)
+    counts = {True: 16, False: 8}
+    psutil = SimpleNamespace(cpu_count=lambda logical: counts[logical], virtual_memory=lambda: memory)
+
+    def read(key, name):
+        if name not in registry:
+            raise UnreadableError(f"not_supported: registry {key}\\{name}")
+        return registry[name]
+
+    return host.windows_facts(read, Kernel32(), psutil)
+
+
+def test_windows_facts():
+    facts = windows_facts(
+        {
+            "ProcessorNameString": "AMD Ryzen 7 7840U",
+            "VendorIdentifier": "AuthenticAMD",
+            "SystemManufacturer": "LENOVO",
+            "SystemProductName": "21K5",
+        }
+    )
+    values = facts.values
+    assert (values["cpu_model"], values["cpu_vendor"]) == ("AMD Ryzen 7 7840U", "AMD")
+    assert (values["cpu_cores"], values["cpu_threads"], values["is_smt_active"]) == (8, 16, True)
+    assert (values["numa_nodes"], values["memory_bytes"]) == (2, 34_000_000_000)
+    assert values["cpu_capabilities"] == ["avx", "avx2", "sse2", "sse4_2"]
+    assert values["is_virtual_machine"] is False
+
+
+def test_windows_virtual_machine_is_known_by_its_product():
+    facts = windows_facts({"SystemManufacturer": "Microsoft Corporation", "SystemProductName": "Virtual Machine"})
+    assert facts.values["virtual_machine"] == "Microsoft Corporation Virtual Machine"
+    assert facts.missing["cpu_model"].startswith("not_supported: registry")
+
+
+def test_other_systems_have_no_cgroups(monkeypatch):
+    monkeypatch.setattr(host, "facts", lambda: Readings(values={"cpu_model": "Apple M2"}))
+    facts = host_facts("Darwin")
+    assert facts.missing["cgroup_version"] == "not_applicable: no cgroups on Darwin"
+    assert facts.values["cpu_model"] == "Apple M2"
+    assert set(host.NAMES) == set(facts.values) | set(facts.missing)

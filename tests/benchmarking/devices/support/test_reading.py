@@ -1,0 +1,66 @@
+"""Single values and the reasons for those that cannot be read."""
+
+import sys
+
+import pytest
+
+from benchmarking.devices.support import reading
+from benchmarking.devices.support.reading import UnreadableError, gather, read_int, read_text, run_command
+
+
+def test_gather_keeps_values_and_reasons_apart():
+    def refuse():
+        raise UnreadableError("no_permission: /x")
+
+    readings = gather({"clock_hz": lambda: 1, "power_w": refuse})
+    assert readings.values == {"clock_hz": 1}
+    assert readings.missing == {"power_w": "no_permission: /x"}
+
+
+def test_absent_file_is_not_supported_and_named(tmp_path):
+    with pytest.raises(UnreadableError, match=f"^not_supported: no {tmp_path}/x$"):
+        read_text(tmp_path / "x")
+
+
+def test_forbidden_file_is_no_permission_and_named(monkeypatch, tmp_path):
+    def refuse(self, **_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(reading.Path, "read_text", refuse)
+    with pytest.raises(UnreadableError, match=f"^no_permission: {tmp_path}/x$"):
+        read_text(tmp_path / "x")
+
+
+def test_sensor_that_fails_is_failed_with_the_systems_word(tmp_path):
+    with pytest.raises(UnreadableError, match=r"^failed: .*Is a directory"):
+        read_text(tmp_path)
+
+
+def test_text_that_is_no_number_is_shown(plant):
+    root = plant({"x": "abc"})
+    with pytest.raises(UnreadableError, match="holds 'abc', not a number"):
+        read_int(root / "x")
+
+
+def test_numbers_are_read_in_hex_too(plant):
+    assert read_int(plant({"x": "0x10"}) / "x") == 16
+
+
+def test_command_gives_its_output():
+    assert run_command([sys.executable, "-c", "print('fine')"]) == "fine\n"
+
+
+def test_missing_command_is_not_supported():
+    with pytest.raises(UnreadableError, match=r"^not_supported: no command /nowhere/sysctl"):
+        run_command(["/nowhere/sysctl"])
+
+
+def test_failing_command_gives_its_last_word():
+    with pytest.raises(UnreadableError, match=r"^failed: .*: no such oid$"):
+        run_command([sys.executable, "-c", "import sys; sys.exit('first\\nno such oid')"])
+
+
+def test_hanging_command_is_stopped(monkeypatch):
+    monkeypatch.setattr(reading, "COMMAND_LIMIT_S", 0.2)
+    with pytest.raises(UnreadableError, match=r"took more than 0.2 s"):
+        run_command([sys.executable, "-c", "import time; time.sleep(60)"])

@@ -1,0 +1,126 @@
+"""What torch is installed, and the handle of a GPU torch drives."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.records import Device, Readings
+from benchmarking.devices.support import torch_gpu
+from benchmarking.devices.support.reading import absent
+from benchmarking.devices.support.torch_gpu import TorchGpuHandle, parse_build, torch_build, torch_index
+
+CUDA_BUILD = """from typing import Optional
+__all__ = ['__version__', 'debug', 'cuda', 'git_version', 'hip', 'xpu']
+__version__ = '2.11.0+cu130'
+debug = False
+cuda: Optional[str] = '13.0'
+git_version = 'cf30153c4c131c8164ee7798e5022d810682e2cb'
+hip: Optional[str] = None
+"""
+
+
+def gpu(**fields):
+    facts = {"uuid": "GPU-5f1c7d0e-6b3a-4c8e-9d2f-1a2b3c4d5e6f", "pci_address": "0000:18:00"}
+    defaults = {"type": "cuda", "selector": "cuda:0", "found": True, "name": "H100", "facts": Readings(values=facts)}
+    return Device(**{**defaults, **fields})
+
+
+def test_build_is_read_from_the_version_file():
+    build = parse_build(CUDA_BUILD)
+    assert (build.version, build.cuda, build.hip) == ("2.11.0+cu130", "13.0", None)
+
+
+def test_build_of_a_file_that_states_nothing_is_unknown():
+    assert parse_build("debug = False\n").version == "of unknown version"
+
+
+def test_build_is_told_without_importing_torch():
+    code = "import sys; from benchmarking.devices import _torch; _torch.torch_build(); print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_installed_torch_is_the_one_that_imports():
+    import torch
+
+    assert torch_build().version == torch.__version__
+
+
+def test_index_is_matched_by_uuid_where_torch_tells_no_pci_address(fake_torch):
+    seen = [SimpleNamespace(name="a", uuid="00000000-1111-2222-3333-444444444444")]
+    seen.append(SimpleNamespace(name="b", uuid="5f1c7d0e-6b3a-4c8e-9d2f-1a2b3c4d5e6f"))
+    assert torch_index(fake_torch(seen), gpu()) == 1
+
+
+def test_the_only_gpu_of_the_name_is_taken_without_other_identity(fake_torch):
+    assert torch_index(fake_torch([SimpleNamespace(name="H100")]), gpu()) == 0
+
+
+def test_no_gpu_is_taken_by_number_when_there_are_several(fake_torch):
+    seen = [SimpleNamespace(name="H100"), SimpleNamespace(name="H100")]
+    with pytest.raises(BenchhouseError, match="not among the GPUs torch sees: cuda:0 H100, cuda:1 H100"):
+        torch_index(fake_torch(seen), gpu(count=2))
+
+
+def test_parts_of_a_split_gpu_are_not_taken_for_one_another(fake_torch):
+    part = SimpleNamespace(name="H100", pci_domain_id=0, pci_bus_id=0x18, pci_device_id=0)
+    with pytest.raises(BenchhouseError, match="'cuda:0' is split: torch shows 2 GPUs"):
+        torch_index(fake_torch([part, part]), gpu())
+
+
+def test_a_gpu_torch_does_not_see_is_an_error_that_names_the_variables(fake_torch):
+    seen = [SimpleNamespace(name="H100", pci_domain_id=0, pci_bus_id=0x2A, pci_device_id=0)]
+    with pytest.raises(BenchhouseError, match="CUDA_VISIBLE_DEVICES"):
+        torch_index(fake_torch(seen), gpu(count=2))
+
+
+def test_torch_that_sees_no_gpu_is_an_error(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(BenchhouseError, match=r"'cuda:0' was found, but torch .* sees no GPU"):
+        torch_gpu.import_torch(gpu())
+
+
+class Watch:
+    def memory_in_use(self):
+        return Readings(values={"device_used_bytes": 7})
+
+    def state(self):
+        return Readings(values={"clock_hz": 1})
+
+    def energy_j(self):
+        return absent("not_supported", ("gpu",))
+
+    def close(self):
+        self.is_closed = True
+
+
+def test_handle_works_on_its_own_gpu(fake_torch):
+    torch = fake_torch([])
+    watch = Watch()
+    handle = TorchGpuHandle(3, watch, torch)
+    handle.synchronize()
+    handle.reset_peak_memory()
+    handle.empty_cache()
+    assert torch.calls == [
+        ("synchronize", (3,)),
+        ("reset_peak_memory_stats", (3,)),
+        ("device", 3),
+        ("empty_cache", ()),
+    ]
+    assert handle.torch_name == "cuda:3"
+    assert handle.peak_memory().values == {
+        "device_allocated_peak_bytes": 1_000_000,
+        "device_reserved_peak_bytes": 2_097_152,
+    }
+    assert handle.memory_in_use().values == {"device_used_bytes": 7}
+    handle.close()
+    assert watch.is_closed
+
+
+def test_events_give_whole_nanoseconds(fake_torch):
+    timer = TorchGpuHandle(0, Watch(), fake_torch([])).timer()
+    timer.start()
+    timer.stop()
+    assert timer.elapsed_ns() == 1_500_000

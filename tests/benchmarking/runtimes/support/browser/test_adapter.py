@@ -1,0 +1,104 @@
+"""Which GPU a page was given, and whether it is the device that was asked for."""
+
+import pytest
+
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.records import Device
+from benchmarking.runtimes.support.browser.adapter import Adapter, check_adapter, why_not_gpu
+
+SWIFTSHADER = Adapter.told(
+    {
+        "vendor": "google",
+        "architecture": "swiftshader",
+        "device": "0xc0de",
+        "description": "SwiftShader Device (Subzero)",
+        "isFallbackAdapter": True,
+        "features": ["subgroups", "timestamp-query"],
+    }
+)
+"""As Chromium 156 tells it."""
+NVIDIA = Adapter.told({"vendor": "nvidia", "architecture": "hopper", "features": ["shader-f16"]})
+
+
+def device(kind, selector=None, **fields):
+    return Device(type=kind, selector=selector or kind, found=True, name=f"a {kind}", **fields)
+
+
+def test_what_the_page_was_told_is_kept():
+    assert SWIFTSHADER.verified() == {
+        "adapter": {
+            "vendor": "google",
+            "architecture": "swiftshader",
+            "device": "0xc0de",
+            "description": "SwiftShader Device (Subzero)",
+            "is_fallback_adapter": True,
+        },
+        "adapter_features": ["subgroups", "timestamp-query"],
+        "is_simulated": True,
+    }
+
+
+def test_what_a_browser_does_not_tell_is_empty_and_not_software():
+    silent = Adapter.told({})
+    assert silent.label == "an adapter without a name"
+    assert not silent.is_software
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        {"isFallbackAdapter": True},
+        {"architecture": "swiftshader"},
+        {"description": "llvmpipe (LLVM 17.0.6, 256 bits)"},
+        {"vendor": "microsoft", "description": "Microsoft Basic Render Driver"},
+    ],
+)
+def test_renderers_on_the_processor_are_simulators(info):
+    assert Adapter.told(info).verified()["is_simulated"] is True
+
+
+@pytest.mark.parametrize(("kind", "vendor"), [("cuda", "nvidia"), ("rocm", "amd"), ("mps", "apple")])
+def test_the_vendors_adapter_is_the_device(kind, vendor):
+    adapter = Adapter.told({"vendor": vendor})
+    assert check_adapter(adapter, device(kind, f"{kind}:0")) is adapter
+    assert adapter.verified()["is_simulated"] is False
+    assert why_not_gpu(device(kind)) is None
+
+
+def test_an_intel_gpu_is_openvinos_device():
+    assert why_not_gpu(device("openvino", "openvino:GPU")) is None
+    assert check_adapter(Adapter.told({"vendor": "intel"}), device("openvino", "openvino:GPU"))
+    assert why_not_gpu(device("openvino", "openvino:NPU")) == (
+        "browsers run WebGPU on openvino's GPU, not on openvino:NPU"
+    )
+
+
+def test_another_vendors_adapter_is_refused():
+    with pytest.raises(BenchhouseError, match=r"'cuda:0' .*another vendor's: intel gen-12lp"):
+        check_adapter(Adapter.told({"vendor": "intel", "architecture": "gen-12lp"}), device("cuda", "cuda:0"))
+
+
+def test_software_is_never_taken_for_a_gpu():
+    with pytest.raises(BenchhouseError, match=r"'cuda:0' \(a cuda\): the browser's adapter is in software"):
+        check_adapter(SWIFTSHADER, device("cuda", "cuda:0"))
+
+
+def test_on_the_processor_only_software_will_do():
+    assert check_adapter(SWIFTSHADER, device("cpu")) is SWIFTSHADER
+    with pytest.raises(BenchhouseError, match="asked for WebGPU on the processor, but the browser's adapter is nvidia"):
+        check_adapter(NVIDIA, device("cpu"))
+
+
+def test_no_adapter_is_a_reason():
+    with pytest.raises(BenchhouseError, match="gives the page no WebGPU adapter"):
+        check_adapter(None, device("cpu"))
+
+
+def test_one_of_several_gpus_cannot_be_chosen():
+    assert why_not_gpu(device("cuda", "cuda:1", count=2)) == (
+        "a page cannot choose among 2 x a cuda: browsers show it one adapter, unnamed"
+    )
+
+
+def test_devices_without_webgpu_are_refused():
+    assert "not on qnn" in str(why_not_gpu(device("qnn")))

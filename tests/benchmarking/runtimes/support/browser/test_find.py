@@ -1,0 +1,71 @@
+"""Finding a browser: by name, by where it is installed, and the reason when there is none."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarking.runtimes.support.browser.browser import find_browser, why_no_browser
+
+
+@pytest.fixture
+def program(tmp_path):
+    """A function that makes a program that can be found."""
+
+    def make(*parts):
+        path = tmp_path.joinpath(*parts)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("#!/bin/sh\n")
+        path.chmod(0o755)
+        return path
+
+    return make
+
+
+def test_the_one_that_is_named_is_taken(program):
+    named, other = program("mine", "browser"), program("bin", "chromium")
+    environment = {"BENCHHOUSE_BROWSER": str(named), "PATH": str(other.parent)}
+    assert find_browser(environment, "linux") == named
+    assert why_no_browser(environment, "linux") is None
+
+
+def test_a_named_one_that_is_not_there_is_no_reason_to_take_another(program, tmp_path):
+    other = program("bin", "chromium")
+    environment = {"BENCHHOUSE_BROWSER": str(tmp_path / "absent"), "PATH": str(other.parent)}
+    assert find_browser(environment, "linux") is None
+    assert why_no_browser(environment, "linux") == f"BENCHHOUSE_BROWSER names {tmp_path / 'absent'}, which is no file"
+
+
+@pytest.mark.parametrize("name", ["chromium", "chromium-browser", "google-chrome", "microsoft-edge"])
+def test_packages_names_are_known(program, name):
+    path = program("bin", name)
+    assert find_browser({"PATH": str(path.parent)}, "linux") == path
+
+
+def test_chromium_comes_before_edge(program):
+    edge, chromium = program("bin", "microsoft-edge"), program("bin", "chromium")
+    assert find_browser({"PATH": str(edge.parent)}, "linux") == chromium
+
+
+def test_windows_programs_are_found_in_their_folders(program, tmp_path):
+    path = program("Program Files", "Microsoft", "Edge", "Application", "msedge.exe")
+    environment = {"PATH": "", "PROGRAMFILES": str(tmp_path / "Program Files")}
+    assert find_browser(environment, "win32") == path
+
+
+def test_macos_applications_of_the_user_are_found(program, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path = program("Applications", "Chromium.app", "Contents", "MacOS", "Chromium")
+    if Path("/Applications/Google Chrome.app").exists():
+        pytest.skip("this machine has Chrome for all users, which comes first")
+    assert find_browser({"PATH": ""}, "darwin") == path
+
+
+@pytest.mark.parametrize(
+    ("platform", "word"), [("linux", "apt-get install chromium"), ("win32", "Edge"), ("freebsd", "Chromium")]
+)
+def test_without_one_the_reason_says_what_to_install(tmp_path, platform, word):
+    why = why_no_browser({"PATH": str(tmp_path)}, platform)
+    assert why is not None
+    assert why.startswith("no Chromium, Chrome or Edge found: install")
+    assert word in why
+    assert "BENCHHOUSE_BROWSER" in why

@@ -1,0 +1,173 @@
+"""ONNX Runtime Web's files: these bytes or none, from a registry, a cache or a folder."""
+
+import base64
+import hashlib
+import http.server
+import io
+import sys
+import tarfile
+import threading
+
+import pytest
+
+from benchmarking.builds.store import BuildStore
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.runtimes.support.browser import library as library
+
+FILES = {
+    "package/dist/ort.wasm.bundle.min.mjs": b"export {}",
+    "package/dist/ort-wasm-simd-threaded.wasm": b"\0asm",
+    "package/dist/ort-wasm-simd-threaded.mjs": b"export default 1",
+    "package/dist/ort.wasm.bundle.min.mjs.map": b"{}",
+    "package/dist/ort.all.js": b"var ort",
+    "package/lib/ort-wasm-simd-threaded.wasm": b"elsewhere",
+    "package/dist/../../escaped.wasm": b"evil",
+    "/tmp/absolute.wasm": b"evil",
+    "package/package.json": b"{}",
+}
+KEPT = ["ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm", "ort.wasm.bundle.min.mjs"]
+
+
+@pytest.fixture
+def tarball(monkeypatch):
+    """A package whose hash is taken for the real one's; a link in it points outside."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, content in FILES.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+        link = tarfile.TarInfo("package/dist/link.wasm")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(link)
+    content = packed.getvalue()
+    digest = base64.b64encode(hashlib.sha512(content).digest()).decode()
+    monkeypatch.setattr(library, "INTEGRITY", f"sha512-{digest}")
+    return content
+
+
+@pytest.fixture
+def without_npm(monkeypatch):
+    monkeypatch.setattr(library.shutil, "which", lambda name: None)
+    monkeypatch.delenv("BENCHHOUSE_ORT_WEB_DIR", raising=False)
+
+
+@pytest.fixture
+def registry(monkeypatch, without_npm):
+    """A registry on loopback; what it has is in `content`, by path."""
+    content = {}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200 if self.path in content else 404)
+            self.end_headers()
+            self.wfile.write(content.get(self.path, b""))
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("npm_config_registry", f"http://127.0.0.1:{server.server_address[1]}/npm/")
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    yield content
+    server.shutdown()
+    server.server_close()
+
+
+def test_only_what_pages_load_is_unpacked_and_nothing_leaves_the_folder(tarball, tmp_path):
+    folder = tmp_path / "a" / "b"
+    folder.mkdir(parents=True)
+    assert library.unpack(tarball, folder) == KEPT
+    assert sorted(path.name for path in folder.iterdir()) == KEPT
+    assert (folder / "ort-wasm-simd-threaded.wasm").read_bytes() == b"\0asm"
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["b"]
+
+
+def test_other_bytes_are_refused_before_they_are_looked_at(tarball, tmp_path):
+    with pytest.raises(BenchhouseError, match=r"is not it: its hash is sha512-"):
+        library.unpack(tarball + b"\0", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_registry_is_asked_once_and_then_the_cache(registry, tarball, tmp_path):
+    registry[f"/npm/onnxruntime-web/-/onnxruntime-web-{library.VERSION}.tgz"] = tarball
+    store = BuildStore(tmp_path)
+    assert library.ensure_library(store, "if_needed")["is_new"] is True
+    registry.clear()
+    assert library.ensure_library(store, "if_needed")["is_new"] is False
+    found = library.find_library(store)
+    assert (found.version, list(found.files())) == (library.VERSION, KEPT)
+    assert found.file("ort-wasm-simd-threaded.mjs").read_bytes() == b"export default 1"
+    assert found.source == f"npm:onnxruntime-web@{library.VERSION} {library.INTEGRITY}"
+
+
+def test_a_registry_without_it_is_a_reason_that_says_what_to_do(registry, tmp_path):
+    with pytest.raises(BenchhouseError, match=r"cannot be fetched \(http://127.*/npm/.*: Not Found\)") as caught:
+        library.ensure_library(BuildStore(tmp_path), "if_needed")
+    assert "BENCHHOUSE_ORT_WEB_DIR" in str(caught.value)
+    assert not list(tmp_path.rglob("*.mjs"))
+
+
+def test_an_unreachable_registry_is_a_reason(without_npm, monkeypatch, tmp_path):
+    monkeypatch.setenv("npm_config_registry", "http://127.0.0.1:9/")
+    with pytest.raises(BenchhouseError, match="cannot be fetched"):
+        library.ensure_library(BuildStore(tmp_path), "if_needed")
+
+
+def test_a_registry_that_is_no_web_address_is_not_opened(without_npm, monkeypatch, tmp_path):
+    monkeypatch.setenv("npm_config_registry", "file:///etc")
+    with pytest.raises(BenchhouseError, match="the registry file:///etc is no web address"):
+        library.ensure_library(BuildStore(tmp_path), "if_needed")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="npm is played by a shell script")
+def test_npm_is_asked_where_there_is_one(monkeypatch, tarball, tmp_path):
+    (tmp_path / "packed.tgz").write_bytes(tarball)
+    npm = tmp_path / "npm"
+    npm.write_text(
+        f'#!/bin/sh\n[ "$1" = pack ] && [ "$2" = onnxruntime-web@{library.VERSION} ] || exit 9\n'
+        f'cp {tmp_path}/packed.tgz "$4"/a.tgz\n'
+    )
+    npm.chmod(0o755)
+    monkeypatch.delenv("BENCHHOUSE_ORT_WEB_DIR", raising=False)
+    monkeypatch.setattr(library.shutil, "which", lambda name: str(npm))
+    assert library.ensure_library(BuildStore(tmp_path / "cache"), "if_needed")["is_new"] is True
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="npm is played by a shell script")
+def test_what_npm_says_is_the_reason(monkeypatch, tmp_path):
+    npm = tmp_path / "npm"
+    npm.write_text("#!/bin/sh\necho 'npm error code E404' >&2\necho 'npm error more' >&2\nexit 1\n")
+    npm.chmod(0o755)
+    monkeypatch.delenv("BENCHHOUSE_ORT_WEB_DIR", raising=False)
+    monkeypatch.setattr(library.shutil, "which", lambda name: str(npm))
+    with pytest.raises(BenchhouseError, match=r"cannot be fetched \(npm pack: npm error code E404\)"):
+        library.ensure_library(BuildStore(tmp_path / "cache"), "if_needed")
+
+
+def test_a_folder_may_be_given_instead(monkeypatch, tmp_path):
+    dist = tmp_path / "package" / "dist"
+    dist.mkdir(parents=True)
+    (dist / "ort.wasm.bundle.min.mjs").write_text("export {}")
+    (tmp_path / "package" / "package.json").write_text('{"version": "1.29.0"}')
+    for given in (dist.parent, dist):
+        monkeypatch.setenv("BENCHHOUSE_ORT_WEB_DIR", str(given))
+        assert library.ensure_library(BuildStore(tmp_path / "cache"), "never") == {
+            "version": "1.29.0",
+            "source": str(dist),
+        }
+    with pytest.raises(BenchhouseError, match=r"has no ort\.webgpu\.bundle\.min\.mjs"):
+        library.find_library(BuildStore(tmp_path)).file("ort.webgpu.bundle.min.mjs")
+
+
+def test_a_given_folder_that_is_not_there_is_said(monkeypatch, tmp_path):
+    monkeypatch.setenv("BENCHHOUSE_ORT_WEB_DIR", str(tmp_path / "absent"))
+    with pytest.raises(BenchhouseError, match=r"BENCHHOUSE_ORT_WEB_DIR names .*absent, which is no folder"):
+        library.find_library(BuildStore(tmp_path))
+
+
+def test_what_is_gone_from_the_cache_is_said(without_npm, tmp_path):
+    with pytest.raises(BenchhouseError, match=r"onnxruntime-web .* is not in .*: a run on wasm or webgpu fetches it"):
+        library.find_library(BuildStore(tmp_path))

@@ -1,0 +1,89 @@
+"""Where kernels ran, read from profiles that ONNX Runtime wrote (recorded on the emulator of Qualcomm's processor)."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarking.core.errors import FormatError
+from benchmarking.runtimes.support.onnxruntime.profile import CPU, Kernel, placement, read_profile
+from tests.helpers.paths import FIXTURES
+
+RECORDED = FIXTURES / "onnxruntime"
+QNN = "QNNExecutionProvider"
+CUDA = "CUDAExecutionProvider"
+
+
+def kernel(name, provider, duration_us=1, outputs=(("float", 2),), operator="MatMul", input_types=("float",)):
+    return Kernel(
+        name=name,
+        operator=operator,
+        provider=provider,
+        duration_us=duration_us,
+        input_types=input_types,
+        outputs=outputs,
+    )
+
+
+def test_a_graph_that_ran_on_the_cpu_is_found_out_although_the_session_named_qnn_first():
+    told = placement(read_profile(RECORDED / "qnn_named_first_all_on_cpu.json", "model"), QNN)
+    assert told["nodes_by_provider"] == {CPU: 3}
+    assert told["time_share_by_provider"] == {CPU: 1.0}
+    assert told["operators_on_cpu_unasked"] == {"MatMul": 1, "Relu": 1}
+    assert (told["nodes"], told["nodes_on_cpu_unasked"], told["nodes_of_shapes_on_cpu"]) == (3, 2, 1)
+
+
+def test_what_a_provider_leaves_to_the_cpu_is_counted_once_however_often_it_ran():
+    told = placement(read_profile(RECORDED / "qnn_part_on_cpu.json", "model"), QNN)
+    assert told["nodes_by_provider"] == {CPU: 3, QNN: 1}
+    assert told["operators_on_cpu_unasked"] == {"Cast": 1, "NonZero": 1}
+    assert told["time_share_by_provider"][QNN] == pytest.approx((51902 + 35784) / (51902 + 35784 + 91), abs=1e-5)
+
+
+def test_a_graph_that_was_taken_whole_leaves_nothing_to_the_cpu():
+    told = placement(read_profile(RECORDED / "qnn_whole_graph.json", "model"), QNN)
+    assert told["nodes_by_provider"] == {QNN: 1}
+    assert (told["nodes_on_cpu_unasked"], told["operators_on_cpu_unasked"]) == (0, {})
+
+
+def test_on_the_cpu_nothing_is_unasked():
+    told = placement(read_profile(RECORDED / "qnn_named_first_all_on_cpu.json", "model"), CPU)
+    assert (told["nodes"], told["nodes_on_cpu_unasked"], told["nodes_of_shapes_on_cpu"]) == (3, 0, 0)
+    assert told["compute_types"] == {"float": 1}
+
+
+def test_sizes_and_positions_on_the_cpu_are_told_apart_from_work():
+    kernels = (
+        kernel("a", CUDA, 75),
+        kernel("b", CPU, 5, outputs=(("int64", 1),), operator="Shape"),
+        kernel("c", CPU, 5, outputs=(("bool", 0), ("int32", 1)), operator="Where"),
+        kernel("d", CPU, 5, outputs=(("int64", 2),), operator="Gather"),
+        kernel("e", CPU, 10, outputs=(("float", 1),), operator="Mul"),
+    )
+    told = placement(kernels, CUDA)
+    assert told["nodes_of_shapes_on_cpu"] == 2
+    assert told["operators_on_cpu_unasked"] == {"Gather": 1, "Mul": 1}
+    assert told["time_share_by_provider"] == {CPU: 0.25, CUDA: 0.75}
+
+
+def test_products_are_counted_by_what_they_really_compute_in():
+    kernels = (
+        kernel("a", CPU, input_types=("float16", "float16")),
+        kernel("b", CPU, input_types=("float",), operator="FusedMatMul"),
+        kernel("c", CPU, input_types=("float",), operator="Add"),
+        kernel("d", CPU, input_types=("float",), operator="DynamicQuantizeMatMul"),
+        kernel("e", CPU, input_types=("uint8",), operator="MatMulInteger"),
+    )
+    assert placement(kernels, CPU)["compute_types"] == {"float": 1, "float16": 1, "int8": 2}
+
+
+def test_no_kernel_and_no_time_give_no_share():
+    assert placement((), CUDA)["time_share_by_provider"] == {}
+    assert placement((kernel("a", CUDA, 0),), CUDA)["time_share_by_provider"] == {}
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"a": 1}', '[{"cat": "Node", "args": {}}]', "[1]"])
+def test_another_file_is_no_profile(tmp_path, text):
+    path = tmp_path / "profile.json"
+    path.write_text(text)
+    with pytest.raises(FormatError, match="no profile of ONNX Runtime"):
+        read_profile(path, "model")

@@ -1,0 +1,252 @@
+"""What OpenVINO does other than it was asked, and that it is caught: on real models, and on laid-out answers."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError
+from benchmarking.core.records import Cell, Device, Point, Readings
+from benchmarking.devices.openvino import OpenVinoHandle
+from benchmarking.runtimes.support.openvino import compile as compiling
+from benchmarking.runtimes.support.openvino import nodes as nodes
+from benchmarking.workloads.support.resolve import resolve
+
+POINT = Point(batch_size=1)
+
+
+@pytest.fixture(scope="module")
+def openvino():
+    pytest.importorskip("openvino")
+    from benchmarking.devices.support.openvino_library import import_openvino
+
+    return import_openvino()
+
+
+@pytest.fixture(scope="module")
+def core(openvino):
+    return openvino.Core()
+
+
+@pytest.fixture(scope="module")
+def product(openvino):
+    """x times a matrix of 64 x 64."""
+    from openvino import opset13 as ops
+
+    weights = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    x = ops.parameter([-1, 64], np.float32, name="x")
+    return openvino.Model([ops.relu(ops.matmul(x, ops.constant(weights), False, False))], [x], "product")
+
+
+def cell(selector="cpu", precision="float32", **changes):
+    device = Device(type=selector.partition(":")[0], selector=selector, found=True)
+    mode = {"hint": "latency", "dynamic": "true", **changes.pop("mode", {})}
+    return Cell(
+        workload=resolve("tiny-bert", weights="random"),
+        device=device,
+        requested_device=selector,
+        runtime="openvino",
+        runtime_mode=mode,
+        precision=precision,
+        **changes,
+    )
+
+
+class FakeCompiled:
+    """A compiled model with these properties, which raises as OpenVINO does for any other."""
+
+    def __init__(self, graph=(), **properties):
+        self.properties = properties
+        self.graph = graph
+
+    def get_property(self, name):
+        if name not in self.properties:
+            raise RuntimeError(f"Exception from src: Unsupported property {name}")
+        return self.properties[name]
+
+    def get_runtime_model(self):
+        return SimpleNamespace(get_ops=lambda: self.graph)
+
+
+class FakeCore:
+    def __init__(self, compiled):
+        self.compiled = compiled
+        self.asked = None
+
+    def compile_model(self, model, name, properties):
+        self.asked = (name, properties)
+        if isinstance(self.compiled, Exception):
+            raise self.compiled
+        return self.compiled
+
+
+def gpu(**changes):
+    given = {"EXECUTION_DEVICES": ["GPU.0"], "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f16"}
+    return FakeCompiled(**{**given, **changes})
+
+
+def node(layer, kernel, precision):
+    information = {"layerType": layer, "primitiveType": kernel, "runtimePrecision": precision}
+    told = {name: SimpleNamespace(value=value) for name, value in information.items()}
+    return SimpleNamespace(get_rt_info=lambda: told)
+
+
+@pytest.mark.parametrize(
+    ("precision", "hint", "capability"), [("float16", "f16", "FP16"), ("bfloat16", "bf16", "BF16")]
+)
+def test_a_16_bit_hint_that_the_processor_ignores_is_refused(core, product, precision, hint, capability):
+    if capability in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        pytest.skip(f"this processor computes in {precision}")
+    with pytest.raises(UnsupportedError, match=f"does not compute in {precision}: it lists FP32"):
+        compiling.check_capabilities(core, "CPU", precision)
+    with pytest.raises(UnsupportedError, match=f"for INFERENCE_PRECISION_HINT {hint}, but the compiled model has f32"):
+        compiling.compile_graph(core, product, cell(precision=precision), POINT, has_states=False)
+
+
+@pytest.mark.parametrize(("precision", "hint"), [("float16", "f16"), ("bfloat16", "bf16")])
+def test_a_hint_that_is_read_back_as_another_is_refused_wherever_it_is(precision, hint):
+    fake = FakeCore(gpu(INFERENCE_PRECISION_HINT="f32"))
+    with pytest.raises(UnsupportedError, match=f"asked OpenVINO's GPU for INFERENCE_PRECISION_HINT {hint}.*has f32"):
+        compiling.compile_graph(fake, None, cell("openvino:GPU", precision), POINT, has_states=False)
+    assert fake.asked[1]["INFERENCE_PRECISION_HINT"] == hint
+
+
+def test_a_cache_is_kept_in_the_precision_that_was_asked_for_and_not_in_8_bits(core, product):
+    by_default = core.compile_model(product, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    asked = {"KV_CACHE_PRECISION": "f32"}
+    if compiling.read_back(by_default, asked)["kv_cache_precision"] == "f32":
+        pytest.skip("this version keeps the cache in float32 by itself")
+    ours = compiling.compile_graph(core, product, cell(), POINT, has_states=True)
+    assert ours.facts["kv_cache_precision"] == "f32"
+    eight_bits = compiling.read_back(by_default, asked)
+    with pytest.raises(UnsupportedError, match="KV_CACHE_PRECISION f32, but the compiled model has u8"):
+        compiling.check(eight_bits, asked, "CPU")
+
+
+def test_a_model_that_is_executed_elsewhere_is_refused_and_auto_may_choose():
+    with pytest.raises(UnsupportedError, match="asked for OpenVINO's GPU, but the model runs on CPU"):
+        compiling.compile_graph(
+            FakeCore(gpu(EXECUTION_DEVICES=["CPU"])), None, cell("openvino:GPU", "float16"), POINT, has_states=False
+        )
+    with pytest.raises(UnsupportedError, match=r"the model runs on GPU.0, CPU"):
+        compiling.check_devices(["GPU.0", "CPU"], "GPU")
+    with pytest.raises(UnsupportedError, match="runs on nothing"):
+        compiling.check_devices(None, "NPU")
+    compiling.check_devices(["(CPU)"], "AUTO")
+    compiling.check_devices(["GPU.1"], "GPU.1")
+
+
+def test_auto_may_not_answer_from_the_processor_meanwhile_and_says_what_it_chose(core, product):
+    asked = compiling.properties(cell("openvino:AUTO"), POINT, has_states=False)
+    assert (asked["ENABLE_STARTUP_FALLBACK"], asked["ENABLE_RUNTIME_FALLBACK"]) == (False, False)
+    ours = compiling.compile_graph(core, product, cell("openvino:AUTO", num_threads=1), POINT, has_states=False)
+    assert ours.facts["execution_devices"] == ["CPU"]
+    assert (ours.facts["num_threads"], ours.facts["inference_precision"]) == (1, "f32")
+
+
+@pytest.mark.parametrize("selector", ["cpu", "openvino:AUTO"])
+def test_the_number_of_requests_is_told_and_read_back(core, product, selector):
+    point, throughput = Point(batch_size=1, concurrency=3), {"hint": "throughput"}
+    ours = compiling.compile_graph(core, product, cell(selector, mode=throughput), point, has_states=False)
+    assert ours.asked["PERFORMANCE_HINT_NUM_REQUESTS"] == ours.facts["hinted_requests"] == 3
+    alone = compiling.compile_graph(core, product, cell(selector), POINT, has_states=False)
+    assert "hinted_requests" not in alone.facts
+    with pytest.raises(UnsupportedError, match="PERFORMANCE_HINT_NUM_REQUESTS 4, but the compiled model has 3"):
+        compiling.check(ours.facts, {"PERFORMANCE_HINT_NUM_REQUESTS": 4}, "AUTO" if ":" in selector else "CPU")
+
+
+def test_threads_are_set_and_read_back(core, product):
+    ours = compiling.compile_graph(core, product, cell(num_threads=1), POINT, has_states=False)
+    assert ours.facts["num_threads"] == 1
+    with pytest.raises(UnsupportedError, match="INFERENCE_NUM_THREADS 3, but the compiled model has 2"):
+        compiling.check({"execution_devices": ["CPU"], "num_threads": 2}, {"INFERENCE_NUM_THREADS": 3}, "CPU")
+    with pytest.raises(UnsupportedError, match="NPU has no threads to set"):
+        compiling.properties(cell("openvino:NPU", num_threads=2), POINT, has_states=False)
+
+
+def test_weights_in_8_bits_leave_activations_alone_unless_dynamic_quantization_is_asked_for(core, product):
+    for method, size in (("weight-only", 0), ("dynamic", 32)):
+        ours = compiling.compile_graph(
+            core, product, cell(precision="int8", mode={"quantization": method}), POINT, has_states=False
+        )
+        assert ours.facts["dynamic_quantization_group_size"] == size
+    assert (
+        "dynamic_quantization_group_size"
+        not in compiling.compile_graph(core, product, cell(), POINT, has_states=False).facts
+    )
+    assert (
+        compiling.properties(cell("openvino:GPU", "int8"), POINT, has_states=False)["INFERENCE_PRECISION_HINT"] == "f16"
+    )
+
+
+@pytest.mark.parametrize(("flags", "is_refused"), [(["avx2"], True), (["avx2", "avx512_vnni"], False), (None, False)])
+def test_quantized_activations_without_dot_products_of_8_bits_are_refused(monkeypatch, flags, is_refused):
+    values = {} if flags is None else {"cpu_capabilities": flags}
+    monkeypatch.setattr("benchmarking.devices.support.host.host_facts", lambda: Readings(values=values))
+    compiling.check_dot_products("CPU", "weight-only")
+    compiling.check_dot_products("GPU", "dynamic")
+    if is_refused:
+        with pytest.raises(UnsupportedError, match="this processor has no dot products of 8 bits"):
+            compiling.check_dot_products("CPU", "dynamic")
+    else:
+        compiling.check_dot_products("CPU", "dynamic")
+
+
+def test_a_property_that_nobody_reads_back_is_no_proof():
+    with pytest.raises(UnsupportedError, match="PERFORMANCE_HINT LATENCY, but the compiled model says nothing of it"):
+        compiling.check({"execution_devices": ["CPU"]}, {"PERFORMANCE_HINT": "LATENCY"}, "CPU")
+
+
+def test_trouble_while_compiling_is_one_line_and_memory_is_told_apart():
+    trouble = RuntimeError("Exception from src/core.cpp:1:\nCheck failed\n[GPU] no kernel for Foo\n")
+    with pytest.raises(
+        BenchhouseError, match=r"^OpenVINO cannot compile tiny-bert for GPU: \[GPU\] no kernel for Foo$"
+    ):
+        compiling.compile_graph(FakeCore(trouble), None, cell("openvino:GPU", "float16"), POINT, has_states=False)
+    full = RuntimeError("clCreateBuffer\nCL_OUT_OF_HOST_MEMORY")
+    with pytest.raises(OutOfMemoryError, match="out of memory while compiling for GPU"):
+        compiling.compile_graph(FakeCore(full), None, cell("openvino:GPU", "float16"), POINT, has_states=False)
+
+
+def test_kernels_are_those_that_ran_and_a_processor_needs_no_fallback(core, product):
+    ours = compiling.compile_graph(core, product, cell(), POINT, has_states=False)
+    request = ours.model.create_infer_request()
+    request.infer([np.ones((3, 64), np.float32)])
+    found = nodes.nodes_of(ours.model)
+    told = nodes.described(found, "CPU")
+    assert told["matrix_nodes_by_precision"] == {"f32": 1}
+    assert told["nodes"] == len(found) >= 1
+    assert "nodes_on_cpu_unasked" not in told
+    nodes.check_kernels(found, "f32", "CPU")
+    with pytest.raises(
+        UnsupportedError, match="asked OpenVINO's CPU for bf16, but its matrix products are computed in f32"
+    ):
+        nodes.check_kernels(found, "bf16", "CPU")
+
+
+def test_nodes_that_a_gpu_leaves_to_the_processor_are_counted_but_not_the_arithmetic_of_shapes():
+    graph = (
+        node("Input", "", "FP16"),
+        node("FullyConnected", "fully_connected_gpu_bf_tiled__f16", "FP16"),
+        node("Softmax", "softmax_cpu_impl__f16", "FP16"),
+        node("Gather", "gather_cpu_impl__i64", "I64"),
+    )
+    told = nodes.described(nodes.nodes_of(FakeCompiled(graph)), "GPU")
+    assert (told["nodes"], told["nodes_on_cpu_unasked"]) == (3, 1)
+    assert told["nodes_by_precision"] == {"f16": 2, "i64": 1}
+    assert told["matrix_kernels"] == {"FullyConnected fully_connected_gpu_bf_tiled__f16": 1}
+
+
+def test_a_plugin_without_an_execution_graph_is_a_reason():
+    class Without(FakeCompiled):
+        def get_runtime_model(self):
+            raise RuntimeError("Not Implemented")
+
+    assert nodes.nodes_of(Without()) == "not_supported: the plugin gives no execution graph"
+
+
+def test_openvinos_processor_is_warmed_up_and_judged_like_device_cpu():
+    assert OpenVinoHandle("CPU", None).torch_name == "cpu"
+    assert OpenVinoHandle("GPU.0", None).torch_name is None
+    assert compiling.device_name(Device(type="cpu", selector="cpu", found=True)) == "CPU"
+    assert compiling.device_name(Device(type="openvino", selector="openvino:GPU.1", found=True)) == "GPU.1"

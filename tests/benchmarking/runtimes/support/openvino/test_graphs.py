@@ -1,0 +1,271 @@
+"""Bundles made by hand, converted to OpenVINO's files and called: states, requests, weights in fewer bits."""
+
+import numpy as np
+import pytest
+
+from benchmarking.builds.store import BuildStore
+from benchmarking.core.errors import UnsupportedError
+from benchmarking.core.records import Cell, Device, Point, Readings
+from benchmarking.graphs.bundle import Bundle, Graph, State, Tensor, read_bundle, write_bundle
+from benchmarking.graphs.operations import DecoderGeneration, ForwardCall
+from benchmarking.runtimes.support.openvino import build as build
+from benchmarking.runtimes.support.openvino import compile as loading
+from benchmarking.runtimes.support.openvino.session import (
+    ConcurrentRunner,
+    GraphRequest,
+    OpenVinoOperation,
+    OpenVinoRunner,
+)
+from benchmarking.workloads.support.resolve import resolve
+
+VOCABULARY, WIDTH = 32, 64
+DEVICE = Device(type="cpu", selector="cpu", found=True)
+VALUES = np.random.default_rng(0)
+EMBEDDING = VALUES.standard_normal((VOCABULARY, WIDTH)).astype(np.float32)
+MIDDLE = (VALUES.standard_normal((WIDTH, WIDTH)) / 8).astype(np.float32)
+HEAD = VALUES.standard_normal((WIDTH, VOCABULARY)).astype(np.float32)
+
+pytest.importorskip("openvino")
+
+
+def cell(**changes):
+    mode = {"hint": "latency", "dynamic": "true"}
+    given = {"workload": resolve("tiny-bert", weights="random"), "device": DEVICE, "runtime_mode": mode, **changes}
+    return Cell(requested_device="cpu", runtime="openvino", **given)
+
+
+def write_onnx(path, nodes, inputs, outputs):
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    types = {"int64": TensorProto.INT64, "float32": TensorProto.FLOAT}
+    told = [
+        [helper.make_tensor_value_info(one.name, types[one.dtype], list(one.shape)) for one in tensors]
+        for tensors in (inputs, outputs)
+    ]
+    constants = {"embedding": EMBEDDING, "middle": MIDDLE, "head": HEAD, "one": np.array([1], dtype=np.int64)}
+    used = {name for node in nodes for name in node.input}
+    initializers = [numpy_helper.from_array(array, name) for name, array in constants.items() if name in used]
+    graph = helper.make_graph(nodes, "by hand", *told, initializers)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), str(path))
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory):
+    """A decoder whose next token depends on all tokens so far: the head applied to the sum of their embeddings."""
+    from onnx import helper
+
+    folder = tmp_path_factory.mktemp("decoder")
+    inputs = (
+        Tensor(name="input_ids", dtype="int64", shape=("batch", "n")),
+        Tensor(name="past", dtype="float32", shape=("batch", "past", WIDTH)),
+    )
+    outputs = (
+        Tensor(name="logits", dtype="float32", shape=("batch", 1, VOCABULARY)),
+        Tensor(name="present", dtype="float32", shape=("batch", "total", WIDTH)),
+    )
+    nodes = [
+        helper.make_node("Gather", ["embedding", "input_ids"], ["seen"]),
+        helper.make_node("Concat", ["past", "seen"], ["present"], axis=1),
+        helper.make_node("ReduceSum", ["present", "one"], ["sum"], keepdims=1),
+        helper.make_node("MatMul", ["sum", "head"], ["logits"]),
+    ]
+    write_onnx(folder / "decode.onnx", nodes, inputs, outputs)
+    state = State(input="past", output="present", first=("batch", 0, WIDTH))
+    graph = Graph(
+        file="decode.onnx",
+        inputs=inputs,
+        outputs=outputs,
+        feeds={"input_ids": "tokens"},
+        states=(state,),
+        result="logits",
+    )
+    write_bundle(folder, Bundle(kind="decoder", graphs={"decode": graph}, exporter="hand", prompt_input="input_ids"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def forward(tmp_path_factory):
+    """A pass through a model: two products applied to every token's embedding."""
+    from onnx import helper
+
+    folder = tmp_path_factory.mktemp("forward")
+    inputs = (Tensor(name="input_ids", dtype="int64", shape=("batch", "n")),)
+    outputs = (Tensor(name="logits", dtype="float32", shape=("batch", "n", VOCABULARY)),)
+    nodes = [
+        helper.make_node("Gather", ["embedding", "input_ids"], ["seen"]),
+        helper.make_node("MatMul", ["seen", "middle"], ["inner"]),
+        helper.make_node("MatMul", ["inner", "head"], ["logits"]),
+    ]
+    write_onnx(folder / "model.onnx", nodes, inputs, outputs)
+    graph = Graph(
+        file="model.onnx", inputs=inputs, outputs=outputs, feeds={"input_ids": "inputs.input_ids"}, result="logits"
+    )
+    write_bundle(folder, Bundle(kind="forward", graphs={"model": graph}, exporter="hand"))
+    return folder
+
+
+@pytest.fixture
+def core():
+    from benchmarking.devices.support.openvino_library import import_openvino
+
+    return import_openvino().Core()
+
+
+def converted(source, folder, precision="float32"):
+    facts = build.convert(source, folder, precision, "by-hand")
+    return folder, facts
+
+
+def compiled(core, folder, **changes):
+    loaded = loading.read(core, folder)
+    return loaded, loading.compile_for(cell(**changes), core, loaded, Point(batch_size=2, sequence_length=3))
+
+
+def greedy(prompt, steps):
+    """The decoder by hand."""
+    tokens = prompt
+    for _ in range(steps):
+        logits = EMBEDDING[tokens].sum(axis=1) @ HEAD
+        tokens = np.concatenate([tokens, logits.argmax(axis=-1)[:, np.newaxis]], axis=1)
+    return tokens[:, prompt.shape[1] :]
+
+
+def test_generation_keeps_its_states_in_the_request_and_begins_afresh_at_every_batch_size(core, decoder, tmp_path):
+    folder, facts = converted(decoder, tmp_path)
+    assert facts["weight_dtypes"] == {"float32": 2 * VOCABULARY * WIDTH}
+    loaded, graphs = compiled(core, folder)
+    assert [one.any_name for one in loaded.models["decode"].inputs] == ["input_ids"]
+    runner = OpenVinoRunner({"decode": graphs["decode"].model}, loaded.bundle.graphs, dict)
+    for batch_size in (2, 3, 1, 2):
+        prompt = VALUES.integers(0, VOCABULARY, (batch_size, 5))
+        point = Point(batch_size=batch_size, sequence_length=5, new_tokens=4)
+        operation = DecoderGeneration(loaded.bundle, runner, point, {"input_ids": prompt})
+        expected = greedy(prompt, 4)
+        for _ in range(2):  # the second call must not see the first one's states
+            output = operation.run(lambda name: None)
+            assert operation.problem(output) is None
+            np.testing.assert_array_equal(operation.arrays(output)["tokens"], expected)
+
+
+def test_a_tensor_that_is_given_again_is_not_set_again(core, forward, tmp_path):
+    loaded, graphs = compiled(core, converted(forward, tmp_path)[0])
+
+    class Counting:
+        def __init__(self, request):
+            self.request, self.names = request, []
+
+        def set_tensor(self, name, tensor):
+            self.names.append(name)
+            self.request.set_tensor(name, tensor)
+
+        def __getattr__(self, name):
+            return getattr(self.request, name)
+
+    counting = Counting(graphs["model"].model.create_infer_request())
+    request = GraphRequest(counting, loaded.bundle.graphs["model"])
+    runner = OpenVinoRunner({}, {}, dict)
+    first, second = (runner.place(np.full((1, 2), token, dtype=np.int64)) for token in (3, 4))
+    for tensor, token in ((first, 3), (first, 3), (second, 4)):
+        np.testing.assert_allclose(
+            request.infer({"input_ids": tensor})["logits"].data[0, 0],
+            EMBEDDING[token] @ MIDDLE @ HEAD,
+            rtol=1e-4,
+            atol=1e-4,
+        )
+    assert counting.names == ["input_ids", "input_ids"]
+
+
+def test_a_call_of_several_requests_counts_the_work_of_all_of_them(core, forward, tmp_path):
+    mode = {"hint": "throughput", "dynamic": "true"}  # compiled for other numbers than are run here
+    loaded, graphs = compiled(core, converted(forward, tmp_path)[0], runtime_mode=mode)
+    assert graphs["model"].facts["performance_hint"] == "THROUGHPUT"
+    runner = ConcurrentRunner(graphs["model"].model, loaded.bundle.graphs["model"], 3, dict)
+    ids = VALUES.integers(0, VOCABULARY, (2, 5))
+    inner = ForwardCall(loaded.bundle, runner, Point(batch_size=2, sequence_length=5), {"input_ids": ids})
+    operation = OpenVinoOperation(inner, runner, 0.5, is_one_run=True)
+    assert (operation.items_per_call, operation.tokens_per_call) == (3 * 2, 3 * 2 * 5)
+    assert operation.requests_per_call == 3
+    output = operation.run(lambda name: None)
+    np.testing.assert_allclose(operation.arrays(output)["logits"], EMBEDDING[ids] @ MIDDLE @ HEAD, rtol=1e-4, atol=1e-4)
+    assert operation.verified() == {"requests": 3, "requests_agree": True}
+    assert operation.also_ns()["latency_request"] > 0
+    inner.tell = lambda: Readings(values={"audio_seconds_per_call": 10.0, "tokenize_ms": 2.0})
+    told = {"compile_s": 0.5, "audio_seconds_per_call": 30.0, "tokenize_ms": 2.0}  # all requests have the same inputs
+    assert operation.readings(output).values == told
+
+
+def test_requests_that_give_different_outputs_are_told(core, forward, tmp_path):
+    loaded, graphs = compiled(core, converted(forward, tmp_path)[0])
+    runner = ConcurrentRunner(graphs["model"].model, loaded.bundle.graphs["model"], 2, dict)
+    runner.call("model", {"input_ids": runner.place(np.zeros((1, 2), dtype=np.int64))})
+    assert runner.verified()["requests_agree"] is True
+    runner._by_number[1].infer({"input_ids": runner.place(np.ones((1, 2), dtype=np.int64))})
+    assert runner.verified()["requests_agree"] is False
+
+
+def test_fixed_shapes_are_those_of_the_point(core, forward, tmp_path):
+    bundle = read_bundle(forward)
+    arrays = {"input_ids": np.zeros((2, 7), dtype=np.int64)}
+    assert loading.shapes_at(bundle, "model", Point(batch_size=2, sequence_length=7), arrays) == {"input_ids": [2, 7]}
+    mode = {"hint": "latency", "dynamic": "false"}
+    _, graphs = compiled(core, converted(forward, tmp_path)[0], runtime_mode=mode)
+    assert list(graphs["model"].model.input(0).shape) == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("precision", "expected"),
+    [
+        ("int8", {"uint8": 2 * VOCABULARY * WIDTH + WIDTH * WIDTH}),
+        # nncf leaves embeddings and the last product in 8 bits: they cost more accuracy than memory.
+        ("int4", {"uint8": 2 * VOCABULARY * WIDTH, "int4": WIDTH * WIDTH}),
+    ],
+)
+def test_weights_in_fewer_bits_are_read_back_from_the_files(core, forward, tmp_path, precision, expected):
+    pytest.importorskip("nncf")
+    folder, facts = converted(forward, tmp_path, precision)
+    zero_points = VOCABULARY + WIDTH + VOCABULARY if precision == "int8" else 2 * VOCABULARY
+    assert facts["weight_dtypes"]["uint8"] == expected["uint8"] + zero_points
+    assert facts["weight_dtypes"].get("int4") == expected.get("int4")
+    assert facts["weights_bytes"] < 0.5 * (EMBEDDING.nbytes + MIDDLE.nbytes + HEAD.nbytes)
+    stored, weights_bytes = loading.weights(loading.read(core, folder), cell(precision=precision))
+    assert (stored["parameters_by_dtype"], weights_bytes) == (facts["weight_dtypes"], facts["weights_bytes"])
+
+
+def test_4_bits_that_come_to_nothing_are_refused(decoder, tmp_path):
+    pytest.importorskip("nncf")
+    with pytest.raises(UnsupportedError, match=r"by-hand has no weights that become int4; its weights are .* uint8"):
+        converted(decoder, tmp_path, "int4")
+
+
+def test_weights_that_are_not_in_the_precision_are_refused():
+    build.check_weights({"float32": 10, "uint8": 90}, "int8", "m")
+    with pytest.raises(UnsupportedError, match="m has no weights that become int4; its weights are 90 uint8"):
+        build.check_weights({"uint8": 90}, "int4", "m")
+    with pytest.raises(UnsupportedError, match="m has no weights that become float16; its weights are 9 float32"):
+        build.check_weights({"float32": 9}, "float16", "m")
+    with pytest.raises(UnsupportedError, match="asked for float32, but the weights of m are 9 float16"):
+        build.check_weights({"float16": 9}, "float32", "m")
+
+
+def test_builds_differ_by_precision_and_by_nothing_that_only_runs():
+    point = Point(batch_size=1, sequence_length=8)
+    digests = {
+        precision: build.build_key(cell(precision=precision), point).digest
+        for precision in ("float32", "int8", "int4", "bfloat16")
+    }
+    assert len({digests["float32"], digests["int8"], digests["int4"]}) == 3
+    assert digests["bfloat16"] == digests["float32"]  # a hint, on the same files
+    other = cell(runtime_mode={"hint": "throughput", "dynamic": "false"}, num_threads=1)
+    assert build.build_key(other, Point(batch_size=8, sequence_length=32)).digest == digests["float32"]
+
+
+def test_a_build_that_is_gone_is_said(tmp_path):
+    with pytest.raises(Exception, match=r"no openvino build of tiny-bert at b1 s8 .* run it again"):
+        build.find_build(cell(), Point(batch_size=1, sequence_length=8), BuildStore(tmp_path))
+
+
+def test_nncf_that_is_missing_is_said(monkeypatch):
+    monkeypatch.setattr(build, "is_installed", lambda name: name != "nncf")
+    assert build.missing_for("int8") == "int8 on openvino needs nncf, which compresses the weights: pip install nncf"
+    assert build.missing_for("float16") is None

@@ -1,0 +1,38 @@
+"""What a point held is let go of, and the first error is the one that is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarking.runtimes.support.devices import always_after
+
+
+def test_it_closes_after_the_body():
+    events = []
+    with always_after(lambda: events.append("closed")):
+        events.append("body")
+    assert events == ["body", "closed"]
+
+
+def test_it_closes_after_an_error_which_stays_what_it_was():
+    events = []
+    with pytest.raises(ValueError, match="first"), always_after(lambda: events.append("closed")):
+        raise ValueError("first")
+    assert events == ["closed"]
+
+
+def test_an_error_while_closing_is_a_note_to_the_one_before():
+    def close():
+        raise KeyError("second")
+
+    with pytest.raises(ValueError, match="first") as caught, always_after(close):
+        raise ValueError("first")
+    assert caught.value.__notes__ == ["and then, while cleaning up: KeyError: 'second'"]
+
+
+def test_an_error_while_closing_alone_is_told():
+    def close():
+        raise KeyError("second")
+
+    with pytest.raises(KeyError), always_after(close):
+        pass

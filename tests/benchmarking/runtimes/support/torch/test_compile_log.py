@@ -1,0 +1,107 @@
+"""What is read of torch's compiler: graphs, breaks, recompilations and seconds. Its backend "eager" makes no code."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+import torch
+
+from benchmarking.core.contracts import Operation
+from benchmarking.core.records import Point, Readings
+from benchmarking.devices.cpu import CpuHandle
+from benchmarking.measure.point import measure_point
+from benchmarking.measure.settings import Settings
+from benchmarking.runtimes.support.torch.compiling import CompileLog
+
+
+@pytest.fixture
+def log():
+    with ExitStack() as cleanup:
+        yield CompileLog.begin(cleanup)
+
+
+def compiled(function):
+    return torch.compile(function, backend="eager", dynamic=False)
+
+
+def test_a_log_begins_empty(log):
+    compiled(lambda x: x + 1)(torch.ones(2))
+    with ExitStack() as cleanup:
+        begun = CompileLog.begin(cleanup)
+        assert (begun.compiles(), begun.graphs(), begun.seconds()) == (0, 0, 0)
+
+
+def test_one_graph_is_one_graph(log):
+    function = compiled(lambda x: x * 2 + 1)
+    function(torch.ones(3))
+    function(torch.ones(3))
+    told = log.verified()
+    assert (told["graph_count"], told["graph_break_count"], told["recompile_count"]) == (1, 0, 0)
+    assert told["compile_s"] == log.seconds() > 0
+    assert log.compiles() == 1
+
+
+def test_a_break_has_its_reason_and_makes_two_graphs(log):
+    def broken(x):
+        y = x + 1
+        torch._dynamo.graph_break()
+        return y * 2
+
+    compiled(broken)(torch.ones(3))
+    told = log.verified()
+    assert (told["graph_count"], told["graph_break_count"], told["recompile_count"]) == (2, 1, 0)
+    assert "graph_break" in told["graph_break_reasons"][0]
+
+
+def test_another_shape_is_a_recompilation_with_its_reason(log):
+    function = compiled(lambda x: x * 2)
+    for size in (2, 3, 4):
+        function(torch.ones(size))
+    told = log.verified()
+    assert (told["graph_count"], told["recompile_count"]) == (3, 2)
+    assert len(told["recompile_reasons"]) == 2
+    assert "size mismatch" in told["recompile_reasons"][0]
+
+
+def test_beyond_torchs_limit_it_raises_instead_of_running_uncompiled(log):
+    function, limit = compiled(lambda x: x * 2), torch._dynamo.config.recompile_limit
+    for size in range(2, 2 + limit):
+        function(torch.ones(size))
+    with pytest.raises(Exception, match="recompile_limit"):
+        function(torch.ones(2 + limit))
+
+
+class Growing(Operation):
+    """A compiled call whose input has another shape at one of its calls."""
+
+    items_per_call = 1
+
+    def __init__(self, changes_at):
+        self.calls, self.changes_at = 0, changes_at
+        self.function = compiled(lambda x: x * 2)
+
+    def run(self, mark):
+        self.calls += 1
+        return self.function(torch.ones(3 if self.calls == self.changes_at else 2))
+
+    def problem(self, output):
+        return None
+
+    def count(self):
+        return Readings()
+
+
+@pytest.mark.parametrize(("changes_at", "compiles"), [(8, 1), (3, None)])
+def test_a_recompilation_among_the_timed_calls_invalidates_the_result(log, changes_at, compiles):
+    """A first call, 4 of warm-up, 6 timed ones: the 8th call is timed, the 3rd is not."""
+    settings = Settings(fixed_iterations=6, fixed_warmup_iterations=4, memory_calls=0)
+    result = measure_point(
+        Growing(changes_at), CpuHandle(), Point(batch_size=1), 0, settings, compile_count=log.compiles
+    )
+    found = [one for one in result.doubts if one.kind == "compiled_in_window"]
+    if compiles is None:
+        assert found == []
+        return
+    (doubt,) = found
+    assert (doubt.severity, doubt.evidence["compiles"]) == ("invalid", compiles)

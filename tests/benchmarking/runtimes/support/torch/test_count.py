@@ -1,0 +1,258 @@
+"""FLOPs and bytes of a call, each against a formula worked out by hand."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from benchmarking.core.errors import OutOfMemoryError
+from benchmarking.runtimes.support.torch.counting import attention, counted, grouped_product, product
+
+F32 = 4
+
+
+def values(call):
+    found = counted(call)
+    assert found.missing == {}
+    return found.values
+
+
+def bytes_of(call):
+    return counted(call).values["bytes_accessed"]
+
+
+def test_a_matrix_product_is_two_flops_a_multiply_add_and_three_matrices_of_bytes():
+    a, b = torch.ones(8, 4), torch.ones(4, 16)
+    assert values(lambda: a @ b) == {"flops": 2 * 8 * 4 * 16, "bytes_accessed": F32 * (8 * 4 + 4 * 16 + 8 * 16)}
+
+
+def test_bytes_follow_the_dtype():
+    a, b = torch.ones(8, 4, dtype=torch.bfloat16), torch.ones(4, 16, dtype=torch.bfloat16)
+    assert values(lambda: a @ b)["bytes_accessed"] == 2 * (8 * 4 + 4 * 16 + 8 * 16)
+
+
+def test_an_addition_reads_two_and_writes_one_and_has_no_flops_to_count():
+    a, b = torch.ones(10, 10), torch.ones(10, 10)
+    found = counted(lambda: a + b)
+    assert found.values == {"bytes_accessed": 3 * F32 * 100}
+    assert found.missing["flops"].startswith("not_applicable")
+
+
+def test_an_operand_given_twice_is_read_once():
+    a = torch.ones(10, 10)
+    assert bytes_of(lambda: a * a) == 2 * F32 * 100
+
+
+def test_in_place_work_reads_and_writes_and_mere_overwriting_only_writes():
+    a, b = torch.ones(10, 10), torch.ones(10, 10)
+    assert bytes_of(lambda: a.add_(b)) == 3 * F32 * 100
+    assert bytes_of(lambda: a.copy_(b)) == 2 * F32 * 100
+    assert bytes_of(lambda: a.zero_()) == F32 * 100
+    assert bytes_of(lambda: torch.add(a, b, out=torch.empty(10, 10))) == 3 * F32 * 100
+
+
+def test_views_and_allocations_move_nothing():
+    a = torch.ones(10, 10)
+
+    def call():
+        with torch.inference_mode():
+            torch.empty(5, 5), torch.empty_like(a), a.new_empty(3), a.view(100)[3:].unsqueeze(0), a.t(), a.detach()
+
+    found = counted(call)
+    assert found.values == {}
+    assert found.missing["bytes_accessed"].startswith("not_applicable")
+
+
+def test_a_broadcast_dimension_counts_once():
+    a = torch.ones(10).expand(50, 10)
+    assert bytes_of(lambda: a + 1) == F32 * (10 + 500)
+
+
+def test_a_lookup_reads_what_it_picks_and_not_the_table():
+    table, ids = torch.ones(1000, 8), torch.tensor([3, 5])
+    assert bytes_of(lambda: torch.nn.functional.embedding(ids, table)) == 2 * 8 + 2 * F32 * 2 * 8
+
+
+def test_an_in_place_scatter_writes_what_it_is_given_and_not_the_whole_cache():
+    cache, ids, rows = torch.zeros(1000, 8), torch.tensor([3, 5]), torch.ones(2, 8)
+    assert bytes_of(lambda: cache.index_copy_(0, ids, rows)) == 2 * 8 + 2 * F32 * 2 * 8
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_a_convolution_counts_its_filter_at_every_output(groups):
+    x = torch.ones(2, 4, 10, 10)
+    convolution = torch.nn.Conv2d(4, 8, 3, padding=1, groups=groups, bias=False)
+    with torch.no_grad():
+        found = values(lambda: convolution(x))
+    assert found["flops"] == 2 * (2 * 8 * 10 * 10) * (4 // groups * 3 * 3)
+    assert found["bytes_accessed"] == F32 * (x.numel() + convolution.weight.numel() + 2 * 8 * 10 * 10)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_fused_attention_of_the_cpu_counts_scores_and_values(causal):
+    q, k, v = (torch.ones(2, 3, length, 16) for length in (5, 7, 7))
+    found = values(lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal))
+    assert found["flops"] == 2 * (2 * 2 * 3 * 5 * 7 * 16)
+
+
+def test_fused_attention_is_counted_like_the_attention_written_out():
+    q, k, v = (torch.ones(2, 3, 6, 16) for _ in range(3))
+    fused = values(lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v))
+    written_out = values(lambda: (q @ k.transpose(-1, -2)).softmax(-1) @ v)
+    assert fused["flops"] == written_out["flops"]
+    assert fused["bytes_accessed"] < written_out["bytes_accessed"]
+
+
+def test_attention_formula_takes_grouped_queries_and_values_of_another_width():
+    assert attention((1, 8, 10, 64), (1, 2, 20, 64), (1, 2, 20, 32)) == 2 * 8 * 10 * 20 * (64 + 32)
+
+
+def test_grouped_product_formula_counts_each_row_once_and_a_split_sum_once():
+    assert grouped_product((10, 4), (3, 4, 6), (3,)) == 2 * 10 * 4 * 6
+    assert grouped_product((5, 12), (12, 7), (3,)) == 2 * 5 * 12 * 7
+
+
+def test_product_formula_takes_vectors():
+    assert product((5,), (5,)) == 10
+    assert product((3, 5), (5,)) == 30
+
+
+@pytest.mark.parametrize("attn", ["sdpa", "eager", "flex_attention"])
+def test_berts_flops_are_its_linear_layers_and_attention(attn):
+    from transformers import BertConfig, BertModel
+
+    batch, length, width, inner, layers = 2, 16, 32, 64, 2
+    config = BertConfig(
+        num_hidden_layers=layers,
+        hidden_size=width,
+        intermediate_size=inner,
+        num_attention_heads=2,
+        vocab_size=100,
+        attn_implementation=attn,
+    )
+    model, ids = BertModel(config).eval(), torch.ones(batch, length, dtype=torch.long)
+
+    def call():
+        with torch.inference_mode():
+            model(input_ids=ids)
+
+    tokens = batch * length
+    linear = 2 * tokens * layers * (4 * width * width + 2 * width * inner)
+    scores = layers * 4 * batch * length * length * width
+    pooler = 2 * batch * width * width
+    assert values(call)["flops"] == linear + scores + pooler
+
+
+def test_bert_bases_flops_are_two_a_weight_and_token_and_its_attention():
+    from benchmarking.workloads.support.families import plugin_of
+    from benchmarking.workloads.support.resolve import resolve
+
+    workload, length = resolve("bert-base-uncased", weights="random"), 128
+    with torch.device("meta"):
+        model = plugin_of(workload).build(workload, dtype=torch.float32)
+        ids = torch.ones(1, length, dtype=torch.long)
+
+    def call():
+        with torch.inference_mode():
+            model(input_ids=ids)
+
+    weights = 12 * (4 * 768 * 768 + 2 * 768 * 3072)  # 84,934,656 of the 109,482,240 parameters: no tables, no biases
+    assert values(call)["flops"] == 2 * weights * length + 12 * 4 * length**2 * 768 + 2 * 768 * 768
+
+
+def test_a_compiled_module_is_counted_as_what_it_computes():
+    model = torch.compile(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU()), backend="eager")
+    x = torch.ones(3, 4)
+    with torch.no_grad():
+        model(x)
+        assert values(lambda: model(x))["flops"] == 2 * 3 * 4 * 8
+
+
+def test_another_dispatch_mode_around_the_count_still_sees_the_operators():
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Names(TorchDispatchMode):
+        seen: list[str] = []  # noqa: RUF012
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            self.seen.append(func.name())
+            return func(*args, **(kwargs or {}))
+
+    a = torch.ones(4, 4)
+    with Names():
+        assert values(lambda: a @ a)["flops"] == 2 * 4 * 4 * 4
+    assert "aten::mm" in Names.seen
+
+
+def test_somebodys_own_kernel_leaves_the_flops_missing_with_its_name_and_the_bytes_counted():
+    library = torch.library.Library("benchhouse_test", "DEF")
+    library.define("scan(Tensor x) -> Tensor")
+    library.impl("scan", lambda x: x * 2, "CompositeExplicitAutograd")
+    a = torch.ones(4, 4)
+
+    def call():
+        torch.ops.benchhouse_test.scan(a @ a)
+
+    found = counted(call)
+    assert found.missing == {
+        "flops": "not_supported: operators that are not counted: benchhouse_test::scan (no formula)"
+    }
+    assert found.values["bytes_accessed"] == F32 * (2 * 16 + 2 * 16)
+
+
+def test_torchs_fused_transformer_layer_is_missing_and_not_too_small():
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
+
+    def call():
+        with torch.inference_mode():
+            layer(torch.ones(1, 4, 16))
+
+    assert "aten::_transformer_encoder_layer_fwd (no formula)" in counted(call).missing["flops"]
+
+
+def test_a_call_that_cannot_be_watched_has_a_reason():
+    def call():
+        raise NotImplementedError("no such kernel\nfor this mode")
+
+    why = "failed: while counting: NotImplementedError: no such kernel for this mode"
+    assert counted(call).missing == {"flops": why, "bytes_accessed": why}
+
+
+@pytest.mark.parametrize("error", [OutOfMemoryError("out"), MemoryError(), RuntimeError("CUDA out of memory. Tried")])
+def test_out_of_memory_while_counting_stays_out_of_memory(error):
+    def call():
+        raise error
+
+    with pytest.raises(OutOfMemoryError):
+        counted(call)
+
+
+def test_importing_the_counter_imports_no_torch():
+    code = "import sys, benchmarking.runtimes.support.torch.counting; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_generation_is_counted_over_its_whole_loop():
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    from benchmarking.core.records import Point
+    from benchmarking.workloads.support.generation import DecoderGeneration
+
+    width, layers, vocabulary, batch, prompt, new = 32, 2, 100, 2, 8, 3
+    config = GPT2Config(n_embd=width, n_layer=layers, n_head=2, vocab_size=vocabulary, n_positions=16)
+    point = Point(batch_size=batch, sequence_length=prompt, new_tokens=new)
+    ids = torch.ones(batch, prompt, dtype=torch.long)
+    operation = DecoderGeneration(GPT2LMHeadModel(config).eval(), point, {"input_ids": ids}, "dynamic")
+
+    def call():
+        with torch.inference_mode():
+            operation.run(lambda name: None)
+
+    tokens = prompt + new - 1  # the last token is not taken in any more
+    linear = 2 * batch * tokens * layers * 12 * width**2
+    scores = 4 * batch * layers * width * (prompt**2 + sum(range(prompt + 1, prompt + new)))
+    heads = new * 2 * batch * width * vocabulary
+    assert values(call)["flops"] == linear + scores + heads

@@ -1,0 +1,108 @@
+"""A user's module as a session."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from benchmarking.core.errors import UsageError
+from benchmarking.core.records import Point
+from benchmarking.runtimes.support.torch.session import ModuleSession, module_workload
+
+
+def ignore(event):
+    return None
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 2)
+        self.dropout = torch.nn.Dropout(0.5)
+
+    def forward(self, x, scale=1.0):
+        return self.dropout(self.linear(x)) * scale
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [torch.ones(3, 4), (torch.ones(3, 4),), [torch.ones(3, 4), 1.0], {"x": torch.ones(3, 4)}],
+    ids=["tensor", "tuple", "list", "mapping"],
+)
+def test_inputs_are_passed_as_they_are_meant(inputs):
+    net = Net()
+    session = ModuleSession(net, inputs)
+    operation = session.operation(session.point())
+    assert operation.items_per_call == 3
+    with torch.no_grad():
+        expected = net.linear(torch.ones(3, 4))
+    torch.testing.assert_close(operation.run(ignore), expected, rtol=0, atol=0)
+    assert operation.arrays(operation.run(ignore))["output"].shape == (3, 2)
+
+
+def test_module_is_in_eval_mode_until_the_session_closes():
+    net = Net()
+    session = ModuleSession(net, torch.ones(1, 4))
+    assert not net.training
+    session.close()
+    assert net.training
+    net.eval()
+    ModuleSession(net, torch.ones(1, 4)).close()
+    assert not net.training
+
+
+def test_weight_and_class_are_read_from_the_module():
+    session = ModuleSession(Net(), torch.ones(1, 4))
+    assert (session.weights_bytes, session.parameter_count) == (40, 10)
+    assert session.verified["model_class"] == "Net"
+    assert session.verified["parameter_devices"] == ["cpu"]
+    assert session.verified["num_threads"] == torch.get_num_threads()
+
+
+def test_nan_in_the_output_is_a_problem():
+    session = ModuleSession(torch.nn.Identity(), torch.tensor([[1.0, float("nan")]]))
+    operation = session.operation(Point(batch_size=1))
+    assert operation.problem(operation.run(ignore)) == "NaN or Inf in output: 1 of 2 values"
+
+
+def test_an_output_without_tensors_has_nothing_to_check():
+    class Says(torch.nn.Module):
+        def forward(self, x):
+            return "done"
+
+    operation = ModuleSession(Says(), torch.ones(1, 1)).operation(Point(batch_size=1))
+    assert operation.problem(operation.run(ignore)) is None
+    assert operation.arrays(operation.run(ignore)) == {}
+
+
+def test_point_of_another_batch_size_is_refused():
+    with pytest.raises(UsageError, match="batch size 3, the point 4"):
+        ModuleSession(Net(), torch.ones(3, 4)).operation(Point(batch_size=4))
+
+
+def test_inputs_without_a_tensor_are_refused():
+    with pytest.raises(UsageError, match="no tensor with a batch dimension"):
+        ModuleSession(Net(), {"x": 1}).point()
+
+
+def test_token_ids_give_the_point_its_sequence_length():
+    session = ModuleSession(torch.nn.Embedding(9, 4), torch.zeros(2, 7, dtype=torch.long))
+    assert session.point() == Point(batch_size=2, sequence_length=7)
+    assert ModuleSession(Net(), torch.ones(3, 4)).point() == Point(batch_size=3)
+
+
+def test_workload_of_a_transformers_model_has_its_family():
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    model = GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=50, n_positions=32))
+    workload = module_workload(model, "mine")
+    assert (workload.model_id, workload.family, workload.source) == ("mine", "decoder-only", "module")
+    assert workload.parameter_count == sum(p.numel() for p in model.parameters())
+    assert workload.config["n_embd"] == 16
+
+
+def test_workload_of_any_other_module_has_no_family():
+    workload = module_workload(Net())
+    assert (workload.model_id, workload.family, workload.task) == ("Net", None, "feature-extraction")
+    assert workload.weights == "given"
+    assert workload.parameter_count == 10

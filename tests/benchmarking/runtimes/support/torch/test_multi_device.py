@@ -1,0 +1,244 @@
+"""One model on several devices, with the processor in the place of each of them."""
+
+import threading
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.records import Cell, Device, Point, Readings
+from benchmarking.devices.support.several import combined
+from benchmarking.runtimes import compiled
+from benchmarking.runtimes.eager import PLUGIN
+from benchmarking.runtimes.support import placement as placement_module
+from benchmarking.runtimes.support.torch import several_devices
+from benchmarking.runtimes.support.torch.several_devices import Crew, JoinedMarks
+from benchmarking.workloads.support.resolve import resolve
+
+GPUS = [
+    Device(
+        type="cuda",
+        selector=f"cuda:{number}",
+        found=True,
+        name="Test GPU",
+        memory_bytes=1_000,
+        precisions=("float32", "float16", "int8"),
+    )
+    for number in range(2)
+]
+BOTH = combined(GPUS)
+
+
+def cell_of(model_id, placement, device=BOTH, **fields):
+    workload = resolve(model_id, weights="random")
+    options = {} if placement is None else {"placement": placement}
+    return Cell(
+        workload=workload,
+        device=device,
+        requested_device=device.selector,
+        runtime="eager",
+        runtime_mode=PLUGIN.mode(device, workload, options),
+        **fields,
+    )
+
+
+@pytest.fixture
+def open_on():
+    """Opens a session on torch devices by a joined name; all are closed at the end."""
+    sessions = []
+
+    def make(cell, torch_name="cpu,cpu"):
+        handle = SimpleNamespace(torch_name=torch_name)
+        sessions.append(PLUGIN.open(cell, handle, lambda name: nullcontext(), ()))
+        return sessions[-1]
+
+    yield make
+    for session in sessions:
+        session.close()
+
+
+def arrays(session, point, marks=None):
+    operation = session.operation(point)
+    operation.reset()
+    output = operation.run((marks if marks is not None else []).append)
+    assert operation.problem(output) is None
+    return operation, operation.arrays(output)
+
+
+@pytest.mark.parametrize("batch_size", [2, 5])
+def test_replicas_give_the_rows_that_one_model_gives(open_on, batch_size):
+    point = Point(batch_size=batch_size, sequence_length=16)
+    split, together = arrays(open_on(cell_of("tiny-bert", "replicas")), point)
+    _, alone = arrays(open_on(cell_of("tiny-bert", None, GPUS[0]), "cpu"), point)
+    assert together.keys() == alone.keys()
+    for name, values in alone.items():
+        np.testing.assert_allclose(together[name], values, rtol=1e-4, atol=1e-5)
+    assert (split.items_per_call, split.tokens_per_call) == (batch_size, batch_size * 16)
+    split.close()
+
+
+def test_generated_tokens_are_marked_once_however_many_replicas_make_them(open_on):
+    point, marks = Point(batch_size=3, sequence_length=8, new_tokens=4), []
+    split, together = arrays(open_on(cell_of("tiny-gpt2", "replicas")), point, marks)
+    _, alone = arrays(open_on(cell_of("tiny-gpt2", None, GPUS[0]), "cpu"), point)
+    assert marks.count("token") == 4
+    assert {name: values.shape for name, values in together.items()} == {n: v.shape for n, v in alone.items()}
+    assert split.new_tokens == 4
+    split.close()
+
+
+def test_what_the_replicas_hold_and_share_is_read_back(open_on):
+    session = open_on(cell_of("tiny-bert", "replicas"))
+    alone = open_on(cell_of("tiny-bert", None, GPUS[0]), "cpu")
+    assert session.weights_bytes == 2 * alone.weights_bytes
+    assert session.parameter_count == alone.parameter_count
+    assert (session.verified["placement"], session.verified["replicas"]) == ("replicas", 2)
+    operation, _ = arrays(session, Point(batch_size=3, sequence_length=8))
+    assert operation.verified()["batch_by_device"] == [
+        {"device": "cpu", "batch_size": 2},
+        {"device": "cpu", "batch_size": 1},
+    ]
+    counted, single = operation.count(), arrays(alone, Point(batch_size=3, sequence_length=8))[0].count()
+    assert counted.values["flops"] == single.values["flops"]
+    operation.close()
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(100, 100, bias=False)
+
+
+class Model(torch.nn.Module):
+    """Equal parts of 100 x 100 values: an embedding, blocks, and a head that may be the embedding's."""
+
+    _no_split_modules = ("Block",)
+
+    def __init__(self, blocks, tied=False):
+        super().__init__()
+        self.embed = torch.nn.Embedding(100, 100)
+        self.body = torch.nn.ModuleDict({"blocks": torch.nn.ModuleList(Block() for _ in range(blocks))})
+        self.head = torch.nn.Linear(100, 100, bias=False)
+        if tied:
+            self.head.weight = self.embed.weight
+
+
+def test_layers_are_spread_in_order_with_even_shares_of_the_bytes():
+    """Six parts in halves are three and three; in quarters of 1.5 the middles 0.5 to 5.5 fall to 0, 1, 1, 2, 3, 3."""
+    halves = several_devices.device_map(Model(4), ["cuda:0", "cuda:1"])
+    assert list(halves.values()) == ["cuda:0"] * 3 + ["cuda:1"] * 3
+    assert list(halves) == ["embed", *(f"body.blocks.{number}" for number in range(4)), "head"]
+    quarters = several_devices.device_map(Model(4), ["a", "b", "c", "d"])
+    assert list(quarters.values()) == ["a", "b", "b", "c", "d", "d"]
+
+
+def test_a_head_that_is_the_embedding_stays_with_it():
+    assert several_devices.device_map(Model(4, tied=True), ["cuda:0", "cuda:1"])["head"] == "cuda:0"
+
+
+def test_a_model_that_cannot_be_cut_is_refused_with_the_reason():
+    with pytest.raises(UnsupportedError, match="too small to be spread over a, b, c: nothing is left for b"):
+        several_devices.device_map(Model(0), ["a", "b", "c"])
+    with pytest.raises(UnsupportedError, match="Linear does not say where it may be cut"):
+        several_devices.device_map(torch.nn.Linear(2, 2), ["a", "b"])
+
+
+def test_a_spread_model_computes_what_the_whole_one_does(open_on):
+    point = Point(batch_size=1, sequence_length=16)
+    session = open_on(cell_of("tiny-bert", "sharded"))
+    _, spread = arrays(session, point)
+    _, alone = arrays(open_on(cell_of("tiny-bert", None, GPUS[0]), "cpu"), point)
+    for name, values in alone.items():
+        np.testing.assert_allclose(spread[name], values, rtol=1e-5, atol=1e-6)
+    assert session.verified["placement"] == "sharded"
+    assert set(session.verified["device_map"].values()) == {"cpu"}
+
+
+@pytest.mark.parametrize(("batch_size", "expected"), [(2, [1, 1]), (5, [3, 2]), (7, [4, 3]), (1, [1, 0])])
+def test_a_batch_is_shared_as_evenly_as_can_be(batch_size, expected):
+    assert placement_module.shares(batch_size, 2) == expected
+
+
+def test_a_batch_below_the_number_of_devices_cannot_be_split():
+    point = Point(batch_size=1, sequence_length=8)
+    assert "take --batch-sizes from 2" in placement_module.why_not_point(cell_of("tiny-bert", "replicas"), point)
+    assert placement_module.why_not_point(cell_of("tiny-bert", "sharded"), point) is None
+    assert placement_module.why_not_point(cell_of("tiny-bert", None, GPUS[0]), point) is None
+    assert [placement_module.copies(cell_of("tiny-bert", placement)) for placement in ("replicas", "sharded")] == [2, 1]
+
+
+def test_rows_that_belong_together_are_not_split_but_may_be_spread():
+    with pytest.raises(UnsupportedError, match="the rows of vision-text belong together: take --placement sharded"):
+        PLUGIN.mode(BOTH, resolve("tiny-clip"), {})
+    assert PLUGIN.mode(BOTH, resolve("tiny-clip"), {"placement": "sharded"})["placement"] == "sharded"
+
+
+def test_a_placement_is_for_several_devices_and_for_runtimes_that_have_it():
+    with pytest.raises(UsageError, match="has no option 'placement'"):
+        PLUGIN.mode(GPUS[0], resolve("tiny-bert"), {"placement": "sharded"})
+    with pytest.raises(UsageError, match="placement 'both': runtime eager has replicas, sharded"):
+        PLUGIN.mode(BOTH, resolve("tiny-bert"), {"placement": "both"})
+    assert "placement" not in PLUGIN.mode(GPUS[0], resolve("tiny-bert"), {})
+    assert PLUGIN.runs_on_several
+    assert not hasattr(compiled.PLUGIN, "runs_on_several")
+
+
+def test_quantized_models_are_not_put_on_several_devices():
+    assert PLUGIN.supports(BOTH, resolve("tiny-bert"), "int8") == (
+        "on several devices there is float32, tf32, bfloat16, float16, not int8"
+    )
+    assert PLUGIN.supports(BOTH, resolve("tiny-bert"), "float16") is None
+
+
+def test_numbers_of_a_call_are_added_and_others_are_averaged():
+    told = [
+        Readings(values={"audio_seconds_per_call": 2.0, "expert_load_imbalance": 1.0, "only_here": 1.0}),
+        Readings(values={"audio_seconds_per_call": 1.0, "expert_load_imbalance": 3.0}, missing={"only_here": "failed"}),
+    ]
+    together = several_devices.joined(told)
+    assert together.values == {"audio_seconds_per_call": 3.0, "expert_load_imbalance": 2.0}
+    assert together.missing == {"only_here": "failed"}
+
+
+def test_a_crew_works_at_the_same_time_and_gives_results_in_order():
+    """Each task waits for the other one: one after the other they would never end."""
+    crew, barrier = Crew(2), threading.Barrier(2, timeout=30)
+    assert crew.run([lambda: barrier.wait() * 0 + 1, lambda: barrier.wait() * 0 + 2]) == [1, 2]
+    assert crew.run([lambda: "a", lambda: "b"]) == ["a", "b"]
+    crew.close()
+
+
+def test_a_replica_that_fails_is_raised_and_the_others_are_not_left_waiting():
+    crew, marks = Crew(2), JoinedMarks(lambda name: None, 2)
+
+    def fail():
+        try:
+            raise ValueError("device-side assert")
+        finally:
+            marks.abort()
+
+    with pytest.raises(ValueError, match="device-side assert"):
+        crew.run([lambda: marks.of(0)("encode"), fail])
+    assert crew.run([lambda: 1, lambda: 2]) == [1, 2]
+    crew.close()
+
+
+def test_a_phase_ends_with_the_last_replica_and_a_token_counts_when_all_have_it():
+    seen = []
+    marks = JoinedMarks(seen.append, 2)
+    fast, slow = marks.of(0), marks.of(1)
+    fast("token")
+    fast("token")
+    assert seen == []
+    slow("token")
+    assert seen == ["token"]
+    slow("token")
+    assert seen == ["token", "token"]
+    other = threading.Thread(target=fast, args=("encode",))
+    other.start()
+    slow("encode")
+    other.join()
+    assert seen == ["token", "token", "encode"]

@@ -1,0 +1,159 @@
+"""int8 and int4 by torchao: what is quantized, what that weighs, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.records import Device, Point
+from benchmarking.measure.correctness import TOLERANCES, about_difference, compare
+from benchmarking.runtimes.compiled import PLUGIN as COMPILED
+from benchmarking.runtimes.eager import PLUGIN
+from benchmarking.runtimes.support.torch import model_loading, quantization
+from benchmarking.workloads.support.resolve import resolve
+
+POINT = Point(batch_size=2, sequence_length=16)
+GENERATE = Point(batch_size=2, sequence_length=16, new_tokens=3)
+
+
+def device(kind):
+    return Device(type=kind, selector=kind, found=True)
+
+
+def without(*absent):
+    return lambda name: name not in absent
+
+
+@pytest.mark.parametrize(
+    ("kind", "precision", "absent", "reason"),
+    [
+        ("cpu", "int8", (), None),
+        ("cpu", "int8", ("torchao",), "int8 needs torchao, which is not installed: pip install torchao"),
+        ("cuda", "int4", ("torchao",), "int4 needs torchao, which is not installed: pip install torchao"),
+        ("cpu", "int4", ("mslk",), "needs mslk"),
+        ("cpu", "int4", (), None),
+        ("cuda", "int4", ("mslk",), None),
+        ("mps", "int8", (), "not on mps"),
+        ("cpu", "float32", ("torchao", "mslk"), None),
+    ],
+)
+@pytest.mark.parametrize("plugin", [PLUGIN, COMPILED], ids=lambda plugin: plugin.name)
+def test_what_a_precision_needs_is_said(monkeypatch, plugin, kind, precision, absent, reason):
+    monkeypatch.setattr(quantization, "is_installed", without(*absent))
+    found = plugin.supports(device(kind), resolve("tiny-bert"), precision)
+    assert found is None if reason is None else reason in found
+
+
+@pytest.mark.parametrize(
+    ("precision", "asked", "method"),
+    [("int8", {}, "dynamic"), ("int8", {"quantization": "weight-only"}, "weight-only"), ("int4", {}, "weight-only")],
+)
+def test_the_method_is_part_of_the_mode_at_a_quantized_precision(precision, asked, method):
+    mode = PLUGIN.mode_at(precision, PLUGIN.mode(device("cpu"), resolve("tiny-bert"), asked))
+    assert mode == {"attention": "sdpa", "quantization": method}
+
+
+def test_a_method_that_a_precision_does_not_have_is_refused():
+    mode = PLUGIN.mode(device("cpu"), resolve("tiny-bert"), {"quantization": "dynamic"})
+    with pytest.raises(UsageError, match="quantization dynamic: float32 is not quantized"):
+        PLUGIN.mode_at("float32", mode)
+    with pytest.raises(UsageError, match="'dynamic': runtime eager has weight-only at int4"):
+        PLUGIN.mode_at("int4", mode)
+    with pytest.raises(UsageError, match="quantization 'gptq': runtime eager has dynamic, weight-only"):
+        PLUGIN.mode(device("cpu"), resolve("tiny-bert"), {"quantization": "gptq"})
+    assert PLUGIN.mode_at("float32", {"attention": "sdpa"}) == {"attention": "sdpa"}
+
+
+@pytest.mark.parametrize("method", ["dynamic", "weight-only"])
+def test_int8_has_the_dtypes_bytes_and_errors_of_int8(open_eager, method, stages):
+    """A byte a weight, and for each row of outputs a scale (4 bytes) and a zero point (1 byte)."""
+    session = open_eager("tiny-bert", precision="int8", quantization=method)
+    linear = [module for module in session.model.modules() if isinstance(module, torch.nn.Linear)]
+    weights = sum(module.in_features * module.out_features for module in linear)
+    rows = sum(module.out_features for module in linear)
+    assert stages == ["import", "weights_read", "to_device", "quantize"]
+    assert session.parameter_count == 202_688
+    assert session.verified["parameters_by_dtype"] == {"float32": 202_688 - weights, "int8": weights}
+    assert session.verified["quantized_layers"] == session.verified["linear_layers"] == 13
+    assert session.verified["quantized_matrix_share"] == 1.0
+    before = 202_688 * 4 + 2 * 512 * 8
+    assert session.weights_bytes == before - weights * 4 + weights * 1 + rows * (4 + 1)
+    comparison = compared(session, open_eager("tiny-bert"), POINT)
+    assert 0 < comparison.relative_l2 < TOLERANCES["int8"].relative_l2
+    assert about_difference(comparison, "int8") == ()
+
+
+def compared(session, reference, point):
+    arrays = []
+    for each in (session, reference):
+        operation = each.operation(point)
+        arrays.append(operation.arrays(operation.run(lambda name: None)))
+    return compare(*arrays)
+
+
+def test_gpt2s_own_kind_of_layer_is_quantized_too(open_eager):
+    """Two blocks with four Conv1D each, and the head, whose weight was the embedding's before."""
+    session = open_eager("tiny-gpt2", precision="int8")
+    assert session.verified["conv1d_as_linear"] == 8
+    assert session.verified["quantized_layers"] == 9
+    assert session.parameter_count == 198_400
+    assert compared(session, open_eager("tiny-gpt2"), GENERATE).relative_l2 < 0.05
+
+
+def test_conv1d_as_linear_is_the_same_product():
+    from transformers.pytorch_utils import Conv1D
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(Conv1D(3, 5), torch.nn.Sequential(Conv1D(2, 3)))
+    inputs = torch.randn(4, 5)
+    expected = model(inputs)
+    assert quantization._as_linear(model) == 2
+    assert [type(module).__name__ for module in model.modules()].count("Linear") == 2
+    torch.testing.assert_close(model(inputs), expected)
+
+
+@pytest.mark.parametrize("name", ["tiny-mixtral", "tiny-unet"])
+def test_a_model_that_would_stay_mostly_unquantized_is_refused(open_eager, name):
+    """Of experts and convolutions torchao quantizes nothing: int8 would be a name only."""
+    with pytest.raises(UnsupportedError, match="would run unquantized under the name int8"):
+        open_eager(name, precision="int8")
+
+
+def test_what_torchao_cannot_do_is_said(open_eager, monkeypatch):
+    def refuse(model, config):
+        raise ImportError("Requires mslk >= 1.0.0\nmore advice")
+
+    monkeypatch.setattr("torchao.quantization.quantize_", refuse)
+    with pytest.raises(UnsupportedError, match=r"cannot quantize to int8 dynamic: Requires mslk >= 1\.0\.0$"):
+        open_eager("tiny-bert", precision="int8")
+
+
+def test_a_model_without_matrices_has_nothing_to_quantize():
+    with pytest.raises(UnsupportedError, match="0 of the model's 0 linear layers, 0%"):
+        quantization.quantize(torch.nn.LayerNorm(4), "int8", "dynamic", "cpu")
+
+
+def test_packed_values_are_named_by_their_bits():
+    """A quantized tensor says float32 of itself; 4 bits a value are read from the bytes that it is made of."""
+
+    class Packed:
+        """What torchao's int4 tensor is to the reader: two values to a byte, and scales."""
+
+        dtype = torch.bfloat16
+
+        def __init__(self):
+            self.qdata, self.scale = torch.zeros(8, 16, dtype=torch.uint8), torch.zeros(8, 1)
+
+        def numel(self):
+            return 8 * 32
+
+        def __tensor_flatten__(self):
+            return ["qdata", "scale"], {}
+
+    packed = Packed()
+    quantized = lambda tensor: tensor is packed  # noqa: E731
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model_loading, "is_quantized", quantized)
+        assert model_loading._true_dtype(packed) == "int4"
+        assert [part.nbytes for part in model_loading._parts(packed)] == [128, 32]

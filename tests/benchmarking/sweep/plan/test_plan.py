@@ -1,0 +1,75 @@
+"""The grid in order, and refused as a whole before anything runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarking.core.errors import UsageError
+from benchmarking.core.records import Point
+from benchmarking.sweep.plan.plan import check_points, grid
+
+
+def test_the_grid_is_every_combination_smallest_work_first():
+    points = grid({"batch_size": (1, 4), "sequence_length": (32, 128)})
+    assert [point.label for point in points] == ["b1 s32", "b1 s128", "b4 s32", "b4 s128"]
+
+
+def test_new_tokens_count_as_work():
+    points = grid({"batch_size": (1,), "sequence_length": (32, 40), "new_tokens": (1, 16)})
+    assert [point.label for point in points] == ["b1 s32 n1", "b1 s40 n1", "b1 s32 n16", "b1 s40 n16"]
+
+
+def test_further_axes_are_in_the_points_and_count_as_work():
+    points = grid({"batch_size": (1, 2), "image_size": (224, 384)})
+    assert [point.label for point in points] == [
+        "b1 image_size=224",
+        "b2 image_size=224",
+        "b1 image_size=384",  # 384 x 384 pixels are more than twice 224 x 224
+        "b2 image_size=384",
+    ]
+    assert points[0].axes == {"image_size": 224}
+
+
+def test_audio_may_have_fractions_of_a_second():
+    assert [point.label for point in grid({"batch_size": (1,), "audio_seconds": (2.5, 30)})] == [
+        "b1 audio_seconds=2.5",
+        "b1 audio_seconds=30",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("image_size", 0, "image_size takes whole numbers from 1: got 0"),
+        ("image_size", 1.5, "image_size takes whole numbers from 1: got 1.5"),
+        ("audio_seconds", 0, "audio_seconds takes numbers above 0: got 0"),
+        ("audio_seconds", float("inf"), "audio_seconds takes numbers above 0: got inf"),
+        ("steps", "two", "steps takes numbers: got 'two'"),
+        ("batch_size", True, "batch_size takes numbers: got True"),
+    ],
+)
+def test_values_that_are_no_place_on_an_axis_are_refused(name, value, message):
+    with pytest.raises(UsageError, match=message):
+        grid({"batch_size": (1,), name: (value,)})
+
+
+def too_long(point: Point) -> str | None:
+    return f"{point.sequence_length} tokens are too long" if (point.sequence_length or 0) > 64 else None
+
+
+def test_a_point_that_cannot_be_refuses_the_grid():
+    points = grid({"batch_size": (1,), "sequence_length": (32, 128, 256)})
+    with pytest.raises(UsageError) as error:
+        check_points(points, too_long, skip_unsupported=False)
+    assert "point b1 s128: 128 tokens are too long (and 1 more such points)" in str(error.value)
+
+
+def test_points_that_cannot_be_may_be_left_out():
+    points = grid({"batch_size": (1,), "sequence_length": (32, 128)})
+    assert check_points(points, too_long, skip_unsupported=True) == {"b1 s128": "128 tokens are too long"}
+
+
+def test_a_grid_without_any_possible_point_is_refused_even_so():
+    points = grid({"batch_size": (1,), "sequence_length": (128,)})
+    with pytest.raises(UsageError, match="no point is left"):
+        check_points(points, too_long, skip_unsupported=True)

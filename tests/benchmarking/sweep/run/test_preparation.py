@@ -1,0 +1,172 @@
+"""What is prepared before a cell's launches, and whatever goes wrong with it, through the shipped command."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from benchmarking.builds.store import RECORD, BuildStore
+from benchmarking.core.errors import UnsupportedError
+from benchmarking.core.records import Preparation, Readings
+from benchmarking.run_hardware_benchmark import main
+from benchmarking.sweep.run import preparation, spool
+from benchmarking.sweep.run.reference import ReferenceMaker
+from benchmarking.sweep.run.session import finish_run
+from benchmarking.sweep.run.supervisor import Track, sweep
+from benchmarking.sweep.show.progress import NoProgress
+from benchmarking.workloads.support import footprint
+from db.warehouse import Warehouse
+
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
+REFERENCE = {"logits": [[3.0, 4.0]]}
+OFF_BY_A_TENTH = {"float32": REFERENCE, "int8": {"logits": [[3.0, 4.5]]}}
+"""||(0, 0.5)|| / ||(3, 4)|| = 0.1, within int8's tolerance."""
+
+
+def _give_up(track):
+    """Make the file look as if the process at it were gone."""
+    lines = track.file.path.read_text().splitlines()
+    kept = [line for line in lines if not line.startswith('{"Owner"')]
+    track.file.path.write_text("\n".join(kept) + "\n")
+
+
+def evidence(result, kind):
+    return next(doubt["evidence"] for doubt in result["doubts"] if doubt["kind"] == kind)
+
+
+def test_the_build_is_made_once_and_what_there_is_to_know_of_it_is_in_columns(null_script, capsys, sweep_arguments):
+    null_script(build={"exporter": "scripted"})
+    for _ in range(2):
+        assert main([*sweep_arguments, "--save"]) == 0
+    capsys.readouterr()
+    with Warehouse.open("benchmark_db.duckdb") as warehouse:
+        columns = "exporter, build_kind, build_is_new, length(build_digest) AS digits"
+        rows = warehouse.query(f"SELECT {columns} FROM benchmark_runs ORDER BY started_at").dicts()
+        assert [tuple(row.values()) for row in rows] == [
+            ("scripted", "null", True, 32),
+            ("scripted", "null", False, 32),
+        ]
+        sizes = warehouse.query("SELECT DISTINCT model_size_mb, memory_weights_mb FROM benchmark_results").dicts()
+        assert sizes == [{"model_size_mb": 0.001, "memory_weights_mb": None}]
+
+
+def test_rebuild_always_makes_build_and_references_anew_and_never_makes_none(null_script, measured):
+    null_script(build={"exporter": "scripted"}, outputs=OFF_BY_A_TENTH)
+    code, run = measured("--rebuild", "never")
+    assert (code, run["status"]) == (1, "failed")
+    assert "--rebuild never forbids making one" in run["results"][0]["error"]
+    assert measured()[1]["preparation"]["build"]["is_new"] is True
+    times = {path: path.stat().st_mtime_ns for path in Path("cache").rglob(RECORD)}
+    assert len(times) == 3, "the build and two references"
+    assert measured("--rebuild", "never")[1]["preparation"]["build"]["is_new"] is False
+    assert measured("--rebuild", "always")[1]["preparation"]["build"]["is_new"] is True
+    assert all(path.stat().st_mtime_ns > time_ns for path, time_ns in times.items())
+
+
+def test_a_build_that_cannot_be_made_fails_the_points_with_its_reason(null_script, measured):
+    null_script(build={"exporter": "scripted"}, faults={"prepare": "raise"})
+    code, run = measured()
+    assert (code, run["status"], run["loads"]) == (1, "failed", [])
+    for result in run["results"]:
+        assert result["status"] == "failed"
+        assert result["error"] == "null cannot build tiny-bert: RuntimeError: scripted: the call raised"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        ("kill", "preparing: the worker was killed by SIGKILL (by the system, for lack of memory, or by a user)"),
+        ("exit", "preparing: the worker was ended with exit code 3"),
+        ("hang", "preparing: no end within the time limit of 10 s"),
+    ],
+)
+def test_a_preparation_that_dies_or_hangs_fails_the_points_and_leaves_no_half_of_a_build(
+    null_script, measured, fault, error
+):
+    null_script(build={"exporter": "scripted"}, faults={"prepare": fault})
+    code, run = measured("--timeout", "10")
+    assert (code, [result["error"] for result in run["results"]]) == (1, [error, error])
+    assert list(Path("cache").rglob(RECORD)) == []
+
+
+def test_the_cells_after_one_that_could_not_be_prepared_are_measured(null_script, null_track):
+    null_script(build={"exporter": "scripted"}, faults={"prepare": "raise"}, outputs=OFF_BY_A_TENTH)
+    lost, sound = null_track("int8"), null_track("float32")
+    done = []
+    sweep([lost, sound], NoProgress(), done.append)
+    assert done == [lost, sound]
+    assert [(one.launch, one.status) for one in lost.measurements] == [(0, "failed")] * 2, "and not tried again"
+    assert [(one.launch, one.status) for one in sound.measurements] == [(n, "ok") for n in (0, 0, 1, 1)]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
+@pytest.mark.parametrize(("fault", "why"), [("kill", "killed by SIGKILL"), ("hang", "no end within the time limit")])
+def test_a_reference_that_dies_costs_the_comparison_and_not_the_measurement(
+    null_script, measured, fault, why, doubts_of
+):
+    null_script(outputs=OFF_BY_A_TENTH, faults={"reference b2 s32": fault})
+    code, run = measured("--timeout", "10")
+    assert code == 0
+    first, second = run["results"]
+    assert first["metrics"]["output_error"] == pytest.approx(0.1)
+    assert (second["status"], second["validity"]) == ("ok", "valid")
+    assert doubts_of(second) == [("not_compared", "info")]
+    reason = second["missing"]["output_error"]
+    assert reason.startswith("failed: preparing the reference: ")
+    assert why in reason
+    assert evidence(second, "not_compared")["why"] == reason == run["preparation"]["missing"]["b2 s32"]
+
+
+def test_a_reference_that_raises_or_is_wrong_itself_is_a_reason_of_its_point_alone(null_script, measured, doubts_of):
+    null_script(outputs=OFF_BY_A_TENTH, faults={"reference b1 s32": "nan", "reference b2 s32": "oom"})
+    _, run = measured()
+    assert run["preparation"]["missing"] == {
+        "b1 s32": "failed: the null float32 reference has a wrong output itself: NaN in the output",
+        "b2 s32": "failed: scripted: out of memory",
+    }
+    assert [doubts_of(result) for result in run["results"]] == [[("not_compared", "info")]] * 2
+
+
+def test_a_reference_that_does_not_fit_is_not_tried(null_script, null_track, monkeypatch):
+    null_script(outputs=OFF_BY_A_TENTH)
+    plan = null_track().plan
+    few = Readings(values={"free_memory_bytes": 1_000_000})
+    monkeypatch.setattr(footprint, "free_memory", lambda device: few)
+    maker = ReferenceMaker(plan.cell, BuildStore())
+    with pytest.raises(UnsupportedError, match=r"null float32 reference does not fit: .* needs 0.4 GB for weights"):
+        maker.digest(plan.points[0])
+    assert list(Path("cache").rglob(RECORD)) == []
+
+
+def test_a_run_that_is_resumed_is_prepared_again_and_the_last_preparation_counts(null_script, null_track, tmp_path):
+    null_script(build={"exporter": "scripted"}, outputs=OFF_BY_A_TENTH)
+    track = null_track()
+    track.begin()
+    made = preparation.prepare(track.plan, lambda what: None)
+    assert isinstance(made, Preparation)
+    assert made.build["is_new"] is True
+    track.keep(made)
+    progress = track.file.read()
+    assert progress.preparation == made
+    shutil.rmtree(tmp_path / "cache")
+    _give_up(track)
+    (file,) = spool.unfinished(tmp_path)
+    resumed = Track.resume(file)
+    assert (resumed.preparation, resumed.is_prepared) == (made, False)
+    sweep([resumed], NoProgress())
+    assert resumed.is_prepared
+    assert resumed.preparation.references == made.references
+    run = finish_run(resumed).run
+    assert run.preparation.build["is_new"] is True, "it was gone from the cache"
+    assert [result.metrics["output_error"] for result in run.results] == pytest.approx([0.1, 0.1])
+
+
+def test_what_is_being_prepared_is_told(null_script, null_track):
+    null_script(build={"exporter": "scripted"}, outputs=OFF_BY_A_TENTH)
+    told = []
+    preparation.prepare(null_track().plan, told.append)
+    assert told == ["the null build", "the reference's output at b1 s32", "the reference's output at b2 s32"]

@@ -1,0 +1,124 @@
+"""What is still to do of a cell, and when its run is over."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarking.core.errors import FormatError
+from benchmarking.core.records import Measurement, Point, Samples
+from benchmarking.measure.settings import settings
+from benchmarking.sweep.plan.plan import CellPlan
+from benchmarking.sweep.run import journal
+from benchmarking.sweep.run.session import finish_run, store_run
+from benchmarking.sweep.run.supervisor import Track, sweep
+from benchmarking.sweep.show.progress import NoProgress
+
+POINTS = (Point(batch_size=1, sequence_length=32), Point(batch_size=2, sequence_length=32))
+
+
+@pytest.fixture
+def track(make_run, tmp_path):
+    run = make_run()
+
+    def make(launches=2, skipped=()):
+        plan = CellPlan(
+            session_id="s",
+            started_at="2020-01-01T00:00:00Z",
+            cell=run.cell,
+            hardware=run.hardware,
+            provenance=run.provenance,
+            settings=settings("quick", launches=launches),
+            timeout_s=60.0,
+            points=POINTS,
+            skipped=dict.fromkeys(skipped, "too long"),
+        )
+        return Track.start(tmp_path, plan)
+
+    return make
+
+
+def measurement(point, launch, status="ok"):
+    samples = Samples(
+        launch=launch, phase="measure", metric="latency_wall", unit="ms", started_at="2026-01-02", values=(1.0, 2.0)
+    )
+    kept = (samples,) if status == "ok" else ()
+    return Measurement(point=point, launch=launch, status=status, started_at="a", finished_at="b", samples=kept)
+
+
+def labels(points):
+    return [point.label for point in points]
+
+
+def test_every_point_is_open_once_a_launch_until_it_is_measured(track):
+    one = track()
+    one.begin()
+    assert (one.points_total, one.points_settled, len(one.open_points())) == (4, 0, 4)
+    one.keep(measurement(POINTS[0], 0))
+    assert labels(one.next_points(0)) == ["b2 s32"]
+    assert labels(one.next_points(1)) == ["b1 s32", "b2 s32"]
+    assert one.points_settled == 1
+
+
+def test_a_point_that_only_ever_failed_is_not_tried_again(track):
+    one = track(launches=3)
+    one.begin()
+    one.keep(measurement(POINTS[0], 0, "failed"))
+    one.keep(measurement(POINTS[1], 0))
+    one.keep(measurement(POINTS[1], 1, "failed"))
+    assert labels(one.next_points(1)) == []
+    assert labels(one.next_points(2)) == ["b2 s32"]
+
+
+def test_the_file_of_a_run_is_made_when_it_begins(track, tmp_path):
+    one = track()
+    assert list(tmp_path.iterdir()) == []
+    one.begin()
+    assert one.plan.started_at > "2020-01-01T00:00:00Z"
+    path = one.file.path
+    one.begin()
+    assert one.file.path == path
+
+
+def test_a_released_track_still_knows_what_is_done(track, tmp_path):
+    one = track(launches=1)
+    one.begin()
+    for point in POINTS:
+        one.keep(measurement(point, 0))
+    finished = finish_run(one)
+    assert [len(result.samples) for result in finished.run.results] == [1, 1]
+    assert (one.points_settled, [m.samples for m in one.measurements]) == (2, [(), ()])
+    assert list(tmp_path.iterdir()) == [finished.path]
+    assert store_run(finished.path, None) is None
+
+
+def test_each_track_is_done_as_soon_as_its_last_launch_is_over(track):
+    """Skipped points need no worker, so that this is the order alone."""
+    everything = labels(POINTS)
+    short, long = track(launches=1, skipped=everything), track(launches=3, skipped=everything)
+    done = []
+    sweep([long, short], NoProgress(), done.append)
+    assert done == [short, long]
+
+
+def test_a_journal_is_whole_from_birth_and_its_name_is_never_taken_from_another(tmp_path):
+    paths = [tmp_path / name for name in ("a", "b", "c")]
+    first = journal.create(paths, {"format": "x", "version": 1}, lambda path: True)
+    second = journal.create(paths, {"format": "x", "version": 1}, lambda path: path.name != "b")
+    assert (first.name, second.name) == ("a", "c")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "c"]
+    header, _ = journal.read(first, "x", 1, "an x")
+    assert header == {"format": "x", "version": 1}
+    assert journal.owner(first, journal.read(first, "x", 1, "an x")).is_alive()
+    with pytest.raises(FormatError, match="version 1 is not 2"):
+        journal.read(first, "x", 2, "an x")
+
+
+def test_a_file_system_without_links_gets_the_same_file(tmp_path, monkeypatch):
+    def no_links(source, target):
+        raise OSError(journal.NO_LINKS[0], "no links here")
+
+    monkeypatch.setattr("os.link", no_links)
+    paths = [tmp_path / name for name in ("a", "b")]
+    found = [journal.create(paths, {"format": "x", "version": 1}, lambda path: True) for _ in range(2)]
+    assert found == paths
+    assert paths[0].read_text().count("\n") == 2

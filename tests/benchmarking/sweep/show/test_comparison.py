@@ -1,0 +1,193 @@
+"""Runs of several runtimes beside each other: who is ranked, who is fastest, and how the table reads."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from benchmarking.core.records import Device, Doubt, LaunchLoad, Result, to_json
+from benchmarking.measure.speedup import SpeedUp
+from benchmarking.sweep.show.comparison import Summary, compare, comparison_text, comparisons, condensed
+
+DIFFERS = Doubt(kind="output_differs", severity="invalid", evidence={"relative_l2": 0.5})
+
+
+def changed(run, place, **fields):
+    """The run with fields of one of its results changed; metrics are added to those there are."""
+    results = list(run.results)
+    metrics = {**results[place].metrics, **fields.pop("metrics", {})}
+    results[place] = dataclasses.replace(results[place], metrics=metrics, **fields)
+    return dataclasses.replace(run, results=tuple(results))
+
+
+def of(comparison, point, runtime):
+    entries = next(one.entries for one in comparison.points if one.point == point)
+    return next(entry for entry in entries if entry.runtime == runtime)
+
+
+@pytest.fixture
+def eager(make_run):
+    """Medians of 8 and 32 ms at b1 s32 and b1 s128."""
+    return make_run(batch_sizes=(1,))
+
+
+@pytest.fixture
+def faster(make_run):
+    """Half of that, with an error."""
+    run = make_run(batch_sizes=(1,), runtime="onnxruntime", slowdown=0.5)
+    return changed(changed(run, 0, metrics={"output_error": 2e-7}), 1, metrics={"latency_median_ms": 8.0})
+
+
+def test_speed_up_is_over_eager_wherever_it_stands(eager, faster):
+    comparison = compare([faster, eager])
+    assert comparison.baseline == "eager"
+    entry = of(comparison, "b1 s32", "onnxruntime")
+    assert entry.speed_up == SpeedUp(ratio=2.0, low=pytest.approx(2.0), high=pytest.approx(2.0), scope="between")
+    assert (entry.output_error, entry.peak_memory_mb, entry.is_fastest) == (2e-7, 910.0, True)
+    base = of(comparison, "b1 s32", "eager")
+    assert (base.speed_up, base.is_reference, base.is_fastest) == (None, True, False)
+
+
+def test_mean_best_and_worst_are_over_the_points(eager, faster):
+    (summary,) = compare([eager, faster]).summaries
+    assert summary == Summary(
+        runtime="onnxruntime",
+        points=2,
+        geometric_mean=pytest.approx((2 * 4) ** 0.5),
+        best=4.0,
+        best_point="b1 s128",
+        worst=2.0,
+        worst_point="b1 s32",
+    )
+
+
+def test_without_eager_the_first_runtime_is_the_baseline(make_run, faster):
+    slower = make_run(batch_sizes=(1,), runtime="openvino")
+    assert compare([faster, slower]).baseline == "onnxruntime"
+    assert of(compare([faster, slower]), "b1 s32", "openvino").speed_up.ratio == 0.5
+
+
+def test_an_invalid_result_is_shown_and_neither_a_speed_up_nor_the_fastest(eager, faster):
+    wrong = changed(faster, 0, validity="invalid", doubts=(DIFFERS,))
+    comparison = compare([eager, wrong])
+    entry = of(comparison, "b1 s32", "onnxruntime")
+    assert (entry.median_ms, entry.speed_up, entry.is_fastest, entry.doubts) == (4.0, None, False, ("output_differs",))
+    assert of(comparison, "b1 s32", "eager").is_fastest
+    assert comparison.summaries[0].points == 1
+    text = comparison_text(comparison)
+    assert "invalid: output_differs" in text
+    assert text.count("eager *") == 1
+
+
+def test_an_invalid_baseline_gives_no_speed_up(eager, faster):
+    comparison = compare([changed(eager, 0, validity="invalid", doubts=(DIFFERS,)), faster])
+    assert of(comparison, "b1 s32", "onnxruntime").speed_up is None
+    assert of(comparison, "b1 s128", "onnxruntime").speed_up is not None
+
+
+@pytest.mark.parametrize("seen", ["before", "read back"])
+def test_an_emulator_is_never_ranked(eager, faster, seen):
+    if seen == "before":
+        device = dataclasses.replace(faster.cell.device, simulated=True)
+        emulated = dataclasses.replace(faster, cell=dataclasses.replace(faster.cell, device=device))
+    else:
+        load = LaunchLoad(launch=0, stages_s={}, verified={"is_simulated": True})
+        emulated = dataclasses.replace(faster, loads=(load,))
+    entry = of(compare([eager, emulated]), "b1 s32", "onnxruntime")
+    assert (entry.speed_up, entry.is_fastest) == (None, False)
+
+
+def test_what_cannot_be_told_apart_from_the_fastest_is_marked_too(eager, make_run):
+    """Ratios of the launches' medians 1.1, 0.9 and 1.1 have 1 in their interval."""
+    other = make_run(batch_sizes=(1,), sequence_lengths=(32,), runtime="onnxruntime")
+    samples = tuple(
+        dataclasses.replace(one, values=tuple(value * factor for value in one.values))
+        for one, factor in zip(other.results[0].samples, (1.1, 0.9, 1.1), strict=True)
+    )
+    other = changed(other, 0, samples=samples, metrics={"latency_median_ms": 8.8})
+    comparison = compare([eager, other])
+    assert of(comparison, "b1 s32", "eager").is_fastest
+    assert of(comparison, "b1 s32", "onnxruntime").is_fastest
+
+
+def test_a_runtime_that_was_skipped_is_one_line_with_the_reason(eager, faster):
+    skipped = dataclasses.replace(
+        faster,
+        status="skipped",
+        results=tuple(
+            Result(result_id=one.result_id, point=one.point, status="skipped", error="no such thing")
+            for one in faster.results
+        ),
+    )
+    comparison = compare([eager, skipped], {"qnn": "not installed"})
+    assert comparison.not_measured == {"onnxruntime": "no such thing", "qnn": "not installed"}
+    assert [entry.runtime for point in comparison.points for entry in point.entries] == ["eager", "eager"]
+    lines = comparison_text(comparison).splitlines()
+    assert "onnxruntime: not measured: no such thing" in lines
+    assert "qnn: not measured: not installed" in lines
+
+
+def test_a_failed_point_says_why_and_the_others_are_compared(eager, faster):
+    failed = Result(result_id="f", point=faster.results[0].point, status="failed", error="it broke")
+    comparison = compare([eager, dataclasses.replace(faster, results=(failed, faster.results[1]))])
+    assert of(comparison, "b1 s32", "onnxruntime").median_ms is None
+    assert "failed: it broke" in comparison_text(comparison)
+    assert comparison.summaries[0].points == 1
+
+
+def test_runs_are_compared_within_a_model_device_and_precision(make_run, eager, faster):
+    half = make_run(batch_sizes=(1,), precision="float16")
+    other_model = make_run(batch_sizes=(1,), model_id="gpt2", family="decoder-only")
+    other_device = make_run(batch_sizes=(1,), device="cuda", runtime="onnxruntime")
+    (found,) = comparisons([eager, half, other_model, faster, other_device])
+    assert [entry.runtime for entry in found.points[0].entries] == ["eager", "onnxruntime"]
+    assert comparisons([eager, half]) == ()
+
+
+def test_a_condensed_run_compares_as_the_whole_one(eager, faster):
+    runs = [condensed(eager), condensed(faster)]
+    assert compare(runs) == compare([eager, faster])
+    assert all(len(samples.values) == 1 for run in runs for one in run.results for samples in one.samples)
+
+
+def test_the_table_reads_as_it_should(eager, faster):
+    lines = comparison_text(compare([eager, faster])).splitlines()
+    assert lines[0] == (
+        "bert-base-uncased (feature-extraction) on Test CPU, float32: runtimes compared, speed-up over eager"
+    )
+    assert lines[1].split("  ")[0] == "point"
+    assert [line.split() for line in lines[3:5]] == [
+        ["b1", "s32", "eager", "8", "1", "-", "reference", "910"],
+        ["onnxruntime", "*", "4", "2.00", "2.00", "..", "2.00", "2.0e-07", "910"],
+    ]
+    assert "onnxruntime over eager: geometric mean 2.83 (2 points), best 4.00 at b1 s128, worst 2.00 at b1 s32" in lines
+    assert "equal tokens" not in lines[1]
+
+
+def test_an_interval_of_calls_is_marked(make_run):
+    runs = [
+        make_run(batch_sizes=(1,), sequence_lengths=(32,), launches=1, runtime=runtime)
+        for runtime in ("eager", "openvino")
+    ]
+    text = comparison_text(compare(runs))
+    assert "(calls)" in text.splitlines()[4]
+    assert "fewer than 3 launches" in text.splitlines()[-1]
+
+
+def test_a_comparison_is_json(eager, faster):
+    document = to_json(compare([eager, faster]))
+    assert document["points"][0]["entries"][1]["speed_up"]["ratio"] == 2.0
+    assert document["summaries"][0]["best_point"] == "b1 s128"
+
+
+def test_kinds_of_doubt_that_are_too_many_are_counted_the_worst_first(eager, faster):
+    noisy = tuple(Doubt(kind=kind, severity="noisy") for kind in ("drift", "steal", "noisy"))
+    wrong = changed(faster, 0, validity="invalid", doubts=(*noisy, DIFFERS))
+    assert "invalid: output_differs, drift +2" in comparison_text(compare([eager, wrong]))
+
+
+def test_a_device_without_a_name_is_called_by_its_selector(eager, faster):
+    nameless = Device(type="cpu", selector="cpu", found=True)
+    runs = [dataclasses.replace(run, cell=dataclasses.replace(run.cell, device=nameless)) for run in (eager, faster)]
+    assert " on cpu, float32:" in comparison_text(compare(runs))

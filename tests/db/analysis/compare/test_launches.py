@@ -1,0 +1,54 @@
+"""Each launch's own value, for every kind of metric."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from db.analysis.compare.reading import launch_values
+from db.analysis.metrics import METRICS
+
+
+@pytest.fixture
+def result(warehouse, make_run):
+    """A stored result of three launches: 10, 20 and 40 ms, with a reading of each."""
+    run = make_run(batch_sizes=(4,), sequence_lengths=(32,), launches=3, iterations=5)
+    (one,) = run.results
+    samples = tuple(replace(each, values=(10.0 * 2**each.launch,) * 5) for each in one.samples)
+    facts = [
+        {
+            "launch": launch,
+            "status": "ok",
+            "first_call_ms": 30.0 + launch,
+            "metrics": {"peak_rss_infer_bytes": 2_000_000 * (launch + 1)},
+        }
+        for launch in range(2)
+    ]
+    failed = {"launch": 2, "status": "failed", "error": "x"}
+    # 4 items in 10, 20 and 40 ms are 400, 200 and 100 a second: the median is the result's.
+    metrics = {**one.metrics, "throughput_samples_per_sec": 200.0}
+    one = replace(one, samples=samples, extra={"launches": [*facts, failed]}, metrics=metrics)
+    stages = [{"spawn": 1.0, "import": 2.0}, {"spawn": 1.5, "import": 2.5}, {"spawn": 1.0}]
+    loads = tuple(replace(load, stages_s=own) for load, own in zip(run.loads, stages, strict=True))
+    warehouse.ingest(replace(run, results=(one,), loads=loads))
+    return one
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("latency_median_ms", {0: 10.0, 1: 20.0, 2: 40.0}),
+        ("throughput_samples_per_sec", {0: 400.0, 1: 200.0, 2: 100.0}),
+        ("first_call_ms", {0: 30.0, 1: 31.0}),
+        ("memory_peak_rss_infer_mb", {0: 2.0, 1: 4.0}),
+        ("load_time_s", {0: 3.0, 1: 4.0, 2: 1.0}),
+    ],
+)
+def test_every_kind_of_metric_has_a_value_for_each_launch(warehouse, result, column, values):
+    assert launch_values(warehouse, [result.result_id], METRICS[column]) == {result.result_id: values}
+
+
+@pytest.mark.parametrize("column", ["latency_p99_ms", "time_per_output_token_ms", "compile_s"])
+def test_what_was_not_measured_has_no_values(warehouse, result, column):
+    assert launch_values(warehouse, [result.result_id], METRICS[column]) == {}

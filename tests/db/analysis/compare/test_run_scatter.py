@@ -1,0 +1,64 @@
+"""How much the runs of a series differ: from which sessions it is told, however many there are."""
+
+from __future__ import annotations
+
+from statistics import geometric_mean
+
+import pytest
+
+from db.analysis.compare.judging import run_scatter
+from db.analysis.compare.reading import measured
+from db.analysis.compare.run_scatter import MAX_SESSIONS, scatter_of
+from db.analysis.metrics import METRICS
+from db.analysis.selection import Selection
+
+LATENCY = METRICS["latency_median_ms"]
+WILD = [10.0, 20.0] * 10
+QUIET = [10.0 + place % 7 / 10 for place in range(MAX_SESSIONS)]
+
+
+@pytest.fixture
+def told(warehouse):
+    """A function that gives what is told to somebody who compares the results of some runs, a value a series."""
+
+    def scatter(*run_ids):
+        results = measured(warehouse, [Selection.parse(f"run={run_id}") for run_id in run_ids], LATENCY)
+        found = scatter_of(warehouse, [one for side in results for one in side], LATENCY)
+        return [found[side[0].series_id] for side in results]
+
+    return scatter
+
+
+def last_of(values):
+    return f"tiny-bert-eager-{len(values) - 1}"
+
+
+def test_only_the_newest_sessions_count(warehouse, write_history, told):
+    values = [*WILD, *QUIET, 10.0]
+    write_history(warehouse, values, model_id="tiny-bert")
+    assert told(last_of(values)) == [run_scatter(QUIET)]
+
+
+def test_a_series_that_the_newest_sessions_left_out_is_told_from_older_ones(warehouse, write_history, told):
+    values = [*WILD, *QUIET, 10.0]
+    ids = write_history(warehouse, values, model_id="tiny-bert")
+    with warehouse.transaction() as connection:
+        for result_id in ids[15:-1]:
+            connection.execute("UPDATE benchmark_results SET status = 'failed' WHERE result_id = ?", [result_id])
+    assert told(last_of(values)) == [run_scatter(WILD[:15])]
+
+
+def test_runs_of_one_session_are_one_value(warehouse, write_history, told):
+    values = [*QUIET, 10.0]
+    write_history(warehouse, values, model_id="tiny-bert")
+    with warehouse.transaction() as connection:
+        connection.execute("UPDATE benchmark_runs SET session_id = 'one' WHERE run_id LIKE 'tiny-bert-eager-1_'")
+    assert told(last_of(values)) == [run_scatter([*QUIET[:10], geometric_mean(QUIET[10:20]), *QUIET[20:]])]
+
+
+def test_another_cells_sessions_push_none_out(warehouse, write_history, told):
+    values = [*QUIET, 10.0]
+    write_history(warehouse, values, model_id="tiny-bert")
+    write_history(warehouse, values, model_id="tiny-bert", runtime="compiled", first=len(values))
+    both = told(last_of(values), f"tiny-bert-compiled-{2 * len(values) - 1}")
+    assert both == [run_scatter(QUIET), run_scatter(QUIET)]

@@ -1,0 +1,141 @@
+"""Verdicts of candidates made by hand: what a session's findings say together, and what a fresh one says to them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from benchmarking.core.records import Point
+from db.analysis.gate.candidates import Candidate, Earlier
+from db.analysis.gate.findings import confirmed, counts, exit_code, found
+from db.analysis.gate.gate import DEFAULTS
+from db.analysis.gate.text import gate_document, gate_markdown, gate_text, sentence
+from db.analysis.metrics import METRICS
+
+SEGMENT = tuple(
+    Earlier(result_id=f"before {number}", git_commit=None, value=10 * math.exp(0.01 * (-1) ** number))
+    for number in range(10)
+)
+
+
+def candidate(value, model_id="bert", **fields):
+    metric = METRICS["latency_median_ms"]
+    known = {
+        "result_id": f"result of {model_id}",
+        "run_id": "run",
+        "session_id": "session",
+        "series_id": model_id,
+        "hardware_id": "machine",
+        "git_commit": None,
+        "device": "cpu",
+        "device_name": None,
+        "runtime": "eager",
+        "precision": "float32",
+        "point": Point(batch_size=1, sequence_length=32),
+        "status": "ok",
+        "error": None,
+        "validity": "valid",
+        "doubts": (),
+        "missing": None,
+        "segment": SEGMENT,
+        "metric": metric,
+    }
+    return Candidate(**{**known, **fields, "value": value, "model_id": model_id})
+
+
+def everything(slowdown, models="abcdef"):
+    return found(candidate(10 * slowdown, model) for model in models)
+
+
+def test_all_models_slower_in_a_session_is_environment_and_still_exit_code_1():
+    findings = everything(1.06)
+
+    assert exit_code(findings) == 1
+    text = gate_text(findings, DEFAULTS)
+    assert "6 regressed: environment, not code?" in text.splitlines()
+    assert "environment, not code: 6 of 6 pairs of model and runtime became worse together, by 6.0% in the" in text
+    assert "**6 regressed: environment, not code?**" in gate_markdown(findings, DEFAULTS)
+    assert gate_document(findings, DEFAULTS)["findings"][0]["environment"].startswith("6 of 6 pairs")
+
+
+def test_series_the_gate_did_not_flag_count_for_the_environment():
+    findings = found([candidate(11.0), *(candidate(10.25, model) for model in "abcde")])
+
+    assert counts(findings) == {"regressed": 1, "fine": 5}
+    assert findings[0].together.groups == 6
+    assert [finding.together for finding in findings[1:]] == [None] * 5
+
+
+def test_sessions_and_machines_are_judged_apart():
+    apart = [candidate(10.6, model, session_id=model) for model in "abcdef"]
+
+    assert all(finding.together is None for finding in found(apart))
+
+
+def test_worst_comes_first():
+    findings = found(
+        [candidate(10.0, "fine"), candidate(11.0, "bad"), candidate(12.0, "worst"), candidate(9.0, "good")]
+    )
+
+    assert [finding.candidate.model_id for finding in findings] == ["worst", "bad", "good", "fine"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "verdict", "why"),
+    [
+        ({"status": "timed_out", "error": "600 s"}, "failed", "timed out: 600 s (measured in 10 runs before)"),
+        ({"status": "failed", "error": "no", "segment": ()}, "not enough data", "failed: no"),
+        ({"status": "skipped", "error": "too big"}, "not enough data", "skipped: too big"),
+        ({"validity": "invalid", "doubts": ("nan",)}, "unfit", "invalid: nan"),
+        ({"validity": "noisy", "doubts": ("very_noisy",)}, "unfit", "noisy: very_noisy"),
+        ({"missing": "too_few_samples"}, "not enough data", "no latency_median_ms: too_few_samples"),
+        ({}, "not enough data", "no latency_median_ms: not measured"),
+    ],
+)
+def test_what_has_no_number_has_a_verdict_and_a_reason(fields, verdict, why):
+    (finding,) = found([candidate(None, **fields)])
+
+    assert (finding.verdict, finding.why) == (verdict, why)
+    assert sentence(finding) == why
+
+
+def test_only_what_is_worse_again_is_confirmed():
+    (finding,) = found([candidate(11.0)])
+
+    again = confirmed(finding, candidate(11.1, result_id="again"), None, DEFAULTS)
+    assert (again.verdict, again.again.value, again.again_result_id) == ("regressed", 11.1, "again")
+    gone = confirmed(finding, candidate(10.1, result_id="again"), None, DEFAULTS)
+    assert (gone.verdict, exit_code([gone])) == ("not confirmed", 0)
+
+
+@pytest.mark.parametrize(
+    ("again", "why_not", "reason"),
+    [
+        (None, "another tool measured it", "another tool measured it"),
+        (None, None, "its series was not measured"),
+        (candidate(None, status="failed", error="no memory", validity=None), None, "no memory"),
+        (candidate(11.0, validity="throttled", doubts=("heat",)), None, "throttled: heat"),
+    ],
+)
+def test_what_could_not_be_measured_again_stays_regressed_with_the_reason(again, why_not, reason):
+    (finding,) = found([candidate(11.0)])
+
+    told = confirmed(finding, again, why_not, DEFAULTS)
+
+    assert (told.verdict, told.why) == ("regressed", f"could not be measured again: {reason}")
+
+
+def test_environment_that_a_fresh_session_does_not_show_is_gone():
+    finding = everything(1.06)[0]
+
+    assert confirmed(finding, candidate(10.0), None, DEFAULTS).together is None
+
+
+def test_exit_codes():
+    fine, none = found([candidate(10.0), candidate(None)])
+
+    assert exit_code([fine]) == exit_code([fine, none]) == 0
+    assert exit_code([none]) == 3
+    assert exit_code([*found([candidate(11.0)]), none]) == 1
+    assert exit_code(found([candidate(None, status="failed", error="no")])) == 1

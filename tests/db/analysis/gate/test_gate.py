@@ -1,0 +1,115 @@
+"""The prediction interval: worked by hand, its degenerate cases, and the error rates it is chosen for."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from db.analysis.gate.gate import Parameters, judge, prediction_interval
+from db.analysis.metrics import METRICS
+from tests.helpers import noise
+from tests.helpers.gate_replay import POWER, STATED, UNSTATED, replay
+
+LATENCY = METRICS["latency_median_ms"]
+THROUGHPUT = METRICS["throughput_tokens_per_sec"]
+TWO_LEVELS = [10.0 * math.exp(0.01 * sign) for sign in (-1, 1)] * 5
+"""Ten runs whose logarithms are ln 10 -+ 0.01: the mean is ln 10, the standard deviation 0.01 * sqrt(10 / 9)."""
+T_99_DF9 = 2.8214379
+REACH = T_99_DF9 * 0.01 * math.sqrt(10 / 9) * math.sqrt(1.1)
+"""0.031192: t(0.99, 9) * sd * sqrt(1 + 1/10)."""
+
+
+def test_the_interval_is_the_one_worked_by_hand():
+    centre, low, high = prediction_interval(TWO_LEVELS, 0.99)
+
+    assert centre == pytest.approx(10.0)
+    assert low == pytest.approx(10.0 * math.exp(-REACH), rel=1e-6)
+    assert high == pytest.approx(10.0 * math.exp(REACH), rel=1e-6)
+    assert high == pytest.approx(10.3168, abs=1e-4)
+
+
+@pytest.mark.parametrize(("value", "outcome"), [(10.31, "fine"), (10.32, "worse"), (9.70, "fine"), (9.68, "better")])
+def test_a_value_is_worse_just_beyond_the_interval_and_not_inside(value, outcome):
+    judgement = judge(TWO_LEVELS, value, LATENCY)
+
+    assert judgement.outcome == outcome
+    assert judgement.relative_change == pytest.approx(value / 10 - 1)
+    assert judgement.n == 10
+
+
+def test_more_is_better_where_the_metric_says_so():
+    assert judge(TWO_LEVELS, 10.5, THROUGHPUT).outcome == "better"
+    assert judge(TWO_LEVELS, 9.5, THROUGHPUT).outcome == "worse"
+
+
+@pytest.mark.parametrize(("value", "outcome"), [(10.19, "fine"), (10.21, "worse"), (10.0, "fine"), (9.79, "better")])
+def test_runs_that_do_not_scatter_at_all_leave_the_two_percent(value, outcome):
+    assert judge([10.0] * 10, value, LATENCY).outcome == outcome
+
+
+def test_nine_runs_are_not_enough():
+    judgement = judge(TWO_LEVELS[:9], 20.0, LATENCY)
+
+    assert judgement.outcome == "not_enough_data"
+    assert judgement.why == "9 runs before it, 10 are needed"
+    assert judgement.relative_change is None
+    assert judge([], 20.0, LATENCY).why == "0 runs before it, 10 are needed"
+    assert judge([1.0], 20.0, LATENCY).why == "1 run before it, 10 are needed"
+
+
+@pytest.mark.parametrize(("before", "value"), [([0.0] + [1.0] * 9, 1.0), ([1.0] * 10, 0.0)])
+def test_a_value_of_nothing_has_no_verdict(before, value):
+    judgement = judge(before, value, LATENCY)
+
+    assert judgement.outcome == "not_enough_data"
+    assert "logarithm" in judgement.why
+
+
+def test_only_the_last_forty_runs_count():
+    long_ago = [20.0] * 30
+
+    assert judge([*long_ago, *TWO_LEVELS * 4], 10.5, LATENCY) == judge(TWO_LEVELS * 4, 10.5, LATENCY)
+    assert judge([*long_ago, *TWO_LEVELS * 3], 10.5, LATENCY).outcome == "fine"
+
+
+def test_the_parameters_are_taken():
+    wide = Parameters(confidence=0.999, min_points=2, max_points=4, min_change=0.5)
+
+    assert judge(TWO_LEVELS, 14.9, LATENCY, wide).outcome == "fine"
+    assert judge(TWO_LEVELS, 15.1, LATENCY, wide).outcome == "worse"
+    assert judge(TWO_LEVELS, 15.1, LATENCY, wide).n == 4
+
+
+REPLAYS = 1000
+
+
+def errors(share: float) -> float:
+    """Three standard errors of a share seen in so many replays."""
+    return 3 * math.sqrt(share * (1 - share) / REPLAYS)
+
+
+@pytest.mark.parametrize("name", STATED)
+def test_false_alarms_stay_within_what_is_stated(name):
+    kind, stated = STATED[name]
+
+    seen = replay(kind, replays=REPLAYS, seed=1)
+
+    assert 0 < seen.flagged <= stated.flagged + errors(stated.flagged)
+    assert seen.confirmed <= stated.confirmed + errors(stated.confirmed)
+
+
+@pytest.mark.parametrize(("name", "most"), [("heavy tail (t3)", 0.021), ("5 % outliers, all slower", 0.038)])
+def test_false_alarms_of_what_has_only_slow_outliers_are_known_and_confirming_ends_them(name, most):
+    seen = replay(UNSTATED[name], replays=REPLAYS, seed=1)
+
+    assert seen.flagged <= most + errors(most)
+    assert seen.confirmed <= 0.002 + errors(0.002)
+
+
+@pytest.mark.parametrize("step", POWER)
+def test_true_steps_are_found_as_often_as_is_stated(step):
+    seen = replay(noise.normal, replays=REPLAYS, seed=1, step=step)
+
+    assert seen.flagged == pytest.approx(POWER[step].flagged, abs=errors(POWER[step].flagged) + 0.005)
+    assert seen.confirmed == pytest.approx(POWER[step].confirmed, abs=errors(POWER[step].confirmed) + 0.005)

@@ -1,0 +1,112 @@
+"""The command that measures a stored run again: what it asks for, and what cannot be asked for."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarking.core.axes import AXES
+from benchmarking.core.errors import UnsupportedError
+from benchmarking.core.records import Point
+from benchmarking.run_hardware_benchmark import _parser
+from db.analysis.gate.confirmation import confirming, repeat_command, why_not_repeat
+
+RUN = {
+    "run_id": "01a1fe5c-2c09-7b07-ba49-9534a20ce7b6",
+    "model_id": "openai-community/gpt2",
+    "model_source": "hub",
+    "task": "text-generation",
+    "weights": "pretrained",
+    "requested_device": "auto",
+    "device": "cuda:1",
+    "runtime": "compiled",
+    "runtime_mode": json.dumps({"attention": "sdpa", "compile_mode": "default", "dynamic": "auto", "cache": "static"}),
+    "precision": "bfloat16",
+    "num_threads": 4,
+    "cpu_list": "0-3",
+    "settings": json.dumps(
+        {"profile": "quick", "launches": 5, "fixed_iterations": 20, "fixed_warmup_iterations": None}
+    ),
+    "tags": {"suite": "nightly"},
+    "description": None,
+    "origin_format": None,
+}
+POINTS = [
+    Point(batch_size=4, sequence_length=128, new_tokens=16),
+    Point(batch_size=1, sequence_length=32, new_tokens=16),
+]
+
+
+BY_FLAG = {axis.flag: axis for axis in AXES.values()}
+
+
+def everywhere(value):
+    """A point with a value on every axis."""
+    fields = {name: value for name, axis in AXES.items() if axis.is_field}
+    return Point(**fields, axes={name: value for name, axis in AXES.items() if not axis.is_field})
+
+
+def parsed(command):
+    return _parser().parse_args(command[1:])
+
+
+def test_what_ran_is_asked_for_again_and_the_command_takes_it():
+    command = repeat_command(RUN, POINTS)
+    arguments = parsed(command)
+
+    assert command[0] == "run_hardware_benchmark"
+    assert (arguments.model_id, arguments.device, arguments.runtime) == (
+        "openai-community/gpt2",
+        "cuda:1",
+        ("compiled",),
+    )
+    assert (arguments.precision, arguments.task, arguments.weights) == ("bfloat16", "text-generation", "pretrained")
+    assert (arguments.num_threads, arguments.cpu_list) == (4, "0-3")
+    assert (arguments.attention, arguments.compile_mode, arguments.dynamic) == ("sdpa", "default", "auto")
+    assert arguments.cache == "static"
+    assert (arguments.batch_sizes, arguments.sequence_lengths, arguments.new_tokens) == ((1, 4), (32, 128), (16,))
+    assert (arguments.profile, arguments.launches, arguments.iterations) == ("quick", 5, 20)
+    assert arguments.warmup_iterations is None
+    assert arguments.concurrency is None
+
+
+def test_further_axes_and_requests_in_flight_are_asked_for():
+    points = [Point(batch_size=1, concurrency=c, axes={"documents": 1_000_000, "audio_seconds": 2.5}) for c in (1, 4)]
+    arguments = parsed(repeat_command({**RUN, "runtime_mode": "{}", "num_threads": None, "cpu_list": None}, points))
+
+    assert arguments.concurrency == (1, 4)
+    assert arguments.documents == (1_000_000,)
+    assert arguments.audio_seconds == (2.5,)
+    assert arguments.sequence_lengths is None
+    assert arguments.num_threads is None
+
+
+def test_every_axis_is_asked_for_by_its_flag():
+    flags = {word for word in repeat_command(RUN, [everywhere(2), everywhere(3)]) if word in BY_FLAG}
+    assert flags == BY_FLAG.keys()
+
+
+def test_the_implied_number_of_requests_in_flight_is_asked_for_beside_others_only():
+    assert "--concurrency" not in repeat_command(RUN, [everywhere(1)])
+    assert parsed(repeat_command(RUN, [everywhere(1), everywhere(2)])).concurrency == (1, 2)
+
+
+def test_a_repetition_says_whose_it_is_beside_the_runs_own_tags():
+    arguments = parsed((*repeat_command(RUN, POINTS), *confirming(RUN)))
+
+    assert dict(arguments.tag) == {"suite": "nightly", "confirms": RUN["run_id"]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"model_source": "module"}, "a torch module was handed over in Python"),
+        ({"model_source": "bench"}, "a benchmark of one's own"),
+        ({"model_source": "import", "origin_format": "llama-bench"}, "another tool measured it"),
+    ],
+)
+def test_what_no_command_measured_cannot_be_repeated(fields, why):
+    assert why in why_not_repeat({**RUN, **fields})
+    with pytest.raises(UnsupportedError, match=why):
+        repeat_command({**RUN, **fields}, POINTS)

@@ -1,0 +1,159 @@
+"""The change point detector: worked examples, degenerate histories, and the error rates it promises."""
+
+import numpy as np
+import pytest
+
+from db.analysis.history.detector import Change, detect, superiority, winsorised
+from tests.helpers import noise
+
+SEED = 20260101
+QUIET = [10.0, 10.1, 9.9, 10.0, 10.1, 9.9, 10.05, 9.95, 10.0, 10.1, 9.9, 10.0]
+
+FALSE_ALARMS = {"normal": 0.003, "heavy tail (t3)": 0.027, "5 % outliers": 0.017, "bimodal": 0.090, "AR(.5)": 0.19}
+"""Change points that may be found in a history of 100 runs without any, on average."""
+HISTORIES = 300
+POWER = {(0.10, 2): 0.96, (0.05, 3): 0.50, (0.05, 5): 0.86, (0.05, 10): 0.95}
+"""(step, runs after it) -> share of histories in which it is found, 60 runs before it."""
+STEPPED = 150
+
+
+def places(values):
+    return [change.index for change in detect(values)]
+
+
+def test_a_step_is_found_at_its_first_run_with_the_medians_beside_it():
+    (change,) = detect([*QUIET, 12.0, 12.2, 11.8])
+    assert (change.index, change.value_before, change.value_after) == (12, 10.0, 12.0)
+    assert change.relative_change == pytest.approx(0.2)
+    assert change.state == "confirmed"
+
+
+def test_the_p_value_is_students():
+    # Logarithms 0 1 0 1 before and 8 9 8 9 after, which nothing clips: means 8 apart, squares 1 on each side, 6 degrees
+    # of freedom, so t = 8 / sqrt(2 / 6 * (1 / 4 + 1 / 4)) = 19.6 and p = 1.14e-6 on two sides.
+    (change,) = detect(np.exp([0.0, 1, 0, 1, 8, 9, 8, 9]).tolist())
+    assert change.index == 4
+    assert change.p_value == pytest.approx(1.1440e-6, rel=1e-3)
+
+
+def test_a_step_is_suspected_until_it_survives_the_next_run():
+    steps = [12.0, 12.2, 11.8]
+    states = [[change.state for change in detect([*QUIET, *steps[:count]])] for count in range(4)]
+    assert states == [[], [], ["suspected"], ["confirmed"]]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param([], id="none"),
+        pytest.param([10.0], id="one"),
+        pytest.param([10.0, 12.0, 14.0], id="too few for two on either side"),
+        pytest.param([10.0] * 50, id="constant"),
+        pytest.param([*QUIET, 20.0], id="a single run after"),
+        pytest.param([20.0, *QUIET], id="a single run before"),
+        pytest.param([*QUIET, 20.0, *QUIET], id="an outlier"),
+        pytest.param([*QUIET, *(1.015 * value for value in QUIET)], id="less than 2 %"),
+    ],
+)
+def test_what_is_no_change(values):
+    assert detect(values) == ()
+
+
+def test_a_constant_history_shows_a_step_after_two_runs():
+    assert detect([10.0] * 10 + [12.0, 12.0]) == (
+        Change(index=10, value_before=10.0, value_after=12.0, p_value=0.0, state="suspected"),
+    )
+
+
+@pytest.mark.parametrize("cv", [0.01, 0.001, 1e-6])
+def test_two_runs_are_enough_for_a_step_far_above_the_noise(cv):
+    values = noise.normal(22, np.random.default_rng(1), cv)
+    values[20:] *= 1.1
+    assert places(values) == [20]
+
+
+@pytest.mark.parametrize(("runs", "step"), [((20, 20, 20), 1.06), ((12, 12, 12), 1.2), ((30, 5, 30), 1.1)])
+def test_a_regression_and_its_repair_are_two_changes(runs, step):
+    before, during, after = runs
+    values = noise.normal(before + during + after, np.random.default_rng(2), 0.01)
+    values[before : before + during] *= step
+    changes = detect(values)
+    assert [change.index for change in changes] == [before, before + during]
+    assert [change.relative_change for change in changes] == pytest.approx([step - 1, 1 / step - 1], abs=0.01)
+
+
+def test_a_change_long_ago_stays_where_it_was_as_runs_come_in():
+    values = noise.normal(300, np.random.default_rng(3), 0.01)
+    values[100:] *= 1.05
+    assert {tuple(places(values[:count])) for count in range(110, 301, 10)} == {(100,)}
+
+
+def test_nothing_depends_on_the_unit():
+    values = noise.normal(60, np.random.default_rng(5), 0.02)
+    values[40:] *= 1.2
+    assert places(values) == places(values * 1e-9) == places(values * 1e9) == [40]
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_value_without_a_logarithm_is_refused(bad):
+    with pytest.raises(ValueError, match="positive and finite"):
+        detect([*QUIET, bad])
+
+
+def test_an_outlier_is_clipped_and_the_first_runs_of_a_step_are_not():
+    rng = np.random.default_rng(6)
+    logs = rng.normal(0, 0.01, 40)
+    logs[20] = 0.5
+    logs[38:] += 0.1
+    clipped = winsorised(logs)
+    assert clipped[20] < 0.06
+    assert clipped[38:] == pytest.approx(logs[38:], abs=0.03)
+    assert np.array_equal(winsorised(np.zeros(9)), np.zeros(9))
+
+
+def test_superiority_counts_pairs():
+    # Of the 6 pairs of (1, 2, 3) and (2, 4) the second is higher in 4, lower in 1, equal in 1: |4 - 1| / 6 = 0.5.
+    assert superiority(np.array([1.0, 2, 3]), np.array([2.0, 4])) == pytest.approx(0.75)
+    assert superiority(np.array([5.0, 5]), np.array([5.0])) == 0.5
+    assert superiority(np.array([3.0, 4]), np.array([1.0, 2])) == 1.0
+
+
+@pytest.mark.parametrize("name", list(FALSE_ALARMS))
+def test_histories_without_a_change_give_no_more_false_alarms_than_stated(name):
+    rng = np.random.default_rng([SEED, list(FALSE_ALARMS).index(name)])
+    found = sum(len(detect(noise.NOISES[name](100, rng, noise.CV))) for _ in range(HISTORIES))
+    stated = FALSE_ALARMS[name] * HISTORIES
+    assert found <= stated + 3 * stated**0.5
+
+
+@pytest.mark.parametrize(("step", "after"), list(POWER))
+def test_a_step_is_found_at_least_as_often_as_stated(step, after):
+    rng = np.random.default_rng([SEED, int(100 * step), after])
+    seen = 0
+    for _ in range(STEPPED):
+        values = noise.normal(60 + after, rng, noise.CV)
+        values[60:] *= 1 + step
+        seen += any(abs(place - 60) <= 5 for place in places(values))
+    stated = POWER[(step, after)]
+    assert seen >= STEPPED * stated - 3 * (STEPPED * stated * (1 - stated)) ** 0.5
+
+
+def test_every_kind_of_noise_is_around_one_and_has_no_change_in_it():
+    assert set(noise.NOISES) == set(FALSE_ALARMS)
+    for name, make in noise.NOISES.items():
+        values = make(20_000, np.random.default_rng(7), 0.02)
+        assert np.median(values) == pytest.approx(1.0, abs=0.02), name
+        assert np.median(values[:10_000]) == pytest.approx(np.median(values[10_000:]), rel=0.002), name
+
+
+def test_each_noise_is_what_it_is_called():
+    def logs(make):
+        return np.log(make(50_000, np.random.default_rng(8), 0.02))
+
+    for make in (noise.normal, noise.bimodal, noise.autocorrelated):
+        assert logs(make).std() == pytest.approx(0.02, rel=0.02)
+    assert np.mean(logs(noise.outliers) > 0.08) == pytest.approx(0.05 * 0.88, rel=0.1)  # rises of more than about 8 %
+    correlated = logs(noise.autocorrelated)
+    assert np.corrcoef(correlated[:-1], correlated[1:])[0, 1] == pytest.approx(0.5, abs=0.02)
+    tails = logs(noise.heavy_tail)
+    assert np.mean(np.abs(tails) > 0.08) > 20 * np.mean(np.abs(logs(noise.normal)) > 0.08)

@@ -1,0 +1,67 @@
+"""What an hour costs, and a million tokens."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarking.core.errors import StorageError, UsageError
+from db.analysis.recommend.prices import cost_per_million, read_prices
+
+
+@pytest.fixture
+def price_file(tmp_path):
+    def write(text):
+        path = tmp_path / "prices.yaml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def test_a_million_tokens_cost_what_was_worked_by_hand():
+    """3.60 an hour is 0.001 a second, in which there are 1000 tokens: 0.000001 a token."""
+    assert cost_per_million(3.60, 1000.0) == pytest.approx(1.0)
+    assert cost_per_million(3.60, 250.0) == pytest.approx(4.0)
+    assert cost_per_million(0.0, 250.0) == 0.0
+
+
+def test_the_id_counts_before_the_name_and_the_name_before_the_type(price_file):
+    prices = read_prices(price_file("currency: EUR\nper_hour:\n  cuda: 2\n  NVIDIA H100: 3.9\n  4f1c09d2a7be5310: 0\n"))
+
+    assert prices.currency == "EUR"
+    assert prices.of("4f1c09d2a7be5310", "NVIDIA H100", "cuda") == 0
+    assert prices.of("aaaa", "nvidia h100", "cuda") == 3.9
+    assert prices.of("aaaa", None, "cuda") == 2
+    assert prices.of("aaaa", "Other", "cpu") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "takes the keys currency and per_hour, both: found NoneType"),
+        ("- 1\n", "found list"),
+        ("currency: EUR\n", "found currency"),
+        ("currency: EUR\nper_hour: {cpu: 1}\nmore: 2\n", "found currency, per_hour, more"),
+        ("currency: 7\nper_hour: {cpu: 1}\n", "currency takes a word such as EUR: found 7"),
+        ("currency: EUR\nper_hour: [1]\n", "per_hour takes devices"),
+        ("currency: EUR\nper_hour: {cpu: -1}\n", "cpu: takes a number from 0: found -1"),
+        ("currency: EUR\nper_hour: {cpu: yes}\n", "cpu: takes a number from 0: found True"),
+        ("currency: EUR\nper_hour: {cpu: .inf}\n", "found inf"),
+        ("currency: EUR\nper_hour: {cpu: 1, CPU: 2}\n", "CPU is there twice"),
+        ("currency: [\n", "no YAML"),
+        ("!!python/object/apply:os.system ['true']\n", "no YAML"),
+    ],
+)
+def test_a_bad_file_is_refused_with_the_place(price_file, text, said):
+    with pytest.raises(UsageError, match=r"prices\.yaml") as raised:
+        read_prices(price_file(text))
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_file_that_is_not_there_or_no_text_is_named(tmp_path):
+    with pytest.raises(StorageError, match=r"cannot read .*none\.yaml"):
+        read_prices(tmp_path / "none.yaml")
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="not a text file"):
+        read_prices(tmp_path / "binary.yaml")

@@ -1,0 +1,136 @@
+"""Limits, front and recommendation, from options made by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from benchmarking.core.records import Point
+from db.analysis.recommend.prices import Prices
+from db.analysis.recommend.recommendation import Option, misses, recommend, with_prices
+
+
+def option(name, *, latency_ms=10.0, high_ms=11.0, throughput=100.0, **fields):
+    return Option(
+        result_id=name, run_id="r", hardware_id="4f1c09d2a7be5310", device="cpu", device_name="Test CPU",
+        device_type="cpu", runtime="eager", precision="float32", point=Point(batch_size=1), validity="valid",
+        latency_ms=latency_ms, latency_high_ms=high_ms, throughput=throughput, **fields,
+    )  # fmt: skip
+
+
+def order(found):
+    return [one.option.result_id for one in found.rated]
+
+
+def front(found):
+    return {one.option.result_id for one in found.rated if one.is_on_front}
+
+
+def test_a_limit_is_held_against_the_upper_end_of_the_interval_not_the_median():
+    one = option("a", latency_ms=9.5, high_ms=10.5)
+
+    assert misses(one, {"latency": 10.5}) == ()
+    (miss,) = misses(one, {"latency": 10.0})
+    assert (miss.value, miss.limit) == (10.5, 10.0)
+    assert miss.excess == pytest.approx(0.05)
+
+
+def test_throughput_is_held_at_that_latency():
+    """100 a second at 10 ms are 80 a second at 12.5 ms."""
+    one = option("a", latency_ms=10.0, high_ms=12.5, throughput=100.0)
+
+    assert misses(one, {"throughput": 80.0}) == ()
+    (miss,) = misses(one, {"throughput": 100.0})
+    assert miss.value == pytest.approx(80.0)
+    assert miss.excess == pytest.approx(0.25)
+
+
+def test_what_was_not_measured_meets_no_limit_and_says_why():
+    one = option("a", high_ms=None, missing={"latency_p99_ms": "too_few_samples"})
+
+    assert [miss.why for miss in misses(one, {"latency": 99.0, "throughput": 1.0})] == [
+        "too few samples for an interval"
+    ] * 2
+    (miss,) = misses(one, {"latency_p99": 99.0})
+    assert (miss.value, miss.why, miss.excess) == (None, "too_few_samples", math.inf)
+    assert misses(one, {"memory": 1.0})[0].why == "not measured"
+
+
+def test_the_front_is_what_nothing_beats():
+    options = [
+        option("fast", latency_ms=5, throughput=200, memory_mb=900.0),
+        option("small", latency_ms=9, throughput=150, memory_mb=300.0),
+        option("beaten", latency_ms=9, throughput=150, memory_mb=301.0),
+        option("batched", latency_ms=40, throughput=800, memory_mb=900.0),
+    ]
+
+    found = recommend(options, {})
+
+    assert front(found) == {"fast", "small", "batched"}
+    assert found.axes == ("latency", "throughput", "memory")
+    assert front(recommend([options[0], replace(options[0], result_id="twin")], {})) == {"fast", "twin"}
+
+
+def test_an_axis_that_one_option_has_not_is_no_axis():
+    options = [option("a", memory_mb=1.0, energy_j=1.0, energy_of="gpu"), option("b", energy_j=2.0, energy_of="soc")]
+
+    assert recommend(options, {}).axes == ("latency", "throughput")
+    same = [replace(one, energy_of="gpu") for one in options]
+    assert recommend(same, {}).axes == ("latency", "throughput", "energy")
+
+
+def test_the_most_throughput_within_the_latency_is_recommended():
+    options = [
+        option("b1", latency_ms=5, high_ms=5.5, throughput=200),
+        option("b8", latency_ms=18, high_ms=19, throughput=450),
+        option("b32", latency_ms=60, high_ms=61, throughput=800),
+    ]
+
+    assert recommend(options, {"latency": 20.0}).best.option.result_id == "b8"
+    assert recommend(options, {}).best.option.result_id == "b32"
+    assert recommend(options, {"throughput": 300.0}).best.option.result_id == "b8"
+    assert recommend(options, {}, "latency").best.option.result_id == "b1"
+
+
+def test_the_cheapest_is_recommended_where_all_have_a_price():
+    prices = Prices(currency="EUR", per_hour={"cpu": 0.36, "cuda": 3.6})
+    cpu = option("cpu", throughput=100.0)
+    gpu = replace(option("gpu", throughput=500.0), device_type="cuda", device_name=None)
+
+    found = recommend([with_prices(one, prices) for one in (gpu, cpu)], {})
+
+    assert found.aim == "cost"
+    assert order(found) == ["cpu", "gpu"]
+    assert [one.option.cost for one in found.rated] == pytest.approx([1.0, 2.0])
+    only_cpu = Prices(currency="EUR", per_hour={"cpu": 0.36})
+    assert recommend([with_prices(one, only_cpu) for one in (gpu, cpu)], {}).aim == "throughput"
+
+
+def test_where_nothing_fits_the_nearest_comes_first():
+    options = [
+        option("far", latency_ms=30, high_ms=30),
+        option("near", latency_ms=12, high_ms=12),
+        option("unknown", latency_ms=5, high_ms=None),
+    ]
+
+    found = recommend(options, {"latency": 10.0})
+
+    assert found.best is None
+    assert order(found) == ["near", "far", "unknown"]
+    assert found.rated[0].excess == pytest.approx(0.2)
+
+
+def test_the_nearest_is_judged_by_the_limit_it_is_furthest_from():
+    both = {"latency": 10.0, "memory": 100.0}
+    one = option("a", high_ms=11.0, memory_mb=150.0)
+    other = option("b", high_ms=14.0, memory_mb=90.0)
+
+    assert order(recommend([one, other], both)) == ["b", "a"]
+
+
+def test_of_equals_the_valid_one_is_taken():
+    noisy = replace(option("noisy", latency_ms=9.9), validity="noisy")
+
+    assert order(recommend([noisy, option("valid")], {})) == ["valid", "noisy"]

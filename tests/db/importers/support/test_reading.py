@@ -1,0 +1,148 @@
+"""Readers of foreign values: typed, with the path in the message, and nothing forgotten."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from benchmarking.core.errors import FormatError
+from benchmarking.core.records import Point
+from db.importers.support.building import content_id, foreign_result, foreign_run
+from db.importers.support.files import ForeignFile
+from db.importers.support.reading import Fields, csv_rows, storable
+
+
+def foreign(text="", name="f.json"):
+    return ForeignFile(path=Path(name), content=text.encode(), sha256="0" * 64, modified_at=datetime(2026, 1, 2))
+
+
+def fields(values, **others):
+    return Fields(foreign(), values, "top", **others)
+
+
+def test_a_getter_gives_none_for_what_is_not_there():
+    found = fields({"a": None})
+    assert (found.text("a"), found.number("b"), found.fields("c"), found.numbers("d")) == (None,) * 4
+
+
+@pytest.mark.parametrize(
+    ("getter", "value", "message"),
+    [
+        ("text", 1, "expected text, found 1"),
+        ("number", "1", "expected a number, found '1'"),
+        ("number", True, "expected a number, found True"),
+        ("number", 10**400, "expected a number, found 1000"),
+        ("number", float("inf"), "expected a number, found inf"),
+        ("whole", 1.5, "expected a whole number from 0 to"),
+        ("whole", -1, "expected a whole number from 0 to"),
+        ("count", 0, "expected a whole number from 1 to 2147483647, found 0"),
+        ("flag", 1, "expected true or false, found 1"),
+        ("time", "yesterday", "expected a time in ISO 8601, found 'yesterday'"),
+        ("time", "0001-01-01T00:00:00+14:00", "expected a time in ISO 8601"),
+        ("unix_time", 1e300, "expected a time in seconds since 1970"),
+        ("fields", [], r"expected an object, found \[\]"),
+        ("objects", {}, "expected a list of objects, found {}"),
+        ("text", "\ud800", "the text holds half of a surrogate pair"),
+        ("any", [[float("nan")]], r"\[0\]\[0\]: nan is no number"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_path(getter, value, message):
+    with pytest.raises(FormatError, match=rf"^f\.json: top\.x.*{message}"):
+        getattr(fields({"x": value}), getter)("x")
+
+
+def test_a_list_names_the_place_of_what_is_wrong():
+    with pytest.raises(FormatError, match=r"top\.x\[2\]: expected a number from 0, found -1"):
+        fields({"x": [1, 2, -1]}).numbers("x", low=0)
+
+
+def test_a_field_that_must_be_there_is_missed():
+    found = fields({})
+    with pytest.raises(FormatError, match=r"top\.x: is missing"):
+        found.must(found.text, "x")
+
+
+def test_numbers_may_be_text_where_the_format_has_them_so():
+    found = fields({"a": "1.5", "b": "", "c": "true", "d": "7"}, numbers_are_text=True)
+    assert (found.number("a"), found.number("b"), found.flag("c"), found.whole("d")) == (1.5, None, True, 7)
+
+
+def test_times_are_naive_utc():
+    found = fields({"a": "2026-01-02T03:04:05+02:00", "b": 0})
+    assert found.time("a") == datetime(2026, 1, 2, 1, 4, 5)
+    assert found.unix_time("b") == datetime(1970, 1, 1)
+
+
+def test_the_rest_is_what_was_not_read_down_to_objects_in_lists():
+    found = fields(
+        {"read": 1, "left": None, "in": {"read": 1, "left": 2}, "all": {"read": 1}, "list": [{"a": 1, "b": 2}]}
+    )
+    found.number("read")
+    for name in ("in", "all"):
+        found.fields(name).number("read")
+    found.objects("list")[0].number("a")
+    found.untaken().number("left")
+    assert found.rest() == {"left": None, "in": {"left": 2}, "list": [{"b": 2}]}
+
+
+def test_endless_nesting_is_refused():
+    value = []
+    for _ in range(200):
+        value = [value]
+    with pytest.raises(FormatError, match="more than 100 lists and objects inside each other"):
+        storable(foreign(), value, "x")
+
+
+def test_csv_rows_name_their_line():
+    (row,) = csv_rows(foreign('a,b\n"1",\n'))
+    assert (row.number("a"), row.text("b"), row.path) == (1.0, None, "line 2")
+    with pytest.raises(FormatError, match="line 2: 3 cells under 2 names"):
+        list(csv_rows(foreign("a,b\n1,2,3\n")))
+
+
+def a_run(point, **others):
+    return foreign_run(
+        foreign(),
+        "row 1",
+        format_name="test",
+        definition="test",
+        definitions={},
+        model_id="m",
+        results=[foreign_result(point, metrics={"latency_median_ms": 1.0})],
+        started_at=datetime(2026, 1, 1),
+        **others,
+    )
+
+
+@pytest.mark.parametrize(
+    ("point", "others", "message"),
+    [
+        (Point(batch_size=0), {}, "row 1: batch_size is 0, expected 1 to 2147483647"),
+        (Point(batch_size=1, sequence_length=2**31), {}, "sequence_length is 2147483648"),
+        (Point(batch_size=1), {"num_threads": 0}, "num_threads is 0"),
+        (Point(batch_size=1), {"kept": {"a": float("inf")}}, "row 1: a record may not hold inf"),
+        (Point(batch_size=1), {"host": "\ud800"}, "half of a surrogate pair"),
+    ],
+)
+def test_a_run_that_no_warehouse_can_hold_is_refused(point, others, message):
+    with pytest.raises(FormatError, match=message):
+        a_run(point, **others)
+
+
+def test_ids_are_hashes_of_the_content_and_not_of_the_time():
+    first, second = a_run(Point(batch_size=1)), a_run(Point(batch_size=1))
+    assert (first.run_id, first.session_id) == (second.run_id, second.session_id)
+    assert first.run_id == content_id("test", "0" * 64, "row 1")
+    assert content_id("a", "b") != content_id("ab", "")
+    assert content_id("a")[14] == "8"  # UUID version
+
+
+def test_hardware_is_what_the_file_names_whichever_of_equal_devices_it_was():
+    one = a_run(Point(batch_size=1), device_type="cuda", device_selector="cuda:0", device_name="H100")
+    other = a_run(Point(batch_size=1), device_type="cuda", device_selector="cuda:1", device_name="H100")
+    assert one.hardware.hardware_id == other.hardware.hardware_id
+    gpu = a_run(Point(batch_size=1), device_type="openvino", device_selector="openvino:GPU")
+    cpu = a_run(Point(batch_size=1), device_type="openvino", device_selector="openvino:CPU")
+    assert gpu.hardware.hardware_id != cpu.hardware.hardware_id

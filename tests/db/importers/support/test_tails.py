@@ -1,0 +1,59 @@
+"""Stated percentiles of too few values, arguments of all kinds, and blocks of calls in several processes."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from benchmarking.core.errors import FormatError
+from benchmarking.core.records import Point
+from db.importers.support.files import ForeignFile
+from db.importers.support.measures import block, supported_tails, timed_result
+from db.importers.support.names import split_arguments
+from db.importers.support.reading import shifted, without_zone
+
+NOON = datetime(2026, 1, 2, 12)
+FILE = ForeignFile(path=Path("f"), content=b"", sha256=hashlib.sha256().hexdigest(), modified_at=NOON)
+
+
+def test_a_tail_needs_as_many_values_as_our_own():
+    metrics = {"latency_p90_ms": 1.0, "latency_p95_ms": 2.0, "latency_p99_ms": 3.0}
+    assert supported_tails(metrics, 59) == (
+        {"latency_p90_ms": 1.0, "latency_p95_ms": 2.0, "stated_latency_p99_ms": 3.0},
+        {"latency_p99_ms": "too_few_samples"},
+    )
+    assert supported_tails(metrics, 299) == (metrics, {})
+    assert supported_tails(metrics, None) == (metrics, {})
+
+
+def test_numbers_are_axes_and_all_else_a_variant():
+    assert split_arguments({"n": 8, "kind": "a", "ratio": 0.5}) == ({"n": 8, "ratio": 0.5}, "kind=a")
+    assert split_arguments({"steps": 0.5, "x": float("inf")}) == ({}, "steps=0.5, x=inf")
+    assert split_arguments({}) == ({}, None)
+
+
+def test_one_launch_has_an_interval_within_and_three_have_one_between():
+    one = timed_result(FILE, Point(batch_size=1), [block(0, [1, 2, 3, 4, 5, 6], NOON)], metrics={})
+    three = [block(launch, [value, value], NOON) for launch, value in enumerate((1.0, 2.0, 4.0))]
+    many = timed_result(FILE, Point(batch_size=1), three, metrics={})
+    assert (one.ci_scope, one.metrics["latency_ci_low_ms"], one.metrics["latency_ci_high_ms"]) == ("within", 1, 6)
+    assert (many.ci_scope, many.launches, many.metrics["latency_median_ms"]) == ("between", 3, 2.0)
+    # exp(ln 2 -+ 4.30265 * ln 2 / sqrt 3): t(0.975) of 2 degrees of freedom, sd of the logarithms ln 2
+    assert many.metrics["latency_ci_low_ms"] == pytest.approx(0.357495, rel=1e-4)
+    assert many.metrics["latency_ci_high_ms"] == pytest.approx(11.18897, rel=1e-4)
+
+
+def test_values_beyond_double_precision_are_refused():
+    with pytest.raises(FormatError, match="too large to describe"):
+        timed_result(FILE, Point(batch_size=1), [block(0, [1e308, 1e308, 1e308], NOON)], metrics={})
+
+
+def test_a_time_without_a_zone_is_a_doubt_and_one_that_is_no_date_is_refused():
+    (doubt,) = without_zone([None, "2026-01-02 03:04:05"])
+    assert doubt.evidence == {"stated": "2026-01-02 03:04:05", "read_as": "UTC"}
+    assert without_zone([None]) == ()
+    with pytest.raises(FormatError, match="1e\\+13 s from 2026-01-02 12:00:00 is no date"):
+        shifted(FILE, NOON, 1e13)

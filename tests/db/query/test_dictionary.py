@@ -1,0 +1,71 @@
+"""The data dictionary: everything is in it, with a meaning, and with a unit where there is one."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarking.core.errors import UsageError
+from db.query import dictionary
+from db.query.questions import answering
+from db.query.shell import EXAMPLES
+from db.warehouse import Warehouse
+
+
+@pytest.fixture
+def asked_warehouse(asked_database):
+    with Warehouse.open(asked_database, for_questions=True) as warehouse:
+        yield warehouse
+
+
+def test_every_table_view_and_column_has_a_meaning(asked_warehouse):
+    for entry in dictionary.entries(asked_warehouse):
+        assert entry.meaning, entry.name
+        assert all(field.meaning for field in dictionary.fields(asked_warehouse, entry.name)), entry.name
+
+
+@pytest.mark.parametrize(
+    ("column", "unit"),
+    [
+        ("latency_median_ms", "ms"),
+        ("load_time_s", "s"),
+        ("memory_peak_rss_infer_mb", "MB"),
+        ("memory_bytes", "B"),
+        ("throughput_tokens_per_sec", "tokens/s"),
+        ("achieved_flops_per_sec", "FLOP/s"),
+        ("peak_copy_bytes_per_sec", "B/s"),
+        ("energy_gpu_j_per_call", "J"),
+        ("energy_idle_w", "W"),
+        ("image_size", "px"),
+        ("flops", "FLOP"),
+        ("status", ""),
+        ("doubts", ""),
+        ("parameter_count", ""),
+    ],
+)
+def test_units_are_told_from_names(column, unit):
+    assert dictionary.unit_of(column) == unit
+
+
+def test_times_and_texts_have_no_unit(asked_warehouse):
+    for entry in dictionary.entries(asked_warehouse):
+        for field in dictionary.fields(asked_warehouse, entry.name):
+            if field.type in ("VARCHAR", "TIMESTAMP", "JSON", "BOOLEAN"):
+                assert field.unit == "", f"{entry.name}.{field.name}"
+
+
+def test_the_text_is_wrapped_and_cuts_nothing(asked_warehouse):
+    text = dictionary.text(asked_warehouse, "benchmark_results", width=60)
+    assert max(map(len, text.splitlines())) <= 60
+    assert "latency_ci_low_ms  DOUBLE  ms\n    Lower end of the 95 % confidence interval of\n" in text
+
+
+def test_a_name_that_is_not_there_brings_near_ones(asked_warehouse):
+    with pytest.raises(UsageError, match="unknown table or view 'serie': did you mean series"):
+        dictionary.text(asked_warehouse, "serie", width=80)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.question)
+def test_examples_can_be_asked(asked_warehouse, example):
+    with answering(asked_warehouse, example.sql) as answer:
+        rows = list(answer.rows)
+    assert rows

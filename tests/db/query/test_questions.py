@@ -1,0 +1,120 @@
+"""Questions in SQL: what is run, what is refused, and what is said of it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from benchmarking.core.errors import EXIT_TIME_LIMIT, StorageError, UsageError
+from db.query.questions import TimeLimitError, answering, error_position
+from db.warehouse import Warehouse
+
+
+@pytest.fixture
+def ask(asked_database):
+    """A function that gives the answer's rows."""
+
+    def rows(sql, params=None, timeout_s=None):
+        with (
+            Warehouse.open(asked_database, for_questions=True) as warehouse,
+            answering(warehouse, sql, params, timeout_s=timeout_s) as answer,
+        ):
+            return [tuple(column.name for column in answer.columns), *answer.rows]
+
+    return rows
+
+
+def test_an_answer_has_names_and_rows(ask):
+    sql = "SELECT model_id, count(*) AS n FROM benchmark_runs GROUP BY ALL ORDER BY ALL"
+    assert ask(sql) == [("model_id", "n"), ("bert-base-uncased", 1), ("gpt2", 2), ("vit", 1)]
+
+
+def test_types_are_told(asked_database):
+    with (
+        Warehouse.open(asked_database, for_questions=True) as warehouse,
+        answering(
+            warehouse, "SELECT settings, versions, doubts FROM all_results JOIN benchmark_runs USING (run_id, versions)"
+        ) as answer,
+    ):
+        assert [column.type for column in answer.columns] == ["JSON", "MAP(VARCHAR, VARCHAR)", "VARCHAR[]"]
+
+
+def test_parameters_are_bound_and_never_pasted(ask):
+    assert ask("SELECT $x AS x", {"x": "'; DROP TABLE series; --"}) == [("x",), ("'; DROP TABLE series; --",)]
+    assert ask("SELECT count(*) AS n FROM benchmark_results WHERE batch_size = $b", {"b": "64"})[1] == (1,)
+
+
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [
+        ("SELECT * FORM x", 'line 1, column 15: syntax error at or near "x"'),
+        ("SELECT 'é',\n  nothing FROM series", 'line 2, column 3: Referenced column "nothing" not found'),
+        ("SELECT * FROM serie", 'line 1, column 15: Table with name serie does not exist!\nDid you mean "series"?'),
+        ("SELECT $x", "Values were not provided for the following"),
+        ("", "there is no statement in it"),
+        ("-- nothing", "there is no statement in it"),
+        ("SELECT 1; SELECT 2", "2 statements: ask one at a time"),
+        ("CREATE TEMP TABLE x (i INTEGER)", "CREATE is not a question"),
+        ("WITH a AS (SELECT 1) DELETE FROM series", "DELETE is not a question"),
+        ("COPY series TO 'x.csv'", "COPY is not a question"),
+        ("SELECT * FROM read_csv('/etc/hostname')", "Cannot access file"),
+        ("SET threads = 1", "SET is not a question"),
+        ("PRAGMA threads = 1", "is not a question|configuration has been locked"),
+    ],
+)
+def test_what_is_no_question_is_refused_in_words(ask, sql, words):
+    import re
+
+    with pytest.raises(UsageError) as refused:
+        ask(sql)
+    assert re.search(words if "|" in words else re.escape(words), str(refused.value))
+
+
+def test_data_at_fault_is_no_mistake_of_the_one_who_asks(ask):
+    with pytest.raises(StorageError, match=r"line 1, column 1[0-9]: Could not convert string 'x' to INT32"):
+        ask("SELECT 'x'::INTEGER")
+
+
+def test_a_time_with_a_zone_says_how_to_be_shown(ask):
+    try:
+        import pytz  # noqa: F401
+    except ImportError:
+        with pytest.raises(UsageError, match=r"cast it, for example now\(\)::TIMESTAMP"):
+            ask("SELECT now()")
+    assert len(ask("SELECT now()::TIMESTAMP AS t")) == 2
+
+
+def test_a_pivot_is_one_statement(ask):
+    names, row = ask("PIVOT (SELECT runtime FROM benchmark_runs) ON runtime USING count(*)")
+    assert (names, row) == (("eager", "onnxruntime"), (3, 1))
+
+
+def test_the_time_limit_stops_a_question_and_the_reading_of_its_answer(ask):
+    started = time.monotonic()
+    for sql in ("SELECT count(*) FROM range(1_000_000_000_000)", "SELECT * FROM range(1_000_000_000_000)"):
+        with pytest.raises(TimeLimitError, match=r"no answer within 0\.2 s") as over:
+            ask(sql, timeout_s=0.2)
+        assert over.value.exit_code == EXIT_TIME_LIMIT
+    assert time.monotonic() - started < 60
+
+
+def test_an_answer_is_read_as_it_is_taken(asked_database):
+    with (
+        Warehouse.open(asked_database, for_questions=True) as warehouse,
+        answering(warehouse, "SELECT * FROM range(1_000_000_000_000)") as answer,
+    ):
+        assert [next(answer.rows) for _ in range(3)] == [(0,), (1,), (2,)]
+
+
+def test_places_are_counted_in_characters_from_1():
+    assert error_position("SELECT 'é', x", len("SELECT 'é', ".encode())) == "line 1, column 13"
+    assert error_position("a\nbc", 3) == "line 2, column 2"
+    assert error_position("", 0) == "line 1, column 1"
+
+
+def test_a_warehouse_for_questions_reads_only(asked_database):
+    with Warehouse.open(asked_database, for_questions=True) as warehouse:
+        assert warehouse.read_only
+        with pytest.raises(StorageError, match="read-only"):
+            warehouse.query("DELETE FROM series")

@@ -1,0 +1,83 @@
+"""Values as JSON, as CSV and for people: each kind by a value that could go wrong."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+
+import pytest
+
+from benchmarking.core.text import visible
+from db.values import exact, plain, readable
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, None),
+        (True, True),
+        (2**70, 2**70),
+        (0.1 + 0.2, 0.30000000000000004),
+        (math.nan, "NaN"),
+        (-math.inf, "-Infinity"),
+        (Decimal("1.50"), 1.5),
+        (Decimal("3"), 3),
+        (Decimal("0.12345678901234567890"), "0.12345678901234567890"),
+        ({"a": [1.5, None]}, {"a": [1.5, None]}),
+        (datetime(2026, 1, 2, 3, 4, 5, 600), "2026-01-02T03:04:05.000600"),
+        (datetime(2026, 1, 2, tzinfo=UTC), "2026-01-02T00:00:00+00:00"),
+        (date(2026, 1, 2), "2026-01-02"),
+        (time(3, 4), "03:04:00"),
+        (timedelta(days=1), "1 day, 0:00:00"),
+        (b"\x00\xff", "00ff"),
+        ('{"a": 1}', '{"a": 1}'),
+    ],
+)
+def test_json_has_every_value(value, expected):
+    assert plain(value) == expected
+
+
+def test_a_json_column_is_what_its_text_says():
+    assert plain('{"a": [1, null]}', "JSON") == {"a": [1, None]}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, ""),
+        ("a,b", "a,b"),
+        (0.1 + 0.2, "0.30000000000000004"),
+        (1e300, "1e+300"),
+        (Decimal("1.50"), "1.50"),
+        (False, "false"),
+        (["a", 1], '["a",1]'),
+        ({"k": "é"}, '{"k":"é"}'),
+        (datetime(2026, 1, 2), "2026-01-02T00:00:00"),
+    ],
+)
+def test_csv_has_every_digit(value, expected):
+    assert exact(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, "-"),
+        (1.23456789, "1.23457"),
+        (16777216.4, "16777216"),
+        (1e18, "1e+18"),
+        (0.0, "0"),
+        (math.nan, "nan"),
+        (datetime(2026, 1, 2, 3, 4, 5, 999), "2026-01-02 03:04:05"),
+        (["noisy"], '["noisy"]'),
+        ("a\nb\x1b[31m", "a\\nb\\x1b[31m"),
+    ],
+)
+def test_people_read_six_digits(value, expected):
+    assert readable(value) == expected
+
+
+def test_what_could_steer_a_terminal_or_turn_the_line_is_an_escape():
+    assert visible("\x9b2J\u202e\u2028") == "\\x9b2J\\u202e\\u2028"
+    assert visible("日本 é") == "日本 é"

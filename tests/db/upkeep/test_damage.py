@@ -1,0 +1,302 @@
+"""Damaged files: what is broken is named in one line or finding, never with a traceback; what can be had comes back."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarking.core.errors import FormatError, StorageError, UsageError
+from benchmarking.core.records import dumps
+from db.setup_benchmark_db import main
+from db.spool import run_files
+from db.upkeep.rebuild import rebuild
+from db.upkeep.verify import damage, verify
+from db.warehouse import Warehouse
+
+ONE = {"batch_sizes": (1,), "sequence_lengths": (32,)}
+HEADER_BYTES = 12_288
+BLOCK_BYTES = 32_768
+BLOCKS = """
+SELECT DISTINCT block_id AS block FROM pragma_storage_info('{table}') WHERE persistent AND block_id >= 0 AND
+    (column_name = '{column}' OR '{column}' = '') ORDER BY 1
+"""
+STORE_AND_DIE = """
+import os, sys
+from pathlib import Path
+from db.warehouse import Warehouse
+warehouse = Warehouse.open(sys.argv[1])
+warehouse.ingest_file(Path(sys.argv[2]))
+os._exit(0)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("damage")
+
+
+@pytest.fixture
+def stored(folder, tmp_path, empty_database, make_run, monkeypatch):
+    """A warehouse of two runs with files, and one without, with an alias and a note; beside it the folder "runs"."""
+    source = folder / "whole.duckdb"
+    if not source.exists():
+        shutil.copy(empty_database, source)
+        fill(
+            source,
+            folder / "runs",
+            [make_run(**ONE, iterations=300), make_run(**ONE, model_id="gpt2")],
+            make_run(**ONE),
+        )
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(folder / "runs", "runs")
+    return Path(shutil.copy(source, "a.duckdb"))
+
+
+def fill(path, runs, with_files, without):
+    (runs / "deeper").mkdir(parents=True)
+    with Warehouse.open(path) as warehouse:
+        for place, run in zip((runs / "1.json", runs / "deeper" / "2.json"), with_files, strict=True):
+            place.write_text(dumps(run))
+            warehouse.ingest_file(place)
+        warehouse.ingest(without)
+        warehouse.query(
+            "INSERT INTO annotations VALUES ('n1', 'run', ?, 'me', 'a note', now()::TIMESTAMP)", [without.run_id]
+        )
+        warehouse.query(
+            "INSERT INTO series_alias SELECT min(series_id), max(series_id), 'renamed', now()::TIMESTAMP FROM series"
+        )
+
+
+def flip(path, place):
+    """Change a byte of the file."""
+    data = bytearray(path.read_bytes())
+    data[place] ^= 0x55
+    path.write_bytes(data)
+
+
+def block_of(path, table, column=""):
+    """Where in the file a block of the table, or of a column, begins."""
+    with Warehouse.open(path, read_only=True) as warehouse:
+        block = warehouse.query(BLOCKS.format(table=table, column=column)).dicts()[-1]["block"]
+    return HEADER_BYTES + block * BLOCK_BYTES
+
+
+def counts(path):
+    with Warehouse.open(path) as warehouse:
+        assert verify(warehouse) == []
+        tables = ("benchmark_runs", "benchmark_results", "raw_benchmark_data", "annotations", "series_alias")
+        return [warehouse.query(f"SELECT count(*) AS n FROM {table}").dicts()[0]["n"] for table in tables]
+
+
+def kept_of(path):
+    (kept,) = path.parent.glob(f"{path.stem}.before-*{path.suffix}")
+    return kept
+
+
+@pytest.mark.parametrize(
+    ("bytes_left", "words"),
+    [
+        (0, "not a DuckDB database (any more)"),
+        (100, "it is cut off, and should go on behind byte 100"),
+        (5_000, "it is cut off, and should go on behind byte 5000"),
+        (60_000, "it is cut off, and should go on behind byte"),
+    ],
+)
+def test_a_file_that_is_cut_off_is_one_line(stored, capsys, bytes_left, words):
+    stored.write_bytes(stored.read_bytes()[:bytes_left])
+    assert main(["--verify", "--db-path", "a.duckdb"]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert words in err
+
+
+def test_damage_in_the_header_says_what_to_do(stored, capsys):
+    flip(stored, 4_100)
+    assert main(["--verify", "--db-path", "a.duckdb"]) == 1
+    assert capsys.readouterr().err == (
+        "setup_benchmark_db: error: a.duckdb is damaged: the block at byte 4096 is not what was written: make it anew "
+        "from the run files with setup_benchmark_db --rebuild-from FOLDER --db-path a.duckdb\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "column"), [("raw_benchmark_data", "samples"), ("benchmark_runs", "host"), ("series_alias", "reason")]
+)
+def test_a_block_of_a_table_is_named_with_its_columns(stored, capsys, table, column):
+    place = block_of(stored, table, column)
+    flip(stored, place + 500)
+    assert main(["--verify", "--db-path", "a.duckdb", "--quiet"]) == 1
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith(f"damage: {table}: ")
+    assert column in first
+    assert first.endswith(f"cannot be read: the block at byte {place} is not what was written")
+
+
+def test_the_index_of_a_key_is_looked_at_too(stored):
+    """Of blocks that hold no column, a change is seen in all but the free ones."""
+    whole = stored.read_bytes()
+    with Warehouse.open(stored, read_only=True) as warehouse:
+        tables = [row["name"] for row in warehouse.query("SELECT table_name AS name FROM duckdb_tables()").dicts()]
+        held = {
+            row["block"] for table in tables for row in warehouse.query(BLOCKS.format(table=table, column="")).dicts()
+        }
+    unseen = []
+    for start in range(HEADER_BYTES, len(whole), BLOCK_BYTES):
+        if (start - HEADER_BYTES) // BLOCK_BYTES in held:
+            continue
+        flip(stored, start + 900)
+        try:
+            with Warehouse.open(stored, read_only=True) as warehouse:
+                findings = list(damage(warehouse))
+        except FormatError:
+            findings = ["cannot be opened"]
+        stored.write_bytes(whole)
+        unseen += [] if findings else [start // BLOCK_BYTES]
+    with Warehouse.open(stored, read_only=True) as warehouse:
+        (row,) = warehouse.query("SELECT free_blocks, total_blocks FROM pragma_database_size()").dicts()
+    assert len(unseen) <= row["free_blocks"] + 1 < row["total_blocks"]  # and the block in which DuckDB 2 lists those
+
+
+def test_a_log_of_another_file_is_named(stored, capsys):
+    Path("other.json").write_text(next(Path("runs").glob("*.json")).read_text())
+    subprocess.run([sys.executable, "-c", STORE_AND_DIE, "other.duckdb", "other.json"], check=True)
+    shutil.copy("other.duckdb.wal", "a.duckdb.wal")
+    assert main(["--verify", "--db-path", "a.duckdb"]) == 1
+    assert "its log a.duckdb.wal cannot be read, or belongs to another file" in capsys.readouterr().err
+
+
+def test_a_log_that_duckdb_passes_over_in_silence_is_a_finding(stored, capsys):
+    Path("a.duckdb.wal").write_bytes(b"nothing that is a log")
+    assert main(["--verify", "--db-path", "a.duckdb", "--quiet"]) == 1
+    assert capsys.readouterr().out == (
+        "damage: the log a.duckdb.wal (21 bytes) was not taken in: it is damaged, or of another file\n"
+    )
+
+
+def test_a_log_left_by_a_killed_process_is_none(stored, make_run):
+    Path("new.json").write_text(dumps(make_run(**ONE)))
+    subprocess.run([sys.executable, "-c", STORE_AND_DIE, "a.duckdb", "new.json"], check=True)
+    assert Path("a.duckdb.wal").stat().st_size > 0
+    assert main(["--verify", "--db-path", "a.duckdb", "--quiet"]) == 0
+    assert counts(stored)[0] == 4
+
+
+def test_rebuilding_gives_an_equal_warehouse_and_keeps_the_old_one(stored, capsys):
+    before, bytes_before = counts(stored), stored.read_bytes()
+    assert main(["--rebuild-from", "runs", "--db-path", "a.duckdb", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert {one["table"]: one["is_equal"] for one in report["compared"]} == dict.fromkeys(
+        [one["table"] for one in report["compared"]], True
+    )
+    assert len(report["compared"]) == 9
+    assert {one["table"]: one["rows_before"] for one in report["compared"]}["benchmark_runs"] == before[0]
+    assert report["brought"] | {"series": 0} == report["brought"] | {
+        "series": 0,
+        "benchmark_runs": 1,
+        "annotations": 1,
+        "series_alias": 1,
+    }
+    assert (report["lost"], report["differing"]) == ({}, [])
+    assert counts(stored) == before
+    assert Path(report["kept"]).read_bytes() == bytes_before
+
+
+def test_into_a_new_file_there_is_nothing_to_keep(stored):
+    assert main(["--rebuild-from", "runs", "--db-path", "new.duckdb", "--quiet"]) == 0
+    assert counts(Path("new.duckdb")) == [2, 2, 6, 0, 0]
+    assert list(Path().glob("new.before-*")) == []
+
+
+def test_over_a_file_that_cannot_be_opened_what_is_lost_is_said(stored, capsys):
+    damaged = stored.read_bytes()[:60_000]
+    stored.write_bytes(damaged)
+    Path("a.duckdb.wal").write_bytes(b"its log")
+    assert main(["--rebuild-from", "runs", "--db-path", "a.duckdb"]) == 1
+    last, lost = capsys.readouterr().out.splitlines()[-1:-3:-1]
+    assert last == "a.duckdb: schema 5, runs 2, results 2, hardware 1"
+    assert lost.startswith("not compared, nor brought over: hardware_info, series, ")
+    assert "annotations, series_alias: it is cut off" in lost
+    assert kept_of(stored).read_bytes() == damaged
+    assert kept_of(stored).with_name(f"{kept_of(stored).name}.wal").read_bytes() == b"its log"
+    assert counts(stored) == [2, 2, 6, 0, 0]
+
+
+def test_of_a_file_with_a_damaged_table_the_others_are_brought_over(stored):
+    flip(stored, block_of(stored, "series_alias") + 500)
+    rebuilt = rebuild(stored, run_files([Path("runs")]))
+    assert set(rebuilt.lost) == {"series_alias"}
+    assert "is not what was written" in rebuilt.lost["series_alias"]
+    assert {one.table: one.is_equal for one in rebuilt.compared} | {"series_alias": True} == {
+        one.table: True for one in rebuilt.compared
+    }
+    assert counts(stored) == [3, 3, 9, 1, 0]
+
+
+def test_of_a_missing_table_nothing_is_brought_over(stored):
+    with Warehouse.open(stored) as warehouse:
+        warehouse.query("DROP TABLE annotations")
+    assert main(["--verify", "--db-path", "a.duckdb", "--quiet"]) == 1
+    rebuilt = rebuild(stored, run_files([Path("runs")]))
+    assert set(rebuilt.lost) == {"annotations"}
+    assert counts(stored) == [3, 3, 9, 0, 1]
+
+
+def test_rows_that_are_missing_come_back_from_the_files(stored):
+    with Warehouse.open(stored) as warehouse:
+        gone = "SELECT result_id FROM benchmark_results JOIN benchmark_runs USING (run_id) WHERE model_id = 'gpt2'"
+        warehouse.query(f"DELETE FROM raw_benchmark_data WHERE result_id IN ({gone})")
+        warehouse.query("UPDATE benchmark_runs SET host = 'changed' WHERE model_id = 'gpt2'")
+    rebuilt = rebuild(stored, run_files([Path("runs")]))
+    assert any(str(conflict).endswith("differs in host") for conflict in rebuilt.differing)
+    unequal = {one.table for one in rebuilt.compared if not one.is_equal}
+    assert {"benchmark_runs", "raw_benchmark_data"} <= unequal
+    with Warehouse.open(stored) as warehouse:
+        assert warehouse.query("SELECT count(*) AS n FROM benchmark_runs WHERE host = 'changed'").dicts() == [{"n": 0}]
+
+
+def test_an_old_schema_is_compared_and_brought_over_too(stored, file_of_version, make_run):
+    run, other = make_run(**ONE), make_run(**ONE, model_id="t5")
+    old = file_of_version(1, Path("old.duckdb"), run, other)
+    Path("mine").mkdir()
+    Path("mine/run.json").write_text(dumps(run))
+    rebuilt = rebuild(old, run_files([Path("mine")]))
+    assert (dict(rebuilt.lost), rebuilt.differing) == ({}, ())
+    assert all(one.is_equal for one in rebuilt.compared)
+    assert counts(old)[:3] == [2, 2, 6]
+
+
+@pytest.mark.parametrize("place", ["empty", "bad"])
+def test_from_nothing_nothing_is_made(stored, place):
+    Path(place).mkdir()
+    if place == "bad":
+        Path("bad/run.json").write_text("{")
+    before = stored.read_bytes()
+    with pytest.raises(StorageError, match="is a run that can be read"):
+        rebuild(stored.resolve(), run_files([Path(place)]))
+    assert stored.read_bytes() == before
+    assert list(Path().glob("*before*")) == []
+
+
+def test_a_database_in_use_is_left_alone(stored, holding, capsys):
+    with holding(stored):
+        assert main(["--rebuild-from", "runs", "--db-path", "a.duckdb", "--lock-timeout", "0.1"]) == 1
+    assert "is locked" in capsys.readouterr().err
+    assert counts(stored)[0] == 3
+
+
+def test_it_is_not_asked_to_keep_and_to_drop(stored, capsys):
+    assert main(["--rebuild-from", "runs", "--overwrite", "--yes", "--db-path", "a.duckdb"]) == UsageError.exit_code
+    assert "ask for one of them" in capsys.readouterr().err
+
+
+def test_folders_are_searched_in_depth_but_not_hidden_ones_nor_links(tmp_path):
+    for place in ("a/b", ".git", "a/.cache"):
+        (tmp_path / place).mkdir(parents=True)
+    for place in ("1.json", "a/2.json", "a/b/3.json", ".git/4.json", "a/.cache/5.json", "a/benchmark_summary.json"):
+        (tmp_path / place).write_text("{}")
+    (tmp_path / "a" / "round").symlink_to(tmp_path)
+    found = run_files([tmp_path, tmp_path / "a"])
+    assert [path.name for path in found] == ["1.json", "2.json", "3.json"]

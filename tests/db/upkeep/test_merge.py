@@ -1,0 +1,433 @@
+"""Merging: every row once, whoever is merged into whom and how often; what contradicts is refused whole, and named."""
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from benchmarking.core.errors import FormatError, LockedError, UsageError
+from benchmarking.core.records import Doubt
+from db import latest_results
+from db.commands.merge import main
+from db.upkeep import compact
+from db.upkeep.merge import ConflictError, merge
+from db.upkeep.other_warehouse import Alias, united_aliases
+from db.upkeep.verify import verify
+from db.warehouse import Warehouse
+
+STORED = {"benchmark_runs": ["source", "source_sha256", "ingested_at"], "raw_benchmark_data": ["compacted_at"]}
+"""Columns that tell of the storing."""
+TABLES = (
+    *("hardware_info", "series", "benchmark_runs", "benchmark_results", "raw_benchmark_data"),
+    *("series_alias", "series_heads", "change_points", "alerts", "annotations"),
+)
+ONE = {"batch_sizes": (1,), "sequence_lengths": (32,)}
+LONG = {**ONE, "iterations": 50, "launches": 2}
+ALIAS = "INSERT INTO series_alias VALUES (?, ?, ?, ?)"
+NOTE = "INSERT INTO annotations VALUES (?, 'run', ?, 'me', ?, '2026-03-01'::TIMESTAMP)"
+ALERT = """
+INSERT INTO alerts (alert_id, series_id, metric, triage, detector, detector_version, parameters,
+    created_at, updated_at)
+SELECT 'one', min(series_id), 'latency_median_ms', ?, 'gate', '1', '{}', '2026-03-01'::TIMESTAMP, ?::TIMESTAMP
+FROM series
+"""
+
+
+def contents(warehouse):
+    """Every table's rows, in no order, without what tells of the storing."""
+    found = {}
+    for table in TABLES:
+        apart = STORED.get(table, [])
+        rows = warehouse.query(f"SELECT * FROM {table}").dicts()
+        found[table] = sorted(repr({name: value for name, value in row.items() if name not in apart}) for row in rows)
+    return found
+
+
+def contents_of(path):
+    with Warehouse.open(path) as warehouse:
+        return contents(warehouse)
+
+
+def verified(path):
+    with Warehouse.open(path) as warehouse:
+        return verify(warehouse)
+
+
+@pytest.fixture
+def make(tmp_path, empty_database):
+    """A function that makes a warehouse file of runs, with a function to be called on it."""
+
+    def make(name, *runs, change=None):
+        path = Path(shutil.copy(empty_database, tmp_path / f"{name}.duckdb"))
+        with Warehouse.open(path) as warehouse:
+            for run in runs:
+                warehouse.ingest(run, source=f"/{name}/{run.run_id}.json", source_sha256=run.run_id)
+            if change is not None:
+                change(warehouse)
+        return path
+
+    return make
+
+
+def into(target, *others, **options):
+    with Warehouse.open(target) as warehouse:
+        return [merge(warehouse, other, **options) for other in others]
+
+
+def test_what_is_new_comes_in_and_what_is_there_stays(make, make_run):
+    shared, mine, theirs = make_run(**ONE), make_run(**ONE), make_run(**ONE, model_id="gpt2")
+    target, other = make("a", shared, mine), make("b", shared, theirs)
+    before = other.read_bytes()
+    (merged,) = into(target, other)
+    assert {table: count for table, count in merged.added.items() if count} == {
+        "series": 1,
+        "benchmark_runs": 1,
+        "benchmark_results": 1,
+        "raw_benchmark_data": 90,
+    }
+    assert merged.present == 1
+    assert verified(target) == []
+    assert contents_of(target) == contents_of(make("all", shared, mine, theirs))
+    assert other.read_bytes() == before
+
+
+def test_a_dry_run_counts_the_same_and_changes_nothing(make, make_run):
+    target, other = make("a", make_run(**ONE)), make("b", make_run(**ONE, model_id="gpt2"))
+    before = target.read_bytes()
+    with Warehouse.open(target, read_only=True) as warehouse:
+        planned = merge(warehouse, other, dry_run=True)
+    assert target.read_bytes() == before
+    assert into(target, other) == [planned]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("UPDATE benchmark_results SET latency_mean_ms = 9", r"result [0-9a-f-]+ differs in latency_mean_ms"),
+        ("UPDATE benchmark_runs SET host = 'other', status = 'failed'", r"run [0-9a-f-]+ differs in status, host"),
+        (
+            "UPDATE raw_benchmark_data SET samples = list_reverse(samples), mean = 7 WHERE launch = 0",
+            r"raw samples [0-9a-f-]+ 0 measure latency_wall differs in samples, mean",
+        ),
+        ("UPDATE hardware_info SET hashed_keys = '{\"a\": 1}'", r"hardware [0-9a-f]+ differs in hashed_keys"),
+        ("UPDATE benchmark_runs SET settings = '{\"launches\": 4}'", r"run [0-9a-f-]+ differs in settings"),
+        (
+            "DELETE FROM raw_benchmark_data WHERE launch = 0",
+            r"result [0-9a-f-]+ has 1 of its raw_benchmark_data only here",
+        ),
+        (
+            "UPDATE benchmark_runs SET run_id = 'x'; UPDATE benchmark_results SET run_id = 'x'",
+            r"result [0-9a-f-]+ differs in run_id; run x comes from the same run file as run",
+        ),
+    ],
+)
+def test_other_words_under_the_same_id_are_refused_whole_and_named(make, make_run, change, words):
+    shared, new = make_run(**ONE), make_run(**ONE)
+    target = make("a", shared)
+    other = make("b", shared, change=lambda warehouse: [warehouse.query(one) for one in change.split(";")])
+    with Warehouse.open(other) as warehouse:
+        warehouse.ingest(new)
+    before = contents_of(target)
+    with pytest.raises(ConflictError, match=f"b.duckdb: nothing of it was taken, since it contradicts.*{words}"):
+        into(target, other)
+    assert contents_of(target) == before
+
+
+def test_where_a_run_was_stored_from_is_no_contradiction(make, make_run):
+    run = make_run(**ONE)
+    target = make("a", run)
+    other = make("b", run, change=lambda w: w.query("UPDATE benchmark_runs SET source_sha256 = 'x', source = NULL"))
+    (merged,) = into(target, other)
+    assert (merged.present, set(merged.added.values())) == (1, {0})
+    with Warehouse.open(target) as warehouse:
+        (row,) = warehouse.query("SELECT source FROM benchmark_runs").dicts()
+    assert row["source"] == f"/a/{run.run_id}.json"
+
+
+def test_fields_that_say_nothing_are_no_contradiction(make, make_run):
+    run = make_run(**ONE)
+    sql = 'UPDATE benchmark_runs SET environment = \'{"missing":{},"values":{},"later":null,"new":[]}\''
+    (merged,) = into(make("a", run), make("b", run, change=lambda warehouse: warehouse.query(sql)))
+    assert merged.present == 1
+
+
+def test_of_a_contradiction_our_own_words_can_be_kept_and_the_rest_comes_in(make, make_run):
+    shared, new = make_run(**ONE), make_run(**ONE, model_id="gpt2")
+    target = make("a", shared)
+    other = make("b", shared, new, change=lambda w: w.query("UPDATE benchmark_results SET latency_mean_ms = 9"))
+    (merged,) = into(target, other, keep_own=True)
+    assert [conflict.columns for conflict in merged.left_out] == [("latency_mean_ms",)]
+    with Warehouse.open(target) as warehouse:
+        rows = warehouse.query("SELECT DISTINCT latency_mean_ms AS ms FROM benchmark_results ORDER BY 1").dicts()
+    assert [row["ms"] for row in rows] == [8.0, 9.0]
+
+
+def compacted(warehouse):
+    with warehouse.cursor() as cursor:
+        ids = [row[0] for row in cursor.execute("SELECT result_id FROM benchmark_results").fetchall()]
+    compact.replace_samples(warehouse, ids)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(compacted, None), (None, compacted)])
+def test_full_samples_win_over_quantiles_from_either_side(make, make_run, ours, theirs):
+    run = make_run(**LONG)
+    target, other = make("a", run, change=ours), make("b", run, change=theirs)
+    (merged,) = into(target, other)
+    assert (merged.samples_restored, merged.samples_kept) == ((1, 0) if ours else (0, 1))
+    assert contents_of(target) == contents_of(make("full", run))
+
+
+def test_quantiles_of_other_samples_are_a_contradiction(make, make_run):
+    run = make_run(**LONG)
+    later = "sketch = list_transform(sketch, lambda x: x + 1)"
+    change = f"UPDATE raw_benchmark_data SET mean = mean + 1, median = median + 1, {later}"
+    other = make("b", run, change=lambda warehouse: (compacted(warehouse), warehouse.query(change)))
+    with pytest.raises(ConflictError, match="differs in mean, median"):
+        into(make("a", run), other)
+
+
+def test_what_calibrations_measured_is_worked_out_from_both(make, make_run):
+    def calibrating(name, peak, started_at):
+        run = make_run(**ONE, model_id="device-calibration", started_at=started_at)
+        workload = replace(run.cell.workload, task=latest_results.TASK)
+        result = replace(run.results[0], metrics={**run.results[0].metrics, "peak_flops_per_sec": peak})
+        return replace(run, cell=replace(run.cell, workload=workload), results=(result,))
+
+    older, newer = calibrating("a", 1e9, "2026-01-01T00:00:00Z"), calibrating("b", 2e9, "2026-02-01T00:00:00Z")
+    for first, second in ((older, newer), (newer, older)):
+        target = make("a", first)
+        into(target, make("b", second))
+        with Warehouse.open(target) as warehouse:
+            assert verify(warehouse) == []
+            (row,) = warehouse.query("SELECT peak_flops, first_seen_at FROM hardware_info").dicts()
+        assert row == {"peak_flops": {"float32": 2e9}, "first_seen_at": datetime(2026, 1, 1)}
+
+
+def test_the_last_word_on_an_alert_is_kept(make, make_run):
+    run = make_run(**ONE)
+    old = make("a", run, change=lambda warehouse: warehouse.query(ALERT, ["new", "2026-03-01"]))
+    new = make("b", run, change=lambda warehouse: warehouse.query(ALERT, ["noise", "2026-03-02"]))
+    target = make("c", run)
+    for order in ((old, new), (new, old)):
+        into(target, *order)
+        with Warehouse.open(target) as warehouse:
+            assert warehouse.query("SELECT triage FROM alerts").dicts() == [{"triage": "noise"}]
+
+
+def test_the_results_that_stand_for_a_series_are_those_of_both(make, make_run):
+    old, new = make_run(**ONE, started_at="2026-01-01T00:00:00Z"), make_run(**ONE, started_at="2026-02-01T00:00:00Z")
+    target = make("a", new)
+    into(target, make("b", old))
+    with Warehouse.open(target) as warehouse:
+        (row,) = warehouse.query("SELECT run_id FROM latest_results").dicts()
+    assert row["run_id"] == new.run_id
+
+
+def alias(canonical, reason="renamed", day=1):
+    return Alias(canonical=canonical, reason=reason, created_at=datetime(2026, 1, day))
+
+
+def test_aliases_of_both_are_followed_to_the_end():
+    found, clashing = united_aliases({"a": alias("b")}, {"b": alias("c")})
+    assert ({series: one.canonical for series, one in found.items()}, clashing) == ({"a": "c", "b": "c"}, [])
+    again, clashing = united_aliases(found, {"a": alias("b")})
+    assert (again, clashing) == (found, [])
+
+
+def test_of_two_reasons_for_an_alias_the_earlier_stays():
+    both = {"a": alias("b", "second", 2)}, {"a": alias("b", "first", 1)}
+    assert united_aliases(*both) == united_aliases(*reversed(both)) == ({"a": alias("b", "first", 1)}, [])
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "words"),
+    [
+        ({"a": "b"}, {"a": "c"}, ["series a is read as b and as c"]),
+        ({"a": "b"}, {"b": "a"}, ["series a is read as itself in the end", "series b is read as itself in the end"]),
+        ({"a": "b", "b": "d"}, {"a": "c"}, ["series a is read as c and as d"]),
+    ],
+)
+def test_aliases_that_contradict_are_named(mine, theirs, words):
+    sides = ({series: alias(canonical) for series, canonical in side.items()} for side in (mine, theirs))
+    _, clashing = united_aliases(*sides)
+    assert [str(conflict) for conflict in clashing] == words
+
+
+def test_a_series_that_is_read_as_two_is_refused(make, make_run):
+    run = make_run(batch_sizes=(1, 2, 4), sequence_lengths=(32,))
+    target, other = make("a", run), make("b", run)
+    for path, which in ((target, 1), (other, 2)):
+        with Warehouse.open(path) as warehouse:
+            ids = [row["id"] for row in warehouse.query("SELECT series_id AS id FROM series ORDER BY id").dicts()]
+            warehouse.query(ALIAS, [ids[0], ids[which], "renamed", datetime(2026, 1, 1)])
+    with pytest.raises(ConflictError, match=f"series {ids[0]} is read as {ids[1]} and as {ids[2]}"):
+        into(target, other)
+
+
+def test_an_older_schema_is_upgraded_in_a_copy(make, make_run, file_of_version, tmp_path):
+    run = make_run(**ONE)
+    old = file_of_version(2, tmp_path / "old.duckdb", run)
+    before = old.read_bytes()
+    target = make("a")
+    (merged,) = into(target, old)
+    assert merged.added["benchmark_runs"] == 1
+    assert old.read_bytes() == before
+    assert into(target, make("b", run))[0].present == 1  # what is worked out otherwise since then is no contradiction
+
+
+def test_rows_without_what_they_refer_to_are_not_brought_in(make, make_run):
+    target = make("a")
+    other = make("b", make_run(**ONE), change=lambda warehouse: warehouse.query("DELETE FROM series"))
+    with pytest.raises(FormatError, match=r"b\.duckdb: is damaged: .* refers to series_id .*, which is not in series"):
+        into(target, other)
+
+
+def test_a_log_left_by_a_killed_process_is_read_too(make, make_run, database, spool_run):
+    path, _ = spool_run(**ONE)
+    code = "import os, sys; from pathlib import Path; from db.warehouse import Warehouse\n"
+    code += "warehouse = Warehouse.open(sys.argv[1]); warehouse.ingest_file(Path(sys.argv[2])); os._exit(0)"
+    subprocess.run([sys.executable, "-c", code, str(database), str(path)], check=True)
+    assert database.with_name(f"{database.name}.wal").exists()
+    (merged,) = into(make("a"), database)
+    assert merged.added["benchmark_runs"] == 1
+
+
+def test_a_warehouse_in_use_is_waited_for(make, make_run, holding):
+    target, other = make("a"), make("b", make_run(**ONE))
+    with holding(other), pytest.raises(LockedError):
+        into(target, other, lock_timeout_s=0.1)
+    with holding(other, seconds=0.5):
+        assert into(target, other, lock_timeout_s=60)[0].added["benchmark_runs"] == 1
+
+
+def test_a_warehouse_is_not_merged_into_itself(make, tmp_path):
+    target = make("a")
+    (tmp_path / "link.duckdb").symlink_to(target)
+    with pytest.raises(UsageError, match="is the database itself"):
+        into(target, tmp_path / "link.duckdb")
+
+
+def test_the_command_merges_what_it_can_and_names_the_rest(make, make_run, tmp_path, capsys):
+    shared = make_run(**ONE)
+    target, good = make("a", shared), make("good", shared, make_run(**ONE))
+    bad = make("bad", shared, change=lambda warehouse: warehouse.query("UPDATE benchmark_runs SET host = 'x'"))
+    notes = tmp_path / "notes.txt"
+    notes.write_text("my notes\n")
+    assert main([str(bad), str(notes), str(good), "--db-path", str(target)]) == 1
+    out, err = capsys.readouterr()
+    assert out == f"{good} brought 1 run, 1 result, 90 raw samples; 1 run there already\n"
+    first, second = err.splitlines()
+    assert first.startswith(f"benchhouse merge: refused {bad}: nothing of it was taken")
+    assert first.endswith(f"run {shared.run_id} differs in host")
+    assert second == f"benchhouse merge: refused {notes}: not a DuckDB database (any more): name another file"
+    assert main([str(good), "--db-path", str(target)]) == 0
+    assert capsys.readouterr().out == f"{good} brought nothing new; 2 runs there already\n"
+
+
+def test_json_tells_conflicts_one_by_one(make, make_run, capsys):
+    run = make_run(**ONE)
+    target = make("a", run)
+    other = make("b", run, change=lambda warehouse: warehouse.query("UPDATE benchmark_runs SET host = 'x'"))
+    assert main([str(other), "--db-path", str(target), "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    (refused,) = report["refused"]
+    assert refused["conflicts"] == [
+        {"table": "benchmark_runs", "subject": run.run_id, "columns": ["host"], "problem": None, "part": None}
+    ]
+
+
+def test_a_dry_run_into_nothing_makes_nothing(make, make_run, tmp_path, capsys):
+    other = make("b", make_run(**ONE))
+    assert main([str(other), "--db-path", str(tmp_path / "new.duckdb"), "--dry-run"]) == 0
+    assert "would bring 1 run, 1 result, 90 raw samples, 1 machine, 1 series" in capsys.readouterr().out
+    assert not (tmp_path / "new.duckdb").exists()
+
+
+# The laws. A warehouse is a choice of runs, some of them compacted, with words of its own on findings.
+
+PIECES = st.fixed_dictionaries(
+    {
+        "runs": st.sets(st.integers(0, 2)),
+        "compacted": st.booleans(),
+        "alert": st.none() | st.tuples(st.sampled_from(("new", "noise", "method")), st.integers(1, 3)),
+        "note": st.booleans(),
+        "alias": st.none() | st.integers(1, 3),
+    }
+)
+LAWS = settings(
+    max_examples=3,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+@pytest.fixture
+def build(tmp_path, empty_database, make_run):
+    """A function that makes a new file of a drawn warehouse."""
+    noisy = {"validity": "noisy", "doubts": (Doubt(kind="cpu_pressure", severity="noisy"),)}
+    runs = [
+        make_run(**LONG, started_at="2026-02-03T00:00:00Z"),
+        make_run(**LONG, started_at="2026-02-01T00:00:00Z"),
+        make_run(batch_sizes=(1, 2), sequence_lengths=(32,), started_at="2026-02-02T00:00:00Z"),
+    ]
+    runs[0] = replace(runs[0], results=(replace(runs[0].results[0], **noisy),))
+    made = {}
+
+    def build(pieces):
+        key = repr(pieces)
+        if key not in made:
+            made[key] = Path(shutil.copy(empty_database, tmp_path / f"piece{len(made)}.duckdb"))
+            with Warehouse.open(made[key]) as warehouse:
+                fill(warehouse, [runs[i] for i in sorted(pieces["runs"])], pieces)
+        build.count += 1
+        return Path(shutil.copy(made[key], tmp_path / f"copy{build.count}.duckdb"))
+
+    build.count = 0
+    return build
+
+
+def fill(warehouse, runs, pieces):
+    for run in runs:
+        warehouse.ingest(run)
+    if pieces["compacted"]:
+        compacted(warehouse)
+    if runs and pieces["note"]:
+        warehouse.query(NOTE, [runs[0].run_id, runs[0].run_id, f"about {runs[0].run_id}"])
+    if 2 in pieces["runs"]:
+        if pieces["alias"]:
+            ids = [row["id"] for row in warehouse.query("SELECT series_id AS id FROM series ORDER BY id").dicts()]
+            warehouse.query(ALIAS, [*ids, f"reason {pieces['alias']}", datetime(2026, 1, pieces["alias"])])
+        if pieces["alert"]:
+            triage, day = pieces["alert"]
+            warehouse.query(ALERT, [triage, f"2026-03-0{day}"])
+
+
+@LAWS
+@given(a=PIECES, b=PIECES)
+def test_merging_is_commutative_and_idempotent(build, a, b):
+    ab, ba = build(a), build(b)
+    into(ab, build(b))
+    into(ba, build(a))
+    both = contents_of(ab)
+    assert contents_of(ba) == both
+    assert verified(ab) == []
+    into(ab, ba)
+    assert contents_of(ab) == both
+
+
+@LAWS
+@given(a=PIECES, b=PIECES, c=PIECES)
+def test_merging_is_associative(build, a, b, c):
+    left, right, bc = build(a), build(a), build(b)
+    into(left, build(b), build(c))
+    into(bc, build(c))
+    into(right, bc)
+    assert contents_of(left) == contents_of(right)

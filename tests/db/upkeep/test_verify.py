@@ -1,0 +1,160 @@
+"""Verify finds each planted fault, and nothing in a warehouse that is well."""
+
+import pytest
+
+from db.analysis.history.changes import update_changes
+from db.analysis.metrics import DEFAULT_METRIC, METRICS
+from db.upkeep.verify import verify
+from db.warehouse import Warehouse
+
+ONE = {"batch_sizes": (1,), "sequence_lengths": (32,)}
+
+
+@pytest.fixture
+def filled(warehouse, make_run):
+    warehouse.ingest(make_run(with_failed=True, with_doubtful=True))
+    warehouse.ingest(make_run(family="decoder-only", model_id="gpt2"))
+    return warehouse
+
+
+def kinds(warehouse):
+    return {finding.kind for finding in verify(warehouse)}
+
+
+def test_a_warehouse_that_is_well_has_no_findings(filled):
+    assert verify(filled) == []
+
+
+def test_an_empty_warehouse_has_no_findings(warehouse):
+    assert verify(warehouse) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "words"),
+    [
+        ("DROP VIEW history", "schema", "view history is missing"),
+        ("DROP TABLE annotations", "schema", "table annotations is missing"),
+        ("CREATE TABLE mine (a INTEGER)", "schema", "table mine is not part of the schema"),
+        ("ALTER TABLE annotations DROP COLUMN note", "schema", "column annotations.note is missing"),
+        ("ALTER TABLE alerts ALTER group_id TYPE INTEGER", "schema", "column alerts.group_id is 'INTEGER"),
+        ("COMMENT ON COLUMN alerts.group_id IS 'x'", "schema", "column alerts.group_id is 'VARCHAR -- x'"),
+        ("CREATE OR REPLACE VIEW history AS SELECT 1 AS a", "schema", "column history.series_id is missing"),
+        (
+            "CREATE OR REPLACE TABLE series AS FROM series",
+            "schema",
+            "constraint series PRIMARY KEY [series_id] is missing",
+        ),
+        (
+            "UPDATE schema_migrations SET sha256 = 'x' WHERE version = 1",
+            "schema",
+            "0001_initial was applied in other words",
+        ),
+        ("DELETE FROM schema_migrations WHERE version = 0", "schema", "migration views was never applied"),
+        ("DELETE FROM hardware_info", "orphan", "which is not in hardware_info"),
+        ("DELETE FROM benchmark_runs WHERE model_id = 'gpt2'", "orphan", "which is not in benchmark_runs"),
+        ("DELETE FROM series WHERE model_id = 'gpt2'", "orphan", "which is not in series"),
+        ("DELETE FROM benchmark_results WHERE batch_size = 2", "orphan", "which is not in benchmark_results"),
+        (
+            "INSERT INTO annotations VALUES ('n1', 'run', 'gone', NULL, 'a note', now()::TIMESTAMP)",
+            "orphan",
+            "n1 is about run gone, which is not there",
+        ),
+        (
+            "INSERT INTO raw_benchmark_data FROM raw_benchmark_data LIMIT 1",
+            "duplicate",
+            "raw_benchmark_data: 2 rows have result_id, launch, phase, metric",
+        ),
+        ("UPDATE benchmark_runs SET source_sha256 = 'same'", "duplicate", "2 rows have source_sha256 same"),
+        (
+            "DELETE FROM raw_benchmark_data WHERE launch = 1",
+            "raw_count",
+            "90 iterations in 3 launches, but 60 raw samples in 2",
+        ),
+        ("UPDATE raw_benchmark_data SET samples = samples[2:]", "raw_count", "but 87 raw samples in 3"),
+        (
+            "UPDATE benchmark_results SET iterations = 5 WHERE status = 'failed'",
+            "raw_count",
+            "5 iterations in 0 launches, but 0",
+        ),
+        ("UPDATE benchmark_results SET validity = NULL", "missing_value", "is ok but has no validity"),
+        (
+            "UPDATE benchmark_results SET latency_median_ms = NULL",
+            "missing_value",
+            "neither a median latency nor a reason",
+        ),
+        ("UPDATE benchmark_results SET error = NULL", "missing_value", "is failed but does not say why"),
+        ("UPDATE benchmark_results SET validity = 'valid'", "missing_value", "is failed but has a validity"),
+        ("UPDATE benchmark_results SET batch_size = 7 WHERE batch_size = 1", "series", "is not what its series"),
+        ("UPDATE benchmark_runs SET num_threads = 3", "series", "is not what its series"),
+        ("UPDATE benchmark_results SET image_size = 224 WHERE batch_size = 1", "axes", "its columns say otherwise"),
+        ("UPDATE hardware_info SET peak_flops = MAP {'float32': 1.0}", "calibration", "is not as its calibration runs"),
+        ("UPDATE hardware_info SET calibration_run_id = 'gone'", "orphan", "which is not in benchmark_runs"),
+        ("UPDATE series SET hashed_keys = '{}'", "hash", "is not the hash of its hashed_keys"),
+        ("UPDATE hardware_info SET hashed_keys = '{}'", "hash", "hardware_info: hardware_id"),
+    ],
+)
+def test_a_planted_fault_is_found(filled, fault, kind, words):
+    filled.query(fault)
+    findings = verify(filled)
+    assert kind in {finding.kind for finding in findings}
+    assert any(words in finding.problem for finding in findings), findings
+
+
+def test_every_number_of_a_result_has_a_check(warehouse):
+    sql = "SELECT column_name FROM duckdb_columns() WHERE table_name = 'benchmark_results' AND data_type = 'DOUBLE'"
+    numbers = {row["column_name"] for row in warehouse.query(sql).dicts()}
+    sql = "SELECT constraint_column_names AS names FROM duckdb_constraints() WHERE constraint_type = 'CHECK'"
+    assert numbers <= {name for row in warehouse.query(sql).dicts() for name in row["names"]}
+
+
+def test_a_change_point_of_another_run_or_with_no_result_is_found(warehouse, write_history):
+    def faults():
+        return [one.kind for one in verify(warehouse) if one.problem.startswith("change_points")]
+
+    write_history(warehouse, [10.0] * 12 + [13.0] * 6)
+    update_changes(warehouse, METRICS[DEFAULT_METRIC])
+    assert faults() == []
+    warehouse.query("UPDATE change_points SET last_good_run_id = run_id")
+    assert faults() == ["change_point"]
+    warehouse.query("UPDATE change_points SET last_good_result_id = 'gone'")
+    assert faults() == ["orphan"]
+
+
+def test_an_alias_of_an_alias_is_found(filled):
+    filled.query(
+        "INSERT INTO series_alias SELECT a, b, 'x', now()::TIMESTAMP FROM ("
+        "SELECT series_id AS a, lead(series_id) OVER (ORDER BY series_id) AS b FROM series) LIMIT 2"
+    )
+    assert kinds(filled) == {"series"}
+
+
+def test_one_fault_is_not_told_of_every_row(filled):
+    one = "SELECT min(result_id) FROM benchmark_results WHERE status = 'ok'"
+    filled.query(f"UPDATE raw_benchmark_data SET samples = samples[2:] WHERE launch = 0 AND result_id = ({one})")
+    count, launch = verify(filled)
+    assert (count.kind, launch.kind) == ("raw_count", "raw_statistics")
+    assert count.problem.endswith("90 iterations in 3 launches, but 89 raw samples in 3")
+    assert launch.problem.endswith("launch 0, measure latency_wall are 29, but 30 are told")
+
+
+def test_a_run_file_that_was_changed_is_found_and_one_that_is_gone_is_not(warehouse, spool_run):
+    first, _ = spool_run("1", **ONE)
+    second, run = spool_run("2", **ONE)
+    third, _ = spool_run("3", **ONE)
+    for path in (first, second, third):
+        warehouse.ingest_file(path)
+    assert verify(warehouse) == []
+    first.unlink()
+    second.write_text(second.read_text() + "\n")
+    (finding,) = verify(warehouse)
+    assert (finding.kind, finding.subject) == ("checksum", run.run_id)
+    assert f"its file {second} was changed since" in finding.problem
+
+
+def test_verifying_changes_nothing(database, make_run):
+    with Warehouse.open(database) as warehouse:
+        warehouse.ingest(make_run())
+    before = database.read_bytes()
+    with Warehouse.open(database, read_only=True) as warehouse:
+        assert verify(warehouse) == []
+    assert database.read_bytes() == before
