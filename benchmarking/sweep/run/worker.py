@@ -1,8 +1,6 @@
 """The measuring process: loads one cell once, measures its points, sends a line for each.
 
 It never outlives its supervisor.
-
-The check of a point's output in the worker: against the reference that was prepared for it.
 """
 
 from __future__ import annotations
@@ -19,38 +17,26 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import IO, Any
-from zipfile import BadZipFile
+from typing import IO
 
-from benchmarking.builds.store import BuildStore
 from benchmarking.core import plugins
 from benchmarking.core.contracts import DeviceHandle, Runtime, Session
-from benchmarking.core.doubts import doubt
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError
 from benchmarking.core.ids import utc_now
 from benchmarking.core.records import (
     FAILED,
-    NOT_APPLICABLE,
-    NOT_RUN,
     NOT_SUPPORTED,
     Cell,
-    Family,
     Json,
     LaunchLoad,
     Measurement,
     Point,
-    Precision,
     Readings,
     from_json,
 )
 from benchmarking.devices.support.binding import bind, in_force, memory_in_force
-from benchmarking.measure.correctness import about_difference, compare
-from benchmarking.measure.memory import PassResult
-from benchmarking.measure.point import Checked
 from benchmarking.runtimes.support.devices import open_device
 from benchmarking.sweep.run.process import Job, LoadFailed, Message, PointStarted, encode
-from benchmarking.sweep.run.reference import is_reference, load_reference, needs_reference, reference_flops
 
 PR_SET_PDEATHSIG = 1
 
@@ -185,6 +171,7 @@ def measure(
     """The point's measurement, or its failure with the reason."""
     from benchmarking.measure.point import measure_point
     from benchmarking.runtimes.support.devices import always_after
+    from benchmarking.sweep.run.output_check import Check
 
     started_at = utc_now()
     try:
@@ -268,90 +255,6 @@ def end_with_supervisor() -> None:
 def _exit_at_end_of_stdin() -> None:
     os.read(sys.stdin.fileno(), 1)
     os._exit(1)
-
-
-COLUMNS = ("output_error", "output_max_abs_error", "output_cosine_similarity", "output_equal_token_share")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """Compares outputs at one point; called with the output's arrays."""
-
-    precision: Precision
-    family: Family | None
-    digest: str | None
-    """Of the reference; None without one."""
-    why_not: str | None
-    """Why there is none."""
-    is_wanted: bool
-    """False where there cannot be one, so that its absence is no doubt."""
-
-    @classmethod
-    def of(cls, job: Job, point: Point) -> Check:
-        """The check of a job's point."""
-        digest = None if job.preparation is None else job.preparation.references.get(point.label)
-        return cls(
-            precision=job.cell.precision,
-            family=job.cell.workload.family,
-            digest=digest,
-            why_not=None if digest is not None else _why_not(job, point),
-            is_wanted=needs_reference(job.cell),
-        )
-
-    def __call__(self, arrays: Mapping[str, Any]) -> Checked:
-        if self.digest is None:
-            return self._without(self.why_not or NOT_RUN)
-        if not arrays:
-            return self._without(f"{NOT_SUPPORTED}: the call gives nothing that could be compared")
-        try:
-            reference = load_reference(BuildStore(), self.digest)
-        except OSError as error:
-            return self._without(f"{FAILED}: the reference is gone from the cache ({error.strerror or error})")
-        except (ValueError, BadZipFile) as error:
-            return self._without(f"{FAILED}: the reference in the cache is damaged ({error})")
-        comparison = compare(arrays, reference)
-        readings = comparison.readings()
-        metrics = {name: float(value) for name, value in readings.values.items() if isinstance(value, int | float)}
-        by_array = {name: dict(errors) for name, errors in comparison.by_array.items()}
-        return Checked(
-            result=PassResult(
-                metrics=metrics,
-                missing=dict(readings.missing),
-                extra={"output_errors": by_array} if len(by_array) > 1 else {},
-            ),
-            doubts=about_difference(comparison, self.precision, self.family),
-        )
-
-    def with_work(self, measurement: Measurement) -> Measurement:
-        """The measurement with the `flops` of the reference, where its runtime was asked for its own and has none. A
-        call computes them for each of its requests."""
-        if self.digest is None or "flops" not in measurement.missing:
-            return measurement
-        flops = reference_flops(BuildStore(), self.digest)
-        if flops is None:
-            return measurement
-        return dataclasses.replace(
-            measurement,
-            metrics={**measurement.metrics, "flops": flops * measurement.point.concurrency},
-            missing={name: why for name, why in measurement.missing.items() if name != "flops"},
-            extra={**measurement.extra, "flops_source": "reference"},
-        )
-
-    def _without(self, why: str) -> Checked:
-        return Checked(
-            result=PassResult(missing=dict.fromkeys(COLUMNS, why)),
-            doubts=(doubt("not_compared", why=why),) if self.is_wanted else (),
-        )
-
-
-def _why_not(job: Job, point: Point) -> str:
-    if job.preparation is not None and point.label in job.preparation.missing:
-        return job.preparation.missing[point.label]
-    if needs_reference(job.cell):
-        return NOT_RUN
-    if is_reference(job.cell):
-        return f"{NOT_APPLICABLE}: it is the reference"
-    return f"{NOT_APPLICABLE}: runtime {job.cell.runtime} has no reference"
 
 
 if __name__ == "__main__":

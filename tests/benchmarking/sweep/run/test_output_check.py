@@ -10,9 +10,9 @@ import pytest
 from benchmarking.builds.store import BuildStore
 from benchmarking.core.records import Preparation
 from benchmarking.run_hardware_benchmark import main
+from benchmarking.sweep.run.output_check import Check
 from benchmarking.sweep.run.process import Job
 from benchmarking.sweep.run.reference import FILE, ReferenceMaker
-from benchmarking.sweep.run.worker import Check
 from db.warehouse import Warehouse
 
 pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
