@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarking.records import Run, to_json
+from benchmarking.core.records import Run, to_json
 from db.warehouse import Warehouse
 from tests.helpers.paths import ROOT
 from tests.helpers.records import RunMaker
