@@ -43,11 +43,11 @@ class WorkerProcess:
     """
 
     def __init__(self, job: Job | PreparationJob) -> None:
-        module, launch = ("worker", job.launch) if isinstance(job, Job) else ("preparer", 0)
+        module, launch = ("worker", job.launch) if isinstance(job, Job) else ("preparation_worker", 0)
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         self._messages: queue.Queue[str | None] = queue.Queue()
         self._process = start(
-            module_command(f"benchmarking.sweep.{module}"),
+            module_command(f"benchmarking.sweep.run.{module}"),
             stdin=subprocess.PIPE,
             stderr=self._stderr,
             further={"BENCHHOUSE_LAUNCH": str(launch)},
