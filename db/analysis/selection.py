@@ -50,7 +50,6 @@ PREFIXED = ("run", "session", "commit", "hardware", "series")
 """Fields whose value may be the beginning of the column's."""
 NUMBERS = ("threads", *AXIS_FIELDS)
 NEWEST = "session_id = (SELECT session_id FROM all_results ORDER BY started_at DESC, run_id DESC LIMIT 1)"
-
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f-]*)?")
 COMMIT = re.compile(r"[0-9a-f]{7,40}")
 

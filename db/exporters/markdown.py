@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
 Row = Mapping[str, Any]
-
 ROWS = f"""
 SELECT *, coalesce({", ".join(PEAK_MEMORY)}) AS memory_peak_mb
 FROM all_results WHERE result_id IN (SELECT result_id FROM chosen)

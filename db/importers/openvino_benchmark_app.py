@@ -21,7 +21,6 @@ from db.importers.support.names import precision_of
 from db.importers.support.reading import Fields
 
 DEFINITION = "openvino-benchmark-app"
-
 DEFINITIONS = {
     "latency_*": "one infer request, several of which run beside each other where concurrency is above 1; in full mode "
     "with the filling of its inputs; rounded to 0.01 ms",
@@ -29,34 +28,22 @@ DEFINITIONS = {
     "first_call_ms": "the first inference after compiling",
     "compile_s": "compiling (loading) the model on the device",
 }
-
 LATENCIES = {"latency_avg": "latency_mean_ms", "latency_min": "latency_min_ms", "latency_max": "latency_max_ms"}
-
 PERCENTILES = {"25": "p25", "75": "p75", "90": "p90", "95": "p95", "99": "p99"}
-
 """Percentiles that have a column."""
-
 TIMES = {
     "read_model_time": "read_model_s",
     "reshape_model_time": "reshape_model_s",
     "import_model_time": "import_model_s",
     "compile_model_time": "compile_s",
 }
-
 ROUNDED_TO_MS = 0.01
-
 INEXACT, TOO_INEXACT = 0.005, 0.02
-
 """Share of a latency that rounding may take: from the first it is worth saying, from the second no 2 % can be seen."""
-
 NAMELESS = re.compile(r"(Model\d*|main_graph|torch[-_]jit.*|tf2onnx|)", re.IGNORECASE)
-
 """What converters call a model that nobody named."""
-
 SHAPE = re.compile(r"([\w.:/-]*)\[(\d+(?:,\d+)+)\](?!\[)")
-
 MODEL_FILES = ("model", "openvino_model", "saved_model")
-
 """File names that say nothing: their folder's does."""
 
 
@@ -228,15 +215,12 @@ def _rounding(metrics: dict[str, float]) -> tuple[Doubt, ...]:
 
 
 OPTIONS, SETUP, RESULTS = "cmd_options", "configuration_setup", "execution_results"
-
 TITLES = {
     "command line parameters": OPTIONS,
     "configuration setup": SETUP,
     "execution results": RESULTS,
 }
-
 """First line of a section in CSV, in lower case."""
-
 NAMES = {
     "target device": "target_device",
     "api": "api",
@@ -264,11 +248,8 @@ NAMES = {
     "max latency": "latency_max",
     "max latency (ms)": "latency_max",
 }
-
 """Name in lower case -> the C++ JSON's, and what it does not have under names like it."""
-
 PERCENTILE = re.compile(r"latency \((\d{1,3}) percentile\) \(ms\)")
-
 STREAMS = re.compile(r"(?:number of (\w+) streams|(\w+)_streams_num)", re.IGNORECASE)
 
 

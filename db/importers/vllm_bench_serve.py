@@ -20,7 +20,6 @@ from db.importers.support.reading import Fields, shifted, short, without_zone
 from db.importers.support.serving import LATENCY_COLUMNS, common_length, engine, length_axes, load_doubts, load_point
 
 Value = TypeVar("Value")
-
 STATISTIC = re.compile(
     r"(mean|median|std|p[0-9.]+)_(ttft|tpot|itl|e2el|e2el_including_client_queue|client_queue_time)_ms"
 )

@@ -24,13 +24,9 @@ from db.analysis.selection import Selection
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
-
 SUBJECT = ("model_id", "device", "runtime", "precision", "num_threads")
-
 """Columns that say what was measured, beside the point."""
-
 PROVENANCE = ("git_commit", "tool_version", "host", "driver")
-
 SAME_RESULT = "the same result is on both sides: narrow one of the selections"
 
 

@@ -38,7 +38,6 @@ MIN_HISTORY_RUNS = 5
 MEDIAN_OF_ABSOLUTE_NORMAL = 0.6744897501960817
 SMALL = f"something has changed, but whether by {MIN_CHANGE:.0%} is open"
 WIDE = "neither a change nor its absence is sure enough"
-
 Word = Literal["faster", "slower", "more", "less", "equivalent", "inconclusive", "not comparable"]
 Scope = Literal["interleaved", "between sessions", "within session"]
 WORDS: Mapping[str, tuple[Word, Word]] = {"MB": ("more", "less")}

@@ -160,21 +160,12 @@ def _has_one_model(side: Sequence[Standing]) -> bool:
 
 
 Keys = Mapping[str, Json]
-
-
 POINT = (*POINT_FIELDS, "axes *")
-
 """Keys that say where on the grid a result is."""
-
 MODEL = ("model_id", "model_revision", "config_hash", "weights", "architecture_type", "task")
-
 ALWAYS = ("metric_definition", "definition", "simulated")
-
 """Never let differ: numbers of two definitions, or of a device and its emulator, are not of one kind."""
-
 ALL = "all"
-
-
 LET_DIFFER: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         **dict.fromkeys(
@@ -195,12 +186,9 @@ LET_DIFFER: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ALL: ("*",),
     }
 )
-
 """Column -> patterns of the keys that may differ where two selections differ in it; "*" is all but the point. A column
 that is not here (run_id, git_commit, tags, ...) is no part of what makes a series."""
-
 ACROSS = (*(word for word, column in FIELDS.items() if column in LET_DIFFER), "runtime_mode", "cpu_list", ALL)
-
 """What --across takes."""
 
 

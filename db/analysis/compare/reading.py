@@ -25,19 +25,12 @@ from db.analysis.selection import Selection
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
-
 ABOUT = ("model_id", "device", "runtime", "precision", "num_threads", "host", "git_commit", "tool_version", "driver")
-
 UNFIT_SHARE = 0.5
-
 """Of the launches: where so many are very noisy, the middle one is. Fewer are what launches are repeated for. It is
 said of the calls' times, so that it does not touch memory, or what a load takes."""
-
-
 RUNS = "SELECT run_id FROM benchmark_runs WHERE {condition}"
-
 RUNS_OF_RESULTS = "SELECT DISTINCT run_id FROM all_results WHERE {condition}"
-
 RESULTS = """
 SELECT
     result_id, run_id, series_id, hardware_id, started_at, finished_at, history_time, model_id, device, runtime,
@@ -46,24 +39,17 @@ SELECT
 FROM all_results WHERE run_id IN ({runs}) AND {condition}
 ORDER BY started_at, run_id, batch_size, sequence_length, new_tokens, concurrency, result_id
 """
-
 """The runs are found first and their ids are named: a comparison with values reaches the runs as well as their results,
 and of a million results those of other runs are then not read."""
-
 EVIDENCE = """
 SELECT result_id, extra->'doubts' AS doubts, missing['{metric}'] AS why_missing
 FROM benchmark_results
 WHERE run_id IN ({runs}) AND result_id IN (SELECT unnest(?))
 """
-
 """The wide columns, which take longer than all others, of those results alone that have something in them."""
-
 VERSIONS = "SELECT run_id, versions FROM benchmark_runs WHERE run_id IN (SELECT unnest($runs))"
-
 """Not beside each result: a map in a join takes longer than all the rest."""
-
 KEYS = "SELECT {column} AS id, hashed_keys FROM {table} WHERE {column} IN (SELECT unnest($ids))"
-
 STARTS = """
 SELECT result_id, min(started_at) AS started_at
 FROM raw_benchmark_data
@@ -229,7 +215,6 @@ FROM raw_benchmark_data
 WHERE result_id IN (SELECT unnest($results)) AND phase = 'measure' AND metric = $metric AND {value} IS NOT NULL
 ORDER BY result_id, launch
 """
-
 RATES = """
 SELECT result_id, launch, r.{column} / mean / median(1 / mean) OVER (PARTITION BY result_id) AS value
 FROM raw_benchmark_data
@@ -238,9 +223,7 @@ WHERE result_id IN (SELECT unnest($results)) AND phase = 'measure' AND metric = 
     AND r.{column} IS NOT NULL
 ORDER BY result_id, launch
 """
-
 """A result's rate is the median of its launches', so that what is done in a call need not be known."""
-
 READINGS = """
 SELECT result_id, launch, value
 FROM (
@@ -254,7 +237,6 @@ FROM (
 WHERE launch IS NOT NULL AND value IS NOT NULL
 ORDER BY result_id, launch
 """
-
 LOADS = """
 SELECT
     result_id, CAST(load->>'$.launch' AS INTEGER) AS launch,
@@ -268,10 +250,7 @@ FROM (
 WHERE value IS NOT NULL
 ORDER BY result_id, launch
 """
-
-
 PATHS = {"first_call": "$.{name}", "reading": "$.metrics.{name}"}
-
 """Where a launch's single reading is in what is kept of the launch, by the metric's source."""
 
 

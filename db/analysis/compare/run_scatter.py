@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 MAX_SESSIONS = 40
 """Older ones tell about a machine and a program that are no more."""
 CELL = ("model_id", "hardware_id", "runtime", "precision")
-
 MEMBERS = """
 SELECT s.series_id AS own_id, coalesce(alias.canonical_series_id, s.series_id) AS series_id
 FROM series s LEFT JOIN series_alias alias ON alias.series_id = s.series_id
@@ -44,7 +43,6 @@ WHERE run_id IN (SELECT unnest($runs)) AND series_id IN (SELECT unnest($members)
 """
 """As few columns as can be, and of one table where that has the metric: they are read of many results."""
 WITH_LOADS = "benchmark_results JOIN (SELECT run_id, load_time_s FROM benchmark_runs) USING (run_id)"
-
 Run = Mapping[str, Any]
 Sessions = dict[str, list[tuple[datetime, float]]]
 """session_id -> time and value of each of its results of one series."""

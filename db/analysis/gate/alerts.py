@@ -21,30 +21,20 @@ from db.analysis.selection import Selection
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
-
 Triage = Literal["new", "regression", "improvement", "method", "hardware", "noise"]
-
 TRIAGES: tuple[Triage, ...] = get_args(Triage)
-
 """What an alert can be: nobody looked yet; real, for the worse or the better; another way of measuring; another state
 of the machine; chance."""
-
 OPEN: tuple[Triage, ...] = ("new", "regression")
-
 """With these an alert is still about the level that its series has: what it names is kept out of the segment."""
-
 MIN_PREFIX = 4
-
 """Characters of an id below which it would name one alert by luck only."""
-
-
 OPEN_OF = """
 SELECT alert_id, series_id, first_commit, result_id, parameters FROM alerts
 WHERE metric = $metric AND detector = $detector AND series_id IN (SELECT unnest($series))
     AND triage IN (SELECT unnest($open))
 ORDER BY created_at, alert_id
 """
-
 INSERT = """
 INSERT INTO alerts BY NAME SELECT
     $alert_id AS alert_id, $series_id AS series_id, $metric AS metric, $first_commit AS first_commit,
@@ -53,12 +43,10 @@ INSERT INTO alerts BY NAME SELECT
     $now AS created_at, $now AS updated_at, $result_id AS result_id, $confirmed_by AS confirmed_by,
     $change_point_id AS change_point_id
 """
-
 EXTEND = """
 UPDATE alerts SET parameters = $parameters, confirmed_by = coalesce(confirmed_by, $confirmed_by)
 WHERE alert_id = $alert_id
 """
-
 LIST_ALERTS = """
 SELECT
     a.alert_id, a.triage, a.metric, a.relative_change, a.first_commit, a.last_commit, a.group_id, a.detector,
@@ -71,9 +59,7 @@ JOIN (SELECT * FROM all_results WHERE {condition}) r ON r.result_id = coalesce(a
 WHERE list_contains(?::VARCHAR[], a.triage)
 ORDER BY a.created_at DESC, a.relative_change DESC, a.alert_id
 """
-
 FIND = "SELECT alert_id FROM alerts WHERE starts_with(alert_id, ?)"
-
 SET_TRIAGE = (
     "UPDATE alerts SET triage = $triage, note = coalesce($note, note), updated_at = $now WHERE alert_id = $alert_id"
 )
@@ -222,9 +208,7 @@ WHERE metric = $metric AND (
 )
 ORDER BY created_at, alert_id LIMIT 1
 """
-
 """The alert that is about the change, whatever its triage is: what somebody called noise is not raised again."""
-
 LINK = "UPDATE alerts SET change_point_id = coalesce(change_point_id, $change_point_id) WHERE alert_id = $alert_id"
 
 

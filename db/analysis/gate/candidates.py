@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
 Row = Mapping[str, Any]
-
 FIT = ("valid", "noisy")
 """The validities of results that can be judged, and judged against."""
 UNFIT_DOUBT = "very_noisy"
@@ -43,7 +42,6 @@ SAME = (
     *("device_name", "runtime", "precision", "status", "error", "validity", "value"),
 )
 """Fields of a candidate that are columns of the same name."""
-
 RESULTS = """
 SELECT {columns}, {metric} AS value FROM all_results WHERE {condition}
 QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY started_at DESC, result_id DESC) = 1

@@ -17,7 +17,6 @@ from db.analysis.metrics import Metric
 
 DETECTOR = "prediction-interval"
 DETECTOR_VERSION = "1"
-
 Outcome = Literal["fine", "worse", "better", "not_enough_data"]
 
 

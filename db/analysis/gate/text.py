@@ -22,13 +22,9 @@ from db.analysis.gate.findings import BAD, JUDGED, Finding, Verdict, counts, exi
 from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, Parameters
 
 MAX_KINDS = 2
-
 MAX_NAMES = 4
-
 SUBJECTS = ("model_id", "device", "runtime", "precision")
-
 HEADINGS = {"model_id": "model"}
-
 WITH_REASON: tuple[Verdict, ...] = ("failed", "regressed", "unfit", "not enough data")
 
 
@@ -227,9 +223,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 
 NAME = "benchhouse check"
-
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
 """Characters that XML 1.0 has no way to write."""
 
 

@@ -28,29 +28,19 @@ from db.warehouse import OutdatedError, Warehouse
 if TYPE_CHECKING:
     from db.migrate import Connection
 
-
 Row = dict[str, Any]
-
-
 BATCH = 1000
-
 """Series that are searched and stored in one transaction: what is done stays done when a long search is killed."""
-
 DETECTED = (
     *("value_before", "value_after", "relative_change", "p_value", "state"),
     *("run_id", "last_good_result_id", "last_good_run_id"),
 )
-
 DETECTOR = ("detector", "detector_version", "parameters")
-
-
 FIT_RESULTS = f"""
 status = 'ok' AND validity IN ({", ".join(f"'{name}'" for name in FIT)}) AND NOT list_contains(doubts, '{UNFIT_DOUBT}')
     AND {{metric}} > 0
 """
-
 """The results that make a history: the same that the gate judges against, with a number that has a logarithm."""
-
 DIGESTS = f"""
 WITH points AS (
     SELECT series_id, count(*) AS points, bit_xor(hash(result_id, history_time, started_at, {{metric}})) AS content
@@ -62,41 +52,32 @@ WITH points AS (
 SELECT series_id, concat_ws(' ', points, content, changes, $detector) AS digest
 FROM points FULL JOIN stored USING (series_id)
 """
-
 STALE = f"""
 SELECT series_id FROM ({DIGESTS})
 WHERE (series_id, digest) NOT IN (SELECT (series_id, digest) FROM history_scans WHERE metric = $metric)
 ORDER BY series_id
 """
-
 POINTS = f"""
 SELECT series_id, result_id, run_id, {{metric}} AS value FROM all_results
 WHERE {FIT_RESULTS} AND series_id IN (SELECT unnest($series))
 QUALIFY row_number() OVER (PARTITION BY series_id, run_id ORDER BY result_id DESC) = 1
 ORDER BY series_id, history_time, started_at, result_id
 """
-
 STORED = """
 SELECT c.* FROM change_points c LEFT JOIN series_alias USING (series_id)
 WHERE metric = $metric AND coalesce(canonical_series_id, c.series_id) IN (SELECT unnest($series))
 """
-
 COLUMNS = ("change_point_id", "metric", "result_id", *DETECTED, *DETECTOR, "detected_at")
-
 NEW_ROWS = f"(SELECT {', '.join(f'unnest(${name}) AS {name}' for name in COLUMNS)})"
-
 INSERT = f"""
 INSERT INTO change_points BY NAME
 SELECT n.*, r.series_id FROM {NEW_ROWS} n JOIN benchmark_results r USING (result_id)
 """
-
 UPDATE = f"""
 UPDATE change_points SET {", ".join(f"{name} = n.{name}" for name in (*DETECTED, *DETECTOR))}
 FROM {NEW_ROWS} n WHERE change_points.change_point_id = n.change_point_id
 """
-
 FORGET = "DELETE FROM history_scans WHERE metric = $metric AND series_id IN (SELECT unnest($series))"
-
 REMEMBER = f"""
 INSERT INTO history_scans BY NAME
 SELECT series_id, $metric AS metric, digest, $now AS scanned_at FROM ({DIGESTS})

@@ -30,13 +30,11 @@ if TYPE_CHECKING:
 NAME = "split-merge-t"
 VERSION = "1"
 """Raised when the same values and parameters give other changes."""
-
 CLIP_WIDTH = 7
 CLIP_REACH = CLIP_WIDTH // 2
 SD_OF_RESIDUALS = 1.815
 """Standard deviation over the median absolute residual from a rolling median of 7, for normal values: by simulation, to
 three digits. (1.4826 is for residuals from a fixed median; here every seventh is 0.)"""
-
 State = Literal["suspected", "confirmed"]
 
 

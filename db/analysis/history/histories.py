@@ -24,9 +24,7 @@ from db.analysis.selection import Selection
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
-
 SUBJECTS = ("model_id", "device", "runtime", "precision", "device_name")
-
 SERIES = f"""
 SELECT
     series_id,
@@ -37,9 +35,7 @@ FROM all_results WHERE {{condition}}
 GROUP BY series_id HAVING fit > 0
 ORDER BY model_id, device, runtime, precision, sequence_length, batch_size, series_id
 """
-
 NEWEST = (*SUBJECTS, *POINT_COLUMNS)
-
 POINTS = f"""
 SELECT
     series_id, result_id, run_id, session_id, history_time, git_commit, {{metric}} AS value,
@@ -139,9 +135,7 @@ def _point(row: Mapping[str, Any]) -> HistoryPoint:
 
 
 LEAST_LETTERS = 4
-
 """Of a series' id: fewer would mean several ones before long."""
-
 LISTED = """
 SELECT
     s.series_id, a.canonical_series_id AS read_as, a.reason, s.model_id, s.runtime, s.precision, s.batch_size,
@@ -159,15 +153,10 @@ LEFT JOIN hardware_info h USING (hardware_id)
 LEFT JOIN series_alias a USING (series_id)
 ORDER BY s.model_id, h.device_name, s.runtime, s.precision, s.sequence_length, s.batch_size, s.series_id
 """
-
 NAMED = "SELECT series_id, hashed_keys FROM series WHERE starts_with(series_id, ?) ORDER BY series_id LIMIT 3"
-
 READ_AS = "SELECT canonical_series_id FROM series_alias WHERE series_id = ?"
-
 REPOINT = "UPDATE series_alias SET canonical_series_id = ? WHERE canonical_series_id = ?"
-
 ALIAS = "INSERT INTO series_alias (series_id, canonical_series_id, reason, created_at) VALUES (?, ?, ?, ?)"
-
 UNALIAS = "DELETE FROM series_alias WHERE series_id = ?"
 
 

@@ -20,9 +20,7 @@ from db.analysis.history.regressions import Regression
 from db.analysis.metrics import Metric
 
 REGRESSION_SUBJECTS = ("model_id", "device", "runtime", "precision", "device_name")
-
 NUMBERS = ("change", "before", "after")
-
 TOGETHER = "environment?"
 
 
@@ -110,11 +108,8 @@ def _metrics(found: Sequence[Regression]) -> set[Metric]:
 
 
 BARS = "▁▂▃▄▅▆▇█"
-
 ASCII_BARS = "_.-~=+*#"
-
 LEAST_RANGE = 0.1
-
 """Of the median: what changes less than this looks nearly flat, and not like a mountain range."""
 
 
@@ -148,23 +143,14 @@ def _parts(values: Sequence[float], width: int) -> list[float]:
 
 
 NAMES = {"model_id": "model", "device_name": "hardware"}
-
 SERIES_LETTERS = 8
-
 """Of a series' id: enough to select it by (series=...)."""
-
 COMMIT_LETTERS = 10
-
 MAX_CHANGES = 3
-
 """Change points that a line tells, the newest ones; the others are counted."""
-
 WIDTH = 40
-
 """Bars of a history in a file."""
-
 BARS_SHARE = 5
-
 """On a terminal a history takes this part of its columns, so that it is never folded."""
 
 

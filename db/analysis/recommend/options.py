@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
 Row = Mapping[str, Any]
-
 COLUMNS = (
     *("result_id", "run_id", "hardware_id", "device", "device_name", "device_type", "runtime", "runtime_mode"),
     *("precision", "num_threads", "cpu_list", "validity", "extra", "missing", "model_revision"),

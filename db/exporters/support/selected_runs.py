@@ -22,13 +22,10 @@ from db.warehouse import Table
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
-
 ALL_RESULTS = "SELECT result_id, run_id, started_at FROM all_results WHERE {}"
-
 WHOLE = (
     "SELECT r.result_id, run_id, run.started_at FROM benchmark_runs run LEFT JOIN benchmark_results r USING (run_id)"
 )
-
 """Everything: also what is no result of a model, the calibrations of devices, and runs that came to no result."""
 
 

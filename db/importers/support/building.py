@@ -41,13 +41,9 @@ from db.importers.support.files import ForeignFile
 from db.importers.support.reading import INT32_MAX, INT64_MAX, short, short_name
 
 HASH_VERSION = 1
-
 """Of what makes an imported hardware_id."""
-
 INDEX = re.compile(r":\d+$")
-
 """Which of several equal devices a selector means: no part of the hardware, as openvino:GPU is one."""
-
 NOT_STATED = "not_stated: the file does not say"
 
 
@@ -261,7 +257,6 @@ def undated(file: ForeignFile) -> Doubt:
 
 
 Limited = Iterator[tuple[str, int | None, int, int]]
-
 """Name of a whole number, its value, the least and the most that its column takes."""
 
 

@@ -25,24 +25,18 @@ from db.importers.support.reading import Fields, short
 if TYPE_CHECKING:
     from db.connection import DuckDB
 
-
 TO_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3}
-
 STATISTICS = {
     **dict.fromkeys(("mean", "avg", "average"), "mean"),
     **dict.fromkeys(("median", "p50"), "median"),
     **dict.fromkeys(("std", "stddev", "std_dev"), "std"),
     **{name: name for name in ("min", "max", "p25", "p75", "p90", "p95", "p99")},
 }
-
 """How a statistic is called -> how our columns call it."""
-
 WORDS = "|".join(sorted(STATISTICS, key=len, reverse=True))
-
 LATENCY = re.compile(
     rf"(?:({WORDS})_)?(?:inference_)?(?:latency|time)(?:_({WORDS}))?_({'|'.join(TO_MS)})",
 )
-
 SYNONYMS = {
     "samples_per_sec": "throughput_samples_per_sec",
     "samples_per_second": "throughput_samples_per_sec",
@@ -54,25 +48,16 @@ SYNONYMS = {
     "tpot_ms": "time_per_output_token_ms",
     "first_token_latency_ms": "time_to_first_token_ms",
 }
-
 UNITED = re.compile(
     r".+_(ns|us|ms|s|sec|seconds|mb|mib|gb|gib|kb|bytes|per_sec|per_second|percent|pct|w|j|flops|tokens)"
 )
-
 LONG = (("metric_name", "metric"), ("metric_value", "value"), ("metric_unit", "unit"))
-
 """Columns of a table with one metric a row: its name, value and unit."""
-
 RAW_LISTS = ("samples", "values")
-
 RAW_VALUE = re.compile(rf"(?:latency|inference_time|duration|elapsed|time|value)(?:_({'|'.join(TO_MS)}))?")
-
 RAW_METRICS = {**dict.fromkeys(("latency", "inference_latency", "inference_time", "latency_ms"), "latency_wall")}
-
 RAW_ORDER = ("iteration", "iteration_index", "sample_index", "sample")
-
 RAW_LAUNCH = ("launch", "launch_index", "process")
-
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
 
@@ -189,9 +174,7 @@ STATUSES: dict[str, Status] = {
     **dict.fromkeys(("skipped", "unsupported"), "skipped"),
     **dict.fromkeys(("timed_out", "timeout"), "timed_out"),
 }
-
 JOINS = ("result_id", "run_id", "batch_size", "sequence_length")
-
 """Columns by which raw values find their result, where both tables have them."""
 
 
@@ -314,19 +297,12 @@ def result_of(file: ForeignFile, held: Held, started_at: datetime, doubts: Seque
 
 
 REQUIRED = ("benchmark_runs", "benchmark_results")
-
 OPTIONAL = ("hardware_info", "raw_benchmark_data")
-
 BOOKKEEPING = "schema_migrations"
-
 """A warehouse of this program has it: such a file is merged, not imported."""
-
 SETTINGS: Config = {"enable_external_access": False, "threads": 1}
-
 """Nothing in the file may make DuckDB read another one."""
-
 LOCK_TIMEOUT_S = 5.0
-
 TABLES = "SELECT table_name FROM duckdb_tables() WHERE NOT internal AND schema_name = 'main'"
 
 

@@ -19,9 +19,7 @@ from db.importers.support.building import content_id, foreign_hardware, iso
 from db.importers.support.files import ForeignFile, importer_for, read_file, recognising
 
 State = Literal["imported", "present", "nothing", "unknown", "refused"]
-
 Store = Callable[[Run, ForeignFile], bool]
-
 """Stores a run, and says whether it is new."""
 
 

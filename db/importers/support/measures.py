@@ -71,13 +71,9 @@ def negative_times(metric: str, values_ms: Sequence[float]) -> tuple[Doubt, ...]
 
 
 MIN_LAUNCHES_FOR_BETWEEN = 3
-
 INTERVAL = ("latency_ci_low_ms", "latency_ci_high_ms")
-
 SHARED = {column: name for column, name in LATENCY.items() if column not in INTERVAL}
-
 HIDDEN_TAIL = f"{NOT_APPLICABLE}: the mean of a block of calls hides its slowest"
-
 RANK: tuple[Status, ...] = ("ok", "skipped", "timed_out", "failed")
 
 
@@ -168,7 +164,6 @@ def _interval(
 
 
 TAIL_COLUMNS = {f"latency_p{round(100 * q)}_ms": least for q, least in TAIL_MIN_SAMPLES.items()}
-
 """Column -> the least number of values behind it."""
 
 
@@ -185,7 +180,6 @@ def supported_tails(metrics: Mapping[str, float], values: float | None) -> tuple
 
 
 Times = tuple[tuple[float, ...], ...]
-
 """The times of each request's tokens, in seconds."""
 
 

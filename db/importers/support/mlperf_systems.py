@@ -33,11 +33,8 @@ MODELS: dict[str, tuple[Family | None, str]] = {
     "ssd": ("vision", "object-detection"),
     "3d-unet": ("vision", "image-segmentation"),
 }
-
 """Beginning of a benchmark's name -> family and task."""
-
 TEXT_TASKS = ("text-generation", "image-text-to-text")
-
 ACCELERATORS = {
     "cuda": ("nvidia", "geforce", "rtx", "quadro", "tesla"),
     "rocm": ("amd instinct", "radeon", "instinct mi"),
@@ -45,17 +42,11 @@ ACCELERATORS = {
     "gaudi": ("gaudi",),
     "qnn": ("qualcomm", "cloud ai"),
 }
-
 """Type of device -> words in the names of its models."""
-
 COUNT = re.compile(r"\s*\(x(\d{1,5})\)\s*$")
-
 CAPACITY = re.compile(r"\s*([0-9.]+)\s*(GB|GiB|TB|TiB|MB|MiB)\b.*")
-
 BYTES = {"MB": 1e6, "GB": 1e9, "TB": 1e12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-
 SOFTWARE = re.compile(r"([A-Za-z][\w .-]*?)[ =:]v?(\d[\w.+-]*)")
-
 DIVISIONS = ("closed", "open", "network")
 
 
@@ -192,15 +183,10 @@ PUBLISHED = {
     "Performance_Result": "Result",
     "Performance_Units": "Units",
 }
-
 """Name in *_results.json -> in summary.csv; the others are called the same."""
-
 NEEDED = {"Scenario", "Result", "Units"}
-
 POWER_UNITS = ("watts", "millijoules", "joules", "millijoule", "watt")
-
 SAME = ("Organization", "Division", "SystemName", "Platform", "Model", "MlperfModel", "Scenario", "Location", "version")
-
 """What the row of a result and that of its power have in common."""
 
 

@@ -25,19 +25,12 @@ MODE = (
     *("auto_calibration", "optimization", "optimization_config", "quantization", "use_cache", "use_merged"),
     *("ov_config", "half", "load_in_8bit", "load_in_4bit", "reshape"),
 )
-
 """Fields of a backend that make a different series where they are set."""
-
 DEVICES = {"cuda": "cuda", "cpu": "cpu", "mps": "mps", "xpu": "xpu"}
-
 AMD = ("amd", "radeon", "instinct")
-
 LEAST_BYTES = 100_000_000
-
 """`gpu_vram_mb` is in bytes: no GPU has fewer than these, and none so many MB."""
-
 FLOAT32_BEFORE = 5
-
 """Major version of transformers from which a model is loaded in its checkpoint's dtype when none is asked for."""
 
 
@@ -174,19 +167,14 @@ def _versions(environment: Fields, backend: str, backend_version: str | None) ->
 
 
 MEASURED = ("memory", "latency", "throughput", "energy", "efficiency")
-
 TARGETS = (
     *("load_model", "first_forward", "forward", "first_call", "call", "per_step"),
     *("first_generate", "generate", "prefill", "decode", "per_token"),
     *("overall", "warmup", "train"),
 )
-
 OLD_FLAT = re.compile(r"(forward|generate|decode)\.(latency\(s\)|throughput\((samples|tokens)/s\))")
-
 """A column of `inference_results.csv`, as the first versions wrote it."""
-
 OLD_SIZES = {"batch_size": "batch_size", "sequence_length": "sequence_length"}
-
 OLD_NEW_TOKENS = "num_new_tokens"
 
 

@@ -22,13 +22,9 @@ from db.importers.support.files import ForeignFile
 if TYPE_CHECKING:
     import yaml
 
-
 INT32_MAX = 2**31 - 1
-
 INT64_MAX = 2**63 - 1
-
 MAX_DEPTH = 100
-
 """Objects and lists inside each other: more than any tool writes, and less than what reading them again can take."""
 
 
@@ -79,8 +75,6 @@ def parsed_number(text: str) -> int | float | str:
 
 
 Value = TypeVar("Value")
-
-
 TRUE, FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
@@ -312,13 +306,9 @@ def shifted(file: ForeignFile, time: datetime, seconds: float) -> datetime:
 
 
 MAX_BYTES = 16 * 1024**2
-
 """The parser takes seconds for a megabyte."""
-
 MAX_VALUES = 1_000_000
-
 """Each alias counts with all it stands for: without a limit a file of ten lines holds more than any memory."""
-
 TIMESTAMP = "tag:yaml.org,2002:timestamp"
 
 

@@ -27,9 +27,7 @@ LATENCY_COLUMNS = {
     "p99": "latency_p99_ms",
     "max": "latency_max_ms",
 }
-
 """Statistic -> column. A tool's standard deviation, which is of the population, goes by the tool's name."""
-
 ENGINES = ("vllm", "sglang", "tgi", "tensorrt", "lmdeploy", "scalellm", "deepspeed", "tensorrtllm")
 
 
@@ -83,32 +81,21 @@ def engine(backend: str | None) -> str:
 
 
 STATISTICS = ("avg", "p50", "p90", "p95", "p99", "min", "max", "std")
-
 """What becomes metrics, with what has a column; the other statistics (p1, p5, p10, sum, ...) are kept."""
-
 TIMES_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3, "milliseconds": 1.0}
-
 SCALES = {**{unit: ("ms", factor) for unit, factor in TIMES_MS.items()}, "GB": ("mb", 1e3), "MJ": ("j", 1e6)}
-
 """Unit in the file -> unit in the name of a metric, and the factor to it."""
-
 SIGNS = {"%": "percent", "°C": "celsius"}
-
 SAME = {"mean": "avg", "median": "p50"}
-
 """What `LATENCY_COLUMNS` calls a statistic -> what the files call it."""
-
 OURS = {
     **{("request_latency", SAME.get(name, name)): column for name, column in LATENCY_COLUMNS.items()},
     ("request_throughput", "avg"): "throughput_samples_per_sec",
     ("output_token_throughput", "avg"): "throughput_tokens_per_sec",
     ("time_to_first_token", "p50"): "time_to_first_token_ms",
 }
-
 """Metric and statistic -> column of the same meaning."""
-
 NAMES = ("request_latency", "request_throughput")
-
 DEFINITIONS = {
     "latency": "request_latency: from sending a request to its last response",
     "throughput_samples_per_sec": "request_throughput: requests over the time of the whole load",
