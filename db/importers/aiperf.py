@@ -5,19 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarking.core.records import Doubt, Result, Run
-from db.importers.support.building import foreign_result, foreign_run, undated
+from db.importers.support.building import foreign_run, undated
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import supported_tails
 from db.importers.support.reading import Fields, top_fields, without_zone
-from db.importers.support.serving import (
-    DEFINITIONS,
-    common_value,
-    is_export,
-    load_doubts,
-    load_point,
-    mean_value,
-    metrics_in,
-)
+from db.importers.support.serving import DEFINITIONS, export_result, export_task, is_export, model_names
 
 INPUT = {"loadgen", "phases"}
 """Fields of its input, one of which every version has."""
@@ -46,11 +37,11 @@ class Aiperf:
     def runs(self, file: ForeignFile) -> Iterator[Run]:
         top = top_fields(file)
         config = top.must(top.fields, "input_config")
-        endpoint = config.fields("endpoint") or Fields(file, {})
+        endpoint = config.section("endpoint")
         kind, version = endpoint.text("type"), top.text("aiperf_version")
         started_at, finished_at = top.time("start_time"), top.time("end_time")
         doubts = without_zone([top.text("start_time")]) if started_at else (undated(file),)
-        info = top.fields("run_info") or Fields(file, {})
+        info = top.section("run_info")
         command = info.text("cli_command")
         model_id, result = _model(config, endpoint), _result(top, config, doubts)
         yield foreign_run(
@@ -60,7 +51,7 @@ class Aiperf:
             definition="aiperf",
             definitions=MEANINGS,
             model_id=model_id,
-            task="text-generation" if "output_sequence_length" in top else "feature-extraction",
+            task=export_task(top),
             results=[result],
             started_at=started_at or file.modified_at,
             finished_at=finished_at,
@@ -76,31 +67,17 @@ def _model(config: Fields, endpoint: Fields) -> str:
     models = config.fields("models")
     if models is not None:
         return ", ".join(one.must(one.text, "name") for one in models.must(models.objects, "items"))
-    names = endpoint.must(endpoint.any, "model_names")
-    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        endpoint.refuse("model_names", f"expected names of models, found {names!r:.60}")
-    return ", ".join(str(name) for name in names)
+    return model_names(endpoint, "model_names", endpoint.must(endpoint.any, "model_names"))
 
 
 def _result(top: Fields, config: Fields, doubts: tuple[Doubt, ...]) -> Result:
     load = _load(config)
-    concurrency = load.count("concurrency")
-    rate = load.number("rate", low=0) if "rate" in load else load.number("request_rate", low=0)
-    requests, failed = mean_value(top, "request_count"), mean_value(top, "error_request_count")
-    length, mean = common_value(top, "input_sequence_length"), mean_value(top, "input_sequence_length")
-    metrics, missing = supported_tails(metrics_in(top, OURS), requests)
-    return foreign_result(
-        load_point(
-            max_concurrency=concurrency,
-            request_rate=rate,
-            sequence_length=length,
-            new_tokens=common_value(top, "output_sequence_length"),
-            axes={} if mean is None or length is not None else {"input_tokens_mean": round(mean)},
-        ),
-        metrics=metrics,
-        missing=missing,
-        iterations=None if requests is None else int(requests),
-        doubts=(*doubts, *_cut_short(top), *load_doubts(max_concurrency=concurrency, failed_requests=failed)),
+    return export_result(
+        top,
+        columns=OURS,
+        concurrency=load.count("concurrency"),
+        request_rate=load.number("rate" if "rate" in load else "request_rate", low=0),
+        doubts=(*doubts, *_cut_short(top)),
     )
 
 
@@ -108,7 +85,7 @@ def _load(config: Fields) -> Fields:
     """What was asked for of the load: the profiling phase in newer versions."""
     phases = config.objects("phases") or ()
     measuring = [phase for phase in phases if phase.text("kind") in (None, "profiling")]
-    return measuring[-1] if measuring else config.fields("loadgen") or Fields(config.file, {})
+    return measuring[-1] if measuring else config.section("loadgen")
 
 
 def _cut_short(top: Fields) -> tuple[Doubt, ...]:

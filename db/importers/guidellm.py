@@ -67,7 +67,7 @@ class Guidellm:
     def runs(self, file: ForeignFile) -> Iterator[Run]:
         top = top_fields(file)
         loads = [_load(top, benchmark) for benchmark in top.must(top.objects, "benchmarks")]
-        metadata = top.fields("metadata") or Fields(file, {})
+        metadata = top.section("metadata")
         versions = {"python": metadata.text("python_version"), "platform": metadata.text("platform")}
         shared: dict[str, Any] = {
             "tool_version": metadata.text("guidellm_version"),
@@ -92,8 +92,8 @@ class Load:
 
 
 def _load(top: Fields, benchmark: Fields) -> Load:
-    config = benchmark.fields("config") or benchmark.fields("args") or Fields(benchmark.file, {})
-    strategy = config.fields("strategy") or Fields(benchmark.file, {}, config.place("strategy"))
+    config = benchmark.fields("config") or benchmark.section("args")
+    strategy = config.section("strategy")
     started, finished = benchmark.unix_time("start_time"), benchmark.unix_time("end_time")
     return Load(
         benchmark=benchmark,
@@ -143,7 +143,7 @@ def _run(top: Fields, loads: Sequence[Load], shared: Mapping[str, Any]) -> Run:
 def _result(load: Load) -> Result:
     benchmark = load.benchmark
     distributions = benchmark.must(benchmark.fields, "metrics")
-    totals = distributions.fields("request_totals") or Fields(benchmark.file, {})
+    totals = distributions.section("request_totals")
     succeeded, errored = totals.whole("successful"), totals.number("errored", low=0)
     samples, metrics = _samples(benchmark, succeeded, load.started_at), _metrics(distributions)
     concurrency, prompt_tokens = _concurrency(load), _length(metrics, "prompt_token_count")
@@ -157,7 +157,7 @@ def _result(load: Load) -> Result:
     if succeeded == 0:
         return foreign_result(point, metrics={}, status="failed", error="no request succeeded", kept=benchmark.rest())
     walls = next((one.values for one in samples if one.metric == "latency_wall"), None)
-    computed, too_few = latency_metrics(benchmark.file, walls) if walls else ({}, {})
+    computed, too_few, _ = latency_metrics(benchmark.file, [walls]) if walls else ({}, {}, None)
     first = next((one.values for one in samples if one.metric == "time_to_first_token"), None)
     computed |= {"time_to_first_token_ms": median(first)} if first else {}
     stated = {column: metrics[column] for column in computed if column in metrics}
@@ -209,7 +209,7 @@ def _metrics(distributions: Fields) -> dict[str, float]:
 
 
 def _statistics(values: Fields) -> dict[str, float]:
-    percentiles = values.fields("percentiles") or Fields(values.file, {})
+    percentiles = values.section("percentiles")
     found = {
         **{statistic: values.number(statistic) for statistic in STATISTICS},
         **{percentile: percentiles.number(percentile) for percentile in PERCENTILES},
@@ -231,7 +231,7 @@ def _mean_axis(metrics: Mapping[str, float]) -> dict[str, int | float]:
 
 def _samples(benchmark: Fields, succeeded: int | None, started_at: datetime) -> list[Samples]:
     """The raw times of the requests that succeeded in ms; none where the report holds only some of them."""
-    requests = benchmark.fields("requests") or Fields(benchmark.file, {})
+    requests = benchmark.section("requests")
     of_success = requests.objects("successful") or ()
     found: dict[str, list[float]] = {}
     for request in of_success if len(of_success) == succeeded else ():

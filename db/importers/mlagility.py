@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.records import Doubt, Json, Point, Result, Run, Status
 from db.importers.support.building import foreign_result, foreign_run, undated
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, worst_status
 from db.importers.support.names import precision_of
-from db.importers.support.reading import MAX_BYTES, Fields, csv_rows, short, yaml_object
+from db.importers.support.reading import Fields, csv_rows, short
+
+if TYPE_CHECKING:
+    import yaml
 
 TOP_LEVEL = re.compile(r"^([a-z_]\w*):", re.MULTILINE)
 BUILD = {"build_status", "evaluations", "performance", "benchmark_status", "turnkey_version", "onnxflow_version"}
@@ -51,6 +55,11 @@ MEASURED = ("mean_latency", "throughput", "seconds_to_first_token", "token_gener
 UNITS = {"mean_latency_units": "milliseconds (ms)", "throughput_units": "inferences per second (IPS)"}
 STATUSES: Mapping[str, Status] = {"timeout": "timed_out", "error": "failed", "killed": "failed", "incomplete": "failed"}
 NESTED = ("labels", "config", "system_info")
+MAX_BYTES = 16 * 1024**2
+"""The parser takes seconds for a megabyte."""
+MAX_VALUES = 1_000_000
+"""Each alias counts with all it stands for: without a limit a file of ten lines holds more than any memory."""
+TIMESTAMP = "tag:yaml.org,2002:timestamp"
 DEFINITIONS = {
     "latency_mean_ms": "mean latency of an inference, of 100 by default",
     "inferences_per_sec": "throughput: inferences a second, whatever the batch of one is",
@@ -111,7 +120,7 @@ def _of_build(file: ForeignFile) -> Iterator[Fields]:
     """The evaluations of one build: what holds for all of them, and each one's own above it."""
     if not TOP_LEVEL.search(file.text or ""):  # said at once, since the parser takes seconds to
         file.refuse("not YAML with names and values")
-    data = {name: value for name, value in yaml_object(file).items() if value != "-"}
+    data = {name: value for name, value in _yaml_object(file).items() if value != "-"}
     for holder in ("evaluations", "performance"):
         own = data.get(holder)
         if isinstance(own, dict) and own and all(isinstance(one, dict) for one in own.values()):
@@ -232,6 +241,61 @@ def _unmeasured(evaluation: Fields, errors: Json) -> Result:
     states = ", ".join(word for word in words if word != "none")
     reason = told if isinstance(told, str) and told else f"the file holds no measurement (status: {states or 'none'})"
     return foreign_result(Point(batch_size=1), metrics={}, status=status, error=reason[:2000])
+
+
+def _yaml_object(file: ForeignFile) -> dict[str, Any]:
+    """The file's one mapping. Raises FormatError for a file that is none, with the line that is wrong."""
+    import yaml
+
+    if len(file.content) > MAX_BYTES:
+        file.refuse(f"larger than {MAX_BYTES >> 20} MiB, which is no result file in YAML")
+    try:
+        data = yaml.load(file.text or "", Loader=_loader())
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        file.refuse(f"not YAML: {' '.join(str(error).split())[:200]}")
+    if not isinstance(data, dict) or not all(isinstance(name, str) for name in data):
+        file.refuse("not YAML with names and values")
+    if _values_in(data, {}) > MAX_VALUES:
+        file.refuse(f"its aliases stand for more than {MAX_VALUES} values")
+    return {name: _json_value(file, value, name) for name, value in data.items()}
+
+
+def _loader() -> type[yaml.SafeLoader]:
+    """yaml's safe loader without times, which JSON has none of."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    Loader.yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != TIMESTAMP]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    return Loader
+
+
+def _json_value(file: ForeignFile, value: Any, place: str) -> Any:
+    """The value as JSON has it: names are text, and what is no number is None."""
+    if isinstance(value, dict):
+        return {str(name): _json_value(file, one, f"{place}.{name}") for name, one in value.items()}
+    if isinstance(value, list):
+        return [_json_value(file, one, f"{place}[{index}]") for index, one in enumerate(value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if value is not None and not isinstance(value, bool | int | float | str):
+        file.refuse(f"{place[:100]}: expected text, a number, a list or names and values, found {type(value).__name__}")
+    return value
+
+
+def _values_in(value: Any, known: dict[int, int]) -> int:
+    """Values in it, those behind aliases each time they are named. What holds itself is endless."""
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = MAX_VALUES + 1  # until it is counted: met again inside itself, it is endless
+        held = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_values_in(one, known) for one in held)
+    return known[id(value)]
 
 
 PLUGIN = Mlagility()

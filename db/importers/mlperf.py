@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Run, Scalar
 from db.importers.support import mlperf_logs as logs
 from db.importers.support import mlperf_systems as systems
-from db.importers.support import mlperf_systems as tables
 from db.importers.support.building import foreign_result, foreign_run, undated
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import supported_tails
-from db.importers.support.optimum import csv_header
-from db.importers.support.reading import Fields
+from db.importers.support.reading import Fields, csv_header, csv_rows
 
 DEFINITION = "mlperf-inference"
 DEFINITIONS = {
@@ -55,6 +54,47 @@ POWER = {
 }
 MULTISTREAM_SAMPLES = 8
 """Samples in a query of MultiStream, by its rules."""
+PUBLISHED = {
+    "Submitter": "Organization",
+    "Category": "Division",
+    "Suite": "SystemType",
+    "System": "SystemName",
+    "UsedModel": "Model",
+    "Model": "MlperfModel",
+    "Nodes": "number_of_nodes",
+    "Processor": "host_processor_model_name",
+    "Accelerator": "accelerator_model_name",
+    "a#": "accelerators_per_node",
+    "Total Accelerators": "total_accelerators",
+    "Software": "framework",
+    "Notes": "notes",
+    "Performance_Result": "Result",
+    "Performance_Units": "Units",
+}
+"""Name in *_results.json -> in summary.csv; the others are called the same."""
+NEEDED = {"Scenario", "Result", "Units"}
+POWER_UNITS = ("watts", "millijoules", "joules", "millijoule", "watt")
+SAME_RESULT = (
+    "Organization",
+    "Division",
+    "SystemName",
+    "Platform",
+    "Model",
+    "MlperfModel",
+    "Scenario",
+    "Location",
+    "version",
+)
+"""What the row of a result and that of its power have in common."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A result, and its power where that was measured."""
+
+    fields: Fields
+    power: tuple[float, str] | None = None
+    """Value and unit."""
 
 
 class MlPerf:
@@ -89,7 +129,7 @@ def _reader(file: ForeignFile) -> Callable[[ForeignFile], Iterator[Run]] | None:
     if logs.is_endpoints(file.json):
         return lambda opened: _of_log(opened, logs.of_endpoints(opened))
     header = csv_header(file) if file.json is None else []
-    return _of_table if tables.is_table(file, header) else None
+    return _of_table if _is_table(file, header) else None
 
 
 def _of_summary(file: ForeignFile) -> Iterator[Run]:
@@ -131,11 +171,11 @@ def _of_log(file: ForeignFile, read: Mapping[str, Any]) -> Iterator[Run]:
 
 
 def _of_table(file: ForeignFile) -> Iterator[Run]:
-    for row in tables.rows(file):
+    for row in _results_in(file):
         yield _of_row(file, row)
 
 
-def _of_row(file: ForeignFile, row: tables.Row) -> Run:
+def _of_row(file: ForeignFile, row: Row) -> Run:
     fields = row.fields
     scenario = fields.must(fields.text, "Scenario").lower()
     division, submitter = _word(fields, "Division"), _word(fields, "Organization")
@@ -166,7 +206,7 @@ def _system_beside(file: ForeignFile, row: Fields, division: str | None, submitt
     return systems.system_fields(file, place.system_file(_word(row, "Platform")))
 
 
-def _row_result(file: ForeignFile, row: tables.Row, scenario: str) -> Result:
+def _row_result(file: ForeignFile, row: Row, scenario: str) -> Result:
     """The number of a row is what its unit says."""
     fields = row.fields
     value, units = fields.must(fields.number, "Result"), fields.must(fields.text, "Units")
@@ -250,6 +290,59 @@ def _word(fields: Fields, name: str) -> str | None:
     if value is None or isinstance(value, list | dict):
         return None
     return str(value).strip() or None
+
+
+def _is_table(file: ForeignFile, header: list[str]) -> bool:
+    """Whether the file is one of the tables."""
+    data = file.json
+    if isinstance(data, list):
+        return bool(data) and all(isinstance(row, dict) and _renamed(row).keys() >= NEEDED for row in data)
+    return {*NEEDED, "Organization", "Division"} <= set(header)
+
+
+def _results_in(file: ForeignFile) -> Iterator[Row]:
+    """The results, each with its power. Raises FormatError for a power without a result."""
+    found = list(_table_rows(file))
+    powers = {_table_key(row): row for row in found if _is_power(row)}
+    for row in found:
+        if _is_power(row):
+            continue
+        power = powers.pop(_table_key(row), None)
+        stated = _stated_power(row)
+        yield Row(fields=row, power=stated if power is None else (power.must(power.number, "Result"), _units(power)))
+    for row in powers.values():
+        row.refuse("Units", "power of a result that is not in the file")
+
+
+def _table_rows(file: ForeignFile) -> Iterator[Fields]:
+    if not isinstance(file.json, list):
+        yield from csv_rows(file)
+        return
+    for index, row in enumerate(file.json):
+        if not isinstance(row, dict):
+            file.refuse(f"row {index}: expected an object")
+        yield Fields(file, _renamed(row), f"row {index}", numbers_are_text=True)
+
+
+def _renamed(row: dict[str, Any]) -> dict[str, Any]:
+    return {PUBLISHED.get(name, name): value for name, value in row.items()}
+
+
+def _units(row: Fields) -> str:
+    return row.text("Units") or ""
+
+
+def _is_power(row: Fields) -> bool:
+    return _units(row).lower() in POWER_UNITS
+
+
+def _stated_power(row: Fields) -> tuple[float, str] | None:
+    value, units = row.number("Power_Result", low=0), row.text("Power_Units")
+    return None if value is None or units is None else (value, units)
+
+
+def _table_key(row: Fields) -> tuple[str, ...]:
+    return tuple(str(row.peek(name)).lower() for name in SAME_RESULT)
 
 
 PLUGIN = MlPerf()

@@ -3,15 +3,16 @@ and the keys of its first versions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from benchmarking.core.records import Point, Run
-from db.importers.support import optimum as configs
-from db.importers.support import optimum as shapes
-from db.importers.support import optimum_report as reports
+from benchmarking.core.records import Doubt, Json, Point, Precision, Run, Scalar
+from db.importers.support import optimum
 from db.importers.support.building import foreign_run, undated
 from db.importers.support.files import ForeignFile
-from db.importers.support.reading import Fields
+from db.importers.support.names import family_of, is_amd, precision_of
+from db.importers.support.reading import Fields, csv_header
 
 DEFINITION = "optimum-benchmark"
 DEFINITIONS = {
@@ -29,6 +30,19 @@ TEXT_GENERATION = ("text-generation", "text2text-generation", "image-to-text", "
 DIFFUSION = ("text-to-image", "image-to-image", "inpainting", "stable-diffusion", "stable-diffusion-xl")
 DIFFUSION_STEPS = 30
 WITHOUT_TOKENS = ("vision", "speech", "diffusion")
+MODE = (
+    *("attn_implementation", "cache_implementation", "to_bettertransformer", "allow_tf32", "device_map", "tp_plan"),
+    *("torch_compile_config", "deepspeed_inference", "peft_type", "quantization_scheme", "quantization_config"),
+    *("provider", "use_io_binding", "session_options", "provider_options", "auto_optimization", "auto_quantization"),
+    *("auto_calibration", "optimization", "optimization_config", "quantization", "use_cache", "use_merged"),
+    *("ov_config", "half", "load_in_8bit", "load_in_4bit", "reshape"),
+)
+"""Fields of a backend that make a different series where they are set."""
+DEVICES = {"cuda": "cuda", "cpu": "cpu", "mps": "mps", "xpu": "xpu"}
+LEAST_BYTES = 100_000_000
+"""`gpu_vram_mb` is in bytes: no GPU has fewer than these, and none so many MB."""
+FLOAT32_BEFORE = 5
+"""Major version of transformers from which a model is loaded in its checkpoint's dtype when none is asked for."""
 
 
 class OptimumBenchmark:
@@ -41,35 +55,35 @@ class OptimumBenchmark:
         """A configuration, a report, both, or their flat columns."""
         data = file.json
         if data is not None:
-            return shapes.is_whole(data) or shapes.is_config(data) or shapes.is_report(data)
-        return shapes.is_flat(shapes.csv_header(file))
+            return optimum.is_whole(data) or optimum.is_config(data) or optimum.is_report(data)
+        return optimum.is_flat(csv_header(file))
 
     def runs(self, file: ForeignFile) -> Iterator[Run]:
         """A run a benchmark. A configuration alone, and what another file beside this one says too, gives none."""
-        for key, benchmark in shapes.whole(file):
+        for key, benchmark in optimum.whole(file):
             report = benchmark.fields("report")
-            if report is not None and not shapes.is_in_sibling_file(file, report):
+            if report is not None and not optimum.is_in_sibling_file(file, report):
                 yield _run(file, key, benchmark, report)
 
 
 def _run(file: ForeignFile, key: str, benchmark: Fields, report: Fields) -> Run:
-    reports.refuse_training(report)
+    optimum.refuse_training(report)
     config = benchmark.fields("config")
-    beside = shapes.sibling_config(file) if config is None else None
+    beside = optimum.sibling_config(file) if config is None else None
     if beside is not None:
         config = Fields(file, beside, "config")
     config = config or Fields(file, {}, "config")
-    setup = configs.config_arguments(config)
-    scenario = config.fields("scenario") or Fields(file, {}, "config.scenario")
+    setup = config_arguments(config)
+    scenario = config.section("scenario")
     sizes = _sizes(report, scenario, setup["task"], setup["family"])
-    result = reports.result(
+    result = optimum.result(
         file,
         report,
         sizes,
         file.modified_at,
-        is_rocm=configs.is_rocm(setup),
+        is_rocm=is_rocm(setup),
         warmup_calls=scenario.whole("warmup_runs") or 0,
-        doubts=(undated(file), *configs.doubts(config, setup)),
+        doubts=(undated(file), *doubts(config, setup)),
     )
     return foreign_run(
         file,
@@ -85,14 +99,14 @@ def _run(file: ForeignFile, key: str, benchmark: Fields, report: Fields) -> Run:
     )
 
 
-def _sizes(report: Fields, scenario: Fields, task: str, family: str | None) -> reports.Sizes:
+def _sizes(report: Fields, scenario: Fields, task: str, family: str | None) -> optimum.Sizes:
     """The point: from the configuration, or else from volumes, which are throughputs times latencies."""
-    inputs = scenario.fields("input_shapes") or Fields(report.file, {}, "config.scenario.input_shapes")
-    generate = scenario.fields("generate_kwargs") or Fields(report.file, {}, "config.scenario.generate_kwargs")
+    inputs = scenario.section("input_shapes")
+    generate = scenario.section("generate_kwargs")
     batch_size, new_tokens = inputs.count("batch_size"), generate.count("max_new_tokens")
     new_tokens = new_tokens or scenario.count("new_tokens")
     if batch_size is None:
-        batch_size, derived = reports.sizes_from(report)
+        batch_size, derived = optimum.sizes_from(report)
         new_tokens = new_tokens or derived
     if batch_size is None:
         report.refuse("", "no batch size: put the benchmark's configuration beside it, or import benchmark.json")
@@ -105,7 +119,7 @@ def _sizes(report: Fields, scenario: Fields, task: str, family: str | None) -> r
         new_tokens=new_tokens,
         axes=_axes(inputs, scenario, task),
     )
-    return reports.Sizes(point=point, sequences=batch_size * (generate.count("num_beams") or 1))
+    return optimum.Sizes(point=point, sequences=batch_size * (generate.count("num_beams") or 1))
 
 
 def _axes(inputs: Fields, scenario: Fields, task: str) -> dict[str, int | float]:
@@ -119,6 +133,137 @@ def _axes(inputs: Fields, scenario: Fields, task: str) -> dict[str, int | float]
         call = scenario.fields("call_kwargs")
         axes["steps"] = (call.count("num_inference_steps") if call is not None else None) or DIFFUSION_STEPS
     return axes
+
+
+def config_arguments(config: Fields) -> dict[str, Any]:
+    """Arguments of `foreign_run` from the configuration; of one that is not there, that nothing is known."""
+    backend = config.section("backend")
+    environment = config.section("environment")
+    name = backend.text("name") or "unknown"
+    task, model_type = backend.text("task"), backend.text("model_type")
+    versions = _versions(environment, name, backend.text("version"))
+    return {
+        "model_id": backend.text("model") or "unknown",
+        "family": family_of(model_type, task),
+        "task": task or "benchmark",
+        "model_config": {"model_type": model_type} if model_type else None,
+        "weights": "random" if backend.flag("no_weights") else "given",
+        **_runtime(backend, name, versions),
+        **_device(backend, environment, name),
+        "num_threads": backend.count("intra_op_num_threads"),
+        "tool_version": environment.text("optimum_benchmark_version"),
+        "versions": versions,
+        **_machine(environment),
+    }
+
+
+def is_rocm(setup: Mapping[str, Any]) -> bool:
+    """Whether `about` found an AMD GPU, whose memory the tool sums up over its readings."""
+    return setup.get("device_type") == "rocm"
+
+
+def doubts(config: Fields, setup: Mapping[str, Any]) -> tuple[Doubt, ...]:
+    """What the way of measuring leaves open."""
+    launcher = config.fields("launcher")
+    processes = launcher.count("nproc_per_node") if launcher is not None and "nproc_per_node" in launcher else None
+    found = []
+    if processes is not None and processes > 1:
+        found.append(Doubt(kind="processes_pooled", severity="info", evidence={"processes": processes}))
+    if setup.get("runtime") in ("eager", "compiled") and setup.get("device_type") in ("cuda", "rocm"):
+        found.append(Doubt(kind="device_clock", severity="info", evidence={"timer": "CUDA events"}))
+    return tuple(found)
+
+
+def _runtime(backend: Fields, name: str, versions: Mapping[str, str]) -> dict[str, Any]:
+    mode = _mode(backend)
+    is_compiled = backend.flag("torch_compile") or False
+    if is_compiled and (target := backend.text("torch_compile_target")) is not None:
+        mode["torch_compile_target"] = target
+    precision = _precision(backend, name, versions, mode)
+    return {
+        "runtime": ("compiled" if is_compiled else "eager") if name == "pytorch" else name,
+        "runtime_mode": mode,
+        "precision": precision,
+    }
+
+
+def _mode(backend: Fields) -> dict[str, Scalar]:
+    mode: dict[str, Scalar] = {}
+    for name in MODE:
+        value: Json = backend.any(name)
+        if isinstance(value, dict | list) and value:
+            mode[name] = json.dumps(value, sort_keys=True, ensure_ascii=False)
+        elif isinstance(value, str | int | float) and value not in (False, "False", ""):
+            mode[name] = value
+    return mode
+
+
+def _precision(backend: Fields, name: str, versions: Mapping[str, str], mode: dict[str, Scalar]) -> Precision:
+    """The precision, with the file's own words in the mode where ours have none."""
+    dtype, autocast = backend.text("torch_dtype"), backend.text("autocast_dtype")
+    if mode.get("load_in_4bit") or mode.get("load_in_8bit"):
+        return "int4" if mode.get("load_in_4bit") else "int8"
+    if "quantization_scheme" in mode or mode.get("quantization") or mode.get("auto_quantization"):
+        return "other"
+    if backend.flag("autocast_enabled") and autocast:
+        mode["autocast"] = autocast
+        return precision_of(autocast)
+    if mode.get("half"):
+        return "float16"
+    if dtype is None and name == "pytorch" and _major(versions.get("transformers")) < FLOAT32_BEFORE:
+        return "float32"
+    if precision_of(dtype) == "other" and dtype is not None:
+        mode["torch_dtype"] = dtype
+    return precision_of(dtype)
+
+
+def _major(version: str | None) -> int:
+    """The first number of a version; beyond every threshold when there is none."""
+    first = (version or "").partition(".")[0]
+    return int(first) if first.isascii() and first.isdigit() and len(first) < 5 else FLOAT32_BEFORE
+
+
+def _device(backend: Fields, environment: Fields, name: str) -> dict[str, Any]:
+    asked = (backend.text("device") or "unknown").partition(":")[0]
+    if asked not in ("cuda", "gpu"):
+        known = "openvino" if name == "openvino" else DEVICES.get(asked, asked)
+        cpu = environment.text("cpu") if asked == "cpu" else None
+        return {"device_type": known, "device_name": cpu.strip() or None if cpu else None}
+    gpus, count = environment.any("gpu"), environment.count("gpu_count")
+    names = [gpu for gpu in gpus if isinstance(gpu, str)] if isinstance(gpus, list) else []
+    return {
+        "device_type": "rocm" if any(map(is_amd, names)) else "cuda",
+        "device_name": names[0] if names else None,
+        "device_count": count or max(len(names), 1),
+        "device_memory_bytes": _gpu_memory_bytes(environment, count or max(len(names), 1)),
+    }
+
+
+def _gpu_memory_bytes(environment: Fields, count: int) -> int | None:
+    """Of one GPU, from the sum over all of them."""
+    stated = environment.number("gpu_vram_mb", low=0)
+    if stated is None:
+        return None
+    return round((stated if stated >= LEAST_BYTES else stated * 1e6) / count)
+
+
+def _machine(environment: Fields) -> dict[str, Any]:
+    cpu, memory_mb = environment.text("cpu"), environment.number("cpu_ram_mb", low=0)
+    return {
+        "cpu_model": cpu.strip() or None if cpu else None,
+        "cpu_threads": environment.count("cpu_count"),
+        "memory_bytes": None if memory_mb is None else round(memory_mb * 1e6),
+    }
+
+
+def _versions(environment: Fields, backend: str, backend_version: str | None) -> dict[str, str]:
+    versions = {
+        name.removesuffix("_version"): version
+        for name in environment
+        if name.endswith("_version") and (version := environment.text(name)) is not None
+    }
+    own = "torch" if backend == "pytorch" else backend
+    return versions if backend_version is None else {own: backend_version, **versions}
 
 
 PLUGIN = OptimumBenchmark()

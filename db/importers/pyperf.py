@@ -65,14 +65,14 @@ class Pyperf:
         version = top.must(top.text, "version")
         if version != FORMAT_VERSION:
             top.refuse("version", f"expected {FORMAT_VERSION}, found {short(version)}")
-        shared = top.fields("metadata") or Fields(file, {}, "metadata")
+        shared = top.section("metadata")
         for index, benchmark in enumerate(top.must(top.objects, "benchmarks")):
             yield _run(benchmark, index, _metadata(benchmark, shared))
 
 
 def _metadata(benchmark: Fields, shared: Fields) -> Fields:
     """What holds for all processes of a benchmark: its own metadata above the suite's."""
-    own = benchmark.fields("metadata") or Fields(benchmark.file, {})
+    own = benchmark.section("metadata")
     both = {name: shared.any(name) for name in shared} | {name: own.any(name) for name in own}
     return Fields(benchmark.file, both, benchmark.place("metadata"))
 
@@ -117,7 +117,7 @@ def _machine(metadata: Fields) -> dict[str, Any]:
 
 
 def _process(entry: Fields, metadata: Fields) -> Process:
-    own = entry.fields("metadata") or Fields(entry.file, {}, entry.place("metadata"))
+    own = entry.section("metadata")
     values, warmups = entry.numbers("values") or (), _warmups(entry)
     loops, inner_loops = (own.count(name) or metadata.count(name) or 1 for name in ("loops", "inner_loops"))
     rss = [own.number(name, low=0) for name in ("mem_max_rss", "command_max_rss")]

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -20,11 +21,9 @@ from db.importers.support.measures import (
     measured,
     negative_times,
     timed_result,
-    token_gaps_ms,
-    token_times,
 )
-from db.importers.support.optimum import AMD
-from db.importers.support.reading import Fields
+from db.importers.support.names import is_amd
+from db.importers.support.reading import Fields, short
 
 DEFINITION = "transformers-benchmark-v2"
 DEFINITIONS = {
@@ -44,6 +43,8 @@ LONGEST_PROMPT = 400
 NO_TIMES = f"{NOT_SUPPORTED}: the file has no times of single tokens, only their mean a call"
 MB_PER_GIB = 1024 * BYTES_PER_MIB / BYTES_PER_MB
 NOTHING = ("", "N/A", "unknown", "None")
+Times = tuple[tuple[float, ...], ...]
+"""The times of each request's tokens, in seconds."""
 
 
 class TransformersBenchmarkV2:
@@ -83,7 +84,7 @@ def _run(file: ForeignFile, key: str, entry: Fields) -> Run:
     metadata = entry.must(entry.fields, "metadata")
     config = entry.fields("config") or metadata.fields("config") or entry.refuse("config", "is missing")
     stated = metadata.time("timestamp")
-    hardware = metadata.fields("hardware_info") or Fields(file, {}, "hardware_info")
+    hardware = metadata.section("hardware_info")
     mode = _mode(config)
     result = _result(file, entry, metadata, config, stated or file.modified_at)
     if stated is None:
@@ -139,9 +140,8 @@ def _device(hardware: Fields) -> dict[str, Any]:
     name, memory_gb = hardware.text("gpu_name"), hardware.number("gpu_memory_total_gb", low=0)
     if name is None or name in NOTHING:
         return {"device_type": "unknown"}
-    is_amd = any(word in name.lower() for word in AMD)
     return {
-        "device_type": "rocm" if is_amd else "cuda",
+        "device_type": "rocm" if is_amd(name) else "cuda",
         "device_name": name,
         "device_memory_bytes": round(memory_gb * MB_PER_GIB * BYTES_PER_MB) if memory_gb else None,
     }
@@ -156,7 +156,7 @@ def _result(file: ForeignFile, entry: Fields, metadata: Fields, config: Fields, 
     is_newest = "success" in metadata
     has_succeeded = metadata.flag("success") is not False
     name = next((name for name in MEASUREMENTS if name in entry), MEASUREMENTS[0])
-    measures = entry.fields(name) or Fields(file, {}, name)
+    measures = entry.section(name)
     latencies = _ms(measures, "e2e_latency")
     if not (has_succeeded and latencies):
         why = "the tool could not run it" if not has_succeeded else "no call was measured"
@@ -185,8 +185,8 @@ def _generation(
 ) -> tuple[list[Samples], dict[str, float], dict[str, str]]:
     """First token, and tokens after it: from their times where the file has them, else from the tool's means."""
     first, means = _ms(measures, "time_to_first_token"), _ms(measures, "inter_token_latency")
-    times = token_times(measures, "timestamps")
-    gaps = [gap for iteration in times for gap in token_gaps_ms(iteration)]
+    times = _token_times(measures, "timestamps")
+    gaps = [gap for iteration in times for gap in _token_gaps_ms(iteration)]
     samples: list[Samples] = []
     metrics: dict[str, float] = {}
     if first:
@@ -240,6 +240,31 @@ def _doubts(
         found.append(Doubt(kind="token_divisor", severity="info", evidence={"new_tokens": point.new_tokens}))
     found += negative_times("latency_wall", latencies)
     return (*found, *(doubt for one in samples for doubt in negative_times(one.metric, one.values)))
+
+
+def _token_times(fields: Fields, name: str) -> tuple[Times, ...]:
+    """The times of every iteration; empty when the field is absent. Raises FormatError for what is no such list."""
+    iterations = fields.any(name)
+    if iterations is None:
+        return ()
+    if not isinstance(iterations, list):
+        fields.refuse(name, f"expected a list of iterations, found {short(iterations)}")
+    return tuple(_requests(fields, f"{name}[{index}]", one) for index, one in enumerate(iterations) if one is not None)
+
+
+def _token_gaps_ms(times: Times) -> list[float]:
+    """Gaps between successive tokens of each request in ms. Requests of one batch that share their times count once."""
+    return [(after - before) * MS_PER_S for request in dict.fromkeys(times) for before, after in pairwise(request)]
+
+
+def _requests(fields: Fields, place: str, requests: object) -> Times:
+    if not isinstance(requests, list):
+        fields.refuse(place, f"expected a list of requests, found {short(requests)}")
+    return tuple(_tokens(fields, f"{place}[{index}]", one) for index, one in enumerate(requests))
+
+
+def _tokens(fields: Fields, place: str, times: object) -> tuple[float, ...]:
+    return Fields(fields.file, {"times": times}, place).numbers("times") or ()
 
 
 PLUGIN = TransformersBenchmarkV2()

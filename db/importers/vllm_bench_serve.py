@@ -146,7 +146,7 @@ def _result(load: Fields, started_at: datetime, doubts: tuple[Doubt, ...]) -> Re
         return foreign_result(point, metrics={}, status="failed", error=error, kept={"stated": zeros})
     samples, kept = _samples(load, started_at, has_failures=bool(failed))
     walls = next((one.values for one in samples if one.metric == "latency_wall"), None)
-    computed, too_few = latency_metrics(load.file, walls) if walls else ({}, {})
+    computed, too_few, _ = latency_metrics(load.file, [walls]) if walls else ({}, {}, None)
     stated, unsupported = supported_tails(metrics, completed)
     return foreign_result(
         point,

@@ -95,3 +95,8 @@ def precision_of(word: str | None) -> Precision:
     if word is None or word.strip().lower() in ("", "auto", "unspecified", "unknown", "none", "n/a"):
         return "unknown"
     return WORDS.get(word.strip().lower().removeprefix("torch."), "other")
+
+
+def is_amd(gpu: str) -> bool:
+    """Whether a GPU's name is one of AMD's."""
+    return any(word in gpu.lower() for word in ("amd", "radeon", "instinct"))

@@ -1,170 +1,24 @@
-"""What optimum-benchmark's configuration says of model, device, runtime and machine, in the words of a run.
+"""optimum-benchmark's files in today's shape, {"config": ..., "report": ...}, and the result in a report.
 
-The shapes that optimum-benchmark's results have had, each brought to today's: {"config": ..., "report": ...}.
+A report is one point, described from its raw latencies; what the tool is known to get wrong is left out.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
-from benchmarking.core.records import Doubt, Json, Precision, Scalar
+from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Samples
+from db.importers.support.building import foreign_result
 from db.importers.support.files import ForeignFile, read_file
-from db.importers.support.names import family_of, precision_of
+from db.importers.support.measures import MS_PER_S, block, measured, negative_times, timed_result
 from db.importers.support.reading import Fields, csv_rows
-
-MODE = (
-    *("attn_implementation", "cache_implementation", "to_bettertransformer", "allow_tf32", "device_map", "tp_plan"),
-    *("torch_compile_config", "deepspeed_inference", "peft_type", "quantization_scheme", "quantization_config"),
-    *("provider", "use_io_binding", "session_options", "provider_options", "auto_optimization", "auto_quantization"),
-    *("auto_calibration", "optimization", "optimization_config", "quantization", "use_cache", "use_merged"),
-    *("ov_config", "half", "load_in_8bit", "load_in_4bit", "reshape"),
-)
-"""Fields of a backend that make a different series where they are set."""
-DEVICES = {"cuda": "cuda", "cpu": "cpu", "mps": "mps", "xpu": "xpu"}
-AMD = ("amd", "radeon", "instinct")
-LEAST_BYTES = 100_000_000
-"""`gpu_vram_mb` is in bytes: no GPU has fewer than these, and none so many MB."""
-FLOAT32_BEFORE = 5
-"""Major version of transformers from which a model is loaded in its checkpoint's dtype when none is asked for."""
-
-
-def config_arguments(config: Fields) -> dict[str, Any]:
-    """Arguments of `foreign_run` from the configuration; of one that is not there, that nothing is known."""
-    backend = config.fields("backend") or Fields(config.file, {})
-    environment = config.fields("environment") or Fields(config.file, {})
-    name = backend.text("name") or "unknown"
-    task, model_type = backend.text("task"), backend.text("model_type")
-    versions = _versions(environment, name, backend.text("version"))
-    return {
-        "model_id": backend.text("model") or "unknown",
-        "family": family_of(model_type, task),
-        "task": task or "benchmark",
-        "model_config": {"model_type": model_type} if model_type else None,
-        "weights": "random" if backend.flag("no_weights") else "given",
-        **_runtime(backend, name, versions),
-        **_device(backend, environment, name),
-        "num_threads": backend.count("intra_op_num_threads"),
-        "tool_version": environment.text("optimum_benchmark_version"),
-        "versions": versions,
-        **_machine(environment),
-    }
-
-
-def is_rocm(setup: Mapping[str, Any]) -> bool:
-    """Whether `about` found an AMD GPU, whose memory the tool sums up over its readings."""
-    return setup.get("device_type") == "rocm"
-
-
-def doubts(config: Fields, setup: Mapping[str, Any]) -> tuple[Doubt, ...]:
-    """What the way of measuring leaves open."""
-    launcher = config.fields("launcher")
-    processes = launcher.count("nproc_per_node") if launcher is not None and "nproc_per_node" in launcher else None
-    found = []
-    if processes is not None and processes > 1:
-        found.append(Doubt(kind="processes_pooled", severity="info", evidence={"processes": processes}))
-    if setup.get("runtime") in ("eager", "compiled") and setup.get("device_type") in ("cuda", "rocm"):
-        found.append(Doubt(kind="device_clock", severity="info", evidence={"timer": "CUDA events"}))
-    return tuple(found)
-
-
-def _runtime(backend: Fields, name: str, versions: Mapping[str, str]) -> dict[str, Any]:
-    mode = _mode(backend)
-    is_compiled = backend.flag("torch_compile") or False
-    if is_compiled and (target := backend.text("torch_compile_target")) is not None:
-        mode["torch_compile_target"] = target
-    precision = _precision(backend, name, versions, mode)
-    return {
-        "runtime": ("compiled" if is_compiled else "eager") if name == "pytorch" else name,
-        "runtime_mode": mode,
-        "precision": precision,
-    }
-
-
-def _mode(backend: Fields) -> dict[str, Scalar]:
-    mode: dict[str, Scalar] = {}
-    for name in MODE:
-        value: Json = backend.any(name)
-        if isinstance(value, dict | list) and value:
-            mode[name] = json.dumps(value, sort_keys=True, ensure_ascii=False)
-        elif isinstance(value, str | int | float) and value not in (False, "False", ""):
-            mode[name] = value
-    return mode
-
-
-def _precision(backend: Fields, name: str, versions: Mapping[str, str], mode: dict[str, Scalar]) -> Precision:
-    """The precision, with the file's own words in the mode where ours have none."""
-    dtype, autocast = backend.text("torch_dtype"), backend.text("autocast_dtype")
-    if mode.get("load_in_4bit") or mode.get("load_in_8bit"):
-        return "int4" if mode.get("load_in_4bit") else "int8"
-    if "quantization_scheme" in mode or mode.get("quantization") or mode.get("auto_quantization"):
-        return "other"
-    if backend.flag("autocast_enabled") and autocast:
-        mode["autocast"] = autocast
-        return precision_of(autocast)
-    if mode.get("half"):
-        return "float16"
-    if dtype is None and name == "pytorch" and _major(versions.get("transformers")) < FLOAT32_BEFORE:
-        return "float32"
-    if precision_of(dtype) == "other" and dtype is not None:
-        mode["torch_dtype"] = dtype
-    return precision_of(dtype)
-
-
-def _major(version: str | None) -> int:
-    """The first number of a version; beyond every threshold when there is none."""
-    first = (version or "").partition(".")[0]
-    return int(first) if first.isascii() and first.isdigit() and len(first) < 5 else FLOAT32_BEFORE
-
-
-def _device(backend: Fields, environment: Fields, name: str) -> dict[str, Any]:
-    asked = (backend.text("device") or "unknown").partition(":")[0]
-    if asked not in ("cuda", "gpu"):
-        known = "openvino" if name == "openvino" else DEVICES.get(asked, asked)
-        cpu = environment.text("cpu") if asked == "cpu" else None
-        return {"device_type": known, "device_name": cpu.strip() or None if cpu else None}
-    gpus, count = environment.any("gpu"), environment.count("gpu_count")
-    names = [gpu for gpu in gpus if isinstance(gpu, str)] if isinstance(gpus, list) else []
-    is_amd = any(word in gpu.lower() for gpu in names for word in AMD)
-    return {
-        "device_type": "rocm" if is_amd else "cuda",
-        "device_name": names[0] if names else None,
-        "device_count": count or max(len(names), 1),
-        "device_memory_bytes": _gpu_memory_bytes(environment, count or max(len(names), 1)),
-    }
-
-
-def _gpu_memory_bytes(environment: Fields, count: int) -> int | None:
-    """Of one GPU, from the sum over all of them."""
-    stated = environment.number("gpu_vram_mb", low=0)
-    if stated is None:
-        return None
-    return round((stated if stated >= LEAST_BYTES else stated * 1e6) / count)
-
-
-def _machine(environment: Fields) -> dict[str, Any]:
-    cpu, memory_mb = environment.text("cpu"), environment.number("cpu_ram_mb", low=0)
-    return {
-        "cpu_model": cpu.strip() or None if cpu else None,
-        "cpu_threads": environment.count("cpu_count"),
-        "memory_bytes": None if memory_mb is None else round(memory_mb * 1e6),
-    }
-
-
-def _versions(environment: Fields, backend: str, backend_version: str | None) -> dict[str, str]:
-    versions = {
-        name.removesuffix("_version"): version
-        for name in environment
-        if name.endswith("_version") and (version := environment.text(name)) is not None
-    }
-    own = "torch" if backend == "pytorch" else backend
-    return versions if backend_version is None else {own: backend_version, **versions}
-
 
 MEASURED = ("memory", "latency", "throughput", "energy", "efficiency")
 TARGETS = (
@@ -195,14 +49,6 @@ def is_report(data: Any) -> bool:
 def is_whole(data: Any) -> bool:
     """Whether it is both."""
     return isinstance(data, dict) and is_config(data.get("config")) and is_report(data.get("report"))
-
-
-def csv_header(file: ForeignFile) -> list[str]:
-    """The cells of the first line; empty when it is none of CSV."""
-    try:
-        return next(csv.reader(io.StringIO((file.text or "")[:100_000])), [])
-    except csv.Error:
-        return []
 
 
 def is_flat(header: list[str]) -> bool:
@@ -247,8 +93,8 @@ def _report_of(data: Any) -> Any:
 def _latencies(report: Any) -> dict[str, list[float]]:
     """Target -> its latencies, of those that have a list of numbers."""
     found = {}
-    for target, measured in report.items() if isinstance(report, dict) else ():
-        latency = measured.get("latency") if isinstance(measured, dict) else None
+    for target, found_there in report.items() if isinstance(report, dict) else ():
+        latency = found_there.get("latency") if isinstance(found_there, dict) else None
         values = latency.get("values") if isinstance(latency, dict) else None
         if isinstance(values, list) and all(isinstance(value, float | int) for value in values):
             found[target] = values
@@ -325,3 +171,226 @@ def _list_or_text(cell: str) -> Any:
         return json.loads(cell)
     except (ValueError, RecursionError):
         return cell
+
+
+J_PER_KWH = 3.6e6
+MAIN = ("forward", "generate", "call")
+"""What is measured as a whole, by kind of task."""
+TIMED = (*MAIN, "prefill", "decode", "load_model", "first_forward", "first_call", "per_step")
+"""Targets whose latencies become metrics; those of the others are kept as they are."""
+TRAINING = ("overall", "warmup", "train")
+MEMORY = {
+    "max_ram": "memory_peak_rss_infer_mb",
+    "max_process_vram": "memory_device_process_peak_mb",
+    "max_reserved": "memory_device_reserved_peak_mb",
+    "max_allocated": "memory_device_allocated_peak_mb",
+    "max_global_vram": "memory_device_global_peak_mb",
+}
+SUMMED_VRAM = f"{NOT_SUPPORTED}: on ROCm the tool sums the readings up"
+PER_TOKEN = f"{NOT_SUPPORTED}: per_token.latency repeats intervals, and has the gaps between calls among them"
+NOT_COLD = f"{NOT_SUPPORTED}: first_generate is the second call: the first is not timed"
+ENERGY = {"cpu": "energy_cpu_pkg_j_per_call", "gpu": "energy_gpu_j_per_call", "ram": "energy_dram_j_per_call"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """What a call works on."""
+
+    point: Point
+    sequences: int
+    """Sequences that are generated in a call: batch x beams."""
+
+
+def refuse_training(report: Fields) -> None:
+    """Raise FormatError for a report of training."""
+    for name in TRAINING:
+        if name in report:
+            report.refuse(name, "is about training: only inference is imported")
+
+
+def result(
+    file: ForeignFile,
+    report: Fields,
+    sizes: Sizes,
+    started_at: datetime,
+    *,
+    is_rocm: bool,
+    warmup_calls: int,
+    doubts: Sequence[Doubt],
+) -> Result:
+    """The point's result. Raises FormatError for values that are none."""
+    targets = {name: found for name in TARGETS if (found := report.fields(name)) is not None}
+    latencies = {name: values for name in TIMED if name in targets and (values := _latencies_ms(targets[name]))}
+    main = next((name for name in MAIN if name in latencies), None)
+    samples, metrics = _generation(latencies, sizes, started_at)
+    memory, reasons = _memory(targets, is_rocm=is_rocm)
+    metrics |= memory | _others(targets, latencies) | _energy(targets)
+    whole = latencies[main] if main else _prefill_and_decode(targets, latencies)
+    told = [*doubts, *_doubts(targets, latencies), *negative_times("latency_wall", whole)]
+    if whole:
+        metrics |= _rates(whole, sizes.point)
+        made = timed_result(
+            file,
+            sizes.point,
+            [block(0, whole, started_at)],
+            metrics=metrics,
+            warmup_iterations=warmup_calls,
+            doubts=told,
+        )
+        made = replace(made, samples=(*made.samples, *samples))
+    else:
+        made = foreign_result(sizes.point, metrics=_stated_means(targets) | metrics, samples=samples, doubts=told)
+    return replace(made, missing={**made.missing, **reasons, **_reasons(targets)})
+
+
+def sizes_from(report: Fields) -> tuple[int | None, int | None]:
+    """Batch size and new tokens of a report without its configuration: throughputs are volumes over mean latencies."""
+    forward, prefill, decode = (_volume(report, name) for name in ("forward", "prefill", "decode"))
+    batch_size = forward or prefill
+    new_tokens = None if not (batch_size and decode) or decode % batch_size else decode // batch_size + 1
+    return batch_size, new_tokens
+
+
+def _volume(report: Fields, name: str) -> int | None:
+    """What a call of the target worked on: a whole number, to the rounding of double precision."""
+    target = report.untaken().fields(name)
+    throughput = None if target is None else target.fields("throughput")
+    value = None if throughput is None else throughput.number("value", low=0)
+    mean_s = None if target is None else _mean_s(target)
+    if value is None or mean_s is None:
+        return None
+    volume = value * mean_s
+    return round(volume) if 0.5 < volume < 1e9 and abs(volume - round(volume)) < 1e-6 * volume else None
+
+
+def _mean_s(target: Fields) -> float | None:
+    if values := _latencies_ms(target):
+        return fmean(values) / MS_PER_S
+    latency = target.fields("latency")
+    return None if latency is None else latency.number("mean", low=0)
+
+
+def _latencies_ms(target: Fields) -> list[float]:
+    latency = target.fields("latency")
+    if latency is None:
+        return []
+    if (unit := latency.text("unit")) not in (None, "s"):
+        latency.refuse("unit", f"expected s, found {unit!r}")
+    return [value * MS_PER_S for value in latency.numbers("values") or ()]
+
+
+def _stated_means(targets: Mapping[str, Fields]) -> dict[str, float]:
+    """The mean latency where the file has no raw ones: versions that kept nothing else."""
+    for name in MAIN[::-1]:
+        latency = targets[name].fields("latency") if name in targets else None
+        mean = None if latency is None else latency.number("mean")
+        if mean is not None:
+            return {"latency_mean_ms": mean * MS_PER_S}
+    return {}
+
+
+def _prefill_and_decode(targets: Mapping[str, Fields], latencies: Mapping[str, list[float]]) -> list[float]:
+    """Whole calls of versions that stored decode as each call less the mean prefill, and no calls."""
+    if "decode" not in latencies or "prefill" not in latencies or "generate" in targets:
+        return []
+    prefill = fmean(latencies["prefill"])
+    return [value + prefill for value in latencies["decode"]]
+
+
+def _generation(
+    latencies: Mapping[str, list[float]], sizes: Sizes, started_at: datetime
+) -> tuple[list[Samples], dict[str, float]]:
+    """First token and decoding. A decode takes all new tokens but the first."""
+    samples: list[Samples] = []
+    metrics: dict[str, float] = {}
+    point = sizes.point
+    if prefill := latencies.get("prefill"):
+        samples.append(measured("time_to_first_token", prefill, started_at))
+        metrics |= {"time_to_first_token_ms": median(prefill), "prefill_ms": median(prefill)}
+        if point.sequence_length and median(prefill) > 0:
+            tokens = point.batch_size * point.sequence_length
+            metrics["prefill_tokens_per_sec"] = tokens / median(prefill) * MS_PER_S
+    if decode := latencies.get("decode"):
+        metrics["decode_ms"] = median(decode)
+        steps = (point.new_tokens or 1) - 1
+        if steps:
+            per_token = [value / steps for value in decode]
+            samples.append(measured("time_per_output_token", per_token, started_at))
+            metrics["time_per_output_token_ms"] = median(per_token)
+            if median(decode) > 0:
+                metrics["decode_tokens_per_sec"] = sizes.sequences * steps / median(decode) * MS_PER_S
+    return samples, metrics
+
+
+def _rates(latencies_ms: Sequence[float], point: Point) -> dict[str, float]:
+    """Throughput at the median latency: of sequences, and of tokens generated, or else read."""
+    middle = median(latencies_ms)
+    tokens = point.new_tokens or point.sequence_length
+    if middle <= 0:
+        return {}
+    rates = {"throughput_samples_per_sec": point.batch_size / middle * MS_PER_S}
+    return rates | ({"throughput_tokens_per_sec": rates["throughput_samples_per_sec"] * tokens} if tokens else {})
+
+
+def _memory(targets: Mapping[str, Fields], *, is_rocm: bool) -> tuple[dict[str, float], dict[str, str]]:
+    """Peaks in MB over whole calls (decode's are those of a whole generate), and why some are left out."""
+    names = [name for name in (*MAIN, "decode") if name in targets and "memory" in targets[name]]
+    memory = targets[names[0]].fields("memory") if names else None
+    found = {} if memory is None else _peaks(memory, MEMORY)
+    reasons = {}
+    for column in [MEMORY["max_process_vram"], MEMORY["max_global_vram"]] if is_rocm else []:
+        if found.pop(column, None) is not None:
+            reasons[column] = SUMMED_VRAM
+    load = targets["load_model"].fields("memory") if "load_model" in targets else None
+    return found | ({} if load is None else _peaks(load, {"max_ram": "memory_peak_rss_load_mb"})), reasons
+
+
+def _peaks(memory: Fields, names: Mapping[str, str]) -> dict[str, float]:
+    if (unit := memory.text("unit")) not in (None, "MB"):
+        memory.refuse("unit", f"expected MB, found {unit!r}")
+    return {column: value for name, column in names.items() if (value := memory.number(name, low=0)) is not None}
+
+
+def _others(targets: Mapping[str, Fields], latencies: Mapping[str, list[float]]) -> dict[str, float]:
+    metrics = {}
+    if load := latencies.get("load_model"):
+        metrics["load_model_s"] = load[0] / MS_PER_S
+    if first := latencies.get("first_forward") or latencies.get("first_call"):
+        metrics["first_call_ms"] = first[0]
+    if "per_step" in targets and (steps := latencies.get("per_step")):
+        metrics["step_ms"] = median(steps)
+    return metrics
+
+
+def _energy(targets: Mapping[str, Fields]) -> dict[str, float]:
+    energies = (targets[name].fields("energy") for name in MAIN if name in targets)
+    energy = next((one for one in energies if one is not None), None)
+    if energy is None:
+        return {}
+    if (unit := energy.text("unit")) not in (None, "kWh"):
+        energy.refuse("unit", f"expected kWh, found {unit!r}")
+    return {
+        column: value * J_PER_KWH
+        for name, column in ENERGY.items()
+        if (value := energy.number(name, low=0)) is not None
+    }
+
+
+def _doubts(targets: Mapping[str, Fields], latencies: Mapping[str, list[float]]) -> list[Doubt]:
+    found = [doubt for name in ("prefill", "decode") for doubt in negative_times(name, latencies.get(name, ()))]
+    generate = targets["generate"].fields("throughput") if "generate" in targets else None
+    if generate is not None and generate.text("unit") == "samples/s":
+        evidence: dict[str, Json] = {"value": generate.number("value"), "stated_unit": "samples/s", "unit": "tokens/s"}
+        found.append(Doubt(kind="mislabelled_throughput", severity="info", evidence=evidence))
+    if any("energy" in targets[name] for name in MAIN if name in targets):
+        found.append(Doubt(kind="estimated_energy", severity="info", evidence={"method": "codecarbon"}))
+    return found
+
+
+def _reasons(targets: Mapping[str, Fields]) -> dict[str, str]:
+    reasons: dict[str, str] = {}
+    if "per_token" in targets:
+        reasons |= dict.fromkeys(("inter_token_latency_p50_ms", "inter_token_latency_p99_ms"), PER_TOKEN)
+    if "first_generate" in targets:
+        reasons["first_call_ms"] = NOT_COLD
+    return reasons

@@ -1,19 +1,20 @@
-"""What the files of serving benchmarks have in common: a server under a load of requests of one model.
+"""Results of serving benchmarks: a server under a load of requests to one model.
 
-A call is one request: batch size 1, latency from its start to its end. Requests in flight are the point's concurrency
-where the tool limits them, and a rate that they are sent at is an axis. Where nothing limits them, 1 stands for it, and
-a doubt says so.
+A call is one request: batch size 1, latency from its start to its end. The most requests in flight are the point's
+concurrency; where the tool does not limit them, it is stored as 1 with a doubt. A request rate is an axis.
 
-GenAI-Perf's and AIPerf's JSON: metric -> {"unit": ..., "avg": ..., "p50": ..., ...} beside the tool's own input.
+GenAI-Perf and AIPerf export the same JSON: metric -> {"unit": ..., "avg": ..., "p50": ..., ...}, and the tool's input.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarking.core.records import Doubt, Point
+from benchmarking.core.records import Doubt, Point, Result
+from db.importers.support.building import foreign_result
+from db.importers.support.measures import supported_tails
 from db.importers.support.reading import Fields, short
 
 LATENCY_COLUMNS = {
@@ -51,7 +52,7 @@ def load_point(
 
 
 def load_doubts(*, max_concurrency: int | None, failed_requests: float | None) -> tuple[Doubt, ...]:
-    """What is doubtful about any load: no limit of concurrency, requests that failed and are in no number."""
+    """The doubts of any load: no limit on concurrency; failed requests, which no number includes."""
     doubts = []
     if max_concurrency is None:
         doubts.append(Doubt(kind="concurrency_unlimited", severity="info", evidence={"concurrency_stored": 1}))
@@ -68,20 +69,20 @@ def common_length(total: float | None, requests: int | None) -> int | None:
 
 
 def length_axes(total: float | None, requests: int | None, name: str) -> dict[str, int | float]:
-    """The mean, rounded, as an axis where requests have no common length, so that other lengths are another series."""
+    """The mean, rounded, as an axis where requests differ in length: loads of another mean are another series."""
     if not total or not requests or common_length(total, requests) is not None:
         return {}
     return {name: round(total / requests)}
 
 
 def engine(backend: str | None) -> str:
-    """The server's runtime, where the client's name for the interface tells it."""
+    """The server's runtime, from the client's name for its interface; "unknown" where that names none."""
     first = (backend or "").partition("-")[0].lower()
     return first if first in ENGINES else "unknown"
 
 
 STATISTICS = ("avg", "p50", "p90", "p95", "p99", "min", "max", "std")
-"""What becomes metrics, with what has a column; the other statistics (p1, p5, p10, sum, ...) are kept."""
+"""Statistics that become metrics; the others (p1, p5, p10, sum, ...) are kept."""
 TIMES_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3, "milliseconds": 1.0}
 SCALES = {**{unit: ("ms", factor) for unit, factor in TIMES_MS.items()}, "GB": ("mb", 1e3), "MJ": ("j", 1e6)}
 """Unit in the file -> unit in the name of a metric, and the factor to it."""
@@ -111,16 +112,55 @@ def is_export(data: Any) -> bool:
     return any(isinstance(data.get(name), dict) and "unit" in data[name] for name in NAMES)
 
 
-def metrics_in(top: Fields, more: Mapping[tuple[str, str], str]) -> dict[str, float]:
-    """The statistics of every metric in the warehouse's units: under our columns' names where `OURS` or `more` has one,
-    else as METRIC_STATISTIC_UNIT, or METRIC_UNIT for a metric with one value."""
+def export_result(
+    top: Fields,
+    *,
+    columns: Mapping[tuple[str, str], str],
+    concurrency: int | None,
+    request_rate: float | None,
+    doubts: Sequence[Doubt],
+) -> Result:
+    """The result of the one load that is in such a file. `columns` are those that the tool has besides `OURS`."""
+    requests, failed = _mean_value(top, "request_count"), _mean_value(top, "error_request_count")
+    length, mean = _common_value(top, "input_sequence_length"), _mean_value(top, "input_sequence_length")
+    metrics, missing = supported_tails(_metrics(top, {**OURS, **columns}), requests)
+    return foreign_result(
+        load_point(
+            max_concurrency=concurrency,
+            request_rate=request_rate,
+            sequence_length=length,
+            new_tokens=_common_value(top, "output_sequence_length"),
+            axes={} if mean is None or length is not None else {"input_tokens_mean": round(mean)},
+        ),
+        metrics=metrics,
+        missing=missing,
+        iterations=None if requests is None else int(requests),
+        doubts=(*doubts, *load_doubts(max_concurrency=concurrency, failed_requests=failed)),
+    )
+
+
+def export_task(top: Fields) -> str:
+    """The task: only text generation has output tokens."""
+    return "text-generation" if "output_sequence_length" in top else "feature-extraction"
+
+
+def model_names(fields: Fields, name: str, value: Any) -> str:
+    """The models' names in a list, joined. Raises FormatError for a list of anything else."""
+    if not isinstance(value, list) or not value or not all(isinstance(one, str) for one in value):
+        fields.refuse(name, f"expected names of models, found {value!r:.60}")
+    return ", ".join(value)
+
+
+def _metrics(top: Fields, columns: Mapping[tuple[str, str], str]) -> dict[str, float]:
+    """The statistics of every metric in the warehouse's units: under our names where `columns` has one, else as
+    METRIC_STATISTIC_UNIT, or METRIC_UNIT for a metric with one value."""
     metrics: dict[str, float] = {}
     for name in [name for name in top if _is_metric(top.file.json[name])]:
-        metrics |= _statistics(top.must(top.fields, name), name, {**OURS, **more})
+        metrics |= _statistics(top.must(top.fields, name), name, columns)
     return metrics
 
 
-def common_value(top: Fields, name: str) -> int | None:
+def _common_value(top: Fields, name: str) -> int | None:
     """A metric's value where all requests have the same, a whole number from 1; None where they differ."""
     metric = top.file.json.get(name)
     if not _is_metric(metric) or metric.get("min") is None or metric.get("min") != metric.get("max"):
@@ -128,7 +168,7 @@ def common_value(top: Fields, name: str) -> int | None:
     return Fields(top.file, metric, name).count("min") if metric["min"] >= 1 else None
 
 
-def mean_value(top: Fields, name: str) -> float | None:
+def _mean_value(top: Fields, name: str) -> float | None:
     """A metric's mean over the requests; None without the metric."""
     metric = top.file.json.get(name)
     return Fields(top.file, metric, name).number("avg") if _is_metric(metric) else None
