@@ -13,6 +13,7 @@ import pytest
 
 from benchmarking.core.doubts import KINDS
 from db.warehouse import Warehouse
+from tests.docs import cli_page
 from tests.helpers.doc_pages import INSTALL, INSTALLATIONS, PAGES, Block, blocks, with_doubts, with_outputs
 from tests.helpers.paths import ROOT
 from tests.helpers.terminal import on_a_terminal
@@ -57,6 +58,8 @@ def run_page(found: tuple[Block, ...]) -> None:
                 assert printed.splitlines() == block.text.splitlines(), block.place
             case "output":
                 assert block.text.strip(), block.place
+            case "generated":
+                assert block.page == cli_page.PAGE, f"{block.place}: only the page about commands is generated"
             case "unknown":
                 pytest.fail(f"{block.place}: neither run nor marked as output, see tests/helpers/doc_pages.py")
 

@@ -1,0 +1,60 @@
+"""The page about the commands is what their parsers say."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from benchmarking import cli
+from tests.docs import cli_page
+from tests.helpers.doc_pages import blocks
+
+COMMANDS = tuple(cli.COMMANDS | cli.HOUSE_COMMANDS)
+
+
+def test_the_page_equals_the_parsers():
+    written = cli_page.PAGE.read_text(encoding="utf-8")
+    assert written == cli_page.page(), "python -m tests.docs.cli_page writes docs/cli.md anew"
+
+
+def test_the_page_does_not_depend_on_this_machines_settings(monkeypatch):
+    expected = cli_page.page()
+    monkeypatch.setenv("BENCHMARK_DB_PATH", "elsewhere.duckdb")
+    monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", "/elsewhere")
+    monkeypatch.setenv("COLUMNS", "40")
+    assert cli_page.page() == expected
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_flag_of_a_command_is_on_the_page(command):
+    page = cli_page.PAGE.read_text(encoding="utf-8")
+    flags = {flag for flag in flags_of(cli_page.parser_of(command)) if flag not in ("-h", "--help")}
+    assert flags
+    assert [flag for flag in flags if f"`{flag}" not in page] == []
+
+
+def flags_of(parser: argparse.ArgumentParser) -> set[str]:
+    children = [child for _, _, child in cli_page.subcommands(parser)]
+    own = {flag for action in parser._actions if action.help != argparse.SUPPRESS for flag in action.option_strings}
+    return own.union(*map(flags_of, children))
+
+
+def test_only_the_page_about_commands_has_generated_blocks():
+    assert any(block.kind == "generated" for block in blocks(cli_page.PAGE))
+
+
+SMALL = argparse.ArgumentParser(prog="small", description="First.\n\n  laid   out\n\nA *b* `*` < c.")
+SMALL.add_argument("--size", type=int, default=3, metavar="N", help="pixels (%(default)s)")
+SMALL.add_argument("--mode", choices=("a", "b"), help="of %(choices)s")
+SMALL.add_argument("--hidden", help=argparse.SUPPRESS)
+SMALL.add_argument("name", nargs="*")
+
+
+def test_a_command_is_a_heading_its_description_and_a_table_for_each_group():
+    own = SMALL._action_groups[1].title
+    assert cli_page.command("small", SMALL) == (
+        "## small\n\nFirst.\n\n<!-- generated -->\n```\nlaid   out\n```\n\nA \\*b\\* `*` \\< c.\n\n"
+        "| positional arguments |  |\n| --- | --- |\n| `[name ...]` |  |\n\n"
+        f"| {own} |  |\n| --- | --- |\n| `--size N` | pixels (3) |\n| `--mode a\\|b` | of a, b |\n"
+    )
