@@ -11,7 +11,7 @@ WITH metrics (metric, unit, better) AS (
         ('inter_token_latency_p50_ms', 'ms', 'lower'),
         ('inter_token_latency_p99_ms', 'ms', 'lower'),
         ('time_per_output_token_ms', 'ms', 'lower'),
-        ('throughput_samples_per_sec', '/s', 'higher'),
+        ('throughput_samples_per_sec', 'items/s', 'higher'),
         ('throughput_tokens_per_sec', 'tokens/s', 'higher'),
         ('first_call_ms', 'ms', 'lower'),
         ('load_time_s', 's', 'lower'),
