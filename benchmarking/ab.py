@@ -26,7 +26,7 @@ from typing import Any
 
 from benchmarking.core.command_line import Parser, note, positive_int, run_command
 from benchmarking.core.errors import StorageError, UsageError
-from benchmarking.core.ids import uuid7
+from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Device, Json, Run, to_json
 from benchmarking.core.terminal import Page
 from benchmarking.sweep.plan import flags

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core import plugins
-from benchmarking.core.contracts import DeviceHandle, DeviceKind, Session
+from benchmarking.core.contracts import Session
+from benchmarking.core.device_contracts import DeviceHandle, DeviceKind
 from benchmarking.core.errors import UsageError
-from benchmarking.core.ids import utc_now, uuid7
+from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import PRECISIONS, Cell, Device, LaunchLoad, Precision, Run
 from benchmarking.measure.settings import ProfileName, Settings, settings
 from benchmarking.runtimes.support.default import default_runtime

@@ -29,7 +29,7 @@ from benchmarking.batch.summary import BatchSummary, cells_table, plan_table
 from benchmarking.builds.cleaning import lean_cache
 from benchmarking.core.command_line import default_database, note, run_command
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, UsageError
-from benchmarking.core.ids import utc_now, uuid7
+from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import to_json
 from benchmarking.core.terminal import stdout_page
 from benchmarking.sweep.plan import flags

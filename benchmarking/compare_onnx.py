@@ -17,7 +17,7 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, the o
 from benchmarking.builds.cleaning import lean_cache
 from benchmarking.core.command_line import Parser, names, note, run_command
 from benchmarking.core.errors import UnsupportedError, UsageError
-from benchmarking.core.ids import uuid7
+from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import PRECISIONS
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.several_runtimes import ALL, RuntimePlans, plan_runtimes, show_runtimes

@@ -15,7 +15,7 @@ from benchmarking import ab, listings
 from benchmarking.builds.cleaning import lean_cache
 from benchmarking.core.command_line import Parser, names, note, run_command
 from benchmarking.core.errors import UsageError
-from benchmarking.core.ids import uuid7
+from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import PRECISIONS
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.plan import CellPlan
@@ -89,7 +89,7 @@ def _calibrate(arguments: argparse.Namespace, argv: Sequence[str], show: session
     """Measure the device's own peaks; every flag that is not a model's or the grid's means what it always does."""
     from benchmarking.benches.planning import BenchPlanning
     from benchmarking.calibration.planning import plan_calibration
-    from benchmarking.core.peaks import table
+    from benchmarking.measure.peaks import table
 
     if arguments.model_id is not None:
         raise UsageError("--calibrate-device measures the device, not a model: leave --model-id out")

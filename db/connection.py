@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from benchmarking.core.errors import FormatError, LockedError, StorageError
-from benchmarking.core.ids import uuid7
+from benchmarking.core.provenance import uuid7
 
 if TYPE_CHECKING:
     import duckdb

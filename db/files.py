@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarking.core.errors import StorageError
-from benchmarking.core.ids import uuid7
+from benchmarking.core.provenance import uuid7
 
 NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK)
 """What `os.link` says on file systems without hard links."""

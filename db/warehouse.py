@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import FURTHER
 from benchmarking.core.errors import FormatError, StorageError
-from benchmarking.core.ids import uuid7
+from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Run
 from db import latest_results, migrate
 from db.connection import (

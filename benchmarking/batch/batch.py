@@ -16,7 +16,7 @@ from benchmarking.batch import summary as summaries
 from benchmarking.batch.manifest import Manifest
 from benchmarking.batch.summary import BatchState, BatchSummary, CellSummary
 from benchmarking.core.errors import FormatError, StorageError
-from benchmarking.core.ids import utc_now
+from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Measurement, Point, Run, run_from_json
 from benchmarking.measure.bench import Live
 from benchmarking.sweep.plan.plan import CellPlan, Machine

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarking.core.errors import BenchhouseError, FormatError, StorageError
-from benchmarking.core.ids import utc_now
+from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Json, Rebuild, Workload, canonical_hash, dumps, from_json
 
 RECORD = "build.json"

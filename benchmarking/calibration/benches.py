@@ -7,9 +7,9 @@ from typing import Any
 
 from benchmarking.benches import BenchmarkConfig, ModelBenchmark
 from benchmarking.core.errors import BenchhouseError
-from benchmarking.core.peaks import CACHE_MARGIN, COPY_AXIS, MATRIX_AXIS, TASK
 from benchmarking.core.records import Precision
 from benchmarking.devices.support.kinds import names_with
+from benchmarking.measure.peaks import CACHE_MARGIN, COPY_AXIS, MATRIX_AXIS, TASK
 
 CHECKED = 8
 """Rows and columns of a product that are compared with one in float64 on the host."""

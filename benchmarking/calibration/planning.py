@@ -13,10 +13,10 @@ from benchmarking.calibration.sizes import Sizes, find_sizes
 from benchmarking.core import plugins
 from benchmarking.core.command_line import note
 from benchmarking.core.errors import BenchhouseError
-from benchmarking.core.peaks import COPY_AXIS, MATRIX_AXIS, TASK
 from benchmarking.core.records import NOT_SUPPORTED, Device, Precision
 from benchmarking.devices.support.kinds import names_with
 from benchmarking.devices.support.select import select
+from benchmarking.measure.peaks import COPY_AXIS, MATRIX_AXIS, TASK
 from benchmarking.measure.settings import Settings
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.run.lock import device_lock

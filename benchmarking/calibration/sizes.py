@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.core.child_process import ChildError, ask
-from benchmarking.core.contracts import DeviceHandle
+from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError
-from benchmarking.core.peaks import CACHE_MARGIN
 from benchmarking.core.records import FAILED, NOT_SUPPORTED, Device, Precision, dumps, from_json, to_json
 from benchmarking.devices.support.reading import UnreadableError, read_int, read_text
+from benchmarking.measure.peaks import CACHE_MARGIN
 from benchmarking.runtimes.support.torch.settings import is_out_of_memory
 
 TIME_LIMIT_S = 300.0

@@ -1,11 +1,14 @@
-"""Where a run comes from: the commit of the working folder, the versions, the command."""
+"""Where and when something was made: ids and time stamps, and the commit, versions and command of a run."""
 
 from __future__ import annotations
 
 import platform
+import secrets
 import subprocess
+import time
+import uuid
 from collections.abc import Mapping, Sequence
-from importlib import metadata
+from datetime import UTC, datetime
 
 from benchmarking import __version__
 from benchmarking.core.records import Provenance
@@ -27,6 +30,20 @@ PACKAGES = (
 GIT_TIMEOUT_S = 5.0
 
 
+def uuid7() -> str:
+    """A UUID version 7 (RFC 9562), which sorts by creation time: 48 bits of Unix milliseconds, then 74 random bits."""
+    milliseconds = time.time_ns() // 1_000_000
+    value = (milliseconds & (1 << 48) - 1) << 80 | secrets.randbits(80)
+    value = value & ~(0xF << 76) | 0x7 << 76  # version
+    value = value & ~(0x3 << 62) | 0x2 << 62  # variant
+    return str(uuid.UUID(int=value))
+
+
+def utc_now() -> str:
+    """The time in UTC, ISO 8601, to the millisecond: "2026-01-02T03:04:05.678Z". Not a clock for durations."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def provenance(command: Sequence[str], tags: Mapping[str, str], description: str | None) -> Provenance:
     """The provenance of a run that starts now in the working folder."""
     commit = _git("rev-parse", "HEAD")
@@ -46,7 +63,9 @@ def provenance(command: Sequence[str], tags: Mapping[str, str], description: str
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the installed packages that matter, read without importing them."""
+    """Versions of Python and of the installed `PACKAGES`, read without importing them."""
+    from importlib import metadata  # 20 ms, which a command that only makes an id must not pay
+
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -57,7 +76,7 @@ def versions() -> dict[str, str]:
 
 
 def _git(*arguments: str) -> str | None:
-    """What git says, or None without git, outside a repository, or when it takes too long."""
+    """git's answer; None without git, outside a repository, or after the time limit."""
     try:
         done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=GIT_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -69,6 +88,4 @@ def _utc(unix_seconds: str | None) -> str | None:
     """Seconds since 1970 as UTC, ISO 8601."""
     if not unix_seconds:
         return None
-    from datetime import UTC, datetime
-
     return datetime.fromtimestamp(int(unix_seconds), UTC).isoformat().replace("+00:00", "Z")

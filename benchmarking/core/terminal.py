@@ -1,31 +1,45 @@
-"""What a stream can show: its width, and whether it takes colours and a line that is rewritten."""
+"""What a stream can show (width, colours, rewritten lines), and the progress display.
+
+2026-11-22: progress is drawn only when its caller has news. rich's own refresh is a thread that wakes ten times a
+second, also while something is being measured on this machine; here the process sleeps meanwhile.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 from dataclasses import dataclass
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
+
+from benchmarking.core.text import duration, visible, visible_lines
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.progress import Progress
 
 RULE = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
 DEFAULT_WIDTH = 80
-"""Columns of a terminal that does not know how many it has."""
+"""Columns of a terminal that does not report its width."""
+REDRAW_S = 0.2
+"""People read no faster, and each drawing takes a millisecond of a processor."""
+BAR_WIDTH = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """Where text is going to be read."""
+    """The stream that text is written for."""
 
     width: int | None = None
-    """Columns of text; None without a limit: a file, a pipe."""
+    """Columns of text; None without a limit (a file, a pipe)."""
     has_styles: bool = False
     """Whether it shows bold and colours."""
     is_ascii: bool = False
-    """Whether its encoding has no line-drawing characters."""
+    """Whether its encoding lacks line-drawing characters."""
 
     @property
     def rule(self) -> str:
-        """A character of a horizontal line."""
+        """The character of a horizontal line."""
         return "-" if self.is_ascii else RULE
 
 
@@ -34,12 +48,17 @@ PLAIN = Page()
 
 
 def page_of(stream: TextIO) -> Page:
-    """What the stream can show. Styles need a terminal that is not dumb, and that `NO_COLOR` is not set."""
+    """What the stream can show. Styles need a terminal that is not dumb, and no `NO_COLOR`."""
     is_ascii = not _can_encode(stream)
     if not stream.isatty():
         return Page(is_ascii=is_ascii)
     has_styles = can_rewrite(stream) and not os.environ.get("NO_COLOR")
     return Page(width=width_of(stream), has_styles=has_styles, is_ascii=is_ascii)
+
+
+def stdout_page() -> Page:
+    """What stdout can show."""
+    return page_of(sys.stdout)
 
 
 def can_rewrite(stream: TextIO) -> bool:
@@ -48,18 +67,18 @@ def can_rewrite(stream: TextIO) -> bool:
 
 
 def width_of(stream: TextIO) -> int:
-    """Columns of a terminal: `$COLUMNS`, else what the terminal says, else 80."""
-    asked = os.environ.get("COLUMNS", "")
-    if asked.isdecimal() and int(asked) > 0:
-        return int(asked)
+    """Columns of a terminal: `$COLUMNS`, else the terminal's own answer, else 80."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns) > 0:
+        return int(columns)
     try:
         return os.get_terminal_size(stream.fileno()).columns or DEFAULT_WIDTH
-    except (OSError, ValueError):  # no file behind it, or none that has a size
+    except (OSError, ValueError):  # no file descriptor, or not one of a terminal
         return DEFAULT_WIDTH
 
 
 def _can_encode(stream: TextIO) -> bool:
-    """Whether the stream can hold a rule; one without an encoding holds any text."""
+    """Whether the stream's encoding has the line-drawing characters; a stream without an encoding takes any text."""
     encoding = getattr(stream, "encoding", None)
     if encoding is None:
         return True
@@ -70,6 +89,97 @@ def _can_encode(stream: TextIO) -> bool:
     return True
 
 
-def stdout_page() -> Page:
-    """What stdout can show."""
-    return page_of(sys.stdout)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """How much of some work is done."""
+
+    done: int
+    total: int
+    unit: str
+    """What is counted: "points"."""
+    text: str
+    """The current activity in one or two lines; what exceeds the width is cut."""
+    left_s: float | None = None
+    """Estimated seconds left; None while there is no estimate."""
+
+
+class Display:
+    """Progress on a stream (stderr by default): on a terminal a bar with the time left and the current activity below
+    it, elsewhere only the lines that are written with `say`."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self.is_drawn = can_rewrite(self._stream)
+        self._drawn_s = -REDRAW_S
+        self._bar: _Bar | None = None
+
+    def show(self, state: State, *, is_news: bool = True) -> None:
+        """Draw the state; one that is not news at most five times a second. Does nothing off a terminal."""
+        now_s = time.monotonic()
+        if not self.is_drawn or (not is_news and now_s - self._drawn_s < REDRAW_S):
+            return
+        self._drawn_s = now_s
+        if self._bar is None:
+            self._bar = _Bar(self._stream)
+        self._bar.draw(state)
+
+    def say(self, line: str) -> None:
+        """Write a permanent line, above the bar if there is one."""
+        if self._bar is not None:
+            self._bar.print_above(visible(line))
+            return
+        self._stream.write(visible(line) + "\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Remove the bar; the next state draws a new one."""
+        if self._bar is not None:
+            self._bar.remove()
+            self._bar = None
+
+
+class _Bar:
+    """The bar and the text below it, drawn by rich on request."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console, Group
+        from rich.live import Live
+        from rich.progress import BarColumn, Progress, TextColumn
+        from rich.text import Text
+
+        self._console = Console(file=stream, force_terminal=True, highlight=False, markup=False, emoji=False)
+        self._progress: Progress = Progress(
+            BarColumn(bar_width=BAR_WIDTH),
+            TextColumn("{task.description}", markup=False),
+            console=self._console,
+            auto_refresh=False,
+        )
+        self._task = self._progress.add_task("")
+        self._lines = ""
+        self._live: Live = Live(
+            get_renderable=lambda: Group(
+                self._progress.get_renderable(), Text(self._lines, no_wrap=True, overflow="ellipsis")
+            ),
+            console=self._console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._live.start()
+        self._console.show_cursor(True)  # a killed process must not leave a terminal without its cursor
+
+    def draw(self, state: State) -> None:
+        left = "" if not state.left_s else f"  about {duration(state.left_s)} left"
+        words = f"{state.done}/{state.total} {state.unit}{left}"
+        self._lines = visible_lines(state.text)
+        self._progress.update(self._task, completed=state.done, total=state.total, description=words)
+        self._live.refresh()
+
+    def print_above(self, line: str) -> None:
+        from rich.text import Text
+
+        self._console.print(Text(line, overflow="fold"))
+
+    def remove(self) -> None:
+        self._live.stop()

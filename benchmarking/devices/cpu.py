@@ -6,7 +6,7 @@ import platform
 from pathlib import Path
 from statistics import fmean
 
-from benchmarking.core.contracts import STATE_NAMES, DeviceHandle, DeviceKind, Memory
+from benchmarking.core.device_contracts import STATE_NAMES, DeviceHandle, DeviceKind, Memory
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.core.units import NS_PER_MS
 from benchmarking.devices.support.energy import HostEnergy

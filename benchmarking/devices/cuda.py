@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from typing import Any
 
-from benchmarking.core.contracts import DeviceHandle, DeviceKind, Memory
+from benchmarking.core.device_contracts import DeviceHandle, DeviceKind, Memory
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import Device, Json, Precision, Readings
 from benchmarking.devices.support import nvml as nvidia

@@ -7,7 +7,7 @@ import json
 import platform
 from typing import Any
 
-from benchmarking.core.contracts import IN_USE_NAMES, PEAK_NAMES, STATE_NAMES, DeviceHandle, DeviceKind, Memory
+from benchmarking.core.device_contracts import IN_USE_NAMES, PEAK_NAMES, STATE_NAMES, DeviceHandle, DeviceKind, Memory
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import FAILED, NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.support.energy import HostEnergy

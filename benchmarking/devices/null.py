@@ -14,7 +14,14 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
-from benchmarking.core.contracts import ENERGY_DOMAINS, IN_USE_NAMES, PEAK_NAMES, STATE_NAMES, DeviceHandle, DeviceKind
+from benchmarking.core.device_contracts import (
+    ENERGY_DOMAINS,
+    IN_USE_NAMES,
+    PEAK_NAMES,
+    STATE_NAMES,
+    DeviceHandle,
+    DeviceKind,
+)
 from benchmarking.core.errors import FormatError, StorageError
 from benchmarking.core.records import NOT_SUPPORTED, PRECISIONS, Device, Json, Readings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarking.core.contracts import IN_USE_NAMES, STATE_NAMES, DeviceHandle, DeviceKind
+from benchmarking.core.device_contracts import IN_USE_NAMES, STATE_NAMES, DeviceHandle, DeviceKind
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.cpu import CpuHandle

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarking.core.contracts import STATE_NAMES, DeviceHandle, DeviceKind
+from benchmarking.core.device_contracts import STATE_NAMES, DeviceHandle, DeviceKind
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.cpu import CpuHandle

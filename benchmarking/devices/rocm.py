@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from benchmarking.core.contracts import DeviceHandle, DeviceKind, Memory
+from benchmarking.core.device_contracts import DeviceHandle, DeviceKind, Memory
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.support import amd as amd

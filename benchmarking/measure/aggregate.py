@@ -33,8 +33,7 @@ from benchmarking.core.records import (
 from benchmarking.core.sample_statistics import Statistics, between_launches_interval, describe, tail_quantile
 from benchmarking.core.units import bytes_to_mb
 from benchmarking.measure import doubts
-from benchmarking.measure.streaming import INTER_TOKEN_LATENCY, TIME_PER_OUTPUT_TOKEN, TIME_TO_FIRST_TOKEN
-from benchmarking.measure.timing import LATENCY_REQUEST
+from benchmarking.measure.timing import INTER_TOKEN_LATENCY, LATENCY_REQUEST, TIME_PER_OUTPUT_TOKEN, TIME_TO_FIRST_TOKEN
 
 MIN_LAUNCHES_FOR_BETWEEN = 3
 

@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from benchmarking.core.contracts import DeviceHandle, Operation
+from benchmarking.core.contracts import Operation
+from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.measure.settings import Settings
 
 CompileCount = Callable[[], int | None]

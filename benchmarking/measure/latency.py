@@ -12,15 +12,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from benchmarking.core.ids import utc_now
+from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Json
 from benchmarking.core.sample_statistics import MILD_FENCE_IQR, relative_half_width
 from benchmarking.core.units import NS_PER_MS, NS_PER_S, ns_to_s
 from benchmarking.measure import noise
 from benchmarking.measure.bench import Bench
 from benchmarking.measure.settings import Settings
-from benchmarking.measure.streaming import check_tokens
-from benchmarking.measure.timing import MIN_CALLS, Stopwatch, inner_loops_for
+from benchmarking.measure.timing import MIN_CALLS, Stopwatch, check_tokens, inner_loops_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

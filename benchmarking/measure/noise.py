@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarking.core.contracts import DeviceHandle
+from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
 from benchmarking.devices.support import host_linux
 from benchmarking.devices.support.binding import allowed_cpus, escaped_threads

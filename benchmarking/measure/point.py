@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from benchmarking.core.contracts import DeviceHandle, Operation
+from benchmarking.core.contracts import Operation
+from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError
-from benchmarking.core.ids import utc_now
+from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import (
     NOT_APPLICABLE,
     NOT_SUPPORTED,
@@ -32,16 +33,18 @@ from benchmarking.measure.energy import energy_pass
 from benchmarking.measure.latency import LatencyPass, WarmUp, latency_pass, warm_up
 from benchmarking.measure.memory import PassResult, memory_pass
 from benchmarking.measure.settings import Settings
-from benchmarking.measure.streaming import (
+from benchmarking.measure.timing import (
+    LATENCY_WALL,
+    Stopwatch,
     check_tokens,
     own_reasons,
     own_series,
     phase_reasons,
     phase_series,
+    quiet_gc,
     token_reasons,
     token_series,
 )
-from benchmarking.measure.timing import LATENCY_WALL, Stopwatch, quiet_gc
 
 COOLDOWN_CURES = frozenset({"throttle_reason", "violation_time", "low_clock"})
 

@@ -1,29 +1,48 @@
-"""The timed region: reset, sync, clock, call, sync, clock. Nothing else happens between the two clock readings."""
+"""The timed region, and the series of times that follow from it.
+
+A sample is: reset, sync, clock, call, sync, clock; nothing else happens between the two clock readings. Marks inside a
+call give the time to the first token, per output token and between tokens, and the time of named phases.
+"""
 
 from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 
-from benchmarking.core.contracts import TOKEN, DeviceHandle, DeviceTimer, Operation
-from benchmarking.core.units import NS_PER_MS
+from benchmarking.core.contracts import TOKEN, Operation
+from benchmarking.core.device_contracts import DeviceHandle, DeviceTimer
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.metrics import METRICS
+from benchmarking.core.records import NOT_APPLICABLE
+from benchmarking.core.units import NS_PER_MS, ns_to_ms
 
 BLOCK_NS = NS_PER_MS
-"""Calls shorter than this are timed in blocks at least this long: below it the clock's own cost starts to show."""
+"""Shorter calls are timed in blocks of at least this length: below it the clock's own cost shows."""
 MAX_INNER_LOOPS = 10_000
-"""A block of calls that do nothing ends all the same."""
+"""Bounds a block of calls that do nothing."""
 LATENCY_WALL = "latency_wall"
 LATENCY_REQUEST = "latency_request"
-"""Raw metric: a request's latency by the runtime's own clock, where it has one."""
+"""Raw metric: a request's latency by the runtime's own clock, if it has one."""
+TIME_TO_FIRST_TOKEN = "time_to_first_token"
+TIME_PER_OUTPUT_TOKEN = "time_per_output_token"
+INTER_TOKEN_LATENCY = "inter_token_latency"
+PREFILL = "phase_prefill"
+DECODE = "phase_decode"
+PHASES = tuple(metric.of for metric in METRICS.values() if metric.of.startswith("phase_"))
+"""The phases with a column; others that a family marks are stored as raw samples only."""
+
+Series = Mapping[str, tuple[float, ...]]
+"""Values of a launch by raw metric, in milliseconds."""
 MIN_CALLS = 3
-"""Taken whatever the time limit says: fewer have neither a middle nor a spread."""
+"""Taken even past the time limit: fewer have neither a middle nor a spread."""
 
 
 @contextmanager
 def quiet_gc() -> Iterator[None]:
-    """No garbage collection inside: collected before, what lives is frozen, and all is put back after."""
+    """No garbage collection inside: it runs once before, live objects are frozen, and all is restored afterwards."""
     was_enabled = gc.isenabled()
     gc.collect()
     gc.freeze()
@@ -51,16 +70,16 @@ class Stopwatch:
         self.started_ns: list[int] = []
         """Clock at the start of each block (of one call, unless `inner_loops` is more)."""
         self.block_ns: list[int] = []
-        """Wall time of each block; of a call that times itself, what it says."""
+        """Wall time of each block; for a call that times itself, its own measurement."""
         self.device_ns: list[int] = []
-        """The device's own time for each block; empty where the device has no events."""
+        """Device time of each block; empty when the device has no events."""
         self.marks: list[tuple[str, int]] = []
-        """What the calls marked, with the clock's reading; those of block i end at `mark_ends[i]`."""
+        """The calls' marks with their clock readings; those of block i end at `mark_ends[i]`."""
         self.mark_ends: list[int] = []
         self.own_ns: dict[str, list[int]] = {}
-        """What calls that time themselves, or whose runtime has a clock, say beside their wall time, by raw metric."""
+        """Further times, by raw metric, of calls that time themselves or whose runtime has a clock."""
         self.spent_ns = 0
-        """By the clock, whatever calls say of themselves."""
+        """Total by the clock, also for calls that time themselves."""
         self._operation = operation
         self._handle = handle
         self._own_times = operation.own_times_ns if operation.times_itself else None
@@ -73,33 +92,33 @@ class Stopwatch:
 
     @property
     def calls_ms(self) -> list[float]:
-        """Wall milliseconds of each sample: of a call, or the mean call of a block."""
+        """Wall milliseconds of each sample: a call, or the mean call of a block."""
         return [block / self.inner_loops / NS_PER_MS for block in self.block_ns]
 
     @property
     def device_ms(self) -> list[float]:
-        """Device milliseconds of each sample; empty where the device has no events."""
+        """Device milliseconds of each sample; empty when the device has no events."""
         return [block / self.inner_loops / NS_PER_MS for block in self.device_ns]
 
     def call_marks(self) -> Iterator[tuple[int, Sequence[tuple[str, int]]]]:
-        """Start of each block on the clock (ns), and what was marked in it."""
+        """Start of each block on the clock (ns), and its marks."""
         first = 0
         for started, end in zip(self.started_ns, self.mark_ends, strict=True):
             yield started, self.marks[first:end]
             first = end
 
     def run(self, count: int, limit_ns: float = math.inf) -> object:
-        """Time `count` more blocks; fewer once all together took `limit_ns` and there are 3. Gives the last output.
+        """Time `count` more blocks and return the last output; stops early once `limit_ns` is spent and there are 3.
 
         Names are local and methods bound before the loop: an attribute look-up costs as much as the clock does. Each
-        call of a block is synced, so that calls never overlap on the device and a block is that many latencies.
+        call of a block is synced, so calls never overlap on the device and a block is a sum of latencies.
         """
         reset, run, sync = self._operation.reset, self._operation.run, self._handle.synchronize
         now, note, mark_ends = self._handle.now_ns, self.marks.append, self.mark_ends
         timers = self._timers or (None,) * self.inner_loops
 
         def mark(name: str) -> None:
-            if name != TOKEN:  # a token is on the host when it is marked; a phase's end may still be in the queue
+            if name != TOKEN:  # a token is marked once it is on the host; the end of a phase may still be in the queue
                 sync()
             note((name, now()))
 
@@ -140,9 +159,93 @@ class Stopwatch:
 
 
 def _timers(handle: DeviceHandle, count: int) -> tuple[DeviceTimer, ...]:
-    """An event pair for each call of a block; empty where the device has none."""
+    """An event pair for each call of a block; empty when the device has none."""
     first = handle.timer()
     if first is None:
         return ()
     rest = (handle.timer() for _ in range(count - 1))
     return (first, *(timer for timer in rest if timer is not None))
+
+
+def check_tokens(watch: Stopwatch, new_tokens: int | None) -> None:
+    """Raise BenchhouseError for a call that did not mark each of its new tokens exactly once: it did other work."""
+    if new_tokens is None:
+        return
+    for index, (_, marks) in enumerate(watch.call_marks()):
+        count = sum(name == TOKEN for name, _ in marks)
+        if count != new_tokens:
+            raise BenchhouseError(
+                f"call {index} generated {count} tokens where {new_tokens} were asked: the sample is invalid"
+            )
+
+
+def token_series(watch: Stopwatch, new_tokens: int | None) -> Series:
+    """Token times by raw metric: one value per call for ttft and tpot, all gaps of all calls in order for itl.
+
+    tpot = (end to end - ttft) / (N - 1) per call. Empty without generation; for one token there is only ttft.
+    """
+    if new_tokens is None or not len(watch):
+        return {}
+    first: list[float] = []
+    per_token: list[float] = []
+    gaps: list[float] = []
+    for (started_ns, marks), wall_ns in zip(watch.call_marks(), watch.block_ns, strict=True):
+        arrivals = [at_ns for name, at_ns in marks if name == TOKEN]
+        ttft_ns = arrivals[0] - started_ns
+        first.append(ns_to_ms(ttft_ns))
+        if new_tokens > 1:
+            per_token.append(ns_to_ms(wall_ns - ttft_ns) / (new_tokens - 1))
+            gaps.extend(ns_to_ms(later - earlier) for earlier, later in pairwise(arrivals))
+    series = {TIME_TO_FIRST_TOKEN: first, TIME_PER_OUTPUT_TOKEN: per_token, INTER_TOKEN_LATENCY: gaps}
+    return {name: tuple(values) for name, values in series.items() if values}
+
+
+def token_reasons(new_tokens: int | None) -> dict[str, str]:
+    """Why token metrics are absent, by raw metric."""
+    if new_tokens is None:
+        why = f"{NOT_APPLICABLE}: nothing is generated"
+        return dict.fromkeys((TIME_TO_FIRST_TOKEN, TIME_PER_OUTPUT_TOKEN, INTER_TOKEN_LATENCY), why)
+    if new_tokens == 1:
+        why = f"{NOT_APPLICABLE}: a single token has none after it"
+        return dict.fromkeys((TIME_PER_OUTPUT_TOKEN, INTER_TOKEN_LATENCY), why)
+    return {}
+
+
+def phase_series(watch: Stopwatch) -> Series:
+    """Times by `phase_<name>`: each phase lasts from the previous mark, or the start of the call, to its own mark.
+
+    Tokens give the phases prefill (up to the first one) and decode (from there to the last one). A mark that occurs
+    several times in a call ("step") gives that many values.
+    """
+    phases: dict[str, list[float]] = {}
+    for started_ns, marks in watch.call_marks():
+        since_ns, first_ns, last_ns = started_ns, 0, 0
+        for name, at_ns in marks:
+            if name != TOKEN:
+                phases.setdefault(f"phase_{name}", []).append(ns_to_ms(at_ns - since_ns))
+            elif not first_ns:
+                phases.setdefault(PREFILL, []).append(ns_to_ms(at_ns - since_ns))
+                first_ns = at_ns
+            else:
+                last_ns = at_ns
+            since_ns = at_ns
+        if last_ns:
+            phases.setdefault(DECODE, []).append(ns_to_ms(last_ns - first_ns))
+    return {name: tuple(values) for name, values in phases.items()}
+
+
+def phase_reasons(found: Collection[str]) -> dict[str, str]:
+    """Why phases are absent, by raw metric."""
+    return {name: f"{NOT_APPLICABLE}: the call has no such phase" for name in PHASES if name not in found}
+
+
+def own_series(watch: Stopwatch) -> Series:
+    """The further times of calls that time themselves or whose runtime has a clock, by raw metric."""
+    return {name: tuple(map(ns_to_ms, values)) for name, values in watch.own_ns.items()}
+
+
+def own_reasons(watch: Stopwatch) -> dict[str, str]:
+    """Why finer times are absent for calls that time themselves, by raw metric."""
+    why = f"{NOT_APPLICABLE}: the call times itself and does not say"
+    finer = ("latency_device", TIME_TO_FIRST_TOKEN, TIME_PER_OUTPUT_TOKEN, INTER_TOKEN_LATENCY)
+    return {name: why for name in finer if name not in watch.own_ns}

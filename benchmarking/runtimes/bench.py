@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.benches.model_benchmark import BenchmarkConfig, ModelBenchmark, overrides, timed_by
-from benchmarking.core.contracts import DeviceHandle, Mark, Operation, Runtime, Session, Stage
+from benchmarking.core.contracts import Mark, Operation, Runtime, Session, Stage
+from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.records import (
     NOT_APPLICABLE,

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.builds.store import BuildKey, BuildStore
-from benchmarking.core.contracts import DeviceHandle, Mark, Operation, Runtime, Session, Stage
+from benchmarking.core.contracts import Mark, Operation, Runtime, Session, Stage
+from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError
 from benchmarking.core.records import NOT_APPLICABLE, Cell, Device, Json, Point, Precision, Readings, Rebuild, Workload
 from benchmarking.devices.null import Fault, NullHandle, Script, read_script

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from benchmarking.builds.store import BuildStore
-from benchmarking.core.contracts import DeviceHandle, Runtime, Session, Stage
+from benchmarking.core.contracts import Runtime, Session, Stage
+from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.graphs import session as graphs

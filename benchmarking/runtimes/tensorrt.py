@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from benchmarking.builds.store import BuildStore
 from benchmarking.core import plugins
-from benchmarking.core.contracts import DeviceHandle, Runtime, Session, Stage
+from benchmarking.core.contracts import Runtime, Session, Stage
+from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.runtimes.support.onnxruntime import fixed_shapes as fixed

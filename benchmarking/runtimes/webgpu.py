@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarking.builds.store import BuildStore
-from benchmarking.core.contracts import DeviceHandle, Runtime, Session, Stage
+from benchmarking.core.contracts import Runtime, Session, Stage
+from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.devices.support.kinds import has

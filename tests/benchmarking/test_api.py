@@ -10,9 +10,9 @@ import torch
 
 from benchmarking import benchmark_model
 from benchmarking.core.errors import UsageError
-from benchmarking.core.json_schema import run_schema
 from benchmarking.core.records import dumps
 from db.warehouse import Warehouse
+from tests.helpers.run_schema import run_schema
 
 QUICK = {"profile": "quick", "iterations": 8, "warmup_iterations": 2}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from benchmarking.core.contracts import ENERGY_DOMAINS, DeviceHandle
+from benchmarking.core.device_contracts import ENERGY_DOMAINS, DeviceHandle
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Readings
 from benchmarking.devices.support.energy import HostEnergy, host_energy
 from benchmarking.devices.support.reading import absent

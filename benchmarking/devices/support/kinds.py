@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarking.core import plugins
-from benchmarking.core.contracts import DeviceKind
+from benchmarking.core.device_contracts import DeviceKind
 
 PACKAGE = "benchmarking.devices"
 LAST = (1000, "")

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarking.core.contracts import IN_USE_NAMES
+from benchmarking.core.device_contracts import IN_USE_NAMES
 from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_SUPPORTED, Json, Readings
 from benchmarking.devices.support.handle import (
     CLOCKS_SETTING,

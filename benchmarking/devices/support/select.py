@@ -20,7 +20,7 @@ from typing import IO
 
 from benchmarking.core import plugins
 from benchmarking.core.child_process import OWN_PYTHON, start
-from benchmarking.core.contracts import DeviceKind
+from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import FormatError, UnsupportedError, UsageError
 from benchmarking.core.records import Device, from_json, to_json
 from benchmarking.devices.support.kinds import kinds, names_with

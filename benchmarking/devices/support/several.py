@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from benchmarking.core.contracts import IN_USE_NAMES, PEAK_NAMES, STATE_NAMES, DeviceHandle, DeviceTimer
+from benchmarking.core.device_contracts import IN_USE_NAMES, PEAK_NAMES, STATE_NAMES, DeviceHandle, DeviceTimer
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.records import Device, Json, Readings, from_json, to_json
 from benchmarking.devices.support.handle import with_method

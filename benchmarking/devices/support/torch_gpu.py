@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarking.core.contracts import PEAK_NAMES, DeviceTimer
+from benchmarking.core.device_contracts import PEAK_NAMES, DeviceTimer
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import NOT_SUPPORTED, Device, Readings
 from benchmarking.core.units import NS_PER_MS

@@ -6,7 +6,7 @@ size. And through the whole call, so that the states that go from step to step a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,7 +112,7 @@ def _compared(
     return comparison
 
 
-def _torch_arrays(model: Any, workload: Workload, point: Point, inputs: Any) -> dict[str, Any]:
+def _torch_arrays(model: Any, workload: Workload, point: Point, inputs: Any) -> Mapping[str, Any]:
     import torch
 
     plugin = plugin_of(workload)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from benchmarking.core.contracts import DeviceHandle, DeviceKind, Runtime
+from benchmarking.core.contracts import Runtime
+from benchmarking.core.device_contracts import DeviceHandle, DeviceKind
 from benchmarking.core.records import Device
 from benchmarking.devices.support.several import open_several, parts
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarking.core.axes import AXES, POINT_FIELDS, is_fractional
 from benchmarking.core.errors import UsageError
-from benchmarking.core.ids import uuid7
+from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Cell, Device, Hardware, Json, Point, Provenance, Readings, Rebuild
 from benchmarking.measure.settings import Settings
 

@@ -12,9 +12,10 @@ from typing import Literal
 from benchmarking.core import plugins
 from benchmarking.core.axes import AXES, DEFAULT_BATCH_SIZES
 from benchmarking.core.command_line import choice
-from benchmarking.core.contracts import DeviceKind, Runtime, WorkloadFamily
+from benchmarking.core.contracts import Runtime, WorkloadFamily
+from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import UnsupportedError, UsageError
-from benchmarking.core.ids import utc_now
+from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Cell, Device, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.devices.support.several import parts
 from benchmarking.measure.settings import Settings

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.core.errors import FormatError, StorageError
-from benchmarking.core.ids import uuid7
+from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import dumps, from_json
 
 NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK)

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarking.core import plugins
-from benchmarking.core.contracts import DeviceKind
+from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import StorageError
 from benchmarking.core.records import Device
 from benchmarking.devices.support.several import parts

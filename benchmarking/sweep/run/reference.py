@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from benchmarking.builds.store import BuildKey, BuildStore, model_parts
 from benchmarking.core import plugins
-from benchmarking.core.contracts import DeviceKind, Operation, Runtime, Session
+from benchmarking.core.contracts import Operation, Runtime, Session
+from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError
 from benchmarking.core.records import FAILED, Cell, Json, Point, Rebuild
 from benchmarking.devices.support.kinds import processor

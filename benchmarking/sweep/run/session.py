@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarking.core.command_line import note
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
-from benchmarking.core.ids import utc_now, uuid7
+from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import Json, Run, to_json
 from benchmarking.core.terminal import PLAIN, Page, stdout_page
 from benchmarking.sweep.plan.plan import CellPlan

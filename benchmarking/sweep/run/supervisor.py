@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Protocol
 
 from benchmarking.core.errors import UsageError
-from benchmarking.core.ids import utc_now, uuid7
-from benchmarking.core.peaks import with_peak
+from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import FAILED, LaunchLoad, Measurement, Point, Preparation, Result, Run, Status, Workload
 from benchmarking.measure.bench import Live
+from benchmarking.measure.peaks import with_peak
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run.lock import device_locks, lock_names
 from benchmarking.sweep.run.preparation import needs_preparation, prepare

@@ -20,9 +20,10 @@ from contextlib import contextmanager
 from typing import IO
 
 from benchmarking.core import plugins
-from benchmarking.core.contracts import DeviceHandle, Runtime, Session
+from benchmarking.core.contracts import Runtime, Session
+from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError
-from benchmarking.core.ids import utc_now
+from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import (
     FAILED,
     NOT_SUPPORTED,

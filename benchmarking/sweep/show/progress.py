@@ -10,8 +10,8 @@ import time
 from collections.abc import Sequence
 from typing import TextIO
 
-from benchmarking.core.progress import Display, State
 from benchmarking.core.records import Cell, Measurement, Point
+from benchmarking.core.terminal import Display, State
 from benchmarking.core.text import duration, number
 from benchmarking.measure.bench import Live
 from benchmarking.sweep.run.supervisor import Track

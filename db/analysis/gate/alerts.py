@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from benchmarking.core.errors import UsageError
-from benchmarking.core.ids import uuid7
+from benchmarking.core.provenance import uuid7
 from db.analysis.gate.findings import Finding
 from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, Parameters
 from db.analysis.history.regressions import Regression

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarking.benches.discovery import discover
 from benchmarking.benches.planning import BenchPlanning, plan_benches
-from benchmarking.core.ids import utc_now
+from benchmarking.core.provenance import utc_now
 from benchmarking.measure.settings import settings
 from benchmarking.sweep.run.supervisor import Track, sweep
 from benchmarking.sweep.show.progress import NoProgress

@@ -204,7 +204,7 @@ def test_a_benchmark_on_torch_is_counted(write, measure):
 
 
 def test_a_file_that_is_gone_when_it_is_to_run_is_a_failed_load(write, plan, tmp_path):
-    from benchmarking.core.ids import utc_now
+    from benchmarking.core.provenance import utc_now
     from benchmarking.sweep.run.supervisor import Track, sweep
     from benchmarking.sweep.show.progress import NoProgress
 

@@ -9,7 +9,7 @@ import pytest
 from benchmarking.core.axes import FURTHER
 from benchmarking.core.metrics import ENERGY, LATENCY, LOAD_TIME, METRICS, PEAK_MEMORY, TAILS, from_source
 from benchmarking.core.sample_statistics import Statistics
-from benchmarking.measure.streaming import PHASES
+from benchmarking.measure.timing import PHASES
 from db.analysis.metrics import DEFAULT_METRIC
 from db.analysis.metrics import METRICS as JUDGED
 from db.warehouse import Warehouse

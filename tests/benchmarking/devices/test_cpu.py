@@ -1,6 +1,6 @@
 """The processor as a device."""
 
-from benchmarking.core.contracts import ENERGY_DOMAINS, IN_USE_NAMES, PEAK_NAMES, STATE_NAMES
+from benchmarking.core.device_contracts import ENERGY_DOMAINS, IN_USE_NAMES, PEAK_NAMES, STATE_NAMES
 from benchmarking.core.records import Readings
 from benchmarking.devices.cpu import PLUGIN, CpuHandle, describe, native_precisions
 from benchmarking.devices.support.energy import Rapl

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarking.core.contracts import IN_USE_NAMES, PEAK_NAMES, STATE_NAMES
+from benchmarking.core.device_contracts import IN_USE_NAMES, PEAK_NAMES, STATE_NAMES
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.devices import mps
 from benchmarking.devices.support.reading import UnreadableError

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarking.core.contracts import STATE_NAMES
+from benchmarking.core.device_contracts import STATE_NAMES
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.devices import openvino
 

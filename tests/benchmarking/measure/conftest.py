@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarking.core.contracts import DeviceHandle, DeviceTimer, Operation
+from benchmarking.core.contracts import Operation
+from benchmarking.core.device_contracts import DeviceHandle, DeviceTimer
 from benchmarking.core.records import Readings
 from benchmarking.measure.bench import Bench
 from benchmarking.measure.settings import Settings

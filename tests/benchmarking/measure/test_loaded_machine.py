@@ -16,7 +16,7 @@ from benchmarking.devices.cpu import CpuHandle
 from benchmarking.measure.point import measure_point
 from benchmarking.measure.settings import Settings
 from benchmarking.core.records import Point, Readings
-from benchmarking.runtimes import Operation
+from benchmarking.core.contracts import Operation
 
 class Work(Operation):
     items_per_call = 1

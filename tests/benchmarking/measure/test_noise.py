@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from benchmarking.core.contracts import DeviceHandle
+from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.records import Readings
 from benchmarking.devices.support import host_linux
 from benchmarking.devices.support.reading import UnreadableError

@@ -1,8 +1,14 @@
 import pytest
 
 from benchmarking.core.errors import BenchhouseError
-from benchmarking.measure.streaming import check_tokens, phase_reasons, phase_series, token_reasons, token_series
-from benchmarking.measure.timing import Stopwatch
+from benchmarking.measure.timing import (
+    Stopwatch,
+    check_tokens,
+    phase_reasons,
+    phase_series,
+    token_reasons,
+    token_series,
+)
 
 
 def watch(fake, script, calls, new_tokens):

@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 
 from benchmarking.core import plugins
-from benchmarking.core.contracts import DeviceKind
+from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.plugins import are_all_assumed
 from benchmarking.core.records import Device, Precision, Scalar

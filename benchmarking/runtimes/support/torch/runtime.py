@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.contracts import DeviceHandle, Runtime, Session, Stage
+from benchmarking.core.contracts import Runtime, Session, Stage
+from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
 from benchmarking.devices.support.kinds import has, names_with, processor

@@ -220,10 +220,8 @@ class TorchOperation(Operation):
         self.reset()
         return counted(lambda: self.run(lambda name: None))
 
-    def arrays(self, output: Any) -> dict[str, Any]:
-        """The output as numpy arrays on the host by name, to compare with another runtime's."""
-        arrays: dict[str, Any] = self.inner.arrays(output)
-        return arrays
+    def arrays(self, output: Any) -> Mapping[str, Any]:
+        return self.inner.arrays(output)
 
     def verified(self) -> Mapping[str, Json]:
         """`attention_kernels`: which of torch's kernels a call's attention runs on, with how often. Raises

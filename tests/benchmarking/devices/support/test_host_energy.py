@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarking.core.contracts import ENERGY_DOMAINS
+from benchmarking.core.device_contracts import ENERGY_DOMAINS
 from benchmarking.devices import mps
 from benchmarking.devices.support import energy as apple_energy
 from benchmarking.devices.support import energy as host_energy

@@ -1,6 +1,6 @@
-"""The JSON Schema of a run file, derived from the records so that it cannot drift from them.
+"""The JSON Schema of a run file, derived from the records.
 
-`python -m benchmarking.core.json_schema` prints it; the copy for other programs is `run.schema.json` beside this file.
+`python -m tests.helpers.run_schema > benchmarking/run.schema.json` renews the copy that ships with the program.
 """
 
 from __future__ import annotations

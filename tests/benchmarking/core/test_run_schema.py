@@ -1,4 +1,4 @@
-"""The schema beside the records says what the records are."""
+"""The JSON Schema that ships with the program describes the records."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from importlib import resources
 import jsonschema
 import pytest
 
-from benchmarking.core.json_schema import run_schema
 from benchmarking.core.records import to_json
+from tests.helpers.run_schema import run_schema
 
 
 @pytest.fixture

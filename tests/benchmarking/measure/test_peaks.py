@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from benchmarking.core.peaks import table, with_peak
 from benchmarking.core.records import Point, Result, Workload
+from benchmarking.measure.peaks import table, with_peak
 
 
 def workload(task="device-calibration"):

@@ -1,11 +1,11 @@
-"""Identifiers are UUIDs version 7, unique, and sort by time."""
+"""Ids are UUIDs version 7, unique, and sort by creation time."""
 
 from __future__ import annotations
 
 import time
 import uuid
 
-from benchmarking.core.ids import uuid7
+from benchmarking.core.provenance import uuid7
 
 
 def test_an_id_is_a_version_7_uuid_of_now():

@@ -8,9 +8,8 @@ import threading
 
 import pytest
 
-from benchmarking.core import progress
-from benchmarking.core.progress import Display, State
-from benchmarking.core.terminal import Page, page_of, width_of
+from benchmarking.core import terminal
+from benchmarking.core.terminal import Display, Page, State, page_of, width_of
 
 STATE = State(done=3, total=8, unit="points", text="gpt2 on cpu  b1 s32\nmeasure 12 calls", left_s=120.0)
 
@@ -85,9 +84,9 @@ def test_a_killed_process_leaves_the_terminal_with_its_cursor():
     assert stream.getvalue().rindex("\x1b[?25h") > stream.getvalue().rindex("\x1b[?25l")
 
 
-def test_what_is_no_news_is_drawn_five_times_a_second_at_most(settings):
+def test_a_state_that_is_not_news_is_drawn_at_most_five_times_a_second(settings):
     now_s = [100.0]
-    settings.setattr(progress.time, "monotonic", lambda: now_s[0])
+    settings.setattr(terminal.time, "monotonic", lambda: now_s[0])
     stream = Terminal()
     display = Display(stream)
     display.show(STATE)

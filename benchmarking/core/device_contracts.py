@@ -1,0 +1,176 @@
+"""The contract of a device plugin: one module in `benchmarking/devices/` with a `PLUGIN`, an instance of `DeviceKind`.
+
+A `DeviceKind` finds devices and states the traits of the kind; `open` gives a `DeviceHandle`, through which the
+measuring process waits, times, and reads memory, clocks and energy. Defaults describe the ordinary case, so a plugin
+overrides only what differs. `Readings` pair values with the reason for each value that is missing.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Literal
+
+from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Readings
+
+if TYPE_CHECKING:
+    from benchmarking.devices.support.ort_providers import OrtProvider
+
+Memory = Literal["own", "host", "unknown"]
+"""Which memory a device computes in: its own, the machine's, or one that its driver does not report."""
+
+# The names that a handle's readings use; a name missing from the values needs a reason.
+PEAK_NAMES = ("device_allocated_peak_bytes", "device_reserved_peak_bytes")
+IN_USE_NAMES = ("device_process_bytes", "device_used_bytes")
+"""Memory in use by this process and by all processes."""
+STATE_NAMES = (
+    "clock_hz",
+    "clock_default_hz",
+    "memory_clock_hz",
+    "temperature_c",
+    "power_w",
+    "throttle_reasons",
+    "violation_ns",
+    "foreign_pids",
+)
+ENERGY_DOMAINS = ("gpu", "cpu_pkg", "dram", "soc")
+"""What an energy counter covers: the GPU, the CPU package, the memory, the whole chip."""
+
+NO_MEMORY = f"{NOT_APPLICABLE}: no device memory of its own"
+
+
+class DeviceTimer(ABC):
+    """A pair of events on the device's own clock, around one call."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Record the first event in the device's queue."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Record the second event in the device's queue."""
+
+    @abstractmethod
+    def elapsed_ns(self) -> int:
+        """Nanoseconds between the events. Call it after `synchronize`."""
+
+
+class DeviceHandle:
+    """An open device in the measuring process.
+
+    The defaults are those of a device without a queue, events or memory of its own, and without sensors.
+    """
+
+    torch_name: str | None = None
+    """The device's name in torch ("cpu", "cuda:0"); None when torch cannot use it."""
+    has_scripted_clock: bool = False
+    """Whether a script drives the clock; the host's noise is then not recorded."""
+
+    def now_ns(self) -> int:
+        """Wall-clock time in nanoseconds; only differences are meaningful."""
+        return time.perf_counter_ns()
+
+    def sleep(self, duration_s: float) -> None:
+        """Wait by the clock of `now_ns`."""
+        time.sleep(duration_s)
+
+    def timer(self) -> DeviceTimer | None:
+        """A new pair of events; None when the device has no events."""
+        return None
+
+    def synchronize(self) -> None:
+        """Wait until the device's queue is empty."""
+
+    def empty_cache(self) -> None:
+        """Return the allocator's cached memory to the device."""
+
+    def reset_peak_memory(self) -> None:
+        """Start a new period for `peak_memory`."""
+
+    def peak_memory(self) -> Readings:
+        """Peaks of the framework's allocator since the last reset, in bytes (`PEAK_NAMES`)."""
+        return Readings(missing=dict.fromkeys(PEAK_NAMES, NO_MEMORY))
+
+    def memory_in_use(self) -> Readings:
+        """Bytes in use now (`IN_USE_NAMES`). Must be cheap enough to be called every 20 ms."""
+        return Readings(missing=dict.fromkeys(IN_USE_NAMES, NO_MEMORY))
+
+    def state(self) -> Readings:
+        """Clocks, temperature, power and throttling now (`STATE_NAMES`).
+
+        `throttle_reasons` is a list of str; `foreign_pids` is a list of int, the other processes on the device.
+        """
+        return Readings(missing=dict.fromkeys(STATE_NAMES, NOT_SUPPORTED))
+
+    def energy_j(self) -> Readings:
+        """Ever-growing counters in joules, by domain (`ENERGY_DOMAINS`); plus `method`, how they were read."""
+        return Readings(missing=dict.fromkeys((*ENERGY_DOMAINS, "method"), NOT_SUPPORTED))
+
+    def close(self) -> None:
+        """Release the device."""
+
+
+class DeviceKind(ABC):
+    """A kind of device: how to find its devices and open one. Importing the module imports no vendor package."""
+
+    name: str
+    """The kind's name for `--device`; equal to the module's name."""
+    implied_runtime: str | None = None
+    """The runtime used when none is named; None for the default runtime."""
+    probes_in_process: bool = False
+    """Whether `probe` is quick and imports nothing heavy. Other kinds are probed in a child process with a time limit,
+    so that a driver that hangs or crashes does not take the program with it."""
+
+    # Where the kind is listed and when `--device auto` picks it.
+    is_hardware: bool = True
+    """Whether `--list-devices` probes it; if not, it can only be named."""
+    is_processor: bool = False
+    """Whether it is the machine's CPU, which every machine has."""
+    auto_ranks: tuple[tuple[int, str], ...] = ()
+    """When `--device auto` tries the kind: (rank, prefix) pairs. Ranks are compared among all kinds, lowest first; the
+    prefix limits a rank to some units ("GPU"; "" for any). Empty: never."""
+
+    # What it can do.
+    memory: Memory = "unknown"
+    can_be_several: bool = False
+    """Whether several devices of the kind can run one model together."""
+    runs_torch: bool = False
+    has_tf32: bool = False
+    """Whether torch can run float32 matrix products on tensor cores (TF32)."""
+    has_cuda_graphs: bool = False
+    """Whether torch can record graphs of kernels: CUDA graphs, or HIP graphs under the same name."""
+    has_flash_attention: bool = False
+    """Whether the package flash-attn supports it."""
+    sdpa_kernels: tuple[str, ...] = ()
+    """torch's kernels for scaled-dot-product attention, by their names in `--attention sdpa:NAME`."""
+    gpu_vendor: str | None = None
+    """The vendor string of its GPU adapters in a browser (GPUAdapterInfo.vendor); None when it is not a GPU."""
+    pci_vendor_id: int | None = None
+    """The same vendor's PCI id, for GPUs that Windows drives through DirectX 12."""
+
+    @abstractmethod
+    def probe(self) -> tuple[Device, ...]:
+        """Every device of this kind; or exactly one `Device` with `found=False` and the precise reason.
+
+        Never empty; a missing driver or package is a reason, not an exception.
+        """
+
+    @abstractmethod
+    def open(self, device: Device) -> DeviceHandle:
+        """Open a device that `probe` found. Raises BenchhouseError when it is no longer there."""
+
+    def watch(self, device: Device) -> DeviceHandle:
+        """Open a device that something other than torch will drive and wait for; the handle only reads it.
+
+        A kind whose `open` needs torch overrides this: it restricts the process to this one device, as number 0, and
+        must be called before the driver starts. Raises BenchhouseError when the device is no longer there.
+        """
+        return self.open(device)
+
+    def lock_name(self, device: Device) -> str | None:
+        """Devices with equal lock names are never measured at the same time; None needs no lock."""
+        return device.selector
+
+    def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:
+        """ONNX Runtime's execution providers for the device, preferred first; empty when it has none."""
+        return ()
