@@ -22,17 +22,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from benchmarking.core.command_line import Parser, note, positive_int, run_command
 from benchmarking.core.errors import StorageError, UsageError
+from benchmarking.core.measured_run import MeasuredRun
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Device, Json, Run, to_json
 from benchmarking.core.terminal import Page
 from benchmarking.sweep.plan import flags
+from benchmarking.sweep.plan.repetition import repeated_command
 from benchmarking.sweep.run import session, spool, warehouse
-from benchmarking.sweep.run.turns import COMMAND, Arm, Letter, arm, measure_in_turns, run_files
-from benchmarking.sweep.run.warehouse import Judged, judged, of_runs, stored_runs
+from benchmarking.sweep.run.turns import Arm, Letter, arm, measure_in_turns, run_files
+from benchmarking.sweep.run.warehouse import StoredComparison, compare_stored, selection_of, stored_runs
 
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[1])
@@ -98,7 +99,7 @@ def compare_in_turns(arms: tuple[Arm, Arm], rounds: int, keep: OutputOptions) ->
             ingest(path)
         runs = {letter: [_run_id(path) for path in paths] for letter, paths in files.items()}
         flags = [*(["--metric", keep.metric] if keep.metric else []), *(["--json"] if keep.json else [])]
-        done = judged(of_runs(runs["a"]), of_runs(runs["b"]), db_path, *flags)
+        done = compare_stored(selection_of(runs["a"]), selection_of(runs["b"]), db_path, *flags)
     _print(arms, runs, done, keep)
     return code or done.exit_code
 
@@ -153,7 +154,9 @@ def _run_id(path: Path) -> str:
         raise StorageError(f"{path}: not a run file: {error}") from error
 
 
-def _print(arms: Sequence[Arm], runs: Mapping[Letter, Sequence[str]], done: Judged, keep: OutputOptions) -> None:
+def _print(
+    arms: Sequence[Arm], runs: Mapping[Letter, Sequence[str]], done: StoredComparison, keep: OutputOptions
+) -> None:
     if keep.json:
         sides = {one.letter: {"command": one.typed, "run_ids": list(runs[one.letter])} for one in arms}
         print(json.dumps({**sides, "comparison": done.document}, indent=2, ensure_ascii=False))
@@ -207,7 +210,7 @@ def add_comparison_flags(group: argparse._ArgumentGroup) -> None:
         help="with --save: end with a comparison with a stored run: its id, latest, a commit, tag.NAME=VALUE, ...",
     )
     group.add_argument(
-        INTERLEAVE, action="store_true", help=f"{FLAG}: measure that run's command again too, in turns with this one"
+        INTERLEAVE, action="store_true", help=f"{FLAG}: measure that run again too, in turns with this one"
     )
 
 
@@ -226,31 +229,34 @@ def check_comparison_flags(arguments: argparse.Namespace) -> None:
 def show_comparison(show: session.Show, arguments: argparse.Namespace, run_ids: Sequence[str]) -> session.Show:
     """The runs shown as they were to be shown, and then as they compare with the stored one."""
     # Selected by id: "latest" would be the new run by then.
-    before = of_runs([run["run_id"] for run in stored_runs(arguments.compare_to, arguments.db_path)])
+    before = selection_of([run.run_id for run in stored_runs(arguments.compare_to, arguments.db_path)])
 
     def text(runs: Sequence[Run], page: Page) -> str:
         own = (session.tables if show.text is None else show.text)(runs, page)
-        return f"{own}\n\n{judged(before, of_runs(run_ids), arguments.db_path).text}"
+        return f"{own}\n\n{compare_stored(before, selection_of(run_ids), arguments.db_path).text}"
 
     def document(runs: Sequence[Run]) -> Json:
         own = [to_json(run) for run in runs] if show.document is None else show.document(runs)
-        return {"measured": own, "comparison": judged(before, of_runs(run_ids), arguments.db_path, "--json").document}
+        return {
+            "measured": own,
+            "comparison": compare_stored(before, selection_of(run_ids), arguments.db_path, "--json").document,
+        }
 
     return replace(show, text=text, document=document)
 
 
 def arms(arguments: argparse.Namespace, argv: Sequence[str]) -> tuple[Arm, Arm]:
-    """The stored run's command and this one, to be measured in turns. Raises UsageError where that cannot be."""
+    """The stored run and this command, to be measured in turns. Raises UsageError where that cannot be.
+
+    The stored run is measured from its stored fields: its command line is a text that anybody may have written.
+    """
     runs = stored_runs(arguments.compare_to, arguments.db_path)
-    commands = {run["command"] for run in runs}
-    if len(commands) != 1:
-        raise UsageError(f"{FLAG} {arguments.compare_to}: {len(commands)} commands made these runs: name one of them")
-    (command,) = commands
-    program, *words = shlex.split(command) or [""]
-    if program != COMMAND:
-        raise UsageError(f"{INTERLEAVE}: only what {COMMAND} measured can be repeated, not {command!r}")
+    try:
+        _, *words = repeated_command(runs)
+    except UsageError as error:
+        raise UsageError(f"{INTERLEAVE}: {FLAG} {arguments.compare_to}: {error}") from error
     _check_machine(runs[-1])
-    return arm("a", shlex.join(_plain(words))), arm("b", shlex.join(_plain(argv)))
+    return arm("a", shlex.join(words)), arm("b", shlex.join(_plain(argv)))
 
 
 def _plain(words: Sequence[str]) -> list[str]:
@@ -264,13 +270,13 @@ def _plain(words: Sequence[str]) -> list[str]:
     ]
 
 
-def _check_machine(run: dict[str, Any]) -> None:
+def _check_machine(run: MeasuredRun) -> None:
     """Raise UsageError for a run of another kind of machine, with what differs."""
     from benchmarking.devices.support.host import host_facts
     from benchmarking.devices.support.identity import hashed_keys
 
     here = hashed_keys(Device(type="cpu", selector="cpu", found=True), host_facts())
-    there = run["hashed_keys"]
+    there = run.hashed_keys
     differing = [name for name in HOST_KEYS if name in there and there[name] != here[name]]
     if differing:
         told = "; ".join(f"{name}: {json.dumps(there[name])} / {json.dumps(here[name])}" for name in differing)

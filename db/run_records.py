@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.axes import FURTHER
+from benchmarking.core.axes import FURTHER, POINT_COLUMNS
+from benchmarking.core.measured_run import MeasuredRun
 from benchmarking.core.records import (
     Cell,
     Device,
@@ -57,6 +58,19 @@ METRICS = """
 SELECT column_name AS name FROM duckdb_columns()
 WHERE NOT internal AND table_name = 'benchmark_results' AND data_type = 'DOUBLE' ORDER BY column_index
 """
+MEASURED_COLUMNS = (
+    *("run_id", "model_id", "model_source", "task", "weights", "device", "runtime", "precision", "num_threads"),
+    *("cpu_list", "tags", "origin_format"),
+)
+"""Columns of benchmark_runs that are fields of MeasuredRun as they are."""
+POINTS = f"""
+SELECT run_id, status, {", ".join(POINT_COLUMNS)} FROM benchmark_results
+WHERE run_id IN (SELECT unnest($runs)) ORDER BY result_id
+"""
+MEASURED_RUNS = """
+SELECT {columns}, runtime_mode, settings, hashed_keys FROM benchmark_runs JOIN hardware_info USING (hardware_id)
+WHERE run_id IN (SELECT run_id FROM all_results WHERE {condition}) ORDER BY started_at, run_id
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +87,25 @@ def stored_runs(warehouse: Warehouse, run_ids: Sequence[str]) -> Iterator[Stored
     metrics = [row["name"] for row in warehouse.query(METRICS).dicts() if row["name"] not in FURTHER]
     for start in range(0, len(run_ids), AT_ONCE):
         yield from _some(warehouse, list(run_ids[start : start + AT_ONCE]), metrics)
+
+
+def measured_runs(warehouse: Warehouse, condition: str, values: Sequence[object]) -> tuple[MeasuredRun, ...]:
+    """What the runs that have results of the condition were measured with, oldest first."""
+    sql = MEASURED_RUNS.format(columns=", ".join(MEASURED_COLUMNS), condition=condition)
+    rows = warehouse.query(sql, values).dicts()
+    results = _grouped(warehouse, POINTS, [row["run_id"] for row in rows], "run_id")
+    return tuple(_measured_run(row, results.get(row["run_id"], [])) for row in rows)
+
+
+def _measured_run(row: Row, results: Sequence[Row]) -> MeasuredRun:
+    return MeasuredRun(
+        **{name: row[name] for name in MEASURED_COLUMNS},
+        runtime_mode=json.loads(row["runtime_mode"]),
+        settings=json.loads(row["settings"]),
+        hashed_keys=json.loads(row["hashed_keys"]),
+        points=tuple(Point.from_columns(result) for result in results),
+        has_skipped_points=any(result["status"] == "skipped" for result in results),
+    )
 
 
 def _some(warehouse: Warehouse, run_ids: list[str], metrics: Sequence[str]) -> Iterator[StoredRun]:

@@ -17,10 +17,11 @@ exit codes: 0 nothing regressed, though some series may have too few runs to say
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import shlex
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,13 +29,14 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, that 
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import Parser, add_database_flags, choice, names, note, run_command
-from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, StorageError, UsageError
+from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, BenchhouseError, StorageError, UsageError
 from benchmarking.core.terminal import stdout_page
 from db.analysis.metrics import DEFAULT_METRIC, METRICS
 from db.analysis.selection import Selection
 
 if TYPE_CHECKING:
-    from db.analysis.gate.confirmation import Repetition
+    from benchmarking.sweep.plan.request import Request
+    from db.analysis.gate.confirmation import FlaggedRun
     from db.analysis.gate.findings import Finding
 
 NAME = "benchhouse check"
@@ -55,11 +57,11 @@ def _run(argv: Sequence[str]) -> int:
 
     if not arguments.no_alerts:
         _find_changes(arguments)
-    findings, repetitions = _judged(arguments, selection)
+    findings, flagged = _findings(arguments, selection)
     if not findings:
         return _nothing(arguments)
     if arguments.confirm:
-        findings = _confirmed(arguments, findings, repetitions)
+        findings = _confirmed(arguments, findings, flagged)
     try:
         if not arguments.no_alerts:
             _raise_alerts(arguments, findings)
@@ -109,10 +111,12 @@ def _find_changes(arguments: argparse.Namespace) -> None:
     refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
 
 
-def _judged(arguments: argparse.Namespace, selection: Selection) -> tuple[tuple[Finding, ...], tuple[Repetition, ...]]:
-    """What is found, and how what regressed is measured again."""
+def _findings(
+    arguments: argparse.Namespace, selection: Selection
+) -> tuple[tuple[Finding, ...], tuple[FlaggedRun, ...]]:
+    """The findings, and the runs with a regression."""
     from db.analysis.gate.candidates import Scope, candidates
-    from db.analysis.gate.confirmation import repetitions, with_repetitions
+    from db.analysis.gate.confirmation import flagged_runs, with_commands
     from db.analysis.gate.findings import found
     from db.warehouse import Warehouse
 
@@ -120,8 +124,19 @@ def _judged(arguments: argparse.Namespace, selection: Selection) -> tuple[tuple[
     metrics = [METRICS[name] for name in dict.fromkeys(arguments.metric)]
     with Warehouse.open(arguments.db_path, read_only=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
         findings = found(candidates(warehouse, selection, scope, metrics))
-        known = repetitions(warehouse, findings)
-    return with_repetitions(findings, known), known
+        flagged = flagged_runs(warehouse, findings)
+    return with_commands(findings, flagged, _command), flagged
+
+
+def _command(flagged: FlaggedRun) -> str:
+    """The command that measures a flagged run again, for a shell."""
+    return shlex.join(_request(flagged).command)
+
+
+def _request(flagged: FlaggedRun) -> Request:
+    from benchmarking.sweep.plan.repetition import repeated_request
+
+    return repeated_request(flagged.run, flagged.points, flagged.tags)
 
 
 def _nothing(arguments: argparse.Namespace) -> int:
@@ -135,21 +150,34 @@ def _nothing(arguments: argparse.Namespace) -> int:
 
 
 def _confirmed(
-    arguments: argparse.Namespace, findings: Sequence[Finding], repetitions: Sequence[Repetition]
+    arguments: argparse.Namespace, findings: Sequence[Finding], flagged: Sequence[FlaggedRun]
 ) -> tuple[Finding, ...]:
-    """The findings after what regressed was measured again, in one fresh session a run."""
-    from db.analysis.gate.confirmation import measure, seen_again
+    """The findings after what regressed was measured again, in a fresh session for each run."""
+    from db.analysis.gate.confirmation import confirm
     from db.warehouse import Warehouse
 
-    since = datetime.now(UTC).replace(tzinfo=None)
-    why_not: dict[str, str | None] = {}
-    for repetition in repetitions:
-        note(f"{NAME}: measuring again: {repetition.text}")
-        why_not[repetition.run_id] = measure(
-            repetition, arguments.db_path, arguments.output_dir, arguments.lock_timeout
-        )
-    with Warehouse.open(arguments.db_path, read_only=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
-        return seen_again(warehouse, findings, why_not, since)
+    def open_warehouse() -> Warehouse:
+        return Warehouse.open(arguments.db_path, read_only=True, lock_timeout_s=arguments.lock_timeout)
+
+    return confirm(findings, flagged, lambda one: _measure_again(arguments, one), open_warehouse)
+
+
+def _measure_again(arguments: argparse.Namespace, flagged: FlaggedRun) -> str | None:
+    """Measure a flagged run's points again and store them; gives why that failed, None where it worked.
+
+    What is printed of it goes to stderr: stdout is the gate's.
+    """
+    from benchmarking.sweep.run import session
+    from benchmarking.sweep.run.warehouse import database
+
+    try:
+        note(f"{NAME}: measuring again: {_command(flagged)}")
+        ingest = database(arguments.db_path, arguments.lock_timeout, quiet=False)
+        with contextlib.redirect_stdout(sys.stderr):
+            code = session.run([_request(flagged)], Path(arguments.output_dir), ingest, session.Show())
+    except BenchhouseError as error:
+        return str(error)
+    return None if code == EXIT_OK else "not every point was measured and stored, see above"
 
 
 def _tell(arguments: argparse.Namespace, findings: Sequence[Finding]) -> None:

@@ -149,7 +149,7 @@ def test_trouble_after_measuring_leaves_what_was_measured(capfd, tmp_path, monke
         raise KeyboardInterrupt
 
     monkeypatch.setattr(ab, "measure_in_turns", measured)
-    monkeypatch.setattr(ab.storing, "database", lambda *arguments, **named: None)
+    monkeypatch.setattr(ab.warehouse, "database", lambda *arguments, **named: None)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert ab.main([FLAGS, FLAGS]) == 130
     (kept,) = tmp_path.glob("benchhouse-ab-*/a/run.partial.jsonl")

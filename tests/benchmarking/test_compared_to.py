@@ -1,19 +1,40 @@
-"""Measuring a stored run's command again, in turns: which ones can be."""
+"""A stored run measured again, in turns with this command: which ones can be."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from benchmarking import ab
 from benchmarking.core.errors import UsageError
-from benchmarking.core.records import Device
+from benchmarking.core.measured_run import MeasuredRun
+from benchmarking.core.records import Device, Point
 from benchmarking.devices.support import host as host_module
 from benchmarking.devices.support import identity
 from benchmarking.sweep.run.turns import HERE
 
-ASKED = SimpleNamespace(compare_to="latest", db_path="a.duckdb")
+ARGUMENTS = SimpleNamespace(compare_to="latest", db_path="a.duckdb")
+RUN = MeasuredRun(
+    run_id="r",
+    model_id="m",
+    model_source="catalog",
+    task="fill-mask",
+    weights="random",
+    device="cpu",
+    runtime="eager",
+    runtime_mode={},
+    precision="float32",
+    num_threads=None,
+    cpu_list=None,
+    settings={"profile": "quick", "launches": 2},
+    tags={"a": "b c"},
+    origin_format=None,
+    hashed_keys={},
+    points=(Point(batch_size=4, sequence_length=32),),
+    has_skipped_points=False,
+)
 
 
 @pytest.fixture
@@ -23,35 +44,37 @@ def stored(monkeypatch):
     here = identity.hashed_keys(Device(type="cuda", selector="cuda", found=True, name="GPU"), host)
     monkeypatch.setattr(host_module, "host_facts", lambda: host)
 
-    def store(*commands, **keys):
-        runs = [{"run_id": "r", "command": command, "hashed_keys": {**here, **keys}} for command in commands]
-        monkeypatch.setattr(ab, "stored_runs", lambda selection, db_path: runs)
+    def store(*runs, **keys):
+        found = [replace(run, hashed_keys={**here, **keys}) for run in runs]
+        monkeypatch.setattr(ab, "stored_runs", lambda selection, db_path: found)
 
     return store
 
 
-def test_both_commands_are_run_without_the_flags_of_comparing(stored):
-    stored("run_hardware_benchmark --model-id m --tag 'a=b c' --compare-to 01a1 --interleave")
-    one, other = ab.arms(ASKED, ["--model-id", "n", "--interleave", "--compare-to=latest", "--quiet"])
-    assert one.words == (*HERE, "--model-id", "m", "--tag", "a=b c")
+def test_the_stored_run_is_measured_from_its_fields_and_this_command_without_the_flags_of_comparing(stored):
+    stored(RUN)
+    one, other = ab.arms(ARGUMENTS, ["--model-id", "n", "--interleave", "--compare-to=latest", "--quiet"])
+    what = ("--model-id", "m", "--device", "cpu", "--runtime", "eager", "--precision", "float32")
+    how = ("--task", "fill-mask", "--weights", "random", "--batch-sizes", "4", "--sequence-lengths", "32")
+    assert one.words == (*HERE, *what, *how, "--profile", "quick", "--launches", "2", "--tag", "a=b c")
     assert other.words == (*HERE, "--model-id", "n", "--quiet")
 
 
 def test_another_device_of_this_machine_is_no_other_machine(stored):
-    stored("run_hardware_benchmark --model-id m", device_name="another", device_type="cpu")
-    assert ab.arms(ASKED, ["--model-id", "m"])
+    stored(RUN, device_name="another", device_type="cpu")
+    assert ab.arms(ARGUMENTS, ["--model-id", "m"])
 
 
 @pytest.mark.parametrize(
-    ("commands", "keys", "said"),
+    ("runs", "keys", "said"),
     [
-        (["batch_benchmark --models a,b"], {}, "only what run_hardware_benchmark measured can be repeated"),
-        ([""], {}, "only what run_hardware_benchmark measured can be repeated"),
-        (["run_hardware_benchmark --a", "run_hardware_benchmark --b"], {}, "2 commands made these runs: name one"),
-        (["run_hardware_benchmark"], {"cpu_model": "Other 1"}, 'another machine .cpu_model: "Other 1" / '),
+        ([replace(RUN, model_source="bench")], {}, "latest: run r cannot be measured again by a command: it is a user"),
+        ([replace(RUN, origin_format="pyperf")], {}, "another tool measured it: run that tool again"),
+        ([RUN, replace(RUN, model_id="n")], {}, "2 commands measured these runs: choose one run"),
+        ([RUN], {"cpu_model": "Other 1"}, 'another machine .cpu_model: "Other 1" / '),
     ],
 )
-def test_what_cannot_be_measured_again_here_is_refused(stored, commands, keys, said):
-    stored(*commands, **keys)
+def test_what_cannot_be_measured_again_here_is_refused(stored, runs, keys, said):
+    stored(*runs, **keys)
     with pytest.raises(UsageError, match=said):
-        ab.arms(ASKED, [])
+        ab.arms(ARGUMENTS, [])

@@ -1,105 +1,89 @@
-"""Stores run files in the warehouse, by processes of their own: the measuring command stays small beside its workers.
+"""What a measuring command asks of the warehouse, each time of a process of its own: it stays small beside its workers.
 
-Without duckdb the run files are kept and loaded elsewhere.
-
-Has stored runs judged against each other, by processes of their own: the measuring command stays small.
+`db.service` answers; no other module of db is named here. Without duckdb the run files are kept, and loaded elsewhere.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from benchmarking.core import child_process
+from benchmarking.core.codec import from_json
 from benchmarking.core.command_line import note
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, StorageError
+from benchmarking.core.measured_run import MeasuredRun
 from benchmarking.core.records import Json
 
+SERVICE = "db.service"
 WITHOUT_DUCKDB = (
     "duckdb is not installed, so only the run file is written: load it with setup_benchmark_db --ingest where duckdb is"
 )
 
-SPEAKER = re.compile(r"^(setup_benchmark_db|benchhouse compare|db\.selected): (error: )?")
-
-"""Who says it: those who run as modules speak of themselves."""
-
-
 Ingest = Callable[[Path], None]
-
 """Stores a run file; one that is stored already stays as it is. Raises StorageError when it cannot; the file stays."""
 
 
-def database(db_path: str, lock_timeout_s: float, *, quiet: bool) -> Ingest:
-    """What stores a run file in the database, which is seen to work now, not after an hour of measuring.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredComparison:
+    """A comparison of stored runs."""
 
-    It is made if it is missing. Raises StorageError for a file that is no warehouse.
+    text: str
+    """For people, or in JSON, as it was requested."""
+    exit_code: int
+    """0, or 3 where nothing could be compared."""
+
+    @property
+    def document(self) -> Json:
+        """The comparison that was requested as JSON."""
+        found: Json = json.loads(self.text)
+        return found
+
+
+def database(db_path: str, lock_timeout_s: float, *, quiet: bool) -> Ingest:
+    """What stores a run file in the database, which is opened once now, not after an hour of measuring.
+
+    It is created if it is missing. Raises StorageError for a file that is no warehouse.
     """
     if importlib.util.find_spec("duckdb") is None:
         note(WITHOUT_DUCKDB)
         return _refuse
-    run_module("db.commands.prepare_database", db_path)
+    _ask("prepare", db_path)
 
     def ingest(path: Path) -> None:
-        limit = f"{lock_timeout_s:g}"
-        run_module(
-            "db.setup_benchmark_db", "--db-path", db_path, "--ingest", str(path), "--lock-timeout", limit, "--quiet"
-        )
+        _ask("store", db_path, str(path), "--lock-timeout", f"{lock_timeout_s:g}")
         if not quiet:
             note(f"stored in {db_path}")
 
     return ingest
 
 
-def _refuse(path: Path) -> None:
-    raise StorageError(WITHOUT_DUCKDB)
+def compare_stored(before: str, after: str, db_path: str, *flags: str) -> StoredComparison:
+    """Two selections compared as `benchhouse compare` does; all but the point may differ. Raises StorageError."""
+    done = _ask("compare", db_path, before, after, *flags, accepted=(EXIT_OK, EXIT_NOT_ENOUGH_DATA))
+    return StoredComparison(text=done.stdout.rstrip("\n"), exit_code=done.exit_code or EXIT_OK)
 
 
-def run_module(module: str, *arguments: str, fine: Sequence[int] = (EXIT_OK,)) -> child_process.Finished:
-    """A module that has run in a process of its own. Raises StorageError with its last word when it fails."""
-    done = child_process.run_module(module, *arguments)
-    if done.exit_code not in fine:
-        raise StorageError(SPEAKER.sub("", done.last_line or f"{module} ended with {done.exit_code}"))
-    return done
-
-
-COMPARE = "db.commands.compare"
-
-SELECTED = "db.commands.selected_runs"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """A comparison, as it was said."""
-
-    text: str
-    exit_code: int
-    """0, or 3 where nothing could be compared."""
-
-    @property
-    def document(self) -> Json:
-        """The comparison that was asked for as JSON."""
-        found: Json = json.loads(self.text)
-        return found
-
-
-def judged(before: str, after: str, db_path: str, *further: str) -> Judged:
-    """What `benchhouse compare` says of two selections; whatever was asked to differ may. Raises StorageError."""
-    fine = (EXIT_OK, EXIT_NOT_ENOUGH_DATA)
-    done = run_module(COMPARE, before, after, "--db-path", db_path, "--across", "all", *further, fine=fine)
-    return Judged(text=done.stdout.rstrip("\n"), exit_code=done.exit_code or EXIT_OK)
-
-
-def of_runs(run_ids: Sequence[str]) -> str:
+def selection_of(run_ids: Sequence[str]) -> str:
     """The selection of these runs."""
     return f"run={'|'.join(run_ids)}"
 
 
-def stored_runs(selection: str, db_path: str) -> list[dict[str, Any]]:
-    """What `db.commands.selected_runs` says of the runs of a selection. Raises StorageError."""
-    found: list[dict[str, Any]] = json.loads(run_module(SELECTED, db_path, selection).stdout)
-    return found
+def stored_runs(selection: str, db_path: str) -> list[MeasuredRun]:
+    """The runs with results of a selection, oldest first. Raises StorageError."""
+    return [from_json(MeasuredRun, run) for run in json.loads(_ask("runs", db_path, selection).stdout)]
+
+
+def _ask(task: str, *arguments: str, accepted: Sequence[int] = (EXIT_OK,)) -> child_process.Finished:
+    """A task of the service, done. Raises StorageError with the reason where it failed."""
+    done = child_process.run_module(SERVICE, task, *arguments)
+    if done.exit_code not in accepted:
+        raise StorageError(done.last_line or f"{SERVICE} {task} ended with exit code {done.exit_code}")
+    return done
+
+
+def _refuse(path: Path) -> None:
+    raise StorageError(WITHOUT_DUCKDB)

@@ -66,6 +66,7 @@ CHILDREN = (
     "benchmarking.sweep.run.worker",
     "benchmarking.workloads.support.hub",
     "db.commands.compare",
+    "db.service",
     "db.setup_benchmark_db",
 )
 

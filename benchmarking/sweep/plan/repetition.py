@@ -1,0 +1,111 @@
+"""Measures a stored run again: its request, and the command line that asks for the same, from its stored fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from benchmarking.core.axes import AXES
+from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.measured_run import MeasuredRun
+from benchmarking.core.records import Point, Scalar
+from benchmarking.measure.settings import settings
+from benchmarking.sweep.plan.request import Request
+
+COMMAND = "run_hardware_benchmark"
+
+
+def repeated_request(run: MeasuredRun, points: Sequence[Point], tags: Mapping[str, str] | None = None) -> Request:
+    """What measures the points of the run again, on the grid that spans them.
+
+    What ran is requested, not what was requested then: the device and the weights that "auto" found. Raises
+    UnsupportedError for a run that no command measures.
+    """
+    if run.why_not_repeatable is not None:
+        raise UnsupportedError(f"run {run.run_id} cannot be measured again by a command: {run.why_not_repeatable}")
+    values = _values(points)
+    fields: dict[str, Any] = {AXES[name].key: values.pop(name) for name in list(values) if AXES[name].is_field}
+    chosen: dict[str, Any] = dict(run.settings)
+    request = Request(
+        model_id=run.model_id,
+        device=run.device,
+        runtime=run.runtime,
+        precision=run.precision,
+        task=run.task,
+        weights="pretrained" if run.weights == "pretrained" else "random",
+        **fields,
+        axes=values,
+        num_threads=run.num_threads,
+        cpu_list=run.cpu_list,
+        options={name: str(value) for name, value in run.runtime_mode.items()},
+        settings=settings(
+            chosen.get("profile", "standard"),
+            iterations=chosen.get("fixed_iterations"),
+            warmup_iterations=chosen.get("fixed_warmup_iterations"),
+            launches=chosen.get("launches"),
+        ),
+        tags=run.tags if tags is None else tags,
+    )
+    return replace(request, command=command_line(request))
+
+
+def command_line(request: Request) -> tuple[str, ...]:
+    """The command that asks for the same grid, its name first; without tags and without where results go."""
+    chosen = request.settings
+    return (
+        *(COMMAND, "--model-id", request.model_id, "--device", request.device),
+        *_flag("--runtime", request.runtime),
+        *("--precision", request.precision),
+        *_flag("--task", request.task),
+        *("--weights", request.weights),
+        *_flag("--num-threads", request.num_threads),
+        *_flag("--cpu-list", request.cpu_list),
+        *(word for name, value in request.options.items() for word in _flag(f"--{name.replace('_', '-')}", value)),
+        *_grid(request),
+        *("--profile", chosen.profile, "--launches", str(chosen.launches)),
+        *_flag("--iterations", chosen.fixed_iterations),
+        *_flag("--warmup-iterations", chosen.fixed_warmup_iterations),
+    )
+
+
+def repeated_command(runs: Sequence[MeasuredRun]) -> tuple[str, ...]:
+    """The one command that measures all points of the runs again, with their tags.
+
+    Raises UsageError for runs that differ in more than their runtime, UnsupportedError as `repeated_request` does.
+    """
+    requests = [repeated_request(run, run.points) for run in runs]
+    options: dict[str, Scalar] = {}
+    for request in requests:
+        options = {**request.options, **options}
+    alike = {(command_line(replace(one, runtime=None, options={})), tuple(one.tags.items())) for one in requests}
+    if len(alike) != 1 or any(options[name] != value for one in requests for name, value in one.options.items()):
+        commands = len({command_line(request) for request in requests})
+        raise UsageError(f"{max(commands, 2)} commands measured these runs: choose one run")
+    runtimes = ",".join(dict.fromkeys(run.runtime for run in runs))
+    skipping = ("--skip-unsupported",) if any(run.has_skipped_points for run in runs) else ()
+    tags = (word for name, value in requests[0].tags.items() for word in ("--tag", f"{name}={value}"))
+    return (*command_line(replace(requests[0], runtime=runtimes, options=options)), *skipping, *tags)
+
+
+def _values(points: Sequence[Point]) -> dict[str, tuple[Any, ...]]:
+    """By axis the values of the points; an axis with nothing but its implied value, which most runtimes refuse to be
+    given, is left out."""
+    found = {name: sorted({v for point in points if (v := point.value(name)) is not None}) for name in AXES}
+    return {name: tuple(values) for name, values in found.items() if values and values != [AXES[name].implied]}
+
+
+def _flag(flag: str, value: object) -> tuple[str, ...]:
+    return () if value is None else (flag, str(value))
+
+
+def _grid(request: Request) -> tuple[str, ...]:
+    values = {
+        name: getattr(request, axis.key) if axis.is_field else request.axes.get(name) for name, axis in AXES.items()
+    }
+    return tuple(
+        word
+        for name, numbers in values.items()
+        if numbers is not None
+        for word in (AXES[name].flag, ",".join(map("{:.15g}".format, numbers)))
+    )

@@ -1,0 +1,109 @@
+"""The warehouse's one door for commands that measure: `python -m db.service TASK DATABASE ...`.
+
+A measuring command stays small beside its workers and never holds the database, so it imports nothing of db: it asks
+here, in a process for each question, and by no other module. The answer is on stdout; what is wrong is one line on
+stderr, with its exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarking.core.codec import to_json
+from benchmarking.core.command_line import Parser, choice, non_negative_seconds, one_line
+from benchmarking.core.errors import (
+    EXIT_NOT_ENOUGH_DATA,
+    EXIT_OK,
+    BenchhouseError,
+    FormatError,
+    LockedError,
+    StorageError,
+)
+from db.warehouse import Warehouse
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Answer one question; returns 0, 3 for a comparison of nothing, or the exit code of what is wrong."""
+    arguments = _parser().parse_args(argv)
+    try:
+        code: int = arguments.answer(arguments)
+    except BenchhouseError as error:
+        print(one_line(str(error)), file=sys.stderr)
+        return error.exit_code
+    return code
+
+
+def _prepare(arguments: argparse.Namespace) -> int:
+    """A database in use is fine: storing waits for it when the time comes."""
+    try:
+        Warehouse.open(arguments.database, lock_timeout_s=0.0).close()
+    except LockedError:
+        return EXIT_OK
+    return EXIT_OK
+
+
+def _store(arguments: argparse.Namespace) -> int:
+    with Warehouse.open(arguments.database, lock_timeout_s=arguments.lock_timeout) as warehouse:
+        try:
+            warehouse.ingest_file(arguments.run_file)
+        except FormatError as error:
+            raise StorageError(f"refused {error}") from error
+    return EXIT_OK
+
+
+def _runs(arguments: argparse.Namespace) -> int:
+    from db.analysis.selection import Selection
+    from db.run_records import measured_runs
+
+    selection = Selection.parse(arguments.selection)
+    with Warehouse.open(arguments.database, read_only=True) as warehouse:
+        print(json.dumps(to_json(measured_runs(warehouse, selection.condition, selection.values))))
+    return EXIT_OK
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    """Everything but the point may differ between the selections."""
+    from benchmarking.core.terminal import stdout_page
+    from db.analysis.compare.comparison import compare
+    from db.analysis.compare.matching import across_column
+    from db.analysis.compare.text import comparison_text
+    from db.analysis.metrics import METRICS
+    from db.analysis.selection import Selection
+
+    metric = METRICS[choice(arguments.metric, tuple(METRICS), "metric")]
+    sides = (Selection.parse(arguments.before), Selection.parse(arguments.after))
+    with Warehouse.open(arguments.database, read_only=True) as warehouse:
+        comparison = compare(warehouse, *sides, metric, [across_column("all")])
+    if arguments.json:
+        print(json.dumps(to_json(comparison), indent=2, ensure_ascii=False))
+    else:
+        print(comparison_text(comparison, page=stdout_page()))
+    return EXIT_NOT_ENOUGH_DATA if comparison.is_empty else EXIT_OK
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="db.service", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    tasks = parser.add_subparsers(required=True, metavar="TASK")
+    prepare = tasks.add_parser("prepare", help="create a missing database; say why one cannot be used")
+    store = tasks.add_parser("store", help="store a run file; one that is stored already stays as it is")
+    runs = tasks.add_parser("runs", help="the runs with results of a selection, oldest first, as JSON (MeasuredRun)")
+    compare = tasks.add_parser("compare", help="compare two selections, as benchhouse compare does")
+    for task, answer in ((prepare, _prepare), (store, _store), (runs, _runs), (compare, _compare)):
+        task.add_argument("database", metavar="DATABASE", help="DuckDB file")
+        task.set_defaults(answer=answer)
+    store.add_argument("run_file", type=Path, metavar="RUN_FILE", help="JSON file of a run")
+    store.add_argument("--lock-timeout", type=non_negative_seconds, default=30.0, metavar="S", help="seconds to wait")
+    runs.add_argument("selection", metavar="SELECTION", help="as benchhouse compare takes it")
+    compare.add_argument("before", metavar="A", help="selection")
+    compare.add_argument("after", metavar="B", help="selection")
+    compare.add_argument("--metric", default="latency_median_ms", metavar="COLUMN", help="default %(default)s")
+    compare.add_argument("--json", action="store_true", help="the comparison as JSON")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""A stored run measured again: the request and the command line that its stored fields make."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarking.core.axes import AXES
+from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.measured_run import MeasuredRun
+from benchmarking.core.records import Point
+from benchmarking.run_hardware_benchmark import _parser
+from benchmarking.sweep.plan import flags
+from benchmarking.sweep.plan.repetition import command_line, repeated_command, repeated_request
+
+RUN = MeasuredRun(
+    run_id="01a1fe5c-2c09-7b07-ba49-9534a20ce7b6",
+    model_id="openai-community/gpt2",
+    model_source="hub",
+    task="text-generation",
+    weights="pretrained",
+    device="cuda:1",
+    runtime="compiled",
+    runtime_mode={"attention": "sdpa", "compile_mode": "default", "dynamic": "auto", "cache": "static"},
+    precision="bfloat16",
+    num_threads=4,
+    cpu_list="0-3",
+    settings={"profile": "quick", "launches": 5, "fixed_iterations": 20, "fixed_warmup_iterations": None},
+    tags={"suite": "nightly"},
+    origin_format=None,
+    hashed_keys={},
+    points=(),
+    has_skipped_points=False,
+)
+POINTS = [
+    Point(batch_size=4, sequence_length=128, new_tokens=16),
+    Point(batch_size=1, sequence_length=32, new_tokens=16),
+]
+
+
+BY_FLAG = {axis.flag: axis for axis in AXES.values()}
+
+
+def everywhere(value):
+    """A point with a value on every axis."""
+    fields = {name: value for name, axis in AXES.items() if axis.is_field}
+    return Point(**fields, axes={name: value for name, axis in AXES.items() if not axis.is_field})
+
+
+def repeat_command(run, points):
+    return command_line(repeated_request(run, points))
+
+
+def parsed(command):
+    return _parser().parse_args(command[1:])
+
+
+def test_what_ran_is_asked_for_again_and_the_command_takes_it():
+    command = repeat_command(RUN, POINTS)
+    arguments = parsed(command)
+
+    assert command[0] == "run_hardware_benchmark"
+    assert (arguments.model_id, arguments.device, arguments.runtime) == (
+        "openai-community/gpt2",
+        "cuda:1",
+        ("compiled",),
+    )
+    assert (arguments.precision, arguments.task, arguments.weights) == ("bfloat16", "text-generation", "pretrained")
+    assert (arguments.num_threads, arguments.cpu_list) == (4, "0-3")
+    assert (arguments.attention, arguments.compile_mode, arguments.dynamic) == ("sdpa", "default", "auto")
+    assert arguments.cache == "static"
+    assert (arguments.batch_sizes, arguments.sequence_lengths, arguments.new_tokens) == ((1, 4), (32, 128), (16,))
+    assert (arguments.profile, arguments.launches, arguments.iterations) == ("quick", 5, 20)
+    assert arguments.warmup_iterations is None
+    assert arguments.concurrency is None
+
+
+def test_further_axes_and_requests_in_flight_are_asked_for():
+    points = [Point(batch_size=1, concurrency=c, axes={"documents": 1_000_000, "audio_seconds": 2.5}) for c in (1, 4)]
+    arguments = parsed(repeat_command(replace(RUN, runtime_mode={}, num_threads=None, cpu_list=None), points))
+
+    assert arguments.concurrency == (1, 4)
+    assert arguments.documents == (1_000_000,)
+    assert arguments.audio_seconds == (2.5,)
+    assert arguments.sequence_lengths is None
+    assert arguments.num_threads is None
+
+
+def test_every_axis_is_asked_for_by_its_flag():
+    flags = {word for word in repeat_command(RUN, [everywhere(2), everywhere(3)]) if word in BY_FLAG}
+    assert flags == BY_FLAG.keys()
+
+
+def test_the_implied_number_of_requests_in_flight_is_asked_for_beside_others_only():
+    assert "--concurrency" not in repeat_command(RUN, [everywhere(1)])
+    assert parsed(repeat_command(RUN, [everywhere(1), everywhere(2)])).concurrency == (1, 2)
+
+
+def test_the_request_asks_for_what_the_command_line_asks_for():
+    request = repeated_request(RUN, POINTS, {"suite": "nightly", "confirms": RUN.run_id})
+    arguments = parsed(request.command)
+
+    assert request.tags == {"suite": "nightly", "confirms": "01a1fe5c-2c09-7b07-ba49-9534a20ce7b6"}
+    assert replace(flags.request(arguments, request.model_id, request.command), tags=request.tags) == replace(
+        request, runtime=None
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"model_source": "module"}, "a torch module was handed over in Python"),
+        ({"model_source": "bench"}, "a user's own benchmark"),
+        ({"model_source": "import", "origin_format": "llama-bench"}, "another tool measured it"),
+    ],
+)
+def test_what_no_command_measured_cannot_be_repeated(fields, why):
+    run = replace(RUN, **fields)
+    assert why in run.why_not_repeatable
+    with pytest.raises(UnsupportedError, match=why):
+        repeated_request(run, POINTS)
+
+
+def test_runs_that_differ_in_their_runtime_only_are_one_command():
+    run = replace(RUN, points=tuple(POINTS), has_skipped_points=True)
+    eager = replace(run, runtime="eager", runtime_mode={"attention": "sdpa", "cache": "static"})
+    arguments = parsed(repeated_command([run, eager, run]))
+
+    assert arguments.runtime == ("compiled", "eager")
+    assert (arguments.attention, arguments.compile_mode, arguments.cache) == ("sdpa", "default", "static")
+    assert (arguments.batch_sizes, arguments.sequence_lengths) == ((1, 4), (32, 128))
+    assert arguments.skip_unsupported
+    assert dict(arguments.tag) == {"suite": "nightly"}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"model_id": "tiny-gpt2"},
+        {"tags": {}},
+        {"points": (Point(batch_size=1),)},
+        {"runtime": "eager", "runtime_mode": {"attention": "eager"}},
+    ],
+)
+def test_runs_that_differ_otherwise_are_refused(fields):
+    run = replace(RUN, points=tuple(POINTS))
+    with pytest.raises(UsageError, match="2 commands measured these runs: choose one run"):
+        repeated_command([run, replace(run, **fields)])

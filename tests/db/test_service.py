@@ -1,0 +1,80 @@
+"""The door for commands that measure: prepare, store, runs, compare."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarking.core.measured_run import MeasuredRun
+from benchmarking.core.records import dumps, from_json
+from db.service import main
+from db.warehouse import Warehouse
+
+
+def test_a_missing_database_is_made(tmp_path):
+    path = tmp_path / "new.duckdb"
+    assert main(["prepare", str(path)]) == 0
+    with Warehouse.open(path, create=False) as warehouse:
+        assert warehouse.query("select count(*) as n from benchmark_runs").df().n[0] == 0
+
+
+@pytest.mark.parametrize("content", [b"text, not a database " * 300, b""])
+def test_what_is_no_database_is_named(tmp_path, capsys, content):
+    path = tmp_path / "notes.txt"
+    path.write_bytes(content)
+    assert main(["prepare", str(path)]) == 1
+    assert str(path) in capsys.readouterr().err
+    assert capsys.readouterr().out == ""
+
+
+@pytest.fixture
+def run_file(tmp_path, make_run):
+    path = tmp_path / "run.json"
+    path.write_text(dumps(make_run()))
+    return path
+
+
+def test_a_run_file_is_stored_once(tmp_path, run_file):
+    path = tmp_path / "new.duckdb"
+    for _ in range(2):
+        assert main(["store", str(path), str(run_file), "--lock-timeout", "1"]) == 0
+    with Warehouse.open(path, create=False) as warehouse:
+        assert warehouse.query("select count(*) as n from benchmark_runs").df().n[0] == 1
+
+
+def test_a_file_that_is_no_run_is_refused_with_its_reason(tmp_path, capsys):
+    path = tmp_path / "run.json"
+    path.write_text("{")
+    assert main(["store", str(tmp_path / "new.duckdb"), str(path)]) == 1
+    assert capsys.readouterr().err.startswith(f"refused {path}: not JSON, or cut off")
+
+
+def test_runs_of_a_selection_are_given_with_what_they_were_measured_with(tmp_path, run_file, make_run, capsys):
+    path = tmp_path / "new.duckdb"
+    assert main(["store", str(path), str(run_file)]) == 0
+    assert main(["runs", str(path), "latest"]) == 0
+    (run,) = [from_json(MeasuredRun, one) for one in json.loads(capsys.readouterr().out)]
+    expected = json.loads(run_file.read_text())
+    assert (run.run_id, run.model_id) == (expected["run_id"], expected["cell"]["workload"]["model_id"])
+    assert run.hashed_keys == expected["hardware"]["hashed_keys"]
+    assert run.settings == expected["settings"]
+    assert {point.label for point in run.points} == {result.point.label for result in make_run().results}
+    assert len(run.points) == len(expected["results"])
+    assert main(["runs", str(path), "model=none-such"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_two_selections_are_compared_though_all_but_the_point_differs(tmp_path, make_run, capsys):
+    path = tmp_path / "new.duckdb"
+    runs = (make_run(), make_run(precision="bfloat16"))
+    for number, run in enumerate(runs):
+        (tmp_path / f"{number}.json").write_text(dumps(run))
+        assert main(["store", str(path), str(tmp_path / f"{number}.json")]) == 0
+    before, after = (f"run={run.run_id}" for run in runs)
+    assert main(["compare", str(path), before, after, "--json"]) == 0
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert len(findings) == len(runs[0].results)
+    assert main(["compare", str(path), before, "model=none-such"]) == 3
+    assert main(["compare", str(path), before, after, "--metric", "none-such"]) == 2
+    assert "unknown metric 'none-such'" in capsys.readouterr().err
