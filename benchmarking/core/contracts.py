@@ -18,6 +18,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.errors import UsageError
@@ -290,6 +291,53 @@ Modality = Literal["text", "image", "audio"]
 """A kind of input that a tokenizer or processor makes."""
 
 
+ExportPlan = Literal["forward", "decoder", "recurrent", "picture-prompt", "sequence-to-sequence", "caption", "denoiser"]
+"""How a model is taken apart into graphs: `graphs/export/` has a function for each."""
+
+BundleKind = Literal["forward", "decoder", "encoder-decoder", "denoiser"]
+"""Which calls are made of the graphs, as `graphs/bundle.py` describes them."""
+
+BUNDLE_KINDS: Mapping[ExportPlan, BundleKind] = {
+    "forward": "forward",
+    "decoder": "decoder",
+    "recurrent": "decoder",
+    "picture-prompt": "decoder",
+    "sequence-to-sequence": "encoder-decoder",
+    "caption": "encoder-decoder",
+    "denoiser": "denoiser",
+}
+
+TRANSFORMERS_EXPORTER, TORCH_EXPORTER = "transformers.exporters", "torch.onnx"
+"""The first knows how transformers' models must be traced, the second takes any torch module."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How a workload is exported to graphs."""
+
+    plan: ExportPlan
+    fixed_axes: tuple[str, ...] = ()
+    """Names in `Point.axes` whose value is built into the graphs, so that another value is another bundle."""
+    exporter: str = TRANSFORMERS_EXPORTER
+    start_tokens: tuple[int, ...] = ()
+    """Tokens that a decoder with an encoder starts from; empty for the start token in the model's configuration."""
+    block_size: int = 0
+    """Positions that the model computes together; 0 for a model without blocks."""
+    shortest_prompt: int | None = None
+    """A prompt length that takes another path through the model, at which the graphs are compared with torch too."""
+    torch_facts: tuple[str, ...] = ()
+    """Readings of the torch operation that no graph can give, kept in the bundle's facts."""
+
+    @property
+    def kind(self) -> BundleKind:
+        """Which calls are made of the graphs."""
+        return BUNDLE_KINDS[self.plan]
+
+    def signature(self, point: Point) -> dict[str, Json]:
+        """The values of a point that the bundle depends on."""
+        return {name: point.axes[name] for name in self.fixed_axes if point.axes.get(name) is not None}
+
+
 class WorkloadFamily(ABC):
     """An architecture family. Importing the module imports neither torch nor transformers."""
 
@@ -306,6 +354,8 @@ class WorkloadFamily(ABC):
     """The models' inputs, and so the processors they may have; empty when nothing is preprocessed (latents)."""
     has_attention_cache: bool = True
     """Whether its models keep keys and values that grow with the text."""
+    can_split_batch: bool = True
+    """Whether the rows of a batch do not depend on each other, so that each of several devices can take some."""
     unit: str = "samples"
     """What `items_per_call` counts, in words."""
 
@@ -369,6 +419,19 @@ class WorkloadFamily(ABC):
         """None, or why a model of a known `model_type` is not one of the family: the end of a sentence that begins with
         the model's name."""
         return None
+
+    def recipe(self, workload: Workload) -> Recipe | str:
+        """How a model of the family is exported to graphs, or why it cannot be."""
+        return f"family {self.name} has no export to graphs"
+
+    def image_tokens(self, workload: Workload, point: Point) -> int:
+        """Positions of the prompt that a point's image takes."""
+        return 0
+
+    def graph_readings(self, workload: Workload, point: Point, facts: Mapping[str, Json]) -> Readings:
+        """What `FamilyOperation.readings` gives for a torch model, for a call of exported graphs whose bundle has these
+        facts."""
+        return Readings()
 
     def verified(self, model: Any) -> Mapping[str, Json]:
         """Which code a loaded torch model runs (optimized kernels or slow reference code), read back from it; empty

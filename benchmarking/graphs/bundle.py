@@ -1,4 +1,14 @@
-"""A bundle: the graphs of one model and task, and how they belong together."""
+"""A bundle: the graphs of one model and task, and the calls that are made of them.
+
+By kind of bundle a call runs the graphs
+
+forward          "model", once a call
+decoder          "prefill" with the prompt, then "decode" with a token a sequence; "decode" alone where one graph does
+                 both; "encoder" first where the prompt has an image
+encoder-decoder  "encoder", then "cross" (from the encoder's output to the decoder's keys and values of it), then
+                 "decode", first with the start tokens
+denoiser         "model", once a step of the denoising loop
+"""
 
 from __future__ import annotations
 
@@ -6,24 +16,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
+from benchmarking.core.contracts import BundleKind
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import Json, dumps, from_json
 
 MANIFEST = "bundle.json"
 FORMAT_VERSION = 1
-
-BundleKind = Literal["forward", "decoder", "encoder-decoder", "denoiser"]
-"""What calls are made of the graphs:
-
-forward          "model", once a call
-decoder          "prefill" takes the prompt, "decode" a token a sequence; where both are one graph, it is "decode"
-                 alone; "encoder" comes first where there is something beside the prompt to look at
-encoder-decoder  "encoder", then "cross" (from the encoder's output to what the decoder keeps of it), then "decode",
-                 which takes in the start tokens first
-denoiser         "model", once a step of the denoising loop
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,21 +31,21 @@ class Tensor:
 
     name: str
     dtype: str
-    """numpy's name: "int64", "float32", "bool"; "bfloat16" by its own."""
+    """numpy's name ("int64", "float32", "bool"), or "bfloat16"."""
     shape: tuple[int | str, ...]
-    """A name stands for a dimension that is free; equal names are equal sizes within a graph."""
+    """A name is a free dimension; equal names are equal sizes within a graph."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """A tensor that a graph hands from one call to the next: a layer's keys, a recurrent state."""
+    """A tensor that a graph passes from one call to the next: a layer's keys, a recurrent state."""
 
     input: str
     output: str
     first: tuple[int | str, ...]
-    """Shape before the first call: "batch" stands for the batch size, 0 for what grows from nothing."""
+    """Shape before the first call: "batch" is the batch size, 0 an axis that grows from nothing."""
     first_from: str | None = None
-    """Output of the graph "prefill" that the first value is; None for zeros of the shape `first`."""
+    """Output of the graph "prefill" that is the first value; None for zeros of the shape `first`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +53,7 @@ class Graph:
     """One ONNX file."""
 
     file: str
-    """In the bundle's folder; its weights may lie beside it."""
+    """In the bundle's folder, as are the files of its weights."""
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     feeds: Mapping[str, str] = field(default_factory=dict)
@@ -64,14 +63,14 @@ class Graph:
     "timestep". States are not in it."""
     states: tuple[State, ...] = ()
     result: str | None = None
-    """The output that the call is about (logits, hidden states, noise), None for a graph that only feeds another."""
+    """The output that is the call's result (logits, hidden states, noise); None for a graph that only feeds another."""
     result_name: str | None = None
-    """What the family's torch operation calls that output in `arrays`."""
+    """That output's name in `arrays` of the family's torch operation."""
     more_results: Mapping[str, str] = field(default_factory=dict)
-    """Further outputs that a call is about, by their names in `arrays`."""
+    """Further results of a call, by their names in `arrays`."""
 
     def input(self, name: str) -> Tensor:
-        """The input of a name."""
+        """The input of that name."""
         return next(tensor for tensor in self.inputs if tensor.name == name)
 
 
@@ -83,24 +82,29 @@ class Bundle:
     kind: BundleKind
     graphs: Mapping[str, Graph]
     exporter: str
-    """transformers.exporters, torch.onnx or optimum: what made the files."""
+    """What made the files: transformers.exporters, torch.onnx or optimum."""
     parameter_count: int | None = None
     weights_bytes: int | None = None
-    """Of the graphs' initializers, those that several graphs hold counted in each: what is loaded."""
+    """Bytes of the initializers that are loaded: those that several graphs hold count in each."""
     weight_dtypes: Mapping[str, int] = field(default_factory=dict)
-    """dtype of the initializers -> how many values are of it, read from the files."""
+    """dtype -> number of values of the initializers, read from the files."""
     start_tokens: tuple[int, ...] = ()
-    """What an encoder-decoder's decoder begins with."""
+    """The first tokens of a decoder with an encoder."""
     prompt_input: str | None = None
-    """The family's input that a decoder takes in first: "input_ids" of a decoder-only model; of a captioner too, with
-    the start tokens in its first columns. None where a decoder begins with the start tokens alone."""
+    """The family's input that a decoder reads first ("input_ids"; a captioner's has the start tokens in its first
+    columns). None for a decoder that begins with the start tokens alone."""
     encode_phase: str = "encode"
-    """What the phase of the graph "encoder" is called, as the family's torch operation marks it."""
+    """Name of the phase of the graph "encoder", as the family's torch operation marks it."""
     facts: Mapping[str, Json] = field(default_factory=dict)
+
+    @property
+    def generates(self) -> bool:
+        """Whether a call generates tokens."""
+        return self.kind not in ("forward", "denoiser")
 
 
 def write_bundle(folder: Path, bundle: Bundle) -> None:
-    """Put the manifest into the folder that has the graphs' files."""
+    """Write the manifest into the folder of the graphs' files."""
     (folder / MANIFEST).write_text(dumps(bundle), encoding="utf-8")
 
 

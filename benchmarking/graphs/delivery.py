@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarking.builds.store import RECORD, BuildStore
+from benchmarking.core.contracts import Recipe
 from benchmarking.core.errors import BenchhouseError, StorageError, UsageError, first_line
 from benchmarking.core.records import Cell, Json, Point, Precision
 from benchmarking.graphs.bundle import MANIFEST, read_bundle, write_bundle
 from benchmarking.graphs.session import DEFAULT_OPSET, bundle_key, ensure_bundle
+from benchmarking.workloads.support.families import plugin_of, recipe_of
 
 Format = Literal["onnx", "openvino"]
 FORMATS: tuple[Format, ...] = ("onnx", "openvino")
@@ -120,11 +122,14 @@ def _to_openvino(export: Export, source: Path, folder: Path) -> None:
 def _agreement(export: Export, folder: Path) -> dict[str, Json]:
     """The delivered files beside the float32 torch model, at the points of every export and, where a length was asked
     for, at that length."""
-    from benchmarking.graphs.export.agreement import checked_points, compare_at
-    from benchmarking.graphs.export.plain_runner import PlainRunner, onnx_evaluator, openvino_evaluator
-    from benchmarking.graphs.recipes import Recipe, recipe_of
+    from benchmarking.graphs.export.agreement import (
+        PlainRunner,
+        checked_points,
+        compare_at,
+        onnx_evaluator,
+        openvino_evaluator,
+    )
     from benchmarking.runtimes.support.torch.model_loading import load_model
-    from benchmarking.workloads.support.families import plugin_of
 
     workload = export.cell.workload
     recipe = recipe_of(workload)

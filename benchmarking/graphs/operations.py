@@ -1,52 +1,98 @@
 """Calls made of a bundle's graphs, on any runtime on graphs: the same work, marks, counts and array names as the torch
 operations of the families have, without torch.
 
-The steps of a denoising call from what a bundle holds of the schedule: plain numbers, no diffusers.
+Greedy tokens are chosen on the host. What is fetched for it is small: decoders are exported so that their logits are
+those of the last position alone wherever the model can do that (batch x 1 x vocabulary, 200 kB a sequence for a
+vocabulary of 50 000), and the states stay where the runtime keeps them.
+
+The steps of a denoising call come from the schedule in the bundle's facts:
 
 facts["schedule"] = {"alphas": share of the image left after each trained step, "last": after the very last,
-                     "offset": what is added to every step's time}
-
-What a family tells of a call besides its times, where no torch model can be asked.
+                     "offset": added to the time of every step}
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from benchmarking.core.contracts import GraphRunner, Mark, Placed
-from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Point, Readings, Workload
+from benchmarking.core.contracts import TOKEN, GraphRunner, Mark, Operation, Placed
+from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.records import NOT_SUPPORTED, Json, Point, Readings, Workload
 from benchmarking.graphs.bundle import Bundle, Graph
-from benchmarking.graphs.generation import (
-    Arrays,
-    DecoderGeneration,
-    EncoderDecoderGeneration,
-    Generation,
-    GraphOperation,
-    as_dtype,
-    as_float32,
-    start_of,
-)
 from benchmarking.workloads.support.denoising import Step, step_between
+from benchmarking.workloads.support.families import plugin_of
+from benchmarking.workloads.support.generation import Generated
 
-__all__ = [
-    "DecoderGeneration",
-    "DenoisingCall",
-    "EncoderDecoderGeneration",
-    "ForwardCall",
-    "Generation",
-    "GraphOperation",
-    "operation_of",
-    "results",
-    "start_of",
-]
+Arrays = Mapping[str, np.ndarray]
+"""The inputs of a call by the family's names for them."""
+
+MODEL, ENCODER, CROSS, PREFILL, DECODE = "model", "encoder", "cross", "prefill", "decode"
+"""Names of graphs: the first is the only graph of bundles that do not generate."""
+MASK, POSITIONS = "mask", "positions"
+"""Feeds that grow with the tokens seen."""
 
 
-MODEL = "model"
+def operation_of(
+    bundle: Bundle,
+    runner: GraphRunner,
+    workload: Workload,
+    point: Point,
+    arrays: Arrays,
+    preparation: Callable[[], Readings] = Readings,
+) -> GraphOperation:
+    """The call at a point on these inputs. `preparation` gives what making them took."""
+    operation: GraphOperation
+    if bundle.kind == "forward":
+        operation = ForwardCall(bundle, runner, point, arrays)
+    elif bundle.kind == "denoiser":
+        operation = DenoisingCall(bundle, runner, point, arrays, steps_of(bundle, point))
+    elif bundle.kind == "decoder":
+        operation = DecoderGeneration(bundle, runner, point, arrays)
+    else:
+        operation = EncoderDecoderGeneration(bundle, runner, point, arrays)
+    family = plugin_of(workload)
+    operation.more_readings = lambda: preparation() | family.graph_readings(workload, point, bundle.facts)
+    return operation
 
-"""The one graph of the other bundles."""
+
+class GraphOperation(Operation):
+    """What the calls of every kind of bundle share. Each call begins with fresh states, whose cost is part of it."""
+
+    def __init__(self, bundle: Bundle, runner: GraphRunner, point: Point) -> None:
+        self.items_per_call = point.batch_size
+        self.more_readings: Callable[[], Readings] = Readings
+        """Readings besides the times: how long the inputs take to make, seconds of audio, ..."""
+        self._bundle = bundle
+        self._runner = runner
+
+    @abstractmethod
+    def arrays(self, output: Any) -> dict[str, np.ndarray]:
+        """The output on the host by the names of the family's torch operation: float32, tokens int64."""
+
+    def problem(self, output: Any) -> str | None:
+        """None, or how much of an output is NaN or infinite."""
+        found = (non_finite(name, array) for name, array in self.arrays(output).items())
+        return next((problem for problem in found if problem is not None), None)
+
+    def readings(self, output: Any) -> Readings:
+        return self.more_readings()
+
+    def count(self) -> Readings:
+        why = f"{NOT_SUPPORTED}: operators are counted in torch's models, not in graphs"
+        return Readings(missing=dict.fromkeys(("flops", "bytes_accessed"), why))
+
+    def verified(self) -> Mapping[str, Json]:
+        """What the runner read back of its calls."""
+        return self._runner.verified()
+
+    def _placed(self, graph: Graph, arrays: Arrays) -> dict[str, Placed]:
+        """The feeds made from the family's inputs, in the graph's types, placed by the runner."""
+        made = {name: _made(arrays, source, graph.input(name).dtype) for name, source in graph.feeds.items()}
+        return {name: self._runner.place(array) for name, array in made.items() if array is not None}
 
 
 class ForwardCall(GraphOperation):
@@ -96,31 +142,154 @@ class DenoisingCall(GraphOperation):
         return {"latents": as_float32(output)}
 
 
-def operation_of(
-    bundle: Bundle,
-    runner: GraphRunner,
-    workload: Workload,
-    point: Point,
-    arrays: Arrays,
-    preparation: Callable[[], Readings] = Readings,
-) -> GraphOperation:
-    """The call at a point, on inputs that are made. `preparation` tells what making them took."""
+class Generation(GraphOperation):
+    """Greedy generation: the loop that decoders and encoder-decoders share."""
 
-    operation: GraphOperation
-    if bundle.kind == "denoiser":
-        operation = DenoisingCall(bundle, runner, point, arrays, steps_of(bundle, point))
-    elif bundle.kind == "encoder-decoder":
-        operation = EncoderDecoderGeneration(bundle, runner, point, arrays)
-    elif bundle.kind == "decoder":
-        operation = DecoderGeneration(bundle, runner, point, arrays)
-    else:
-        operation = ForwardCall(bundle, runner, point, arrays)
-    operation.tell = lambda: preparation() | family_readings(workload, point, bundle)
-    return operation
+    def __init__(self, bundle: Bundle, runner: GraphRunner, point: Point) -> None:
+        super().__init__(bundle, runner, point)
+        if point.new_tokens is None:
+            raise UnsupportedError(f"point {point.label}: generation needs new tokens")
+        self.new_tokens = self._steps = point.new_tokens
+        self.tokens_per_call = point.batch_size * point.new_tokens
+        self.prompt_tokens_per_call = point.batch_size * (point.sequence_length or 0) or None
+        self._batch_size = point.batch_size
+        self._decode = bundle.graphs[DECODE]
+        self._tokens_input = _tokens_input(self._decode)
+        self._feeds: dict[str, Placed] = {}
+        """Feeds of the decode graph besides the tokens, the same in every step of a call."""
+        self._growing = {name: source for name, source in self._decode.feeds.items() if source in (MASK, POSITIONS)}
+        self._length = 0
+        self._states: Any = None
+
+    @abstractmethod
+    def encode(self, mark: Mark) -> Mapping[str, Placed]:
+        """Run what comes before the prompt and mark the end of each phase: its outputs by source."""
+
+    @abstractmethod
+    def prefill(self, encoded: Mapping[str, Placed]) -> np.ndarray:
+        """Run the prompt: the logits of its last position, batch x vocabulary."""
+
+    def run(self, mark: Mark) -> Generated:
+        logits = self.prefill(self.encode(mark))
+        prefill_logits = logits.copy()  # a runner may hand out its buffer, which the next step writes to
+        steps: list[list[int]] = []
+        while True:
+            tokens = logits.argmax(axis=-1)
+            steps.append(tokens.tolist())
+            mark(TOKEN)
+            if len(steps) == self._steps:
+                break
+            logits = self._step(self._runner.place(tokens[:, np.newaxis]), 1)
+        return Generated(tokens=tuple(zip(*steps, strict=True)), prefill_logits=prefill_logits, last_logits=logits)
+
+    def problem(self, output: Generated) -> str | None:
+        lengths = {len(row) for row in output.tokens}
+        if len(output.tokens) != self.items_per_call or lengths != {self._steps}:
+            return f"token count: {len(output.tokens)} rows of {sorted(lengths)}, asked {self._steps} each"
+        return non_finite("prefill logits", output.prefill_logits) or non_finite("last logits", output.last_logits)
+
+    def arrays(self, output: Generated) -> dict[str, np.ndarray]:
+        return {"tokens": np.array(output.tokens, dtype=np.int64), "logits": as_float32(output.prefill_logits)}
+
+    def _begin(self, first: Mapping[str, Placed]) -> None:
+        self._length = 0
+        self._states = self._runner.begin(DECODE, self._batch_size, first)
+
+    def _step(self, tokens: Placed, count: int) -> np.ndarray:
+        """Run `count` tokens of each sequence: the logits of the last."""
+        feeds = {**self._feeds, self._tokens_input: tokens}
+        if self._growing:
+            feeds |= self._grown(count)
+        outputs, self._states = self._runner.step(DECODE, feeds, self._states)
+        return self._last_logits(self._decode, outputs)
+
+    def _grown(self, count: int) -> dict[str, Placed]:
+        """The mask and positions, for graphs that do not derive them from their states."""
+        before, self._length = self._length, self._length + count
+        positions = np.tile(np.arange(before, self._length, dtype=np.int64), (self._batch_size, 1))
+        values = {MASK: np.ones((self._batch_size, self._length), dtype=np.int64), POSITIONS: positions}
+        return {name: self._runner.place(values[source]) for name, source in self._growing.items()}
+
+    def _last_logits(self, graph: Graph, outputs: Mapping[str, Placed]) -> np.ndarray:
+        return self._runner.fetch(outputs[graph.result or ""])[:, -1]
+
+
+class DecoderGeneration(Generation):
+    """A decoder: prompt and tokens through one graph, or the prompt through a graph "prefill"."""
+
+    def __init__(self, bundle: Bundle, runner: GraphRunner, point: Point, arrays: Arrays) -> None:
+        super().__init__(bundle, runner, point)
+        self._encoder = bundle.graphs.get(ENCODER)
+        self._encoder_feeds = {} if self._encoder is None else self._placed(self._encoder, arrays)
+        self._prefill = bundle.graphs.get(PREFILL)
+        first = self._decode if self._prefill is None else self._prefill
+        dtype = first.input(_tokens_input(first)).dtype
+        prompt = as_dtype(arrays, bundle.prompt_input or "input_ids", dtype)
+        self._prompt, self._prompt_length = runner.place(prompt), prompt.shape[1]
+
+    def encode(self, mark: Mark) -> Mapping[str, Placed]:
+        if self._encoder is None:
+            return {}
+        outputs = self._runner.call(ENCODER, self._encoder_feeds)
+        mark(self._bundle.encode_phase)
+        return _by_source(ENCODER, outputs)
+
+    def prefill(self, encoded: Mapping[str, Placed]) -> np.ndarray:
+        if self._prefill is None:
+            self._begin({})
+            return self._step(self._prompt, self._prompt_length)
+        feeds = {name: encoded[source] for name, source in self._prefill.feeds.items() if source in encoded}
+        outputs = self._runner.call(PREFILL, {**feeds, _tokens_input(self._prefill): self._prompt})
+        first = {state.input: outputs[state.first_from] for state in self._decode.states if state.first_from}
+        self._begin(first)
+        return self._last_logits(self._prefill, outputs)
+
+
+class EncoderDecoderGeneration(Generation):
+    """An encoder and a decoder: the phase encode, then as prefill the decoder's keys and values of the encoder's output
+    and its first step, then a step a token."""
+
+    def __init__(self, bundle: Bundle, runner: GraphRunner, point: Point, arrays: Arrays) -> None:
+        super().__init__(bundle, runner, point)
+        self._encoder, self._cross = bundle.graphs[ENCODER], bundle.graphs[CROSS]
+        self._encoder_feeds = self._placed(self._encoder, arrays)
+        prompt = start_of(bundle, arrays, point.batch_size)
+        self._prompt = runner.place(prompt.astype(self._decode.input(self._tokens_input).dtype))
+        self._prompt_length = prompt.shape[1]
+
+    def encode(self, mark: Mark) -> Mapping[str, Placed]:
+        outputs = self._runner.call(ENCODER, self._encoder_feeds)
+        mark(self._bundle.encode_phase)
+        return _by_source(ENCODER, outputs)
+
+    def prefill(self, encoded: Mapping[str, Placed]) -> np.ndarray:
+        feeds = {name: encoded[source] for name, source in self._cross.feeds.items()}
+        seen = {**encoded, **_by_source(CROSS, self._runner.call(CROSS, feeds))}
+        self._feeds = {name: seen[source] for name, source in self._decode.feeds.items() if source in seen}
+        self._begin({})
+        return self._step(self._prompt, self._prompt_length)
+
+
+def start_of(bundle: Bundle, arrays: Arrays, batch_size: int) -> np.ndarray:
+    """The first tokens of a decoder with an encoder: batch x tokens, int64."""
+    start = np.tile(np.array(bundle.start_tokens, dtype=np.int64), (batch_size, 1))
+    if bundle.prompt_input is None:
+        return start
+    prompt = arrays[bundle.prompt_input].astype(np.int64)  # a copy: the family's array stays as it is
+    prompt[:, : start.shape[1]] = start
+    return prompt
+
+
+def _tokens_input(graph: Graph) -> str:
+    return next(name for name, source in graph.feeds.items() if source == "tokens")
+
+
+def _by_source(graph: str, outputs: Mapping[str, Placed]) -> dict[str, Placed]:
+    return {f"{graph}.{name}": value for name, value in outputs.items()}
 
 
 def results(graph: Graph) -> dict[str, str]:
-    """The outputs that a call is about, by what the family's torch operation calls them."""
+    """The outputs of a graph that are results, by their names in the family's torch operation."""
     main = {} if graph.result is None else {graph.result_name or graph.result: graph.result}
     return {**main, **graph.more_results}
 
@@ -136,28 +305,32 @@ def steps_of(bundle: Bundle, point: Point) -> tuple[Step, ...]:
     return tuple(step_between(time, alphas[time], alphas[time - stride] if time >= stride else last) for time in times)
 
 
-def family_readings(workload: Workload, point: Point, bundle: Bundle) -> Readings:
-    """Seconds of audio, active parameters, ...: as the family's torch operation reads them, or why not."""
-    if workload.family == "speech":
-        return _speech(point, bundle)
-    if workload.family == "mixture-of-experts":
-        return _experts(bundle)
-    return Readings()
+def non_finite(name: str, array: np.ndarray) -> str | None:
+    """None, or how much of an array is NaN or infinite."""
+    finite = np.isfinite(array)
+    return None if finite.all() else f"NaN or Inf in {name}: {array.size - int(finite.sum())} of {array.size} values"
 
 
-def _speech(point: Point, bundle: Bundle) -> Readings:
-    from benchmarking.workloads.support import synthetic_inputs
-
-    why = f"{NOT_APPLICABLE}: what is taken in is sound, not tokens"
-    missing = {"prefill_tokens_per_sec": why} if bundle.kind == "encoder-decoder" else {}
-    return synthetic_inputs.audio_per_call(point) | Readings(missing=missing)
+def as_float32(array: np.ndarray) -> np.ndarray:
+    """The array in float32, as outputs are compared."""
+    return np.asarray(array, dtype=np.float32)
 
 
-def _experts(bundle: Bundle) -> Readings:
-    """The number of active parameters is the configuration's; what the router chose stays inside the graph."""
-    missing = {"expert_load_imbalance": f"{NOT_SUPPORTED}: the router's choices are no output of the graph"}
-    active = bundle.facts.get("active_parameter_count")
-    if active is None:
-        missing["active_parameter_count"] = f"{NOT_SUPPORTED}: the bundle does not say"
-        return Readings(missing=missing)
-    return Readings(values={"active_parameter_count": active}, missing=missing)
+def as_dtype(arrays: Arrays, name: str, dtype: str) -> np.ndarray:
+    """One of the family's inputs in a graph's type. Raises BenchhouseError when the family does not make it."""
+    if name not in arrays:
+        raise BenchhouseError(
+            f"the bundle takes an input {name!r}, which the family does not make: {', '.join(arrays)}"
+        )
+    return np.ascontiguousarray(arrays[name], dtype=dtype)
+
+
+def _made(arrays: Arrays, source: str, dtype: str) -> np.ndarray | None:
+    """The array of a feed that comes from the family's inputs; None for any other source."""
+    kind, _, name = source.partition(".")
+    if kind == "inputs":
+        return as_dtype(arrays, name, dtype)
+    if kind in ("ones", "zeros"):
+        shape = as_dtype(arrays, name, dtype).shape
+        return np.ones(shape, dtype=dtype) if kind == "ones" else np.zeros(shape, dtype=dtype)
+    return None

@@ -28,7 +28,7 @@ def converted(bundle_folder: Path, precision: Precision, out_folder: Path) -> di
 
     Raises UnsupportedError without onnxruntime's quantizers and for a bundle in which nothing was left to quantize,
     BenchhouseError when a quantizer fails."""
-    from benchmarking.graphs.export import summary
+    from benchmarking.graphs.export.exporter import summary
     from benchmarking.graphs.export.files import weights
 
     if precision not in QUANTIZERS:

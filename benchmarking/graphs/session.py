@@ -14,16 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarking.builds.store import Build, BuildKey, BuildStore, combined_facts, model_parts
+from benchmarking.core.contracts import TRANSFORMERS_EXPORTER, Recipe
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Workload
-from benchmarking.graphs.recipes import OPTIMUM, TRANSFORMERS, Recipe, given_file, given_file_identity, recipe_of
-from benchmarking.workloads.support.families import plugin_of
+from benchmarking.graphs.given_files import OPTIMUM, given_file, given_file_identity
+from benchmarking.workloads.support.families import plugin_of, recipe_of
 from benchmarking.workloads.support.processing import Processing, open_processing
 
 if TYPE_CHECKING:
     from benchmarking.core.contracts import GraphRunner
     from benchmarking.graphs.bundle import Bundle
-    from benchmarking.graphs.generation import GraphOperation
+    from benchmarking.graphs.operations import GraphOperation
 
 KIND = "onnx"
 EXPORT_VERSION = 3
@@ -127,7 +128,7 @@ def _ensured(cell: Cell, key: BuildKey, point: Point, store: BuildStore, rebuild
     opset = int(str(key.parts["opset"]))
 
     def export(folder: Path) -> Mapping[str, Json]:
-        from benchmarking.graphs.export import export_bundle
+        from benchmarking.graphs.export.exporter import export_bundle
 
         return export_bundle(cell.workload, point, folder, precision=precision, opset=opset)
 
@@ -156,7 +157,7 @@ def _stored_precision(precision: Precision) -> Precision:
 
 def _packages(recipe: Recipe) -> tuple[str, ...]:
     """What makes the graphs, and has the code of the models."""
-    return (*EXPORT_PACKAGES, "transformers" if recipe.exporter == TRANSFORMERS else "diffusers")
+    return (*EXPORT_PACKAGES, "transformers" if recipe.exporter == TRANSFORMERS_EXPORTER else "diffusers")
 
 
 def _versions(packages: Sequence[str]) -> dict[str, Json]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.core.contracts import Recipe
 from benchmarking.core.records import Family, Point, Scalar, Workload
 from benchmarking.workloads.support import limits
 from benchmarking.workloads.support.generation import CACHES, DecoderGeneration, ForwardPass
@@ -47,6 +48,9 @@ class DecoderOnly(TextFamily):
     def check(self, workload: Workload, point: Point) -> str | None:
         generates = workload.task in self.generative_tasks
         return limits.why_not(workload, point, generates=generates, shared_positions=True)
+
+    def recipe(self, workload: Workload) -> Recipe | str:
+        return Recipe(plan="decoder" if workload.task in self.generative_tasks else "forward")
 
     def torch_operation(
         self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.contracts import WorkloadFamily
+from benchmarking.core.contracts import TORCH_EXPORTER, Recipe, WorkloadFamily
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support import diffusers_models, limits
 from benchmarking.workloads.support.configuration import integer
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from benchmarking.core.contracts import FamilyOperation
-    from benchmarking.workloads.support.configuration import integer
-from benchmarking.workloads.support.denoising import Denoiser
+    from benchmarking.workloads.support.denoising import Denoiser
 
 AXES = ("image_size", "steps")
 DEFAULT_IMAGE_SIZE = 512
@@ -50,6 +49,8 @@ class Diffusion(WorkloadFamily):
 
     name: Family = "diffusion"
     unit = "images"
+    can_split_batch = False
+    """The latents of a batch share the step that they are at."""
     model_types = frozenset({diffusers_models.UNET, diffusers_models.DIT, diffusers_models.OLD_TRANSFORMER})
     tasks: tuple[str, ...] = ("text-to-image", "unconditional-image-generation")
     """The hub has no name for images of a class, which DiT makes: it counts them as unconditional, no prompt given."""
@@ -106,6 +107,9 @@ class Diffusion(WorkloadFamily):
 
     def load(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> tuple[Any, tuple[str, ...]]:
         return diffusers_models.load(workload, dtype=dtype)
+
+    def recipe(self, workload: Workload) -> Recipe | str:
+        return Recipe(plan="denoiser", fixed_axes=("image_size",), exporter=TORCH_EXPORTER)
 
     def torch_operation(
         self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.records import NOT_APPLICABLE, Family, Json, Point, Readings, Scalar, Workload
+from benchmarking.core.contracts import Recipe
+from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Family, Json, Point, Readings, Scalar, Workload
 from benchmarking.workloads.support import limits
 from benchmarking.workloads.support.generation import DecoderGeneration, EncoderDecoderGeneration
 from benchmarking.workloads.support.transformers_family import TextFamily
@@ -69,6 +70,21 @@ class MixtureOfExperts(TextFamily):
     def verified(self, model: Any) -> Mapping[str, Json]:
         """`experts`: how the chosen experts are computed (transformers' name), "eager" being one after the other."""
         return {"experts": getattr(model.config, "_experts_implementation", None) or "eager"}
+
+    def recipe(self, workload: Workload) -> Recipe | str:
+        if workload.task == "text-generation":
+            return Recipe(plan="decoder", torch_facts=("active_parameter_count",))
+        return (
+            f"{workload.config.get('model_type')} goes through the experts that its router chose one after the other, "
+            "in a loop whose length depends on the data: it cannot be traced"
+        )
+
+    def graph_readings(self, workload: Workload, point: Point, facts: Mapping[str, Json]) -> Readings:
+        missing = {"expert_load_imbalance": f"{NOT_SUPPORTED}: the router's choices are no output of the graph"}
+        if (active := facts.get("active_parameter_count")) is None:
+            missing["active_parameter_count"] = f"{NOT_SUPPORTED}: not recorded in the bundle"
+            return Readings(missing=missing)
+        return Readings(values={"active_parameter_count": active}, missing=missing)
 
     def torch_operation(
         self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.contracts import Mark, Modality
+from benchmarking.core.contracts import Mark, Modality, Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support import limits
 from benchmarking.workloads.support.configuration import part
@@ -92,6 +92,17 @@ class Multimodal(TransformersFamily):
         generator = np.random.default_rng([seed, point.batch_size, size])
         pixels = prompt.pixels(point.batch_size, size, generator)
         return {"input_ids": prompt.input_ids(workload, point, seed), **pixels}
+
+    def recipe(self, workload: Workload) -> Recipe | str:
+        if isinstance(prompt_of(workload.config), Qwen2VLPrompt):
+            return (
+                f"{workload.config.get('model_type')}'s vision part takes patches of pictures of any shape, and its "
+                "tokens have three positions each: neither is exported"
+            )
+        return Recipe(plan="forward" if workload.task == FEATURES else "picture-prompt", fixed_axes=("image_size",))
+
+    def image_tokens(self, workload: Workload, point: Point) -> int:
+        return prompt_of(workload.config).tokens(int(point.axes["image_size"]))
 
     def torch_operation(
         self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.contracts import Mark
+from benchmarking.core.contracts import Mark, Recipe
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support import synthetic_inputs
@@ -58,6 +58,8 @@ class Rag(TextFamily):
     tasks: tuple[str, ...] = ("text2text-generation",)
     generative_tasks = frozenset({"text2text-generation"})
     caches: tuple[str, ...] = ("dynamic",)
+    can_split_batch = False
+    """All questions of a batch search the same corpus."""
 
     def axes(self, workload: Workload) -> Mapping[str, tuple[float, ...]]:
         return AXES
@@ -104,6 +106,12 @@ class Rag(TextFamily):
     def verified(self, model: Any) -> Mapping[str, Json]:
         """`retrieval`: how the corpus is searched; `passage_tokens`: the length of what is read for a document."""
         return {"retrieval": SEARCH, "passage_tokens": PASSAGE_TOKENS}
+
+    def recipe(self, workload: Workload) -> Recipe | str:
+        return (
+            "retrieval-augmented generation is an encoder, a search over a corpus and a generator that mixes what "
+            "several documents say: that call is not made of graphs"
+        )
 
     def torch_operation(
         self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.contracts import Modality
+from benchmarking.core.contracts import Modality, Recipe
 from benchmarking.core.records import NOT_APPLICABLE, Family, Json, Point, Readings, Scalar, Workload
 from benchmarking.workloads.support import limits, synthetic_inputs
 from benchmarking.workloads.support.configuration import integer, integers
@@ -35,6 +35,7 @@ DEFAULT_STRIDES = (5, 2, 2, 2, 2, 2, 2)
 """Of wav2vec 2.0's convolutions, which its successors kept."""
 FRAMES_PER_POSITION = 2
 """Whisper's encoder halves the spectrogram's frames."""
+NO_PROMPT = Readings(missing={"prefill_tokens_per_sec": f"{NOT_APPLICABLE}: what is taken in is sound, not tokens"})
 
 
 class Speech(TransformersFamily):
@@ -82,6 +83,15 @@ class Speech(TransformersFamily):
         bins, frames = integer(workload.config, "num_mel_bins", 80), _frames(workload.config)
         return {"input_features": synthetic_inputs.log_mel(point, seed, bins=bins, frames=frames)}
 
+    def recipe(self, workload: Workload) -> Recipe | str:
+        if not _writes(workload.config):
+            return Recipe(plan="forward")
+        return Recipe(plan="sequence-to-sequence", start_tokens=prompt(workload.config))
+
+    def graph_readings(self, workload: Workload, point: Point, facts: Mapping[str, Json]) -> Readings:
+        audio = synthetic_inputs.audio_per_call(point)
+        return audio | NO_PROMPT if _writes(workload.config) else audio
+
     def torch_operation(
         self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]
     ) -> FamilyOperation:
@@ -111,8 +121,7 @@ class Transcription(EncoderDecoderGeneration):
         self._audio = synthetic_inputs.audio_per_call(point)
 
     def readings(self, output: Generated) -> Readings:
-        why = f"{NOT_APPLICABLE}: what is taken in is sound, not tokens"
-        return self._audio | Readings(missing={"prefill_tokens_per_sec": why})
+        return self._audio | NO_PROMPT
 
 
 def prompt(config: Mapping[str, Json]) -> tuple[int, ...]:

@@ -11,8 +11,10 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.core.contracts import Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support import limits
+from benchmarking.workloads.support.configuration import integer
 from benchmarking.workloads.support.generation import GreedyGeneration, takes
 from benchmarking.workloads.support.transformers_family import TextFamily
 
@@ -108,6 +110,15 @@ ONE_SEQUENCE = frozenset({"rwkv"})
 sequence is computed with every other one's (seen in transformers 5.17 and 5.23)."""
 
 
+BLOCK_SIZES = {"mamba2": 256}
+
+"""Model types that compute in blocks of positions, with transformers' default size."""
+
+SHORTEST_PROMPT = 2
+
+"""Shorter than the convolution is wide, which changes the shape of the state it keeps."""
+
+
 class StateSpace(TextFamily):
     """Mamba, Mamba-2, Falcon Mamba, RWKV-4.
 
@@ -141,6 +152,14 @@ class StateSpace(TextFamily):
 
     def verified(self, model: Any) -> Mapping[str, Json]:
         return implementation(model)
+
+    def recipe(self, workload: Workload) -> Recipe | str:
+        model_type = str(workload.config.get("model_type"))
+        if model_type == "rwkv":
+            return "RWKV's state is written to in place, layer by layer, which neither exporter can turn into a graph"
+        default = BLOCK_SIZES.get(model_type)
+        block_size = 0 if default is None else integer(workload.config, "chunk_size", default)
+        return Recipe(plan="recurrent", block_size=block_size, shortest_prompt=SHORTEST_PROMPT)
 
     def torch_operation(
         self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.contracts import Modality
+from benchmarking.core.contracts import Modality, Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support import limits, synthetic_inputs
 from benchmarking.workloads.support.configuration import integer
@@ -65,6 +65,9 @@ class Vision(TransformersFamily):
 
     def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
         return {"pixel_values": synthetic_inputs.pixel_values(workload.config, point, seed)}
+
+    def recipe(self, workload: Workload) -> Recipe | str:
+        return Recipe(plan="forward", fixed_axes=(synthetic_inputs.IMAGE_AXIS,))
 
     def torch_operation(
         self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]

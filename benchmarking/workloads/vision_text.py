@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.contracts import Mark, Modality
+from benchmarking.core.contracts import Mark, Modality, Recipe
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support import limits, synthetic_inputs
@@ -78,6 +78,8 @@ class VisionText(TransformersFamily):
     model_types = frozenset(DEFAULTS)
     tasks: tuple[str, ...] = (COMPARISON, CAPTIONING)
     generative_tasks = frozenset({CAPTIONING})
+    can_split_batch = False
+    """Two towers score every image against every text of the batch."""
     caches: tuple[str, ...] = ("dynamic",)
     """BLIP's attention takes no other."""
 
@@ -110,6 +112,11 @@ class VisionText(TransformersFamily):
             ids[:, -1] = vocab_size - 1 if end == CLIPS_OLD_END_ID else end
         pixels = synthetic_inputs.pixel_values(part(workload.config, IMAGE), point, seed)
         return {"input_ids": ids, "pixel_values": pixels}
+
+    def recipe(self, workload: Workload) -> Recipe | str:
+        return Recipe(
+            plan="caption" if workload.task == CAPTIONING else "forward", fixed_axes=(synthetic_inputs.IMAGE_AXIS,)
+        )
 
     def torch_operation(
         self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]

@@ -19,14 +19,13 @@ from benchmarking import support_table
 from benchmarking.batch_benchmark import main
 from benchmarking.core import plugins
 from benchmarking.core.records import FAMILIES, Run, run_from_json
-from benchmarking.graphs.recipes import recipe_of
 from benchmarking.measure.correctness import tolerance_of
 from benchmarking.measure.settings import settings
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run.preparation_worker import prepare
 from benchmarking.sweep.run.process import PreparationJob
 from benchmarking.workloads.support import catalog
-from benchmarking.workloads.support.families import family_of
+from benchmarking.workloads.support.families import family_of, recipe_of
 
 BATCH, ITERATIONS, NEW_TOKENS, STEPS = 2, 3, 3, 2
 TINY = {family_of(entry.config, entry.name).name: entry for entry in catalog.entries() if not entry.hub}

@@ -1,25 +1,29 @@
-"""Whether exported graphs compute what the torch model does, asked once after each export.
+"""Whether exported graphs compute what the torch model does, checked once after each export.
 
-At shapes that nothing was traced at, because an exporter that takes an example's size for a constant is right at that
-size. And through the whole call, so that the states that go from step to step are right too.
+The shapes differ from the traced ones, because an exporter that takes an example's size for a constant is right at that
+size. Whole calls are compared, so that the states passed from step to step are right too.
+
+The graphs run in the simplest runner: every tensor a numpy array, every state passed in and out. Nothing is measured on
+it. ONNX Runtime evaluates where it is installed, else ONNX's reference evaluator, which is slow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from benchmarking.core.contracts import GraphRunner, Recipe
 from benchmarking.core.errors import BenchhouseError, first_line
 from benchmarking.core.records import Json, Point, Precision, Workload
-from benchmarking.graphs.bundle import Bundle
-from benchmarking.graphs.recipes import SEQUENCE_LENGTH, Recipe
-from benchmarking.workloads.support.configuration import integer
+from benchmarking.graphs.bundle import Bundle, Graph
 from benchmarking.workloads.support.families import plugin_of
 
 if TYPE_CHECKING:
-    from benchmarking.core.contracts import GraphRunner
     from benchmarking.measure.correctness import Comparison
 
 TRACED_BATCH_SIZE, TRACED_SEQUENCE_LENGTH, TRACED_AUDIO_S = 2, 7, 0.6
@@ -27,44 +31,33 @@ TRACED_BATCH_SIZE, TRACED_SEQUENCE_LENGTH, TRACED_AUDIO_S = 2, 7, 0.6
 something that broadcasts."""
 CHECKED = ((3, 12, 0.9), (1, 9, 0.7))
 """Batch sizes, sequence lengths and seconds of audio at which graphs and torch are compared."""
-SHORTEST_PROMPT = 2
-"""Of state-space models: shorter than their convolution is wide, which changes the shape of what it remembers."""
 CHECKED_NEW_TOKENS, CHECKED_STEPS = 4, 2
-BLOCK_SIZES = {"mamba2": 256}
-"""Model types that compute in blocks of positions, with transformers' default. They are traced at two blocks, because
-one would be a size that broadcasts, and checked at one and at three."""
+
+Evaluate = Callable[[Mapping[str, np.ndarray]], list[Any]]
+"""The outputs of a graph from its inputs by name."""
 
 
 def traced_point(workload: Workload, point: Point, recipe: Recipe) -> Point:
-    """The point whose inputs are traced: the fixed axes are the point's own."""
-    length = TRACED_SEQUENCE_LENGTH + _picture_tokens(workload, point) + block_size(workload)
+    """The point whose inputs are traced: the fixed axes are the point's own. A model that computes in blocks is traced
+    at more than one, because a single block would be a size that broadcasts."""
+    length = TRACED_SEQUENCE_LENGTH + plugin_of(workload).image_tokens(workload, point) + recipe.block_size
     return _resized(point, recipe, TRACED_BATCH_SIZE, length, TRACED_AUDIO_S)
 
 
 def checked_points(workload: Workload, point: Point, recipe: Recipe) -> tuple[Point, ...]:
-    """The points at which graphs and torch are compared."""
-    shortest = [(1, SHORTEST_PROMPT, 0.0)] if workload.family == "state-space" else []
-    more = (_picture_tokens(workload, point) + 2 * block_size(workload), _picture_tokens(workload, point))
-    return tuple(
-        _resized(point, recipe, batch_size, length + extra, audio_s)
-        for (batch_size, length, audio_s), extra in zip(
-            (*CHECKED, *shortest), (*more, *[0] * len(shortest)), strict=True
-        )
-    )
-
-
-def block_size(workload: Workload) -> int:
-    """Positions that are computed together; 0 where there are no blocks."""
-    model_type = str(workload.config.get("model_type"))
-    return integer(workload.config, "chunk_size", BLOCK_SIZES[model_type]) if model_type in BLOCK_SIZES else 0
+    """The points at which graphs and torch are compared: of a model that computes in blocks at three and at one."""
+    image_tokens = plugin_of(workload).image_tokens(workload, point)
+    extras = (image_tokens + 2 * recipe.block_size, image_tokens)
+    sizes = [(size, length + extra, audio_s) for (size, length, audio_s), extra in zip(CHECKED, extras, strict=True)]
+    if recipe.shortest_prompt is not None:
+        sizes.append((1, recipe.shortest_prompt, 0.0))
+    return tuple(_resized(point, recipe, *size) for size in sizes)
 
 
 def check_agreement(
     model: Any, workload: Workload, bundle: Bundle, folder: Path, point: Point, recipe: Recipe, precision: Precision
 ) -> dict[str, Json]:
     """How far the graphs are from the model. Raises as `compare_at` does."""
-    from benchmarking.graphs.export.plain_runner import PlainRunner
-
     try:
         runner = PlainRunner(bundle, folder)
     except Exception as error:
@@ -123,19 +116,72 @@ def _torch_arrays(model: Any, workload: Workload, point: Point, inputs: Any) -> 
         return operation.arrays(operation.run(lambda name: None))
 
 
-def _picture_tokens(workload: Workload, point: Point) -> int:
-    """Places that a picture takes in the prompt."""
-    if workload.family != "multimodal":
-        return 0
-    from benchmarking.workloads.support.image_prompts import prompt_of
-
-    return prompt_of(workload.config).tokens(int(point.axes["image_size"]))
-
-
 def _resized(point: Point, recipe: Recipe, batch_size: int, sequence_length: int, audio_s: float) -> Point:
     free = {"audio_seconds": audio_s, "steps": CHECKED_STEPS}
     axes = {name: value if name in recipe.fixed_axes else free.get(name, value) for name, value in point.axes.items()}
-    if point.sequence_length is not None and SEQUENCE_LENGTH not in recipe.fixed_axes:
+    if point.sequence_length is not None:
         point = replace(point, sequence_length=sequence_length)
     new_tokens = None if point.new_tokens is None else CHECKED_NEW_TOKENS
     return replace(point, batch_size=batch_size, new_tokens=new_tokens, concurrency=1, axes=axes)
+
+
+class PlainRunner(GraphRunner):
+    """A bundle's graphs over numpy arrays."""
+
+    def __init__(
+        self, bundle: Bundle, folder: Path, evaluator: Callable[[Path, Graph], Evaluate] | None = None
+    ) -> None:
+        """`evaluator` opens the file of a graph; by default `onnx_evaluator`."""
+        opened = evaluator or onnx_evaluator
+        self._graphs = bundle.graphs
+        self._evaluators = {name: opened(folder / graph.file, graph) for name, graph in bundle.graphs.items()}
+
+    def place(self, array: np.ndarray) -> np.ndarray:
+        return array
+
+    def fetch(self, tensor: np.ndarray) -> np.ndarray:
+        return tensor
+
+    def call(self, graph: str, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        outputs = self._evaluators[graph](feeds)
+        return {tensor.name: array for tensor, array in zip(self._graphs[graph].outputs, outputs, strict=True)}
+
+    def begin(self, graph: str, batch_size: int, first: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        found = self._graphs[graph]
+        zeros = {
+            state.input: np.zeros(
+                [batch_size if size == "batch" else int(size) for size in state.first], found.input(state.input).dtype
+            )
+            for state in found.states
+            if state.input not in first
+        }
+        return {**zeros, **first}
+
+    def step(
+        self, graph: str, feeds: Mapping[str, np.ndarray], states: Mapping[str, np.ndarray]
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        outputs = self.call(graph, {**feeds, **states})
+        return outputs, {state.input: outputs.pop(state.output) for state in self._graphs[graph].states}
+
+
+def openvino_evaluator(path: Path, graph: Graph) -> Evaluate:
+    """An OpenVINO file on the CPU, its arithmetic in float32 also where its weights are stored in float16."""
+    import openvino
+
+    hints = {"INFERENCE_PRECISION_HINT": "f32"}
+    request = openvino.Core().compile_model(str(path), "CPU", hints).create_infer_request()
+    return lambda feeds: [np.array(request.infer(dict(feeds))[tensor.name]) for tensor in graph.outputs]
+
+
+def onnx_evaluator(path: Path, graph: Graph) -> Evaluate:
+    """An ONNX file in ONNX Runtime on the CPU, or in ONNX's reference evaluator."""
+    names = [tensor.name for tensor in graph.outputs]
+    if importlib.util.find_spec("onnxruntime") is not None:
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        return lambda feeds: list(session.run(names, dict(feeds)))
+    from onnx.reference import ReferenceEvaluator
+
+    evaluator = ReferenceEvaluator(str(path))
+    return lambda feeds: list(evaluator.run(names, dict(feeds)))

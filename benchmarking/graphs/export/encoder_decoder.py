@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 
+from benchmarking.core.contracts import Recipe
 from benchmarking.core.records import Point, Workload
 from benchmarking.graphs.export.agreement import traced_point
 from benchmarking.graphs.export.plans import FREE_AXES, KEY, TRACED_PAST, VALUE, family_inputs, growing_states, kept
 from benchmarking.graphs.export.tracing import BATCH, ENCODED, PAST, SEQUENCE, Plan, Traced
-from benchmarking.graphs.recipes import Recipe
 from benchmarking.workloads.support.generation import start_token, takes
 
 TRACED_TOKENS = 3
@@ -97,7 +97,7 @@ def plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
         return logits
 
     graphs = three_graphs(model, inputs, Encoder(encoder, lambda given: encoder(**given).last_hidden_state), decode)
-    return Plan(graphs=graphs, fields={"start_tokens": _start(model, workload)})
+    return Plan(graphs=graphs, fields={"start_tokens": recipe.start_tokens or (start_token(model),)})
 
 
 def caption_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
@@ -186,12 +186,3 @@ def empty_cache() -> Any:
     from transformers import DynamicCache, EncoderDecoderCache
 
     return EncoderDecoderCache(DynamicCache(), DynamicCache())
-
-
-def _start(model: Any, workload: Workload) -> tuple[int, ...]:
-    """What the decoder begins with: Whisper's prompt, or the model's start token."""
-    if workload.family == "speech":
-        from benchmarking.workloads.speech import prompt
-
-        return prompt(workload.config)
-    return (start_token(model),)

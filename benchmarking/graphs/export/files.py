@@ -1,12 +1,8 @@
-"""ONNX files as they are on disk: tidied after an export, checked, and looked at. Weights beside them stay unread.
-
-Graphs from an ONNX file of optimum's: which of its inputs is fed with what.
-"""
+"""ONNX files on disk: tidied after an export, checked and inspected, without reading the weights."""
 
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -14,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.core.errors import BenchhouseError, first_line
-from benchmarking.graphs.bundle import Graph, State, Tensor
+from benchmarking.graphs.bundle import Tensor
 from benchmarking.graphs.export.tracing import Axes
-from benchmarking.graphs.recipes import Recipe
 
 SYMBOL = re.compile(r"[A-Za-z_]\w*")
 
@@ -30,7 +25,7 @@ class Weights:
 
 
 def tidy(path: Path, axes: Axes) -> None:
-    """Give the free dimensions their names, and leave out where in which source file a node came from.
+    """Name the free dimensions, and remove which line of which source file each node came from.
 
     Raises BenchhouseError when an axis that should be free was fixed by the exporter."""
     import onnx
@@ -48,7 +43,7 @@ def tidy(path: Path, axes: Axes) -> None:
 
 
 def check(path: Path) -> None:
-    """Raise BenchhouseError for a file that ONNX's own checker refuses."""
+    """Raise BenchhouseError for a file that ONNX's checker refuses."""
     import onnx
 
     try:
@@ -67,8 +62,7 @@ def tensors(path: Path) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
 
 
 def weights(paths: Sequence[Path]) -> Weights:
-    """Bytes and numbers of the initializers. Weights of four bits that are packed two to a byte (MatMulNBits') count as
-    the two that they are."""
+    """Bytes and numbers of the initializers. Weights of four bits packed two to a byte (MatMulNBits') count as two."""
     import onnx
 
     size_bytes = 0
@@ -85,7 +79,7 @@ def weights(paths: Sequence[Path]) -> Weights:
 
 
 def weight_files(path: Path) -> tuple[Path, ...]:
-    """The files beside a graph that hold its weights. Raises BenchhouseError for one outside its folder."""
+    """The files that hold a graph's weights. Raises BenchhouseError for one outside the graph's folder."""
     import onnx
 
     tensors = onnx.load(str(path), load_external_data=False).graph.initializer
@@ -96,7 +90,7 @@ def weight_files(path: Path) -> tuple[Path, ...]:
 
 
 def _names(inputs: Iterable[Any], axes: Axes, path: Path) -> dict[str, str]:
-    """The exporter's symbols ("s56") -> what they stand for."""
+    """The exporter's symbols ("s56") -> the names of the free axes."""
     names: dict[str, str] = {}
     for value in inputs:
         dimensions = value.type.tensor_type.shape.dim
@@ -145,61 +139,3 @@ def _size_bytes(tensor: Any, values: int) -> int:
     if name in ("INT4", "UINT4", "FLOAT4E2M1"):
         return (values + 1) // 2
     return values * int(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
-
-
-PAST = re.compile(r"past_key_values\.(\d+)\.(key|value)")
-
-TOKENS, MASK, TYPES, POSITIONS = "input_ids", "attention_mask", "token_type_ids", "position_ids"
-
-MAIN_OUTPUTS = ("logits", "last_hidden_state")
-
-
-def graphs_of(source: Path, recipe: Recipe, folder: Path, family_inputs: frozenset[str]) -> dict[str, Graph]:
-    """Copy the file and its weights into the folder, and say how it is called. Raises BenchhouseError for a file whose
-    inputs are not those of the layout."""
-    for path in (source, *weight_files(source)):
-        shutil.copyfile(path, folder / path.relative_to(source.parent))
-    check(folder / source.name)
-    inputs, outputs = tensors(folder / source.name)
-    is_decoder = recipe.kind == "decoder"
-    feeds = {tensor.name: _source(tensor.name, family_inputs, source, is_decoder=is_decoder) for tensor in inputs}
-    result = next((name for name in MAIN_OUTPUTS if name in {tensor.name for tensor in outputs}), None)
-    if result is None:
-        raise BenchhouseError(f"{source} gives none of {', '.join(MAIN_OUTPUTS)}: move it away to export the model")
-    graph = Graph(
-        file=source.name,
-        inputs=inputs,
-        outputs=outputs,
-        feeds={name: feed for name, feed in feeds.items() if feed is not None},
-        states=tuple(_state(tensor, source) for tensor in inputs if PAST.fullmatch(tensor.name)),
-        result=result,
-        result_name=result,
-    )
-    if is_decoder and not graph.states:
-        raise BenchhouseError(f"{source} takes no past keys and values: move it away to export the model")
-    return {"decode" if is_decoder else "model": graph}
-
-
-def _source(name: str, family_inputs: frozenset[str], source: Path, *, is_decoder: bool) -> str | None:
-    """Where an input's value comes from; None for a state."""
-    if is_decoder:
-        known = {TOKENS: "tokens", MASK: "mask", POSITIONS: "positions"}
-        if PAST.fullmatch(name):
-            return None
-    else:
-        known = {MASK: f"ones.{TOKENS}", TYPES: f"zeros.{TOKENS}"}
-        known |= {one: f"inputs.{one}" for one in family_inputs}
-    if name not in known:
-        raise BenchhouseError(f"{source} takes an input {name!r}, which is not known: move it away to export the model")
-    return known[name]
-
-
-def _state(tensor: Tensor, source: Path) -> State:
-    heads, width = tensor.shape[1], tensor.shape[3]
-    if isinstance(heads, str) or isinstance(width, str):
-        raise BenchhouseError(f"{source} does not say how large {tensor.name} is: move it away to export the model")
-    return State(
-        input=tensor.name,
-        output=tensor.name.replace("past_key_values", "present", 1),
-        first=("batch", heads, 0, width),
-    )

@@ -25,11 +25,11 @@ from typing import Any
 
 import torch
 
+from benchmarking.core.contracts import Recipe
 from benchmarking.core.records import Point, Workload
 from benchmarking.graphs.bundle import State
 from benchmarking.graphs.export.agreement import TRACED_BATCH_SIZE, TRACED_SEQUENCE_LENGTH, traced_point
 from benchmarking.graphs.export.tracing import BATCH, PAST, SEQUENCE, Plan, Traced
-from benchmarking.graphs.recipes import Recipe
 from benchmarking.workloads.diffusion import denoiser_of, latents_input, schedule_of
 from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.generation import takes

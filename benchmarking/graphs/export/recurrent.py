@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from benchmarking.core.contracts import Recipe
 from benchmarking.core.records import Point, Workload
 from benchmarking.graphs.bundle import State
 from benchmarking.graphs.export.agreement import traced_point
 from benchmarking.graphs.export.tracing import BATCH, SEQUENCE, Plan, Traced
-from benchmarking.graphs.recipes import Recipe
 from benchmarking.workloads.support.generation import takes
 
 CONV, RECURRENT = "conv", "recurrent"

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarking.core.contracts import TORCH_EXPORTER, TRANSFORMERS_EXPORTER
 from benchmarking.core.errors import BenchhouseError, first_line
 from benchmarking.graphs.bundle import State
-from benchmarking.graphs.recipes import TORCH, TRANSFORMERS
 
 log = logging.getLogger(__name__)
 
@@ -51,15 +51,15 @@ class Plan:
 
 def installed_exporter(wanted: str) -> str:
     """The exporter, or torch's own where transformers is too old to have one. Which it was is in the bundle."""
-    if wanted == TRANSFORMERS and importlib.util.find_spec(TRANSFORMERS) is None:
-        return TORCH
+    if wanted == TRANSFORMERS_EXPORTER and importlib.util.find_spec(TRANSFORMERS_EXPORTER) is None:
+        return TORCH_EXPORTER
     return wanted
 
 
 def write(traced: Traced, path: Path, exporter: str, opset: int) -> None:
     """Trace and convert a graph, its weights in `<file>.data` beside it. Raises BenchhouseError with what the exporter
     said when it cannot."""
-    convert = _by_transformers if exporter == TRANSFORMERS else _by_torch
+    convert = _by_transformers if exporter == TRANSFORMERS_EXPORTER else _by_torch
     with quiet() as said:
         try:
             convert(traced, path, opset)

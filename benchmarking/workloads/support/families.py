@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping
 
 from benchmarking.core import plugins
-from benchmarking.core.contracts import WorkloadFamily
+from benchmarking.core.contracts import Recipe, WorkloadFamily
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.records import Family, Json, Workload
 
@@ -40,6 +40,13 @@ def plugin_of(workload: Workload) -> WorkloadFamily:
     if (plugin := family_named(workload.family)) is None:
         raise UnsupportedError(f"{workload.model_id}: this version does not run family {workload.family}")
     return plugin
+
+
+def recipe_of(workload: Workload) -> Recipe | str:
+    """How the workload is exported to graphs, or why it cannot be."""
+    if workload.family is None or workload.source == "module":
+        return f"graphs are exported from a model that has a configuration, not from a {workload.source}"
+    return plugin_of(workload).recipe(workload)
 
 
 def family_of(config: Mapping[str, Json], model_id: str) -> WorkloadFamily:

@@ -10,8 +10,7 @@ import pytest
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.records import Point, Workload
 from benchmarking.graphs.bundle import Bundle, Graph, State, Tensor
-from benchmarking.graphs.generation import start_of
-from benchmarking.graphs.operations import operation_of, results
+from benchmarking.graphs.operations import operation_of, results, start_of
 from benchmarking.workloads.support.denoising import step_between
 
 VOCABULARY = 7
@@ -285,7 +284,7 @@ def test_denoising_goes_from_the_noisiest_step_to_the_image():
     assert operation.items_per_call == 2
 
 
-def test_experts_and_audio_are_told_of_without_a_torch_model():
+def test_experts_and_audio_have_readings_without_a_torch_model():
     experts = replace(TEXT, family="mixture-of-experts")
     bundle = replace(DECODER, facts={"active_parameter_count": 123})
     readings = operation_of(bundle, Counting(), experts, POINT, PROMPT).readings(None)
@@ -294,7 +293,9 @@ def test_experts_and_audio_are_told_of_without_a_torch_model():
     untold = operation_of(DECODER, Counting(), experts, POINT, PROMPT).readings(None)
     assert untold.missing["active_parameter_count"].startswith("not_supported: ")
     spoken = Point(batch_size=2, new_tokens=1, axes={"audio_seconds": 1.5})
-    speech = operation_of(encoder_decoder(), Counting(), replace(TEXT, family="speech"), spoken, PROMPT)
+    speech = operation_of(
+        encoder_decoder(), Counting(), replace(TEXT, family="speech", config={"model_type": "whisper"}), spoken, PROMPT
+    )
     assert speech.readings(None).values["audio_seconds_per_call"] == 3.0
     assert speech.readings(None).missing["prefill_tokens_per_sec"].startswith("not_applicable: ")
 

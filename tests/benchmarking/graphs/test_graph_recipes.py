@@ -9,10 +9,11 @@ from dataclasses import replace
 import pytest
 
 from benchmarking.builds.store import BuildStore
+from benchmarking.core.contracts import TORCH_EXPORTER, TRANSFORMERS_EXPORTER
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.records import Cell, Device, Point
-from benchmarking.graphs.recipes import TORCH, TRANSFORMERS, recipe_of
 from benchmarking.graphs.session import bundle_key, find_bundle, why_not
+from benchmarking.workloads.support.families import recipe_of
 from benchmarking.workloads.support.resolve import resolve
 
 CPU = Device(type="cpu", selector="cpu", found=True)
@@ -52,7 +53,7 @@ def test_every_family_with_one_model_behind_its_call_has_graphs(model_id):
     assert why_not(workload) is None
     recipe = recipe_of(workload)
     assert recipe.kind == KINDS[model_id]
-    assert recipe.exporter == (TORCH if model_id == "tiny-unet" else TRANSFORMERS)
+    assert recipe.exporter == (TORCH_EXPORTER if model_id == "tiny-unet" else TRANSFORMERS_EXPORTER)
 
 
 @pytest.mark.parametrize(

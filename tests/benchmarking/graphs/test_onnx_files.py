@@ -97,7 +97,7 @@ def test_a_folder_without_a_manifest_holds_no_bundle(tmp_path):
 )
 def test_quantized_weights_are_small_and_nearly_right(tmp_path, precision, dtype, most_bytes, error):
     pytest.importorskip("onnxruntime")
-    from benchmarking.graphs.export.plain_runner import PlainRunner
+    from benchmarking.graphs.export.agreement import PlainRunner
 
     generator = np.random.default_rng(0)
     weight = generator.standard_normal((64, 32), dtype=np.float32)

@@ -211,7 +211,7 @@ def page_inputs(
         for tensor, source in graph.feeds.items():
             if source.startswith("inputs."):
                 found[f"{name}.{tensor}"] = arrays[source.removeprefix("inputs.")].astype(graph.input(tensor).dtype)
-    if bundle.kind in ("decoder", "encoder-decoder"):
+    if bundle.generates:
         found[PROMPT] = _prompt(bundle, point, arrays)
     if bundle.kind != "denoiser":
         return found, {}

@@ -11,8 +11,7 @@ from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import Cell, Json, Point, Rebuild, Workload
 from benchmarking.graphs import session as graphs
 from benchmarking.graphs.bundle import Bundle, Graph, read_bundle
-from benchmarking.graphs.recipes import recipe_of
-from benchmarking.workloads.support.families import plugin_of
+from benchmarking.workloads.support.families import plugin_of, recipe_of
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,12 +17,10 @@ from onnx import numpy_helper
 from benchmarking import export_to_onnx
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import Point
-from benchmarking.graphs.export.agreement import check_agreement, checked_points, traced_point
-from benchmarking.graphs.export.plain_runner import PlainRunner
-from benchmarking.graphs.recipes import recipe_of
+from benchmarking.graphs.export.agreement import PlainRunner, check_agreement, checked_points, traced_point
 from benchmarking.graphs.session import ensure_bundle, find_bundle, graph_operation
 from benchmarking.runtimes.support.torch.model_loading import load_model, parameter_count
-from benchmarking.workloads.support.families import plugin_of
+from benchmarking.workloads.support.families import plugin_of, recipe_of
 from benchmarking.workloads.support.resolve import resolve
 
 pytest.importorskip("onnxruntime")
@@ -161,7 +159,7 @@ def test_the_measuring_process_needs_no_torch(exported):
 import sys
 from pathlib import Path
 from benchmarking.graphs.bundle import read_bundle
-from benchmarking.graphs.export.plain_runner import PlainRunner
+from benchmarking.graphs.export.agreement import PlainRunner
 from benchmarking.graphs.session import graph_operation
 from benchmarking.core.records import Point
 from benchmarking.workloads.support.resolve import resolve

@@ -1,0 +1,145 @@
+"""The bundle of a workload's torch model: exported, or read from the ONNX file that comes with it, then checked.
+
+Each export plan has its function: it gives the graphs to trace, which are then written one by one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.core.contracts import ExportPlan, Recipe
+from benchmarking.core.records import Json, Point, Precision, Workload
+from benchmarking.graphs.bundle import Bundle, Graph, write_bundle
+from benchmarking.graphs.given_files import OPTIMUM, given_file, graphs_of
+from benchmarking.workloads.support.families import plugin_of, recipe_of
+
+if TYPE_CHECKING:
+    from benchmarking.graphs.export.tracing import Plan
+
+
+def export_bundle(
+    workload: Workload, point: Point, folder: Path, *, precision: Precision, opset: int
+) -> dict[str, Json]:
+    """Fill an empty folder with the bundle of a workload whose fixed axes are a point's: the facts of its build.
+
+    The graphs are checked, and what they compute is compared with the torch model at a shape that they were not traced
+    at. Raises UnsupportedError for a workload without graphs, BenchhouseError when the export fails or the outputs
+    differ, with the numbers."""
+    from benchmarking.graphs.export.agreement import check_agreement
+    from benchmarking.runtimes.support.torch.model_loading import load_model, parameter_count
+
+    recipe = recipe_of(workload)
+    assert isinstance(recipe, Recipe), recipe  # the build's key was made from it
+    attention = plugin_of(workload).default_attention(workload.config)
+    model, _ = load_model(workload, precision, attention)
+    model.requires_grad_(False)
+    bundle = _given(workload, recipe, point, folder, precision)
+    if bundle is None:
+        bundle = _made(_plan(recipe, model, workload, point), recipe, folder, opset)
+    facts = {**bundle.facts, **_torch_facts(model, workload, point, recipe)}
+    bundle = dataclasses.replace(bundle, parameter_count=parameter_count(model), facts=facts)
+    write_bundle(folder, bundle)
+    agreement = check_agreement(model, workload, bundle, folder, point, recipe, precision)
+    return {**summary(bundle), "opset": opset, "agreement": agreement}
+
+
+def summary(bundle: Bundle) -> dict[str, Json]:
+    """The facts of a bundle that go into its build's."""
+    return {
+        "exporter": bundle.exporter,
+        "bundle_kind": bundle.kind,
+        "graphs": list(bundle.graphs),
+        "parameter_count": bundle.parameter_count,
+        "weights_bytes": bundle.weights_bytes,
+        "weight_dtypes": dict(bundle.weight_dtypes),
+    }
+
+
+def _plan(recipe: Recipe, model: Any, workload: Workload, point: Point) -> Plan:
+    from benchmarking.graphs.export import encoder_decoder, plans, recurrent
+
+    functions: dict[ExportPlan, Callable[[Any, Workload, Recipe, Point], Plan]] = {
+        "forward": plans.forward_plan,
+        "decoder": plans.decoder_plan,
+        "recurrent": recurrent.plan,
+        "picture-prompt": plans.picture_prompt_plan,
+        "sequence-to-sequence": encoder_decoder.plan,
+        "caption": encoder_decoder.caption_plan,
+        "denoiser": plans.denoiser_plan,
+    }
+    return functions[recipe.plan](model, workload, recipe, point)
+
+
+def _torch_facts(model: Any, workload: Workload, point: Point, recipe: Recipe) -> dict[str, Json]:
+    """The readings of the torch operation that the recipe names, found in a call of the traced size."""
+    if not recipe.torch_facts:
+        return {}
+    import torch
+
+    from benchmarking.graphs.export.agreement import traced_point
+    from benchmarking.graphs.export.plans import family_inputs
+
+    where = traced_point(workload, point, recipe)
+    inputs = family_inputs(model, workload, where)
+    with torch.no_grad():
+        readings = plugin_of(workload).torch_operation(model, workload, where, inputs, {}).readings(None)
+    return {name: value for name, value in readings.values.items() if name in recipe.torch_facts}
+
+
+def _written(traced: Any, name: str, folder: Path, exporter: str, opset: int) -> Graph:
+    from benchmarking.graphs.export import files
+    from benchmarking.graphs.export.tracing import write
+
+    path = folder / f"{name}.onnx"
+    write(traced, path, exporter, opset)
+    files.tidy(path, traced.axes)
+    files.check(path)
+    inputs, outputs = files.tensors(path)
+    return Graph(
+        file=path.name,
+        inputs=inputs,
+        outputs=outputs,
+        feeds={name: source for name, source in traced.feeds.items() if name in {tensor.name for tensor in inputs}},
+        states=traced.states,
+        result=traced.result,
+        result_name=traced.result_name,
+        more_results=traced.more_results,
+    )
+
+
+def _given(workload: Workload, recipe: Recipe, point: Point, folder: Path, precision: Precision) -> Bundle | None:
+    """The bundle of the model's own ONNX file, where it has one."""
+    source = given_file(workload, recipe, precision)
+    if source is None:
+        return None
+    inputs = plugin_of(workload).inputs(workload, point, workload.seed)
+    graphs = graphs_of(source, recipe, folder, frozenset(inputs))
+    prompt = {"prompt_input": "input_ids"} if recipe.kind == "decoder" else {}
+    return _bundle(graphs, recipe, folder, OPTIMUM, prompt)
+
+
+def _made(plan: Plan, recipe: Recipe, folder: Path, opset: int) -> Bundle:
+    from benchmarking.graphs.export.tracing import installed_exporter
+
+    exporter = installed_exporter(recipe.exporter)
+    graphs = {name: _written(traced, name, folder, exporter, opset) for name, traced in plan.graphs.items()}
+    return _bundle(graphs, recipe, folder, exporter, plan.fields)
+
+
+def _bundle(
+    graphs: Mapping[str, Graph], recipe: Recipe, folder: Path, exporter: str, fields: Mapping[str, Any]
+) -> Bundle:
+    from benchmarking.graphs.export import files
+
+    weights = files.weights([folder / graph.file for graph in graphs.values()])
+    bundle = Bundle(
+        kind=recipe.kind,
+        graphs=graphs,
+        exporter=exporter,
+        weights_bytes=weights.size_bytes,
+        weight_dtypes=weights.values_by_dtype,
+    )
+    return dataclasses.replace(bundle, **fields)
