@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -14,6 +15,11 @@ from tests.helpers.paths import ROOT
 ROOMS = ("benchmarking", "db", "visualize")
 SHARED = {"benchmarking.core"}
 """What every floor may use: records, errors, tables of words, statistics and small helpers that measure nothing."""
+DOORS = {"benchmarking/sweep/run/warehouse.py": {"db.service"}}
+"""File -> the modules above it that it may start as a process: the one door from measuring to the warehouse."""
+FRONT_DOOR = "benchmarking/cli.py"
+"""Names the commands of every floor: nothing but modules with a `main`."""
+NAME_IN_STRING = re.compile(rf"(?:^|-m )((?:{'|'.join(ROOMS)})(?:\.[a-z_][a-z0-9_]*)+)\.?(?=$|[: ])")
 HEAVY = {
     *("torch", "transformers", "numpy", "scipy", "pandas", "duckdb", "pyarrow", "matplotlib", "seaborn", "openvino"),
     "rich",
@@ -52,6 +58,26 @@ def may(room, module):
     return room == "visualize"
 
 
+def docstrings(tree):
+    """The ids of the strings that are statements of their own."""
+    return {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+
+
+def named_modules(tree):
+    """(module, is inside a function) for each module of the house that a string names, as `-m` arguments do."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    inside = {id(node) for function in functions for node in ast.walk(function)}
+    prose = docstrings(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
+            yield from ((module, id(node) in inside) for module in NAME_IN_STRING.findall(node.value))
+
+
+def module_exists(module):
+    place = ROOT / ("schema" if module == "db.schema" else module.replace(".", "/"))
+    return place.with_suffix(".py").is_file() or (place / "__init__.py").is_file()
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_imports_only_what_is_below_it(room):
     wrong = []
@@ -62,6 +88,53 @@ def test_a_room_imports_only_what_is_below_it(room):
             if of_house and not may(room, module) and not (inside and is_command(tree)):
                 wrong.append(f"{path.relative_to(ROOT)} imports {module}")
     assert wrong == []
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_names_in_strings_only_what_is_below_it(room):
+    wrong = []
+    for path in sources(room):
+        file = str(path.relative_to(ROOT))
+        tree = ast.parse(path.read_text())
+        for module, inside in named_modules(tree):
+            is_door = file == FRONT_DOOR or module in DOORS.get(file, ())
+            if not may(room, module) and not (inside and is_command(tree)) and not is_door:
+                wrong.append(f"{file} names {module}")
+    assert wrong == []
+
+
+def test_modules_named_in_strings_exist():
+    named = {
+        (str(path.relative_to(ROOT)), module)
+        for room in ROOMS
+        for path in sources(room)
+        for module, _ in named_modules(ast.parse(path.read_text()))
+    }
+    assert {door for _, door in named} >= {"db.service", "benchmarking.sweep.run", "benchmarking.runtimes"}
+    assert sorted((file, module) for file, module in named if not module_exists(module)) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('run("db.commands.compare")', ["db.commands.compare"]),
+        ('run(f"benchmarking.sweep.run.{name}")', ["benchmarking.sweep.run"]),
+        ('run("python -m db.service runs")', ["db.service"]),
+        ('TABLE = {"a": "visualize.visualize_benchmarks:main"}', ["visualize.visualize_benchmarks"]),
+        ('"""Prose: db.service."""', []),
+        ('note("see db.files for more")', []),
+    ],
+)
+def test_names_in_strings_are_found(line, expected):
+    assert [module for module, _ in named_modules(ast.parse(line))] == expected
+
+
+def test_doors_are_used_and_lead_to_commands():
+    for file, modules in DOORS.items():
+        named = {module for module, _ in named_modules(ast.parse((ROOT / file).read_text()))}
+        assert modules <= named
+        for module in modules:
+            assert is_command(ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text()))
 
 
 def test_only_one_module_imports_duckdb():

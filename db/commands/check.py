@@ -35,7 +35,6 @@ from db.analysis.metrics import DEFAULT_METRIC, METRICS
 from db.analysis.selection import Selection
 
 if TYPE_CHECKING:
-    from benchmarking.sweep.plan.request import Request
     from db.analysis.gate.confirmation import FlaggedRun
     from db.analysis.gate.findings import Finding
 
@@ -130,13 +129,9 @@ def _findings(
 
 def _command(flagged: FlaggedRun) -> str:
     """The command that measures a flagged run again, for a shell."""
-    return shlex.join(_request(flagged).command)
-
-
-def _request(flagged: FlaggedRun) -> Request:
     from benchmarking.sweep.plan.repetition import repeated_request
 
-    return repeated_request(flagged.run, flagged.points, flagged.tags)
+    return shlex.join(repeated_request(flagged.run, flagged.points).command)
 
 
 def _nothing(arguments: argparse.Namespace) -> int:
@@ -167,14 +162,16 @@ def _measure_again(arguments: argparse.Namespace, flagged: FlaggedRun) -> str | 
 
     What is printed of it goes to stderr: stdout is the gate's.
     """
+    from benchmarking.sweep.plan.repetition import repeated_request
     from benchmarking.sweep.run import session
     from benchmarking.sweep.run.warehouse import database
 
     try:
-        note(f"{NAME}: measuring again: {_command(flagged)}")
+        request = repeated_request(flagged.run, flagged.points, flagged.tags)
+        note(f"{NAME}: measuring again: {shlex.join(request.command)}")
         ingest = database(arguments.db_path, arguments.lock_timeout, quiet=False)
         with contextlib.redirect_stdout(sys.stderr):
-            code = session.run([_request(flagged)], Path(arguments.output_dir), ingest, session.Show())
+            code = session.run([request], Path(arguments.output_dir), ingest, session.Show())
     except BenchhouseError as error:
         return str(error)
     return None if code == EXIT_OK else "not every point was measured and stored, see above"
