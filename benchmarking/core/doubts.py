@@ -1,7 +1,7 @@
-"""The kinds of doubt: how bad each is, what it means and what to do about it, for whoever raises, stores or shows one.
+"""The kinds of doubt: how severe each one is, what it means and what to do about it.
 
-invalid results are not ranked; throttled and noisy ones are shown with their mark; info is good to know. Imported
-results may have kinds of their own, which their importer raises and whose evidence says what they are.
+Results with an "invalid" doubt are not ranked, "throttled" and "noisy" ones are shown with a mark, "info" is for
+information only. Importers may raise kinds that are not in this table; their evidence explains them.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from types import MappingProxyType
 from benchmarking.core.records import Doubt, Json, Severity, Validity
 
 SEVERITIES: tuple[Severity, ...] = ("info", "noisy", "throttled", "invalid")
-"""From the mildest to the worst."""
+"""From mild to severe."""
 UNKNOWN = "See the evidence in the run file."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One reason not to take a number at its face."""
+    """One kind of reason not to take a number at face value."""
 
     name: str
     severity: Severity
     meaning: str
-    """What was found, in words for people who did not write the statistics."""
+    """What was found, for readers who do not know the statistics."""
     advice: str
     """What to do about it."""
 
     @property
     def sentence(self) -> str:
-        """What it means and what to do."""
+        """Meaning and advice in one sentence."""
         return f"{self.meaning[0].upper()}{self.meaning[1:]}; {self.advice}."
 
 
@@ -38,266 +38,266 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
     (
         "noisy",
         "noisy",
-        "the calls differ by more than a tenth of the median: small differences between results mean nothing",
+        "call times vary by more than 10% of the median, so small differences between results are not significant",
         "close other programs and measure again",
     ),
     (
         "very_noisy",
         "noisy",
-        "the calls differ by more than a quarter of the median",
-        "find what else runs on the machine and measure again: gates do not judge such a result",
+        "call times vary by more than 25% of the median, too much for a gate to judge",
+        "find what else is running on the machine and measure again",
     ),
     (
         "correlated",
         "noisy",
-        "slow calls come in stretches, so the interval says less than it seems to",
-        "take more launches, whose spread the interval then speaks of",
+        "slow calls come in runs, so the confidence interval is too narrow",
+        "use more --launches, which make the interval cover the spread between launches",
     ),
     (
         "severe_outliers",
         "noisy",
-        "more than one call in twenty was far off the others",
-        "trust the median and not the mean, and look for programs that wake up now and then",
+        "more than 5% of the calls are extreme outliers",
+        "use the median rather than the mean, and look for programs that run periodically",
     ),
     (
         "drift",
         "noisy",
-        "the calls became faster or slower while they were timed",
-        "give --warmup-iterations a larger number, or let the device cool first",
+        "calls became faster or slower during the measurement",
+        "raise --warmup-iterations, or let the device cool down first",
     ),
     (
         "target_missed",
         "noisy",
-        "the interval did not become as narrow as the profile asks for",
+        "the confidence interval is wider than the profile's target",
         "choose a longer --profile or more --iterations",
     ),
     (
         "few_samples",
         "info",
-        "fewer than 20 calls were timed",
-        "give --iterations at least 20 for an interval and a 90th percentile",
+        "fewer than 20 calls were timed, too few for a confidence interval and a 90th percentile",
+        "set --iterations to at least 20",
     ),
     (
         "not_steady",
         "info",
-        "the warm-up reached its limit before the calls were alike",
-        "give --warmup-iterations a larger number",
+        "the warm-up reached its limit before call times were stable",
+        "raise --warmup-iterations",
     ),
     (
         "zero_spread",
         "invalid",
-        "every call took exactly the same time, which no real call does",
-        "check the clock of the machine or the benchmark that takes its own times",
+        "every call took exactly the same time, which real calls never do",
+        "check the machine's clock, or the benchmark's own timing code",
     ),
     (
         "wrong_output",
         "invalid",
-        "the output is not what the model should give",
-        "take another precision, runtime or driver: the time of a wrong answer is worth nothing",
+        "the output failed its check (NaN, Inf or a wrong number of tokens, for example)",
+        "try another precision, runtime or driver",
     ),
     (
         "foreign_process",
         "invalid",
-        "another process used the device",
-        "end it, or take another device, and measure again",
+        "another process was using the device",
+        "stop that process or choose another device, and measure again",
     ),
     (
         "compiled_in_window",
         "invalid",
-        "something was compiled while calls were timed",
-        "give --warmup-iterations a larger number",
+        "graphs or kernels were compiled during the timed calls",
+        "raise --warmup-iterations",
     ),
     (
         "swapped_in",
         "invalid",
-        "memory was swapped in while calls were timed",
-        "free memory or take a smaller batch",
+        "memory was swapped in during the timed calls",
+        "free memory or use a smaller batch size",
     ),
     (
         "major_faults",
         "invalid",
-        "files were read into memory while calls were timed",
-        "free memory, so that the weights stay in it, and measure again",
+        "memory pages were read from disk during the timed calls",
+        "free memory so that the weights stay in it, and measure again",
     ),
     (
         "throttle_reason",
         "throttled",
-        "the device said that heat or power held it back",
-        "improve its cooling, or wait until it is cool, and measure again",
+        "the device reported that heat or power throttled it",
+        "improve its cooling, or let it cool down and measure again",
     ),
     (
         "violation_time",
         "throttled",
-        "the device spent time held back by heat or power",
-        "improve its cooling, or wait until it is cool, and measure again",
+        "the device counted time during which heat throttled it",
+        "improve its cooling, or let it cool down and measure again",
     ),
     (
         "low_clock",
         "throttled",
-        "the device's clock stayed far below its usual one",
+        "the device ran at less than 75% of its default clock",
         "check its power mode, power limit and cooling",
     ),
     (
         "cpu_pressure",
         "noisy",
-        "other programs were waiting for the CPU before the calls",
+        "other programs were competing for the CPU before the timed calls",
         "close them and measure again",
     ),
     (
         "run_queue_wait",
         "noisy",
-        "the calls had to wait for a CPU",
-        "close other programs, or bind the calls to free processors with --cpu-list",
+        "the timed calls had to wait for a CPU",
+        "close other programs, or bind the run to idle processors with --cpu-list",
     ),
     (
         "steal",
         "noisy",
-        "the hypervisor gave CPU time to another machine",
-        "measure on a machine of your own, or compare many launches",
+        "the hypervisor gave CPU time to another virtual machine",
+        "measure on a dedicated machine, or use more --launches",
     ),
     (
         "quota_throttled",
         "throttled",
-        "the container's CPU quota held the calls back",
-        "raise the quota, or set --num-threads no higher than it",
+        "the container's CPU quota throttled the timed calls",
+        "raise the quota, or set --num-threads no higher than the quota",
     ),
     (
         "launch_failed",
         "noisy",
-        "one of the launches failed, the others did not",
-        "read its error in the evidence before you rely on the rest",
+        "at least one launch failed, and the result is from the others",
+        "read the error in the evidence before relying on the result",
     ),
     (
         "launch_spread",
         "noisy",
-        "the launches differ by more than a tenth of the median",
-        "take more --launches, since one alone may be off by as much",
+        "the medians of the launches differ by more than 10%",
+        "use more --launches, since a single one may be off by as much",
     ),
     (
         "peak_below_weights",
         "invalid",
-        "the memory peak that was read is smaller than the weights, so it missed them",
-        "check in the run file which device the model really ran on",
+        "the peak memory read from the device is smaller than the weights, so the model was not all on it",
+        "check in the run file which device the model ran on",
     ),
     (
         "cpu_fallback",
         "invalid",
-        "parts of the model ran on the CPU although nobody asked for that",
-        "take a runtime or precision that has these operations on the device",
+        "parts of the model ran on the CPU although another device was requested",
+        "choose a runtime or precision that supports these operations on the device",
     ),
     (
         "output_differs",
         "invalid",
-        "the output is further from the eager float32 model's than the precision allows",
-        "take a higher precision or another runtime",
+        "the output differs from the eager float32 reference by more than the precision's tolerance",
+        "choose a higher precision or another runtime",
     ),
     (
         "not_compared",
         "info",
-        "there was no output of the eager float32 model to compare with",
-        "read in the evidence why, and check the output in another way",
+        "the output was not compared with the eager float32 reference",
+        "read the reason in the evidence, and check the output in another way",
     ),
     (
         "governor",
         "info",
-        "the CPU's clock governor is not set to performance",
-        "set it for steadier clocks, or compare only with results under the same one",
+        "the CPU frequency governor is not set to performance",
+        "set it to performance for stable clocks, or compare only results with the same governor",
     ),
     (
         "on_battery",
         "info",
-        "the machine ran on its battery",
-        "plug it in, since batteries lower the clocks",
+        "the machine ran on battery power, which lowers clocks",
+        "connect it to mains power and measure again",
     ),
     (
         "vm",
         "info",
-        "this is a virtual machine, whose host may be busy with others",
-        "compare several launches, and prefer bare metal for small differences",
+        "this is a virtual machine, whose host may be shared",
+        "use several --launches, and prefer bare metal for small differences",
     ),
     (
         "container",
         "info",
-        "this is a container, whose host may be busy with others",
-        "see that the host is idle, and compare several launches",
+        "this is a container, whose host may be shared",
+        "make sure that the host is idle, and use several --launches",
     ),
     (
         "power_cap",
         "info",
-        "the device's power limit is not the one it came with",
-        "set it back, or compare only with results under the same limit",
+        "the device's power limit differs from its default",
+        "restore the default, or compare only results with the same limit",
     ),
     (
         "power_capped",
         "info",
-        "a limit on its power held the device back",
-        "take it as how the device is set up, or raise the limit",
+        "the device reached its power limit",
+        "treat the result as specific to this limit, or raise the limit",
     ),
     (
         "random_routing",
         "info",
-        "the weights are random, so the experts are chosen by chance and not as a trained router would",
-        "measure with --weights pretrained for the load of real experts",
+        "the weights are random, so a mixture of experts does not route tokens as the trained model does",
+        "measure with --weights pretrained for a realistic load of the experts",
     ),
     (
         "timed_by_itself",
         "info",
-        "the benchmark took the times itself",
-        "check in its code what they take in, and that it waits for the device",
+        "the benchmark measured its own times",
+        "check in its code what the times include, and that it waits for the device",
     ),
     (
         "mig",
         "info",
-        "the device is a part of a GPU that others use, too",
-        "see that the other parts are idle, or compare only with results of such a part",
+        "the device is a MIG partition of a GPU that others may use",
+        "make sure that the other partitions are idle, or compare only results on such a partition",
     ),
     (
         "affinity_escaped",
         "invalid",
-        "threads ran on processors that the process was not bound to",
-        "take a runtime that keeps to --cpu-list, or leave the flag out",
+        "threads ran on processors outside the requested --cpu-list",
+        "choose a runtime that respects the binding, or omit the flag",
     ),
     (
         "oversubscribed",
         "info",
-        "there were more threads than processors, or more than the quota of processor time allows",
-        "set --num-threads no higher than that",
+        "there were more threads than available processors",
+        "set --num-threads no higher than the processors or the CPU quota",
     ),
     (
         "remote_memory",
         "info",
-        "part of the memory was another NUMA node's",
+        "part of the memory was on another NUMA node",
         "bind the process to the processors of one node with --cpu-list",
     ),
     (
         "application_clock",
         "info",
-        "the clocks that applications get were set away from the device's own",
-        "reset them, or compare only with results under the same clocks",
+        "the device's application clocks differ from their defaults",
+        "reset them, or compare only results with the same clocks",
     ),
     (
         "display",
         "info",
-        "the GPU also draws a display",
-        "measure on one that does not, or close what is drawn",
+        "the GPU also drives a display",
+        "measure on a GPU without a display, or close graphical programs",
     ),
     (
         "emulated_precision",
         "invalid",
-        "the weights are converted to another precision before anything is computed",
-        "ask for the precision that is computed in",
+        "the runtime converts the weights to another precision before computing",
+        "request the precision in which it computes",
     ),
     (
         "simulator",
         "info",
-        "an emulator computed in the place of the device",
-        "measure on the device itself: the time of an emulator says nothing of it",
+        "an emulator ran in place of the device",
+        "measure on the device itself, since an emulator's time says nothing about it",
     ),
     (
         "software_adapter",
         "info",
-        "the browser's GPU was a renderer on the processor, which is no device",
-        "start the browser where it has a GPU",
+        "the browser's GPU adapter was a software renderer on the CPU",
+        "run the browser where it can use a GPU",
     ),
 )
 """Name, severity, meaning, advice."""
@@ -312,16 +312,16 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
 
 
 def doubt(kind: str, /, **evidence: Json) -> Doubt:
-    """A doubt of a kind in the table, of its severity."""
+    """A doubt of a kind in the table, with that kind's severity."""
     return Doubt(kind=kind, severity=KINDS[kind].severity, evidence=evidence)
 
 
 def validity(doubts: Iterable[Doubt]) -> Validity:
-    """The worst severity; what is only good to know leaves a result valid."""
+    """The worst severity among the doubts; "info" leaves a result valid."""
     worst: Severity = max((one.severity for one in doubts), key=SEVERITIES.index, default="info")
     return "valid" if worst == "info" else worst
 
 
 def sentence(kind: str) -> str:
-    """What a kind means and what to do about it; of a kind that is not in the table, where to look."""
+    """What a kind means and what to do about it; for an unknown kind, where to look."""
     return KINDS[kind].sentence if kind in KINDS else UNKNOWN
