@@ -20,6 +20,7 @@ from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import PRECISIONS
 from benchmarking.sweep.plan import flags
+from benchmarking.sweep.plan.options import add_runtime_options
 from benchmarking.sweep.plan.several_runtimes import ALL, RuntimePlans, plan_runtimes, show_runtimes
 from benchmarking.sweep.run import session
 from benchmarking.sweep.run.warehouse import database
@@ -73,6 +74,7 @@ def _parser() -> Parser:
     what.add_argument("--precision", choices=PRECISIONS, default="float32", help="of weights and arithmetic")
     what.add_argument("--task", help="Hugging Face task name; without it the family's own")
     flags.add_model_options(what)
+    add_runtime_options(parser)
     flags.add_grid(parser)
     flags.add_measuring(parser)
     flags.add_builds(parser)

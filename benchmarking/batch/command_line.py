@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.batch import model_list, report
-from benchmarking.batch.model_list import BUILT_IN, READERS
+from benchmarking.batch.model_list import BUILT_IN, readers
 from benchmarking.batch.planning import PlanError, cell_requests, plan_all
 from benchmarking.core.axes import BY_KEY
 from benchmarking.core.command_line import Parser, names, note
@@ -17,11 +17,11 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.records import PRECISIONS
 from benchmarking.measure.settings import settings
 from benchmarking.sweep.plan import flags
+from benchmarking.sweep.plan.options import add_runtime_options, runtime_options
 from benchmarking.sweep.plan.plan import CellPlan, Machine
-from benchmarking.sweep.plan.request import OPTIONS
 
-OF_MODELS = ("runtimes", "weights", *OPTIONS, "num_threads", "cpu_list", "rebuild", *BY_KEY)
-"""Settings that say nothing to people's own benchmarks."""
+OF_MODELS = ("runtimes", "weights", "num_threads", "cpu_list", "rebuild", *BY_KEY)
+"""Settings that people's own benchmarks do not have; no options of runtimes either."""
 
 
 def parser(name: str, description: str | None) -> Parser:
@@ -29,7 +29,7 @@ def parser(name: str, description: str | None) -> Parser:
     parser = Parser(
         prog=name,
         description=description,
-        epilog=model_list.HELP,
+        epilog=model_list.help_text(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     what = parser.add_argument_group("what is measured")
@@ -50,6 +50,7 @@ def parser(name: str, description: str | None) -> Parser:
     )
     what.add_argument("--precisions", type=_choices(PRECISIONS), metavar="P,P", help="default float32")
     flags.add_model_options(what)
+    add_runtime_options(parser)
     flags.add_grid(parser)
     flags.add_measuring(parser)
     flags.add_builds(parser)
@@ -78,7 +79,7 @@ def check(arguments: argparse.Namespace) -> None:
 
 def _check_benches_alone(arguments: argparse.Namespace) -> None:
     """Raise UsageError for flags that are a model's: a benchmark's own configurations say what it is run with."""
-    for key in OF_MODELS:
+    for key in (*OF_MODELS, *runtime_options()):
         if getattr(arguments, key) is not None:
             flag = f"--{key.replace('_', '-')}"
             raise UsageError(f"{flag} is for models: the configurations in the files of --benches have their own")
@@ -111,7 +112,7 @@ def _entries(arguments: argparse.Namespace) -> tuple[model_list.Entry, ...]:
 
 def _given(arguments: argparse.Namespace) -> dict[str, Any]:
     """The settings that were given on the command line, by their keys in a list."""
-    given = {key: getattr(arguments, key, None) for key in READERS}
+    given = {key: getattr(arguments, key, None) for key in readers()}
     given["tags"] = dict(arguments.tag) or None
     return {key: value for key, value in given.items() if value is not None}
 

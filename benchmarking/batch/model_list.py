@@ -32,6 +32,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,8 @@ from benchmarking.core.command_line import choice
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.records import PRECISIONS, REBUILDS
 from benchmarking.measure.settings import PROFILES
-from benchmarking.sweep.plan.request import AUTO, DEFAULT_TIMEOUT_S, OPTIONS
+from benchmarking.sweep.plan.options import runtime_options
+from benchmarking.sweep.plan.request import AUTO, DEFAULT_TIMEOUT_S
 from benchmarking.workloads.support.resolve import WEIGHTS_CHOICES
 
 Values = Mapping[str, Any]
@@ -75,7 +77,7 @@ BUILT_IN: Values = {
 def read_settings(key: str, node: Node) -> Any:
     """The checked value of a key. Raises UsageError that names the place."""
     try:
-        return READERS[key](node)
+        return readers()[key](node)
     except UsageError as error:
         text = str(error)
         raise UsageError(text if text.startswith(f"{node.path}:") else f"{node.where}: {key} {text}") from error
@@ -84,12 +86,12 @@ def read_settings(key: str, node: Node) -> Any:
 def setting_values(mapping: Mapping[str, Node], *, beside: tuple[str, ...] = ()) -> dict[str, Any]:
     """The settings in a mapping, keys in `beside` left out. Raises UsageError for unknown keys."""
     for key, node in mapping.items():
-        if key not in READERS and key not in beside:
+        if key not in readers() and key not in beside:
             try:
-                choice(key, (*beside, *READERS), "key")
+                choice(key, (*beside, *readers()), "key")
             except UsageError as error:
                 node.refuse(str(error))
-    return {key: read_settings(key, node) for key, node in mapping.items() if key in READERS}
+    return {key: read_settings(key, node) for key, node in mapping.items() if key in readers()}
 
 
 def merged_settings(under: Values, over: Values) -> dict[str, Any]:
@@ -183,34 +185,37 @@ def _grids(node: Node) -> tuple[dict[str, Any], ...]:
 
 NUMBERS = _some(_whole(1), ordered=True)
 
-READERS: Mapping[str, Callable[[Node], Any]] = {
-    "devices": _some(_word),
-    "runtimes": _some(_word),
-    "precisions": _some(_one_of(PRECISIONS, "precision")),
-    **{key: _some(_positive, ordered=True) if axis.kind is float else NUMBERS for key, axis in BY_KEY.items()},
-    "grids": _grids,
-    "task": _word,
-    "weights": _one_of(WEIGHTS_CHOICES, "kind of weights"),
-    **dict.fromkeys(OPTIONS, _option),
-    "num_threads": _whole(1),
-    "cpu_list": _option,
-    "rebuild": _one_of(REBUILDS, "rebuild"),
-    "profile": _one_of(tuple(PROFILES), "profile"),
-    "iterations": _whole(1),
-    "warmup_iterations": _whole(0),
-    "launches": _whole(1),
-    "timeout": _positive,
-    "skip_unsupported": _flag,
-    "tags": _tags,
-    "description": _word,
-}
 
-"""How the value of each key is read."""
+@cache
+def readers() -> Mapping[str, Callable[[Node], Any]]:
+    """How the value of each key is read."""
+    return {
+        "devices": _some(_word),
+        "runtimes": _some(_word),
+        "precisions": _some(_one_of(PRECISIONS, "precision")),
+        **{key: _some(_positive, ordered=True) if axis.kind is float else NUMBERS for key, axis in BY_KEY.items()},
+        "grids": _grids,
+        "task": _word,
+        "weights": _one_of(WEIGHTS_CHOICES, "kind of weights"),
+        **dict.fromkeys(runtime_options(), _option),
+        "num_threads": _whole(1),
+        "cpu_list": _option,
+        "rebuild": _one_of(REBUILDS, "rebuild"),
+        "profile": _one_of(tuple(PROFILES), "profile"),
+        "iterations": _whole(1),
+        "warmup_iterations": _whole(0),
+        "launches": _whole(1),
+        "timeout": _positive,
+        "skip_unsupported": _flag,
+        "tags": _tags,
+        "description": _word,
+    }
 
 
-HELP = f"{__doc__}\n{textwrap.fill(f'Settings: {chr(32).join(READERS)}.', width=118)}\n"
+def help_text() -> str:
+    """How lists are written, and every setting there is."""
+    return f"{__doc__}\n{textwrap.fill(f'Settings: {chr(32).join(readers())}.', width=118)}\n"
 
-"""What the command says of lists: how they are written, and every setting there is."""
 
 YAML_SUFFIXES = (".yaml", ".yml")
 

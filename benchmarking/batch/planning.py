@@ -18,8 +18,9 @@ from benchmarking.core.axes import AXES, BY_KEY
 from benchmarking.core.errors import EXIT_FAILED, EXIT_USAGE, BenchhouseError, UsageError
 from benchmarking.core.records import Cell, Workload, canonical_hash, to_json
 from benchmarking.measure.settings import settings
+from benchmarking.sweep.plan.options import check_shared_options, options_in, runtime_options
 from benchmarking.sweep.plan.plan import CellPlan, Machine, ascending
-from benchmarking.sweep.plan.request import OPTIONS, Request, check_shared_options, plan_cell, workload_of
+from benchmarking.sweep.plan.request import Request, plan_cell, workload_of
 from benchmarking.sweep.plan.several_runtimes import ALL, plan_runtimes
 from benchmarking.sweep.show.progress import cell_name
 from benchmarking.workloads.support.limits import axes_of
@@ -187,7 +188,7 @@ def _of_entry(entry: Entry, flags: Values, command: tuple[str, ...]) -> Iterator
         said = model_list.merged_settings(said, nearer)
     shared = frozenset(axis.name for key, axis in FAMILY_AXES.items() if key in flags or key not in _keys(entry.own))
     common = _common(entry.model_id, said, shared, command)
-    own_options = frozenset(set(OPTIONS) & entry.own.keys() - flags.keys())
+    own_options = frozenset(runtime_options().keys() & entry.own.keys() - flags.keys())
     for device, runtime, precision in itertools.product(said["devices"], said["runtimes"], said["precisions"]):
         cell = {**common, "device": device, "runtime": runtime, "precision": precision}
         requests = tuple(Request(**cell, **_grid({**said, **grid})) for grid in said["grids"])
@@ -208,8 +209,8 @@ def _common(model_id: str, said: Values, shared: frozenset[str], command: tuple[
         "shared_axes": shared,
         "num_threads": said.get("num_threads"),
         "cpu_list": said.get("cpu_list"),
-        "options": {name: said[name] for name in OPTIONS if name in said},
-        "shared_options": frozenset(name for name in OPTIONS if name in said),
+        "options": options_in(said),
+        "shared_options": frozenset(options_in(said)),
         "rebuild": said["rebuild"],
         "settings": settings(
             said["profile"],

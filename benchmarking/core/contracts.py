@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from benchmarking.core.errors import UsageError
+from benchmarking.core.options import Option, chosen_settings
 from benchmarking.core.records import Cell, Device, Family, Json, Point, Precision, Readings, Rebuild, Scalar, Workload
 
 if TYPE_CHECKING:
@@ -184,6 +184,8 @@ class Runtime(ABC):
     `DeviceKind.watch`, and its calls wait for the device themselves."""
     packages: tuple[str, ...] = ()
     """Distributions whose versions affect its results; `--list-runtimes` shows the installed ones."""
+    declared_options: tuple[Option, ...] = ()
+    """Every option it has, for any workload and device; flags, YAML keys and help are derived from them."""
 
     @property
     def is_compared(self) -> bool:
@@ -198,18 +200,19 @@ class Runtime(ABC):
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
         """None, or why it cannot run this workload on this device at this precision."""
 
-    def options(self, workload: Workload) -> tuple[str, ...]:
-        """The names of the options that `mode` accepts for this workload."""
-        return ()
+    def options(self, workload: Workload, device: Device | None = None) -> tuple[Option, ...]:
+        """The declared options that apply to this workload, on a device or (None) on any, with the values they accept
+        there, the default first."""
+        return self.declared_options
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         """The complete settings that distinguish a series (attention, cache, ...), with defaults filled in.
 
         Raises UsageError for an unknown option or an invalid value.
         """
-        if options:
-            raise UsageError(f"runtime {self.name} has no option {sorted(options)[0]!r}; it has none")
-        return {}
+        declared = {option.name for option in self.declared_options}
+        where = f" at task {workload.task} on {device.selector}" if set(options) <= declared else ""
+        return chosen_settings(self.name, self.options(workload, device), options, where)
 
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         """The settings from `mode`, plus those that only this precision has (quantization).

@@ -16,7 +16,8 @@ from typing import Any
 from benchmarking.benches.model_benchmark import BenchmarkConfig, ModelBenchmark, overrides, timed_by
 from benchmarking.core.contracts import Mark, Operation, Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
-from benchmarking.core.errors import BenchhouseError, UsageError
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.options import Option
 from benchmarking.core.records import (
     NOT_APPLICABLE,
     NOT_SUPPORTED,
@@ -45,6 +46,7 @@ class BenchRuntime(Runtime):
     name = "bench"
     runs_models = False
     is_compared = False
+    declared_options = (Option(name=OPTION, help="variant of a benchmark, from its file", has_flag=False),)
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
         if workload.source != "bench":
@@ -56,13 +58,9 @@ class BenchRuntime(Runtime):
             return "device null has no clock of its own: there a benchmark must time itself"
         return None
 
-    def options(self, workload: Workload) -> tuple[str, ...]:
-        return (OPTION,)
-
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        if unknown := sorted(set(options) - {OPTION}):
-            raise UsageError(f"runtime bench has no option {unknown[0]!r}; it has {OPTION}")
-        return {"timed_by": str(workload.config["timed_by"]), **options}
+        chosen = super().mode(device, workload, options)
+        return {"timed_by": str(workload.config["timed_by"]), **chosen}
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         from pathlib import Path

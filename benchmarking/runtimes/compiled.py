@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import Session
 from benchmarking.core.errors import UnsupportedError
+from benchmarking.core.options import Option
 from benchmarking.core.records import Cell, Device, Point, Scalar, Workload
 from benchmarking.devices.support.kinds import has
-from benchmarking.runtimes.support.torch.runtime import TorchRuntime
+from benchmarking.runtimes.support.torch.quantization import QUANTIZATION
+from benchmarking.runtimes.support.torch.runtime import ATTENTION, CACHE, TorchRuntime
 
 if TYPE_CHECKING:
     from benchmarking.runtimes.support.torch.session import Loaded
@@ -32,9 +34,13 @@ class Compiled(TorchRuntime):
 
     name = "compiled"
     point_per_process = True
-
-    def own_options(self, device: Device, workload: Workload) -> Mapping[str, tuple[str, ...]]:
-        return {"compile_mode": MODES, "dynamic": tuple(DYNAMIC)}
+    declared_options = (
+        ATTENTION,
+        CACHE,
+        Option(name="compile_mode", help="mode of torch.compile", values=MODES),
+        Option(name="dynamic", help="shapes in the compiled code", values=tuple(DYNAMIC)),
+        QUANTIZATION,
+    )
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         mode = super().mode(device, workload, options)

@@ -7,11 +7,13 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import Session, Stage
+from benchmarking.core.options import Option
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
-from benchmarking.devices.support.several import SEPARATOR
+from benchmarking.devices.support.several import SEPARATOR, parts
 from benchmarking.runtimes.support import placement
 from benchmarking.runtimes.support.torch.attention_kernels import FLEX
-from benchmarking.runtimes.support.torch.runtime import TorchRuntime
+from benchmarking.runtimes.support.torch.quantization import QUANTIZATION
+from benchmarking.runtimes.support.torch.runtime import ATTENTION, CACHE, TorchRuntime
 
 if TYPE_CHECKING:
     from benchmarking.runtimes.support.torch.session import Loaded
@@ -23,16 +25,15 @@ class Eager(TorchRuntime):
     name = "eager"
     is_default = True
     runs_on_several = True
+    declared_options = (ATTENTION, CACHE, placement.PLACEMENT, QUANTIZATION)
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
         return super().supports(device, workload, precision) or placement.why_not(device, workload, precision)
 
-    def options(self, workload: Workload) -> tuple[str, ...]:
-        return (*super().options(workload), placement.OPTION)
-
-    def own_options(self, device: Device, workload: Workload) -> Mapping[str, tuple[str, ...]]:
-        placements = placement.placements(device)
-        return {placement.OPTION: placements} if placements else {}
+    def options(self, workload: Workload, device: Device | None = None) -> tuple[Option, ...]:
+        offered = super().options(workload, device)
+        is_single = device is not None and len(parts(device)) < 2
+        return tuple(option for option in offered if not (is_single and option.name == placement.OPTION))
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         mode = super().mode(device, workload, options)

@@ -11,8 +11,9 @@ from typing import Any
 
 from benchmarking.core.contracts import Stage
 from benchmarking.core.errors import UsageError
+from benchmarking.core.options import Option
 from benchmarking.core.records import Cell, Device, Json, Scalar, Workload
-from benchmarking.runtimes.support.torch.runtime import PACKAGES, TorchRuntime
+from benchmarking.runtimes.support.torch.runtime import ATTENTION, CACHE, PACKAGES, TorchRuntime
 
 OPTION = "kernel_repo"
 
@@ -23,14 +24,18 @@ class Kernelized(TorchRuntime):
 
     name = "kernelized"
     packages: tuple[str, ...] = (*PACKAGES, "kernels")
-    is_quantizing = False
-
-    def options(self, workload: Workload) -> tuple[str, ...]:
-        return (*super().options(workload), OPTION)
+    declared_options = (
+        ATTENTION,
+        CACHE,
+        Option(
+            name=OPTION,
+            help="kernel repository, whose code is executed: a folder, owner/name@VERSION, or hub",
+            default="hub",
+        ),
+    )
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        others = {name: value for name, value in options.items() if name != OPTION}
-        return {**super().mode(device, workload, others), OPTION: _source(options.get(OPTION))}
+        return {**super().mode(device, workload, options), OPTION: _source(options.get(OPTION))}
 
     def change(self, model: Any, cell: Cell, stage: Stage) -> Mapping[str, Json]:
         from benchmarking.runtimes.support.torch.hub_kernels import kernelize

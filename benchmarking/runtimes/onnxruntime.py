@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from benchmarking.builds.store import BuildStore
 from benchmarking.core.contracts import Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import UsageError
+from benchmarking.core.options import Option
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.graphs import session as graphs
 from benchmarking.graphs.bundle import read_bundle
 from benchmarking.runtimes.support.onnxruntime import runtime as shared
 from benchmarking.workloads.support.families import plugin_of
 
-IO_MODES = ("host", "device")
 QUANTIZATIONS: Mapping[Precision, str] = {"int8": "dynamic", "int4": "weight-only"}
 """How the graphs of a precision are quantized: activations too as they come, or the weights alone."""
-METHODS = tuple(QUANTIZATIONS.values())
-CACHE = "dynamic"
+CACHE = Option(name="cache", help="key-value cache of models that generate", values=("dynamic",))
 """The graphs' states grow by a token a step; ONNX Runtime has no other cache of theirs."""
 
 
@@ -30,6 +30,22 @@ class OnnxRuntime(Runtime):
     prepares = True
     needs_no_torch = True
     packages: tuple[str, ...] = ("onnxruntime", "onnxruntime-gpu", "onnx")
+    declared_options = (
+        Option(
+            name="provider",
+            help="execution provider of ONNX Runtime, such as directml on Windows",
+            default="the device's own",
+        ),
+        replace(shared.IO_MODE, default="device where it has memory of its own, else host", is_filled_in=False),
+        Option(
+            name="quantization",
+            help="quantization method of int8 and int4",
+            values=tuple(QUANTIZATIONS.values()),
+            default="dynamic at int8, weight-only at int4",
+            is_filled_in=False,
+        ),
+        CACHE,
+    )
 
     def missing(self) -> str | None:
         return shared.installed()
@@ -43,25 +59,19 @@ class OnnxRuntime(Runtime):
         provider = shared.possible_provider(device, known)
         return provider if isinstance(provider, str) else shared.why_not_precision(device, provider, precision)
 
-    def options(self, workload: Workload) -> tuple[str, ...]:
-        return ("provider", "io_mode", "quantization", *(("cache",) if _generates(workload) else ()))
+    def options(self, workload: Workload, device: Device | None = None) -> tuple[Option, ...]:
+        generates = workload.task in plugin_of(workload).generative_tasks
+        return tuple(option for option in self.declared_options if option is not CACHE or generates)
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         """Bound to the device where it has memory of its own, else `run`, as each is used there."""
-        shared.has_no_option(self.name, options, self.options(workload))
-        provider = shared.provider_of(device, options.get("provider"))
-        memory = provider.memory
-        default = "host" if memory in (None, "cpu") else "device"
-        io_mode = shared.chosen(self.name, "io_mode", options.get("io_mode", default), IO_MODES)
-        if io_mode == "device" and memory is None:
+        mode = dict(super().mode(device, workload, options))
+        provider = shared.provider_of(device, mode.pop("provider", None))
+        mode.setdefault("io_mode", "host" if provider.memory in (None, "cpu") else "device")
+        if mode["io_mode"] == "device" and provider.memory is None:
             raise UsageError(f"io_mode 'device': {provider.name} binds nothing to the memory of {device.selector} here")
-        mode: dict[str, Scalar] = {"io_mode": io_mode}
         if provider.name != shared.providers_of(device)[0].name:
             mode["provider"] = provider.word
-        if "quantization" in options:
-            mode["quantization"] = shared.chosen(self.name, "quantization", options["quantization"], METHODS)
-        if _generates(workload):
-            mode["cache"] = shared.chosen(self.name, "cache", options.get("cache", CACHE), (CACHE,))
         return mode
 
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
@@ -97,10 +107,6 @@ class OnnxRuntime(Runtime):
             return GraphSource(folder=folder, bundle=read_bundle(folder), settings=settings)
 
         return OrtSession(cell, points, locate, open_processing(cell.workload, stage), stage)
-
-
-def _generates(workload: Workload) -> bool:
-    return workload.task in plugin_of(workload).generative_tasks
 
 
 PLUGIN = OnnxRuntime()

@@ -8,12 +8,14 @@ beside the other devices of OpenVINO.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from benchmarking.builds.store import BuildStore
 from benchmarking.core.contracts import Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.options import Option
 from benchmarking.core.plugins import is_installed
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.devices.support.openvino_library import import_openvino
@@ -23,15 +25,29 @@ DEVICES = ("cpu", "openvino")
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "float16", "int8", "int4")
 SIXTEEN_BITS: tuple[Precision, ...] = ("bfloat16", "float16")
 QUANTIZED: tuple[Precision, ...] = ("int8", "int4")
-METHODS = ("weight-only", "dynamic")
-"""Of the option quantization: whether activations are quantized, too, in groups, while a call runs. Weights always are
-by nncf, beforehand."""
-HINTS = ("latency", "throughput")
-SHAPES = ("true", "false")
-"""Of the option dynamic: graphs compiled once for every shape, or for each point at its own."""
+LATENCY, THROUGHPUT = "latency", "throughput"
+HINT = Option(
+    name="hint",
+    help="performance hint; with throughput a call is --concurrency requests at once, and lasts until the last ends",
+    values=(LATENCY, THROUGHPUT),
+)
+DYNAMIC = Option(
+    name="dynamic",
+    help="shapes in the compiled code",
+    values=("true", "false"),
+    default="true, false on an NPU",
+)
+"""Graphs compiled once for every shape, or for each point at its own."""
+QUANTIZATION = Option(
+    name="quantization",
+    help="quantization method of int8 and int4",
+    values=("weight-only", "dynamic"),
+    is_filled_in=False,
+)
 LOOPS = frozenset({"new_tokens", "steps"})
 """Axes of tasks whose calls are several passes through a model, each of which needs the one before."""
-GENERATION_CACHE = "dynamic"
+"""Weights are quantized by nncf beforehand; with dynamic the activations too, in groups, while a call runs."""
+CACHE = Option(name="cache", help="key-value cache of models that generate", values=("dynamic",))
 
 
 class OpenVino(Runtime):
@@ -42,7 +58,8 @@ class OpenVino(Runtime):
     prepares = True
     packages: tuple[str, ...] = ("openvino", "nncf", "onnx")
     needs_no_torch = True
-    concurrency_flag = "--hint throughput"
+    concurrency_flag = f"{HINT.flag} {THROUGHPUT}"
+    declared_options = (HINT, DYNAMIC, QUANTIZATION, CACHE)
 
     def missing(self) -> str | None:
         from benchmarking.graphs.session import missing
@@ -61,40 +78,31 @@ class OpenVino(Runtime):
             return f"runtime openvino has {', '.join(PRECISIONS)}, not {precision}"
         return _emulated(device, precision) or missing_for(precision) or _grows(device, workload) or why_not(workload)
 
-    def options(self, workload: Workload) -> tuple[str, ...]:
-        return ("hint", "dynamic", "quantization", *(("cache",) if _generates(workload) else ()))
+    def options(self, workload: Workload, device: Device | None = None) -> tuple[Option, ...]:
+        on_npu = device is not None and _is_npu(device)
+        dynamic = replace(DYNAMIC, values=("false", "true")) if on_npu else DYNAMIC
+        return (HINT, dynamic, QUANTIZATION, *((CACHE,) if _generates(workload) else ()))
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         from benchmarking.runtimes.support.openvino.compile import check_dot_products, device_name
 
-        known = self.options(workload)
-        if unknown := sorted(set(options) - set(known)):
-            raise UsageError(
-                f"runtime openvino has no option {unknown[0]!r} at task {workload.task}; it has {', '.join(known)}"
-            )
-        mode: dict[str, Scalar] = {
-            "hint": _choice("hint", options.get("hint", HINTS[0]), HINTS),
-            "dynamic": _choice("dynamic", options.get("dynamic", _default_shapes(device)), SHAPES),
-        }
-        if "quantization" in options:
-            mode["quantization"] = _choice("quantization", options["quantization"], METHODS)
+        mode = super().mode(device, workload, options)
+        if "quantization" in mode:
             check_dot_products(device_name(device), mode["quantization"])
         if _is_npu(device) and mode["dynamic"] == "true":
             raise UnsupportedError("OpenVINO's NPU plugin takes fixed shapes only: leave --dynamic out")
-        if mode["hint"] == "throughput" and not _is_one_pass(workload):
+        if mode["hint"] == THROUGHPUT and not _is_one_pass(workload):
             raise UnsupportedError(
                 f"--hint throughput runs one pass through a model several times at once; task {workload.task} is a "
                 "loop of passes: take --hint latency, and --batch-sizes for more at once"
             )
-        if not _generates(workload):
-            return mode
-        if mode["dynamic"] == "false":
+        if _generates(workload) and mode["dynamic"] == "false":
             raise UnsupportedError("--dynamic false: what a generation has seen grows with every token")
-        return {**mode, "cache": _choice("cache", options.get("cache", GENERATION_CACHE), (GENERATION_CACHE,))}
+        return mode
 
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         if precision in QUANTIZED:
-            return {**mode, "quantization": mode.get("quantization", METHODS[0])}
+            return {**mode, "quantization": mode.get("quantization", QUANTIZATION.values[0])}
         if "quantization" in mode:
             raise UsageError(
                 f"quantization {mode['quantization']}: {precision} is not quantized; --precision int8 or int4 is"
@@ -102,7 +110,7 @@ class OpenVino(Runtime):
         return mode
 
     def runs_at_once(self, mode: Mapping[str, Scalar]) -> bool:
-        return mode["hint"] == "throughput"
+        return mode["hint"] == THROUGHPUT
 
     def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
         from benchmarking.runtimes.support.openvino.build import ensure_builds
@@ -149,10 +157,6 @@ def _grows(device: Device, workload: Workload) -> str | None:
     return None
 
 
-def _default_shapes(device: Device) -> str:
-    return "false" if _is_npu(device) else "true"
-
-
 def _is_npu(device: Device) -> bool:
     return device.type == "openvino" and device.selector.partition(":")[2].startswith("NPU")
 
@@ -163,12 +167,6 @@ def _generates(workload: Workload) -> bool:
 
 def _is_one_pass(workload: Workload) -> bool:
     return not LOOPS & set(plugin_of(workload).axes(workload))
-
-
-def _choice(option: str, value: Scalar, known: tuple[str, ...]) -> str:
-    if value not in known:
-        raise UsageError(f"{option} {value!r}: runtime openvino has {', '.join(known)}")
-    return str(value)
 
 
 PLUGIN = OpenVino()

@@ -20,6 +20,7 @@ from benchmarking.core import plugins
 from benchmarking.core.contracts import Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.options import Option
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.devices.qnn import BACKENDS, REFERENCE
 from benchmarking.devices.qnn import PRECISIONS as PRECISIONS_OF
@@ -59,6 +60,20 @@ class Qnn(Runtime):
     prepares = True
     needs_no_torch = True
     packages: tuple[str, ...] = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-qnn")
+    declared_options = (
+        Option(
+            name="qnn_backend",
+            help="QNN backend; cpu is QNN's reference implementation",
+            values=BACKENDS,
+            is_filled_in=False,
+        ),
+        Option(
+            name="performance_mode",
+            help="how fast the clocks of the tensor processor (htp) are held",
+            values=PERFORMANCE_MODES,
+            is_filled_in=False,
+        ),
+    )
 
     def missing(self) -> str | None:
         if (absent := shared.installed()) is not None:
@@ -78,17 +93,12 @@ class Qnn(Runtime):
             return f"runtime qnn has float16, and float32 where the backend has it, not {precision}"
         return fixed.why_not_forward(self.name, workload)
 
-    def options(self, workload: Workload) -> tuple[str, ...]:
-        return ("qnn_backend", "performance_mode")
-
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        shared.has_no_option(self.name, options, self.options(workload))
-        backend = _chosen_backend(device, options.get("qnn_backend"))
+        mode = super().mode(device, workload, options)
+        backend = _chosen_backend(device, mode.get("qnn_backend"))
         if backend == HTP:
-            asked = options.get("performance_mode", PERFORMANCE_MODES[0])
-            held = shared.chosen(self.name, "performance_mode", asked, PERFORMANCE_MODES)
-            return {"qnn_backend": backend, "performance_mode": held}
-        if "performance_mode" in options:
+            return {"performance_mode": PERFORMANCE_MODES[0], **mode, "qnn_backend": backend}
+        if "performance_mode" in mode:
             raise UsageError(f"performance_mode is the tensor processor's (htp); --qnn-backend {backend} has none")
         return {"qnn_backend": backend}
 
@@ -143,11 +153,11 @@ def check_backend(told: Json, wanted: str) -> None:
 
 
 def _chosen_backend(device: Device, asked: Scalar | None) -> str:
-    """The backend that is asked for, else the device's first. Raises UsageError for a word that is none,
-    UnsupportedError for one whose library is not there."""
+    """The backend that is asked for, else the device's first. Raises UnsupportedError for one whose library is not
+    installed."""
     listed = device.facts.values.get("backends")
     there = [str(backend) for backend in listed] if isinstance(listed, list) else list(BACKENDS)
-    backend = shared.chosen("qnn", "qnn_backend", there[0] if asked is None else asked, BACKENDS)
+    backend = there[0] if asked is None else str(asked)
     if backend not in there:
         raise UnsupportedError(f"qnn_backend {backend!r}: onnxruntime-qnn has {', '.join(there)} on this machine")
     return backend

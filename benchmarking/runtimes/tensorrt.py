@@ -16,7 +16,7 @@ from benchmarking.core import plugins
 from benchmarking.core.contracts import Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
-from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
+from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Workload
 from benchmarking.runtimes.support.onnxruntime import fixed_shapes as fixed
 from benchmarking.runtimes.support.onnxruntime import runtime as shared
 
@@ -47,6 +47,7 @@ class TensorRt(Runtime):
     prepares = True
     needs_no_torch = True
     packages: tuple[str, ...] = ("onnxruntime-gpu", *TENSORRT_PACKAGES)
+    declared_options = (shared.IO_MODE,)
 
     def missing(self) -> str | None:
         if (absent := shared.installed()) is not None:
@@ -63,13 +64,6 @@ class TensorRt(Runtime):
         if precision not in PRECISIONS:
             return f"runtime tensorrt has {', '.join(PRECISIONS)}, not {precision}"
         return fixed.why_not_forward(self.name, workload)
-
-    def options(self, workload: Workload) -> tuple[str, ...]:
-        return ("io_mode",)
-
-    def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        shared.has_no_option(self.name, options, self.options(workload))
-        return {"io_mode": shared.chosen(self.name, "io_mode", options.get("io_mode", "device"), ("device", "host"))}
 
     def import_libraries(self) -> None:
         import onnxruntime  # noqa: F401

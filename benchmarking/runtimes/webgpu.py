@@ -11,12 +11,13 @@ from typing import Any
 from benchmarking.builds.store import BuildStore
 from benchmarking.core.contracts import Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
-from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
-from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
+from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Workload
 from benchmarking.devices.support.kinds import has
 from benchmarking.graphs import session as graphs
 from benchmarking.runtimes.support.browser import runtime as browser
 from benchmarking.runtimes.support.browser.adapter import FLOAT16_FEATURE, Adapter, check_adapter, why_not_gpu
+from benchmarking.runtimes.support.onnxruntime.runtime import IO_MODE
 
 SCRIPT = "ort.webgpu.bundle.min.mjs"
 """The native WebGPU provider, compiled to WebAssembly. The older one in ort.all.bundle computes wrong values for models
@@ -27,7 +28,6 @@ NOT_THERE: Mapping[Precision, str] = {
     "bfloat16": "WebGPU's shaders have no bfloat16",
     "tf32": "tf32 is a mode of NVIDIA's tensor cores, which WebGPU does not offer",
 }
-IO_MODES = ("device", "host")
 
 
 class WebGpu(Runtime):
@@ -37,6 +37,7 @@ class WebGpu(Runtime):
     prepares = True
     packages: tuple[str, ...] = ("playwright", "onnx")
     needs_no_torch = True
+    declared_options = (IO_MODE,)
 
     def __init__(self, script: str = SCRIPT) -> None:
         self._script = script
@@ -50,16 +51,6 @@ class WebGpu(Runtime):
         if precision not in PRECISIONS:
             return NOT_THERE.get(precision, f"runtime webgpu has {', '.join(PRECISIONS)}, not {precision}")
         return graphs.why_not(workload)
-
-    def options(self, workload: Workload) -> tuple[str, ...]:
-        return ("io_mode",)
-
-    def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        browser.no_option(self.name, options, self.options(workload))
-        io_mode = options.get("io_mode", IO_MODES[0])
-        if io_mode not in IO_MODES:
-            raise UsageError(f"io_mode {io_mode!r}: runtime webgpu has {', '.join(IO_MODES)}")
-        return {"io_mode": io_mode}
 
     def import_libraries(self) -> None:
         import playwright.sync_api  # noqa: F401

@@ -16,14 +16,14 @@ from benchmarking.core.contracts import Runtime
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import FAMILIES, PRECISIONS, Device, Workload
 from benchmarking.devices.support.select import probe_all
-from benchmarking.sweep.plan.request import OPTIONS
+from benchmarking.sweep.plan.options import help_text, runtime_options
 from tests.helpers.paths import ROOT
 
 PACKAGE = "benchmarking.runtimes"
 NAMES = plugins.names(PACKAGE)
 PAGE = ROOT / "docs" / "runtimes-and-devices.md"
-OWN_OPTIONS = {"bench": {"variant"}}
-"""Options without a flag, by runtime: a bench's variant comes from its file."""
+FURTHER_SETTINGS = {"bench": {"timed_by"}}
+"""Settings that name a series and that no option sets, by runtime: a bench's class says who times its calls."""
 
 
 @pytest.fixture(params=NAMES)
@@ -83,12 +83,48 @@ def test_a_supported_pair_has_settings_without_being_told_any(
             assert all(isinstance(value, bool | int | float | str) for value in mode.values())
 
 
-def test_options_have_flags_and_an_unknown_one_is_refused_by_name(
+def test_every_option_a_runtime_takes_is_declared_and_every_declared_one_is_taken_somewhere(
     runtime: Any, workloads: Mapping[str, Workload]
 ) -> None:
+    declared = {option.name for option in runtime.declared_options}
+    assert len(declared) == len(runtime.declared_options)
+    assert {option.name for workload in workloads.values() for option in runtime.options(workload)} == declared
+    for device in support_table.DEVICES:
+        for workload in workloads.values():
+            assert {option.name for option in runtime.options(workload, device)} <= declared
+
+
+def test_settings_name_declared_options_only(
+    runtime: Any, devices: list[Device], workloads: Mapping[str, Workload]
+) -> None:
+    if runtime.missing() is not None:
+        pytest.skip(f"{runtime.name}: {runtime.missing()}")
+    known = {option.name for option in runtime.declared_options} | FURTHER_SETTINGS.get(runtime.name, set())
+    for device, workload in pairs(devices, workloads):
+        for precision in PRECISIONS:
+            if runtime.supports(device, workload, precision) is None:
+                assert set(runtime.mode_at(precision, runtime.mode(device, workload, {}))) <= known
+
+
+def test_options_have_flags_with_help_that_names_the_runtime(runtime: Any) -> None:
+    for option in runtime.declared_options:
+        by_runtime = runtime_options().get(option.name, {})
+        assert (by_runtime.get(runtime.name) == option) == option.has_flag
+        assert not option.has_flag or runtime.name in help_text(by_runtime)
+
+
+def test_an_unknown_value_is_refused_with_those_there_are(runtime: Any, workloads: Mapping[str, Workload]) -> None:
     for workload in workloads.values():
-        own = set(runtime.options(workload)) - OWN_OPTIONS.get(runtime.name, set())
-        assert own <= set(OPTIONS)
+        for option in runtime.options(workload):
+            if option.values:
+                with pytest.raises(
+                    UsageError, match=f"{option.name} 'colour': runtime {runtime.name} has .*{option.values[0]}"
+                ):
+                    option.chosen(runtime.name, "colour")
+
+
+def test_an_unknown_option_is_refused_by_name(runtime: Any, workloads: Mapping[str, Workload]) -> None:
+    for workload in workloads.values():
         with pytest.raises(UsageError, match="colour"):
             runtime.mode(support_table.DEVICES[0], workload, {"colour": "red"})
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from benchmarking.core import plugins
 from benchmarking.core.contracts import Runtime
 from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.options import Option
 from benchmarking.core.records import Cell, Device, Point, Precision, Scalar, Workload
 from benchmarking.devices.support.several import parts
 
@@ -18,7 +19,11 @@ OPTION = "placement"
 
 REPLICAS, SHARDED = "replicas", "sharded"
 
-PLACEMENTS = (REPLICAS, SHARDED)
+PLACEMENT = Option(
+    name=OPTION,
+    help="one model on several devices: copies that share the batch, or its layers spread over them",
+    values=(REPLICAS, SHARDED),
+)
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "bfloat16", "float16")
 
@@ -38,11 +43,6 @@ FAMILIES = frozenset(
 
 """Families whose rows do not depend on each other. Two towers score every image against every text of the batch, and
 retrieval and denoising have inputs that the whole batch shares."""
-
-
-def placements(device: Device) -> tuple[str, ...]:
-    """The values the option has on a device, the default first; none on a single one."""
-    return PLACEMENTS if len(parts(device)) > 1 else ()
 
 
 def why_not(device: Device, workload: Workload, precision: Precision) -> str | None:

@@ -19,9 +19,10 @@ from benchmarking.core.command_line import (
     tag,
 )
 from benchmarking.core.errors import UsageError
-from benchmarking.core.records import REBUILDS, Scalar
+from benchmarking.core.records import REBUILDS
 from benchmarking.measure.settings import PROFILES, Settings, settings
-from benchmarking.sweep.plan.request import DEFAULT_TIMEOUT_S, OPTIONS, Request
+from benchmarking.sweep.plan.options import options_in
+from benchmarking.sweep.plan.request import DEFAULT_TIMEOUT_S, Request
 
 DEFAULT_OUTPUT_DIR = "benchmark_results"
 DEFAULT_PROFILE = "standard"
@@ -35,32 +36,6 @@ def add_model_options(group: argparse._ArgumentGroup) -> None:
         default="auto",
         help="auto takes pretrained weights where they can be had, else seeded random ones, and says so",
     )
-    group.add_argument(
-        "--attention",
-        help="attention: eager, sdpa, sdpa:math|flash|efficient|cudnn, flex_attention, flash_attention_2; "
-        "without it the model's own",
-    )
-    group.add_argument("--cache", help="key-value cache of models that generate: dynamic (without it) or static")
-    group.add_argument("--compile-mode", metavar="MODE", help="compiled: default, reduce-overhead or max-autotune")
-    group.add_argument("--dynamic", help="compiled: shapes in the code: auto (without it), true or false")
-    group.add_argument("--quantization", metavar="METHOD", help="int8 and int4: dynamic or weight-only")
-    group.add_argument(
-        "--provider", help="onnxruntime: the device's own execution provider (without it), or directml on Windows"
-    )
-    group.add_argument("--io-mode", help="onnxruntime, webgpu: inputs and outputs on the device or on the host")
-    group.add_argument(
-        "--hint",
-        help="openvino: latency (without it), or throughput: a call is --concurrency requests at once, and its "
-        "latency lasts until the last of them is done",
-    )
-    group.add_argument(
-        "--kernel-repo",
-        metavar="REPO",
-        help="kernelized: a folder with a kernel repository, owner/name@VERSION, or hub; its code is executed",
-    )
-    group.add_argument("--qnn-backend", help="qnn: htp (without it), gpu, or cpu, which is QNN's reference")
-    group.add_argument("--performance-mode", metavar="MODE", help="qnn: burst, balanced, high_performance, ...")
-    group.add_argument("--placement", help="several devices: replicas (without it) share the batch, or sharded layers")
     group.add_argument("--num-threads", type=positive_int, metavar="N", help="intra-op threads")
     group.add_argument("--cpu-list", metavar="LIST", help="logical processors to run on, such as 0-3,8")
 
@@ -155,11 +130,6 @@ def axes(arguments: argparse.Namespace) -> dict[str, tuple[float, ...]]:
     return {axis: values for axis, values in given.items() if values is not None}
 
 
-def options(arguments: argparse.Namespace) -> dict[str, Scalar]:
-    """The options of runtimes that were given, by name."""
-    return {name: value for name in OPTIONS if (value := getattr(arguments, name)) is not None}
-
-
 def chosen_settings(arguments: argparse.Namespace) -> Settings:
     """The settings that the measuring flags choose."""
     return settings(
@@ -182,7 +152,7 @@ def request(arguments: argparse.Namespace, model_id: str, command: tuple[str, ..
         axes=axes(arguments),
         num_threads=arguments.num_threads,
         cpu_list=arguments.cpu_list,
-        options=options(arguments),
+        options=options_in(vars(arguments)),
         rebuild=arguments.rebuild,
         settings=chosen_settings(arguments),
         timeout_s=arguments.timeout,

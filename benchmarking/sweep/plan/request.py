@@ -5,7 +5,7 @@ The grid of a request: what was asked for, and the defaults of the workload's fa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -21,6 +21,7 @@ from benchmarking.devices.support.several import parts
 from benchmarking.measure.settings import Settings
 from benchmarking.runtimes.support.default import default_runtime
 from benchmarking.runtimes.support.placement import check_numbers, why_not_point, why_not_requests
+from benchmarking.sweep.plan.options import RUNTIMES, options_of
 from benchmarking.sweep.plan.plan import CellPlan, Machine, check_points, grid
 from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.footprint import Fit
@@ -30,25 +31,6 @@ DEFAULT_TIMEOUT_S = 600.0
 
 
 AUTO = "auto"
-
-OPTIONS = (
-    "attention",
-    "cache",
-    "compile_mode",
-    "dynamic",
-    "quantization",
-    "provider",
-    "io_mode",
-    "hint",
-    "kernel_repo",
-    "qnn_backend",
-    "performance_mode",
-    "placement",
-)
-
-"""Options of runtimes that have a flag of their own."""
-
-RUNTIMES = "benchmarking.runtimes"
 
 DEVICES = "benchmarking.devices"
 
@@ -169,25 +151,8 @@ def runtime_for(request: Request, device: Device) -> str:
 
 def options_for(request: Request, runtime: str, workload: Workload) -> Mapping[str, Scalar]:
     """The options that were asked for, less those that only other runtimes have that were asked for beside this one."""
-    elsewhere = request.shared_options - set(_options_of(runtime, workload))
+    elsewhere = request.shared_options - set(options_of(runtime, workload))
     return {name: value for name, value in request.options.items() if name not in elsewhere}
-
-
-def check_shared_options(options: frozenset[str], cells: Sequence[Cell]) -> None:
-    """Raise UsageError for an option that was asked of several runtimes and that none of them has."""
-    had = {cell.runtime: _options_of(cell.runtime, cell.workload) for cell in cells}
-    for name in sorted(options):
-        if not any(name in own for own in had.values()):
-            has = "; ".join(f"{runtime} has {', '.join(own) or 'none'}" for runtime, own in had.items())
-            raise UsageError(f"none of these runtimes has an option {name}: {has}")
-
-
-def _options_of(runtime: str, workload: Workload) -> tuple[str, ...]:
-    """The names of a runtime's options; none of one that this version does not have."""
-    if runtime not in plugins.names(RUNTIMES):
-        return ()
-    plugin: Runtime = plugins.load(RUNTIMES, runtime)
-    return plugin.options(workload)
 
 
 def _cell(request: Request, workload: Workload, machine: Machine) -> tuple[Cell, str | None]:

@@ -52,7 +52,7 @@ def test_every_axis_has_its_flag_and_its_key_in_lists():
     flags = {word for action in _parser()._actions for word in action.option_strings}
 
     assert {axis.flag for axis in AXES.values()} <= flags
-    assert BY_KEY.keys() <= model_list.READERS.keys()
+    assert BY_KEY.keys() <= model_list.readers().keys()
 
 
 def test_names_are_used_once():

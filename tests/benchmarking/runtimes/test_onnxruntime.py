@@ -167,7 +167,7 @@ MEASURE = """
 import json, sys
 from contextlib import nullcontext
 import benchmarking.sweep.run.worker
-from benchmarking import plugins
+from benchmarking.core import plugins
 from benchmarking.core.records import Cell, Point, from_json
 cell, point = (from_json(kind, told, "argument") for kind, told in zip((Cell, Point), json.loads(sys.argv[1])))
 runtime = plugins.load("benchmarking.runtimes", cell.runtime)

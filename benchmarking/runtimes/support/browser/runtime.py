@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from benchmarking.builds.store import BuildStore
 from benchmarking.core.contracts import Stage
-from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
-from benchmarking.core.records import Cell, Json, Point, Rebuild, Scalar
+from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.records import Cell, Json, Point, Rebuild
 from benchmarking.graphs import session as graphs
 from benchmarking.runtimes.support.browser.browser import find_browser, why_no_browser
 
@@ -75,12 +75,6 @@ def num_threads(cell: Cell) -> int:
     from benchmarking.runtimes.support.onnxruntime.options import default_num_threads
 
     return cell.num_threads or default_num_threads()
-
-
-def no_option(runtime: str, options: Mapping[str, Scalar], known: Sequence[str]) -> None:
-    """Raise UsageError for an option that the runtime does not have."""
-    if unknown := sorted(set(options) - set(known)):
-        raise UsageError(f"runtime {runtime} has no option {unknown[0]!r}; it has {', '.join(known) or 'none'}")
 
 
 def check_threads(wanted: int, verified: Mapping[str, Json]) -> None:

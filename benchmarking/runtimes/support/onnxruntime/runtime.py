@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from benchmarking.core import plugins
 from benchmarking.core.device_contracts import DeviceKind
-from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.errors import UnsupportedError
+from benchmarking.core.options import Option
 from benchmarking.core.plugins import are_all_assumed
 from benchmarking.core.records import Device, Precision, Scalar
 from benchmarking.devices.support import ort_providers as directml
@@ -15,6 +16,7 @@ from benchmarking.devices.support.ort_providers import OrtProvider
 from benchmarking.graphs import session as graphs
 
 DEVICES = "benchmarking.devices"
+IO_MODE = Option(name="io_mode", help="memory of a call's inputs and outputs", values=("device", "host"))
 ALWAYS = "CPUExecutionProvider"
 """The provider that every ONNX Runtime has."""
 
@@ -107,16 +109,3 @@ def why_not_precision(device: Device, provider: OrtProvider, precision: Precisio
     if precision not in graphs.PRECISIONS:
         return f"graphs are made in {', '.join(graphs.PRECISIONS)}, not in {precision}"
     return None
-
-
-def has_no_option(runtime: str, options: Mapping[str, Scalar], known: Sequence[str]) -> None:
-    """Raise UsageError for an option that the runtime does not have."""
-    if unknown := sorted(set(options) - set(known)):
-        raise UsageError(f"runtime {runtime} has no option {unknown[0]!r}; it has {', '.join(known) or 'none'}")
-
-
-def chosen(runtime: str, option: str, value: Scalar, known: Sequence[str]) -> str:
-    """The value of an option. Raises UsageError for one that the runtime does not know."""
-    if value not in known:
-        raise UsageError(f"{option} {value!r}: runtime {runtime} has {', '.join(known)}")
-    return str(value)

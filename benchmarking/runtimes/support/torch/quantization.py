@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarking.core.errors import UnsupportedError, UsageError, first_line
+from benchmarking.core.options import Option
 from benchmarking.core.plugins import is_installed
 from benchmarking.core.records import Device, Json, Precision, Scalar
 from benchmarking.runtimes.support.torch.settings import memory_errors
@@ -16,7 +17,9 @@ from benchmarking.runtimes.support.torch.settings import memory_errors
 OPTION = "quantization"
 METHODS: Mapping[Precision, tuple[str, ...]] = {"int8": ("dynamic", "weight-only"), "int4": ("weight-only",)}
 """The methods of each precision, the default first."""
-ALL_METHODS = ("dynamic", "weight-only")
+QUANTIZATION = Option(
+    name=OPTION, help="quantization method of int8 and int4", values=("dynamic", "weight-only"), is_filled_in=False
+)
 DEVICES = ("cpu", "cuda", "rocm")
 LEAST_SHARE = 0.5
 """Of a model's matrix weights. With fewer of them quantized the precision would be a name only: torchao leaves

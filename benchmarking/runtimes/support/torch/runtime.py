@@ -8,35 +8,40 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
-from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
+from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.options import Option
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
-from benchmarking.devices.support.kinds import has, names_with, processor
+from benchmarking.devices.support.kinds import has, names_with
 from benchmarking.runtimes.support.torch import attention_kernels, quantization
 from benchmarking.workloads.support.families import families, plugin_of
+from benchmarking.workloads.support.generation import CACHES
 
 if TYPE_CHECKING:
     from benchmarking.runtimes.support.torch.session import Loaded
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "bfloat16", "float16", "int8", "int4")
 PACKAGES = ("torch", "transformers")
+ATTENTION = Option(
+    name="attention",
+    help="attention implementation",
+    values=attention_kernels.ATTENTIONS,
+    default="the model's own",
+)
+CACHE = Option(name="cache", help="key-value cache of models that generate", values=CACHES)
 
 
 class TorchRuntime(Runtime):
-    """A runtime on torch, Modes: attention, for generation the kind of key-value cache,
-    at quantized precisions the method of quantization; and what a runtime has besides (`own_options`)."""
+    """A runtime on torch. Its options: attention, for generation the kind of key-value cache, at quantized precisions
+    the method of quantization; and those of the runtime itself."""
 
     packages: tuple[str, ...] = PACKAGES
     """Distributions (of the same name as their modules) that it needs."""
-    is_quantizing = True
-    """Whether it has the precisions that torchao quantizes to."""
-
-    def own_options(self, device: Device, workload: Workload) -> Mapping[str, tuple[str, ...]]:
-        """The values of each further option, the default first."""
-        return {}
+    declared_options: tuple[Option, ...] = (ATTENTION, CACHE, quantization.QUANTIZATION)
 
     def prepare_process(self, cell: Cell, torch_name: str, points: Sequence[Point], cleanup: ExitStack) -> Any:
         """What must be done before torch has run anything, undone by `cleanup`; it comes back in `session`."""
@@ -64,27 +69,23 @@ class TorchRuntime(Runtime):
             return f"tf32 is a mode of NVIDIA's tensor cores (cuda), not of {device.type}"
         if workload.source != "module" and workload.family not in {plugin.name for plugin in families()}:
             return f"runtime {self.name} does not run family {workload.family}"
-        if precision in quantization.METHODS and not self.is_quantizing:
+        if precision in quantization.METHODS and quantization.QUANTIZATION not in self.declared_options:
             return f"runtime {self.name} does not quantize: {precision} runs on eager and compiled"
         return quantization.why_not(device, precision)
 
-    def options(self, workload: Workload) -> tuple[str, ...]:
-        any_kind = processor().name
-        any_device = Device(type=any_kind, selector=any_kind, found=True)
-        return (*self._options(any_device, workload), *self._quantization_option())
+    def options(self, workload: Workload, device: Device | None = None) -> tuple[Option, ...]:
+        plugin = plugin_of(workload)
+        own = plugin.default_attention(workload.config)
+        values: dict[str, tuple[str, ...]] = {
+            ATTENTION.name: () if own is None else (own, *(name for name in ATTENTION.values if name != own)),
+            CACHE.name: plugin.caches if "new_tokens" in plugin.axes(workload) else (),
+        }
+        found = (replace(option, values=values.get(option.name, option.values)) for option in self.declared_options)
+        return tuple(option for option in found if option.values or option.name not in values)
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        known = self._options(device, workload)
-        has = (*known, *self._quantization_option())
-        if unknown := sorted(set(options) - set(has)):
-            names = ", ".join(has) or "none"
-            raise UsageError(
-                f"runtime {self.name} has no option {unknown[0]!r} at task {workload.task}; it has {names}"
-            )
-        mode = {name: self._choice(name, options.get(name, values[0]), values) for name, values in known.items()}
-        if (method := options.get(quantization.OPTION)) is not None:
-            mode[quantization.OPTION] = self._choice(quantization.OPTION, method, quantization.ALL_METHODS)
-        attention_kernels.check(mode.get("attention"), device)
+        mode = super().mode(device, workload, options)
+        attention_kernels.check(_attention_in(mode), device)
         return mode
 
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
@@ -110,7 +111,7 @@ class TorchRuntime(Runtime):
             cleanup.callback(settings.set_threads(cell.num_threads))
             flags = settings.MatmulPrecision(cell.precision)
             cleanup.callback(flags.restore)
-            cleanup.enter_context(attention_kernels.only(_attention_of(cell)))
+            cleanup.enter_context(attention_kernels.only(_attention_in(cell.runtime_mode)))
             prepared = self.prepare_process(cell, handle.torch_name, points, cleanup)
             model, count, verified = self._load(cell, handle.torch_name, stage)
             verified |= {**files, **processing.verified, **settings.threads_in_force(), **flags.in_force()}
@@ -130,7 +131,7 @@ class TorchRuntime(Runtime):
         """The model on its device, how many parameters it was published with, and what was read back of it."""
         from benchmarking.runtimes.support.torch import model_loading
 
-        attention, precision = _attention_of(cell), cell.precision
+        attention, precision = _attention_in(cell.runtime_mode), cell.precision
         implementation = attention_kernels.implementation_of(attention)
         with stage("weights_read"):
             model, loaded = model_loading.load_model(cell.workload, precision, implementation)
@@ -149,28 +150,9 @@ class TorchRuntime(Runtime):
         changed = self.change(model, cell, stage)
         return model, count, {**verified, **loaded, **model_loading.implementation(model, cell.workload), **changed}
 
-    def _options(self, device: Device, workload: Workload) -> dict[str, tuple[str, ...]]:
-        """The values of each option that a workload always has, the default first."""
-        plugin = plugin_of(workload)
-        known: dict[str, tuple[str, ...]] = {}
-        default = plugin.default_attention(workload.config)
-        if default is not None:
-            known["attention"] = (default, *(name for name in attention_kernels.ATTENTIONS if name != default))
-        if "new_tokens" in plugin.axes(workload):
-            known["cache"] = plugin.caches
-        return {**known, **self.own_options(device, workload)}
 
-    def _quantization_option(self) -> tuple[str, ...]:
-        return (quantization.OPTION,) if self.is_quantizing else ()
-
-    def _choice(self, option: str, value: Scalar, known: tuple[str, ...]) -> str:
-        if value not in known:
-            raise UsageError(f"{option} {value!r}: runtime {self.name} has {', '.join(known)}")
-        return str(value)
-
-
-def _attention_of(cell: Cell) -> str | None:
-    return str(cell.runtime_mode["attention"]) if "attention" in cell.runtime_mode else None
+def _attention_in(mode: Mapping[str, Scalar]) -> str | None:
+    return str(mode[ATTENTION.name]) if ATTENTION.name in mode else None
 
 
 def _check_threads(cell: Cell, in_force: object) -> None:

@@ -76,7 +76,7 @@ def test_processes_that_are_not_waited_for_end_with_the_context(monkeypatch):
 def test_what_a_driver_prints_on_stdout_is_kept_out_of_the_answer():
     code = (
         "import os\n"
-        "from benchmarking import plugins\n"
+        "from benchmarking.core import plugins\n"
         "from benchmarking.devices import _asking, cuda\n"
         "real = cuda.PLUGIN.probe\n"
         "def loud():\n"

@@ -183,7 +183,7 @@ def test_a_placement_is_for_several_devices_and_for_runtimes_that_have_it():
         PLUGIN.mode(BOTH, resolve("tiny-bert"), {"placement": "both"})
     assert "placement" not in PLUGIN.mode(GPUS[0], resolve("tiny-bert"), {})
     assert PLUGIN.runs_on_several
-    assert not hasattr(compiled.PLUGIN, "runs_on_several")
+    assert not compiled.PLUGIN.runs_on_several
 
 
 def test_quantized_models_are_not_put_on_several_devices():

@@ -1,0 +1,74 @@
+"""Options of all runtimes together: their flags and YAML keys, and which of those asked for go to which runtime."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+from benchmarking.core import plugins
+from benchmarking.core.contracts import Runtime
+from benchmarking.core.errors import UsageError
+from benchmarking.core.options import Option
+from benchmarking.core.records import Cell, Scalar, Workload
+
+RUNTIMES = "benchmarking.runtimes"
+
+
+@cache
+def runtime_options() -> Mapping[str, Mapping[str, Option]]:
+    """Every option that has a flag, by name: the runtimes that have it, each with the option as it declares it."""
+    found: dict[str, dict[str, Option]] = {}
+    for runtime in runtimes():
+        for option in runtime.declared_options:
+            if option.has_flag:
+                found.setdefault(option.name, {})[runtime.name] = option
+    return found
+
+
+def runtimes() -> list[Runtime]:
+    """Every runtime, the default one first."""
+    found: list[Runtime] = [plugins.load(RUNTIMES, name) for name in plugins.names(RUNTIMES)]
+    return sorted(found, key=lambda runtime: not runtime.is_default)
+
+
+def add_runtime_options(parser: argparse.ArgumentParser) -> None:
+    """A flag for each option, in a group of their own."""
+    group = parser.add_argument_group("options of runtimes")
+    for by_runtime in runtime_options().values():
+        option = next(iter(by_runtime.values()))
+        group.add_argument(option.flag, metavar="WORD", help=help_text(by_runtime))
+
+
+def help_text(by_runtime: Mapping[str, Option]) -> str:
+    """The help of a flag: what it chooses, and the values it takes in each runtime, those that agree together."""
+    runtimes_by_words: dict[str, dict[str, list[str]]] = {}
+    for runtime, option in by_runtime.items():
+        runtimes_by_words.setdefault(option.help, {}).setdefault(option.values_in_words, []).append(runtime)
+    parts = []
+    for what, by_values in runtimes_by_words.items():
+        values = (f"{words} [{', '.join(names)}]" for words, names in by_values.items())
+        parts.append(f"{what}: {'; '.join(values)}")
+    return "; ".join(parts).replace("%", "%%")
+
+
+def options_in(given: Mapping[str, Scalar | None]) -> dict[str, Scalar]:
+    """The options of runtimes among arguments or settings by name, less those that are not set."""
+    return {name: value for name in runtime_options() if (value := given.get(name)) is not None}
+
+
+def options_of(runtime: str, workload: Workload) -> tuple[str, ...]:
+    """The names of a runtime's options for a workload; none of a runtime that this version does not have."""
+    if runtime not in plugins.names(RUNTIMES):
+        return ()
+    plugin: Runtime = plugins.load(RUNTIMES, runtime)
+    return tuple(option.name for option in plugin.options(workload))
+
+
+def check_shared_options(options: frozenset[str], cells: Sequence[Cell]) -> None:
+    """Raise UsageError for an option that was asked of several runtimes and that none of them has."""
+    had = {cell.runtime: options_of(cell.runtime, cell.workload) for cell in cells}
+    for name in sorted(options):
+        if not any(name in own for own in had.values()):
+            has = "; ".join(f"{runtime} has {', '.join(own) or 'none'}" for runtime, own in had.items())
+            raise UsageError(f"none of these runtimes has an option {name}: {has}")
