@@ -14,15 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarking.core import plugins
 from benchmarking.core.command_line import Parser, run_command
 from benchmarking.core.contracts import Runtime
 from benchmarking.core.errors import EXIT_OK, FormatError, StorageError
 from benchmarking.core.plugins import all_assumed
 from benchmarking.core.records import FAMILIES, PRECISIONS, Device, Precision, Readings, Workload
+from benchmarking.sweep.plan.options import runtime_options, runtimes, runtimes_by_values, what_is_chosen
 
 NAME = "support_table"
-RUNTIMES = "benchmarking.runtimes"
 START, END = "<!-- support-table -->", "<!-- /support-table -->"
 
 DEVICES: tuple[Device, ...] = tuple(
@@ -114,9 +113,9 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def table_text() -> str:
-    """Both tables and their notes."""
+    """The tables of families and precisions with their notes, and the table of options."""
     notes = Notes()
-    answers = {name: ask(runtime) for name, runtime in runtimes().items()}
+    answers = {runtime.name: ask(runtime) for runtime in runtimes() if runtime.is_compared}
     families = [[family, *(_family_cell(of, family, notes) for of in answers.values())] for family in tiny_workloads()]
     devices = [device.selector for device in DEVICES]
     precisions = [[name, *(_precision_cell(of[device], notes) for device in devices)] for name, of in answers.items()]
@@ -124,6 +123,7 @@ def table_text() -> str:
         _markdown(["family", *answers], families),
         _markdown(["runtime", *(device.name or device.type for device in DEVICES)], precisions),
         notes.lines(),
+        _markdown(["option", "chooses", "values"], _option_rows()),
     )
     return "\n\n".join("\n".join(lines) for lines in parts)
 
@@ -140,6 +140,16 @@ def ask(runtime: Runtime) -> Answers:
         }
 
 
+def _option_rows() -> list[list[str]]:
+    """A row for each option of a runtime: its flag, what it chooses, and its values by runtime."""
+    rows = []
+    for by_runtime in runtime_options().values():
+        flag = next(iter(by_runtime.values())).flag
+        values = [f"{', '.join(names)}: {words}" for words, names in runtimes_by_values(by_runtime).items()]
+        rows.append([f"`{flag}`", what_is_chosen(by_runtime), "; ".join(values)])
+    return rows
+
+
 def _reason(runtime: Runtime, device: Device, workload: Workload, precision: Precision) -> Reason | None:
     why = runtime.supports(device, workload, precision)
     return None if why is None else Reason.of(why, precision, device, workload.task)
@@ -153,13 +163,6 @@ def tiny_workloads() -> Mapping[str, Workload]:
     found = [resolve(entry.name, weights="random") for entry in catalog.entries() if not entry.hub]
     by_family = {str(workload.family): workload for workload in found}
     return {family: by_family[family] for family in FAMILIES if family in by_family}
-
-
-def runtimes() -> Mapping[str, Runtime]:
-    """The runtimes that run models, eager first."""
-    found = {name: plugins.load(RUNTIMES, name) for name in plugins.names(RUNTIMES)}
-    compared = [name for name, plugin in found.items() if plugin.is_compared]
-    return {name: found[name] for name in sorted(compared, key=lambda name: (name != "eager", name))}
 
 
 def between_markers(text: str) -> str | None:

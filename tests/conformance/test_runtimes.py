@@ -139,7 +139,9 @@ def test_optional_parts_of_the_contract_are_whole(runtime: Any) -> None:
 
 
 def test_every_family_and_every_runtime_is_in_the_table() -> None:
-    families, precisions, notes = support_table.table_text().split("\n\n")
+    families, precisions, notes, options = support_table.table_text().split("\n\n")
+    flags = [line.split(" | ")[0].strip("| ") for line in options.splitlines()[2:]]
+    assert flags == [f"`--{name.replace('_', '-')}`" for name in runtime_options()]
     assert [line.split(" | ")[0].strip("| ") for line in families.splitlines()[2:]] == list(FAMILIES)
     rows = [line.split(" | ")[0].strip("| ") for line in precisions.splitlines()[2:]]
     assert sorted(rows) == sorted(name for name in NAMES if plugins.load(PACKAGE, name).is_compared)

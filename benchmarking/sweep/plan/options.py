@@ -41,15 +41,22 @@ def add_runtime_options(parser: argparse.ArgumentParser) -> None:
 
 
 def help_text(by_runtime: Mapping[str, Option]) -> str:
-    """The help of a flag: what it chooses, and the values it takes in each runtime, those that agree together."""
-    runtimes_by_words: dict[str, dict[str, list[str]]] = {}
+    """The help of a flag: what it chooses, and the values it takes in each runtime."""
+    values = (f"{words} [{', '.join(names)}]" for words, names in runtimes_by_values(by_runtime).items())
+    return f"{what_is_chosen(by_runtime)}: {'; '.join(values)}".replace("%", "%%")
+
+
+def what_is_chosen(by_runtime: Mapping[str, Option]) -> str:
+    """What an option chooses, in the words of the runtimes that have it."""
+    return "; ".join(dict.fromkeys(option.help for option in by_runtime.values()))
+
+
+def runtimes_by_values(by_runtime: Mapping[str, Option]) -> dict[str, list[str]]:
+    """The runtimes that have an option, by the values it takes there and their default, in words."""
+    found: dict[str, list[str]] = {}
     for runtime, option in by_runtime.items():
-        runtimes_by_words.setdefault(option.help, {}).setdefault(option.values_in_words, []).append(runtime)
-    parts = []
-    for what, by_values in runtimes_by_words.items():
-        values = (f"{words} [{', '.join(names)}]" for words, names in by_values.items())
-        parts.append(f"{what}: {'; '.join(values)}")
-    return "; ".join(parts).replace("%", "%%")
+        found.setdefault(option.values_in_words, []).append(runtime)
+    return found
 
 
 def options_in(given: Mapping[str, Scalar | None]) -> dict[str, Scalar]:
