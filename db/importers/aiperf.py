@@ -1,4 +1,4 @@
-"""AIPerf's JSON (profile_export_aiperf.json): one load, with metrics as GenAI-Perf has them and more of them."""
+"""AIPerf's JSON (profile_export_aiperf.json): one load, with GenAI-Perf's metrics and further ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from db.importers.support.reading import Fields, top_fields, without_zone
 from db.importers.support.serving import DEFINITIONS, export_result, export_task, is_export, model_names
 
 INPUT = {"loadgen", "phases"}
-"""Fields of its input, one of which every version has."""
+"""Fields of its input; every version has one of them."""
 OURS = {("inter_token_latency", "p50"): "time_per_output_token_ms"}
 MEANINGS = {
     **DEFINITIONS,
@@ -25,7 +25,7 @@ MEANINGS = {
 
 
 class Aiperf:
-    """Reads what `aiperf profile` writes to its artifact folder."""
+    """Reads the output of `aiperf profile`."""
 
     name = "aiperf"
     summary = "AIPerf: profile_export_aiperf.json"
@@ -82,14 +82,14 @@ def _result(top: Fields, config: Fields, doubts: tuple[Doubt, ...]) -> Result:
 
 
 def _load(config: Fields) -> Fields:
-    """What was asked for of the load: the profiling phase in newer versions."""
+    """The settings of the load: those of the profiling phase in newer versions."""
     phases = config.objects("phases") or ()
     measuring = [phase for phase in phases if phase.text("kind") in (None, "profiling")]
     return measuring[-1] if measuring else config.section("loadgen")
 
 
 def _cut_short(top: Fields) -> tuple[Doubt, ...]:
-    """A doubt when the tool says that the load did not run to its end."""
+    """A doubt when the load did not run to its end."""
     cancelled, complete, reason = top.flag("was_cancelled"), top.flag("is_complete"), top.text("incomplete_reason")
     if not cancelled and complete is not False:
         return ()

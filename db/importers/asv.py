@@ -1,8 +1,8 @@
-"""airspeed velocity's result files: one of a machine, commit and environment, a run for each benchmark in it.
+"""airspeed velocity's result files, each of a machine, commit and environment: a run for each benchmark.
 
-A combination of parameters is a result; parameters that are no numbers make runs of their own. Their names, and the
-units of what is tracked, are not in the file. The commit's time is, so that histories are ordered by it; another
-version of a benchmark's code is another series, and so is another environment.
+A combination of parameters is a result; parameters other than numbers make separate runs. The file does not have the
+parameters' names, nor the units of tracked values. Histories are ordered by the commit's time. Another version of a
+benchmark's code, or another environment, is another series.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from db.importers.support.reading import INT32_MAX, Fields, parsed_number, shift
 
 VERSION = 2
 SKIPPED = "NaN"
-"""What asv writes for a combination that its set-up skipped; null is one that failed."""
+"""The value of a combination that its set-up skipped; null is one that failed."""
 Kind = Literal["time", "peakmem", "mem", "track"]
 KINDS: Mapping[str, Kind] = {"timeraw": "time", "time": "time", "peakmem": "peakmem", "mem": "mem", "track": "track"}
-"""Beginning of a benchmark's name -> what it measures."""
+"""Prefix of a benchmark's name -> what it measures."""
 METRICS: Mapping[Kind, str] = {
     "time": "latency_median_ms",
     "peakmem": "memory_peak_rss_infer_mb",
@@ -37,7 +37,7 @@ METRICS: Mapping[Kind, str] = {
 }
 INTERVAL = {"stats_ci_99_a": "latency_ci_99_low_ms", "stats_ci_99_b": "latency_ci_99_high_ms"}
 QUARTILES = {"stats_q_25": "latency_p25_ms", "stats_q_75": "latency_p75_ms"}
-"""Rounded by asv: used only where the samples were not recorded."""
+"""Rounded by asv: used only where no samples were recorded."""
 DEFINITIONS = {
     "latency_median_ms": "asv's result of a time benchmark: median of its samples, each the mean of `number` calls, of "
     "all its processes together",
@@ -55,9 +55,9 @@ class Case:
 
     axes: Mapping[str, int | float]
     variant: str | None
-    """The parameters that are no numbers; None without any."""
+    """The parameters other than numbers; None without any."""
     fields: Fields
-    """What the file has of it: result, samples and stats_*, by column."""
+    """Its result, samples and stats_*, by column."""
 
 
 class Asv:
@@ -70,11 +70,11 @@ class Asv:
         return isinstance(file.json, dict) and {"commit_hash", "params", "results"} <= file.json.keys()
 
     def runs(self, file: ForeignFile) -> Iterator[Run]:
-        top_fields(file)  # refuses what is no object
+        top_fields(file)  # refuses anything but an object
         top = Fields(file, json.loads(file.text or "{}", parse_constant=str))
         version = top.must(top.whole, "version")
         if version != VERSION:
-            top.refuse("version", f"expected {VERSION}, found {version}: bring it up to date with asv update")
+            top.refuse("version", f"expected {VERSION}, found {version}: convert it with asv update")
         shared, environment = _shared(top)
         columns = [str(name) for name in _list(top, "result_columns")]
         results = top.must(top.fields, "results")
@@ -85,7 +85,7 @@ class Asv:
 
 
 def _shared(top: Fields) -> tuple[dict[str, Any], str]:
-    """What `foreign_run` takes of the machine, the commit and the environment, and the environment's name."""
+    """Arguments of `foreign_run` about machine, commit and environment, and the environment's name."""
     params = top.must(top.fields, "params")
     requirements = top.fields("requirements")
     cpu, threads = params.text("cpu"), parsed_number(str(params.any("num_cpu")))
@@ -108,7 +108,7 @@ def _shared(top: Fields) -> tuple[dict[str, Any], str]:
 
 
 def _entry(results: Fields, name: str, columns: Sequence[str]) -> Fields:
-    """A benchmark's columns by name; those at the end may be left out."""
+    """A benchmark's columns by name; the last ones may be missing."""
     values = _list(results, name)
     if len(values) > len(columns):
         results.refuse(name, f"{len(values)} values for {len(columns)} result_columns")
@@ -163,13 +163,13 @@ def _runs(
 
 
 def _kind(name: str) -> Kind:
-    """What the benchmark measures, as asv tells it: by the beginning of its name."""
+    """What the benchmark measures, by the prefix of its name, as in asv."""
     last = name.rpartition(".")[2].lower()
     return next((kind for prefix, kind in KINDS.items() if last.startswith(prefix)), "track")
 
 
 def _cases(entry: Fields) -> list[Case]:
-    """The combinations of parameters, the last parameter varying fastest, with what the file has of each."""
+    """The combinations of parameters, the last parameter varying fastest."""
     params = [value if isinstance(value, list) else [value] for value in _list(entry, "params")]
     combinations = list(itertools.product(*params))
     per_case = [name for name in entry if name in ("result", "samples") or name.startswith("stats_")]
@@ -228,7 +228,7 @@ def _timed(point: Point, fields: Fields, median_ms: float, started_at: datetime,
 
 
 def _stated(fields: Fields, columns: Mapping[str, str]) -> dict[str, float]:
-    """The times in ms that the file has of these."""
+    """The statistics in the file, in ms."""
     found = {column: fields.number(name) for name, column in columns.items()}
     return {column: seconds * MS_PER_S for column, seconds in found.items() if seconds is not None}
 

@@ -1,8 +1,7 @@
 """Older DuckDB files of the same four tables: benchmark_runs, benchmark_results, hardware_info, raw_benchmark_data.
 
-Their columns vary from file to file, so each is read by the columns that are there; a column under the name of one of
-ours goes there, a number with a unit in its name is a metric under that name, and everything else is kept. What the
-numbers mean is what the program that wrote them meant.
+Their columns vary from file to file: a column with a name of ours goes there, a number with a unit in its name is a
+metric of that name, and everything else is kept. The file does not define its numbers.
 """
 
 from __future__ import annotations
@@ -14,17 +13,17 @@ from benchmarking.core.records import FAMILIES, Json, Run
 from db.importers.support.building import foreign_run, undated
 from db.importers.support.duckdb_files import (
     STATUSES,
-    Held,
-    count_of,
+    ResultRow,
+    count_in,
     first,
     has_tables,
-    held_in,
-    key_of,
+    id_in,
     merged,
     raw_by_result,
     read_tables,
     result_of,
-    text_of,
+    result_row,
+    text_in,
 )
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import worst_status
@@ -39,7 +38,7 @@ DEFINITIONS = {"*": "as the program that wrote the file defines it, which the fi
 
 
 class BenchmarkDuckdb:
-    """Reads benchmark_db.duckdb files that this program did not make."""
+    """Reads benchmark_db.duckdb files of other programs."""
 
     name = "benchmark_duckdb"
     summary = "older DuckDB files: benchmark_runs, benchmark_results, hardware_info, raw_benchmark_data"
@@ -49,7 +48,7 @@ class BenchmarkDuckdb:
 
     def runs(self, file: ForeignFile) -> Iterator[Run]:
         if not file.is_duckdb:
-            file.refuse("no DuckDB file")
+            file.refuse("not a DuckDB file")
         tables = read_tables(file)
         hardware = _by(tables.hardware, "hardware_id", "id")
         results = _by(tables.results, "run_id")
@@ -59,15 +58,15 @@ class BenchmarkDuckdb:
         raw = raw_by_result(tables)
         for run_id, rows in runs.items():
             if len(rows) > 1:
-                rows[1].refuse("run_id", f"{run_id} is there twice")
-            held = [held_in(one, run_id, raw) for one in results.get(run_id, [])]
+                rows[1].refuse("run_id", f"{run_id} occurs twice")
+            held = [result_row(one, run_id, raw) for one in results.get(run_id, [])]
             yield _run(rows[0], run_id, merged(held), _hardware_of(rows[0], hardware))
 
 
 def _by(rows: Sequence[Fields], *names: str) -> dict[str, list[Fields]]:
     found: dict[str, list[Fields]] = {}
     for row in rows:
-        key = key_of(row, *names)
+        key = id_in(row, *names)
         if key is None:
             row.refuse(names[0], "is missing")
         found.setdefault(key, []).append(row)
@@ -75,30 +74,30 @@ def _by(rows: Sequence[Fields], *names: str) -> dict[str, list[Fields]]:
 
 
 def _hardware_of(run: Fields, hardware: Mapping[str, Sequence[Fields]]) -> Fields:
-    """The row of the run's machine: the one it names, or the only one there is."""
-    key = key_of(run, "hardware_id")
+    """The row of the run's machine: the one it names, or the only one."""
+    key = id_in(run, "hardware_id")
     only = next(iter(hardware.values())) if key is None and len(hardware) == 1 else ()
     found = hardware.get(key, ()) if key is not None else only
     return found[0] if found else Fields(run.file, {}, "hardware_info")
 
 
-def _run(row: Fields, run_id: str, held: Sequence[Held], hardware: Fields) -> Run:
+def _run(row: Fields, run_id: str, held: Sequence[ResultRow], hardware: Fields) -> Run:
     file, started, finished = row.file, first(row, STARTED), first(row, FINISHED)
     started_at = row.time(started) if started else None
     doubts = without_zone([row.text(started)]) if started and started_at else (undated(file),)
     begin = started_at or file.modified_at
     results = [result_of(file, one, begin, doubts) for one in held]
-    commit, branch = text_of(row, "git_commit", "commit"), text_of(row, "git_branch", "branch")
-    family, error = text_of(row, *FAMILY), text_of(row, "error", "error_message")
-    stated, known = text_of(row, "status"), family in FAMILIES
+    commit, branch = text_in(row, "git_commit", "commit"), text_in(row, "git_branch", "branch")
+    family, error = text_in(row, *FAMILY), text_in(row, "error", "error_message")
+    stated, known = text_in(row, "status"), family in FAMILIES
     found: dict[str, Any] = {
-        "model_id": text_of(row, *MODEL) or "unknown",
+        "model_id": text_in(row, *MODEL) or "unknown",
         "family": family if known else None,
-        "task": text_of(row, "task") or "benchmark",
-        "runtime": text_of(row, "runtime", "framework", "backend") or "unknown",
-        "precision": precision_of(text_of(row, "precision", "dtype", "torch_dtype")),
-        "host": text_of(row, "host", "hostname") or text_of(hardware, "host", "hostname") or "unknown",
-        "tool_version": text_of(row, "tool_version"),
+        "task": text_in(row, "task") or "benchmark",
+        "runtime": text_in(row, "runtime", "framework", "backend") or "unknown",
+        "precision": precision_of(text_in(row, "precision", "dtype", "torch_dtype")),
+        "host": text_in(row, "host", "hostname") or text_in(hardware, "host", "hostname") or "unknown",
+        "tool_version": text_in(row, "tool_version"),
         "parameter_count": row.whole("parameter_count"),
         **_device(row, hardware),
     }
@@ -125,17 +124,17 @@ def _run(row: Fields, run_id: str, held: Sequence[Held], hardware: Fields) -> Ru
 
 def _device(row: Fields, hardware: Fields) -> dict[str, Any]:
     """What `foreign_run` takes of the machine."""
-    machines, cpu = text_of(hardware, "device_type"), text_of(hardware, "cpu_model", "cpu_name", "cpu", "processor")
-    kind = (text_of(row, "device", "device_type") or machines or "unknown").partition(":")[0].lower()
-    name, memory_bytes = text_of(hardware, "device_name", "gpu_name", "accelerator"), hardware.whole("memory_bytes")
-    is_host = kind == "cpu" and (machines or kind).lower() != kind  # the row is of the machine's other device
+    machines, cpu = text_in(hardware, "device_type"), text_in(hardware, "cpu_model", "cpu_name", "cpu", "processor")
+    kind = (text_in(row, "device", "device_type") or machines or "unknown").partition(":")[0].lower()
+    name, memory_bytes = text_in(hardware, "device_name", "gpu_name", "accelerator"), hardware.whole("memory_bytes")
+    is_host = kind == "cpu" and (machines or kind).lower() != kind  # the row describes the machine's other device
     return {
         "device_type": kind,
-        "device_name": text_of(row, "device_name") or (cpu if is_host else name),
+        "device_name": text_in(row, "device_name") or (cpu if is_host else name),
         "device_memory_bytes": None if is_host else memory_bytes,
         "cpu_model": cpu,
-        "cpu_cores": count_of(hardware, "cpu_cores", "num_cores", "physical_cores"),
-        "cpu_threads": count_of(hardware, "cpu_threads", "logical_cores"),
+        "cpu_cores": count_in(hardware, "cpu_cores", "num_cores", "physical_cores"),
+        "cpu_threads": count_in(hardware, "cpu_threads", "logical_cores"),
         "memory_bytes": hardware.whole("system_memory_bytes"),
     }
 

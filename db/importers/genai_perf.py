@@ -11,7 +11,7 @@ from db.importers.support.reading import Fields, top_fields
 from db.importers.support.serving import DEFINITIONS, export_result, export_task, is_export, model_names
 
 INPUT = {"perf_analyzer", "service_kind", "concurrency", "request_rate", "stimulus"}
-"""Fields of its input, one of which every version has."""
+"""Fields of its input; every version has one of them."""
 MEANINGS = {
     **DEFINITIONS,
     "time_to_first_token_ms": "median of time_to_first_token: from sending a request to its first response",
@@ -21,7 +21,7 @@ MEANINGS = {
 
 
 class GenaiPerf:
-    """Reads what `genai-perf profile` writes to its artifact folder."""
+    """Reads the output of `genai-perf profile`."""
 
     name = "genai_perf"
     summary = "GenAI-Perf: profile_export_genai_perf.json"

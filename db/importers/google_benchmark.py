@@ -1,6 +1,6 @@
 """Google Benchmark's JSON: a run for each benchmark function, a result for each set of its arguments.
 
-A repetition is one raw value, the mean time of a block of iterations; all repetitions come from one process. The
+A repetition is one raw value, the mean time of a block of iterations; all repetitions are of one process. The
 arguments are in the name: "BM_Sort/64/order:2/repeats:3/threads:4".
 """
 
@@ -22,14 +22,14 @@ from db.importers.support.reading import INT32_MAX, Fields, parsed_number, top_f
 
 MS_PER_UNIT = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
 AGGREGATES = {"mean": "latency_mean_ms", "median": "latency_median_ms", "stddev": "latency_std_ms"}
-"""Name of an aggregate of the repetitions -> column, used where the repetitions themselves were not written."""
+"""Aggregate of the repetitions -> column; used where the file does not have the repetitions."""
 SETTINGS = ("iterations", "repeats", "min_time", "min_warmup_time")
-"""Parts of a name that say how long to measure and not what."""
+"""Parts of a name that say how long is measured, not what."""
 CLOCKS = ("process_time", "real_time", "manual_time")
 COMPLEXITY = ("BigO", "RMS")
 COUNTERS = {"items_per_second": "throughput_samples_per_sec", "bytes_per_second": "bytes_per_sec"}
 STATED = ("name", "run_name", "run_type", "family_index", "per_family_instance_index", "repetition_index")
-"""Fields of an entry that say what it is of."""
+"""Fields that identify an entry."""
 NAMED = re.compile(r"([A-Za-z_]\w*):([^:].*)")
 NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 DEFINITIONS = {
@@ -44,21 +44,21 @@ DEFINITIONS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Name:
-    """What the name of a benchmark says."""
+    """The parts of a benchmark's name."""
 
     function: str
     arguments: Mapping[str, int | float] = field(default_factory=dict)
     mode: Mapping[str, Scalar] = field(default_factory=dict)
-    """The clock that was asked for, and the arguments that are no numbers."""
+    """The requested clock, and the arguments other than numbers."""
 
     @property
     def series(self) -> str:
-        """The same for the results of one run."""
+        """Equal for the results of one run."""
         return f"{self.function} {sorted(self.mode.items())}"
 
 
 class GoogleBenchmark:
-    """Reads what a benchmark writes with --benchmark_out or --benchmark_format=json."""
+    """Reads the output of --benchmark_out and --benchmark_format=json."""
 
     name = "google_benchmark"
     summary = "Google Benchmark: --benchmark_out (json)"
@@ -83,7 +83,6 @@ class GoogleBenchmark:
             own = [(name, each) for name, each in zip(names, entries.values(), strict=True) if name.series == series]
             results = [_result(file, name, each, shared["started_at"], doubts) for name, each in own]
             function, mode = own[0][0].function, own[0][0].mode
-            told = {"complexity": complexity[function]} if function in complexity else {}
             yield foreign_run(
                 file,
                 series,
@@ -95,13 +94,13 @@ class GoogleBenchmark:
                 runtime="native",
                 runtime_mode=mode,
                 **shared,
-                kept={**kept, **told},
+                kept=kept | ({"complexity": complexity[function]} if function in complexity else {}),
                 status=worst_status(results),
             )
 
 
 def parsed_name(text: str) -> Name:
-    """A name such as "BM_Sort/64/order:2/repeats:3": the function and its arguments, those without a name by place."""
+    """The function and arguments in a name such as "BM_Sort/64/order:2/repeats:3"; unnamed arguments by position."""
     function: list[str] = []
     arguments: dict[str, int | float | str] = {}
     mode: dict[str, Scalar] = {}
@@ -122,7 +121,7 @@ def parsed_name(text: str) -> Name:
 
 
 def _machine(context: Fields) -> dict[str, Any]:
-    """What `foreign_run` takes of the machine and the library."""
+    """Arguments of `foreign_run` about the machine and the library."""
     executable, version = context.text("executable"), context.text("library_version")
     threads = context.count("num_cpus")
     return {
@@ -136,14 +135,14 @@ def _machine(context: Fields) -> dict[str, Any]:
 
 
 def _caches(context: Fields) -> str:
-    """The sizes of the caches: the file does not name the CPU, and they tell models from each other."""
+    """The sizes of the caches, which distinguish CPU models: the file does not name the CPU."""
     caches = Fields(context.file, {"caches": context.any("caches")}, context.path).objects("caches") or ()
     sizes = [f"L{one.whole('level')} {one.text('type')} {(one.whole('size') or 0) // 1024} KiB" for one in caches]
     return f"; {', '.join(sizes)}" if sizes else ""
 
 
 def _by_name(top: Fields) -> tuple[dict[str, list[Fields]], dict[str, list[Json]]]:
-    """The entries of each benchmark, and what was fitted to the complexity of a function."""
+    """The entries of each benchmark, and the complexity fitted to each function."""
     entries: dict[str, list[Fields]] = {}
     complexity: dict[str, list[Json]] = {}
     for entry in top.must(top.objects, "benchmarks"):
@@ -156,7 +155,7 @@ def _by_name(top: Fields) -> tuple[dict[str, list[Fields]], dict[str, list[Json]
 
 
 def _whole(entry: Fields) -> dict[str, Json]:
-    """The entry as it is in the file."""
+    """The entry, unchanged."""
     return {name: entry.any(name) for name in entry}
 
 
@@ -188,13 +187,13 @@ def _without_numbers(point: Point, entry: Fields, entries: Sequence[Fields]) -> 
         point,
         metrics={},
         status="failed" if is_error else "skipped",
-        error=message or "the benchmark does not say why",
+        error=message or "the benchmark gives no reason",
         kept={"entries": [_whole(each) for each in entries]},
     )
 
 
 def _from_aggregates(point: Point, aggregates: Sequence[Fields], doubts: Sequence[Doubt]) -> Result:
-    """Of a file with --benchmark_report_aggregates_only."""
+    """The result of a file written with --benchmark_report_aggregates_only."""
     found = {entry.text("aggregate_name"): entry for entry in aggregates}
     return foreign_result(
         point,
@@ -213,7 +212,7 @@ def _ms(entry: Fields, field_name: str) -> float:
 
 
 def _counters(repetitions: Sequence[Fields]) -> dict[str, float]:
-    """Means of the numbers that are none of the library's own fields."""
+    """Means of the benchmark's own counters."""
     own = (*STATED, "real_time", "cpu_time", "time_unit", "iterations", "repetitions", "threads", "label")
     names = [name for name in repetitions[0] if name not in own]
     means: dict[str, float] = {}
@@ -227,7 +226,7 @@ def _counters(repetitions: Sequence[Fields]) -> dict[str, float]:
 
 
 def _rest(entries: Sequence[Fields]) -> dict[str, Json]:
-    """What has no place elsewhere; the fields that place an entry among the others are in its name already."""
+    """The other fields; those that identify an entry are in its name already."""
     return {"entries": [{name: value for name, value in one.rest().items() if name not in STATED} for one in entries]}
 
 

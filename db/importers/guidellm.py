@@ -1,6 +1,6 @@
 """GuideLLM's report (benchmarks.json): a run for each kind of load in it, a result for each load.
 
-Its percentiles are nearest ranks. A distribution without values has 0 everywhere, and a delay that was not measured -1.
+Its percentiles are nearest ranks. An empty distribution has 0 everywhere, and a delay that was not measured is -1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from db.importers.support.reading import Fields, top_fields
 from db.importers.support.serving import LATENCY_COLUMNS, load_doubts, load_point
 
 CLOSED = ("synchronous", "concurrent", "throughput")
-"""Loads whose requests in flight are limited; the others are sent at a rate, whatever is still in flight."""
+"""Loads with a limit on requests in flight; the others send requests at a rate without one."""
 STATISTICS = ("mean", "median", "std_dev", "min", "max")
 PERCENTILES = ("p25", "p75", "p90", "p95", "p99")
 DISTRIBUTIONS = (
@@ -28,7 +28,7 @@ DISTRIBUTIONS = (
     *("total_token_count", "time_to_first_token_ms", "time_to_first_output_token_ms", "time_per_output_token_ms"),
     *("inter_token_latency_ms", "prompt_tokens_per_second", "output_tokens_per_second", "tokens_per_second"),
 )
-"""What becomes metrics; the other distributions are kept."""
+"""Distributions that become metrics; the others are kept."""
 SECONDS = ("request_latency", "request_dispatch_delay", "request_scheduled_latency")
 OURS = {
     **{("request_latency", name): column for name, column in LATENCY_COLUMNS.items()},
@@ -53,7 +53,7 @@ DEFINITIONS = {
 
 
 class Guidellm:
-    """Reads what `guidellm run` and `guidellm benchmark` save as JSON."""
+    """Reads the JSON of `guidellm run` and `guidellm benchmark`."""
 
     name = "guidellm"
     summary = "GuideLLM: benchmarks.json"
@@ -178,21 +178,21 @@ def _result(load: Load) -> Result:
 
 
 def _concurrency(load: Load) -> int | None:
-    """Requests in flight at most. A load that is sent at a rate has only the client's own limit, which is kept."""
+    """The most requests in flight. A load at a rate has only the client's own limit, which is kept."""
     if load.kind not in CLOSED:
         return None
     return 1 if load.kind == "synchronous" else load.strategy.count("streams") or load.strategy.count("max_concurrency")
 
 
 def _warnings(benchmark: Fields) -> Iterator[Doubt]:
-    """What GuideLLM itself found doubtful."""
+    """GuideLLM's own warnings."""
     for warning in benchmark.objects("warnings") or ():
         evidence = {name: warning.any(name) for name in warning}
         yield Doubt(kind="guidellm_warning", severity="info", evidence=evidence)
 
 
 def _metrics(distributions: Fields) -> dict[str, float]:
-    """The statistics of the requests that succeeded in ms, under our columns' names where the meaning is ours, else as
+    """The statistics of the successful requests in ms, by our column where the meaning is the same, else named
     DISTRIBUTION_STATISTIC_UNIT."""
     metrics: dict[str, float] = {}
     for name in DISTRIBUTIONS:
@@ -224,13 +224,13 @@ def _length(metrics: Mapping[str, float], name: str) -> int | None:
 
 
 def _mean_axis(metrics: Mapping[str, float]) -> dict[str, int | float]:
-    """The mean length of the prompts where they differ, so that other lengths are another series."""
+    """The mean length of the prompts where they differ: loads of another mean are another series."""
     mean = metrics.get("prompt_token_count_mean")
     return {} if mean is None else {"input_tokens_mean": round(mean)}
 
 
 def _samples(benchmark: Fields, succeeded: int | None, started_at: datetime) -> list[Samples]:
-    """The raw times of the requests that succeeded in ms; none where the report holds only some of them."""
+    """The raw times of the successful requests in ms; empty where the report holds only some of them."""
     requests = benchmark.section("requests")
     of_success = requests.objects("successful") or ()
     found: dict[str, list[float]] = {}

@@ -1,4 +1,7 @@
-"""llama.cpp's llama-bench: its JSON, JSON lines, CSV, SQL and Markdown, of the versions with 33, 38 and 41 columns."""
+"""llama.cpp's llama-bench: JSON, JSON lines, CSV, SQL and Markdown, of its versions with 33, 38 and 41 columns.
+
+The rows of all five outputs are read under the names of the JSON.
+"""
 
 from __future__ import annotations
 
@@ -50,16 +53,16 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
     "no_op_offload": ("0",),
     "no_host": ("0",),
 }
-"""Settings that make a different series, and their defaults: a column that a later version adds changes no series."""
+"""Settings that distinguish series, and their defaults, so that a column added by a later version changes no series."""
 BACKENDS = {"CUDA": "cuda", "ROCm": "rocm", "HIP": "rocm", "Metal": "mps", "MTL": "mps", "CPU": "cpu", "BLAS": "cpu"}
 QUANTIZED = re.compile(r"(?:all )?((?:B?F\d{2}|I?Q\d\S*|TQ\d\S*|MXFP4\S*)(?: - [\w .]+)?(?: \w+)?)$")
 """The end of a model's type: "qwen2 7B Q4_K - Medium", "llama 8B BF16"."""
 EXPERTS = re.compile(r"moe\b|mixtral|\b\d+x\d+(\.\d+)?B\b|\bA\d+(\.\d+)?B\b")
 NO_RAW = f"{NOT_SUPPORTED}: this output has means alone"
 AUTO_COLUMNS = "fit_target"
-"""A column of the versions in which flash attention may be left to the program."""
+"""A column of the versions in which flash attention may be automatic."""
 NEEDED = {"build_commit", "model_filename", "n_prompt", "n_gen", "avg_ts"}
-"""Columns that every version has."""
+"""Columns of every version."""
 INSERT = re.compile(r"INSERT INTO (?:test|llama_bench) \(([^)]*)\) VALUES \('(.*)'\);")
 MARKDOWN_NAMES = {
     "model": "model_type",
@@ -80,9 +83,9 @@ MARKDOWN_NAMES = {
     "nopo": "no_op_offload",
     "noh": "no_host",
 }
-"""Name of a column of the table -> that of the field. Others are called the same."""
+"""Column of the table -> field; other columns have the field's name."""
 TEST = re.compile(r"(?:pp(\d{1,9}))?\+?(?:tg(\d{1,9}))?(?: @ d(\d{1,9}))?")
-"""What was run: pp512, tg128, pp512+tg128, each perhaps at a depth."""
+"""A test: pp512, tg128, pp512+tg128, each optionally at a depth."""
 BUILD = re.compile(r"^build: (\S+) \((\d{1,9})\)", re.MULTILINE)
 GPU = re.compile(r"^\s*Device \d+: ([^,\n]+),", re.MULTILINE)
 SPEED = re.compile(r"([0-9.]+) ± ([0-9.]+)")
@@ -96,14 +99,14 @@ class _Test:
     """One row, read."""
 
     cell: tuple[tuple[str, str], ...]
-    """What makes it another run: everything but the sizes and the numbers."""
+    """What distinguishes runs: everything but sizes and measured numbers."""
     setup: dict[str, Any]
     result: Result
     started_at: datetime
 
 
 class LlamaBench:
-    """Reads what llama-bench prints."""
+    """Reads the output of llama-bench."""
 
     name = "llama_bench"
     summary = "llama.cpp's llama-bench: -o json, jsonl, csv, sql and md"
@@ -112,7 +115,7 @@ class LlamaBench:
         return _is_output(file)
 
     def runs(self, file: ForeignFile) -> Iterator[Run]:
-        """A run for each model, build and setting; a test that was run again belongs to another run."""
+        """A run for each model, build and setting; a repeated test belongs to another run."""
         groups: dict[tuple[object, int], list[_Test]] = {}
         seen: Counter[tuple[object, str]] = Counter()
         for test in (_test(file, row) for row in _rows(file)):
@@ -201,7 +204,7 @@ def _family(model_type: str | None) -> Family | None:
 
 
 def _precision(model_type: str | None) -> tuple[Precision, str | None]:
-    """The weights' precision, and the file's words for it where there is no name here."""
+    """The precision of the weights, and the file's word for it where we have none."""
     found = QUANTIZED.search(model_type or "")
     if found is None:
         return "unknown", None
@@ -210,7 +213,7 @@ def _precision(model_type: str | None) -> tuple[Precision, str | None]:
 
 
 def _mode(row: Fields) -> dict[str, Scalar]:
-    """The settings that are not as the tool has them when nothing is said, true and false as 1 and 0."""
+    """The settings that differ from the tool's defaults, true and false as 1 and 0."""
     mode: dict[str, Scalar] = {}
     for name, defaults in DEFAULTS.items():
         value = row.any(name)
@@ -263,7 +266,7 @@ def _result(file: ForeignFile, row: Fields, started_at: datetime) -> Result:
 
 
 def _stated(row: Fields, point: Point) -> dict[str, float]:
-    """The tool's own means. Of a prompt and generation together its speed counts both, and is no speed here."""
+    """The tool's own means. Its speed of a prompt and generation together counts both, and is left out."""
     mean_ns, std_ns = row.number("avg_ns", low=0), row.number("stddev_ns", low=0)
     speed = row.number("avg_ts", low=0) if not (point.sequence_length and point.new_tokens) else None
     metrics = {} if mean_ns is None else {"latency_mean_ms": mean_ns / NS_PER_MS}
@@ -296,7 +299,7 @@ def _doubts(row: Fields, result: Result) -> list[Doubt]:
 
 
 def _is_output(file: ForeignFile) -> bool:
-    """Whether the file is one of the outputs."""
+    """Whether the file is one of the five outputs."""
     data = file.json
     if data is not None:
         rows = data if isinstance(data, list) else [data]
@@ -308,7 +311,7 @@ def _is_output(file: ForeignFile) -> bool:
 
 
 def _rows(file: ForeignFile) -> Iterator[Fields]:
-    """Every row. Raises FormatError for text that is none of the outputs."""
+    """The rows. Raises FormatError for any other file."""
     text = file.text or ""
     if isinstance(file.json, list | dict) or file.json_lines:
         yield from _json_rows(file)
@@ -319,7 +322,7 @@ def _rows(file: ForeignFile) -> Iterator[Fields]:
     elif _header(text.splitlines()) is not None:
         yield from _markdown_rows(file, text)
     else:
-        file.refuse("none of llama-bench's outputs: JSON, JSON lines, CSV, SQL or a Markdown table")
+        file.refuse("not an output of llama-bench, expected JSON, JSON lines, CSV, SQL or a Markdown table")
 
 
 def _is_csv(text: str) -> bool:
@@ -340,7 +343,7 @@ def _inserts(text: str) -> list[re.Match[str]]:
 
 
 def _sql_rows(file: ForeignFile, text: str) -> Iterator[Fields]:
-    """Every value stands between quotes, and none is escaped: one with a quote and a comma in it cannot be told."""
+    """Values are quoted but not escaped: one that contains quote, comma, space, quote cannot be split correctly."""
     for number, found in enumerate(_inserts(text), 1):
         names, values = [name.strip() for name in found[1].split(",")], found[2].split("', '")
         if len(names) != len(values):
@@ -349,7 +352,7 @@ def _sql_rows(file: ForeignFile, text: str) -> Iterator[Fields]:
 
 
 def _header(lines: list[str]) -> int | None:
-    """The place of the Markdown table's heading."""
+    """The line number of the Markdown table's header."""
     for place, line in enumerate(lines[:-1]):
         names = _cells(line)
         if {"model", "test", "t/s"} <= set(names) and SEPARATOR.fullmatch(lines[place + 1]):
@@ -378,7 +381,7 @@ def _markdown_rows(file: ForeignFile, text: str) -> Iterator[Fields]:
 
 
 def _of_table(file: ForeignFile, number: int, row: dict[str, str]) -> dict[str, Any]:
-    """The table's test, speed, size and parameters as the fields that they are made of."""
+    """The JSON's fields from the table's test, speed, size and parameters."""
     test, speed = TEST.fullmatch(row["test"]), SPEED.fullmatch(row["t/s"])
     if test is None or speed is None:
         file.refuse(f"line {number}: expected a test such as pp512 and a speed such as 7263.61 ± 90.94")
@@ -397,7 +400,7 @@ def _of_table(file: ForeignFile, number: int, row: dict[str, str]) -> dict[str, 
 
 
 def _scaled(cell: str | None, factors: dict[str, float] | dict[str, int]) -> int | None:
-    """Of "4.36 GiB" or "7.62 B" the number, which is as exact as three digits are."""
+    """The number in "4.36 GiB" or "7.62 B", exact to three digits."""
     value, _, unit = (cell or "").partition(" ")
     try:
         return round(float(value) * factors[unit])

@@ -1,7 +1,7 @@
-"""MLAgility's, turnkey's and lemonade's files: a build's stats or state.yaml, and the report over all builds (csv).
+"""Files of MLAgility, turnkey and lemonade: a build's stats or state.yaml, and the report on all builds (CSV).
 
-Latencies are means in ms, since nothing else is in the files; throughput is in inferences a second. A build that was
-never measured is a result too: it says why. Latencies that a compiler estimated are kept, and are no results.
+Latencies are means in ms, the only ones in the files; throughput is in inferences a second. A build that was never
+measured is a result with the reason. Latencies estimated by a compiler are kept, but are not results.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 TOP_LEVEL = re.compile(r"^([a-z_]\w*):", re.MULTILINE)
 BUILD = {"build_status", "evaluations", "performance", "benchmark_status", "turnkey_version", "onnxflow_version"}
 NAMED = {"build_name", "config", "hash", "parameters", "model_name", "uid", "labels"}
-"""A build's file has one of each at least."""
+"""A build's file has at least one field of each set."""
 REPORT = {"mean_latency", "build_status", "x86_latency", "nvidia_latency", "gpu_latency", "gpu_e2e_latency"}
-"""Beside the model's name a report has one of these."""
+"""A report has the model's name and one of these."""
 OLD_COLUMNS = {
     "x86_latency": {"device_type": "x86", "runtime": "ort"},
     "nvidia_latency": {"device_type": "nvidia", "runtime": "trt"},
     "gpu_latency": {"device_type": "nvidia", "runtime": "trt"},
     "gpu_e2e_latency": {"device_type": "nvidia", "runtime": "trt"},
 }
-"""Mean latency in ms of a device each, in reports of MLAgility."""
+"""Mean latency in ms on one device each, in MLAgility's reports."""
 DEVICES = {"x86": "cpu", "nvidia": "cuda"}
 RUNTIMES = {"ort": "onnxruntime", "trt": "tensorrt", "torch-eager": "eager", "torch-compiled": "compiled"}
 NUMBERS = {
@@ -56,9 +56,9 @@ UNITS = {"mean_latency_units": "milliseconds (ms)", "throughput_units": "inferen
 STATUSES: Mapping[str, Status] = {"timeout": "timed_out", "error": "failed", "killed": "failed", "incomplete": "failed"}
 NESTED = ("labels", "config", "system_info")
 MAX_BYTES = 16 * 1024**2
-"""The parser takes seconds for a megabyte."""
+"""Of YAML: parsing a megabyte takes seconds."""
 MAX_VALUES = 1_000_000
-"""Each alias counts with all it stands for: without a limit a file of ten lines holds more than any memory."""
+"""Of YAML, aliases expanded: without a limit a file of ten lines could exceed any memory."""
 TIMESTAMP = "tag:yaml.org,2002:timestamp"
 DEFINITIONS = {
     "latency_mean_ms": "mean latency of an inference, of 100 by default",
@@ -94,7 +94,7 @@ class Mlagility:
 
 
 def _of_report(file: ForeignFile) -> Iterator[Fields]:
-    """The evaluations in a report: one a row, or in older ones one a device and row. "-" stands for nothing."""
+    """The evaluations in a report: one a row, or in older ones one a device and row. "-" is an empty cell."""
     for row in csv_rows(file):
         values = {name.strip(): _cell(value) for name in row if (value := row.any(name)) not in (None, "-")}
         old = [name for name in OLD_COLUMNS if name in values]
@@ -107,7 +107,7 @@ def _of_report(file: ForeignFile) -> Iterator[Fields]:
 
 
 def _cell(text: Json) -> Json:
-    """What a cell of a report stands for: lists and names with values are in Python's notation, the rest is text."""
+    """The value of a cell: lists and dictionaries are in Python's notation, the rest is text."""
     if not isinstance(text, str) or not text.startswith(("[", "{")):
         return text
     try:
@@ -117,9 +117,9 @@ def _cell(text: Json) -> Json:
 
 
 def _of_build(file: ForeignFile) -> Iterator[Fields]:
-    """The evaluations of one build: what holds for all of them, and each one's own above it."""
-    if not TOP_LEVEL.search(file.text or ""):  # said at once, since the parser takes seconds to
-        file.refuse("not YAML with names and values")
+    """The evaluations of one build: its shared fields, overridden by each evaluation's own."""
+    if not TOP_LEVEL.search(file.text or ""):  # checked first, since the parser takes seconds
+        file.refuse("not YAML with a mapping at the top")
     data = {name: value for name, value in _yaml_object(file).items() if value != "-"}
     for holder in ("evaluations", "performance"):
         own = data.get(holder)
@@ -158,7 +158,7 @@ def _run(evaluation: Fields, key: str) -> Run:
 
 
 def _model(evaluation: Fields, nested: Mapping[str, Json]) -> str:
-    """The model's name; of a build that has none, the build's."""
+    """The model's name, else the build's."""
     labels, config = nested.get("labels"), nested.get("config")
     label = labels.get("name") if isinstance(labels, dict) else None
     found = (
@@ -172,13 +172,13 @@ def _model(evaluation: Fields, nested: Mapping[str, Json]) -> str:
 
 
 def _machine(evaluation: Fields, nested: Mapping[str, Json]) -> dict[str, Any]:
-    """What `foreign_run` takes of the device, the runtime and the tool."""
+    """Arguments of `foreign_run` about device, runtime and tool."""
     family = (evaluation.text("device_type") or "").partition("::")[0].lower()
     device, runtime = evaluation.text("device"), evaluation.text("runtime")
     version, runtime_version = evaluation.text("turnkey_version"), evaluation.text("runtime_version")
     system = nested.get("system_info")
     processor = system.get("Processor") if isinstance(system, dict) else None
-    names_device = bool(family)  # lemonade has the kind of device where turnkey has its name
+    names_device = bool(family)  # in lemonade's files `device` is the type, in turnkey's the name
     kind = family or (device or "unknown").lower()
     return {
         "device_type": DEVICES.get(kind, kind),
@@ -192,7 +192,7 @@ def _machine(evaluation: Fields, nested: Mapping[str, Json]) -> dict[str, Any]:
 
 
 def _results(evaluation: Fields, errors: Json, doubts: tuple[Doubt, ...]) -> list[Result]:
-    """One result, or one a prompt where the build was measured with several."""
+    """One result, or one for each prompt."""
     for name, unit in UNITS.items():
         if (stated := evaluation.text(name)) not in (None, unit):
             evaluation.refuse(name, f"expected {unit}, found {short(stated)}")
@@ -228,40 +228,45 @@ def _measured(fields: Fields, common: Mapping[str, int | None], doubts: tuple[Do
 
 
 def _tokens(fields: Fields, name: str) -> int | None:
-    """Tokens where they are a whole number from 1; a mean over iterations is none."""
+    """A whole number of tokens from 1; None for a fractional mean."""
     number = fields.number(name)
     return int(number) if number is not None and number >= 1 and number.is_integer() else None
 
 
 def _unmeasured(evaluation: Fields, errors: Json) -> Result:
-    """The result of a build that has no numbers: what became of its build or its benchmark."""
+    """The result of a build without numbers: the status and error of its build or benchmark."""
     words = [str(evaluation.any(name)).rpartition(".")[2].lower() for name in ("benchmark_status", "build_status")]
     status: Status = next((STATUSES[word] for word in words if word in STATUSES), "skipped")
-    told = errors[0] if isinstance(errors, list) and errors else errors
+    stated = errors[0] if isinstance(errors, list) and errors else errors
     states = ", ".join(word for word in words if word != "none")
-    reason = told if isinstance(told, str) and told else f"the file holds no measurement (status: {states or 'none'})"
+    reason = (
+        stated if isinstance(stated, str) and stated else f"the file holds no measurement (status: {states or 'none'})"
+    )
     return foreign_result(Point(batch_size=1), metrics={}, status=status, error=reason[:2000])
 
 
 def _yaml_object(file: ForeignFile) -> dict[str, Any]:
-    """The file's one mapping. Raises FormatError for a file that is none, with the line that is wrong."""
+    """The file's one mapping, read as if it were JSON: times stay text, tags of programming languages are refused.
+
+    Raises FormatError for any other file, with the line.
+    """
     import yaml
 
     if len(file.content) > MAX_BYTES:
-        file.refuse(f"larger than {MAX_BYTES >> 20} MiB, which is no result file in YAML")
+        file.refuse(f"larger than {MAX_BYTES >> 20} MiB, too large for a result file in YAML")
     try:
         data = yaml.load(file.text or "", Loader=_loader())
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         file.refuse(f"not YAML: {' '.join(str(error).split())[:200]}")
     if not isinstance(data, dict) or not all(isinstance(name, str) for name in data):
-        file.refuse("not YAML with names and values")
+        file.refuse("not YAML with a mapping at the top")
     if _values_in(data, {}) > MAX_VALUES:
-        file.refuse(f"its aliases stand for more than {MAX_VALUES} values")
+        file.refuse(f"its aliases expand to more than {MAX_VALUES} values")
     return {name: _json_value(file, value, name) for name, value in data.items()}
 
 
 def _loader() -> type[yaml.SafeLoader]:
-    """yaml's safe loader without times, which JSON has none of."""
+    """yaml's safe loader without times, which JSON does not have."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -275,7 +280,7 @@ def _loader() -> type[yaml.SafeLoader]:
 
 
 def _json_value(file: ForeignFile, value: Any, place: str) -> Any:
-    """The value as JSON has it: names are text, and what is no number is None."""
+    """The value for JSON: keys are text; NaN and infinity are None."""
     if isinstance(value, dict):
         return {str(name): _json_value(file, one, f"{place}.{name}") for name, one in value.items()}
     if isinstance(value, list):
@@ -283,16 +288,16 @@ def _json_value(file: ForeignFile, value: Any, place: str) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if value is not None and not isinstance(value, bool | int | float | str):
-        file.refuse(f"{place[:100]}: expected text, a number, a list or names and values, found {type(value).__name__}")
+        file.refuse(f"{place[:100]}: expected text, a number, a list or a mapping, found {type(value).__name__}")
     return value
 
 
 def _values_in(value: Any, known: dict[int, int]) -> int:
-    """Values in it, those behind aliases each time they are named. What holds itself is endless."""
+    """The number of values in it, aliases expanded; more than MAX_VALUES for one that contains itself."""
     if not isinstance(value, dict | list):
         return 1
     if id(value) not in known:
-        known[id(value)] = MAX_VALUES + 1  # until it is counted: met again inside itself, it is endless
+        known[id(value)] = MAX_VALUES + 1  # until it is counted: one that contains itself is endless
         held = value.values() if isinstance(value, dict) else value
         known[id(value)] = 1 + sum(_values_in(one, known) for one in held)
     return known[id(value)]

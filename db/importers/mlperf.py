@@ -1,4 +1,7 @@
-"""MLPerf inference: the tables of a round's results, the logs of one test, and the systems they belong to."""
+"""MLPerf inference: the tables of a round's results, the logs of one test, and the description of its system.
+
+The tables are the submission checker's summary.csv and the published *_results.json.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ MACHINE = (
     "number_of_nodes",
 )
 LATENCY_PERCENTILES = {"singlestream": "latency_p90_ms", "multistream": "latency_p99_ms"}
-"""Which percentile a table's latency is, by scenario."""
+"""The percentile that a table's latency is, by scenario."""
 PERCENTILE_ONLY = f"{NOT_SUPPORTED}: the table has one percentile"
 MILLI = 1e-3
 UNITS: dict[str, tuple[str | None, float]] = {
@@ -44,7 +47,7 @@ UNITS: dict[str, tuple[str | None, float]] = {
     "ms": (None, 1.0),
     "latency (ns)": (None, 1e-6),
 }
-"""Unit in lower case -> column, None for the percentile of the scenario, and the factor to our unit."""
+"""Unit in lower case -> column (None: the scenario's percentile) and the factor to our unit."""
 POWER = {
     "watts": ("system_power_w", 1.0),
     "watt": ("system_power_w", 1.0),
@@ -53,7 +56,7 @@ POWER = {
     "millijoule": ("system_energy_j_per_query", MILLI),
 }
 MULTISTREAM_SAMPLES = 8
-"""Samples in a query of MultiStream, by its rules."""
+"""Samples in a query of MultiStream, by MLPerf's rules."""
 PUBLISHED = {
     "Submitter": "Organization",
     "Category": "Division",
@@ -71,7 +74,7 @@ PUBLISHED = {
     "Performance_Result": "Result",
     "Performance_Units": "Units",
 }
-"""Name in *_results.json -> in summary.csv; the others are called the same."""
+"""Name in *_results.json -> name in summary.csv; the others are equal."""
 NEEDED = {"Scenario", "Result", "Units"}
 POWER_UNITS = ("watts", "millijoules", "joules", "millijoule", "watt")
 SAME_RESULT = (
@@ -85,12 +88,12 @@ SAME_RESULT = (
     "Location",
     "version",
 )
-"""What the row of a result and that of its power have in common."""
+"""Columns that the row of a result shares with that of its power."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A result, and its power where that was measured."""
+    """A result, and its power where it was measured."""
 
     fields: Fields
     power: tuple[float, str] | None = None
@@ -111,11 +114,13 @@ class MlPerf:
         return _reader(file) is not None
 
     def runs(self, file: ForeignFile) -> Iterator[Run]:
-        """A run a row of a table, or a test. A system's description, an accuracy test, and a summary beside its
-        detailed log give none."""
+        """A run for each row of a table, or for a test.
+
+        A system's description, an accuracy test, and a summary in the folder of its detailed log give none.
+        """
         reader = _reader(file)
         if reader is None:
-            file.refuse("none of MLPerf inference's files")
+            file.refuse("not a file of MLPerf inference")
         yield from reader(file)
 
 
@@ -149,7 +154,7 @@ def _of_log(file: ForeignFile, read: Mapping[str, Any]) -> Iterator[Run]:
     stated_metrics, missing = logs.log_metrics(events, scenario)
     metrics, few = supported_tails(stated_metrics, queries)
     if not metrics:
-        file.refuse("holds no results: the test was cut off, or its log is")
+        file.refuse("has no results: the test was interrupted, or its log is truncated")
     result = foreign_result(
         _point(scenario, events.count("effective_samples_per_query"), events.number("effective_target_qps", low=0)),
         metrics=metrics,
@@ -207,7 +212,7 @@ def _system_beside(file: ForeignFile, row: Fields, division: str | None, submitt
 
 
 def _row_result(file: ForeignFile, row: Row, scenario: str) -> Result:
-    """The number of a row is what its unit says."""
+    """The metric of a row depends on its unit."""
     fields = row.fields
     value, units = fields.must(fields.number, "Result"), fields.must(fields.text, "Units")
     column, factor = UNITS.get(units.strip().lower(), (units, 1.0))
@@ -238,7 +243,7 @@ def _row_doubts(fields: Fields) -> tuple[Doubt, ...]:
 
 
 def _point(scenario: str, samples: int | None, target_qps: float | None) -> Point:
-    """A query's samples; a server's load is an axis, since its latency depends on it."""
+    """The batch is a query's samples; a server's load is an axis, since its latency depends on it."""
     default = MULTISTREAM_SAMPLES if scenario == "multistream" else 1
     is_server = scenario in ("server", "interactive")
     return Point(
@@ -285,7 +290,7 @@ def _words(fields: Fields) -> dict[str, str | None]:
 
 
 def _word(fields: Fields, name: str) -> str | None:
-    """Text, or a number as text: tables differ in it."""
+    """Text, or a number as text: tables differ."""
     value = fields.any(name)
     if value is None or isinstance(value, list | dict):
         return None
@@ -301,7 +306,7 @@ def _is_table(file: ForeignFile, header: list[str]) -> bool:
 
 
 def _results_in(file: ForeignFile) -> Iterator[Row]:
-    """The results, each with its power. Raises FormatError for a power without a result."""
+    """The results in a table, each with its power. Raises FormatError for power without a result."""
     found = list(_table_rows(file))
     powers = {_table_key(row): row for row in found if _is_power(row)}
     for row in found:
@@ -311,7 +316,7 @@ def _results_in(file: ForeignFile) -> Iterator[Row]:
         stated = _stated_power(row)
         yield Row(fields=row, power=stated if power is None else (power.must(power.number, "Result"), _units(power)))
     for row in powers.values():
-        row.refuse("Units", "power of a result that is not in the file")
+        row.refuse("Units", "the result of this power is not in the file")
 
 
 def _table_rows(file: ForeignFile) -> Iterator[Fields]:

@@ -1,7 +1,7 @@
-"""onnxruntime_perf_test: its result file, which every invocation appends to, or what it prints.
+"""onnxruntime_perf_test: its result file, to which each invocation appends, or its printed output.
 
-The file says neither when, on what device nor at which batch size it was measured, and names the model by its folder.
-An invocation is a fresh process, hence a launch; its warm-up is one call, which only the printed form has the time of.
+The file has no date, device or batch size, and names the model by its folder. An invocation is a fresh process, hence
+a launch; its warm-up is one call, whose time only the printed output has.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ NUMBERS = {
     "Total inference run time": ("duration_ms", "s"),
     "Total run time": ("duration_ms", "s"),
 }
-"""What it prints -> metric, and the unit where the line has none."""
+"""Printed label -> metric, and the unit where the line has none."""
 FACTORS = {"ms": 1.0, "s": MS_PER_S, "%": 1.0, "bytes": bytes_to_mb(1), "": 1.0}
 COUNTS = ("Total inference requests", "Total iterations")
-TELLING = (*COUNTS, "Total inference time cost", "Total time cost")
-"""Labels one of which every version prints."""
+PRINTED_LABELS = (*COUNTS, "Total inference time cost", "Total time cost")
+"""Every version prints one of these labels."""
 DEFINITIONS = {
     "model_id": "name of the folder that the model's file is in",
     "latency_wall": "time of a call of session.Run; with -c several calls are in flight, which the file does not say",
@@ -65,7 +65,7 @@ DEFINITIONS = {
 
 @dataclass(kw_only=True)
 class Invocation:
-    """What one invocation wrote: a line a call, and its statistics behind them if they were asked for."""
+    """The lines of one invocation: one for each call, then optionally its statistics."""
 
     model: str
     seconds: list[float] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Invocation:
 
 
 class OnnxruntimePerfTest:
-    """Reads the result file and what is printed, of all versions."""
+    """Reads the result file and the printed output of all versions."""
 
     name = "onnxruntime_perf_test"
     summary = "onnxruntime_perf_test: its result file, or what it prints"
@@ -87,12 +87,12 @@ class OnnxruntimePerfTest:
         first = ROW.fullmatch(lines[0][1])
         if first:
             return int(first["index"]) == 0
-        return any(line.startswith(TELLING) and PRINTED.fullmatch(line) for _, line in lines)
+        return any(line.startswith(PRINTED_LABELS) and PRINTED.fullmatch(line) for _, line in lines)
 
     def runs(self, file: ForeignFile) -> Iterator[Run]:
         lines = _lines(file)
         if not lines:
-            file.refuse("is empty, or no text")
+            file.refuse("is empty, or not text")
         if not ROW.fullmatch(lines[0][1]):
             yield _run(file, "unknown", _printed(file, lines))
             return
@@ -102,7 +102,7 @@ class OnnxruntimePerfTest:
 
 
 def _lines(file: ForeignFile) -> list[tuple[int, str]]:
-    """The lines that are not empty, with their numbers from 1."""
+    """The non-empty lines, with their numbers from 1."""
     lines = enumerate((file.text or "").splitlines(), start=1)
     return [(number, line.strip()) for number, line in lines if line.strip()]
 
@@ -165,7 +165,7 @@ def _measured(file: ForeignFile, invocations: Sequence[Invocation]) -> Result:
 
 
 def _printed(file: ForeignFile, lines: Sequence[tuple[int, str]]) -> Result:
-    """What one invocation printed; lines that are none of its own are kept."""
+    """The printed output of one invocation; other lines are kept."""
     metrics: dict[str, float] = {}
     other: list[Json] = []
     calls: int | None = None

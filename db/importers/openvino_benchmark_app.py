@@ -1,8 +1,6 @@
-"""OpenVINO's benchmark_app, Python and C++: benchmark_report.json and benchmark_report.csv.
+"""OpenVINO's benchmark_app: benchmark_report.json and benchmark_report.csv.
 
-The three sections of OpenVINO's benchmark report, from JSON or CSV, under one set of names.
-
-The Python tool and the C++ tool write the same things under other names.
+The Python tool and the C++ tool use different names for the same values; both are read under those of the C++ JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ DEFINITIONS = {
 }
 LATENCIES = {"latency_avg": "latency_mean_ms", "latency_min": "latency_min_ms", "latency_max": "latency_max_ms"}
 PERCENTILES = {"25": "p25", "75": "p75", "90": "p90", "95": "p95", "99": "p99"}
-"""Percentiles that have a column."""
+"""Percentiles with a column."""
 TIMES = {
     "read_model_time": "read_model_s",
     "reshape_model_time": "reshape_model_s",
@@ -39,12 +37,12 @@ TIMES = {
 }
 ROUNDED_TO_MS = 0.01
 INEXACT, TOO_INEXACT = 0.005, 0.02
-"""Share of a latency that rounding may take: from the first it is worth saying, from the second no 2 % can be seen."""
+"""Rounding as a share of the latency: from the first it is a doubt, from the second it can hide a change of 2 %."""
 NAMELESS = re.compile(r"(Model\d*|main_graph|torch[-_]jit.*|tf2onnx|)", re.IGNORECASE)
-"""What converters call a model that nobody named."""
+"""Converters' names for a model without one."""
 SHAPE = re.compile(r"([\w.:/-]*)\[(\d+(?:,\d+)+)\](?!\[)")
 MODEL_FILES = ("model", "openvino_model", "saved_model")
-"""File names that say nothing: their folder's does."""
+"""File names that do not name the model: their folder does."""
 
 
 class OpenVinoBenchmarkApp:
@@ -54,12 +52,10 @@ class OpenVinoBenchmarkApp:
     summary = "OpenVINO's benchmark_app (-report_type ...): benchmark_report.json and benchmark_report.csv"
 
     def recognises(self, file: ForeignFile) -> bool:
-        """A report of setup and results."""
-        return is_report(file)
+        return _is_report(file)
 
     def runs(self, file: ForeignFile) -> Iterator[Run]:
-        """The one run of the report."""
-        found = sections(file)
+        found = _sections(file)
         options, setup, results = found[OPTIONS], found[SETUP], found[RESULTS]
         concurrency = setup.count("nireq") or 1
         point, doubts = _point(options, setup, concurrency)
@@ -93,7 +89,7 @@ class OpenVinoBenchmarkApp:
 
 
 def _command(options: Fields) -> list[str]:
-    """The arguments as they were typed; an option that was named twice has a list."""
+    """The command's arguments; a repeated option has a list of values."""
     words: list[str] = []
     for name in options:
         value = options.any(name)
@@ -109,7 +105,7 @@ def _option(options: Fields, name: str) -> str | None:
 
 
 def _model_id(options: Fields, setup: Fields) -> str:
-    """The topology's name, or that of the model's file or folder where the topology has none."""
+    """The topology's name, else that of the model's file or folder."""
     topology = setup.text("topology") or ""
     if not NAMELESS.fullmatch(topology):
         return topology
@@ -123,8 +119,8 @@ def _model_id(options: Fields, setup: Fields) -> str:
 
 def _cell(options: Fields, setup: Fields) -> dict[str, Any]:
     target = (setup.text("target_device") or "unknown").strip()
-    asked = _option(options, "infer_precision") or setup.text("precision")
-    word = (asked or "").rpartition(":")[2] or None
+    requested = _option(options, "infer_precision") or setup.text("precision")
+    word = (requested or "").rpartition(":")[2] or None
     precision = precision_of(word)
     mode = _mode(options, setup)
     if precision == "other" and word:
@@ -141,7 +137,7 @@ def _cell(options: Fields, setup: Fields) -> dict[str, Any]:
 
 
 def _mode(options: Fields, setup: Fields) -> dict[str, Scalar]:
-    """How requests are made, which makes another series."""
+    """How requests are made, which distinguishes series."""
     stated = setup.text("benchmark_mode")
     only = setup.flag("inference_only") if stated is None else "only" in stated.lower()
     mode: dict[str, Scalar | None] = {
@@ -160,7 +156,7 @@ def _streams(name: str) -> str:
 
 
 def _point(options: Fields, setup: Fields, concurrency: int) -> tuple[Point, tuple[Doubt, ...]]:
-    """The point as the tool has it, its shapes from the command, and a doubt where they show another batch size."""
+    """The tool's point, with the shapes of its command, and a doubt where these have another batch size."""
     batch_size = setup.count("batch_size") or 1
     shape = _shape(_option(options, "data_shape") or _option(options, "shape") or "")
     point = Point(
@@ -176,14 +172,14 @@ def _point(options: Fields, setup: Fields, concurrency: int) -> tuple[Point, tup
 
 
 def _shape(text: str) -> tuple[int, ...] | None:
-    """The one static shape of the input that says what is worked on: input_ids, or the only one."""
+    """The static shape of the main input: input_ids, or the only one."""
     shapes = {found[1]: tuple(map(int, found[2].split(","))) for found in SHAPE.finditer(text) if len(found[2]) < 40}
     shape = shapes.get("input_ids") or (next(iter(shapes.values())) if len(set(shapes.values())) == 1 else None)
     return shape if shape is not None and all(0 < size < 2**31 for size in shape) else None
 
 
 def _metrics(results: Fields, iterations: int | None) -> tuple[dict[str, float], dict[str, str]]:
-    """Metrics, and why the median or a tail is not there."""
+    """Metrics, and the reason for a missing median or tail."""
     metrics = {column: value for name, column in LATENCIES.items() if (value := results.number(name)) is not None}
     for name, column in TIMES.items():
         if (value := results.number(name, low=0)) is not None:
@@ -248,12 +244,12 @@ NAMES = {
     "max latency": "latency_max",
     "max latency (ms)": "latency_max",
 }
-"""Name in lower case -> the C++ JSON's, and what it does not have under names like it."""
+"""Name in lower case -> the C++ JSON's name, or one in its style."""
 PERCENTILE = re.compile(r"latency \((\d{1,3}) percentile\) \(ms\)")
 STREAMS = re.compile(r"(?:number of (\w+) streams|(\w+)_streams_num)", re.IGNORECASE)
 
 
-def is_report(file: ForeignFile) -> bool:
+def _is_report(file: ForeignFile) -> bool:
     """Whether the file is a benchmark report."""
     data = file.json
     if isinstance(data, dict):
@@ -262,12 +258,12 @@ def is_report(file: ForeignFile) -> bool:
     return {"configuration setup", "execution results"} <= titles
 
 
-def sections(file: ForeignFile) -> dict[str, Fields]:
-    """Options, setup and results. Raises FormatError for a file that has no setup and results."""
+def _sections(file: ForeignFile) -> dict[str, Fields]:
+    """Options, setup and results. Raises FormatError for a file without setup and results."""
     data: Any = file.json if isinstance(file.json, dict) else _from_csv(file)
     for name in (SETUP, RESULTS):
         if not isinstance(data.get(name), dict):
-            file.refuse(f"{name}: expected an object: the report is cut off, or none of benchmark_app's")
+            file.refuse(f"{name}: expected an object: the report is truncated, or not benchmark_app's")
     top = {name: data.get(name) or {} for name in (OPTIONS, SETUP, RESULTS)}
     others = {name: value for name, value in data.items() if name not in top}
     fields = {
@@ -289,7 +285,7 @@ def _renamed(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_csv(file: ForeignFile) -> dict[str, dict[str, Any]]:
-    """Sections of "name;value" lines under their titles. What comes again under one name, or is longer, is a list."""
+    """Sections of "name;value" lines by their titles. A repeated name, or a longer line, has a list."""
     found: dict[str, dict[str, Any]] = {}
     section: dict[str, Any] | None = None
     reader = csv.reader(io.StringIO(file.text or "", newline=""), delimiter=";")
@@ -302,7 +298,7 @@ def _from_csv(file: ForeignFile) -> dict[str, dict[str, Any]]:
                 value = cells[1] if len(cells) == 2 else cells[1:]
                 section[cells[0]] = [section[cells[0]], value] if cells[0] in section else value
             elif cells:
-                file.refuse(f"line {reader.line_num}: belongs to no section: expected a title first")
+                file.refuse(f"line {reader.line_num}: is outside of a section, expected a title first")
     except csv.Error as error:
         file.refuse(f"line {reader.line_num}: not CSV: {error}")
     return found

@@ -1,5 +1,7 @@
-"""optimum-benchmark: benchmark.json, its halves (benchmark_report.json, benchmark_config.json), the flat CSV of them,
-and the keys of its first versions."""
+"""optimum-benchmark: benchmark.json, its halves (benchmark_report.json, benchmark_config.json) and their flat CSV.
+
+Files of its first versions, with other keys, are read too.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ DEFINITIONS = {
     "energy_*": "codecarbon's estimate for one call",
 }
 NEW_TOKENS = 100
-"""What the tool generates when nothing is said."""
+"""The tool's default."""
 TEXT_GENERATION = ("text-generation", "text2text-generation", "image-to-text", "conversational")
 DIFFUSION = ("text-to-image", "image-to-image", "inpainting", "stable-diffusion", "stable-diffusion-xl")
 DIFFUSION_STEPS = 30
@@ -37,16 +39,16 @@ MODE = (
     *("auto_calibration", "optimization", "optimization_config", "quantization", "use_cache", "use_merged"),
     *("ov_config", "half", "load_in_8bit", "load_in_4bit", "reshape"),
 )
-"""Fields of a backend that make a different series where they are set."""
+"""Fields of a backend that distinguish series."""
 DEVICES = {"cuda": "cuda", "cpu": "cpu", "mps": "mps", "xpu": "xpu"}
 LEAST_BYTES = 100_000_000
 """`gpu_vram_mb` is in bytes: no GPU has fewer than these, and none so many MB."""
 FLOAT32_BEFORE = 5
-"""Major version of transformers from which a model is loaded in its checkpoint's dtype when none is asked for."""
+"""Major version of transformers whose default dtype is the checkpoint's; before, it was float32."""
 
 
 class OptimumBenchmark:
-    """Reads what optimum-benchmark leaves."""
+    """Reads optimum-benchmark's files."""
 
     name = "optimum_benchmark"
     summary = "optimum-benchmark: benchmark.json, benchmark_report.json, benchmark_config.json, and the flat CSV"
@@ -59,7 +61,7 @@ class OptimumBenchmark:
         return optimum.is_flat(csv_header(file))
 
     def runs(self, file: ForeignFile) -> Iterator[Run]:
-        """A run a benchmark. A configuration alone, and what another file beside this one says too, gives none."""
+        """A run for each benchmark; none for a configuration alone, or where another file of the folder has it too."""
         for key, benchmark in optimum.whole(file):
             report = benchmark.fields("report")
             if report is not None and not optimum.is_in_sibling_file(file, report):
@@ -69,11 +71,11 @@ class OptimumBenchmark:
 def _run(file: ForeignFile, key: str, benchmark: Fields, report: Fields) -> Run:
     optimum.refuse_training(report)
     config = benchmark.fields("config")
-    beside = optimum.sibling_config(file) if config is None else None
-    if beside is not None:
-        config = Fields(file, beside, "config")
+    sibling = optimum.sibling_config(file) if config is None else None
+    if sibling is not None:
+        config = Fields(file, sibling, "config")
     config = config or Fields(file, {}, "config")
-    setup = config_arguments(config)
+    setup = _setup(config)
     scenario = config.section("scenario")
     sizes = _sizes(report, scenario, setup["task"], setup["family"])
     result = optimum.result(
@@ -81,9 +83,9 @@ def _run(file: ForeignFile, key: str, benchmark: Fields, report: Fields) -> Run:
         report,
         sizes,
         file.modified_at,
-        is_rocm=is_rocm(setup),
+        is_rocm=setup["device_type"] == "rocm",
         warmup_calls=scenario.whole("warmup_runs") or 0,
-        doubts=(undated(file), *doubts(config, setup)),
+        doubts=(undated(file), *_doubts(config, setup)),
     )
     return foreign_run(
         file,
@@ -94,13 +96,13 @@ def _run(file: ForeignFile, key: str, benchmark: Fields, report: Fields) -> Run:
         results=[result],
         started_at=file.modified_at,
         settings={"iterations": scenario.whole("iterations"), "duration_s": scenario.number("duration", low=0)},
-        kept={**benchmark.rest(), **({"config": config.rest()} if beside is not None else {})},
+        kept={**benchmark.rest(), **({"config": config.rest()} if sibling is not None else {})},
         **setup,
     )
 
 
 def _sizes(report: Fields, scenario: Fields, task: str, family: str | None) -> optimum.Sizes:
-    """The point: from the configuration, or else from volumes, which are throughputs times latencies."""
+    """The point and its sequences: from the configuration, else from throughputs times latencies."""
     inputs = scenario.section("input_shapes")
     generate = scenario.section("generate_kwargs")
     batch_size, new_tokens = inputs.count("batch_size"), generate.count("max_new_tokens")
@@ -109,7 +111,7 @@ def _sizes(report: Fields, scenario: Fields, task: str, family: str | None) -> o
         batch_size, derived = optimum.sizes_from(report)
         new_tokens = new_tokens or derived
     if batch_size is None:
-        report.refuse("", "no batch size: put the benchmark's configuration beside it, or import benchmark.json")
+        report.refuse("", "no batch size: put the benchmark's configuration into its folder, or import benchmark.json")
     if task in TEXT_GENERATION:
         new_tokens = new_tokens or NEW_TOKENS
     has_tokens = family not in WITHOUT_TOKENS and task not in DIFFUSION
@@ -135,8 +137,8 @@ def _axes(inputs: Fields, scenario: Fields, task: str) -> dict[str, int | float]
     return axes
 
 
-def config_arguments(config: Fields) -> dict[str, Any]:
-    """Arguments of `foreign_run` from the configuration; of one that is not there, that nothing is known."""
+def _setup(config: Fields) -> dict[str, Any]:
+    """Arguments of `foreign_run` from the configuration, which may be empty."""
     backend = config.section("backend")
     environment = config.section("environment")
     name = backend.text("name") or "unknown"
@@ -157,13 +159,8 @@ def config_arguments(config: Fields) -> dict[str, Any]:
     }
 
 
-def is_rocm(setup: Mapping[str, Any]) -> bool:
-    """Whether `about` found an AMD GPU, whose memory the tool sums up over its readings."""
-    return setup.get("device_type") == "rocm"
-
-
-def doubts(config: Fields, setup: Mapping[str, Any]) -> tuple[Doubt, ...]:
-    """What the way of measuring leaves open."""
+def _doubts(config: Fields, setup: Mapping[str, Any]) -> tuple[Doubt, ...]:
+    """Doubts about the way of measuring."""
     launcher = config.fields("launcher")
     processes = launcher.count("nproc_per_node") if launcher is not None and "nproc_per_node" in launcher else None
     found = []
@@ -199,7 +196,7 @@ def _mode(backend: Fields) -> dict[str, Scalar]:
 
 
 def _precision(backend: Fields, name: str, versions: Mapping[str, str], mode: dict[str, Scalar]) -> Precision:
-    """The precision, with the file's own words in the mode where ours have none."""
+    """The precision; the file's own word goes into `mode` where we have none for it."""
     dtype, autocast = backend.text("torch_dtype"), backend.text("autocast_dtype")
     if mode.get("load_in_4bit") or mode.get("load_in_8bit"):
         return "int4" if mode.get("load_in_4bit") else "int8"
@@ -218,16 +215,16 @@ def _precision(backend: Fields, name: str, versions: Mapping[str, str], mode: di
 
 
 def _major(version: str | None) -> int:
-    """The first number of a version; beyond every threshold when there is none."""
+    """The first number of a version; that of FLOAT32_BEFORE when there is none."""
     first = (version or "").partition(".")[0]
     return int(first) if first.isascii() and first.isdigit() and len(first) < 5 else FLOAT32_BEFORE
 
 
 def _device(backend: Fields, environment: Fields, name: str) -> dict[str, Any]:
-    asked = (backend.text("device") or "unknown").partition(":")[0]
-    if asked not in ("cuda", "gpu"):
-        known = "openvino" if name == "openvino" else DEVICES.get(asked, asked)
-        cpu = environment.text("cpu") if asked == "cpu" else None
+    requested = (backend.text("device") or "unknown").partition(":")[0]
+    if requested not in ("cuda", "gpu"):
+        known = "openvino" if name == "openvino" else DEVICES.get(requested, requested)
+        cpu = environment.text("cpu") if requested == "cpu" else None
         return {"device_type": known, "device_name": cpu.strip() or None if cpu else None}
     gpus, count = environment.any("gpu"), environment.count("gpu_count")
     names = [gpu for gpu in gpus if isinstance(gpu, str)] if isinstance(gpus, list) else []
@@ -240,7 +237,7 @@ def _device(backend: Fields, environment: Fields, name: str) -> dict[str, Any]:
 
 
 def _gpu_memory_bytes(environment: Fields, count: int) -> int | None:
-    """Of one GPU, from the sum over all of them."""
+    """The memory of one GPU, from the sum over all of them."""
     stated = environment.number("gpu_vram_mb", low=0)
     if stated is None:
         return None

@@ -1,7 +1,7 @@
-"""pyperf's JSON: each process that it starts is a launch, with its warm-ups and its values.
+"""pyperf's JSON: each of its processes is a launch, with warm-ups and values.
 
-A value is the mean time of `loops` x `inner_loops` calls. What pyperf spends on finding the number of loops, in
-processes of its own, is kept and never counted. Its times of day have no zone.
+A value is the mean time of `loops` x `inner_loops` calls. The processes in which pyperf finds the number of loops are
+kept but not counted. Its times have no zone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from db.importers.support.reading import INT32_MAX, Fields, shifted, short, top_
 
 FORMAT_VERSION = "1.0"
 UNTIMED = {"byte": ("memory_peak_mb", "MB", 1 / BYTES_PER_MB), "integer": ("value", "1", 1.0)}
-"""Unit of a benchmark that is no time -> metric, its unit and the factor to it."""
+"""Unit of a benchmark that does not measure time -> metric, its unit and the factor to it."""
 DEFINITIONS = {
     "latency_wall": "time of a block of calls over loops x inner_loops, by pyperf's timer",
     "process_peak_rss_mb": "mem_max_rss, or of a command its command_max_rss: median over the processes",
@@ -49,7 +49,7 @@ class Process:
 
 
 class Pyperf:
-    """Reads what `pyperf ... -o FILE.json` writes: one benchmark or a suite of them."""
+    """Reads the output of `pyperf ... -o FILE.json`: one benchmark or a suite."""
 
     name = "pyperf"
     summary = "pyperf: a benchmark or a suite of them (json)"
@@ -71,7 +71,7 @@ class Pyperf:
 
 
 def _metadata(benchmark: Fields, shared: Fields) -> Fields:
-    """What holds for all processes of a benchmark: its own metadata above the suite's."""
+    """Metadata of all processes of a benchmark: its own, then the suite's."""
     own = benchmark.section("metadata")
     both = {name: shared.any(name) for name in shared} | {name: own.any(name) for name in own}
     return Fields(benchmark.file, both, benchmark.place("metadata"))
@@ -100,7 +100,7 @@ def _run(benchmark: Fields, index: int, metadata: Fields) -> Run:
 
 
 def _machine(metadata: Fields) -> dict[str, Any]:
-    """What `foreign_run` takes of the machine, the interpreter and pyperf itself."""
+    """Arguments of `foreign_run` about machine, interpreter and pyperf."""
     cpu, command, version = (metadata.text(name) for name in ("cpu_model_name", "command", "perf_version"))
     versions = {"python": metadata.text("python_version"), "platform": metadata.text("platform")}
     return {
@@ -174,7 +174,7 @@ def _result(file: ForeignFile, metadata: Fields, processes: Sequence[Process], s
 
 
 def _samples(launch: int, process: Process, started_at: datetime) -> Iterator[Samples]:
-    """A process's warm-ups and values in ms. Warm-ups of different loops count as of the smallest."""
+    """A process's warm-ups and values in ms. Warm-ups with different loops get the smallest number."""
     date, inner = process.date or started_at, process.inner_loops
     if process.warmups:
         loops = min(loops for loops, _ in process.warmups)

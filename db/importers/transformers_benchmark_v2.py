@@ -1,4 +1,4 @@
-"""transformers' benchmark_v2: the JSON file of a model's scenarios, and the rows of JSON lines on the hub."""
+"""transformers' benchmark_v2: the JSON file of a model's scenarios, and the JSON lines on the hub."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MODE = ("attn_implementation", "sdpa_backend", "compile_mode", "kernelize", "con
 JSON_MODE = ("compile_kwargs", "compile_options")
 FILE_NAME = re.compile(r"(.+)_benchmark_\d{8}_\d{6}\.json")
 LONGEST_PROMPT = 400
-"""Tokens, roughly, of the text that every prompt is cut from: a longer prompt is cut, never filled up."""
+"""About the tokens of the text that prompts are cut from: longer prompts come out this long."""
 NO_TIMES = f"{NOT_SUPPORTED}: the file has no times of single tokens, only their mean a call"
 MB_PER_GIB = 1024 * BYTES_PER_MIB / BYTES_PER_MB
 NOTHING = ("", "N/A", "unknown", "None")
@@ -48,27 +48,26 @@ Times = tuple[tuple[float, ...], ...]
 
 
 class TransformersBenchmarkV2:
-    """Reads what transformers' benchmark_v2 leaves."""
+    """Reads benchmark_v2's files."""
 
     name = "transformers_benchmark_v2"
     summary = "transformers benchmark_v2: <model>_benchmark_<time>.json, and the JSON lines pushed to the hub"
 
     def recognises(self, file: ForeignFile) -> bool:
-        """Scenarios by their hash, or a line for each."""
         data = file.json
         if isinstance(data, dict) and not _is_entry(data):
             return bool(data) and all(_is_entry(entry) for entry in data.values())
         return bool(file.json_lines) and all(_is_entry(row) for row in file.json_lines)
 
     def runs(self, file: ForeignFile) -> Iterator[Run]:
-        """A run a scenario: each has a runtime's settings of its own."""
+        """A run for each scenario, which has its own settings of the runtime."""
         if isinstance(file.json, dict) and not _is_entry(file.json):
             for key in file.json:
                 entry = Fields(file, file.json).fields(key)
                 yield _run(file, key, entry or file.refuse(f"{key[:60]}: is null"))
             return
         if not file.json_lines:
-            file.refuse("neither scenarios by their hash nor a scenario a line")
+            file.refuse("expected scenarios by their hash, or one scenario a line")
         for number, row in enumerate(file.json_lines, 1):
             if not isinstance(row, dict):
                 file.refuse(f"line {number}: expected an object")
@@ -117,7 +116,7 @@ def _run(file: ForeignFile, key: str, entry: Fields) -> Run:
 
 
 def _named(file: ForeignFile) -> str:
-    """The model by the file's name, where a slash is an underscore: older versions say it nowhere else."""
+    """The model by the file's name, in which a slash is an underscore: older versions name it nowhere else."""
     found = FILE_NAME.fullmatch(file.path.name)
     return found[1] if found else "unknown"
 
@@ -136,7 +135,7 @@ def _mode(config: Fields) -> dict[str, Scalar]:
 
 
 def _device(hardware: Fields) -> dict[str, Any]:
-    """The tool says no device: a GPU that it found is what it ran on, since it takes none other where there is one."""
+    """The file has no device; where it has a GPU, the tool ran on it."""
     name, memory_gb = hardware.text("gpu_name"), hardware.number("gpu_memory_total_gb", low=0)
     if name is None or name in NOTHING:
         return {"device_type": "unknown"}
@@ -183,7 +182,7 @@ def _ms(measures: Fields, name: str) -> list[float]:
 def _generation(
     measures: Fields, point: Point, started_at: datetime
 ) -> tuple[list[Samples], dict[str, float], dict[str, str]]:
-    """First token, and tokens after it: from their times where the file has them, else from the tool's means."""
+    """First token and the tokens after it: from their times where the file has them, else from the tool's means."""
     first, means = _ms(measures, "time_to_first_token"), _ms(measures, "inter_token_latency")
     times = _token_times(measures, "timestamps")
     gaps = [gap for iteration in times for gap in _token_gaps_ms(iteration)]
@@ -236,14 +235,14 @@ def _doubts(
         evidence: dict[str, Json] = {"sequence_length": point.sequence_length, "prompt_tokens_about": LONGEST_PROMPT}
         found.append(Doubt(kind="prompt_cut", severity="noisy", evidence=evidence))
     if not is_newest:
-        # The versions before divided by all tokens, the first among them.
+        # Earlier versions divided by all tokens, including the first.
         found.append(Doubt(kind="token_divisor", severity="info", evidence={"new_tokens": point.new_tokens}))
     found += negative_times("latency_wall", latencies)
     return (*found, *(doubt for one in samples for doubt in negative_times(one.metric, one.values)))
 
 
 def _token_times(fields: Fields, name: str) -> tuple[Times, ...]:
-    """The times of every iteration; empty when the field is absent. Raises FormatError for what is no such list."""
+    """The times of each iteration; empty when the field is absent. Raises FormatError for anything but such a list."""
     iterations = fields.any(name)
     if iterations is None:
         return ()
@@ -253,7 +252,7 @@ def _token_times(fields: Fields, name: str) -> tuple[Times, ...]:
 
 
 def _token_gaps_ms(times: Times) -> list[float]:
-    """Gaps between successive tokens of each request in ms. Requests of one batch that share their times count once."""
+    """Gaps between successive tokens of each request in ms. Requests of a batch with the same times count once."""
     return [(after - before) * MS_PER_S for request in dict.fromkeys(times) for before, after in pairwise(request)]
 
 

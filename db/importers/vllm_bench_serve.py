@@ -1,7 +1,7 @@
 """vLLM's `vllm bench serve` (before: benchmark_serving.py): one load, or with --append-result one a line.
 
-Times are already ms but for the raw lists, which are in s. Where nothing was streamed, or no request had a second
-token, the file has 0 for what was not measured. The date is the end of the load, by a local clock.
+Times are in ms, those of the raw lists in s. Where nothing was streamed, or no request had a second token, the file has
+0 for the metrics that were not measured. The date is the end of the load, in local time.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ NUMBERS = {
     "spec_decode_acceptance_rate": "spec_decode_acceptance_percent",
     "spec_decode_acceptance_length": "spec_decode_acceptance_length",
 }
-"""Field -> metric; what it means is in the field's name where it is no column of ours."""
+"""Field -> metric; a metric without a column has the field's meaning."""
 REQUIRED = {"model_id", "num_prompts", "request_throughput"}
 DATE = "%Y%m%d-%H%M%S"
 DEFINITIONS = {
@@ -69,7 +69,7 @@ DEFINITIONS = {
 
 
 class VllmBenchServe:
-    """Reads what --save-result and --append-result write."""
+    """Reads the output of --save-result and --append-result."""
 
     name = "vllm_bench_serve"
     summary = "vLLM: vllm bench serve --save-result (json, also several in one file)"
@@ -81,7 +81,7 @@ class VllmBenchServe:
     def runs(self, file: ForeignFile) -> Iterator[Run]:
         loads = _loads(file)
         if not loads:
-            file.refuse("not JSON, or cut off")
+            file.refuse("not JSON, or truncated")
         for index, load in enumerate(loads):
             if not isinstance(load, dict):
                 file.refuse(f"entry {index + 1}: expected an object, found {short(load)}")
@@ -119,7 +119,7 @@ def _run(load: Fields, index: int) -> Run:
 
 
 def _date(load: Fields, text: str) -> datetime:
-    """The date in the file, which is the end of the load."""
+    """The file's date, the end of the load."""
     try:
         return datetime.strptime(text, DATE)
     except ValueError:
@@ -160,25 +160,25 @@ def _result(load: Fields, started_at: datetime, doubts: tuple[Doubt, ...]) -> Re
 
 
 def _rate(load: Fields) -> float | None:
-    """Requests a second, None for "inf"."""
+    """Requests a second; None for "inf"."""
     if load.any("request_rate") == "inf":
         return None
     return load.number("request_rate", low=0)
 
 
 def _metrics(load: Fields) -> tuple[dict[str, float], dict[str, str]]:
-    """Every number that says what was measured, under our columns' names where the meaning is ours, else its own."""
+    """The measured numbers by our column where the meaning is the same, else by their own name."""
     metrics = {metric: value for name, metric in NUMBERS.items() if (value := load.number(name)) is not None}
     missing: dict[str, str] = {}
-    if metrics.get("rtfx") == 0:  # what is no speech has 0
+    if metrics.get("rtfx") == 0:  # it is 0 for models without audio
         missing["rtfx"] = f"{NOT_APPLICABLE}: no audio, or none that the file counts"
         del metrics["rtfx"]
     for name in load:
-        told = STATISTIC.fullmatch(name)
-        if told is None or (value := load.number(name)) is None:
+        stated = STATISTIC.fullmatch(name)
+        if stated is None or (value := load.number(name)) is None:
             continue
-        column = OURS.get((told[1], told[2]), name)
-        if value == 0 and told[2] in ABSENT_AT_ZERO:
+        column = OURS.get((stated[1], stated[2]), name)
+        if value == 0 and stated[2] in ABSENT_AT_ZERO:
             missing[column] = NOT_STREAMED
         else:
             metrics[column] = value
@@ -186,9 +186,9 @@ def _metrics(load: Fields) -> tuple[dict[str, float], dict[str, str]]:
 
 
 def _samples(load: Fields, started_at: datetime, *, has_failures: bool) -> tuple[list[Samples], dict[str, Json]]:
-    """The raw values of --save-detailed in ms, of the requests that succeeded, and what is kept of the lists.
+    """The raw values of --save-detailed in ms, of the successful requests, and the parts of the lists to keep.
 
-    Which requests failed is told by their errors: with failures and without those, the lists stay as they are.
+    A failed request has an error: where requests failed and the file has no errors, the lists are kept unread.
     """
     if has_failures and "errors" not in load:
         return [], {}
@@ -216,7 +216,7 @@ def _gaps(load: Fields, index: int, gaps: Json) -> tuple[float, ...]:
 
 
 def _succeeded(values: Sequence[Value], errors: Sequence[Json]) -> list[Value]:
-    """The values of the requests without an error; all of them where there is no list of errors."""
+    """The values of the requests without an error; all values where there is no list of errors."""
     return [value for value, error in itertools.zip_longest(values, errors[: len(values)]) if not error]
 
 

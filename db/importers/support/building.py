@@ -1,6 +1,6 @@
-"""Builds records from what a foreign file says, with ids that are hashes of it: reading it again gives the same run.
+"""Builds run records from a foreign file's contents, and checks that a warehouse can hold them.
 
-Sees that a warehouse can hold what an importer made of a file, and says where in the file it cannot.
+Ids are hashes of the file's content: reading the same file again gives the same run.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from db.importers.support.files import ForeignFile
 from db.importers.support.reading import INT32_MAX, INT64_MAX, short, short_name
 
 HASH_VERSION = 1
-"""Of what makes an imported hardware_id."""
+"""Version of the keys that an imported hardware_id is a hash of."""
 INDEX = re.compile(r":\d+$")
-"""Which of several equal devices a selector means: no part of the hardware, as openvino:GPU is one."""
+"""The index in a selector such as cuda:1, which is no part of the hardware; the GPU of openvino:GPU is."""
 NOT_STATED = "not_stated: the file does not say"
 
 
 def content_id(*parts: str) -> str:
     """A UUID version 8 (RFC 9562): 122 bits of the parts' SHA-256.
 
-    No time is in it: that of a file which says none is the file's own, which a copy changes, and a copy adds nothing.
+    It contains no time: an undated file's time is its modification time, which a copy changes.
     """
     value = int.from_bytes(hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).digest()[:16], "big")
     value = value & ~(0xF << 76) | 0x8 << 76  # version
@@ -59,7 +59,7 @@ def content_id(*parts: str) -> str:
 
 
 def iso(time: datetime) -> str:
-    """A naive UTC time as records have it."""
+    """A naive UTC time in the records' notation."""
     return f"{time.isoformat()}+00:00"
 
 
@@ -77,10 +77,10 @@ def foreign_result(
     status: Status = "ok",
     error: str | None = None,
 ) -> Result:
-    """A result as another tool has it; `foreign_run` gives it its id.
+    """Another tool's result; `foreign_run` sets its id.
 
-    `metrics` are in the warehouse's names and units. `kept` holds the fields without a place here. `iterations` are
-    counted from the samples of latency_wall where there are any. A median that is not there gets a reason.
+    `metrics` have the warehouse's names and units; `kept` holds the file's other fields. Samples of latency_wall, if
+    any, take precedence over `iterations`. A missing median gets a reason.
     """
     counted = sum(len(one.values) for one in samples if one.metric == "latency_wall" and one.phase == "measure")
     reasons = dict(missing or {})
@@ -146,9 +146,9 @@ def foreign_run(
     status: Status | None = None,
     error: str | None = None,
 ) -> Run:
-    """A run as another tool has it. `key` tells it from the other runs in the file.
+    """Another tool's run. `key` identifies it among the runs in the file.
 
-    Its ids come from the file's content and the key, its hardware_id from the device and host as the file names them.
+    Its ids come from the file's content and the key, its hardware_id from the names of its device and processor.
     """
     run_id = content_id(format_name, file.sha256, key)
     device = Device(
@@ -230,7 +230,7 @@ def _workload(
 def foreign_hardware(
     device: Device, cpu_model: str | None, cpu_cores: int | None, cpu_threads: int | None, memory_bytes: int | None
 ) -> Hardware:
-    """The machine as another tool names it; its id is a hash of the names, apart from machines that we measured."""
+    """The machine by the names in the file, of which its id is a hash: never the id of a machine that we measured."""
     keys: dict[str, Any] = {
         "imported": True,
         "device_type": INDEX.sub("", device.selector),
@@ -252,26 +252,26 @@ def foreign_hardware(
 
 
 def undated(file: ForeignFile) -> Doubt:
-    """The doubt of results whose file says no time: what stands for it is when the file was last changed."""
+    """The doubt of results in a file without a date: the file's modification time is used."""
     return Doubt(kind="undated", severity="info", evidence={"file_modified_at": iso(file.modified_at)})
 
 
 Limited = Iterator[tuple[str, int | None, int, int]]
-"""Name of a whole number, its value, the least and the most that its column takes."""
+"""Name of a whole number, its value, and the range of its column."""
 
 
 def check_storable(file: ForeignFile, key: str, run: Run) -> None:
-    """Raise FormatError for a run that no warehouse can hold: numbers that are none or out of a column's range, half of
-    a surrogate pair, nesting without end."""
+    """Raise FormatError for a run that no warehouse can hold: not a number, out of a column's range, an unpaired
+    surrogate, too deep nesting."""
     where = f"{short_name(key)}: " if key else ""
     try:
         dumps(run).encode()
     except FormatError as error:
         file.refuse(f"{where}{error}")
     except UnicodeEncodeError:
-        file.refuse(f"{where}a text holds half of a surrogate pair, which is no character")
+        file.refuse(f"{where}a text holds an unpaired surrogate, which is not a character")
     except RecursionError:
-        file.refuse(f"{where}too many lists and objects inside each other")
+        file.refuse(f"{where}lists and objects are nested too deeply")
     for name, value, low, high in (*_limited(run), *(each for one in run.results for each in _limited_point(one))):
         if value is not None and not low <= value <= high:
             file.refuse(f"{where}{name} is {short(value)}, expected {low} to {high}")

@@ -1,8 +1,7 @@
-"""Numbers of the older DuckDB files by the names of their columns: which metric, in which unit.
+"""Results in older DuckDB files of the four tables, by the names of the columns that each file happens to have.
 
-Results of the older DuckDB files: one a row, or one of several rows with a metric each, with its raw values.
-
-The four tables of an older DuckDB file as rows of JSON values, whatever columns they have.
+A row of benchmark_results is a result, or one metric of a result; raw values find their result by the ids that both
+tables have. The names say which metric a column is, and in which unit.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ STATISTICS = {
     **dict.fromkeys(("std", "stddev", "std_dev"), "std"),
     **{name: name for name in ("min", "max", "p25", "p75", "p90", "p95", "p99")},
 }
-"""How a statistic is called -> how our columns call it."""
+"""Word for a statistic -> its word in our columns."""
 WORDS = "|".join(sorted(STATISTICS, key=len, reverse=True))
 LATENCY = re.compile(
     rf"(?:({WORDS})_)?(?:inference_)?(?:latency|time)(?:_({WORDS}))?_({'|'.join(TO_MS)})",
@@ -63,7 +62,7 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 
 @dataclass(frozen=True, kw_only=True)
 class RawValues:
-    """The values in one row of raw data, in ms where they are times."""
+    """The values in one row of raw data; times are in ms."""
 
     launch: int
     phase: Phase
@@ -72,7 +71,7 @@ class RawValues:
     order: float
     values: tuple[float, ...]
     kept: Mapping[str, Json]
-    """What of the row has no place elsewhere."""
+    """The other fields of the row."""
 
 
 def first(fields: Fields, names: Sequence[str]) -> str | None:
@@ -86,8 +85,8 @@ def metrics_of(fields: Fields) -> dict[str, float]:
     if name is not None and value is not None:
         stated = fields.text(unit) if unit else None
         number, called = fields.number(value), fields.text(name) or name
-        told = called if stated is None or called.endswith(f"_{stated}") else f"{called}_{stated}"
-        return {} if number is None else _metric(told.lower(), number)
+        named = called if stated is None or called.endswith(f"_{stated}") else f"{called}_{stated}"
+        return {} if number is None else _metric(named.lower(), number)
     found: dict[str, float] = {}
     for column in list(fields):
         if column in SYNONYMS or LATENCY.fullmatch(column) or UNITED.fullmatch(column):
@@ -116,7 +115,7 @@ def raw_values(fields: Fields) -> RawValues | None:
     of_name = RAW_VALUE.fullmatch(column)
     stated = (of_name and of_name[1]) or (fields.text(unit) if unit else None)
     if stated is None:
-        fields.refuse(column, "has no unit: none in its name, and no column unit beside it")
+        fields.refuse(column, "has no unit: expected one in its name or in a column unit")
     values = fields.numbers(column) if listed else (fields.must(fields.number, column),)
     order, launch = first(fields, RAW_ORDER), first(fields, RAW_LAUNCH)
     launched, ordered, phase = launch and fields.whole(launch), order and fields.number(order), _phase(fields)
@@ -134,10 +133,10 @@ def raw_values(fields: Fields) -> RawValues | None:
 def _phase(fields: Fields) -> Phase:
     if fields.flag("is_warmup") or fields.flag("warmup"):
         return "warmup"
-    told = (fields.text("phase") or "measure").lower()
-    found = next((phase for phase in PHASES if told.startswith(phase)), None)
+    stated = (fields.text("phase") or "measure").lower()
+    found = next((phase for phase in PHASES if stated.startswith(phase)), None)
     if found is None:
-        fields.refuse("phase", f"expected {' or '.join(PHASES)}, found {short(told)}")
+        fields.refuse("phase", f"expected {' or '.join(PHASES)}, found {short(stated)}")
     return found
 
 
@@ -150,19 +149,19 @@ def in_order(rows: Sequence[RawValues]) -> Iterator[tuple[tuple[int, Phase, str,
         yield key, tuple(value for row in sorted(own, key=lambda row: row.order) for value in row.values)
 
 
-def key_of(row: Fields, *names: str) -> str | None:
+def id_in(row: Fields, *names: str) -> str | None:
     """The row's id as text; None without one."""
     name = first(row, names)
     return None if name is None else str(row.any(name))
 
 
-def text_of(row: Fields, *names: str) -> str | None:
+def text_in(row: Fields, *names: str) -> str | None:
     """The text in the first of the columns that has a value."""
     name = first(row, names)
     return None if name is None else row.text(name)
 
 
-def count_of(row: Fields, *names: str) -> int | None:
+def count_in(row: Fields, *names: str) -> int | None:
     """The whole number from 1 in the first of the columns that has a value."""
     name = first(row, names)
     return None if name is None else row.count(name)
@@ -175,20 +174,20 @@ STATUSES: dict[str, Status] = {
     **dict.fromkeys(("timed_out", "timeout"), "timed_out"),
 }
 JOINS = ("result_id", "run_id", "batch_size", "sequence_length")
-"""Columns by which raw values find their result, where both tables have them."""
+"""Columns that join raw values to their result, where both tables have them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Raw:
-    """Raw values by what the columns hold by which they find their result."""
+    """Raw values by the values of the columns that join them to their result."""
 
     joins: tuple[str, ...]
     values: Mapping[tuple[str, ...], Sequence[RawValues]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
-    """What one row of results holds, or several of the same point with a metric each."""
+class ResultRow:
+    """One row of results, or several of the same point with a metric each."""
 
     point: Point
     metrics: Mapping[str, float]
@@ -198,24 +197,26 @@ class Held:
     status: Status
     error: str | None
     rows: tuple[Json, ...]
-    """What of the rows has no place elsewhere."""
+    """The other fields of the rows."""
 
 
 def _joins(tables: Tables) -> tuple[str, ...]:
-    """The columns that raw values find their result by: its id alone where there is one."""
+    """The columns that join raw values to their result: its id alone where there is one."""
     shared = [name for name in JOINS if all(name in row for row in (*tables.raw, *tables.results))]
     return ("result_id",) if "result_id" in shared else tuple(shared)
 
 
 def raw_by_result(tables: Tables) -> Raw:
-    """The raw values by what the columns they join by hold. Raises FormatError for one that is of no result."""
+    """The raw values of each result. Raises FormatError for values without one."""
     joins = _joins(tables)
     if tables.raw and not joins:
-        tables.raw[0].refuse("result_id", f"is missing, and {', '.join(JOINS[1:])} do not say whose it is either")
-    there = {_held_by(row, joins) for row in tables.results}
+        tables.raw[0].refuse(
+            "result_id", f"is missing, and so are {', '.join(JOINS[1:])}: the result of the raw values is unknown"
+        )
+    there = {_values_in(row, joins) for row in tables.results}
     found: dict[tuple[str, ...], list[RawValues]] = {}
     for row in tables.raw:
-        key, values = _held_by(row, joins), raw_values(row)
+        key, values = _values_in(row, joins), raw_values(row)
         if key not in there:
             row.refuse(joins[0], f"{', '.join(key)} is not in benchmark_results")
         if values is not None:
@@ -223,40 +224,40 @@ def raw_by_result(tables: Tables) -> Raw:
     return Raw(joins=joins, values=found)
 
 
-def _held_by(row: Fields, columns: Sequence[str]) -> tuple[str, ...]:
-    """What the row holds in the columns, as text."""
+def _values_in(row: Fields, columns: Sequence[str]) -> tuple[str, ...]:
+    """The row's values in the columns, as text."""
     return tuple(str(row.any(name)) for name in columns)
 
 
-def held_in(row: Fields, run_id: str, raw: Raw) -> Held:
-    """One row of results, with the raw values that are its own."""
-    found = raw.values.get(_held_by(row, raw.joins), ())
+def result_row(row: Fields, run_id: str, raw: Raw) -> ResultRow:
+    """One row of results with its raw values."""
+    found = raw.values.get(_values_in(row, raw.joins), ())
     point = Point(
-        batch_size=count_of(row, "batch_size", "batch") or 1,
-        sequence_length=count_of(row, "sequence_length", "seq_length", "seq_len", "input_length"),
-        new_tokens=count_of(row, "new_tokens", "max_new_tokens", "output_length"),
-        concurrency=count_of(row, "concurrency") or 1,
+        batch_size=count_in(row, "batch_size", "batch") or 1,
+        sequence_length=count_in(row, "sequence_length", "seq_length", "seq_len", "input_length"),
+        new_tokens=count_in(row, "new_tokens", "max_new_tokens", "output_length"),
+        concurrency=count_in(row, "concurrency") or 1,
     )
     warmups = sum(len(one.values) for one in found if one.phase == "warmup")
-    stated, error = text_of(row, "status"), text_of(row, "error", "error_message")
+    stated, error = text_in(row, "status"), text_in(row, "error", "error_message")
     metrics = metrics_of(row)
     status = STATUSES.get((stated or "ok").lower(), "ok" if metrics else "failed")
-    ids: dict[str, Json] = {"run_id": run_id, "result_id": key_of(row, "result_id", "id")}
-    return Held(
+    ids: dict[str, Json] = {"run_id": run_id, "result_id": id_in(row, "result_id", "id")}
+    return ResultRow(
         point=point,
         metrics=metrics,
         raw=tuple(found),
-        iterations=count_of(row, "iterations", "num_iterations", "num_runs"),
-        warmup_iterations=count_of(row, "warmup_iterations", "num_warmup") or warmups,
+        iterations=count_in(row, "iterations", "num_iterations", "num_runs"),
+        warmup_iterations=count_in(row, "warmup_iterations", "num_warmup") or warmups,
         status=status,
-        error=error or (f"status {stated!r}, and no reason" if status != "ok" else None),
+        error=error or (f"status {stated!r} without a reason" if status != "ok" else None),
         rows=({**row.rest(), **ids, **({} if stated is None else {"status": stated})},),
     )
 
 
-def merged(held: Sequence[Held]) -> list[Held]:
+def merged(held: Sequence[ResultRow]) -> list[ResultRow]:
     """Rows of the same point that have no metric in common are one result: such tables have a metric a row."""
-    found: list[Held] = []
+    found: list[ResultRow] = []
     newest: dict[str, int] = {}
     for one in held:
         other = found[newest[one.point.label]] if one.point.label in newest else None
@@ -273,7 +274,7 @@ def merged(held: Sequence[Held]) -> list[Held]:
     return found
 
 
-def result_of(file: ForeignFile, held: Held, started_at: datetime, doubts: Sequence[Doubt]) -> Result:
+def result_of(file: ForeignFile, held: ResultRow, started_at: datetime, doubts: Sequence[Doubt]) -> Result:
     """The result, its latency columns computed from the raw values where the file does not state them."""
     raw_rest = [dict(one.kept) for one in held.raw]
     samples = [
@@ -301,7 +302,7 @@ OPTIONAL = ("hardware_info", "raw_benchmark_data")
 BOOKKEEPING = "schema_migrations"
 """A warehouse of this program has it: such a file is merged, not imported."""
 SETTINGS: Config = {"enable_external_access": False, "threads": 1}
-"""Nothing in the file may make DuckDB read another one."""
+"""The file must not make DuckDB read another one."""
 LOCK_TIMEOUT_S = 5.0
 TABLES = "SELECT table_name FROM duckdb_tables() WHERE NOT internal AND schema_name = 'main'"
 
@@ -317,13 +318,13 @@ class Tables:
 
 
 def has_tables(file: ForeignFile) -> bool:
-    """Whether the file is a DuckDB database with the tables, and no warehouse of this program."""
+    """Whether the file is a DuckDB database with the tables, but not a warehouse of this program."""
     if not file.is_duckdb:
         return False
     try:
         with translate_errors(str(file.path)), _opened(file, lock_timeout_s=0.0) as connection:
             names = _names(connection)
-    except StorageError:  # locked, damaged or of a newer DuckDB: then nothing is known of it
+    except StorageError:  # locked, damaged or of a newer DuckDB: unrecognised
         return False
     return names.issuperset(REQUIRED) and BOOKKEEPING not in names
 
@@ -353,7 +354,7 @@ def _names(connection: DuckDB) -> set[str]:
 
 
 def _rows(file: ForeignFile, connection: DuckDB, table: str) -> list[Fields]:
-    """The rows in the order they were written in, without what is NULL; `table` is one of ours, never the file's."""
+    """The rows in the order of writing, without NULLs; `table` is one of our own names, never from the file."""
     cursor = connection.execute(f"SELECT * FROM {table} ORDER BY rowid")
     columns = [column[0].lower() for column in cursor.description or ()]
     found = []
@@ -364,7 +365,7 @@ def _rows(file: ForeignFile, connection: DuckDB, table: str) -> list[Fields]:
 
 
 def _plain(value: Any) -> Any:
-    """The value as JSON has it; times in ISO 8601, numbers of fixed digits as floats, all else as text."""
+    """The value for JSON: times in ISO 8601, decimals as floats, other types as text."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Decimal):

@@ -1,13 +1,13 @@
-"""Other tools' result files: one module a format, each with a `PLUGIN` that knows its files and reads runs in them.
+"""Other tools' result files, and the importers that read them: one module a format, each with a `PLUGIN`.
 
-An importer gives the same records that our own measuring does, so that what it reads is stored, queried and drawn like
-everything else. It keeps to four rules.
+An importer gives the same records as our own measuring, so that imported results are stored, queried and drawn like
+all others. It follows four rules.
 
-    Nothing is dropped      a field without a place in a record goes to `kept`, under the name it has in the file
-    Units change once       here, to ms, s, MB (10^6 bytes) and J
-    Nothing is mended       what a tool is known to get wrong is left out with a reason, or stored with a doubt
-    Definitions are named   the metrics' meaning, in words and by one name, is part of the series: numbers of two
-                            definitions are never one history
+    Nothing is dropped       a field without a place in a record goes to `kept`, under its name in the file
+    Units are converted once in the importer: to ms, s, MB (10^6 bytes) and J
+    Nothing is corrected     a number that a tool is known to get wrong is left out with a reason, or has a doubt
+    Definitions are named    the metrics' definition, by its name, is part of the series: numbers of two definitions
+                             are never one history
 """
 
 from __future__ import annotations
@@ -31,11 +31,10 @@ from benchmarking.core.records import Run
 
 PACKAGE = "db.importers"
 DUCKDB_MAGIC = (8, b"DUCK")
-"""Offset and bytes that every DuckDB file has."""
+"""Offset and bytes that identify a DuckDB file."""
 GZIP_MAGIC = b"\x1f\x8b"
 MAX_SIZE_BYTES = 512 * 1024**2
-"""Of a file that is read at once, unpacked. Every sample of a day's serving fits many times; weights in a folder do
-not."""
+"""Of a file, decompressed. Far above all samples of a day's serving, below most files of weights."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +43,11 @@ class ForeignFile:
 
     path: Path
     content: bytes
-    """All of it; of a DuckDB file, which is opened by its path instead, the first block only."""
+    """The whole content; of a DuckDB file, which is opened by its path, the first block only."""
     sha256: str
     """Hex digest of the whole file."""
     modified_at: datetime
-    """Naive UTC: what stands for the time of the measurement where the file says none."""
+    """Naive UTC: the time of the measurement where the file has none."""
 
     @cached_property
     def is_duckdb(self) -> bool:
@@ -57,7 +56,7 @@ class ForeignFile:
 
     @cached_property
     def text(self) -> str | None:
-        """The content as UTF-8 without a byte order mark; None when it is not that."""
+        """The content decoded as UTF-8, without a byte order mark; None when it is not UTF-8."""
         try:
             return self.content.decode("utf-8-sig")
         except UnicodeDecodeError:
@@ -73,7 +72,7 @@ class ForeignFile:
 
     @cached_property
     def json_lines(self) -> tuple[Any, ...]:
-        """One JSON value a line, empty lines left out; empty when a line is not JSON."""
+        """One JSON value a line, without empty lines; empty when a line is not JSON."""
         try:
             lines = [line for line in (self.text or "").splitlines() if line.strip()]
             return tuple(json.loads(line, parse_constant=lambda _: None) for line in lines)
@@ -82,40 +81,40 @@ class ForeignFile:
 
     @cached_property
     def json_problem(self) -> str | None:
-        """Where what begins like JSON is none, as where it was cut off; None for JSON, and for anything else."""
+        """What is wrong with a file that begins like JSON but is not; None for any other file."""
         if not (self.text or "").lstrip().startswith(("{", "[")) or self.json_lines:
             return None
         try:
             json.loads(self.text or "")
         except RecursionError:
-            return "JSON with too many lists and objects inside each other"
+            return "JSON whose lists and objects are nested too deeply"
         except ValueError as error:
-            return f"not JSON, or cut off: {error}"
+            return f"not JSON, or truncated: {error}"
         return None
 
     def refuse(self, problem: str) -> NoReturn:
-        """Raise FormatError: the file, where in it, what is wrong."""
+        """Raise FormatError with the file and the problem."""
         raise FormatError(f"{self.path}: {problem}")
 
 
 class Importer(Protocol):
-    """What the `PLUGIN` of a module here is."""
+    """The contract of a module's `PLUGIN`."""
 
     name: str
-    """The format, as `--format` takes it: the module's name."""
+    """The value of `--format`: the module's name."""
     summary: str
     """The tool and its files, in a line."""
 
     def recognises(self, file: ForeignFile) -> bool:
-        """Whether the file is of this format, from what is in it; never raises."""
+        """Whether the content is of this format; never raises."""
 
     def runs(self, file: ForeignFile) -> Iterator[Run]:
-        """The runs in the file. Raises FormatError that says where something is not as the format has it."""
+        """The runs in the file. Raises FormatError with the place in the file that is not as expected."""
 
 
 def read_file(path: Path) -> ForeignFile:
-    """The file, read; one packed by gzip, as pyperf writes, as what is in it. Raises StorageError, and FormatError for
-    one too large to be a result file."""
+    """Read a file, decompressing gzip (which pyperf writes). Raises StorageError, and FormatError for a file too large
+    to be a result file."""
     try:
         with path.open("rb") as opened:
             head = opened.read(4096)
@@ -136,46 +135,47 @@ def _head_of_database(opened: BufferedReader, head: bytes) -> tuple[bytes, str] 
 
 
 def _all_of(opened: BufferedReader, head: bytes, path: Path) -> tuple[bytes, str]:
-    """The content and its digest, which is the same whether or not it is packed: it is imported once."""
-    too_large = FormatError(f"{path}: no known format: larger than {MAX_SIZE_BYTES >> 20} MiB")
+    """The content and its digest, which is of the decompressed content: a file and its .gz are imported once."""
+    too_large = FormatError(f"{path}: unknown format: larger than {MAX_SIZE_BYTES >> 20} MiB")
     if path.stat().st_size > MAX_SIZE_BYTES:
         raise too_large
     try:
         with gzip.open(opened) if head.startswith(GZIP_MAGIC) else nullcontext(opened) as unpacked:
             content = unpacked.read(MAX_SIZE_BYTES + 1)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise FormatError(f"{path}: packed by gzip, but broken or cut off: {error}") from error
+        raise FormatError(f"{path}: damaged or truncated gzip file: {error}") from error
     if len(content) > MAX_SIZE_BYTES:
         raise too_large
     return content, hashlib.sha256(content).hexdigest()
 
 
 def importers() -> tuple[Importer, ...]:
-    """Every importer there is, by name."""
+    """All importers, by name."""
     return tuple(plugins.load(PACKAGE, name) for name in plugins.names(PACKAGE))
 
 
 def recognising(file: ForeignFile) -> tuple[Importer, ...]:
-    """The importers that know the file, from what is in it."""
+    """The importers that recognise the file by its content."""
     return tuple(importer for importer in importers() if importer.recognises(file))
 
 
 def importer_for(file: ForeignFile, format_name: str | None = None) -> Importer:
-    """The importer that is named, or the one that recognises the file. Raises FormatError when none or several do, and
-    when the one that is named does not; KeyError for a name that no importer has."""
+    """The named importer, or the one that recognises the file. Raises FormatError when none or several do, or the
+    named one does not; KeyError for an unknown name."""
     if format_name is not None:
         importer: Importer = plugins.load(PACKAGE, format_name)
         if not importer.recognises(file):
-            file.refuse(file.json_problem or f"no file of format {format_name} ({importer.summary})")
+            file.refuse(file.json_problem or f"not a file of format {format_name} ({importer.summary})")
         return importer
     found = recognising(file)
     if not found and file.is_duckdb:
         file.refuse(
-            "no older DuckDB file of the four tables: bring in a warehouse of this program with benchhouse merge"
+            "unknown format: a DuckDB file without the four tables of older files; a warehouse of this program is "
+            "added with benchhouse merge"
         )
     if not found:
         known = ", ".join(importer.name for importer in importers())
-        file.refuse(file.json_problem or f"no known format: known are {known}")
+        file.refuse(file.json_problem or f"unknown format, expected one of {known}")
     if len(found) > 1:
-        file.refuse(f"could be {' or '.join(importer.name for importer in found)}: say which with --format")
+        file.refuse(f"could be {' or '.join(importer.name for importer in found)}: choose one with --format")
     return found[0]

@@ -1,6 +1,6 @@
-"""Brings other tools' result files into a warehouse, one by one: a bad one is refused and the others go in.
+"""Imports other tools' result files one by one: a bad file is refused and the others are stored.
 
-What the user says of a foreign file, in place of what it says itself or does not say.
+The user's own values (`GivenValues`) replace or complete those in a file.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from db.importers.support.files import ForeignFile, importer_for, read_file, rec
 
 State = Literal["imported", "present", "nothing", "unknown", "refused"]
 Store = Callable[[Run, ForeignFile], bool]
-"""Stores a run, and says whether it is new."""
+"""Stores a run; True when it is new."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """What became of a file."""
+    """The outcome for one file."""
 
     path: Path
     state: State
-    """imported; present: all of it is stored already; nothing: known, but no numbers of its own; unknown: no format
-    knows it; refused: broken, or not what was named."""
+    """imported; present: already stored; nothing: recognised, but without numbers of its own; unknown: no importer
+    recognises it; refused: damaged, or not of the given format."""
     format: str | None = None
     reason: str | None = None
-    """Of what was not imported."""
+    """Why it was not imported."""
     runs: int = 0
     new_runs: int = 0
     results: int = 0
@@ -42,11 +42,11 @@ class Imported:
     """Kind of doubt -> results that have it."""
     models: tuple[str, ...] = ()
     nameless: int = 0
-    """Runs that name neither device nor processor."""
+    """Runs without the name of a device or processor."""
 
 
 def files_in(places: Sequence[Path]) -> Iterator[tuple[Path, bool]]:
-    """The files named (True), and those of the folders named and of all folders in them (False), hidden ones left out.
+    """The given files (True), and all files below the given folders (False) but hidden ones.
 
     Raises StorageError for a folder that cannot be read.
     """
@@ -61,7 +61,7 @@ def files_in(places: Sequence[Path]) -> Iterator[tuple[Path, bool]]:
 
 
 def import_file(path: Path, is_named: bool, format_name: str | None, given: GivenValues, store: Store) -> Imported:
-    """Import a file. One that no format knows is refused when it was named, and only told of when it lay in a folder.
+    """Import a file. An unrecognised one is refused when it was named, and only reported when it was in a folder.
 
     Raises StorageError when the warehouse cannot take it.
     """
@@ -84,13 +84,13 @@ def import_file(path: Path, is_named: bool, format_name: str | None, given: Give
 
 
 def is_own(file: ForeignFile) -> bool:
-    """Whether the file is a run file of ours, which is no foreign one."""
+    """Whether the file is one of our own run files."""
     return isinstance(file.json, dict) and file.json.get("format") == FORMAT
 
 
 def own_reason(path: Path) -> str:
-    """What to do with a run file of ours."""
-    return f"{path}: measured by this program: load it with setup_benchmark_db --ingest"
+    """What to do with one of our own run files."""
+    return f"{path}: a run file of this program: load it with setup_benchmark_db --ingest"
 
 
 def _imported(path: Path, format_name: str, runs: Sequence[Run], new_runs: int) -> Imported:
@@ -106,7 +106,7 @@ def _imported(path: Path, format_name: str, runs: Sequence[Run], new_runs: int) 
         doubts=dict(Counter(doubt.kind for result in results for doubt in result.doubts)),
         nameless=sum(run.hardware.device.name is None and run.hardware.cpu_model is None for run in runs),
         models=tuple(dict.fromkeys(run.cell.workload.model_id for run in runs)),
-        reason=None if runs else "it holds no numbers that another file beside it has not",
+        reason=None if runs else "all its numbers are in another file in its folder",
     )
 
 
@@ -116,7 +116,7 @@ def _cannot_read(error: OSError) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenValues:
-    """Words of the user's about imported runs. What a file says instead is kept in `origin.kept["replaced"]`."""
+    """Values from the user for imported runs. A value they replace is kept in `origin.kept["replaced"]`."""
 
     model_id: str | None = None
     device: str | None = None
@@ -127,27 +127,27 @@ class GivenValues:
     started_at: datetime | None = None
     """Naive UTC."""
     tags: Mapping[str, str] = field(default_factory=dict)
-    """Added to the file's own. They are no part of the run's id: other tags do not make another run."""
+    """Added to the file's own. Other tags do not make another run: its id does not depend on them."""
 
     def on(self, run: Run) -> Run:
-        """The run as the user says it is, with ids and hardware that are hashes of that too."""
+        """The run with the values, which its ids and hardware_id then depend on."""
         tagged = replace(run, provenance=replace(run.provenance, tags={**run.provenance.tags, **self.tags}))
-        said = self._said()
-        if not said:
+        values = self._values()
+        if not values:
             return tagged
         changed = self._changed(tagged)
         dated = changed if self.started_at is None else _at(changed, self.started_at)
-        return _renamed(dated, canonical_hash(said))
+        return _renamed(dated, canonical_hash(values))
 
-    def _said(self) -> dict[str, Json]:
-        said: dict[str, Json] = {
+    def _values(self) -> dict[str, Json]:
+        values: dict[str, Json] = {
             "model_id": self.model_id,
             "device": self.device,
             "device_name": self.device_name,
             "precision": self.precision,
             "started_at": None if self.started_at is None else iso(self.started_at),
         }
-        return {name: value for name, value in said.items() if value is not None}
+        return {name: value for name, value in values.items() if value is not None}
 
     def _changed(self, run: Run) -> Run:
         cell, hardware = run.cell, run.hardware
@@ -185,17 +185,17 @@ class GivenValues:
             "precision": run.cell.precision,
             "started_at": run.started_at,
         }
-        replaced = {name: found[name] for name, value in self._said().items() if found[name] != value}
+        replaced = {name: found[name] for name, value in self._values().items() if found[name] != value}
         return replace(origin, kept={**origin.kept, "replaced": replaced}) if replaced else origin
 
 
 def _at(run: Run, time: datetime) -> Run:
-    """The run as one of that time, which is then no doubt any more; it lasts as long as it did."""
+    """The run moved to that time, with its duration, and without the doubt about its date."""
     lasted = datetime.fromisoformat(run.finished_at) - datetime.fromisoformat(run.started_at)
     try:
         finished = time + lasted
     except OverflowError as error:
-        raise FormatError(f"a run that lasts {lasted} cannot begin at {iso(time)}: name another date") from error
+        raise FormatError(f"a run of {lasted} cannot start at {iso(time)}: choose another date") from error
     results = tuple(_result_at(result, iso(time)) for result in run.results)
     return replace(run, started_at=iso(time), finished_at=iso(finished), results=results)
 

@@ -1,4 +1,4 @@
-"""MLPerf's logs of one test, each brought to the names of mlperf_log_detail.txt, and the metrics in them."""
+"""MLPerf's logs of one test, each under the names of mlperf_log_detail.txt, and their metrics."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def is_endpoints(data: Any) -> bool:
 
 
 def of_detail(file: ForeignFile) -> dict[str, Any]:
-    """The events of the detailed log by key: of one that comes again the last."""
+    """The events of the detailed log by key; the last one of each."""
     events: dict[str, Any] = {}
     for number, line in enumerate((file.text or "").splitlines(), 1):
         if not line.startswith(MARK):
@@ -101,7 +101,7 @@ def of_detail(file: ForeignFile) -> dict[str, Any]:
         try:
             event = json.loads(line.removeprefix(MARK), parse_constant=lambda _: None)
         except (ValueError, RecursionError):
-            file.refuse(f"line {number}: not JSON behind {MARK.strip()}, or cut off")
+            file.refuse(f"line {number}: not JSON after {MARK.strip()}, or truncated")
         if not isinstance(event, dict) or not isinstance(event.get("key"), str):
             file.refuse(f'line {number}: expected an object with a "key"')
         events[event["key"]] = event.get("value")
@@ -109,7 +109,7 @@ def of_detail(file: ForeignFile) -> dict[str, Any]:
 
 
 def of_summary(file: ForeignFile) -> dict[str, Any]:
-    """The lines of the summary by the detailed log's keys; others under their labels."""
+    """The lines of the summary by the detailed log's keys; other lines by their labels."""
     events: dict[str, Any] = {}
     is_parameter = False
     for line in (file.text or "").splitlines():
@@ -122,7 +122,7 @@ def of_summary(file: ForeignFile) -> dict[str, Any]:
 
 
 def of_endpoints(file: ForeignFile) -> dict[str, Any]:
-    """The numbers of a test of endpoints by the detailed log's keys; others under their own."""
+    """The numbers of a test of endpoints by the detailed log's keys; others by their own."""
     events: dict[str, Any] = {OF_ENDPOINTS.get(name, name): value for name, value in file.json.items()}
     for name, pattern in ENDPOINT_SERIES.items():
         series = events.pop(name, None)
@@ -141,7 +141,7 @@ def of_endpoints(file: ForeignFile) -> dict[str, Any]:
 
 
 def log_metrics(events: Fields, scenario: str | None) -> tuple[dict[str, float], dict[str, str]]:
-    """Metrics of one test, and why the latencies of an offline one are left out."""
+    """Metrics of one test, and the reason for the missing latencies of an offline one."""
     metrics: dict[str, float] = {}
     for column, keys in SPEEDS.items():
         speeds = [value for key in keys if (value := events.number(key, low=0)) is not None]
@@ -161,7 +161,7 @@ def log_metrics(events: Fields, scenario: str | None) -> tuple[dict[str, float],
 
 
 def log_doubts(events: Fields) -> tuple[Doubt, ...]:
-    """What the test says against itself."""
+    """Doubts from the log: an invalid test, failed requests."""
     found: list[Doubt] = []
     validity = events.text("result_validity")
     if validity is not None and validity.upper() != "VALID":
@@ -194,7 +194,7 @@ def _key(label: str) -> str:
 
 
 def _parameter(label: str) -> str:
-    """ "min_duration (ms)" is min_duration_ms in the detailed log."""
+    """The detailed log's name: min_duration_ms for "min_duration (ms)"."""
     return re.sub(r"[ (]+(\w+)\)", r"_\1", label)
 
 

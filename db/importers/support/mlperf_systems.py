@@ -1,7 +1,4 @@
-"""What MLPerf inference's submissions say of models, systems and accelerators, and where a file stands among them.
-
-MLPerf's tables of results: the submission checker's summary.csv, and the published *_results.json.
-"""
+"""Models, systems and accelerators in MLPerf inference's submissions, and a file's place in a submission."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ MODELS: dict[str, tuple[Family | None, str]] = {
     "ssd": ("vision", "object-detection"),
     "3d-unet": ("vision", "image-segmentation"),
 }
-"""Beginning of a benchmark's name -> family and task."""
+"""Prefix of a benchmark's name -> family and task."""
 TEXT_TASKS = ("text-generation", "image-text-to-text")
 ACCELERATORS = {
     "cuda": ("nvidia", "geforce", "rtx", "quadro", "tesla"),
@@ -42,7 +39,7 @@ ACCELERATORS = {
     "gaudi": ("gaudi",),
     "qnn": ("qualcomm", "cloud ai"),
 }
-"""Type of device -> words in the names of its models."""
+"""Type of device -> words in the names of such devices."""
 COUNT = re.compile(r"\s*\(x(\d{1,5})\)\s*$")
 CAPACITY = re.compile(r"\s*([0-9.]+)\s*(GB|GiB|TB|TiB|MB|MiB)\b.*")
 BYTES = {"MB": 1e6, "GB": 1e9, "TB": 1e12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -52,7 +49,7 @@ DIVISIONS = ("closed", "open", "network")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where in a submission something stands; all None outside of one."""
+    """A file's place in a submission; all None outside of one."""
 
     division: str | None = None
     submitter: str | None = None
@@ -60,10 +57,10 @@ class Place:
     model: str | None = None
     scenario: str | None = None
     root: Path | None = None
-    """The folder that has the divisions in it."""
+    """The folder of the divisions."""
 
     def system_file(self, platform: str | None = None) -> Path | None:
-        """The description of the system, where it is."""
+        """The path of the system's description; None where there is none."""
         name = platform or self.system
         if self.root is None or self.division is None or self.submitter is None or name is None or "/" in name:
             return None
@@ -72,7 +69,7 @@ class Place:
 
 
 def place_of(path: Path) -> Place:
-    """The place by the folders: DIVISION/SUBMITTER/results/SYSTEM/MODEL/SCENARIO/..."""
+    """The place by its folders: DIVISION/SUBMITTER/results/SYSTEM/MODEL/SCENARIO/..."""
     parts = path.parts
     for at, part in enumerate(parts):
         if part in DIVISIONS and len(parts) > at + 5 and parts[at + 2] == "results":
@@ -94,12 +91,12 @@ def system_fields(file: ForeignFile, path: Path | None) -> Fields:
         return Fields(file, {}, "system")
     data = read_file(path).json
     if not isinstance(data, dict):
-        file.refuse(f"{path}: not JSON, or not one object")
+        file.refuse(f"{path}: not one JSON object")
     return Fields(file, data, path.name, numbers_are_text=True)
 
 
 def is_system(data: Any) -> bool:
-    """Whether it is a system's description."""
+    """Whether the data is a system's description."""
     return isinstance(data, dict) and {"system_name", "accelerator_model_name", "host_processor_model_name"} <= set(
         data
     )
@@ -112,13 +109,13 @@ def about_model(name: str) -> tuple[Family | None, str]:
 
 
 def precision_words(words: str | None) -> tuple[Precision, str | None]:
-    """The precision of weight_data_types, and its words where ours have no name for it."""
+    """The precision of weight_data_types, and its words where we have no name for it."""
     precision = precision_of(words)
     return precision, words if precision == "other" else None
 
 
 def hardware(described: Mapping[str, str | None]) -> dict[str, Any]:
-    """Arguments of `foreign_run` about the machine, from a description's own names."""
+    """Arguments of `foreign_run` about the machine, from a description's fields."""
     accelerator = COUNT.sub("", described.get("accelerator_model_name") or "").strip()
     has_accelerator = accelerator.lower() not in ("", "n/a", "none", "-")
     cpu = (described.get("host_processor_model_name") or "").strip() or None
@@ -139,7 +136,7 @@ def hardware(described: Mapping[str, str | None]) -> dict[str, Any]:
 
 
 def software(framework: str | None) -> tuple[str, dict[str, str]]:
-    """The runtime, which is the first thing named, and the versions of all: "PyTorch 2.9.1, ROCm 7.0.0"."""
+    """The runtime (the first name) and all versions in text such as "PyTorch 2.9.1, ROCm 7.0.0"."""
     text = (framework or "").strip()
     first = re.split(r"[,\s=:]", text, maxsplit=1)[0].lower()
     versions = {

@@ -27,18 +27,18 @@ TARGETS = (
     *("overall", "warmup", "train"),
 )
 OLD_FLAT = re.compile(r"(forward|generate|decode)\.(latency\(s\)|throughput\((samples|tokens)/s\))")
-"""A column of `inference_results.csv`, as the first versions wrote it."""
+"""A column of the first versions' `inference_results.csv`."""
 OLD_SIZES = {"batch_size": "batch_size", "sequence_length": "sequence_length"}
 OLD_NEW_TOKENS = "num_new_tokens"
 
 
 def is_config(data: Any) -> bool:
-    """Whether it is a benchmark's configuration."""
+    """Whether the data is a benchmark's configuration."""
     return isinstance(data, dict) and {"backend", "scenario", "launcher"} <= data.keys()
 
 
 def is_report(data: Any) -> bool:
-    """Whether it is a benchmark's report: targets with measurements in them."""
+    """Whether the data is a benchmark's report: targets with measurements."""
     return (
         isinstance(data, dict)
         and any(name in TARGETS for name in data)
@@ -47,12 +47,12 @@ def is_report(data: Any) -> bool:
 
 
 def is_whole(data: Any) -> bool:
-    """Whether it is both."""
+    """Whether the data has a configuration and a report."""
     return isinstance(data, dict) and is_config(data.get("config")) and is_report(data.get("report"))
 
 
 def is_flat(header: list[str]) -> bool:
-    """Whether the columns are those of a flat file: today's, a report's alone, or of the first versions."""
+    """Whether the columns are those of a flat file: of a whole benchmark, of a report, or of the first versions."""
     return any(
         name.startswith(("report.", "config.backend."))
         or OLD_FLAT.fullmatch(name)
@@ -62,7 +62,7 @@ def is_flat(header: list[str]) -> bool:
 
 
 def whole(file: ForeignFile) -> Iterator[tuple[str, Fields]]:
-    """Every benchmark in the file, with a key: an object with config and report, either of which may be missing."""
+    """Each benchmark in the file with a key: an object with config and report, either of which may be missing."""
     if isinstance(file.json, dict):
         yield "", Fields(file, _of_json(file.json))
         return
@@ -72,14 +72,14 @@ def whole(file: ForeignFile) -> Iterator[tuple[str, Fields]]:
 
 
 def sibling_config(file: ForeignFile) -> Mapping[str, Any] | None:
-    """The configuration that a report's own file has beside it."""
-    beside = file.path.with_name(f"{file.path.stem.removesuffix('report')}config.json")
-    data = _json_of(beside) if file.path.stem.endswith("report") else None
+    """The configuration file in the folder of a report's file."""
+    path = file.path.with_name(f"{file.path.stem.removesuffix('report')}config.json")
+    data = _json_of(path) if file.path.stem.endswith("report") else None
     return data if is_config(data) else None
 
 
 def is_in_sibling_file(file: ForeignFile, report: Fields) -> bool:
-    """Whether a file beside this one holds the same latencies and more: the whole benchmark's, or the JSON of a CSV."""
+    """Whether another file in the folder has the same latencies: the whole benchmark's, or the JSON of a CSV."""
     stem = file.path.stem
     names = {f"{stem.removesuffix('_report')}.json", f"{stem}.json"} - {file.path.name}
     mine = _latencies(report.rest())
@@ -91,7 +91,7 @@ def _report_of(data: Any) -> Any:
 
 
 def _latencies(report: Any) -> dict[str, list[float]]:
-    """Target -> its latencies, of those that have a list of numbers."""
+    """The latencies of each target that has a list of them."""
     found = {}
     for target, found_there in report.items() if isinstance(report, dict) else ():
         latency = found_there.get("latency") if isinstance(found_there, dict) else None
@@ -114,7 +114,7 @@ def _of_json(data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _of_old(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A report that has its sizes beside the targets, and units in the names: "list[s]", "mean(s)"."""
+    """A report with its sizes among the targets and units in the names: "list[s]", "mean(s)"."""
     shapes = {name: data[old] for name, old in OLD_SIZES.items() if old in data}
     generate = {"max_new_tokens": data[OLD_NEW_TOKENS]} if OLD_NEW_TOKENS in data else {}
     targets = {name: _of_old_target(value) for name, value in data.items() if isinstance(value, dict)}
@@ -135,7 +135,7 @@ def _of_old_target(target: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_flat(file: ForeignFile, cells: Mapping[str, str]) -> dict[str, Any]:
-    """Nested objects from dotted names; a report's alone is put under "report"."""
+    """Nested objects from dotted names; a report without a configuration goes under "report"."""
     nested: dict[str, Any] = {}
     is_old = any(OLD_FLAT.fullmatch(name) for name in cells)
     is_part = not is_old and not any(name.startswith(("report.", "config.")) for name in cells)
@@ -147,7 +147,7 @@ def _of_flat(file: ForeignFile, cells: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _old_path(name: str) -> list[str]:
-    """The path that today's files have for a column of the first versions; its own name where they have none."""
+    """Today's path for a column of the first versions; its own name where there is none."""
     target, _, what = name.partition(".")
     if what == "latency(s)":
         return [target, "latency", "mean"]
@@ -160,7 +160,7 @@ def _put(file: ForeignFile, nested: dict[str, Any], path: list[str], value: Any)
     for name in path[:-1]:
         nested = nested.setdefault(name, {})
         if not isinstance(nested, dict):
-            file.refuse(f"{'.'.join(path)}: {name} has a value and fields at once")
+            file.refuse(f"{'.'.join(path)}: {name} has both a value and fields")
     nested[path[-1]] = value
 
 
@@ -175,9 +175,9 @@ def _list_or_text(cell: str) -> Any:
 
 J_PER_KWH = 3.6e6
 MAIN = ("forward", "generate", "call")
-"""What is measured as a whole, by kind of task."""
+"""Targets of whole calls, by kind of task."""
 TIMED = (*MAIN, "prefill", "decode", "load_model", "first_forward", "first_call", "per_step")
-"""Targets whose latencies become metrics; those of the others are kept as they are."""
+"""Targets whose latencies become metrics; those of the others are kept."""
 TRAINING = ("overall", "warmup", "train")
 MEMORY = {
     "max_ram": "memory_peak_rss_infer_mb",
@@ -194,18 +194,18 @@ ENERGY = {"cpu": "energy_cpu_pkg_j_per_call", "gpu": "energy_gpu_j_per_call", "r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """What a call works on."""
+    """The sizes of a call."""
 
     point: Point
     sequences: int
-    """Sequences that are generated in a call: batch x beams."""
+    """Sequences generated in a call: batch x beams."""
 
 
 def refuse_training(report: Fields) -> None:
     """Raise FormatError for a report of training."""
     for name in TRAINING:
         if name in report:
-            report.refuse(name, "is about training: only inference is imported")
+            report.refuse(name, "is a training target: only inference is imported")
 
 
 def result(
@@ -218,7 +218,7 @@ def result(
     warmup_calls: int,
     doubts: Sequence[Doubt],
 ) -> Result:
-    """The point's result. Raises FormatError for values that are none."""
+    """The point's result. Raises FormatError for invalid values."""
     targets = {name: found for name in TARGETS if (found := report.fields(name)) is not None}
     latencies = {name: values for name in TIMED if name in targets and (values := _latencies_ms(targets[name]))}
     main = next((name for name in MAIN if name in latencies), None)
@@ -226,7 +226,7 @@ def result(
     memory, reasons = _memory(targets, is_rocm=is_rocm)
     metrics |= memory | _others(targets, latencies) | _energy(targets)
     whole = latencies[main] if main else _prefill_and_decode(targets, latencies)
-    told = [*doubts, *_doubts(targets, latencies), *negative_times("latency_wall", whole)]
+    all_doubts = [*doubts, *_doubts(targets, latencies), *negative_times("latency_wall", whole)]
     if whole:
         metrics |= _rates(whole, sizes.point)
         made = timed_result(
@@ -235,16 +235,16 @@ def result(
             [block(0, whole, started_at)],
             metrics=metrics,
             warmup_iterations=warmup_calls,
-            doubts=told,
+            doubts=all_doubts,
         )
         made = replace(made, samples=(*made.samples, *samples))
     else:
-        made = foreign_result(sizes.point, metrics=_stated_means(targets) | metrics, samples=samples, doubts=told)
+        made = foreign_result(sizes.point, metrics=_stated_means(targets) | metrics, samples=samples, doubts=all_doubts)
     return replace(made, missing={**made.missing, **reasons, **_reasons(targets)})
 
 
 def sizes_from(report: Fields) -> tuple[int | None, int | None]:
-    """Batch size and new tokens of a report without its configuration: throughputs are volumes over mean latencies."""
+    """Batch size and new tokens of a report without a configuration, from its throughputs times mean latencies."""
     forward, prefill, decode = (_volume(report, name) for name in ("forward", "prefill", "decode"))
     batch_size = forward or prefill
     new_tokens = None if not (batch_size and decode) or decode % batch_size else decode // batch_size + 1
@@ -252,7 +252,7 @@ def sizes_from(report: Fields) -> tuple[int | None, int | None]:
 
 
 def _volume(report: Fields, name: str) -> int | None:
-    """What a call of the target worked on: a whole number, to the rounding of double precision."""
+    """Samples or tokens of a call of the target: throughput times mean latency, where that is a whole number."""
     target = report.untaken().fields(name)
     throughput = None if target is None else target.fields("throughput")
     value = None if throughput is None else throughput.number("value", low=0)
@@ -280,7 +280,7 @@ def _latencies_ms(target: Fields) -> list[float]:
 
 
 def _stated_means(targets: Mapping[str, Fields]) -> dict[str, float]:
-    """The mean latency where the file has no raw ones: versions that kept nothing else."""
+    """The mean latency, in files of versions without raw ones."""
     for name in MAIN[::-1]:
         latency = targets[name].fields("latency") if name in targets else None
         mean = None if latency is None else latency.number("mean")
@@ -290,7 +290,7 @@ def _stated_means(targets: Mapping[str, Fields]) -> dict[str, float]:
 
 
 def _prefill_and_decode(targets: Mapping[str, Fields], latencies: Mapping[str, list[float]]) -> list[float]:
-    """Whole calls of versions that stored decode as each call less the mean prefill, and no calls."""
+    """Whole calls, in files of versions that stored decode as each call minus the mean prefill."""
     if "decode" not in latencies or "prefill" not in latencies or "generate" in targets:
         return []
     prefill = fmean(latencies["prefill"])
@@ -300,7 +300,7 @@ def _prefill_and_decode(targets: Mapping[str, Fields], latencies: Mapping[str, l
 def _generation(
     latencies: Mapping[str, list[float]], sizes: Sizes, started_at: datetime
 ) -> tuple[list[Samples], dict[str, float]]:
-    """First token and decoding. A decode takes all new tokens but the first."""
+    """First token and decode. A decode covers all new tokens but the first."""
     samples: list[Samples] = []
     metrics: dict[str, float] = {}
     point = sizes.point
@@ -323,7 +323,7 @@ def _generation(
 
 
 def _rates(latencies_ms: Sequence[float], point: Point) -> dict[str, float]:
-    """Throughput at the median latency: of sequences, and of tokens generated, or else read."""
+    """Throughput at the median latency: of sequences, and of generated (else input) tokens."""
     middle = median(latencies_ms)
     tokens = point.new_tokens or point.sequence_length
     if middle <= 0:
@@ -333,7 +333,7 @@ def _rates(latencies_ms: Sequence[float], point: Point) -> dict[str, float]:
 
 
 def _memory(targets: Mapping[str, Fields], *, is_rocm: bool) -> tuple[dict[str, float], dict[str, str]]:
-    """Peaks in MB over whole calls (decode's are those of a whole generate), and why some are left out."""
+    """Peaks in MB over whole calls (decode's are those of a whole generate), and the reasons for missing ones."""
     names = [name for name in (*MAIN, "decode") if name in targets and "memory" in targets[name]]
     memory = targets[names[0]].fields("memory") if names else None
     found = {} if memory is None else _peaks(memory, MEMORY)

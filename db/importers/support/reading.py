@@ -1,11 +1,4 @@
-"""Reads values of foreign files: typed, with the place in the file where one is not as expected, and none forgotten.
-
-What a value of a foreign file must be to be stored, and how it is shown in a message.
-
-Times of day in foreign files.
-
-Reads foreign YAML as if it were JSON: times stay text, and a programming language's own types are refused.
-"""
+"""Typed access to the values in foreign files: an error names the place in the file, and no field is dropped."""
 
 from __future__ import annotations
 
@@ -25,18 +18,18 @@ if TYPE_CHECKING:
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 MAX_DEPTH = 100
-"""Objects and lists inside each other: more than any tool writes, and less than what reading them again can take."""
+"""Nesting of objects and lists: more than any tool writes, less than what reading the run file again can take."""
 
 
 def storable(file: ForeignFile, value: Any, place: str, depth: int = 0) -> Json:
-    """The value of a JSON file, if a warehouse can hold it. Raises FormatError for a number beyond double precision,
-    half of a surrogate pair, and nesting without end."""
+    """The value, if a warehouse can hold it. Raises FormatError for a number beyond double precision, an unpaired
+    surrogate and too deep nesting."""
     if depth > MAX_DEPTH:
-        file.refuse(f"{place[:100]}: more than {MAX_DEPTH} lists and objects inside each other")
+        file.refuse(f"{place[:100]}: lists and objects are nested more than {MAX_DEPTH} deep")
     if isinstance(value, str):
         _check_text(file, value, place)
     elif isinstance(value, float) and not math.isfinite(value):
-        file.refuse(f"{place}: {value} is no number")
+        file.refuse(f"{place}: {value} is not a number")
     elif isinstance(value, list):
         return [storable(file, one, f"{place}[{index}]", depth + 1) for index, one in enumerate(value)]
     elif isinstance(value, dict):
@@ -61,11 +54,11 @@ def _check_text(file: ForeignFile, text: str, place: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        file.refuse(f"{place}: the text holds half of a surrogate pair, which is no character")
+        file.refuse(f"{place}: the text holds an unpaired surrogate, which is not a character")
 
 
 def parsed_number(text: str) -> int | float | str:
-    """The number that the text is, or the text."""
+    """The text as a number where it is one, else the text."""
     for kind in (int, float):
         try:
             return kind(text)
@@ -82,14 +75,14 @@ class Fields:
     """An object of a foreign file, whose fields are read by name.
 
     A getter gives None for a field that is absent or null, and raises FormatError, with the field's path, for one of
-    another type or out of its range. What no getter has read is the `rest`, which is kept.
+    another type or out of range. The fields that no getter has read are the `rest`, which is stored.
     """
 
     def __init__(
         self, file: ForeignFile, values: Mapping[str, Any], path: str = "", *, numbers_are_text: bool = False
     ) -> None:
-        """`path` is the object's place in the file, for messages. With `numbers_are_text` numbers, and true and false,
-        may also be written as text, where an empty one is none."""
+        """`path` is the object's place in the file, for messages. With `numbers_are_text`, numbers, true and false may
+        be written as text; empty text is then absent."""
         self.file = file
         self.path = path
         self._values = values
@@ -97,7 +90,7 @@ class Fields:
         self._read: dict[str, Callable[[], Json]] = {}
 
     def __contains__(self, name: str) -> bool:
-        """Whether there is a field of the name that is not null."""
+        """Whether the field is present and not null."""
         return self._values.get(name) is not None
 
     def __iter__(self) -> Iterator[str]:
@@ -105,7 +98,7 @@ class Fields:
         return iter(self._values)
 
     def text(self, name: str) -> str | None:
-        """Text, as it is; empty text is text."""
+        """Text, unchanged; it may be empty."""
         value = self._taken(name)
         if value is not None and not isinstance(value, str):
             self.refuse(name, f"expected text, found {short(value)}")
@@ -141,7 +134,7 @@ class Fields:
         return word in TRUE
 
     def time(self, name: str) -> datetime | None:
-        """Naive UTC of a time in ISO 8601; one without a zone is UTC already."""
+        """Naive UTC of a time in ISO 8601; a time without a zone is read as UTC."""
         text = self.text(name)
         if text is None:
             return None
@@ -171,7 +164,7 @@ class Fields:
         return tuple(self._number(value, f"{place}[{index}]", low) for index, value in enumerate(values))
 
     def fields(self, name: str) -> Fields | None:
-        """An object. What is not read of it stays in the rest, under its name."""
+        """An object. Its unread fields stay in the rest, under its name."""
         value = self._values.get(name)
         if value is None:
             return None
@@ -185,7 +178,7 @@ class Fields:
         return Fields(self.file, {}, self.place(name)) if found is None else found
 
     def objects(self, name: str) -> tuple[Fields, ...] | None:
-        """A list of objects. What is not read of them stays in the rest, under its name, as a list."""
+        """A list of objects. Their unread fields stay in the rest, under its name, as a list."""
         values = self._values.get(name)
         if values is None:
             return None
@@ -196,27 +189,27 @@ class Fields:
         return found
 
     def peek(self, name: str) -> Any:
-        """The value as it is, which stays in the rest."""
+        """The value, which still counts as unread."""
         return self._values.get(name)
 
     def untaken(self) -> Fields:
-        """The same object, of which nothing is read: for a look that leaves everything in the rest."""
+        """The same object with nothing read yet: reading it leaves this object's rest unchanged."""
         return Fields(self.file, self._values, self.path, numbers_are_text=self._numbers_are_text)
 
     def any(self, name: str) -> Json:
-        """The value as it is."""
+        """The value, unchanged."""
         return storable(self.file, self._taken(name), self.place(name))
 
     def must(self, getter: Callable[[str], Value | None], name: str) -> Value:
-        """What the getter (`fields.text`, ...) gives. Raises FormatError when there is nothing."""
+        """The value from the getter (`fields.text`, ...). Raises FormatError when it is absent."""
         value = getter(name)
         if value is None:
             self.refuse(name, "is missing")
         return value
 
     def rest(self) -> dict[str, Json]:
-        """The fields that were not read, and what was not read of the objects in them. Raises FormatError for what
-        cannot be stored."""
+        """The unread fields, and the unread parts of the objects in it. Raises FormatError for what cannot be
+        stored."""
         kept: dict[str, Json] = {}
         for name, value in self._values.items():
             left = self._read[name]() if name in self._read else storable(self.file, value, self.place(name))
@@ -225,7 +218,7 @@ class Fields:
         return kept
 
     def refuse(self, name: str, problem: str) -> NoReturn:
-        """Raise FormatError: the file, the field's path, what is wrong."""
+        """Raise FormatError with the file, the field's path and the problem."""
         self.file.refuse(f"{self.place(name)}: {problem}")
 
     def place(self, name: str) -> str:
@@ -258,9 +251,9 @@ class Fields:
 
 
 def top_fields(file: ForeignFile) -> Fields:
-    """The file's one JSON object. Raises FormatError for a file that is none."""
+    """The file's one JSON object. Raises FormatError for any other file."""
     if not isinstance(file.json, dict):
-        file.refuse("not JSON, cut off, or not one object")
+        file.refuse("not one JSON object, or truncated")
     return Fields(file, file.json)
 
 
@@ -268,10 +261,10 @@ def csv_rows(file: ForeignFile, *, delimiter: str = ",") -> Iterator[Fields]:
     """The rows under the header line of a CSV file; numbers in them are text, and empty cells are absent."""
     reader = csv.reader(io.StringIO(file.text or "", newline=""), delimiter=delimiter, strict=True)
     try:
-        header = next(reader, None) or file.refuse("is empty: a line with the columns' names is expected")
+        header = next(reader, None) or file.refuse("is empty, expected a header line")
         for cells in reader:
             if cells and len(cells) != len(header):
-                file.refuse(f"line {reader.line_num}: {len(cells)} cells under {len(header)} names")
+                file.refuse(f"line {reader.line_num}: {len(cells)} cells under {len(header)} column names")
             if cells:
                 row = {name: cell or None for name, cell in zip(header, cells, strict=True)}
                 yield Fields(file, row, f"line {reader.line_num}", numbers_are_text=True)
@@ -280,7 +273,7 @@ def csv_rows(file: ForeignFile, *, delimiter: str = ",") -> Iterator[Fields]:
 
 
 def csv_header(file: ForeignFile) -> list[str]:
-    """The cells of the first line; empty when it is none of CSV."""
+    """The cells of the first line; empty when it is not CSV."""
     try:
         return next(csv.reader(io.StringIO((file.text or "")[:100_000])), [])
     except csv.Error:
@@ -293,9 +286,9 @@ def naive_utc(time: datetime) -> datetime:
 
 
 def without_zone(stated: Iterable[str | None]) -> tuple[Doubt, ...]:
-    """A doubt for a file that has times by a local clock and does not say of which zone: they are read as UTC.
+    """A doubt for a file with local times and no time zone, which are read as UTC.
 
-    `stated` are the times as the file has them; nothing is doubted when it has none, or each with its zone.
+    `stated` are the times as written in the file; no doubt where there are none, or all of them have a zone.
     """
     first = next((text for text in stated if text and not _has_zone(text)), None)
     if first is None:
@@ -311,8 +304,8 @@ def _has_zone(text: str) -> bool:
 
 
 def shifted(file: ForeignFile, time: datetime, seconds: float) -> datetime:
-    """The time so many seconds later, or earlier. Raises FormatError where that is no date."""
+    """The time shifted by so many seconds. Raises FormatError where that is out of range."""
     try:
         return time + timedelta(seconds=seconds)
     except OverflowError:
-        file.refuse(f"{seconds:g} s from {time} is no date")
+        file.refuse(f"{seconds:g} s from {time} is out of range")

@@ -134,15 +134,15 @@ def test_usage_errors_are_one_line(arguments, message, capsys):
 
 def test_a_file_of_another_format_than_named_is_refused(database, capsys):
     assert run(database, REPORT, "--format", "llama_bench") == 1
-    assert f"{REPORT}: no file of format llama_bench (llama.cpp's llama-bench" in capsys.readouterr().err
+    assert f"{REPORT}: not a file of format llama_bench (llama.cpp's llama-bench" in capsys.readouterr().err
 
 
 def test_a_file_that_was_cut_off_says_where(database, tmp_path, capsys):
     (tmp_path / "cut.json").write_text(REPORT.read_text()[:40])
     assert run(database, tmp_path / "cut.json") == 1
-    assert "cut.json: not JSON, or cut off:" in capsys.readouterr().err
+    assert "cut.json: not JSON, or truncated:" in capsys.readouterr().err
     assert run(database, tmp_path) == 1
-    assert f"refused {tmp_path / 'cut.json'}: not JSON, or cut off:" in capsys.readouterr().err
+    assert f"refused {tmp_path / 'cut.json'}: not JSON, or truncated:" in capsys.readouterr().err
 
 
 def test_text_that_looks_like_sql_is_stored_as_it_is(database, tmp_path):

@@ -11,21 +11,21 @@ NAMES = tuple(exporter.name for exporter in exporters())
 WITHOUT_PACKAGES = tuple(name for name in NAMES if name != "mlflow")
 
 
-def test_the_promised_formats_are_there():
+def test_the_exporters_are_those_promised():
     promised = {"csv", "parquet", "json", "markdown", "transformers_benchmark_v2", "llama_bench_sql", "mlflow"}
     assert promised | {"openmetrics"} == set(NAMES)
     assert list(NAMES) == sorted(NAMES)
 
 
 @pytest.mark.parametrize("name", WITHOUT_PACKAGES)
-def test_nothing_is_made_when_nothing_is_selected(export, tmp_path, name):
+def test_an_empty_selection_creates_nothing(export, tmp_path, name):
     with pytest.raises(UsageError, match="'model=none' selects nothing: there is nothing to export"):
         export(name, tmp_path / "out", "model=none")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", WITHOUT_PACKAGES)
-def test_nothing_is_written_over(export, tmp_path, name):
+def test_an_existing_output_is_never_overwritten(export, tmp_path, name):
     output = tmp_path / "out"
     output.write_text("mine")
     with pytest.raises(UsageError, match="is there already"):
@@ -34,7 +34,7 @@ def test_nothing_is_written_over(export, tmp_path, name):
 
 
 @pytest.mark.parametrize("name", WITHOUT_PACKAGES)
-def test_what_breaks_in_the_middle_leaves_nothing(export, tmp_path, name, monkeypatch):
+def test_an_export_that_fails_midway_leaves_nothing(export, tmp_path, name, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
@@ -45,12 +45,12 @@ def test_what_breaks_in_the_middle_leaves_nothing(export, tmp_path, name, monkey
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_missing_is_said(export, tmp_path):
+def test_a_missing_parent_folder_is_reported(export, tmp_path):
     with pytest.raises(UsageError, match="there is no folder"):
         export("csv", tmp_path / "none" / "out.csv")
 
 
-def test_several_files_need_a_folder_and_an_empty_one_will_do(export, tmp_path):
+def test_several_files_need_a_folder_which_may_be_empty(export, tmp_path):
     with pytest.raises(UsageError, match="name a folder for them with --output"):
         export("parquet")
     folder = tmp_path / "out"
@@ -64,6 +64,6 @@ def test_several_files_need_a_folder_and_an_empty_one_will_do(export, tmp_path):
         export("csv", tmp_path / "empty")
 
 
-def test_a_condition_of_ones_own_that_is_wrong_is_ones_own_mistake(export):
+def test_an_invalid_sql_condition_is_a_usage_error(export):
     with pytest.raises(UsageError, match='"nothing" not found'):
         export("csv", selection="sql:nothing = 1")

@@ -11,20 +11,20 @@ from benchmarking.core.errors import UsageError
 from db.exporters.mlflow_store import LONGEST, metrics_of, params_of
 
 
-def test_a_missing_package_is_said_with_what_to_install(export, tmp_path, monkeypatch):
+def test_a_missing_package_is_reported_with_its_install_command(export, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(UsageError, match=r"needs mlflow: pip install 'benchhouse\[mlflow\]'"):
         export("mlflow", tmp_path / "store")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_store_must_be_named(export, monkeypatch):
+def test_mlflow_requires_an_output_or_a_tracking_uri(export, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     with pytest.raises(UsageError, match=r"name a folder with --output, or a server in \$MLFLOW_TRACKING_URI"):
         export("mlflow")
 
 
-def test_parameters_are_texts_that_fit_and_nothing_unknown(make_run):
+def test_parameters_are_short_texts_without_unknown_values(make_run):
     run = make_run(settings={"launches": 3, "limit": None, "long": "x" * (LONGEST + 1)})
     params = params_of(run)
     assert params["model"] == "bert-base-uncased"
@@ -64,7 +64,7 @@ def test_a_real_store_has_runs_with_parameters_metrics_tags_and_artifacts(export
 
 
 @pytest.mark.slow
-def test_what_an_interrupted_export_left_half_done_is_done_again(export, tmp_path):
+def test_a_run_left_half_exported_is_exported_again(export, tmp_path):
     mlflow = pytest.importorskip("mlflow", reason="needs MLflow: pip install 'benchhouse[mlflow]'")
     pytest.importorskip("alembic", reason="needs alembic, as MLflow's SQLite store does")
     store = tmp_path / "store"

@@ -69,7 +69,7 @@ def test_a_parser_of_openmetrics_reads_it(export, capsys):
     assert len(families["benchhouse_latency_median_seconds"].samples) == 10
 
 
-def test_each_family_is_in_one_piece_with_its_type_first(export, capsys):
+def test_each_family_is_contiguous_with_its_type_first(export, capsys):
     export("openmetrics")
     lines = capsys.readouterr().out.splitlines()
     families = [line.split()[2] for line in lines if line.startswith("# TYPE")]
@@ -79,7 +79,7 @@ def test_each_family_is_in_one_piece_with_its_type_first(export, capsys):
     assert pieces == families
 
 
-def test_a_time_of_a_series_has_one_value_and_the_rest_is_said(export, warehouse, make_run, capsys):
+def test_a_series_has_one_value_per_time_and_the_rest_is_reported(export, warehouse, make_run, capsys):
     for slowdown in (1.0, 2.0):
         warehouse.ingest(make_run(batch_sizes=(1,), sequence_lengths=(4,), slowdown=slowdown, iterations=3))
     (said,) = export("openmetrics", warehouse=warehouse)
@@ -88,6 +88,6 @@ def test_a_time_of_a_series_has_one_value_and_the_rest_is_said(export, warehouse
     assert len(found) == 1
 
 
-def test_what_was_never_measured_has_no_numbers(export):
+def test_unmeasured_results_export_no_numbers(export):
     with pytest.raises(UsageError, match="none of what is selected was measured"):
         export("openmetrics", selection="batch=64")

@@ -53,7 +53,7 @@ def test_names_of_run_files_are_safe_and_sort_by_start(make_run):
     assert file_name(run) == f"20260102T030405Z_..-..-org-model-x_cpu_eager_float32_{run.run_id}.json"
 
 
-def test_compacted_samples_are_said_to_be_left_out(export, warehouse, make_run, tmp_path):
+def test_omitted_compacted_samples_are_reported(export, warehouse, make_run, tmp_path):
     warehouse.ingest(make_run(batch_sizes=(1,), sequence_lengths=(8,), launches=2))
     with warehouse.cursor() as cursor:
         cursor.execute("UPDATE raw_benchmark_data SET samples = [], sketch = [1.0], compacted_at = now()::TIMESTAMP")
@@ -61,7 +61,7 @@ def test_compacted_samples_are_said_to_be_left_out(export, warehouse, make_run, 
     assert "raw samples of 2 launches and metrics were compacted" in said
 
 
-def test_transformers_gets_what_generated_text_on_torch_in_seconds(export, capsys):
+def test_transformers_format_has_text_generation_on_torch_in_seconds(export, capsys):
     said = export("transformers_benchmark_v2")
     (entry,) = json.loads(capsys.readouterr().out).values()
     assert entry["measurements"] == {
@@ -84,14 +84,14 @@ def test_transformers_gets_what_generated_text_on_torch_in_seconds(export, capsy
     ]
 
 
-def test_nothing_that_fits_is_no_file(export, tmp_path):
+def test_without_a_supported_result_no_file_is_created(export, tmp_path):
     with pytest.raises(UsageError, match="nothing that the format has a place for is selected"):
         export("transformers_benchmark_v2", tmp_path / "out.json", "model=vit")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["transformers_benchmark_v2", "llama_bench_sql"])
-def test_what_is_exported_is_imported_again(export, tmp_path, name):
+def test_an_export_can_be_imported(export, tmp_path, name):
     path = tmp_path / "out"
     export(name, path, "model=gpt2,runtime=eager")
     file = read_file(path)
@@ -132,7 +132,7 @@ def test_text_in_sql_is_text(text):
     assert sqlite3.connect(":memory:").execute(f"SELECT {literal}").fetchone() == (text,)
 
 
-def test_without_raw_samples_only_the_stored_mean_is_left(make_run):
+def test_without_raw_samples_only_the_stored_mean_is_exported(make_run):
     from dataclasses import replace
 
     from db.exporters.llama_bench_sql import _times

@@ -34,13 +34,13 @@ def test_csv_has_every_result_and_every_digit(export, asked_warehouse, hostile_t
     assert hostile_text in {row["description"] for row in rows.values()}
 
 
-def test_a_selection_is_what_is_exported(export, tmp_path, capsys):
+def test_only_the_selection_is_exported(export, tmp_path, capsys):
     export("csv", selection="runtime=onnxruntime")
     (row,) = csv.DictReader(capsys.readouterr().out.splitlines())
     assert (row["model_id"], row["runtime"]) == ("gpt2", "onnxruntime")
 
 
-def test_csv_with_the_samples_is_a_folder(export, asked_warehouse, tmp_path):
+def test_csv_with_samples_is_a_folder(export, asked_warehouse, tmp_path):
     export("csv", tmp_path / "out", "model=gpt2,runtime=eager", tables="all")
     assert len(table(tmp_path / "out" / "results.csv")) == 1
     samples = table(tmp_path / "out" / "samples.csv")
@@ -53,9 +53,7 @@ def test_csv_with_the_samples_is_a_folder(export, asked_warehouse, tmp_path):
     ]
 
 
-def test_parquet_is_the_tables_by_month_and_nothing_is_lost(
-    export, asked_warehouse, empty_database, table_keys, tmp_path
-):
+def test_parquet_has_the_tables_by_month_without_loss(export, asked_warehouse, empty_database, table_keys, tmp_path):
     export("parquet", tmp_path / "out")
     found = {path.name: sorted(file.name for file in path.iterdir()) for path in (tmp_path / "out").iterdir()}
     months = ["2026-01.parquet", "2026-02.parquet", "2026-03.parquet"]
@@ -89,7 +87,7 @@ def test_parquet_columns_carry_type_meaning_and_unit(export, tmp_path):
     assert str(schema.field("doubts").type).startswith("list<")
 
 
-def test_parquet_of_a_selection_has_what_belongs_to_it(export, tmp_path):
+def test_parquet_of_a_selection_has_its_related_rows(export, tmp_path):
     export("parquet", tmp_path / "out", "runtime=onnxruntime")
 
     def read(name):
@@ -102,7 +100,7 @@ def test_parquet_of_a_selection_has_what_belongs_to_it(export, tmp_path):
     assert len(read("hardware_info")) == 1
 
 
-def test_markdown_has_a_line_a_result_and_tells_why_one_has_no_numbers(export, capsys):
+def test_markdown_has_a_row_per_result_and_a_reason_where_there_are_no_numbers(export, capsys):
     export("markdown", selection="model=bert-base-uncased")
     headings, rule, *lines = [
         [cell.strip() for cell in line.strip("|").split(" | ")] for line in capsys.readouterr().out.splitlines()

@@ -81,13 +81,13 @@ def test_another_version_of_the_benchmarks_code_and_another_environment_are_othe
     assert run.cell.runtime_mode == {"environment": "existing-py_opt_python_bin_python"}
 
 
-def test_the_machine_is_as_asv_has_it(runs):
+def test_the_machine_is_that_of_the_file(runs):
     run = runs["bench.time_range"]
     assert (run.hardware.cpu_model, run.hardware.cpu_threads, run.provenance.host) == ("AMD EPYC", 2, "bench-machine")
     assert run.origin.kept["params"]["ram"] == "25276514304"
 
 
-def test_memory_is_in_mb_and_what_is_tracked_has_no_unit(runs):
+def test_memory_is_in_mb_and_tracked_values_have_no_unit(runs):
     memory = runs["bench.Sorting.peakmem_sorted [param1=random]"].results[0]
     peak_bytes = stored("bench.Sorting.peakmem_sorted", "result")[0]
     assert memory.metrics == {"memory_peak_rss_infer_mb": peak_bytes / 1e6}
@@ -97,13 +97,13 @@ def test_memory_is_in_mb_and_what_is_tracked_has_no_unit(runs):
     assert [result.metrics["tracked_value"] for result in tracked] == [100, 1000]
 
 
-def test_nan_was_skipped_and_null_failed(runs):
+def test_nan_is_skipped_and_null_is_failed(runs):
     skipped = runs["bench.Sorting.time_sorted [param1=reversed]"]
     assert [result.status for result in skipped.results] == ["ok", "skipped"]
     assert (skipped.status, runs["bench.time_broken"].status) == ("skipped", "failed")
 
 
-def test_without_samples_the_statistics_are_what_asv_states(changed):
+def test_without_samples_the_statistics_are_those_of_asv(changed):
     def change(data):
         for entry in data["results"].values():
             del entry[11:]
@@ -118,7 +118,7 @@ def test_without_samples_the_statistics_are_what_asv_states(changed):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda data: data.update(version=1), "version: expected 2, found 1: bring it up to date with asv update"),
+        (lambda data: data.update(version=1), "version: expected 2, found 1: convert it with asv update"),
         (lambda data: data.pop("commit_hash"), "commit_hash: is missing"),
         (
             lambda data: data["results"]["bench.time_range"][0].append(1.0),
@@ -132,6 +132,6 @@ def test_without_samples_the_statistics_are_what_asv_states(changed):
         (lambda data: data.update(results=[]), r"results: expected an object, found \[\]"),
     ],
 )
-def test_a_broken_value_is_one_line_with_its_place(changed, change, message):
+def test_an_invalid_value_is_one_line_with_its_place(changed, change, message):
     with pytest.raises(FormatError, match=rf"changed\.json: .*{message}"):
         changed(change)

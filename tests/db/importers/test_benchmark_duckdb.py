@@ -57,7 +57,7 @@ def runs_of(tmp_path):
     return make
 
 
-def test_a_wide_table_comes_in_value_by_value(runs_of):
+def test_each_value_of_a_wide_table_is_imported(runs_of):
     run = runs_of(WIDE)[0]
     first, second = run.results
     assert first.metrics == pytest.approx(
@@ -87,7 +87,7 @@ def test_a_wide_table_comes_in_value_by_value(runs_of):
     assert (run.hardware.device.type, run.hardware.device.name, run.hardware.cpu_cores) == ("cuda", "NVIDIA A100", 64)
 
 
-def test_what_has_no_place_is_kept_with_the_ids(runs_of):
+def test_other_columns_are_kept_with_the_ids(runs_of):
     run = runs_of(WIDE)[0]
     assert run.origin.kept == {
         "benchmark_runs": {"notes": "first", "run_id": "r1", "status": "completed"},
@@ -98,13 +98,13 @@ def test_what_has_no_place_is_kept_with_the_ids(runs_of):
     assert kept["raw_benchmark_data"][0] == {"id": "x0"}
 
 
-def test_a_run_on_the_cpu_of_a_machine_with_an_accelerator_is_the_cpus(runs_of):
+def test_a_cpu_run_on_a_machine_with_an_accelerator_has_the_cpu_as_its_device(runs_of):
     run = runs_of(WIDE)[1]
     assert (run.status, run.hardware.device.type, run.hardware.device.name) == ("failed", "cpu", "AMD EPYC 7763")
     assert (run.cell.workload.family, run.origin.kept["benchmark_runs"]["architecture_type"]) == (None, "transformer")
 
 
-def test_a_metric_a_row_is_one_result_a_point(runs_of):
+def test_rows_with_one_metric_each_are_one_result_per_point(runs_of):
     (run,) = runs_of(LONG)
     first, second = run.results
     assert (first.metrics["latency_mean_ms"], first.metrics["throughput_tokens_per_sec"]) == (1500, 64)
@@ -120,17 +120,17 @@ def test_a_metric_a_row_is_one_result_a_point(runs_of):
         ("CREATE TABLE benchmark_runs (run_id VARCHAR)", "no table benchmark_results"),
         (WIDE + "UPDATE benchmark_results SET run_id = 'r9' WHERE result_id = 'b'", "row 2.run_id: r9 is not in"),
         (WIDE + "UPDATE raw_benchmark_data SET result_id = 'z' WHERE id = 'x3'", "row 4.result_id: z is not in"),
-        (WIDE + "INSERT INTO benchmark_runs (run_id) VALUES ('r1')", "benchmark_runs row 3.run_id: r1 is there twice"),
+        (WIDE + "INSERT INTO benchmark_runs (run_id) VALUES ('r1')", "benchmark_runs row 3.run_id: r1 occurs twice"),
         (LONG + "ALTER TABLE raw_benchmark_data DROP unit", "samples: has no unit"),
         (WIDE + "UPDATE benchmark_results SET batch_size = 0", "batch_size: expected a whole number from 1"),
     ],
 )
-def test_a_broken_table_is_one_line_with_its_row(runs_of, sql, message):
+def test_an_error_in_a_table_is_one_line_with_its_row(runs_of, sql, message):
     with pytest.raises(FormatError, match=message):
         runs_of(sql)
 
 
-def test_it_is_told_from_a_warehouse_and_from_any_other_database(runs_of, tmp_path, empty_database):
+def test_a_warehouse_and_other_databases_are_not_recognised(runs_of, tmp_path, empty_database):
     runs_of(WIDE)
     assert recognising(read_file(tmp_path / "old.duckdb")) == (PLUGIN,)
     assert recognising(read_file(empty_database)) == ()
@@ -139,14 +139,14 @@ def test_it_is_told_from_a_warehouse_and_from_any_other_database(runs_of, tmp_pa
     assert recognising(read_file(tmp_path / "any.duckdb")) == ()
 
 
-def test_nothing_in_the_file_reads_another_one(runs_of, tmp_path):
+def test_a_view_in_the_file_reads_no_other_file(runs_of, tmp_path):
     (tmp_path / "secret.csv").write_text("a\n1\n")
     view = f"CREATE VIEW benchmark_runs AS FROM '{tmp_path / 'secret.csv'}'"
     with pytest.raises(FormatError, match="no table benchmark_runs"):
         runs_of(f"{view}; CREATE TABLE benchmark_results (run_id VARCHAR)")
 
 
-def test_its_runs_are_stored_and_a_second_time_adds_nothing(runs_of, warehouse):
+def test_its_runs_are_stored_once(runs_of, warehouse):
     runs = runs_of(WIDE)
     assert [warehouse.ingest(run) for run in runs] == [True, True]
     assert [warehouse.ingest(run) for run in runs] == [False, False]

@@ -35,7 +35,7 @@ def changed(tmp_path):
     return write
 
 
-def test_an_export_of_genai_perf_comes_in_value_by_value():
+def test_each_value_of_a_genai_perf_export_is_imported():
     run = only_run(GENAI_PERF, GENAI_PERF_EXPORT)
     (result,) = run.results
     expected = {
@@ -61,7 +61,7 @@ def test_an_export_of_genai_perf_comes_in_value_by_value():
     assert (run.cell.workload.model_id, run.cell.runtime) == ("demo/model", "unknown")
 
 
-def test_what_its_inter_token_latency_means_is_not_known_and_so_no_column_has_it():
+def test_genai_perfs_ambiguous_inter_token_latency_is_in_no_column():
     run = only_run(GENAI_PERF, GENAI_PERF_EXPORT)
     assert "time_per_output_token_ms" not in run.results[0].metrics
     assert "the file does not say which" in run.origin.definitions["inter_token_latency"]
@@ -80,7 +80,7 @@ def test_older_inputs_of_genai_perf_are_flat(changed):
     assert (run.cell.workload.model_id, run.results[0].point.concurrency) == ("old/model", 7)
 
 
-def test_an_export_of_aiperf_comes_in_value_by_value():
+def test_each_value_of_an_aiperf_export_is_imported():
     run = only_run(AIPERF, AIPERF_EXPORT)
     (result,) = run.results
     expected = {
@@ -121,7 +121,7 @@ def test_a_request_rate_of_aiperf_is_an_axis(changed):
     assert "concurrency_unlimited" in [doubt.kind for doubt in result.doubts]
 
 
-def test_the_two_are_told_from_each_other():
+def test_the_two_formats_are_distinguished():
     for plugin, export in ((GENAI_PERF, GENAI_PERF_EXPORT), (AIPERF, AIPERF_EXPORT)):
         assert recognising(read_file(export)) == (plugin,)
 

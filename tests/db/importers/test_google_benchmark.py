@@ -50,7 +50,7 @@ def test_repetitions_are_blocks_of_iterations_in_ms(runs):
     assert samples.inner_loops == 16897
 
 
-def test_what_the_library_aggregates_is_what_we_compute_and_is_kept(runs):
+def test_the_librarys_aggregates_equal_ours_and_are_kept(runs):
     result = runs["sort_list"].results[0]
     aggregates = {one["aggregate_name"]: one for one in result.extra["kept"]["aggregates"]}
     assert result.metrics["latency_mean_ms"] == pytest.approx(aggregates["mean"]["real_time"] / 1000)
@@ -60,7 +60,7 @@ def test_what_the_library_aggregates_is_what_we_compute_and_is_kept(runs):
     assert result.metrics["throughput_samples_per_sec"] == pytest.approx(85053213.798152104)
 
 
-def test_nanoseconds_and_counters_of_the_benchmarks_own(runs):
+def test_nanoseconds_are_converted_and_own_counters_are_metrics(runs):
     assert runs["sum_million"].results[0].metrics["latency_median_ms"] == pytest.approx(0.36312103271484375)
     assert runs["custom_counters"].results[0].metrics["counter_foo"] == 119816
 
@@ -69,13 +69,13 @@ def test_an_error_is_a_failed_result(runs):
     assert (runs["broken"].status, runs["broken"].results[0].error) == ("failed", "Failed to read data!")
 
 
-def test_the_cpu_is_told_by_its_caches_since_the_file_does_not_name_it(runs):
+def test_cpus_are_distinguished_by_their_caches(runs):
     assert runs["sort_list"].hardware.device.name == (
         "CPU (2 logical processors; L1 Data 32 KiB, L1 Instruction 32 KiB, L2 Unified 512 KiB, L3 Unified 32768 KiB)"
     )
 
 
-def test_aggregates_alone_make_the_columns(changed):
+def test_aggregates_alone_fill_the_columns(changed):
     def change(data):
         data["benchmarks"] = [one for one in data["benchmarks"] if one["run_type"] == "aggregate"]
 
@@ -106,7 +106,7 @@ def test_complexity_is_kept_with_its_function(changed):
         ("BM_Denoise/steps:0.5", "BM_Denoise", {}, {"variant": "steps=0.5"}),
     ],
 )
-def test_a_name_says_the_function_and_its_arguments(text, function, arguments, mode):
+def test_a_name_is_split_into_function_and_arguments(text, function, arguments, mode):
     name = parsed_name(text)
     assert (name.function, name.arguments, name.mode) == (function, arguments, mode)
 
@@ -123,6 +123,6 @@ def test_a_name_says_the_function_and_its_arguments(text, function, arguments, m
         (lambda data: data["benchmarks"][0].update(cpu_time="x"), r"benchmarks\[0\]\.cpu_time: expected a number"),
     ],
 )
-def test_a_broken_value_is_one_line_with_its_place(changed, change, message):
+def test_an_invalid_value_is_one_line_with_its_place(changed, change, message):
     with pytest.raises(FormatError, match=rf"changed\.json: {message}"):
         changed(change)

@@ -46,7 +46,7 @@ def test_each_kind_of_load_is_a_run_with_its_own_point(runs):
     assert (runs[0].origin.tool_version, runs[0].provenance.versions["python"]) == ("0.8.1", "3.11.7")
 
 
-def test_raw_latencies_and_first_tokens_are_samples_and_make_the_columns(runs):
+def test_raw_latencies_and_first_tokens_are_samples_and_fill_the_columns(runs):
     result = runs[0].results[0]
     requests = json.loads(REPORT.read_text())["benchmarks"][0]["requests"]["successful"]
     latencies_ms = [1000 * one["request_latency"] for one in requests]
@@ -60,7 +60,7 @@ def test_raw_latencies_and_first_tokens_are_samples_and_make_the_columns(runs):
     assert result.extra["kept"]["stated"]["time_to_first_token_ms"] == pytest.approx(37.183523178100586)
 
 
-def test_its_inter_token_latency_is_our_time_per_output_token_and_its_own_goes_by_its_name(runs):
+def test_its_inter_token_latency_is_our_time_per_output_token_and_its_own_keeps_its_name(runs):
     metrics = runs[0].results[0].metrics
     stated = json.loads(REPORT.read_text())["benchmarks"][0]["metrics"]
     assert metrics["time_per_output_token_ms"] == stated["inter_token_latency_ms"]["successful"]["median"]
@@ -76,37 +76,37 @@ def test_rates_are_means_over_the_load(runs):
     )
 
 
-def test_tails_of_six_requests_are_only_what_is_stated(runs):
+def test_tails_of_six_requests_are_only_stated(runs):
     result = runs[0].results[0]
     assert result.missing["latency_p90_ms"] == "too_few_samples"
     assert result.metrics["stated_latency_p90_ms"] == pytest.approx(176.931143, abs=1e-5)
 
 
-def test_a_distribution_without_values_is_no_zero(runs):
+def test_an_empty_distribution_gives_no_metrics(runs):
     assert not [name for name in runs[0].results[0].metrics if name.startswith("time_to_last_round_trip")]
 
 
-def test_its_warnings_are_doubts_and_a_rate_has_no_limit_of_concurrency(runs):
+def test_its_warnings_are_doubts_and_a_rate_has_no_concurrency_limit(runs):
     assert [doubt.kind for doubt in runs[0].results[0].doubts] == ["guidellm_warning"]
     assert [doubt.kind for doubt in runs[1].results[0].doubts] == ["guidellm_warning", "concurrency_unlimited"]
     assert runs[0].results[0].doubts[0].evidence["code"] == "generation_delay_ttft"
 
 
-def test_a_report_with_some_of_the_requests_has_no_samples_but_its_own_statistics(changed):
+def test_a_report_with_only_some_requests_has_its_statistics_but_no_samples(changed):
     run = changed(lambda data: data["benchmarks"][0]["requests"]["successful"].pop())[0]
     result = run.results[0]
     assert (result.samples, result.iterations) == ((), 6)
     assert result.metrics["time_to_first_token_ms"] == pytest.approx(37.183523178100586)
 
 
-def test_a_load_without_a_success_is_a_failed_result(changed):
+def test_a_load_without_a_successful_request_is_a_failed_result(changed):
     def change(data):
         data["benchmarks"][0]["metrics"]["request_totals"]["successful"] = 0
 
     assert changed(change)[0].results[0].error == "no request succeeded"
 
 
-def test_a_broken_value_is_one_line_with_its_place(changed):
+def test_an_invalid_value_is_one_line_with_its_place(changed):
     def change(data):
         data["benchmarks"][1]["metrics"]["request_latency"]["successful"]["mean"] = "slow"
 

@@ -19,7 +19,7 @@ def only_run(name):
     return run
 
 
-def test_a_prompt_and_generation_are_told_apart_by_what_is_zero():
+def test_prompt_and_generation_tests_are_distinguished_by_the_zero():
     prompt, generation, both = only_run("33_columns.json").results
     assert [one.point.label for one in (prompt, generation, both)] == ["b1 s512", "b1 n128 depth=512", "b1 s512 n128"]
     assert prompt.metrics["prefill_tokens_per_sec"] == pytest.approx(512 / 0.0703641)
@@ -29,7 +29,7 @@ def test_a_prompt_and_generation_are_told_apart_by_what_is_zero():
     assert not {"prefill_tokens_per_sec", "decode_tokens_per_sec"} & both.metrics.keys()
 
 
-def test_raw_values_come_in_as_milliseconds_and_the_tools_means_are_kept():
+def test_raw_values_are_imported_in_milliseconds_and_the_tools_means_kept():
     prompt, *_ = only_run("33_columns.json").results
     assert prompt.samples[0].values == (71.551, 71.2228, 70.3641, 69.4391, 69.9091)
     assert prompt.metrics["latency_median_ms"] == 70.3641
@@ -39,7 +39,7 @@ def test_raw_values_come_in_as_milliseconds_and_the_tools_means_are_kept():
 
 
 @pytest.mark.parametrize("name", ["33_columns.csv", "38_columns.sql"])
-def test_outputs_without_raw_values_have_the_tools_means_and_say_so(name):
+def test_outputs_without_raw_values_have_the_tools_means_and_a_reason(name):
     prompt, _ = only_run(name).results
     assert prompt.metrics == {
         "latency_mean_ms": 70.49722,
@@ -52,7 +52,7 @@ def test_outputs_without_raw_values_have_the_tools_means_and_say_so(name):
     assert [doubt.kind for doubt in prompt.doubts] == ["mean_of_ratios"]
 
 
-def test_the_table_has_speeds_alone_and_the_device_that_is_printed_above_it():
+def test_the_table_has_only_speeds_and_the_device_printed_above_it():
     run = only_run("table.md")
     prompt, generation, both = run.results
     assert (run.cell.device.type, run.cell.device.name) == ("cuda", "NVIDIA GeForce RTX 4080")
@@ -70,7 +70,7 @@ def test_json_csv_and_sql_of_one_setting_are_one_series():
     assert modes == [{"n_gpu_layers": "99", "flash_attn": "0", "quantization": "Q4_K - Medium"}] * 3
 
 
-def test_model_precision_and_build_are_in_the_run():
+def test_the_run_has_model_precision_and_build():
     run = only_run("33_columns.json")
     assert (run.cell.workload.model_id, run.cell.workload.family) == ("Qwen2.5-7B-Instruct-Q4_K_M", "decoder-only")
     assert (run.cell.precision, run.cell.num_threads, run.cell.runtime) == ("other", 8, "llama.cpp")
@@ -79,7 +79,7 @@ def test_model_precision_and_build_are_in_the_run():
     assert run.finished_at == "2025-04-24T11:59:40+00:00"
 
 
-def test_flash_attention_that_may_have_been_left_to_the_program_is_a_doubt():
+def test_possibly_automatic_flash_attention_is_a_doubt():
     for result in only_run("41_columns.jsonl").results:
         assert [doubt.kind for doubt in result.doubts] == ["flash_attention_maybe_auto"]
 
@@ -97,14 +97,14 @@ def test_flash_attention_that_may_have_been_left_to_the_program_is_a_doubt():
         ("something new", "unknown", None),
     ],
 )
-def test_the_models_type_tells_precision_and_family(tmp_path, model_type, precision, family):
+def test_precision_and_family_come_from_the_model_type(tmp_path, model_type, precision, family):
     rows = json.loads((FOLDER / "33_columns.json").read_text())
     (tmp_path / "a.json").write_text(json.dumps([{**rows[0], "model_type": model_type}]))
     (run,) = PLUGIN.runs(read_file(tmp_path / "a.json"))
     assert (run.cell.precision, run.cell.workload.family) == (precision, family)
 
 
-def test_a_test_that_was_run_again_is_another_run(tmp_path):
+def test_a_repeated_test_is_another_run(tmp_path):
     rows = json.loads((FOLDER / "33_columns.json").read_text())
     (tmp_path / "a.json").write_text(json.dumps([*rows, rows[0]]))
     first, again = PLUGIN.runs(read_file(tmp_path / "a.json"))
@@ -112,21 +112,21 @@ def test_a_test_that_was_run_again_is_another_run(tmp_path):
     assert first.run_id != again.run_id
 
 
-def test_a_processor_is_the_device_where_no_accelerator_was_used(tmp_path):
+def test_the_processor_is_the_device_where_no_accelerator_was_used(tmp_path):
     row = json.loads((FOLDER / "33_columns.json").read_text())[0] | {"backends": "CPU", "gpu_info": ""}
     (tmp_path / "a.json").write_text(json.dumps([row]))
     (run,) = PLUGIN.runs(read_file(tmp_path / "a.json"))
     assert (run.cell.device.type, run.cell.device.name) == ("cpu", "AMD Ryzen 7 7800X3D 8-Core Processor")
 
 
-def test_neither_prompt_nor_generation_is_refused(tmp_path):
+def test_a_test_without_prompt_and_generation_is_refused(tmp_path):
     row = json.loads((FOLDER / "33_columns.json").read_text())[0] | {"n_prompt": 0}
     (tmp_path / "a.json").write_text(json.dumps([row]))
     with pytest.raises(FormatError, match=r"row 0\.n_prompt: neither a prompt nor tokens to generate"):
         list(PLUGIN.runs(read_file(tmp_path / "a.json")))
 
 
-def test_sql_that_does_not_fit_its_columns_is_refused(tmp_path):
+def test_sql_with_more_values_than_columns_is_refused(tmp_path):
     (tmp_path / "a.sql").write_text("INSERT INTO test (a, build_commit) VALUES ('it', 's', 'x');\n")
     with pytest.raises(FormatError, match="INSERT 1: 3 values for 2 columns"):
         list(PLUGIN.runs(read_file(tmp_path / "a.sql")))

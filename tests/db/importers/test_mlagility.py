@@ -41,7 +41,7 @@ def check_tiny_bert(run):
     assert run.origin.kept["author"] == "demo"
 
 
-def test_stats_of_a_build_come_in_value_by_value():
+def test_each_value_of_a_builds_stats_is_imported():
     (run,) = runs_of(FOLDER / "turnkey_stats.yaml")
     check_tiny_bert(run)
 
@@ -53,7 +53,7 @@ def test_a_report_has_a_row_for_each_build():
     assert [result.point.label for result in llm.results] == ["b1 s128 n32", "b1 s256 n32"]
 
 
-def test_lemonades_prompts_are_results_each():
+def test_each_prompt_of_lemonade_is_a_result():
     (run,) = runs_of(FOLDER / "lemonade_stats.yaml")
     assert run.results[1].metrics == pytest.approx(
         {
@@ -72,7 +72,7 @@ def test_lemonades_prompts_are_results_each():
     )
 
 
-def test_a_state_holds_no_measurement_and_says_so():
+def test_a_state_without_a_measurement_is_a_result_with_a_reason():
     (run,) = runs_of(FOLDER / "state.yaml")
     assert (run.results[0].status, run.results[0].error) == (
         "skipped",
@@ -89,7 +89,7 @@ def test_an_old_report_has_a_result_for_each_device_and_estimates_are_kept():
     assert (unmeasured.cell.workload.model_id, unmeasured.status) == ("detr", "skipped")
 
 
-def test_evaluations_of_one_build_are_runs_with_what_holds_for_all(tmp_path):
+def test_evaluations_of_one_build_are_runs_with_its_shared_fields(tmp_path):
     (tmp_path / "stats.yaml").write_text(
         "build_name: b\nhash: h\nmodel_name: m\nevaluations:\n"
         "  one: {mean_latency: 2.0, device_type: nvidia, runtime: trt}\n"
@@ -113,16 +113,16 @@ def test_evaluations_of_one_build_are_runs_with_what_holds_for_all(tmp_path):
         ("turnkey_stats.yaml", "milliseconds (ms)", "seconds", r"mean_latency_units: expected milliseconds \(ms\)"),
         ("turnkey_stats.yaml", "task: fill-mask", "task: [1, {", "not YAML: "),
         ("turnkey_stats.yaml", "task: fill-mask", "task: !!python/object:os.system x", "not YAML: could not determine"),
-        ("report.csv", ",12.345,", ",12.345,12,", r"line 4: 31 cells under 30 names"),
+        ("report.csv", ",12.345,", ",12.345,12,", r"line 4: 31 cells under 30 column names"),
     ],
 )
-def test_a_broken_value_is_one_line_with_its_place(changed, name, old, new, message):
+def test_an_invalid_value_is_one_line_with_its_place(changed, name, old, new, message):
     with pytest.raises(FormatError, match=message):
         changed(name, old, new)
 
 
-def test_aliases_that_would_fill_the_memory_are_refused(changed):
+def test_aliases_that_expand_without_end_are_refused(changed):
     lines = ["l0: &l0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
     lines += [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, 10)]
-    with pytest.raises(FormatError, match="its aliases stand for more than 1000000 values"):
+    with pytest.raises(FormatError, match="its aliases expand to more than 1000000 values"):
         changed("turnkey_stats.yaml", "task: fill-mask", "\n".join(lines))

@@ -20,7 +20,7 @@ def runs(path):
     return list(PLUGIN.runs(read_file(path)))
 
 
-def test_the_unit_of_a_row_says_what_its_result_is():
+def test_the_unit_of_a_row_decides_its_metric():
     llama, orin, bert = runs(FOLDER / "summary.csv")
     assert llama.results[0].metrics == {"throughput_tokens_per_sec": 785522.0}
     assert bert.results[0].metrics == {"throughput_samples_per_sec": 1250.5}
@@ -55,12 +55,12 @@ def test_model_software_and_precision_have_our_names():
     )
 
 
-def test_the_checkers_errors_make_a_result_invalid():
+def test_errors_of_the_checker_make_a_result_invalid():
     *_, bert = runs(FOLDER / "summary.csv")
     assert bert.results[0].validity == "invalid"
 
 
-def test_published_json_has_the_same_under_other_names():
+def test_published_json_gives_the_same_runs_as_the_csv():
     (run,) = runs(FOLDER / "datacenter_results.json")
     assert run.results[0].metrics == {"throughput_tokens_per_sec": 1520.25, "system_power_w": 8421.5}
     assert run.cell.runtime_mode["scenario"] == "offline"
@@ -85,7 +85,7 @@ EXPECTED = {
 }
 
 
-def test_the_detailed_log_comes_in_value_by_value_with_its_place_in_the_submission():
+def test_each_value_of_the_detailed_log_is_imported_with_its_place_in_the_submission():
     (run,) = runs(TEST / "mlperf_log_detail.txt")
     assert run.results[0].metrics == EXPECTED
     assert (run.results[0].iterations, run.results[0].point.label) == (45000, "b1 target_qps=76.0")
@@ -94,7 +94,7 @@ def test_the_detailed_log_comes_in_value_by_value_with_its_place_in_the_submissi
     assert run.started_at == "2025-07-30T14:10:16+00:00"
 
 
-def test_the_summary_log_says_the_same_and_nothing_beside_the_detailed_one(tmp_path):
+def test_the_summary_log_is_equivalent_and_ignored_where_there_is_a_detailed_one(tmp_path):
     assert runs(TEST / "mlperf_log_summary.txt") == []
     (run,) = runs(Path(shutil.copy(TEST / "mlperf_log_summary.txt", tmp_path)))
     assert run.results[0].metrics == EXPECTED
@@ -139,10 +139,10 @@ def test_offline_latencies_are_left_out(tmp_path):
     [
         ("Tokens/s", "bananas", r"line 2\.Units: expected tokens/s, .*, found 'bananas'"),
         ("785522.0", "many", r"line 2\.Result: expected a number, found 'many'"),
-        ("ROUGE1: 44.5439  ROUGE2: 22.1342", '","', r"line 2: 32 cells under 31 names"),
+        ("ROUGE1: 44.5439  ROUGE2: 22.1342", '","', r"line 2: 32 cells under 31 column names"),
     ],
 )
-def test_a_broken_row_is_named(tmp_path, old, new, problem):
+def test_an_invalid_row_is_refused_with_its_line(tmp_path, old, new, problem):
     (tmp_path / "summary.csv").write_text((FOLDER / "summary.csv").read_text().replace(old, new, 1))
     with pytest.raises(FormatError, match=problem):
         runs(tmp_path / "summary.csv")
@@ -151,5 +151,5 @@ def test_a_broken_row_is_named(tmp_path, old, new, problem):
 def test_power_without_its_result_is_refused(tmp_path):
     lines = (FOLDER / "summary.csv").read_text().splitlines()
     (tmp_path / "summary.csv").write_text("\n".join([lines[0], lines[3]]))
-    with pytest.raises(FormatError, match="power of a result that is not in the file"):
+    with pytest.raises(FormatError, match="the result of this power is not in the file"):
         runs(tmp_path / "summary.csv")

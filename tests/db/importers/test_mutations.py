@@ -108,7 +108,7 @@ def all_rows(importer, file):
 
 
 @pytest.mark.parametrize("importer", importers(), ids=lambda importer: importer.name)
-def test_a_changed_file_gives_runs_or_a_reason(importer):
+def test_a_damaged_file_gives_runs_or_a_reason(importer):
     paths = files_of(importer.name)
     if not paths:
         pytest.skip("reads no text")
@@ -129,13 +129,13 @@ def test_a_changed_file_gives_runs_or_a_reason(importer):
 
 
 @pytest.mark.parametrize("name", plugins.names("db.importers"))
-def test_recorded_files_are_recognised_by_their_own_importer_alone(name):
+def test_recorded_files_are_recognised_only_by_their_own_importer(name):
     for path in files_of(name):
         assert [importer.name for importer in recognising(read_file(path))] == [name], path
 
 
 @pytest.mark.parametrize("importer", importers(), ids=lambda importer: importer.name)
-def test_a_text_of_a_megabyte_is_taken_or_refused(importer):
+def test_a_text_of_a_megabyte_is_imported_or_refused(importer):
     huge = "x" * 1_000_000
     for content in (huge, json.dumps(huge), json.dumps({huge: huge}), f"{huge},{huge}\n1,2\n"):
         file = foreign(Path("huge.json"), content.encode())

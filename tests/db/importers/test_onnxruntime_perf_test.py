@@ -42,13 +42,13 @@ def test_columns_are_medians_over_the_invocations():
     assert metrics["cpu_usage_percent"] == 49
 
 
-def test_what_the_file_does_not_say_is_a_doubt_and_its_own_percentiles_are_kept():
+def test_unstated_values_are_doubts_and_stated_percentiles_are_kept():
     (result,) = runs_of(FOLDER / "result.csv")[0].results
     assert [doubt.kind for doubt in result.doubts] == ["undated", "batch_size_not_stated", "options_may_differ"]
     assert result.extra["kept"]["stated"][0]["latency_p99_ms"] == pytest.approx(13.5)
 
 
-def test_what_it_prints_comes_in_value_by_value():
+def test_each_value_of_the_printed_output_is_imported():
     (run,) = runs_of(FOLDER / "printed.txt")
     (result,) = run.results
     assert result.metrics == pytest.approx(
@@ -73,13 +73,13 @@ def test_what_it_prints_comes_in_value_by_value():
     assert "Setting intra_op_num_threads to 4" in result.extra["kept"]["lines"]
 
 
-def test_a_result_file_is_known_by_its_first_line_whatever_is_wrong_behind_it(tmp_path):
+def test_a_result_file_is_recognised_by_its_first_line_even_if_a_later_one_is_wrong(tmp_path):
     assert PLUGIN.recognises(read_file(written(tmp_path, "m,0.1,1,1,0\nm,fast,1,1,1\n")))
     assert not PLUGIN.recognises(read_file(written(tmp_path, "m,0.1,1,1,7\n")))
     assert not PLUGIN.recognises(read_file(written(tmp_path, "name,seconds,bytes,cpu,call\n")))
 
 
-def test_an_older_version_prints_other_words(tmp_path):
+def test_labels_of_an_older_version_are_read(tmp_path):
     lines = ("Total time cost:58.8", "Total iterations:1000", "Average time cost:58.8 ms", "P50 Latency is 0.0587sec")
     (run,) = runs_of(written(tmp_path, "\n".join(lines)))
     assert run.results[0].metrics == pytest.approx({"latency_mean_ms": 58.8, "latency_median_ms": 58.7})
@@ -93,9 +93,9 @@ def test_an_older_version_prints_other_words(tmp_path):
         ("m,0.1,1,1,0\nhello\n", r"line 2: expected model,seconds,bytes,percent,call or a statistic, found 'hello'"),
         ("m,1e,1,1,0\n", r"line 1: expected a number, found '1e'"),
         ("m,1e999,1,1,0\n", r"line 1: expected a number, found '1e999'"),
-        ("", "is empty, or no text"),
+        ("", "is empty, or not text"),
     ],
 )
-def test_a_broken_line_is_named(tmp_path, text, message):
+def test_an_invalid_line_is_refused_with_its_number(tmp_path, text, message):
     with pytest.raises(FormatError, match=rf"r\.csv: {message}"):
         runs_of(written(tmp_path, text))

@@ -20,7 +20,7 @@ def only_run(path):
     return run
 
 
-def test_the_json_report_of_the_python_tool_comes_in_value_by_value():
+def test_each_value_of_the_python_tools_json_is_imported():
     run = only_run(FOLDER / "benchmark_report.json")
     (result,) = run.results
     assert result.metrics == pytest.approx(
@@ -44,7 +44,7 @@ def test_the_json_report_of_the_python_tool_comes_in_value_by_value():
     assert [doubt.kind for doubt in result.doubts] == ["undated"]
 
 
-def test_the_csv_report_of_the_python_tool_comes_in_value_by_value():
+def test_each_value_of_the_python_tools_csv_is_imported():
     run = only_run(FOLDER / "benchmark_report.csv")
     (result,) = run.results
     assert result.metrics == pytest.approx(
@@ -64,14 +64,14 @@ def test_the_csv_report_of_the_python_tool_comes_in_value_by_value():
     assert run.provenance.command[:3] == ("benchmark_app", "-m", "ir/model.xml")
 
 
-def test_a_batch_size_that_the_shapes_contradict_is_a_doubt():
+def test_a_batch_size_that_contradicts_the_shapes_is_a_doubt():
     (result,) = only_run(FOLDER / "benchmark_report.csv").results
     doubt = next(doubt for doubt in result.doubts if doubt.kind == "batch_size_differs")
     assert doubt.evidence == {"batch_size": 1, "shape": [2, 16]}
     assert (result.point.batch_size, result.validity) == (1, "noisy")
 
 
-def test_the_cpp_tool_has_other_names_for_the_same():
+def test_the_cpp_tools_names_are_read():
     run = only_run(FOLDER / "cpp_report.json")
     (result,) = run.results
     assert result.metrics == {
@@ -87,7 +87,7 @@ def test_the_cpp_tool_has_other_names_for_the_same():
     assert run.cell.runtime_mode == {"api": "async", "inference_only": True, "gpu_streams": "4", "hint": "throughput"}
 
 
-def test_a_tail_of_too_few_iterations_is_kept_and_no_percentile():
+def test_a_tail_of_too_few_iterations_is_only_stated():
     run = only_run(FOLDER / "cpp_report.csv")
     (result,) = run.results
     assert "latency_p99_ms" not in result.metrics
@@ -96,7 +96,7 @@ def test_a_tail_of_too_few_iterations_is_kept_and_no_percentile():
     assert run.origin.kept["execution_results"]["group"] == [["1", "[1,3,224,224]"], ["2", "[1,3,112,112]"]]
 
 
-def test_rounding_to_a_hundredth_of_a_millisecond_is_a_doubt_where_it_matters():
+def test_rounding_is_a_doubt_where_it_matters():
     (result,) = only_run(FOLDER / "cpp_report.csv").results
     doubt = next(doubt for doubt in result.doubts if doubt.kind == "rounded")
     assert doubt.severity == "noisy"
@@ -110,7 +110,7 @@ def test_an_error_is_a_failed_result(tmp_path):
     assert (run.status, run.results[0].status, run.results[0].error) == ("failed", "failed", "out of memory")
 
 
-def test_a_value_that_is_no_number_is_refused_with_its_path(tmp_path):
+def test_a_value_that_is_not_a_number_is_refused_with_its_path(tmp_path):
     path = Path(shutil.copy(FOLDER / "benchmark_report.csv", tmp_path / "r.csv"))
     path.write_text(path.read_text().replace("avg latency;9.08", "avg latency;fast"))
     with pytest.raises(FormatError, match=r"r\.csv: execution_results\.latency_avg: expected a number, found 'fast'"):

@@ -32,7 +32,7 @@ def alone(tmp_path):
     return lambda name: Path(shutil.copy(FOLDER / name, tmp_path / name))
 
 
-def test_an_encoder_comes_in_value_by_value():
+def test_each_value_of_an_encoders_report_is_imported():
     run = only_run(FOLDER / "tiny_bert.json")
     (result,) = run.results
     values = raw_ms("tiny_bert.json", "forward")
@@ -49,7 +49,7 @@ def test_an_encoder_comes_in_value_by_value():
     assert (result.point.label, result.iterations, result.warmup_iterations) == ("b2 s16", 6, 3)
 
 
-def test_what_the_file_says_of_model_and_machine_is_in_the_run():
+def test_the_run_has_the_files_model_and_machine():
     run = only_run(FOLDER / "tiny_bert.json")
     assert (run.cell.workload.model_id, run.cell.workload.family) == ("bert-model", "encoder-only")
     assert (run.cell.workload.task, run.cell.runtime, run.cell.precision) == ("feature-extraction", "eager", "float32")
@@ -65,7 +65,7 @@ def test_what_the_file_says_of_model_and_machine_is_in_the_run():
     assert run.origin.kept["config"]["environment"]["machine"] == "x86_64"
 
 
-def test_generation_has_its_first_token_and_the_time_of_those_after_it():
+def test_generation_has_first_token_and_per_token_times():
     (result,) = only_run(FOLDER / "tiny_gpt2.json").results
     prefill, decode = raw_ms("tiny_gpt2.json", "prefill"), raw_ms("tiny_gpt2.json", "decode")
     assert result.point.label == "b2 s16 n8"
@@ -80,7 +80,7 @@ def test_generation_has_its_first_token_and_the_time_of_those_after_it():
     }
 
 
-def test_known_faults_are_left_out_with_a_reason_or_doubted():
+def test_known_faults_are_left_out_with_a_reason_or_have_a_doubt():
     run = only_run(FOLDER / "tiny_gpt2.json")
     (result,) = run.results
     assert result.missing["inter_token_latency_p50_ms"].startswith("not_supported: per_token.latency repeats")
@@ -112,24 +112,24 @@ def test_the_flat_csv_is_the_same_as_the_json(alone, name):
     )
 
 
-def test_a_file_adds_nothing_that_a_fuller_one_beside_it_has():
+def test_a_file_is_ignored_where_a_fuller_one_is_in_its_folder():
     for name in ("tiny_bert.csv", "tiny_bert_report.json", "tiny_bert_report.csv", "tiny_bert_config.json"):
         assert list(PLUGIN.runs(read_file(FOLDER / name))) == [], name
 
 
-def test_a_report_finds_its_configuration_beside_it(alone):
+def test_a_report_uses_the_configuration_in_its_folder(alone):
     report = alone("tiny_bert_report.json")
     alone("tiny_bert_config.json")
     run = only_run(report)
     assert (run.cell.workload.model_id, run.results[0].point.label) == ("bert-model", "b2 s16")
 
 
-def test_a_report_alone_has_the_sizes_that_its_throughput_gives(alone):
+def test_a_report_alone_has_its_sizes_from_its_throughput(alone):
     run = only_run(alone("tiny_bert_report.json"))
     assert (run.cell.workload.model_id, run.results[0].point.label) == ("unknown", "b2")
 
 
-def test_the_sizes_beside_the_targets_and_units_in_the_names_of_older_versions_are_read():
+def test_reports_of_older_versions_are_read():
     (result,) = only_run(FOLDER / "old_nested.json").results
     assert result.point.label == "b2 s16 n5"
     assert result.metrics["time_to_first_token_ms"] == pytest.approx(20.0)
@@ -137,7 +137,7 @@ def test_the_sizes_beside_the_targets_and_units_in_the_names_of_older_versions_a
     assert result.metrics["latency_median_ms"] == pytest.approx(100.0)  # decode was stored less the mean prefill
 
 
-def test_the_first_versions_have_means_alone():
+def test_the_first_versions_have_only_means():
     run = only_run(FOLDER / "inference_results.csv")
     (result,) = run.results
     assert result.metrics == {"latency_mean_ms": 500.0}
@@ -183,7 +183,7 @@ def test_summed_memory_of_rocm_is_left_out(alone):
     assert result.metrics["memory_device_allocated_peak_mb"] == 512.5
 
 
-def test_energy_is_in_joules_and_said_to_be_estimated(alone):
+def test_energy_is_in_joules_and_has_a_doubt(alone):
     def energy(data):
         data["report"]["forward"]["energy"] = {"unit": "kWh", "cpu": 1e-6, "ram": 2e-6, "gpu": None, "total": 3e-6}
 
@@ -204,18 +204,18 @@ def test_energy_is_in_joules_and_said_to_be_estimated(alone):
         ({"name": "openvino", "load_in_4bit": True}, "int4"),
     ],
 )
-def test_precision_is_what_the_configuration_says(alone, fields, precision):
+def test_precision_comes_from_the_configuration(alone, fields, precision):
     path = edited(alone("tiny_bert.json"), lambda data: data["config"]["backend"].update(fields))
     assert only_run(path).cell.precision == precision
 
 
 def test_training_is_refused(alone):
     path = edited(alone("tiny_bert.json"), lambda data: data["report"].update(train=data["report"]["forward"]))
-    with pytest.raises(FormatError, match=r"report\.train: is about training: only inference is imported"):
+    with pytest.raises(FormatError, match=r"report\.train: is a training target: only inference is imported"):
         only_run(path)
 
 
-def test_a_broken_value_is_named_with_its_path(alone):
+def test_an_invalid_value_is_refused_with_its_path(alone):
     def break_it(data):
         data["report"]["forward"]["latency"]["values"][2] = "fast"
 

@@ -51,7 +51,7 @@ def test_each_benchmark_is_a_run_and_each_process_a_launch(suite):
     assert (result.launches, result.iterations, result.ci_scope) == (3, 12, "between")
 
 
-def test_warm_ups_are_of_their_own_phase(suite):
+def test_warm_ups_have_their_own_phase(suite):
     warmups = [one for one in suite[0].results[0].samples if one.phase == "warmup"]
     assert [(one.launch, one.values, one.inner_loops) for one in warmups] == [
         (launch, pytest.approx([1000 * process["warmups"][0][1]]), 512) for launch, process in enumerate(processes(0))
@@ -68,13 +68,13 @@ def test_columns_are_medians_over_processes_and_blocks_have_no_tail(suite):
     assert missing["latency_p90_ms"] == "not_applicable: the mean of a block of calls hides its slowest"
 
 
-def test_finding_the_loops_is_kept_and_no_launch(suite):
+def test_finding_the_loops_is_kept_but_not_a_launch(suite):
     (found,) = suite[0].results[0].extra["kept"]["finding_loops"]
     assert found["warmups"][0] == [1, 5.650996172334999e-06]
     assert found["metadata"]["calibrate_loops"] == 512
 
 
-def test_the_machine_and_the_interpreter_are_as_pyperf_has_them(suite):
+def test_the_run_has_pyperfs_machine_and_interpreter(suite):
     run = suite[0]
     assert (run.hardware.cpu_model, run.hardware.cpu_threads, run.provenance.host) == ("AMD EPYC", 2, "bench-machine")
     assert (run.cell.runtime, run.provenance.versions["python"]) == ("cpython", "3.11.7 (64-bit)")
@@ -82,12 +82,12 @@ def test_the_machine_and_the_interpreter_are_as_pyperf_has_them(suite):
     assert run.started_at == "2026-11-21T13:17:06.526162+00:00"
 
 
-def test_its_clock_has_no_zone(suite):
+def test_a_time_without_a_zone_is_a_doubt(suite):
     (doubt,) = suite[0].results[0].doubts
     assert (doubt.kind, doubt.evidence["stated"]) == ("time_zone_unknown", "2026-11-21 13:17:06.526162")
 
 
-def test_tracked_memory_is_no_latency():
+def test_tracked_memory_is_not_a_latency():
     (run,) = PLUGIN.runs(read_file(FOLDER / "memory.json"))
     (result,) = run.results
     assert result.metrics == {"process_peak_rss_mb": 20.062208, "memory_peak_mb": pytest.approx(12.509184)}
@@ -118,12 +118,12 @@ def test_inner_loops_multiply_the_calls_behind_a_value(changed):
         (lambda data: data["benchmarks"][0]["runs"][1].update(warmups=[1]), r"expected a list of \[loops, value\]"),
     ],
 )
-def test_a_broken_value_is_one_line_with_its_place(changed, change, message):
+def test_an_invalid_value_is_one_line_with_its_place(changed, change, message):
     with pytest.raises(FormatError, match=rf"changed\.json: .*{message}"):
         changed(change)
 
 
-def test_a_packed_suite_is_the_same_suite(suite, tmp_path):
+def test_a_gzipped_suite_gives_the_same_runs(suite, tmp_path):
     content = (FOLDER / "suite.json").read_bytes()
     (tmp_path / "suite.json.gz").write_bytes(gzip.compress(content))
     file = read_file(tmp_path / "suite.json.gz")
@@ -134,9 +134,9 @@ def test_a_packed_suite_is_the_same_suite(suite, tmp_path):
 @pytest.mark.parametrize(
     "content",
     [gzip.compress(b"x" * 1000, mtime=0)[:-20], b"\x1f\x8bno", b"\x1f\x8b\x08" + b"x" * 99],
-    ids=["cut off", "no pack", "no stream"],
+    ids=["truncated", "not gzip", "damaged"],
 )
-def test_a_broken_pack_is_refused(tmp_path, content):
+def test_a_damaged_gzip_file_is_refused(tmp_path, content):
     (tmp_path / "suite.json.gz").write_bytes(content)
-    with pytest.raises(FormatError, match=r"suite\.json\.gz: packed by gzip, but broken or cut off: "):
+    with pytest.raises(FormatError, match=r"suite\.json\.gz: damaged or truncated gzip file: "):
         read_file(tmp_path / "suite.json.gz")

@@ -34,19 +34,19 @@ def imported(tmp_path_factory, empty_database):
         yield opened
 
 
-def test_all_of_them_are_there_without_a_fault(imported):
+def test_a_warehouse_of_all_recorded_files_verifies(imported):
     stored = {row["run_id"] for row in imported.query("SELECT run_id FROM benchmark_runs").dicts()}
     assert stored == {run.run_id for _, run in runs_of_each()}
     assert verify(imported) == []
 
 
-def test_a_second_time_adds_nothing(imported, row_counts):
+def test_importing_again_adds_nothing(imported, row_counts):
     before = row_counts(imported)
     assert not any(imported.ingest(run, source_sha256=file.sha256) for file, run in runs_of_each())
     assert row_counts(imported) == before
 
 
-def test_each_result_has_the_definition_that_its_numbers_follow(imported):
+def test_each_result_has_its_tools_definition(imported):
     sql = "SELECT count(*) AS n FROM all_results WHERE origin_definition IS NULL OR origin_format IS NULL"
     assert imported.query(sql).dicts() == [{"n": 0}]
 

@@ -34,7 +34,7 @@ def test_seconds_become_milliseconds_and_tokens_have_their_own_gaps():
     assert result.metrics["memory_device_global_peak_mb"] == pytest.approx(16.5 * 1073.741824)
 
 
-def test_what_the_scenario_says_is_in_the_run():
+def test_the_run_has_the_scenarios_settings():
     run, _ = runs(FOLDER / "benchmark.json")
     assert run.cell.workload.model_id == "meta-llama/Llama-3.1-8B-Instruct"
     assert (run.cell.runtime, run.cell.precision) == ("eager", "unknown")
@@ -53,7 +53,7 @@ def test_a_scenario_that_could_not_be_run_is_a_failed_result():
     assert run.results[0].error == "the tool could not run it"
 
 
-def test_the_older_shape_has_doubts_about_its_tokens_and_its_prompt(tmp_path):
+def test_older_files_have_doubts_about_tokens_and_prompt(tmp_path):
     path = shutil.copy(FOLDER / "older.json", tmp_path / "gpt2_benchmark_20250920_100000.json")
     (run,) = runs(Path(path))
     (result,) = run.results
@@ -64,14 +64,14 @@ def test_the_older_shape_has_doubts_about_its_tokens_and_its_prompt(tmp_path):
     assert run.cell.runtime_mode["compile_options"] == '{"dynamic": false}'
 
 
-def test_the_hubs_lines_are_a_run_each():
+def test_each_line_from_the_hub_is_a_run():
     new, old = runs(FOLDER / "hub.jsonl")
     (whole, _) = runs(FOLDER / "benchmark.json")
     assert new.results[0].metrics == whole.results[0].metrics
     assert old.results[0].metrics["latency_median_ms"] == pytest.approx(510.0)
 
 
-def test_requests_that_share_their_times_count_once(tmp_path):
+def test_requests_with_the_same_times_count_once(tmp_path):
     data = json.loads((FOLDER / "benchmark.json").read_text())
     entry = next(iter(data.values()))
     entry["measurements"]["timestamps"] = [[[0.1, 0.2], [0.1, 0.2]]]
@@ -81,7 +81,7 @@ def test_requests_that_share_their_times_count_once(tmp_path):
     assert gaps == pytest.approx((100.0,))
 
 
-def test_times_that_are_none_are_refused_with_their_place(tmp_path):
+def test_invalid_times_are_refused_with_their_place(tmp_path):
     data = json.loads((FOLDER / "benchmark.json").read_text())
     next(iter(data.values()))["measurements"]["timestamps"][1][0][2] = "late"
     (tmp_path / "a.json").write_text(json.dumps(data))

@@ -31,7 +31,7 @@ def changed(tmp_path):
     return write
 
 
-def test_a_detailed_result_comes_in_value_by_value():
+def test_each_value_of_a_detailed_result_is_imported():
     (run,) = runs_of(FOLDER / "detailed.json")
     (result,) = run.results
     assert result.metrics == pytest.approx(
@@ -78,7 +78,7 @@ def test_a_detailed_result_comes_in_value_by_value():
     )
 
 
-def test_raw_lists_are_samples_in_ms_and_gaps_are_no_token_latencies():
+def test_raw_lists_are_samples_in_ms_and_chunk_gaps_are_not_token_latencies():
     (run,) = runs_of(FOLDER / "detailed.json")
     samples = {one.metric: one.values for one in run.results[0].samples}
     assert samples == {
@@ -89,21 +89,21 @@ def test_raw_lists_are_samples_in_ms_and_gaps_are_no_token_latencies():
     assert run.results[0].extra["kept"]["gaps_per_request"] == [2, 2, 1, 2]
 
 
-def test_the_date_is_the_end_by_a_clock_of_unknown_zone():
+def test_the_date_is_the_end_in_an_unknown_zone():
     (run,) = runs_of(FOLDER / "detailed.json")
     assert (run.started_at, run.finished_at) == ("2025-04-24T11:59:31+00:00", "2025-04-24T11:59:33+00:00")
     doubt = next(doubt for doubt in run.results[0].doubts if doubt.kind == "time_zone_unknown")
     assert doubt.evidence == {"stated": "20250424-115933", "read_as": "UTC"}
 
 
-def test_what_has_no_place_is_kept():
+def test_other_fields_are_kept():
     (run,) = runs_of(FOLDER / "detailed.json")
     assert run.origin.kept["version"] == "0.8.4"
     assert run.origin.kept["generated_texts"] == ["a", "b", "c", "d"]
     assert run.provenance.tags == {"label": "nightly"}
 
 
-def test_appended_results_are_a_run_each_and_an_open_load_says_so():
+def test_each_appended_result_is_a_run_and_an_unlimited_load_has_a_doubt():
     first, second, third = runs_of(FOLDER / "appended.json")
     assert first.results[0].point.axes == {"input_tokens_mean": 128, "num_prompts": 4, "request_rate": 8.0}
     assert {doubt.kind for doubt in first.results[0].doubts} == {
@@ -116,25 +116,25 @@ def test_appended_results_are_a_run_each_and_an_open_load_says_so():
     assert len({first.run_id, second.run_id, third.run_id}) == 3
 
 
-def test_a_zero_for_the_first_token_is_no_measurement():
+def test_a_zero_first_token_time_is_not_a_measurement():
     result = runs_of(FOLDER / "appended.json")[1].results[0]
     assert "time_to_first_token_ms" not in result.metrics
     assert result.missing["time_to_first_token_ms"].startswith("not_applicable: 0 in the file")
 
 
-def test_a_load_without_a_success_is_a_failed_result():
+def test_a_load_without_a_successful_request_is_a_failed_result():
     run = runs_of(FOLDER / "appended.json")[2]
     assert (run.status, run.results[0].error) == ("failed", "none of 4 requests succeeded")
 
 
-def test_failed_requests_are_in_no_sample(changed):
+def test_failed_requests_have_no_samples(changed):
     (run,) = changed(errors=["", "timeout", "", ""], failed=1, completed=3, total_input_tokens=384)
     samples = {one.metric: one.values for one in run.results[0].samples}
     assert samples["latency_wall"] == pytest.approx((120, 150, 140))
     assert run.results[0].extra["kept"]["errors"] == ["", "timeout", "", ""]
 
 
-def test_with_failures_and_no_list_of_errors_the_lists_are_kept_as_they_are(changed):
+def test_with_failures_but_without_errors_the_lists_are_kept_unread(changed):
     (run,) = changed(errors=None, failed=1, completed=3)
     assert run.results[0].samples == ()
     assert run.origin.kept["latencies"] == [0.12, 0.13, 0.15, 0.14]
@@ -150,6 +150,6 @@ def test_with_failures_and_no_list_of_errors_the_lists_are_kept_as_they_are(chan
         ({"num_prompts": 0}, r"num_prompts: expected a whole number from 1"),
     ],
 )
-def test_a_broken_value_is_one_line_with_its_place(changed, fields, message):
+def test_an_invalid_value_is_one_line_with_its_place(changed, fields, message):
     with pytest.raises(FormatError, match=rf"changed\.json: {message}"):
         changed(**fields)

@@ -17,7 +17,7 @@ def report():
     return run
 
 
-def test_what_is_given_stands_and_what_the_file_says_is_kept():
+def test_given_values_replace_those_of_the_file_which_are_kept():
     run = GivenValues(model_id="bert-tiny", device_name="Xeon 8480", precision="float32").on(report())
     assert (run.cell.workload.model_id, run.cell.precision, run.hardware.device.name) == (
         "bert-tiny",
@@ -28,7 +28,7 @@ def test_what_is_given_stands_and_what_the_file_says_is_kept():
     assert run.origin.kept["replaced"] == {"model_id": "ir", "device_name": None, "precision": "unknown"}
 
 
-def test_ids_and_hardware_are_hashes_of_what_is_given_too():
+def test_ids_and_hardware_depend_on_the_given_values():
     plain, first, second = report(), *(GivenValues(device_name=name).on(report()) for name in ("A", "B"))
     assert len({plain.run_id, first.run_id, second.run_id}) == 3
     assert len({run.results[0].result_id for run in (plain, first, second)}) == 3
@@ -36,13 +36,13 @@ def test_ids_and_hardware_are_hashes_of_what_is_given_too():
     assert first == GivenValues(device_name="A").on(report())
 
 
-def test_tags_make_no_other_run():
+def test_tags_do_not_change_the_run_id():
     run = GivenValues(tags={"lab": "b"}).on(report())
     assert run.provenance.tags == {"lab": "b"}
     assert run.run_id == report().run_id
 
 
-def test_a_date_takes_the_doubt_away():
+def test_a_given_date_removes_the_doubt():
     run = GivenValues(started_at=datetime(2025, 5, 6, 7)).on(report())
     assert run.started_at == run.finished_at == "2025-05-06T07:00:00+00:00"
     assert "undated" not in [doubt.kind for doubt in run.results[0].doubts]

@@ -22,7 +22,7 @@ def fields(values, **others):
     return Fields(foreign(), values, "top", **others)
 
 
-def test_a_getter_gives_none_for_what_is_not_there():
+def test_a_getter_gives_none_for_an_absent_field():
     found = fields({"a": None})
     assert (found.text("a"), found.number("b"), found.fields("c"), found.numbers("d")) == (None,) * 4
 
@@ -44,8 +44,8 @@ def test_a_getter_gives_none_for_what_is_not_there():
         ("unix_time", 1e300, "expected a time in seconds since 1970"),
         ("fields", [], r"expected an object, found \[\]"),
         ("objects", {}, "expected a list of objects, found {}"),
-        ("text", "\ud800", "the text holds half of a surrogate pair"),
-        ("any", [[float("nan")]], r"\[0\]\[0\]: nan is no number"),
+        ("text", "\ud800", "the text holds an unpaired surrogate"),
+        ("any", [[float("nan")]], r"\[0\]\[0\]: nan is not a number"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_path(getter, value, message):
@@ -53,18 +53,18 @@ def test_a_wrong_value_is_refused_with_its_path(getter, value, message):
         getattr(fields({"x": value}), getter)("x")
 
 
-def test_a_list_names_the_place_of_what_is_wrong():
+def test_an_error_in_a_list_names_its_index():
     with pytest.raises(FormatError, match=r"top\.x\[2\]: expected a number from 0, found -1"):
         fields({"x": [1, 2, -1]}).numbers("x", low=0)
 
 
-def test_a_field_that_must_be_there_is_missed():
+def test_a_missing_required_field_is_refused():
     found = fields({})
     with pytest.raises(FormatError, match=r"top\.x: is missing"):
         found.must(found.text, "x")
 
 
-def test_numbers_may_be_text_where_the_format_has_them_so():
+def test_numbers_may_be_text_where_the_format_writes_them_so():
     found = fields({"a": "1.5", "b": "", "c": "true", "d": "7"}, numbers_are_text=True)
     assert (found.number("a"), found.number("b"), found.flag("c"), found.whole("d")) == (1.5, None, True, 7)
 
@@ -75,7 +75,7 @@ def test_times_are_naive_utc():
     assert found.unix_time("b") == datetime(1970, 1, 1)
 
 
-def test_the_rest_is_what_was_not_read_down_to_objects_in_lists():
+def test_the_rest_is_the_unread_fields_down_to_objects_in_lists():
     found = fields(
         {"read": 1, "left": None, "in": {"read": 1, "left": 2}, "all": {"read": 1}, "list": [{"a": 1, "b": 2}]}
     )
@@ -87,18 +87,18 @@ def test_the_rest_is_what_was_not_read_down_to_objects_in_lists():
     assert found.rest() == {"left": None, "in": {"left": 2}, "list": [{"b": 2}]}
 
 
-def test_endless_nesting_is_refused():
+def test_too_deep_nesting_is_refused():
     value = []
     for _ in range(200):
         value = [value]
-    with pytest.raises(FormatError, match="more than 100 lists and objects inside each other"):
+    with pytest.raises(FormatError, match="lists and objects are nested more than 100 deep"):
         storable(foreign(), value, "x")
 
 
 def test_csv_rows_name_their_line():
     (row,) = csv_rows(foreign('a,b\n"1",\n'))
     assert (row.number("a"), row.text("b"), row.path) == (1.0, None, "line 2")
-    with pytest.raises(FormatError, match="line 2: 3 cells under 2 names"):
+    with pytest.raises(FormatError, match="line 2: 3 cells under 2 column names"):
         list(csv_rows(foreign("a,b\n1,2,3\n")))
 
 
@@ -123,7 +123,7 @@ def a_run(point, **others):
         (Point(batch_size=1, sequence_length=2**31), {}, "sequence_length is 2147483648"),
         (Point(batch_size=1), {"num_threads": 0}, "num_threads is 0"),
         (Point(batch_size=1), {"kept": {"a": float("inf")}}, "row 1: a record may not hold inf"),
-        (Point(batch_size=1), {"host": "\ud800"}, "half of a surrogate pair"),
+        (Point(batch_size=1), {"host": "\ud800"}, "an unpaired surrogate"),
     ],
 )
 def test_a_run_that_no_warehouse_can_hold_is_refused(point, others, message):
@@ -139,7 +139,7 @@ def test_ids_are_hashes_of_the_content_and_not_of_the_time():
     assert content_id("a")[14] == "8"  # UUID version
 
 
-def test_hardware_is_what_the_file_names_whichever_of_equal_devices_it_was():
+def test_the_hardware_id_does_not_depend_on_the_device_index():
     one = a_run(Point(batch_size=1), device_type="cuda", device_selector="cuda:0", device_name="H100")
     other = a_run(Point(batch_size=1), device_type="cuda", device_selector="cuda:1", device_name="H100")
     assert one.hardware.hardware_id == other.hardware.hardware_id

@@ -19,7 +19,7 @@ NOON = datetime(2026, 1, 2, 12)
 FILE = ForeignFile(path=Path("f"), content=b"", sha256=hashlib.sha256().hexdigest(), modified_at=NOON)
 
 
-def test_a_tail_needs_as_many_values_as_our_own():
+def test_a_stated_tail_needs_as_many_values_as_a_measured_one():
     metrics = {"latency_p90_ms": 1.0, "latency_p95_ms": 2.0, "latency_p99_ms": 3.0}
     assert supported_tails(metrics, 59) == (
         {"latency_p90_ms": 1.0, "latency_p95_ms": 2.0, "stated_latency_p99_ms": 3.0},
@@ -29,7 +29,7 @@ def test_a_tail_needs_as_many_values_as_our_own():
     assert supported_tails(metrics, None) == (metrics, {})
 
 
-def test_numbers_are_axes_and_all_else_a_variant():
+def test_numbers_are_axes_and_other_arguments_a_variant():
     assert split_arguments({"n": 8, "kind": "a", "ratio": 0.5}) == ({"n": 8, "ratio": 0.5}, "kind=a")
     assert split_arguments({"steps": 0.5, "x": float("inf")}) == ({}, "steps=0.5, x=inf")
     assert split_arguments({}) == ({}, None)
@@ -51,9 +51,9 @@ def test_values_beyond_double_precision_are_refused():
         timed_result(FILE, Point(batch_size=1), [block(0, [1e308, 1e308, 1e308], NOON)], metrics={})
 
 
-def test_a_time_without_a_zone_is_a_doubt_and_one_that_is_no_date_is_refused():
+def test_a_time_without_a_zone_is_a_doubt_and_one_out_of_range_is_refused():
     (doubt,) = without_zone([None, "2026-01-02 03:04:05"])
     assert doubt.evidence == {"stated": "2026-01-02 03:04:05", "read_as": "UTC"}
     assert without_zone([None]) == ()
-    with pytest.raises(FormatError, match="1e\\+13 s from 2026-01-02 12:00:00 is no date"):
+    with pytest.raises(FormatError, match="1e\\+13 s from 2026-01-02 12:00:00 is out of range"):
         shifted(FILE, NOON, 1e13)
