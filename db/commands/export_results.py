@@ -29,7 +29,7 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, the o
 from benchmarking.core.command_line import Parser, add_database_flags, note, run_command
 from benchmarking.core.errors import EXIT_OK, UsageError
 from db.analysis.selection import FIELDS, Selection
-from db.exporters.support.exporting import Exporter, Tables, Wanted, exporters
+from db.exporters.support.exporting import Exporter, ExportRequest, Tables, exporters
 from db.warehouse import Warehouse
 
 NAME = "benchhouse export"
@@ -62,14 +62,14 @@ def _run(argv: Sequence[str]) -> int:
     known = {exporter.name: exporter for exporter in exporters()}
     arguments = _parser(known).parse_args(argv)
     exporter = known[arguments.format]
-    wanted = Wanted(
+    request = ExportRequest(
         selection=Selection.parse(arguments.selection),
         output=arguments.output,
         tables=_tables(exporter, arguments.tables),
-        say=note,
+        notify=note,
     )
     with Warehouse.open(arguments.db_path, for_questions=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
-        made = exporter.export(warehouse, wanted)
+        made = exporter.export(warehouse, request)
     if made:
         paths = [str(path) for path in made]
         print(json.dumps({"format": exporter.name, "made": paths}) if arguments.json else "\n".join(paths))

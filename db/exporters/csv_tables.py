@@ -1,6 +1,6 @@
-"""CSV: every result with its run and hardware in one line, every digit kept; on request the raw samples as well.
+"""CSV: each result with its run and hardware in one line, with all digits; optionally the raw samples.
 
-Maps, lists and JSON are JSON in a cell; times are ISO 8601, UTC; what is not known is an empty cell, empty text `""`.
+Maps, lists and JSON are JSON in a cell; times are ISO 8601, UTC; NULL is an empty cell, empty text is `""`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from db.exporters.support.exporting import Tables, Wanted
-from db.exporters.support.output import folder_output, text_output
+from db.exporters.support.exporting import ExportRequest, Tables, folder_output, text_output
 from db.exporters.support.selected_runs import Scope
 
 if TYPE_CHECKING:
@@ -32,23 +31,22 @@ class CsvExporter:
     summary: str = "every result in one line; with --tables all a folder with results.csv and samples.csv"
     tables: tuple[Tables, ...] = ("results", "all")
 
-    def export(self, warehouse: Warehouse, wanted: Wanted) -> tuple[Path, ...]:
-        """See `Exporter`."""
-        scope = Scope(warehouse=warehouse, selection=wanted.selection)
-        scope.months()  # nothing is made when nothing is selected
-        if wanted.tables == "results":
-            with text_output(wanted.output) as stream:
+    def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
+        scope = Scope(warehouse, request.selection)
+        scope.months()  # refuses an empty selection before anything is written
+        if request.tables == "results":
+            with text_output(request.output) as stream:
                 _write(scope, "all_results", stream)
         else:
-            with folder_output(wanted.output) as folder:
+            with folder_output(request.output) as folder:
                 for view, name in (("all_results", "results.csv"), ("raw_samples", "samples.csv")):
                     with (folder / name).open("w", encoding="utf-8", newline="") as stream:
                         _write(scope, view, stream)
-        return () if wanted.output is None else (wanted.output,)
+        return request.made
 
 
 def _write(scope: Scope, view: str, stream: TextIO) -> None:
-    """The rows of a view, with a line of names first."""
+    """The rows of a view below a header."""
     import pyarrow.csv
 
     types = {row["column_name"]: row["column_type"] for row in scope.warehouse.query(f"DESCRIBE {view}").dicts()}
@@ -65,7 +63,7 @@ def _cells(types: Mapping[str, str]) -> str:
 
 
 def _cell(name: str, kind: str) -> str:
-    """A column as CSV can hold it: its numbers and texts as they are."""
+    """The SQL of a column's cells; numbers and texts are unchanged."""
     if kind.startswith("MAP") or kind.endswith("[]"):
         return f'to_json("{name}")::VARCHAR'
     return f"replace(\"{name}\"::VARCHAR, ' ', 'T')" if kind == "TIMESTAMP" else f'"{name}"'

@@ -1,7 +1,7 @@
-"""SQL like llama-bench's: a table with its columns, and one INSERT a result on text, times in nanoseconds.
+"""SQL like llama-bench's: a table with its columns, and one INSERT for each result on text, times in nanoseconds.
 
-A result is "prompt + generation" (n_prompt and n_gen) where text is generated, "prompt" (n_gen = 0) elsewhere. What
-llama-bench knows and we do not is NULL, never a number; what we know besides is in columns behind its own.
+A result is "prompt + generation" (n_prompt and n_gen) where text is generated, else "prompt" (n_gen = 0). A column of
+llama-bench that we have no value for is NULL; our own columns come after its own.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.records import Result, Run
 from benchmarking.core.units import BYTES_PER_MB, NS_PER_MS, NS_PER_S
-from db.exporters.support.exporting import Tables, Wanted
-from db.exporters.support.output import text_output
-from db.exporters.support.selected_runs import Fitting, Scope, fitting, selected_runs, values
+from db.exporters.support.exporting import ExportRequest, Tables, text_output
+from db.exporters.support.selected_runs import RunResult, Scope, selected_runs, supported_results, values
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -40,7 +39,7 @@ COLUMNS = {
     **dict.fromkeys(("avg_ns", "stddev_ns"), "INTEGER"),
     **dict.fromkeys(("avg_ts", "stddev_ts"), "REAL"),
 }
-"""llama-bench's own, in its order, with their types in SQLite."""
+"""llama-bench's columns, in its order, with their types in SQLite."""
 FURTHER = {
     "batch_size": "INTEGER",
     **dict.fromkeys(("device", "runtime", "runtime_mode", "precision", "validity", "doubts"), "TEXT"),
@@ -57,21 +56,20 @@ class LlamaBenchExporter:
     summary: str = "a script like llama-bench -o sql makes, for results on text: sqlite3 FILE < script.sql"
     tables: tuple[Tables, ...] = ("results",)
 
-    def export(self, warehouse: Warehouse, wanted: Wanted) -> tuple[Path, ...]:
-        """See `Exporter`."""
-        scope = Scope(warehouse=warehouse, selection=wanted.selection)
+    def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
+        scope = Scope(warehouse, request.selection)
         runs = (stored.run for stored in selected_runs(scope))
-        rows = [_row(one) for one in fitting(runs, _why_not, wanted)]
-        with text_output(wanted.output) as stream:
+        rows = [_row(one) for one in supported_results(runs, _why_not, request)]
+        with text_output(request.output) as stream:
             stream.write(_table())
             stream.writelines(_insert(row) for row in rows)
-        return () if wanted.output is None else (wanted.output,)
+        return request.made
 
 
 def _why_not(run: Run, result: Result) -> str | None:
     if result.status != "ok":
         return "not measured (failed, skipped or timed out)"
-    return "no text goes in" if result.point.sequence_length is None else None
+    return "without text input" if result.point.sequence_length is None else None
 
 
 def _table() -> str:
@@ -80,22 +78,22 @@ def _table() -> str:
 
 
 def _insert(row: Mapping[str, Any]) -> str:
-    """What is not known is not named, and so NULL: readers of llama-bench's script expect every value in quotes."""
+    """Unknown columns are left out, hence NULL: readers of llama-bench's script expect each value in quotes."""
     known = {name: row[name] for name in COLUMNS | FURTHER if row.get(name) is not None}
     return f"INSERT INTO {TABLE} ({', '.join(known)}) VALUES ({', '.join(map(_literal, known.values()))});\n"
 
 
 def _literal(value: Any) -> str:
-    """An SQL literal: every value quoted, as llama-bench has it, and a quote in it doubled, as it has not."""
+    """An SQL literal: each value quoted, as by llama-bench; unlike there, quotes in it are doubled."""
     text = repr(value) if isinstance(value, float) else str(value)
-    # A line end would be one in the script, and a NUL its end: both are spelled in SQL.
+    # A line end or NUL would break the script: both are written as char().
     quoted = text.replace("'", "''")
     for character in ("\0", "\r", "\n"):
         quoted = quoted.replace(character, f"'||char({ord(character)})||'")
     return f"'{quoted}'"
 
 
-def _row(one: Fitting) -> dict[str, Any]:
+def _row(one: RunResult) -> dict[str, Any]:
     run, result, cell = one.run, one.result, one.run.cell
     size_mb = result.metrics.get("model_size_mb", result.metrics.get("memory_weights_mb"))
     return {
@@ -126,8 +124,8 @@ def _row(one: Fitting) -> dict[str, Any]:
 
 
 def _times(result: Result) -> dict[str, Any]:
-    """Means and sample standard deviations over the calls, as llama-bench has them: of the tokens per second each
-    call's own, so that avg_ts is no ratio of means. From the stored mean alone where no raw samples are left."""
+    """Means and sample standard deviations over the calls, as in llama-bench: avg_ts is the mean of each call's tokens
+    per second, not a ratio of means. Without raw samples, only the stored mean."""
     calls_ms = values(result, "latency_wall")
     if not calls_ms:
         mean_ms = result.metrics.get("latency_mean_ms")

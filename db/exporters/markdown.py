@@ -11,8 +11,7 @@ from benchmarking.core import text
 from benchmarking.core.axes import AXES
 from benchmarking.core.metrics import METRICS, PEAK_MEMORY
 from benchmarking.core.tables import NOTHING
-from db.exporters.support.exporting import Tables, Wanted
-from db.exporters.support.output import text_output
+from db.exporters.support.exporting import ExportRequest, Tables, text_output
 from db.exporters.support.selected_runs import Scope
 from db.values import readable
 
@@ -45,28 +44,27 @@ NUMBERS = {
 REMARKS = {"verdict": "doubts", "started_at": "started (UTC)"}
 HEADINGS = WORDS | NUMBERS | REMARKS
 IMPLIED = {name: str(axis.implied) for name, axis in AXES.items() if axis.implied is not None}
-"""Values that need no column where every result has them."""
+"""Values that need no column where all results have them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkdownExporter:
-    """One table, the columns left out in which no result has anything."""
+    """One table, without empty columns."""
 
     name: str = "markdown"
     summary: str = "a table of the results for a page or a pull request"
     tables: tuple[Tables, ...] = ("results",)
 
-    def export(self, warehouse: Warehouse, wanted: Wanted) -> tuple[Path, ...]:
-        """See `Exporter`."""
-        scope = Scope(warehouse=warehouse, selection=wanted.selection)
+    def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
+        scope = Scope(warehouse, request.selection)
         scope.months()
         cells = [_cells(row) for row in scope.read(ROWS).dicts()]
         kept = [name for name in HEADINGS if any(row[name] not in (NOTHING, IMPLIED.get(name)) for row in cells)]
         right = [place for place, name in enumerate(kept) if name in NUMBERS]
         rows = [[row[name] for name in kept] for row in cells]
-        with text_output(wanted.output) as stream:
+        with text_output(request.output) as stream:
             print(text.markdown_table([HEADINGS[name] for name in kept], rows, right=right), file=stream)
-        return () if wanted.output is None else (wanted.output,)
+        return request.made
 
 
 def _cells(row: Row) -> dict[str, str]:
@@ -75,7 +73,7 @@ def _cells(row: Row) -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
-    """Numbers in four digits: more would be noise on a page."""
+    """Numbers in four digits, enough for a page."""
     return readable(float(f"{value:.4g}")) if isinstance(value, float) else readable(value)
 
 
@@ -85,7 +83,7 @@ def _interval(row: Row) -> str:
 
 
 def _verdict(row: Row) -> str:
-    """Status and reason of what has no numbers, else validity and doubts; nothing for what is beyond doubt."""
+    """Status and error of an unmeasured result, else validity and doubts; "-" for a valid one without doubts."""
     if row["status"] != "ok":
         return f"{row['status'].replace('_', ' ')}: {row['error']}"
     if row["validity"] == "valid" and not row["doubts"]:

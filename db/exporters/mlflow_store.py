@@ -1,9 +1,9 @@
-"""MLflow: one MLflow run a benchmark run, with parameters, metrics, tags and, as artifacts, the run file and samples.
+"""MLflow: one MLflow run for each run, with parameters, metrics, tags and, as artifacts, the run file and samples.
 
-With --output FOLDER the store is FOLDER/mlflow.db (SQLite) with the artifacts beside it; without, the one that MLflow's
-own MLFLOW_TRACKING_URI names. A store is added to, not made anew: a run that is in it already is left alone, and one
-that an interrupted export left half done is done again. `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow.db`
-shows it. A run is exported whole, also when only some of its results are selected.
+With --output FOLDER the store is FOLDER/mlflow.db (SQLite), with the artifacts in FOLDER; without, the one in MLflow's
+MLFLOW_TRACKING_URI. An existing store is added to: a run that it has is skipped, and one that an interrupted export
+left half written is written again. `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow.db` shows the store. A run is
+exported whole, even when only some of its results are selected.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import StorageError, UsageError, first_line
 from benchmarking.core.records import Result, Run, dumps
-from db.exporters.support.exporting import Tables, Wanted
+from db.exporters.support.exporting import ExportRequest, Tables
 from db.exporters.support.selected_runs import Scope, whole_runs
 from db.files import make_folder
 from db.rows import utc
@@ -33,25 +33,25 @@ RUN_ID = "benchhouse.run_id"
 URI = "MLFLOW_TRACKING_URI"
 STORE, ARTIFACTS = "mlflow.db", "artifacts"
 AT_ONCE = 100
-"""Entries that MLflow takes with one request."""
+"""Entries in one request to MLflow."""
 LONGEST = 500
-"""Characters of a parameter or tag that every version of MLflow takes; longer ones are in the run file."""
+"""Characters of a parameter or tag in any version of MLflow; longer ones are in the run file alone."""
 OF_SQLITE = ("sqlalchemy", "alembic")
-"""What mlflow-skinny leaves to be installed beside it."""
+"""Packages that mlflow-skinny does not install."""
 QUIET = ("mlflow", "alembic")
-"""They tell of every table they make."""
+"""Loggers that report each table they create."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    """An MLflow store, and where the files of its runs go."""
+    """An MLflow store, and the folder of its artifacts."""
 
     mlflow: Any
     """The package."""
     client: Any
     """An `mlflow.MlflowClient`."""
     artifacts: Path | None
-    """None leaves the place to the store."""
+    """None for the store's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,20 +62,19 @@ class MlflowExporter:
     summary: str = "runs of MLflow, in FOLDER/mlflow.db or where $MLFLOW_TRACKING_URI says; results: without artifacts"
     tables: tuple[Tables, ...] = ("all", "results")
 
-    def export(self, warehouse: Warehouse, wanted: Wanted) -> tuple[Path, ...]:
-        """See `Exporter`."""
-        scope = Scope(warehouse=warehouse, selection=wanted.selection)
+    def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
+        scope = Scope(warehouse, request.selection)
         scope.months(whole=True)
-        store = _store(wanted.output)
+        store = _store(request.output)
         present = 0
         try:
             for stored in whole_runs(scope):
-                present += not _add(store, stored.run, with_files=wanted.tables == "all")
+                present += not _add(store, stored.run, with_files=request.tables == "all")
         except store.mlflow.exceptions.MlflowException as error:
             raise StorageError(f"MLflow: {first_line(error)}") from error
         if present:
-            wanted.say(f"{present} run{'s' * (present > 1)} had been exported before: left alone")
-        return () if wanted.output is None else (wanted.output,)
+            request.notify(f"{present} run{'s' * (present > 1)} already exported: skipped")
+        return request.made
 
 
 def _package(name: str) -> Any:
@@ -87,9 +86,9 @@ def _package(name: str) -> Any:
 
 
 def _store(output: Path | None) -> Store:
-    """The store that was named. Raises UsageError for none, StorageError for one that cannot be opened."""
+    """The requested store. Raises UsageError for none, StorageError for one that cannot be opened."""
     if output is None and not os.environ.get(URI):
-        raise UsageError(f"the format mlflow makes a store: name a folder with --output, or a server in ${URI}")
+        raise UsageError(f"the format mlflow writes to a store: give a folder with --output, or a server in ${URI}")
     mlflow, uri = _package("mlflow"), None
     for name in QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -97,7 +96,7 @@ def _store(output: Path | None) -> Store:
         for name in OF_SQLITE:
             _package(name)
         if output.exists() and not output.is_dir():
-            raise UsageError(f"{output} is a file, and the format mlflow makes a folder: name a folder")
+            raise UsageError(f"{output} is a file, and the format mlflow writes a folder: choose the path of a folder")
         make_folder(output)
         uri = f"sqlite:///{(output / STORE).absolute().as_posix()}"
     try:
@@ -108,7 +107,7 @@ def _store(output: Path | None) -> Store:
 
 
 def _add(store: Store, run: Run, *, with_files: bool) -> bool:
-    """Add a run. False when it is there already."""
+    """Add a run; False when the store has it."""
     client = store.client
     experiment = _experiment(store, run.cell.workload.model_id)
     for found in client.search_runs([experiment], filter_string=f"tags.`{RUN_ID}` = '{_bare(run.run_id)}'"):
@@ -128,7 +127,7 @@ def _add(store: Store, run: Run, *, with_files: bool) -> bool:
 
 
 def _experiment(store: Store, model_id: str) -> str:
-    """The id of the model's experiment, which is made if need be."""
+    """The id of the model's experiment, created if necessary."""
     found = store.client.get_experiment_by_name(model_id)
     if found is not None:
         return str(found.experiment_id)
@@ -137,19 +136,19 @@ def _experiment(store: Store, model_id: str) -> str:
 
 
 def _log(store: Store, run_id: str, run: Run) -> None:
-    """Parameters and metrics, as many at once as MLflow takes."""
+    """Log parameters and metrics in batches."""
     entities = store.mlflow.entities
     params = [entities.Param(name, value) for name, value in params_of(run).items()]
     at_ms = _ms(run.finished_at)
     metrics = [entities.Metric(name, value, at_ms, 0) for name, value in metrics_of(run).items()]
-    for some in _some(params):
-        store.client.log_batch(run_id, params=some)
-    for some in _some(metrics):
-        store.client.log_batch(run_id, metrics=some)
+    for batch in _batches(params):
+        store.client.log_batch(run_id, params=batch)
+    for batch in _batches(metrics):
+        store.client.log_batch(run_id, metrics=batch)
 
 
 def params_of(run: Run) -> dict[str, str]:
-    """What governed the run, by name; what is not known is not there."""
+    """The run's settings by name, without unknown ones."""
     cell, workload, hardware = run.cell, run.cell.workload, run.hardware
     values: dict[str, object] = {
         "model": workload.model_id,
@@ -181,7 +180,7 @@ def _label(result: Result) -> str:
 
 
 def _tags(run: Run) -> dict[str, str]:
-    """The user's own labels, the versions, and where it came from."""
+    """The user's tags, the versions and the provenance."""
     origin = run.provenance
     tags: dict[str, str | None] = {
         **{f"version.{name}": version for name, version in origin.versions.items()},
@@ -201,7 +200,7 @@ def _tags(run: Run) -> dict[str, str]:
 
 
 def _files(run: Run, folder: Path) -> Iterator[Path]:
-    """The run file, and its samples as Parquet: one row a result, launch, phase and metric."""
+    """The run file, and its samples as Parquet: one row for each result, launch, phase and metric."""
     import pyarrow
     import pyarrow.parquet
 
@@ -234,14 +233,14 @@ def _title(run: Run) -> str:
     return f"{cell.device.selector} {cell.runtime} {cell.precision} {run.started_at[:19]}"
 
 
-def _some(values: Sequence[Any]) -> Iterator[list[Any]]:
+def _batches(values: Sequence[Any]) -> Iterator[list[Any]]:
     left = iter(values)
-    while some := list(islice(left, AT_ONCE)):
-        yield some
+    while batch := list(islice(left, AT_ONCE)):
+        yield batch
 
 
 def _key(name: str) -> str:
-    """A name as MLflow takes it: other characters become "_"."""
+    """A name that MLflow accepts: other characters become "_"."""
     return "".join(letter if letter.isalnum() or letter in "_-. /" else "_" for letter in name)
 
 
@@ -250,7 +249,7 @@ def _fits(text: str) -> bool:
 
 
 def _bare(run_id: str) -> str:
-    """An id as it may stand in a filter of MLflow's, which has no way to escape: ids hold nothing but these."""
+    """An id for a filter of MLflow, which cannot escape: letters, digits and "-", as in any id."""
     return "".join(letter for letter in run_id if letter.isalnum() or letter == "-")
 
 

@@ -1,7 +1,7 @@
-"""OpenMetrics text: every number of every result as a gauge in base units, with the time of its run.
+"""OpenMetrics text: each number of each result as a gauge in base units, with the time of its run.
 
-To be served to Prometheus, or loaded into it with `promtool tsdb create-blocks-from openmetrics`. Times are seconds,
-sizes bytes; what a number means is its HELP.
+For Prometheus to scrape, or to load with `promtool tsdb create-blocks-from openmetrics`. Times are in seconds, sizes in
+bytes; HELP has a number's meaning.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.axes import AXES, FURTHER
 from benchmarking.core.errors import UsageError
 from benchmarking.core.units import BYTES_PER_MB
-from db.exporters.support.exporting import Tables, Wanted
-from db.exporters.support.output import text_output
+from db.exporters.support.exporting import ExportRequest, Tables, text_output
 from db.exporters.support.selected_runs import Scope
 from db.query import dictionary
 
@@ -43,7 +42,7 @@ LABELS = {
     "simulated": "simulated",
     "series": "series_id",
 }
-"""Label -> column. What is NULL is no label."""
+"""Label -> column. NULL gives no label."""
 ROWS = """
 SELECT * FROM all_results WHERE result_id IN (SELECT result_id FROM chosen) AND status = 'ok'
 ORDER BY started_at, result_id
@@ -59,8 +58,7 @@ UNITS = {
     "_s": ("_seconds", "seconds", 1, 1),
     "_w": ("_watts", "watts", 1, 1),
 }
-"""Ending of a column -> ending of the metric, its unit, and what the column's values are multiplied with and divided
-by; the first that fits."""
+"""Suffix of a column -> suffix of the metric, its unit, and the multiplier and divisor of values; the first match."""
 WORDS = (
     (r"\bMB \(10\^6 bytes\)|\bMB\b", "bytes"),
     (r"\bin ms\b", "in seconds"),
@@ -68,12 +66,12 @@ WORDS = (
     (r"\bin J\b", "in joules"),
     (r"\bin W\b", "in watts"),
 )
-"""What a unit is called in the dictionary, and here."""
+"""A unit's name in the dictionary, and here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """A metric of OpenMetrics, made of a column."""
+    """The OpenMetrics family of a column."""
 
     name: str
     unit: str
@@ -82,7 +80,7 @@ class Family:
     over: int = 1
 
     def value(self, stored: float) -> float:
-        """In the family's unit. Milliseconds are divided by a thousand, since a thousandth is no binary fraction."""
+        """In the family's unit. Milliseconds are divided by 1000: 0.001 has no exact binary form."""
         return stored * self.times / self.over
 
 
@@ -91,26 +89,25 @@ class OpenMetricsExporter:
     """One text in the exposition format of OpenMetrics 1.0."""
 
     name: str = "openmetrics"
-    summary: str = "gauges in base units for Prometheus and its kin, each with the time of its run"
+    summary: str = "gauges in base units for Prometheus, each with the time of its run"
     tables: tuple[Tables, ...] = ("results",)
 
-    def export(self, warehouse: Warehouse, wanted: Wanted) -> tuple[Path, ...]:
-        """See `Exporter`."""
-        scope = Scope(warehouse=warehouse, selection=wanted.selection)
+    def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
+        scope = Scope(warehouse, request.selection)
         scope.months()
         rows = scope.read(ROWS).dicts()
         if not rows:
-            raise UsageError("none of what is selected was measured: there are no numbers to export")
+            raise UsageError("the selection has no measured result, so there are no numbers to export")
         columns = {field.name: field for field in dictionary.fields(warehouse, "all_results")}
         numbers = [name for name, field in columns.items() if field.type == "DOUBLE" and name not in FURTHER]
-        kept = list(_one_a_moment(rows, wanted))
+        kept = list(_one_a_moment(rows, request))
         others = sorted({name for row in kept for name in row["other_metrics"]} - set(numbers))
-        with text_output(wanted.output) as stream:
+        with text_output(request.output) as stream:
             for column in (*numbers, *others):
                 meaning = columns[column].meaning if column in columns else f"{column}, which has no column of its own."
                 stream.writelines(_lines(column, meaning, kept))
             stream.write("# EOF\n")
-        return () if wanted.output is None else (wanted.output,)
+        return request.made
 
 
 def family(column: str) -> Family:
@@ -125,7 +122,7 @@ def _name(text: str) -> str:
     return PREFIX + re.sub(r"[^A-Za-z0-9_]", "_", text)
 
 
-def _one_a_moment(rows: Iterable[Mapping[str, Any]], wanted: Wanted) -> Iterator[Mapping[str, Any]]:
+def _one_a_moment(rows: Iterable[Mapping[str, Any]], request: ExportRequest) -> Iterator[Mapping[str, Any]]:
     """The rows, the last of those that would be one series at one time: a time has one value."""
     last: dict[tuple[str, datetime], Mapping[str, Any]] = {}
     count = 0
@@ -133,12 +130,12 @@ def _one_a_moment(rows: Iterable[Mapping[str, Any]], wanted: Wanted) -> Iterator
         count += 1
         last[_labels(row), row["started_at"]] = row
     if count > len(last):
-        wanted.say(f"left out: {count - len(last)} results of a series that has another one of the same time")
+        request.notify(f"left out: {count - len(last)} results of a series with another one of the same time")
     yield from last.values()
 
 
 def _lines(column: str, meaning: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """The family's lines; none where no row has the number. The samples of a series stand together, oldest first."""
+    """The family's lines; none where no row has the number. The samples of a series are contiguous, oldest first."""
     samples: dict[str, list[str]] = {}
     made = family(column)
     for row in rows:

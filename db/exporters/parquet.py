@@ -1,10 +1,10 @@
-"""Parquet: the warehouse's tables as they are, one file a table and month, readable by whatever reads Parquet.
+"""Parquet: the warehouse's tables, one file for each table and month.
 
     FOLDER/benchmark_runs/2026-01.parquet         and benchmark_results, raw_benchmark_data: by the start of the run
-    FOLDER/hardware_info/all.parquet              and the other tables, which belong to no month
+    FOLDER/hardware_info/all.parquet              and the other tables
 
-Nothing is lost: lists and maps stay lists and maps, numbers keep every bit, and each column carries its meaning and
-unit as metadata. What a warehouse derives from these tables (the heads of series) is not among them.
+Nothing is lost: lists and maps stay lists and maps, numbers keep every bit, and each column has its meaning and unit as
+metadata. Tables that the warehouse derives from these are left out.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from db.exporters.support.exporting import Tables, Wanted
-from db.exporters.support.output import folder_output
+from db.exporters.support.exporting import ExportRequest, Tables, folder_output
 from db.exporters.support.selected_runs import Scope
 from db.query import dictionary
 
@@ -27,7 +26,7 @@ OF_RUNS = {
     "benchmark_results": "result_id IN (SELECT result_id FROM chosen) ORDER BY run_id, result_id",
     "raw_benchmark_data": "result_id IN (SELECT result_id FROM chosen) ORDER BY result_id, launch, phase DESC, metric",
 }
-"""Condition and order of the tables of which a month is a file."""
+"""Condition and order of the tables with a file for each month."""
 SERIES = """(
     SELECT series_id FROM benchmark_results WHERE result_id IN (SELECT result_id FROM chosen)
     UNION
@@ -48,35 +47,33 @@ SHARED = {
         UNION SELECT alert_id FROM alerts WHERE series_id IN {SERIES}
     ) ORDER BY annotation_id""",
 }
-"""Condition and order of the others: what belongs to the results that are selected."""
+"""Condition and order of the other tables: the rows related to the selected results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParquetExporter:
-    """A folder of folders, one a table."""
+    """A folder with a folder for each table."""
 
     name: str = "parquet"
     summary: str = "a folder with the tables as they are, one file a table and month; results: without raw samples"
     tables: tuple[Tables, ...] = ("all", "results")
 
-    def export(self, warehouse: Warehouse, wanted: Wanted) -> tuple[Path, ...]:
-        """See `Exporter`."""
-        scope = Scope(warehouse=warehouse, selection=wanted.selection)
+    def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
+        scope = Scope(warehouse, request.selection)
         months = scope.months(whole=True)
-        left_out = () if wanted.tables == "all" else ("raw_benchmark_data",)
-        with folder_output(wanted.output) as folder:
+        left_out = () if request.tables == "all" else ("raw_benchmark_data",)
+        with folder_output(request.output) as folder:
             for table, condition in OF_RUNS.items():
                 if table not in left_out:
                     for month in months:
                         _write(scope, table, condition, month, folder / table / f"{month:%Y-%m}.parquet")
             for table, condition in SHARED.items():
                 _write(scope, table, condition, None, folder / table / "all.parquet")
-        assert wanted.output is not None  # or there would have been no folder
-        return (wanted.output,)
+        return request.made
 
 
 def _write(scope: Scope, table: str, condition: str, month: datetime | None, path: Path) -> None:
-    """A file with the table's rows; none where there are none."""
+    """Write a file of the table's rows; none without rows."""
     import pyarrow.parquet
 
     where = "TRUE" if month is None and scope.is_everything else condition
@@ -88,7 +85,7 @@ def _write(scope: Scope, table: str, condition: str, month: datetime | None, pat
 
 
 def _described(warehouse: Warehouse, table: str, schema: Any) -> Any:
-    """The schema with what the dictionary says of each column."""
+    """The schema with each column's entry of the dictionary."""
     known = {field.name: field for field in dictionary.fields(warehouse, table)}
     for place, name in enumerate(schema.names):
         field = known[name]

@@ -1,7 +1,7 @@
-"""Run files: each run as the JSON that measuring writes, which `setup_benchmark_db --ingest FOLDER` loads again.
+"""Run files: each run as the JSON that measuring writes, which `setup_benchmark_db --ingest FOLDER` loads.
 
-A run is exported whole, also when only some of its results are selected: half a run under the id of the whole one
-would keep the other half out of every warehouse that it is loaded into.
+A run is exported whole, even when only some of its results are selected: a warehouse that loaded part of it could not
+load the rest, which has the same run id.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Run, dumps
-from db.exporters.support.exporting import Tables, Wanted
-from db.exporters.support.output import folder_output, text_output
+from db.exporters.support.exporting import ExportRequest, Tables, folder_output, text_output
 from db.exporters.support.selected_runs import Scope, whole_runs
 from db.run_records import StoredRun
 
@@ -33,10 +32,9 @@ class JsonExporter:
     summary: str = "a folder of run files, to be loaded again; FILE.json for one run; stdout: one run a line"
     tables: tuple[Tables, ...] = ("all",)
 
-    def export(self, warehouse: Warehouse, wanted: Wanted) -> tuple[Path, ...]:
-        """See `Exporter`."""
-        runs = _noted(whole_runs(Scope(warehouse=warehouse, selection=wanted.selection)), wanted)
-        output = wanted.output
+    def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
+        runs = _noted(whole_runs(Scope(warehouse, request.selection)), request)
+        output = request.output
         if output is None:
             with text_output(None) as stream:
                 stream.writelines(f"{dumps(run)}\n" for run in runs)
@@ -51,7 +49,7 @@ class JsonExporter:
 
 
 def file_name(run: Run) -> str:
-    """A name that no other run has, and by which runs sort in the order of their start."""
+    """A unique name; the names sort by the start of the runs."""
     cell = run.cell
     started = re.sub(r"[-:]|\.\d+", "", run.started_at)
     parts = (started, cell.workload.model_id, cell.device.selector, cell.runtime, cell.precision)
@@ -59,13 +57,13 @@ def file_name(run: Run) -> str:
     return f"{words[:150]}_{re.sub('[^A-Za-z0-9-]', '-', run.run_id)}{FILE}"
 
 
-def _noted(stored: Iterator[StoredRun], wanted: Wanted) -> Iterator[Run]:
-    """The runs; what is not in them is said."""
+def _noted(stored: Iterator[StoredRun], request: ExportRequest) -> Iterator[Run]:
+    """The runs; the user is notified of samples that a run file cannot hold."""
     for one in stored:
         if one.compacted:
-            wanted.say(
+            request.notify(
                 f"run {one.run.run_id}: raw samples of {one.compacted} launches and metrics were compacted to "
-                "quantiles, which a run file cannot hold: they are left out (Parquet keeps them)"
+                "quantiles, which a run file cannot hold: left out (Parquet has them)"
             )
         yield one.run
 
@@ -73,7 +71,9 @@ def _noted(stored: Iterator[StoredRun], wanted: Wanted) -> Iterator[Run]:
 def _one_file(runs: Iterator[Run], output: Path) -> None:
     first = next(runs)
     if next(runs, None) is not None:
-        raise UsageError(f"{output}: a run file holds one run, and several are selected: name a folder, or one run")
+        raise UsageError(
+            f"{output}: a run file holds one run, and several are selected: give a folder or one run"
+        )
     with text_output(output) as stream:
         stream.write(f"{dumps(first)}\n")
 

@@ -1,7 +1,7 @@
-"""The JSON of transformers' own benchmark (benchmark_v2): one entry a result that generated text, times in seconds.
+"""The JSON of transformers' benchmark_v2: one entry for each result that generated text, times in seconds.
 
-That format knows transformers' models on torch only, and has no place for a device or a precision: results of other
-runtimes are left out, and what it cannot say is in each entry's metadata under "benchhouse".
+The format is for torch only and has no field for device or precision: results of other runtimes are left out, and
+further facts are in each entry's metadata under "benchhouse".
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.codec import canonical_hash
 from benchmarking.core.records import Result, Run
-from db.exporters.support.exporting import Tables, Wanted
-from db.exporters.support.output import text_output
-from db.exporters.support.selected_runs import Fitting, Scope, fitting, selected_runs, values
+from db.exporters.support.exporting import ExportRequest, Tables, text_output
+from db.exporters.support.selected_runs import RunResult, Scope, selected_runs, supported_results, values
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -28,7 +27,7 @@ MEASUREMENTS = {
     "time_to_first_token": "time_to_first_token",
     "inter_token_latency": "time_per_output_token",
 }
-"""Its name -> ours. Its inter-token latency is one mean an iteration, which here is the time per output token."""
+"""Its name -> ours. Its inter-token latency is the mean of an iteration: our time per output token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,35 +38,34 @@ class TransformersExporter:
     summary: str = "what transformers' benchmark_v2 writes, for results that generate text on torch"
     tables: tuple[Tables, ...] = ("results",)
 
-    def export(self, warehouse: Warehouse, wanted: Wanted) -> tuple[Path, ...]:
-        """See `Exporter`."""
-        scope = Scope(warehouse=warehouse, selection=wanted.selection)
+    def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
+        scope = Scope(warehouse, request.selection)
         runs = (stored.run for stored in selected_runs(scope))
-        entries = dict(_entry(one) for one in fitting(runs, _why_not, wanted))
-        with text_output(wanted.output) as stream:
+        entries = dict(_entry(one) for one in supported_results(runs, _why_not, request))
+        with text_output(request.output) as stream:
             json.dump(entries, stream, indent=2, ensure_ascii=False, allow_nan=False)
             stream.write("\n")
-        return () if wanted.output is None else (wanted.output,)
+        return request.made
 
 
 def _why_not(run: Run, result: Result) -> str | None:
     if result.status != "ok":
         return "not measured (failed, skipped or timed out)"
     if run.cell.runtime not in RUNTIMES:
-        return "of another runtime than torch"
+        return "not measured on torch"
     if result.point.new_tokens is None:
-        return "nothing is generated"
-    return None if values(result, "latency_wall") else "no raw samples are stored"
+        return "no text generated"
+    return None if values(result, "latency_wall") else "no raw samples stored"
 
 
-def _entry(one: Fitting) -> tuple[str, dict[str, Any]]:
-    """The entry and its key, which is also of the result: the same configuration may have been measured twice."""
+def _entry(one: RunResult) -> tuple[str, dict[str, Any]]:
+    """The entry and its key, which depends on the result: a configuration may have been measured twice."""
     config = _config(one)
     key = canonical_hash({"config": config, "result_id": one.result.result_id})
     return key, {"metadata": _metadata(one), "measurements": _measurements(one.result), "config": config}
 
 
-def _metadata(one: Fitting) -> dict[str, Any]:
+def _metadata(one: RunResult) -> dict[str, Any]:
     run, origin = one.run, one.run.provenance
     device = run.cell.device
     of_gpu = device.type in ("cuda", "rocm")
@@ -103,7 +101,7 @@ def _measurements(result: Result) -> dict[str, Any]:
     return {**times, "shape_and_decoded_outputs": [], "gpu_metrics": None, "timestamps": None}
 
 
-def _config(one: Fitting) -> dict[str, Any]:
+def _config(one: RunResult) -> dict[str, Any]:
     cell, point, result = one.run.cell, one.result.point, one.result
     mode = cell.runtime_mode
     return {

@@ -1,1 +1,1 @@
-"""What several exporters share."""
+"""Shared by the exporters: the request and its output, the selected rows and runs."""

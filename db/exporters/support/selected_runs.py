@@ -1,9 +1,4 @@
-"""The rows of every table that belong to a selection, and the months they are read by: one is held at a time.
-
-The runs of a selection, as records, for targets that take one run after the other.
-
-What a target that is about generating text can take, and what is said of the rest.
-"""
+"""The rows and runs of a selection, read a month at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +10,7 @@ from typing import TYPE_CHECKING
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.records import Result, Run
 from db.analysis.selection import EVERYTHING, Selection
-from db.exporters.support.exporting import Wanted
+from db.exporters.support.exporting import ExportRequest
 from db.run_records import StoredRun, stored_runs
 from db.warehouse import Table
 
@@ -26,23 +21,23 @@ ALL_RESULTS = "SELECT result_id, run_id, started_at FROM all_results WHERE {}"
 WHOLE = (
     "SELECT r.result_id, run_id, run.started_at FROM benchmark_runs run LEFT JOIN benchmark_results r USING (run_id)"
 )
-"""Everything: also what is no result of a model, the calibrations of devices, and runs that came to no result."""
+"""Everything, including the calibrations of devices and runs without a result."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Scope:
-    """A selection of a warehouse, to be read."""
+    """A selection of a warehouse."""
 
     warehouse: Warehouse
     selection: Selection
 
     @property
     def is_everything(self) -> bool:
-        """Whether nothing was left out."""
+        """Whether the selection is the whole warehouse."""
         return self.selection.condition == EVERYTHING.condition
 
     def months(self, *, whole: bool = False) -> list[datetime]:
-        """The months (their first days) in which runs of the selection started, in order. `whole` as with `read`.
+        """The first days of the months in which runs of the selection started, in order. `whole` as with `read`.
 
         Raises UsageError when nothing is selected.
         """
@@ -50,19 +45,19 @@ class Scope:
         try:
             months = [row["month"] for row in self.read(sql, whole=whole).dicts()]
         except StorageError as error:
-            if "sql:" in self.selection.text:  # the condition is somebody's own words
+            if "sql:" in self.selection.text:  # the user's own condition
                 raise UsageError(str(error)) from error
             raise
         if not months:
             words = f"{self.selection.text!r} selects nothing" if self.selection.text else "nothing is stored"
-            raise UsageError(f"{self.warehouse.path}: {words}: there is nothing to export")
+            raise UsageError(f"{self.warehouse.path}: {words}, so there is nothing to export")
         return months
 
     def read(self, sql: str, month: datetime | None = None, *, whole: bool = False) -> Table:
-        """The answer to a query that may name `chosen` (result_id, run_id, started_at): what is selected, of one month
-        or of all.
+        """The answer to a query that may use `chosen` (result_id, run_id, started_at): the selection, of one month or
+        of all.
 
-        With `whole`, a selection of everything is all there is, and not only what the view all_results shows.
+        With `whole`, a selection of everything includes what the view all_results does not show.
         """
         everything = whole and self.is_everything
         source = WHOLE if everything else ALL_RESULTS.format(self.selection.condition)
@@ -100,15 +95,17 @@ def selected_runs(scope: Scope) -> Iterator[StoredRun]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fitting:
-    """A result that the target has a place for, with its run."""
+class RunResult:
+    """A result with its run."""
 
     run: Run
     result: Result
 
 
-def fitting(runs: Iterable[Run], why_not: Callable[[Run, Result], str | None], wanted: Wanted) -> Iterator[Fitting]:
-    """The results for which `why_not` gives no reason. How many have which reason is said.
+def supported_results(
+    runs: Iterable[Run], why_not: Callable[[Run, Result], str | None], request: ExportRequest
+) -> Iterator[RunResult]:
+    """The results for which `why_not` gives no reason. The others are counted by reason for the user.
 
     Raises UsageError when there is none.
     """
@@ -119,17 +116,17 @@ def fitting(runs: Iterable[Run], why_not: Callable[[Run, Result], str | None], w
             reason = why_not(run, result)
             if reason is None:
                 found += 1
-                yield Fitting(run=run, result=result)
+                yield RunResult(run=run, result=result)
             else:
                 reasons[reason] = reasons.get(reason, 0) + 1
     for reason, count in reasons.items():
-        wanted.say(f"left out: {count} result{'s' * (count > 1)}: {reason}")
+        request.notify(f"left out: {count} result{'s' * (count > 1)}: {reason}")
     if not found:
-        raise UsageError("nothing that the format has a place for is selected")
+        raise UsageError("the selection has no result that the format can hold")
 
 
 def values(result: Result, metric: str) -> list[float]:
-    """The raw samples of a metric, one launch after the other; empty where there are none."""
+    """The raw samples of a metric, launch by launch; empty where there are none."""
     return [
         value
         for samples in sorted(result.samples, key=lambda samples: samples.launch)

@@ -40,7 +40,7 @@ def test_what_was_left_out_is_said_on_stderr(command):
     code, out, err = command("--format", "transformers_benchmark_v2")
     assert code == 0
     assert len(json.loads(out)) == 1
-    assert "left out: 8 results: nothing is generated\n" in err
+    assert "left out: 8 results: no text generated\n" in err
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_what_was_left_out_is_said_on_stderr(command):
         (["model=none", "--format", "csv"], "'model=none' selects nothing"),
         (["modle=x", "--format", "csv"], "did you mean model"),
         (["--format", "xml"], "invalid choice: 'xml'"),
-        (["--format", "parquet"], "name a folder for them with --output"),
+        (["--format", "parquet"], "give a folder for them with --output"),
         (["--format", "markdown", "--tables", "all"], "the format markdown has results only"),
         ([], "--format"),
     ],
@@ -63,7 +63,7 @@ def test_what_cannot_be_asked_is_one_line_and_exit_2(command, arguments, words):
 
 def test_an_empty_warehouse_has_nothing_to_export(database, capsys):
     assert main(["export", "--format", "csv", "--db-path", str(database)]) == 2
-    assert "nothing is stored: there is nothing to export" in capsys.readouterr().err
+    assert "nothing is stored, so there is nothing to export" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from db.analysis.selection import Selection
-from db.exporters.support.exporting import Wanted, exporters
+from db.exporters.support.exporting import ExportRequest, exporters
 from db.warehouse import Warehouse
 
 
@@ -29,20 +29,20 @@ def asked_warehouse(asked_database):
 
 @pytest.fixture
 def export(asked_warehouse):
-    """A function that exports, and gives what was said of what was left out."""
+    """A function that exports, and gives the notes on what was left out."""
 
     def run(name, output=None, selection="", tables=None, warehouse=None):
         (exporter,) = (exporter for exporter in exporters() if exporter.name == name)
-        said = []
+        notes = []
         exporter.export(
             warehouse or asked_warehouse,
-            Wanted(
+            ExportRequest(
                 selection=Selection.parse(selection),
                 output=output,
                 tables=tables or exporter.tables[0],
-                say=said.append,
+                notify=notes.append,
             ),
         )
-        return said
+        return notes
 
     return run

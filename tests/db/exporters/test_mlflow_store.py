@@ -20,7 +20,7 @@ def test_a_missing_package_is_reported_with_its_install_command(export, tmp_path
 
 def test_mlflow_requires_an_output_or_a_tracking_uri(export, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    with pytest.raises(UsageError, match=r"name a folder with --output, or a server in \$MLFLOW_TRACKING_URI"):
+    with pytest.raises(UsageError, match=r"give a folder with --output, or a server in \$MLFLOW_TRACKING_URI"):
         export("mlflow")
 
 

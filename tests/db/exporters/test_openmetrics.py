@@ -83,11 +83,11 @@ def test_a_series_has_one_value_per_time_and_the_rest_is_reported(export, wareho
     for slowdown in (1.0, 2.0):
         warehouse.ingest(make_run(batch_sizes=(1,), sequence_lengths=(4,), slowdown=slowdown, iterations=3))
     (said,) = export("openmetrics", warehouse=warehouse)
-    assert said == "left out: 1 results of a series that has another one of the same time"
+    assert said == "left out: 1 results of a series with another one of the same time"
     found = [one for one in samples(capsys.readouterr().out) if one[0] == "benchhouse_latency_median_seconds"]
     assert len(found) == 1
 
 
 def test_unmeasured_results_export_no_numbers(export):
-    with pytest.raises(UsageError, match="none of what is selected was measured"):
+    with pytest.raises(UsageError, match="the selection has no measured result"):
         export("openmetrics", selection="batch=64")

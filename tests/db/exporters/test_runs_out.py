@@ -79,13 +79,13 @@ def test_transformers_format_has_text_generation_on_torch_in_seconds(export, cap
     assert entry["metadata"]["timestamp"] == "2026-02-03T00:00:00+00:00"
     assert sorted(said) == [
         "left out: 1 result: not measured (failed, skipped or timed out)",
-        "left out: 1 result: of another runtime than torch",
-        "left out: 8 results: nothing is generated",
+        "left out: 1 result: not measured on torch",
+        "left out: 8 results: no text generated",
     ]
 
 
 def test_without_a_supported_result_no_file_is_created(export, tmp_path):
-    with pytest.raises(UsageError, match="nothing that the format has a place for is selected"):
+    with pytest.raises(UsageError, match="the selection has no result that the format can hold"):
         export("transformers_benchmark_v2", tmp_path / "out.json", "model=vit")
     assert list(tmp_path.iterdir()) == []
 
