@@ -46,7 +46,7 @@ def test_an_export_that_fails_midway_leaves_nothing(export, tmp_path, name, monk
 
 
 def test_a_missing_parent_folder_is_reported(export, tmp_path):
-    with pytest.raises(UsageError, match=": no folder .*: create it"):
+    with pytest.raises(UsageError, match=r": no folder .*: create it"):
         export("csv", tmp_path / "none" / "out.csv")
 
 
