@@ -71,9 +71,7 @@ def _noted(stored: Iterator[StoredRun], request: ExportRequest) -> Iterator[Run]
 def _one_file(runs: Iterator[Run], output: Path) -> None:
     first = next(runs)
     if next(runs, None) is not None:
-        raise UsageError(
-            f"{output}: a run file holds one run, and several are selected: give a folder or one run"
-        )
+        raise UsageError(f"{output}: a run file holds one run, and several are selected: give a folder or one run")
     with text_output(output) as stream:
         stream.write(f"{dumps(first)}\n")
 
