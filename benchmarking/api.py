@@ -109,7 +109,7 @@ def _measure_module(module: Any, inputs: Any, name: str | None, chosen: Settings
 
 def _plan(cell: Cell, session: Any, chosen: Settings, about: Mapping[str, Any]) -> CellPlan:
     from benchmarking.core.provenance import provenance
-    from benchmarking.devices.support.identity import hardware
+    from benchmarking.devices.support.kinds import hardware
     from benchmarking.measure.environment import capture
 
     return CellPlan(

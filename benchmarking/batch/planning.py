@@ -23,7 +23,7 @@ from benchmarking.sweep.plan.plan import CellPlan, Machine, ascending
 from benchmarking.sweep.plan.request import Request, plan_cell, workload_of
 from benchmarking.sweep.plan.several_runtimes import ALL, plan_runtimes
 from benchmarking.sweep.show.progress import cell_name
-from benchmarking.workloads.support.limits import axes_of
+from benchmarking.workloads.support.families import axes_of
 
 LOOK_UPS_AT_ONCE = 16
 

@@ -207,7 +207,7 @@ def _free_bytes(handle: DeviceHandle) -> int:
         import torch
 
         return int(torch.cuda.mem_get_info(handle.torch_name)[0])
-    from benchmarking.devices.support.memory import free_host_bytes
+    from benchmarking.devices.support.host import free_host_bytes
 
     return free_host_bytes()
 

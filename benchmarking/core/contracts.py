@@ -355,6 +355,10 @@ class WorkloadFamily(ABC):
     """Kinds of KV cache for generation ("dynamic", "static"), the default first. Each is a series of its own."""
     modalities: tuple[Modality, ...] = ()
     """The models' inputs, and so the processors they may have; empty when nothing is preprocessed (latents)."""
+    unsupported_model_types: frozenset[str] = frozenset()
+    """Well-known `model_type`s of the family that it does not run: an error names the family instead of "unknown"."""
+    has_routed_experts: bool = False
+    """Whether a router sends each token to a few experts; rounding can change which."""
     has_attention_cache: bool = True
     """Whether its models keep keys and values that grow with the text."""
     can_split_batch: bool = True

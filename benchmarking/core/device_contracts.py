@@ -63,6 +63,8 @@ class DeviceHandle:
 
     torch_name: str | None = None
     """The device's name in torch ("cpu", "cuda:0"); None when torch cannot use it."""
+    is_accelerator: bool = True
+    """Whether it is not the machine's processor: its clocks rise later."""
     has_scripted_clock: bool = False
     """Whether a script drives the clock; the host's noise is then not recorded."""
 

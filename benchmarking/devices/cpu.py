@@ -10,7 +10,7 @@ from benchmarking.core.device_contracts import STATE_NAMES, DeviceHandle, Device
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.core.units import NS_PER_MS
 from benchmarking.devices.support.energy import HostEnergy
-from benchmarking.devices.support.handle import HostHandle
+from benchmarking.devices.support.handles import HostHandle
 from benchmarking.devices.support.host import host_facts, text_fact, usable_memory_bytes
 from benchmarking.devices.support.ort_providers import OrtProvider
 from benchmarking.devices.support.reading import UnreadableError, absent, gather, read_int, read_text
@@ -41,6 +41,7 @@ class CpuHandle(HostHandle):
     """The open processor. Clocks and temperatures come from Linux's /sys; elsewhere they need rights or drivers."""
 
     torch_name: str | None = "cpu"
+    is_accelerator = False
 
     def __init__(self, energy: HostEnergy | None = None, sys: Path = Path("/sys"), system: str | None = None) -> None:
         super().__init__(energy)

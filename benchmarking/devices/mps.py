@@ -11,7 +11,7 @@ from benchmarking.core.device_contracts import IN_USE_NAMES, PEAK_NAMES, STATE_N
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import FAILED, NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.support.energy import HostEnergy
-from benchmarking.devices.support.handle import HostHandle, with_method
+from benchmarking.devices.support.handles import HostHandle, with_method
 from benchmarking.devices.support.host import sysctl_values
 from benchmarking.devices.support.ort_providers import OrtProvider
 from benchmarking.devices.support.reading import RunCommand, UnreadableError, absent, gather, run_command

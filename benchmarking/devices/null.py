@@ -26,7 +26,6 @@ from benchmarking.core.errors import FormatError, StorageError
 from benchmarking.core.records import NOT_SUPPORTED, PRECISIONS, Device, Json, Readings
 
 SCRIPT_VARIABLE = "BENCHHOUSE_NULL_SCRIPT"
-
 Fault = Literal["raise", "oom", "hang", "exit", "kill", "nan", "tokens"]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarking.core.device_contracts import IN_USE_NAMES, STATE_NAMES, DeviceHandle, DeviceKind
@@ -11,17 +13,19 @@ from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Precision, Re
 from benchmarking.devices.cpu import CpuHandle
 from benchmarking.devices.support import ort_providers as directml
 from benchmarking.devices.support.energy import HostEnergy
-from benchmarking.devices.support.handle import HostHandle
+from benchmarking.devices.support.handles import HostHandle
 from benchmarking.devices.support.host import host_facts, usable_memory_bytes
-from benchmarking.devices.support.openvino_library import import_openvino
+from benchmarking.devices.support.kinds import processor
 from benchmarking.devices.support.ort_providers import OrtProvider
 from benchmarking.devices.support.reading import UnreadableError, absent, gather
 
+TELEMETRY = "openvino_telemetry"
+
 ORDER = ("GPU", "NPU", "CPU", "AUTO")
-"""`openvino` alone means the first of these that is there; the exact one is stored. AUTO only when it is asked for."""
+"""`openvino` alone means the first of these that is found; the exact one is stored. AUTO only on request."""
 
 PRECISIONS: dict[str, Precision] = {"FP32": "float32", "BF16": "bfloat16", "FP16": "float16", "INT8": "int8"}
-"""OPTIMIZATION_CAPABILITIES and our words. int4 has none: weights stored in it run wherever int8 does."""
+"""OPTIMIZATION_CAPABILITIES by our names. int4 has none: weights stored in it run wherever int8 does."""
 
 MEMORY_PROPERTIES = {"GPU": "GPU_DEVICE_TOTAL_MEM_SIZE", "NPU": "NPU_DEVICE_TOTAL_MEM_SIZE"}
 COMMON_FACTS = {
@@ -40,8 +44,19 @@ FACTS = {
 """Our names and OpenVINO's properties, by kind of device."""
 
 
+def import_openvino() -> Any:
+    """The module openvino, without its telemetry. Raises ImportError where it is not installed.
+
+    Importing it, converting with it and compressing weights with nncf each report their use to their makers, from
+    background threads, unless the package that does so cannot be imported: then a stub takes its place. A measuring
+    process must not have such threads, and nobody is informed of what is measured here.
+    """
+    sys.modules.setdefault(TELEMETRY, None)  # type: ignore[arg-type]
+    return importlib.import_module("openvino")
+
+
 class OpenVinoHandle(HostHandle):
-    """An open device of OpenVINO. Its requests are waited for by the runtime, so there is no queue to synchronize."""
+    """An open device of OpenVINO. The runtime waits for its requests, so there is no queue to synchronize."""
 
     def __init__(self, openvino_name: str, core: Any, energy: HostEnergy | None = None) -> None:
         super().__init__(energy)
@@ -49,25 +64,26 @@ class OpenVinoHandle(HostHandle):
         """What `Core.compile_model` takes: "CPU", "GPU.0", "NPU", "AUTO"."""
         self.core = core
         if openvino_name.startswith("CPU"):
-            self.torch_name = "cpu"  # the same processor, which is to be warmed up and judged like device cpu
+            self.torch_name = CpuHandle.torch_name  # the same processor
+            self.is_accelerator = False
 
     def state(self) -> Readings:
-        """The processor's state where the processor computes; OpenVINO itself tells none."""
+        """The processor's state where the processor computes; OpenVINO itself has none."""
         if self.openvino_name.startswith(("GPU", "NPU")):
-            return absent(f"{NOT_SUPPORTED}: OpenVINO does not tell it for {self.openvino_name}", STATE_NAMES)
+            return absent(f"{NOT_SUPPORTED}: OpenVINO has none for {self.openvino_name}", STATE_NAMES)
         return CpuHandle(self._host_energy).state()
 
     def memory_in_use(self) -> Readings:
-        """The NPU's driver tells what all processes hold; the other plugins tell nothing."""
-        unread = absent(f"{NOT_SUPPORTED}: OpenVINO does not tell it for {self.openvino_name}", IN_USE_NAMES)
+        """The NPU's driver reports what all processes hold; the other plugins report nothing."""
+        unread = absent(f"{NOT_SUPPORTED}: OpenVINO has none for {self.openvino_name}", IN_USE_NAMES)
         if not self.openvino_name.startswith("NPU"):
             return unread
-        used = {"device_used_bytes": lambda: int(_property(self.core, self.openvino_name, "NPU_DEVICE_ALLOC_MEM_SIZE"))}
+        used = {"device_used_bytes": lambda: int(_read(self.core, self.openvino_name, "NPU_DEVICE_ALLOC_MEM_SIZE"))}
         return unread | gather(used)
 
 
 class OpenVinoDevice(DeviceKind):
-    """Everything OpenVINO lists. Give `module` to read a recording in its place."""
+    """Every device that OpenVINO lists. `module` may be a recording in its place."""
 
     name = "openvino"
     auto_ranks = ((40, "GPU"), (41, "NPU"), (60, "CPU"))
@@ -109,15 +125,15 @@ class OpenVinoDevice(DeviceKind):
             install="onnxruntime-openvino",
             precisions=("float32", "float16", "int8"),
             options={"device_type": name},
-            # Without it the provider computes in its device's favourite precision, whatever the graph says.
+            # Without it the provider computes in its device's preferred precision, not the graph's.
             precision_options={"float32": {"precision": "FP32"}, "float16": {"precision": "FP16"}},
         )
         return (own, directml.PROVIDER) if name.startswith("GPU") else (own,)
 
     def lock_name(self, device: Device) -> str | None:
-        """The CPU's lock for what computes on the CPU, AUTO among it."""
+        """The processor's lock for what computes on the processor, including AUTO."""
         name = device.selector.partition(":")[2]
-        return f"openvino-{name}" if name.startswith(("GPU", "NPU")) else "cpu"
+        return f"openvino-{name}" if name.startswith(("GPU", "NPU")) else processor().name
 
     def _absent(self, why: str) -> Device:
         return Device(type="openvino", selector="openvino", found=False, why_not=why)
@@ -130,14 +146,14 @@ def _ordered(names: Sequence[str]) -> list[str]:
 
 def _describe(core: Any, name: str, names: Sequence[str], version: str) -> Device:
     kind = name.partition(".")[0]
-    main = gather({key: _asked(core, name, key) for key in ("FULL_DEVICE_NAME", "OPTIMIZATION_CAPABILITIES")})
+    main = gather({key: _property(core, name, key) for key in ("FULL_DEVICE_NAME", "OPTIMIZATION_CAPABILITIES")})
     full_name = str(main.values.get("FULL_DEVICE_NAME", f"OpenVINO {name}"))
     full_name = f"AUTO over {', '.join(names)}" if name == "AUTO" else full_name
     listed = main.values.get("OPTIMIZATION_CAPABILITIES")
     capabilities = [str(capability) for capability in listed] if isinstance(listed, list) else []
     native = tuple(PRECISIONS[capability] for capability in PRECISIONS if capability in capabilities)
     properties = FACTS.get(kind, COMMON_FACTS)
-    told = gather({ours: _asked(core, name, theirs) for ours, theirs in properties.items()})
+    facts = gather({ours: _property(core, name, theirs) for ours, theirs in properties.items()})
     lists: dict[str, Json] = {"capabilities": list[Json](capabilities), "native_precisions": list[Json](native)}
     return Device(
         type="openvino",
@@ -148,13 +164,13 @@ def _describe(core: Any, name: str, names: Sequence[str], version: str) -> Devic
         driver=f"OpenVINO {version.partition('-')[0]}",
         count=max(1, sum(other.partition(".")[0] == kind for other in names)),
         memory_bytes=_memory_bytes(core, name),
-        facts=Readings(missing=main.missing) | told | Readings(values=lists),
+        facts=Readings(missing=main.missing) | facts | Readings(values=lists),
         precisions=(*native, "int4") if "int8" in native else native,
     )
 
 
 def _vendor(full_name: str, name: str) -> str:
-    """OpenVINO's GPU and NPU plugins are for Intel's alone; its CPU plugin runs on every vendor's."""
+    """OpenVINO's GPU and NPU plugins are for Intel hardware alone; its CPU plugin runs on every vendor's."""
     if name.startswith(("GPU", "NPU")):
         return "Intel"
     if name == "AUTO":
@@ -164,19 +180,20 @@ def _vendor(full_name: str, name: str) -> str:
 
 
 def _memory_bytes(core: Any, name: str) -> int | None:
-    """The device's memory; the machine's for the CPU and AUTO; None where the driver does not tell."""
+    """The device's memory; the machine's for the CPU and AUTO; None where the driver does not report it."""
     theirs = MEMORY_PROPERTIES.get(name.partition(".")[0])
     if theirs is None:
         return usable_memory_bytes(host_facts())
-    total = gather({"total": _asked(core, name, theirs)}).values.get("total")
+    total = gather({"total": _property(core, name, theirs)}).values.get("total")
     return total if isinstance(total, int) else None
 
 
-def _asked(core: Any, name: str, theirs: str) -> Any:
-    return lambda: _plain(_property(core, name, theirs))
+def _property(core: Any, name: str, theirs: str) -> Callable[[], Json]:
+    """A property of a device, to be read when called."""
+    return lambda: _plain(_read(core, name, theirs))
 
 
-def _property(core: Any, name: str, theirs: str) -> Any:
+def _read(core: Any, name: str, theirs: str) -> Any:
     """A property of a device. Raises UnreadableError; OpenVINO raises RuntimeError where there is none."""
     try:
         return core.get_property(name, theirs)

@@ -13,7 +13,7 @@ from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.cpu import CpuHandle
 from benchmarking.devices.support.energy import HostEnergy
-from benchmarking.devices.support.handle import HostHandle
+from benchmarking.devices.support.handles import HostHandle
 from benchmarking.devices.support.host import host_facts, text_fact, usable_memory_bytes
 from benchmarking.devices.support.reading import absent
 

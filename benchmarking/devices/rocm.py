@@ -14,7 +14,7 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.support import amd as amd
 from benchmarking.devices.support.amd import Node, SysfsMonitor, node_facts, nodes
-from benchmarking.devices.support.handle import Monitor
+from benchmarking.devices.support.handles import Monitor
 from benchmarking.devices.support.ort_providers import OrtProvider
 from benchmarking.devices.support.reading import UnreadableError, absent, read_text
 from benchmarking.devices.support.torch_gpu import (

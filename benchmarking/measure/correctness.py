@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from benchmarking.core.doubts import doubt
 from benchmarking.core.records import NOT_APPLICABLE, Doubt, Family, Json, Precision, Readings
+from benchmarking.workloads.support.families import family_named
 
 if TYPE_CHECKING:
     import numpy as np
@@ -100,9 +101,9 @@ class Comparison:
 
 
 def tolerance_of(precision: Precision, family: Family | None) -> Tolerance:
-    """What an output of a family may be off by at a precision."""
-    tolerance = TOLERANCES[precision]
-    is_routed = family == "mixture-of-experts" and precision != "float32"
+    """How far an output of a family may be off at a precision."""
+    tolerance, plugin = TOLERANCES[precision], family_named(family)
+    is_routed = plugin is not None and plugin.has_routed_experts and precision != "float32"
     return ROUTED if is_routed and tolerance.relative_l2 < ROUTED.relative_l2 else tolerance
 
 

@@ -12,6 +12,8 @@ from typing import Any
 from benchmarking.core.doubts import SEVERITIES, doubt
 from benchmarking.core.records import Device, Doubt, Json, Readings, Workload
 from benchmarking.core.sample_statistics import Statistics
+from benchmarking.devices.support.kinds import kind_of
+from benchmarking.workloads.support.families import family_named
 
 NOISY_IQR = 0.10
 """Of the median. An idle machine stays below 2-3 %; at 10 % a difference of 5 % between two results means nothing."""
@@ -224,13 +226,15 @@ def about_environment(environment: Readings, device: Device | None = None) -> Do
 
 
 def _emulates(device: Device) -> bool:
-    """Whether a processor computes in another's place. The null device plays a script, and imitates nothing."""
-    return device.simulated and device.type != "null"
+    """Whether an emulator computes in place of hardware. A kind that is no hardware (a script) emulates nothing."""
+    kind = kind_of(device.type)
+    return device.simulated and (kind is None or kind.is_hardware)
 
 
 def about_workload(workload: Workload) -> Doubts:
     """`random_routing`: with random weights the experts' choice, and so their load, is not the trained model's."""
-    if workload.family != "mixture-of-experts" or workload.weights != "random":
+    plugin = family_named(workload.family)
+    if plugin is None or not plugin.has_routed_experts or workload.weights != "random":
         return ()
     return (doubt("random_routing", weights=workload.weights),)
 

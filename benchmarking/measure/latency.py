@@ -203,7 +203,7 @@ def _next_inner_loops(calls_ms: Sequence[float], may_block: bool) -> int:
 def _until_steady(bench: Bench, watch: Stopwatch) -> bool | None:
     """Windows of calls until two in a row are alike; False at the cap, None when it came before the second window."""
     settings = bench.settings
-    min_time_ns = (MIN_TIME_S if bench.handle.torch_name == "cpu" else ACCELERATOR_MIN_TIME_S) * NS_PER_S
+    min_time_ns = (ACCELERATOR_MIN_TIME_S if bench.handle.is_accelerator else MIN_TIME_S) * NS_PER_S
     max_time_ns = settings.warmup_max_time_s * NS_PER_S
     window = SLOW_WINDOW_CALLS if watch.spent_ns > len(watch) * SLOW_CALL_NS else WINDOW_CALLS
     before = _footprint(bench)

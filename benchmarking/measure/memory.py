@@ -26,8 +26,8 @@ from typing import Any
 
 from benchmarking.core.records import NO_PERMISSION, NOT_APPLICABLE, NOT_RUN, NOT_SUPPORTED, Json, Readings
 from benchmarking.core.units import BYTES_PER_KIB
+from benchmarking.devices.support.handles import by_device
 from benchmarking.devices.support.reading import UnreadableError, gather, read_text
-from benchmarking.devices.support.several import by_device
 from benchmarking.measure.bench import Bench
 
 PEAK = "peak_rss_bytes"

@@ -204,7 +204,7 @@ def _latency_passes(bench: Bench, inner_loops: int) -> list[LatencyPass]:
 def _doubts(bench: Bench, latency: LatencyPass) -> tuple[Doubt, ...]:
     values = latency.watch.calls_ms
     return (
-        *doubts.about_window(latency.window, is_accelerator=bench.handle.torch_name != "cpu"),
+        *doubts.about_window(latency.window, is_accelerator=bench.handle.is_accelerator),
         *doubts.about_samples(describe(values), drift(values)),
         *doubts.about_stop(latency.stop_reason, latency.relative_half_width, bench.settings.target_relative_half_width),
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.contracts import Session, Stage
 from benchmarking.core.options import Option
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
-from benchmarking.devices.support.several import SEPARATOR, parts
+from benchmarking.devices.support.handles import SEPARATOR, parts
 from benchmarking.runtimes.support import placement
 from benchmarking.runtimes.support.torch.attention_kernels import FLEX
 from benchmarking.runtimes.support.torch.quantization import QUANTIZATION

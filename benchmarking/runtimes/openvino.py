@@ -18,7 +18,7 @@ from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.options import Option
 from benchmarking.core.plugins import is_installed
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
-from benchmarking.devices.support.openvino_library import import_openvino
+from benchmarking.devices.openvino import import_openvino
 from benchmarking.workloads.support.families import plugin_of
 
 DEVICES = ("cpu", "openvino")

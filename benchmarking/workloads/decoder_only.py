@@ -1,4 +1,4 @@
-"""Decoder-only text models (GPT and its kin): a prompt in one pass, then token after token from a cache."""
+"""Decoder-only text models (GPT and its relatives): the prompt in one pass, then one token at a time from a cache."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import Recipe
 from benchmarking.core.records import Family, Point, Scalar, Workload
-from benchmarking.workloads.support import limits
 from benchmarking.workloads.support.generation import CACHES, DecoderGeneration, ForwardPass
-from benchmarking.workloads.support.transformers_family import TextFamily
+from benchmarking.workloads.support.transformers_models import TextFamily
 
 if TYPE_CHECKING:
     from benchmarking.core.contracts import FamilyOperation
@@ -44,10 +43,6 @@ class DecoderOnly(TextFamily):
     }
     tasks: tuple[str, ...] = ("text-generation", "feature-extraction")
     generative_tasks = frozenset({"text-generation"})
-
-    def check(self, workload: Workload, point: Point) -> str | None:
-        generates = workload.task in self.generative_tasks
-        return limits.why_not(workload, point, generates=generates, shared_positions=True)
 
     def recipe(self, workload: Workload) -> Recipe | str:
         return Recipe(plan="decoder" if workload.task in self.generative_tasks else "forward")

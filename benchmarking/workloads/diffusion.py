@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import TORCH_EXPORTER, Recipe, WorkloadFamily
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
-from benchmarking.workloads.support import diffusers_models, limits
+from benchmarking.workloads.support import denoising
 from benchmarking.workloads.support.configuration import integer
 from benchmarking.workloads.support.denoising import DenoisingLoop, NoiseSchedule
+from benchmarking.workloads.support.families import wrong_axes
 from benchmarking.workloads.support.generation import floats_as
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Diffusion(WorkloadFamily):
     unit = "images"
     can_split_batch = False
     """The latents of a batch share the step that they are at."""
-    model_types = frozenset({diffusers_models.UNET, diffusers_models.DIT, diffusers_models.OLD_TRANSFORMER})
+    model_types = frozenset({denoising.UNET, denoising.DIT, denoising.OLD_TRANSFORMER})
     tasks: tuple[str, ...] = ("text-to-image", "unconditional-image-generation")
     """The hub has no name for images of a class, which DiT makes: it counts them as unconditional, no prompt given."""
 
@@ -64,9 +65,9 @@ class Diffusion(WorkloadFamily):
         return {"image_size": (size,), "steps": DEFAULT_STEPS}
 
     def check(self, workload: Workload, point: Point) -> str | None:
-        if (problem := limits.wrong_axes(workload, point, AXES)) is not None:
+        if (problem := wrong_axes(workload, point, AXES)) is not None:
             return problem
-        if (why_not := diffusers_models.missing() or diffusers_models.unsupported(workload.config)) is not None:
+        if (why_not := denoising.missing() or denoising.unsupported(workload.config)) is not None:
             return why_not
         size, steps, unit = int(point.axes["image_size"]), int(point.axes["steps"]), _pixels_per_unit(workload.config)
         if size % unit:
@@ -100,13 +101,13 @@ class Diffusion(WorkloadFamily):
         return inputs
 
     def model_class(self, workload: Workload) -> Any:
-        return diffusers_models.model_class(workload)
+        return denoising.model_class(workload)
 
     def build(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> Any:
-        return diffusers_models.build(workload, dtype=dtype)
+        return denoising.build(workload, dtype=dtype)
 
     def load(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> tuple[Any, tuple[str, ...]]:
-        return diffusers_models.load(workload, dtype=dtype)
+        return denoising.load(workload, dtype=dtype)
 
     def recipe(self, workload: Workload) -> Recipe | str:
         return Recipe(plan="denoiser", fixed_axes=("image_size",), exporter=TORCH_EXPORTER)
@@ -142,7 +143,7 @@ def _dit(model: Any, inputs: dict[str, Any]) -> Denoiser:
 
 
 def _is_dit(config: Mapping[str, Json]) -> bool:
-    return diffusers_models.class_name(config) == diffusers_models.DIT
+    return denoising.class_name(config) == denoising.DIT
 
 
 def latents_input(config: Mapping[str, Json]) -> str:

@@ -1,4 +1,4 @@
-"""Encoder-decoder text models (T5, BART and their kin): read the input once, then write token after token."""
+"""Encoder-decoder text models (T5, BART and their relatives): encode the input once, then write one token at a time."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
-from benchmarking.workloads.support import limits
+from benchmarking.workloads.support.families import positions
 from benchmarking.workloads.support.generation import CACHES, EncoderDecoderGeneration
-from benchmarking.workloads.support.transformers_family import TextFamily
+from benchmarking.workloads.support.transformers_models import TextFamily
 
 if TYPE_CHECKING:
     from benchmarking.core.contracts import FamilyOperation
 
 RELATIVE_POSITIONS = frozenset({"longt5", "mt5", "t5", "umt5"})
-"""Model types without a table of positions, and so without a longest input (T5's `n_positions` is a leftover)."""
+"""Model types without a table of positions, and so without a longest input (T5's `n_positions` is unused)."""
 
 
 class EncoderDecoder(TextFamily):
@@ -33,7 +33,7 @@ class EncoderDecoder(TextFamily):
     generative_tasks = frozenset({"text2text-generation"})
 
     def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
-        return None if config.get("model_type") in RELATIVE_POSITIONS else limits.positions(config)
+        return None if config.get("model_type") in RELATIVE_POSITIONS else positions(config)
 
     def why_not_architecture(self, config: Mapping[str, Json], architectures: Sequence[str]) -> str | None:
         halves = [name for name in architectures if name.endswith(("EncoderModel", "ForCausalLM"))]
@@ -41,9 +41,8 @@ class EncoderDecoder(TextFamily):
             return None
         return f"half of an encoder-decoder model ({halves[0] if halves else 'is_encoder_decoder is false'})"
 
-    def check(self, workload: Workload, point: Point) -> str | None:
-        generates = workload.task in self.generative_tasks
-        return limits.why_not(workload, point, generates=generates, shared_positions=False)
+    def shares_positions(self, config: Mapping[str, Json]) -> bool:
+        return False
 
     def recipe(self, workload: Workload) -> Recipe | str:
         return Recipe(plan="sequence-to-sequence")

@@ -1,4 +1,4 @@
-"""Encoder-only text models (BERT and its kin): one pass over the whole input, both directions at once."""
+"""Encoder-only text models (BERT and its relatives): one pass over the whole input, in both directions."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
-from benchmarking.workloads.support import limits
+from benchmarking.workloads.support.families import positions
 from benchmarking.workloads.support.generation import ForwardPass
-from benchmarking.workloads.support.transformers_family import TextFamily
+from benchmarking.workloads.support.transformers_models import TextFamily
 
 if TYPE_CHECKING:
     from benchmarking.core.contracts import FamilyOperation
@@ -33,20 +33,16 @@ class EncoderOnly(TextFamily):
     tasks: tuple[str, ...] = ("feature-extraction", "fill-mask", "text-classification")
 
     def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
-        positions = limits.positions(config)
-        if positions is None or config.get("model_type") not in POSITIONS_AFTER_PADDING:
-            return positions
+        limit = positions(config)
+        if limit is None or config.get("model_type") not in POSITIONS_AFTER_PADDING:
+            return limit
         padding = config.get("pad_token_id")
-        return positions - (padding if isinstance(padding, int) else 1) - 1
+        return limit - (padding if isinstance(padding, int) else 1) - 1
 
     def why_not_architecture(self, config: Mapping[str, Json], architectures: Sequence[str]) -> str | None:
         if config.get("is_decoder") is True:
-            return f"a {config.get('model_type')} made a decoder (is_decoder)"
+            return f"a {config.get('model_type')} configured as a decoder (is_decoder)"
         return None
-
-    def check(self, workload: Workload, point: Point) -> str | None:
-        generates = workload.task in self.generative_tasks
-        return limits.why_not(workload, point, generates=generates, shared_positions=False)
 
     def recipe(self, workload: Workload) -> Recipe | str:
         return Recipe(plan="forward")

@@ -1,10 +1,9 @@
-"""Mixture-of-experts text models (Mixtral, OLMoE, Switch and their kin): each token passes through a few experts.
+"""Mixture-of-experts text models (Mixtral, OLMoE, Switch and their relatives): each token runs through a few experts.
 
-Where a mixture-of-experts model sends its tokens: parameters a token passes through, and how even the load is.
-
-Read from the running model: in every layer the experts are handed the router's choices beside the tokens. Two forms are
-known: the numbers of each token's experts (tokens x experts per token), and Switch's ones and zeros (tokens x 1 x
-experts), from which tokens beyond an expert's capacity are missing.
+The routing is read from the running model: the parameters that a token uses, and how even the experts' load is. In
+every layer the experts are passed the router's choices along with the tokens. Two forms are known: the numbers of each
+token's experts (tokens x experts per token), and Switch's ones and zeros (tokens x 1 x experts), from which tokens
+beyond an expert's capacity are missing.
 """
 
 from __future__ import annotations
@@ -17,27 +16,27 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import Recipe
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Family, Json, Point, Readings, Scalar, Workload
-from benchmarking.workloads.support import limits
+from benchmarking.workloads.support.families import positions
 from benchmarking.workloads.support.generation import DecoderGeneration, EncoderDecoderGeneration
-from benchmarking.workloads.support.transformers_family import TextFamily
+from benchmarking.workloads.support.transformers_models import EAGER, TextFamily
 
 if TYPE_CHECKING:
     from benchmarking.core.contracts import FamilyOperation
 
 
 ENCODER_DECODERS = frozenset({"switch_transformers"})
-
 """Model types with an encoder. They have relative positions, and so no longest input."""
 
 
 class MixtureOfExperts(TextFamily):
     """Mixtral, OLMoE, Qwen's, DeepSeek's, gpt-oss, Phi-3.5 and Granite mixtures, ERNIE 4.5; Switch Transformers.
 
-    With random weights the routing is not that of the trained model: its times are good to compare, its load of the
-    experts is not (such results have the doubt random_routing).
+    With random weights the routing is not the trained model's: times can be compared, the experts' load cannot (such
+    results have the doubt random_routing).
     """
 
     name: Family = "mixture-of-experts"
+    has_routed_experts = True
     without_sdpa = frozenset({"gpt_oss", "switch_transformers"})
     model_types = (
         without_sdpa
@@ -61,15 +60,14 @@ class MixtureOfExperts(TextFamily):
         return ("text2text-generation",) if config.get("model_type") in ENCODER_DECODERS else ("text-generation",)
 
     def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
-        return None if config.get("model_type") in ENCODER_DECODERS else limits.positions(config)
+        return None if config.get("model_type") in ENCODER_DECODERS else positions(config)
 
-    def check(self, workload: Workload, point: Point) -> str | None:
-        shared = workload.config.get("model_type") not in ENCODER_DECODERS
-        return limits.why_not(workload, point, generates=True, shared_positions=shared)
+    def shares_positions(self, config: Mapping[str, Json]) -> bool:
+        return config.get("model_type") not in ENCODER_DECODERS
 
     def verified(self, model: Any) -> Mapping[str, Json]:
-        """`experts`: how the chosen experts are computed (transformers' name), "eager" being one after the other."""
-        return {"experts": getattr(model.config, "_experts_implementation", None) or "eager"}
+        """`experts`: how the chosen experts are computed (transformers' name); eager is one after the other."""
+        return {"experts": getattr(model.config, "_experts_implementation", None) or EAGER}
 
     def recipe(self, workload: Workload) -> Recipe | str:
         if workload.task == "text-generation":
@@ -89,7 +87,6 @@ class MixtureOfExperts(TextFamily):
     def torch_operation(
         self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]
     ) -> FamilyOperation:
-
         cache = str(mode.get("cache", self.caches[0]))
         if workload.task == "text2text-generation":
             return RoutedEncoderDecoderGeneration(model, point, inputs, cache)
@@ -97,19 +94,18 @@ class MixtureOfExperts(TextFamily):
 
 
 EXPERTS = "experts"
-
-"""What every model calls the module that holds a layer's experts. Experts that all tokens share have other names."""
+"""Every model's name for the module that holds a layer's experts. Experts that all tokens share have other names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerLoad:
-    """What one layer's experts got to do in a call."""
+    """The work of one layer's experts in a call."""
 
     parameters: int
-    """Of all the layer's experts, all of one size."""
+    """Of all the layer's experts, which are of one size."""
     experts_per_token: int
     tokens: tuple[int, ...]
-    """Tokens by expert. A token that goes to two experts counts at both."""
+    """Tokens by expert. A token that goes to two experts counts twice."""
 
     @property
     def inactive_parameters(self) -> int:
@@ -118,8 +114,8 @@ class LayerLoad:
 
     @property
     def imbalance(self) -> float | None:
-        """Tokens of the busiest expert / mean tokens of an expert: from 1, even, up to the number of experts over
-        experts per token, when all tokens choose the same. None when no expert got a token."""
+        """Tokens of the busiest expert over the mean: 1 when even, up to experts over experts per token when all tokens
+        choose the same. None when no expert got a token."""
         total = sum(self.tokens)
         return max(self.tokens) * len(self.tokens) / total if total else None
 
@@ -127,7 +123,7 @@ class LayerLoad:
 def active_parameters(parameters: int, layers: Sequence[LayerLoad]) -> int:
     """All parameters less those of the experts that a token is not sent to, layer by layer.
 
-    Of an encoder-decoder model both halves count, although a token is written by one and read by the other.
+    Both halves of an encoder-decoder count, although a token only passes through one of them.
     """
     return parameters - sum(layer.inactive_parameters for layer in layers)
 
@@ -139,7 +135,7 @@ def imbalance(layers: Sequence[LayerLoad]) -> float | None:
 
 
 def readings(model: Any, call: Callable[[], object]) -> Readings:
-    """`active_parameter_count` and `expert_load_imbalance`, read while doing a call of this model once more."""
+    """`active_parameter_count` and `expert_load_imbalance`, read while calling this model once more."""
     with _recorded(model) as choices:
         call()
     layers = [_load(module, chosen) for module, chosen in choices.items() if chosen]
@@ -192,7 +188,7 @@ def _load(module: Any, chosen: Sequence[Any]) -> LayerLoad:
 
 
 class RoutedDecoderGeneration(DecoderGeneration):
-    """A decoder-only mixture of experts: its routing is told of a call's prompt and new tokens together."""
+    """A decoder-only mixture of experts: the routing covers a call's prompt and new tokens together."""
 
     def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any], cache: str) -> None:
         super().__init__(model, point, inputs, cache)

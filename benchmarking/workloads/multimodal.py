@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import Mark, Modality, Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
-from benchmarking.workloads.support import limits
 from benchmarking.workloads.support.configuration import part
+from benchmarking.workloads.support.families import positions, too_long, wrong_axes
 from benchmarking.workloads.support.generation import (
     CACHES,
     DecoderGeneration,
@@ -28,7 +28,7 @@ from benchmarking.workloads.support.generation import (
     non_finite,
 )
 from benchmarking.workloads.support.image_prompts import PROMPTS, LlavaPrompt, Qwen2VLPrompt, prompt_of
-from benchmarking.workloads.support.transformers_family import DEFAULT_NEW_TOKENS, TransformersFamily
+from benchmarking.workloads.support.transformers_models import DEFAULT_NEW_TOKENS, TransformersFamily
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 
 TEXT_LENGTHS = (128, 512)
-
 """Default lengths of the prompt without the picture's placeholders."""
 
 FEATURES, GENERATION = "feature-extraction", "image-text-to-text"
@@ -49,6 +48,7 @@ class Multimodal(TransformersFamily):
     name: Family = "multimodal"
     modalities: tuple[Modality, ...] = ("text", "image")
     model_types = frozenset(PROMPTS)
+    unsupported_model_types = frozenset({"idefics2", "llava_next", "paligemma"})
     without_sdpa = frozenset({"flava"})
     tasks: tuple[str, ...] = (GENERATION, FEATURES)
     generative_tasks = frozenset({GENERATION})
@@ -65,14 +65,14 @@ class Multimodal(TransformersFamily):
         return {"sequence_length": lengths, "image_size": (size,), **new_tokens}
 
     def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
-        return limits.positions(part(config, "text_config") or config)
+        return positions(part(config, "text_config") or config)
 
     def check(self, workload: Workload, point: Point) -> str | None:
         prompt = prompt_of(workload.config)
         if isinstance(prompt, LlavaPrompt) and prompt.tower not in prompt.towers:
             known = ", ".join(prompt.towers)
             return f"{workload.model_id} sees with a {prompt.tower}, which is not supported: {known} are"
-        if (problem := limits.wrong_axes(workload, point, self.axes(workload))) is not None:
+        if (problem := wrong_axes(workload, point, self.axes(workload))) is not None:
             return problem
         size, length = int(point.axes["image_size"]), point.sequence_length or 0
         if (takes := prompt.wrong_size(size)) is not None:
@@ -82,7 +82,7 @@ class Multimodal(TransformersFamily):
                 f"sequence length {length}: a picture of {size} pixels a side is {prompt.tokens(size)} tokens of "
                 f"{workload.model_id}'s prompt, which must have {prompt.shortest(size)} or more"
             )
-        return limits.too_long(workload, length, point.new_tokens or 0, shared_positions=True)
+        return too_long(workload, length, point.new_tokens or 0, shared_positions=True)
 
     def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
         """Token ids with the picture's placeholders, and the pictures as the model's processor gives them."""

@@ -22,9 +22,9 @@ from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support import synthetic_inputs
 from benchmarking.workloads.support.configuration import part
+from benchmarking.workloads.support.families import positions, wrong_axes
 from benchmarking.workloads.support.generation import GreedyGeneration, start_token
-from benchmarking.workloads.support.limits import positions, wrong_axes
-from benchmarking.workloads.support.transformers_family import TextFamily
+from benchmarking.workloads.support.transformers_models import TextFamily
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,15 +38,12 @@ AXES: Mapping[str, tuple[float, ...]] = {
     "top_k": (5,),
     "new_tokens": (16,),
 }
-
 """The sequence is the question. The model's own corpus, Wikipedia, is of 21 million documents; 5 is what it reads."""
 
 PARTS = ("question_encoder", "generator")
-
 """The keys of the two models' configurations."""
 
 QUESTION_ENCODERS = frozenset({"dpr"})
-
 """Model types whose output is one vector a question."""
 
 
@@ -170,7 +167,6 @@ def _too_long(workload: Workload, point: Point) -> str | None:
 
 
 PASSAGE_TOKENS = 128
-
 """Of every passage: about what 100 words come to, the length of the passages that DPR cut Wikipedia into."""
 
 SEARCH = "exact inner product by torch on the model's device"

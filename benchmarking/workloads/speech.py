@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import Modality, Recipe
 from benchmarking.core.records import NOT_APPLICABLE, Family, Json, Point, Readings, Scalar, Workload
-from benchmarking.workloads.support import limits, synthetic_inputs
+from benchmarking.workloads.support import synthetic_inputs
 from benchmarking.workloads.support.configuration import integer, integers
-from benchmarking.workloads.support.families import architectures
+from benchmarking.workloads.support.families import architectures, wrong_axes
 from benchmarking.workloads.support.generation import (
     CACHES,
     EncoderDecoderGeneration,
@@ -17,7 +17,7 @@ from benchmarking.workloads.support.generation import (
     Generated,
     floats_as,
 )
-from benchmarking.workloads.support.transformers_family import TransformersFamily
+from benchmarking.workloads.support.transformers_models import TransformersFamily
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,7 +67,7 @@ class Speech(TransformersFamily):
         return None
 
     def check(self, workload: Workload, point: Point) -> str | None:
-        if (problem := limits.wrong_axes(workload, point, tuple(self.axes(workload)))) is not None:
+        if (problem := wrong_axes(workload, point, tuple(self.axes(workload)))) is not None:
             return problem
         if _writes(workload.config):
             return _too_long(workload, point)

@@ -13,26 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
-from benchmarking.workloads.support import limits
 from benchmarking.workloads.support.configuration import integer
 from benchmarking.workloads.support.generation import GreedyGeneration, takes
-from benchmarking.workloads.support.transformers_family import TextFamily
+from benchmarking.workloads.support.transformers_models import TextFamily
 
 if TYPE_CHECKING:
     from benchmarking.core.contracts import FamilyOperation
 
 
 KERNEL_PACKAGES = ("mamba_ssm", "causal_conv1d")
-
 """What Mamba's scan and convolution come from where they are installed; transformers has slow ones of its own."""
 
 FALLBACK_LOGGER = "transformers.integrations.hub_kernels"
-
 FALLBACK_WORDS = "reference PyTorch implementation"
 
-
 CACHES = ("recurrent",)
-
 """A state of a fixed size, whatever was read: there is nothing to choose."""
 
 
@@ -105,7 +100,6 @@ def _wkv_implementation(model: Any) -> dict[str, Json]:
 
 
 ONE_SEQUENCE = frozenset({"rwkv"})
-
 """Model types whose decode step is wrong for a batch: RWKV's state of the token before lacks the sequence axis, so each
 sequence is computed with every other one's (seen in transformers 5.17 and 5.23)."""
 
@@ -140,7 +134,7 @@ class StateSpace(TextFamily):
         return None
 
     def check(self, workload: Workload, point: Point) -> str | None:
-        if (problem := limits.why_not(workload, point, generates=True, shared_positions=True)) is not None:
+        if (problem := super().check(workload, point)) is not None:
             return problem
         model_type, has_steps = workload.config.get("model_type"), (point.new_tokens or 0) > 1
         if model_type in ONE_SEQUENCE and has_steps and point.batch_size > 1:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import Modality, Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
-from benchmarking.workloads.support import limits, synthetic_inputs
+from benchmarking.workloads.support import synthetic_inputs
 from benchmarking.workloads.support.configuration import integer
-from benchmarking.workloads.support.families import architectures
+from benchmarking.workloads.support.families import architectures, wrong_axes
 from benchmarking.workloads.support.generation import ForwardPass, floats_as
-from benchmarking.workloads.support.transformers_family import TransformersFamily
+from benchmarking.workloads.support.transformers_models import TransformersFamily
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,7 +55,7 @@ class Vision(TransformersFamily):
         return None
 
     def check(self, workload: Workload, point: Point) -> str | None:
-        if (problem := limits.wrong_axes(workload, point, (synthetic_inputs.IMAGE_AXIS,))) is not None:
+        if (problem := wrong_axes(workload, point, (synthetic_inputs.IMAGE_AXIS,))) is not None:
             return problem
         size = point.axes[synthetic_inputs.IMAGE_AXIS]
         if workload.config.get("model_type") in CONVOLUTIONAL | WINDOWED:

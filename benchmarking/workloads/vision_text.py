@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.contracts import Mark, Modality, Recipe
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
-from benchmarking.workloads.support import limits, synthetic_inputs
+from benchmarking.workloads.support import synthetic_inputs
 from benchmarking.workloads.support.configuration import integer, part
+from benchmarking.workloads.support.families import too_long, wrong_axes
 from benchmarking.workloads.support.generation import (
     ForwardPass,
     GreedyGeneration,
@@ -22,7 +23,7 @@ from benchmarking.workloads.support.generation import (
     non_finite,
     takes,
 )
-from benchmarking.workloads.support.transformers_family import TransformersFamily
+from benchmarking.workloads.support.transformers_models import TransformersFamily
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,18 +32,14 @@ if TYPE_CHECKING:
 
 
 COMPARISON, CAPTIONING = "zero-shot-image-classification", "image-to-text"
-
 TEXT, IMAGE = "text_config", "vision_config"
 
-
 DEFAULT_PROMPT_TOKENS = 4
-
 """"a picture of" after the token that begins every caption: what BLIP was trained to go on from."""
 
 DEFAULT_NEW_TOKENS = 16
 
 CLIPS_OLD_END_ID = 2
-
 """CLIP's first configurations say that texts end with this id, which they do not: the end is the last id there is."""
 
 
@@ -97,10 +94,10 @@ class VisionText(TransformersFamily):
         return integer(part(config, TEXT), "max_position_embeddings", _defaults(config).positions)
 
     def check(self, workload: Workload, point: Point) -> str | None:
-        if (problem := limits.wrong_axes(workload, point, tuple(self.axes(workload)))) is not None:
+        if (problem := wrong_axes(workload, point, tuple(self.axes(workload)))) is not None:
             return problem
         length, new_tokens = point.sequence_length or 0, point.new_tokens or 0
-        return limits.too_long(workload, length, new_tokens, shared_positions=True) or _wrong_size(workload, point)
+        return too_long(workload, length, new_tokens, shared_positions=True) or _wrong_size(workload, point)
 
     def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
         """One text and one image a row. A text for CLIP ends with the token whose state stands for all of it."""

@@ -12,7 +12,7 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.measured_run import MeasuredRun
 from benchmarking.core.records import Device, Point
 from benchmarking.devices.support import host as host_module
-from benchmarking.devices.support import identity
+from benchmarking.devices.support import kinds
 from benchmarking.sweep.run.turns import HERE
 
 ARGUMENTS = SimpleNamespace(compare_to="latest", db_path="a.duckdb")
@@ -41,7 +41,7 @@ RUN = MeasuredRun(
 def stored(monkeypatch):
     """A function that makes these the runs that are stored; of this machine unless keys say otherwise."""
     host = host_module.host_facts()
-    here = identity.hashed_keys(Device(type="cuda", selector="cuda", found=True, name="GPU"), host)
+    here = kinds.hashed_keys(Device(type="cuda", selector="cuda", found=True, name="GPU"), host)
     monkeypatch.setattr(host_module, "host_facts", lambda: host)
 
     def store(*runs, **keys):

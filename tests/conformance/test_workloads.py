@@ -15,7 +15,7 @@ import pytest
 from benchmarking.core import plugins
 from benchmarking.core.records import FAMILIES, Cell, Device, Point
 from benchmarking.workloads.support import catalog
-from benchmarking.workloads.support.families import OTHER_FAMILIES, family_of
+from benchmarking.workloads.support.families import family_of
 from benchmarking.workloads.support.resolve import resolve
 
 PACKAGE = "benchmarking.workloads"
@@ -94,8 +94,7 @@ def test_model_types_belong_to_one_family_and_a_library_knows_them(plugin: Any) 
     assert {name for name in unknown if not hasattr(diffusers, name)} == set()
     for other in (plugins.load(PACKAGE, name) for name in NAMES):
         assert other is plugin or plugin.model_types.isdisjoint(other.model_types)
-    for family, model_types in OTHER_FAMILIES.items():
-        assert family == plugin.name or plugin.model_types.isdisjoint(model_types)
+        assert plugin.model_types.isdisjoint(other.unsupported_model_types)
 
 
 def test_tiny_model_is_of_the_family_and_its_default_task(plugin: Any, tiny: Any) -> None:

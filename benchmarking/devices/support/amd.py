@@ -15,14 +15,13 @@ from typing import Any
 
 from benchmarking.core.device_contracts import IN_USE_NAMES, STATE_NAMES
 from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_SUPPORTED, Json, Readings
-from benchmarking.devices.support.handle import HARDWARE_THERMAL, POWER_BRAKE, SOFTWARE_POWER_CAP
+from benchmarking.devices.support.handles import HARDWARE_THERMAL, POWER_BRAKE, SOFTWARE_POWER_CAP
 from benchmarking.devices.support.reading import UnreadableError, absent, gather, read_int, read_text
 from benchmarking.devices.support.torch_gpu import Owners, pci_address
 
 MILLI = 1_000
-
 MICRO = 1_000_000
-
+HZ_PER_MHZ = 1_000_000
 NEEDS_AMDSMI = f"{NOT_SUPPORTED}: needs the package amdsmi"
 
 
@@ -158,17 +157,10 @@ class SysfsMonitor:
             return read_int(_sensor(self._node, "power1_input")) / MICRO
 
 
-HZ_PER_MHZ = 1_000_000
-
-MICRO = 1_000_000
-
-
 UNSUPPORTED_CODES = (2, 3, 5, 40)
-
 """amdsmi_status_t: NOT_SUPPORTED, NOT_YET_IMPLEMENTED, FAIL_LOAD_SYMBOL, NO_DATA."""
 
 NO_PERMISSION_CODE = 10
-
 
 VIOLATIONS = {
     "active_prochot_thrm": POWER_BRAKE,
@@ -177,7 +169,6 @@ VIOLATIONS = {
     "active_vr_thrm": HARDWARE_THERMAL,
     "active_hbm_thrm": HARDWARE_THERMAL,
 }
-
 """Keys of amdsmi_get_violation_status. PROCHOT is the board's line that orders every chip down at once."""
 
 

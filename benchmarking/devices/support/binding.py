@@ -24,12 +24,9 @@ from benchmarking.devices.support.reading import UnreadableError, gather, read_i
 ROOT = Path("/")
 
 MAX_NAMED = 8
-
 """Threads named in the evidence; a pool has dozens, which escape together."""
 
-
 _BOUND: frozenset[int] | None = None
-
 """What this process was bound to: one a process, as the affinity itself."""
 
 
@@ -152,11 +149,9 @@ def _no_binding() -> str:
 SYSFS_ROOT = Path("/")
 
 MAX_CPU = 65_535
-
 """Larger numbers are a slip of the hand: Linux itself is built for 8192 at most."""
 
 ENTRY = re.compile(r"(\d+)(?:-(\d+))?")
-
 FORM = "a list such as 0-3,8"
 
 

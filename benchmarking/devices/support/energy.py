@@ -56,7 +56,6 @@ def host_energy(system: str | None = None) -> HostEnergy:
 MJ_PER_J = 1_000
 
 PARTS = {"cpu_pkg": ("cpu_total_mj",), "dram": ("dram_mj",), "gpu": ("gpu_mj", "gpu_sram_mj")}
-
 """Our domains, and the fields of AppleEnergyMetrics that make them up. The first of them must be there."""
 
 NO_SOC = f"{NOT_SUPPORTED}: Apple counts parts of the chip, not the whole"
@@ -108,26 +107,20 @@ def _monitor(module: Any, machine: str) -> Any:
 
 
 GET_VERSION, GET_METADATA_SIZE, GET_METADATA, GET_MEASUREMENT = 0x224000, 0x224004, 0x224008, 0x22400C
-
 """IOCTL_EMI_*: CTL_CODE(FILE_DEVICE_UNKNOWN, 0..3, METHOD_BUFFERED, FILE_READ_ACCESS)."""
 
 J_PER_PWH = 3.6e-9
-
 """A picowatt-hour, the one unit there is (EmiMeasurementUnitPicowattHours is 0)."""
 
 PICOWATT_HOURS = 0
 
 NAMES_BYTES = 2 * 2 * 16
-
 """HardwareOEM and HardwareModel: two WCHAR[EMI_NAME_MAX]."""
 
 MEASUREMENT = struct.Struct("<QQ")
-
 """EMI_CHANNEL_MEASUREMENT_DATA: AbsoluteEnergy, and AbsoluteTime in 100 ns."""
 
-
 DOMAIN_WORDS = {"cpu_pkg": frozenset({"PKG", "PACKAGE", "SOCKET"}), "dram": frozenset({"DRAM"})}
-
 """Whole words in a channel's name. Intel names "RAPL_Package0_PKG", "..._DRAM" and the cores' "..._PP0", which the
 package holds already; AMD "Current Socket Power"."""
 
@@ -263,15 +256,11 @@ def _windows() -> MeterApi:
 GUID_DEVICE_ENERGY_METER = uuid.UUID("45bd8344-7ed6-49cf-a440-c276c933b053")
 
 PRESENT = 0
-
 """CM_GET_DEVICE_INTERFACE_LIST_PRESENT."""
 
 CR_SUCCESS = 0
-
 GENERIC_READ, SHARE_READ_WRITE, OPEN_EXISTING = 0x80000000, 0x3, 3
-
 INVALID_HANDLE = ctypes.c_void_p(-1).value
-
 ERROR_ACCESS_DENIED = 5
 
 
@@ -334,7 +323,6 @@ def _library(name: str) -> Any:
 
 
 POWERCAP = Path("/sys/class/powercap")
-
 UJ_PER_J = 1_000_000
 
 

@@ -1,12 +1,7 @@
-"""Facts of the machine, whatever device is measured on it.
+"""Facts of the machine, independent of the device that is measured: `host_facts`, under the names of `NAMES`.
 
-Names: cpu_model, cpu_vendor, cpu_capabilities, cpu_cores (physical), cpu_threads (logical processors), cpu_sockets,
-is_smt_active, numa_nodes, memory_bytes, cgroup_version, cgroup_cpu_quota_cores, cgroup_memory_limit_bytes, os,
-os_version, kernel, architecture, is_virtual_machine, virtual_machine, is_container, container.
-
-The machine's facts on macOS, from sysctl.
-
-The machine's facts on Windows, from the registry, psutil and kernel32.
+Linux is read by `host_linux`; macOS here by sysctl, Windows by the registry, psutil and kernel32. `cpu_cores` are
+physical cores, `cpu_threads` logical processors.
 """
 
 from __future__ import annotations
@@ -15,6 +10,7 @@ import ctypes
 import importlib
 import platform
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,28 +42,26 @@ NAMES = (
 )
 
 CAPABILITY = re.compile(r"(sse4|avx|amx|asimd|sve).*|sme([^p].*)?|fma|f16c|fphp|bf16|i8mm")
-
-"""Processor features that decide what numeric code runs; the hundred others say nothing about speed here."""
-
+"""Processor features that decide which numeric code runs; the hundred others do not matter for speed here."""
 
 CGROUP_NAMES = ("cgroup_version", "cgroup_cpu_quota_cores", "cgroup_memory_limit_bytes")
 
 
 def host_facts(system: str | None = None, root: Path = Path("/")) -> Readings:
-    """Every name of `NAMES` with a value or a reason. `root` is where Linux's proc and sys are found."""
+    """Every name of `NAMES` with a value or a reason. `root` is the folder of Linux's proc and sys."""
     system = system or platform.system()
     common = Readings(values={"os": system, "kernel": platform.release(), "architecture": platform.machine()})
     return absent(f"{NOT_SUPPORTED}: unknown on {system}", NAMES) | common | _relevant(_of_system(system, root))
 
 
 def text_fact(facts: Readings, name: str) -> str | None:
-    """The fact if it is there and text."""
+    """The fact if it is text, else None."""
     value = facts.values.get(name)
     return value if isinstance(value, str) else None
 
 
 def int_fact(facts: Readings, name: str) -> int | None:
-    """The fact if it is there and a whole number."""
+    """The fact if it is a whole number, else None."""
     value: Json = facts.values.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
@@ -76,6 +70,18 @@ def usable_memory_bytes(facts: Readings) -> int | None:
     """The machine's memory, or the cgroup's limit where that is lower; None when neither can be read."""
     amounts = (int_fact(facts, "memory_bytes"), int_fact(facts, "cgroup_memory_limit_bytes"))
     return min((amount for amount in amounts if amount is not None), default=None)
+
+
+def free_host_bytes(root: Path = Path("/")) -> int:
+    """Memory available without swapping, or what the control group leaves of it, where that is less."""
+    import psutil
+
+    available = int(psutil.virtual_memory().available)
+    if sys.platform != "linux":
+        return available
+    from benchmarking.devices.support.host_linux import free_in_groups
+
+    return min([available, *free_in_groups(root)])
 
 
 def _relevant(facts: Readings) -> Readings:
@@ -102,7 +108,6 @@ def _of_system(system: str, root: Path) -> Readings:
 
 SYSCTL = ("/usr/sbin/sysctl", "hw", "machdep.cpu", "kern.osproductversion", "kern.hv_vmm_present")
 
-
 CAPABILITY_NAMES = {
     "FEAT_BF16": "bf16",
     "FEAT_I8MM": "i8mm",
@@ -110,12 +115,11 @@ CAPABILITY_NAMES = {
     "FEAT_DotProd": "asimddp",
     "FEAT_SME": "sme",
 }
-
-"""Apple's names of Arm features, and Linux's for the same: one word per capability in the whole program."""
+"""Apple's names of Arm features, and Linux's for the same: one name per capability in the whole program."""
 
 
 def macos_facts(run: RunCommand = run_command) -> Readings:
-    """The machine's facts; names as in `_host`."""
+    """The machine's facts, under the names of `NAMES`."""
     try:
         values = sysctl_values(run)
     except UnreadableError as error:
@@ -124,7 +128,7 @@ def macos_facts(run: RunCommand = run_command) -> Readings:
 
 
 def sysctl_values(run: RunCommand = run_command) -> dict[str, str]:
-    """Everything `sysctl` tells about hardware, by key. Raises UnreadableError."""
+    """sysctl's values about hardware, by key. Raises UnreadableError."""
     pairs = (line.partition(": ") for line in run(SYSCTL).splitlines())
     return {key: value.strip() for key, separator, value in pairs if separator}
 
@@ -171,20 +175,14 @@ def _macos_virtual_machine(is_present: str, values: dict[str, str]) -> Json:
 
 
 PROCESSOR_KEY = r"HARDWARE\DESCRIPTION\System\CentralProcessor\0"
-
 BIOS_KEY = r"HARDWARE\DESCRIPTION\System\BIOS"
 
-
 FEATURES = {10: "sse2", 38: "sse4_2", 39: "avx", 40: "avx2", 41: "avx512f", 19: "asimd", 43: "asimddp"}
-
 """PF_* numbers of IsProcessorFeaturePresent (winnt.h), by Linux's name for the same."""
-
 
 VIRTUAL_PRODUCTS = ("Virtual Machine", "VMware", "VirtualBox", "QEMU", "KVM", "HVM domU")
 
-
 ReadRegistry = Callable[[str, str], str]
-
 """A text value of HKEY_LOCAL_MACHINE by key and name. Raises UnreadableError."""
 
 
@@ -201,7 +199,7 @@ def read_registry(key: str, name: str) -> str:
 
 
 def windows_facts(registry: ReadRegistry = read_registry, kernel32: Any = None, psutil: Any = None) -> Readings:
-    """The machine's facts; names as in `_host`."""
+    """The machine's facts, under the names of `NAMES`."""
     psutil = psutil or importlib.import_module("psutil")
     kernel32 = kernel32 or ctypes.windll.kernel32  # type: ignore[attr-defined,unused-ignore]
     return gather(

@@ -1,8 +1,7 @@
-"""The machine's facts on Linux, from /proc and /sys under a root.
+"""The machine's facts on Linux, from /proc and /sys under a root, and what control groups (version 1 or 2) leave of it.
 
-What a Linux control group allows this process: CPU time and memory, versions 1 and 2.
-
-How often and how long the CPU quota stopped this process (kernel documents cgroup-v2 and sched-bwc).
+Of the control group: limits of CPU time and memory, memory still free, and throttling by the CPU quota (the kernel's
+documents cgroup-v2 and sched-bwc).
 """
 
 from __future__ import annotations
@@ -29,9 +28,7 @@ VENDORS = {
     "0x61": "Apple",
     "0xc0": "Ampere",
 }
-
 """x86 vendor strings and the implementer codes of Arm's main ID register."""
-
 
 ARM_PARTS = {
     "0xd03": "Cortex-A53",
@@ -44,9 +41,7 @@ ARM_PARTS = {
     "0xd83": "Neoverse V3",
     "0xd8e": "Neoverse N3",
 }
-
 """Part numbers of Arm's own cores (implementer 0x41)."""
-
 
 CONTAINERS = {
     "docker": "docker",
@@ -55,12 +50,11 @@ CONTAINERS = {
     "lxc": "lxc",
     "containerd": "containerd",
 }
-
-"""What a path of PID 1's cgroup holds in each kind of container."""
+"""Marks in the cgroup path of PID 1, by kind of container."""
 
 
 def linux_facts(root: Path) -> Readings:
-    """The machine's facts; names as in `_host`."""
+    """The machine's facts, under the names of `host.NAMES`."""
     try:
         processor = _processor(read_text(root / "proc/cpuinfo"))
     except UnreadableError as error:
@@ -163,7 +157,7 @@ def _os_version(root: Path) -> str:
 
 
 def _virtual_machine(root: Path) -> str | None:
-    """What hosts this machine; None on bare metal. The CPU's hypervisor flag, the firmware's tables, Xen's folder."""
+    """The hypervisor, by the CPU's flag, the firmware's tables or Xen's folder; None on bare metal."""
     product = " ".join(_text_or_empty(root / f"sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name"))
     has_flag = " hypervisor" in _text_or_empty(root / "proc/cpuinfo")
     hypervisor = _text_or_empty(root / "sys/hypervisor/type")
@@ -185,7 +179,7 @@ def _container(root: Path) -> str | None:
 
 
 def _text_or_empty(path: Path) -> str:
-    """The file's text, or nothing: for marks whose absence is itself the answer."""
+    """The file's text; empty where it cannot be read: for marks whose absence is itself the answer."""
     try:
         return read_text(path)
     except UnreadableError:
@@ -193,8 +187,11 @@ def _text_or_empty(path: Path) -> str:
 
 
 UNLIMITED_BYTES = 1 << 62
-
 """Version 1 writes "no limit" as the largest page-aligned number below 2^63."""
+MEMORY_FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
+"""Limit and use, in versions 2 and 1."""
+RECLAIMABLE = frozenset({"inactive_file", "active_file", "total_inactive_file", "total_active_file"})
+"""Lines of memory.stat: page cache, which counts as used but is given back on demand."""
 
 
 def limits(root: Path) -> Readings:
@@ -224,7 +221,7 @@ def _version(root: Path) -> int:
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """CPU quotas in cores, of this group and those above it."""
+    """CPU quotas in cores, of this group and its ancestors."""
     for folder in controller_folders(root, "cpu"):
         yield from _quota_v2(folder / "cpu.max")
         yield from _quota_v1(folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us")
@@ -243,19 +240,39 @@ def _quota_v1(quota: Path, period: Path) -> Iterator[float]:
 
 
 def _memory_limits(root: Path) -> Iterator[int]:
-    """Memory limits in bytes, of this group and those above it."""
+    """Memory limits in bytes, of this group and its ancestors."""
     for folder in controller_folders(root, "memory"):
-        for name in ("memory.max", "memory.limit_in_bytes"):
+        for name, _ in MEMORY_FILES:
             text = read_text(folder / name) if (folder / name).exists() else "max"
             if text != "max" and int(text) < UNLIMITED_BYTES:
                 yield int(text)
 
 
+def free_in_groups(root: Path) -> Iterator[int]:
+    """Memory left in each control group of this process that has a limit. An unreadable file counts as no limit."""
+    try:
+        for folder in controller_folders(root, "memory"):
+            for limit_name, used_name in MEMORY_FILES:
+                if (folder / limit_name).exists() and (limit := read_text(folder / limit_name)) != "max":
+                    used = int(read_text(folder / used_name)) - _reclaimable_bytes(folder)
+                    yield max(int(limit) - used, 0)
+    except UnreadableError:
+        return
+
+
+def _reclaimable_bytes(folder: Path) -> int:
+    """Page cache of the group. Version 1 counts the groups below in lines of their own, which include the others."""
+    lines = [line.split() for line in read_text(folder / "memory.stat").splitlines()]
+    found = {name: int(value) for name, value in (line for line in lines if len(line) == 2) if name in RECLAIMABLE}
+    totals = {name: value for name, value in found.items() if name.startswith("total_")}
+    return sum((totals or found).values())
+
+
 def controller_folders(root: Path, controller: str) -> Iterator[Path]:
     """Folders of this process's group and of its ancestors, in the controller's own hierarchy and the unified one.
 
-    Inside a container the path that /proc tells may be the host's, where nothing is mounted; the mount's own root is
-    then the container's group, and it is always among the folders.
+    Inside a container the path in /proc may be the host's, where nothing is mounted; the mount's root is then the
+    container's group, and it is always among the folders.
     """
     for line in read_text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -269,9 +286,9 @@ def controller_folders(root: Path, controller: str) -> Iterator[Path]:
 
 
 def throttling(root: Path) -> dict[str, int]:
-    """`periods` in which the quota ran out, and `ns` lost to it: sums over this process's group and those around it.
+    """`periods` in which the quota ran out, and `ns` lost to it: sums over this process's group and its ancestors.
 
-    A group's own file does not count what its parents' quotas do to it. Raises UnreadableError when no group counts.
+    A group's own file does not count throttling by its parents' quotas. Raises UnreadableError when no group counts.
     """
     files = [path for folder in controller_folders(root, "cpu") if (path := folder / "cpu.stat").exists()]
     counts = [count for path in files if (count := _throttling(read_text(path))) is not None]
@@ -281,7 +298,7 @@ def throttling(root: Path) -> dict[str, int]:
 
 
 def _throttling(stat: str) -> tuple[int, int] | None:
-    """Periods and nanoseconds of a cpu.stat of version 1 or 2; None where it does not count (the root of version 2)."""
+    """Periods and nanoseconds in a cpu.stat of version 1 or 2; None where it has none (the root of version 2)."""
     fields = {words[0]: int(words[1]) for line in stat.splitlines() if len(words := line.split()) == 2}
     if "nr_throttled" not in fields:
         return None

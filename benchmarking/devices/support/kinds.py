@@ -1,4 +1,4 @@
-"""The kinds of devices there are, looked up by what each says of itself."""
+"""Kinds of devices, looked up by their traits, and what depends on the kind: a device's identity and free memory."""
 
 from __future__ import annotations
 
@@ -6,10 +6,21 @@ from collections.abc import Callable
 
 from benchmarking.core import plugins
 from benchmarking.core.device_contracts import DeviceKind
+from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Hardware, Json, Readings, canonical_hash
+from benchmarking.devices.support.host import free_host_bytes, host_facts, int_fact, text_fact
 
 PACKAGE = "benchmarking.devices"
 LAST = (1000, "")
-"""Of kinds that `auto` never tries."""
+"""Rank of the kinds that `auto` never tries."""
+
+HASH_VERSION = 1
+"""Raised whenever `hashed_keys` changes, since every id changes with it."""
+HOST_FIELDS = ("cpu_model", "cpu_cores", "cpu_threads", "memory_bytes")
+"""Host facts that are fields of Hardware; the others are in its `host`."""
+
+FREE = "free_memory_bytes"
+"""Also the name of the fact in which a probe may report it."""
+TOTAL = "device_memory_bytes"
 
 
 def kinds() -> tuple[DeviceKind, ...]:
@@ -40,3 +51,70 @@ def names_with(trait: Callable[[DeviceKind], bool]) -> tuple[str, ...]:
 def processor() -> DeviceKind:
     """The kind that every machine has."""
     return next(kind for kind in kinds() if kind.is_processor)
+
+
+def hardware(device: Device, host: Readings | None = None) -> Hardware:
+    """The hardware record of a device: in this machine, or in the one whose facts are given."""
+    host = host_facts() if host is None else host
+    keys = hashed_keys(device, host)
+    return Hardware(
+        hardware_id=canonical_hash(keys)[:16],
+        hash_version=HASH_VERSION,
+        hashed_keys=keys,
+        device=device,
+        cpu_model=text_fact(host, "cpu_model"),
+        cpu_cores=int_fact(host, "cpu_cores"),
+        cpu_threads=int_fact(host, "cpu_threads"),
+        memory_bytes=int_fact(host, "memory_bytes"),
+        host=Readings(
+            values={name: value for name, value in host.values.items() if name not in HOST_FIELDS},
+            missing=host.missing,
+        ),
+    )
+
+
+def hashed_keys(device: Device, host: Readings) -> dict[str, Json]:
+    """What the hardware id is a hash of: what must be equal for numbers to be comparable.
+
+    Only what cannot change without a screwdriver: no clocks, power caps, drivers, host names or free memory; memory
+    only as its size class.
+    """
+    shares_memory = has(
+        device.type, lambda kind: kind.memory != "own"
+    )  # or may share it: it counts once, as the host's
+    has_own_memory = not shares_memory and device.memory_bytes is not None
+    memory_bytes = int_fact(host, "memory_bytes")
+    return {
+        "device_type": device.type,
+        "device_name": device.name,
+        "device_count": device.count,
+        "device_memory_class_bytes": memory_class_bytes(device.memory_bytes or 0) if has_own_memory else None,
+        "cpu_model": text_fact(host, "cpu_model"),
+        "cpu_cores": int_fact(host, "cpu_cores"),
+        "cpu_threads": int_fact(host, "cpu_threads"),
+        "numa_nodes": int_fact(host, "numa_nodes"),
+        "memory_class_bytes": None if memory_bytes is None else memory_class_bytes(memory_bytes),
+    }
+
+
+def memory_class_bytes(memory_bytes: int) -> int:
+    """The least of 4, 5, 6 or 7 times a power of two that holds the memory: 23.5 GiB is in the 24 GiB class.
+
+    Memory is sold in such sizes, and kernel, firmware and ECC only ever take some away, so rounding up is stable: at
+    least an eighth may be missing, except for sizes between the classes (11 GiB is in the 12 GiB class).
+    """
+    step = 1 << max(memory_bytes.bit_length() - 3, 0)
+    return -(-memory_bytes // step) * step
+
+
+def free_memory(device: Device) -> Readings:
+    """`free_memory_bytes` of the device, or why it is unknown and `device_memory_bytes`, its upper bound."""
+    kind = kind_of(device.type)
+    if kind is not None and kind.memory == "host":
+        return Readings(values={FREE: free_host_bytes()})
+    if kind is None or kind.memory != "own":
+        return Readings(missing={FREE: f"{NOT_APPLICABLE}: the memory that {device.type} computes in is unknown"})
+    if isinstance(free := device.facts.values.get(FREE), int):
+        return Readings(values={FREE: free})
+    total = {} if device.memory_bytes is None else {TOTAL: device.memory_bytes}
+    return Readings(values=total, missing={FREE: f"{NOT_SUPPORTED}: not among the facts of {device.selector}"})

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarking.core.device_contracts import IN_USE_NAMES
 from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_SUPPORTED, Json, Readings
-from benchmarking.devices.support.handle import (
+from benchmarking.devices.support.handles import (
     CLOCKS_SETTING,
     GPU_IDLE,
     HARDWARE_SLOWDOWN,
@@ -36,7 +36,6 @@ REASON_BITS = {
     0x100: CLOCKS_SETTING,
 }
 """nvmlClocksEventReasons of nvml.h; 0x2 are application clocks, 0x100 the display's."""
-
 
 COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
 VIRTUALIZATIONS = {0: "none", 1: "passthrough", 2: "vgpu", 3: "vgpu_host", 4: "vsga_host"}

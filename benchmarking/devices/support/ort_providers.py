@@ -20,7 +20,6 @@ from benchmarking.devices.support.kinds import kind_of
 SUFFIX = "ExecutionProvider"
 
 WORDS = {"dml": "directml"}
-
 """What users call a provider where ONNX Runtime's name of it is another."""
 
 
@@ -64,11 +63,9 @@ class OrtProvider:
 NAME = "DmlExecutionProvider"
 
 DESCRIPTION = "Description"
-
 """DXGI's name of an adapter, in the metadata of ONNX Runtime's hardware device."""
 
 KINDS_OF_GPU = (" (iGPU)", " (dGPU)")
-
 """What OpenVINO puts behind the name that Windows has."""
 
 
@@ -123,5 +120,4 @@ PROVIDER = OrtProvider(
     why_not_here=why_not_here,
     entries=adapters,
 )
-
 """DirectML takes sequential execution only, as every session here has it, and no memory pattern."""

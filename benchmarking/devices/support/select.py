@@ -23,18 +23,15 @@ from benchmarking.core.child_process import OWN_PYTHON, start
 from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import FormatError, UnsupportedError, UsageError
 from benchmarking.core.records import Device, from_json, to_json
+from benchmarking.devices.support.handles import SEPARATOR, combined, selectors
 from benchmarking.devices.support.kinds import kinds, names_with
-from benchmarking.devices.support.several import SEPARATOR, combined, selectors
 
 PACKAGE = "benchmarking.devices"
 
 TIME_LIMIT_S = 20.0
-
 """Loading a GPU driver for the first time after a boot takes some seconds; one that takes longer hangs."""
 
-
 ASK = "import sys; from benchmarking.devices.support.select import main; main(sys.argv[1:])"
-
 """What the asking process runs."""
 
 
@@ -95,7 +92,7 @@ class ChildProbe:
 
     def _failed(self, what: str) -> Device:
         last = (_text(self._stderr).strip().splitlines() or ["nothing on stderr"])[-1].strip()
-        by_hand = f"see more with python -m {PACKAGE}._asking {self._name}"
+        by_hand = f"see more with python -m {PACKAGE}.support.select {self._name}"
         why = f"its probe {what}: {last}; {by_hand}"
         return Device(type=self._name, selector=self._name, found=False, why_not=why)
 
@@ -132,13 +129,10 @@ def main(argv: Sequence[str]) -> None:
 
 AUTO = "auto"
 
-
 Supports = Callable[[Device], str | None]
-
 """None, or why the request cannot run on the device."""
 
 Answers = dict[str, tuple[Device, ...]]
-
 """What kinds of devices have answered, by kind."""
 
 

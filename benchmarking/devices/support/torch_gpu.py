@@ -24,7 +24,7 @@ from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import NOT_SUPPORTED, Device, Readings
 from benchmarking.core.units import NS_PER_MS
 from benchmarking.devices.support.energy import HostEnergy
-from benchmarking.devices.support.handle import HostHandle, Monitor, with_method
+from benchmarking.devices.support.handles import HostHandle, Monitor, with_method
 from benchmarking.devices.support.reading import UnreadableError, absent
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from benchmarking.core.contracts import Runtime
 from benchmarking.core.device_contracts import DeviceHandle, DeviceKind
 from benchmarking.core.records import Device
-from benchmarking.devices.support.several import open_several, parts
+from benchmarking.devices.support.handles import open_several, parts
 
 
 def open_device(runtime: Runtime, plugin: DeviceKind, device: Device) -> DeviceHandle:

@@ -13,7 +13,7 @@ from benchmarking.core.contracts import Runtime
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.options import Option
 from benchmarking.core.records import Cell, Device, Point, Precision, Scalar, Workload
-from benchmarking.devices.support.several import parts
+from benchmarking.devices.support.handles import parts
 
 OPTION = "placement"
 

@@ -135,7 +135,7 @@ class Machine:
 
     def hardware(self, device: Device) -> Hardware:
         """The identity of the machine with a device of it."""
-        from benchmarking.devices.support.identity import hardware
+        from benchmarking.devices.support.kinds import hardware
 
         return hardware(device, self.host)
 

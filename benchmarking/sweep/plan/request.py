@@ -17,15 +17,14 @@ from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Cell, Device, Point, Precision, Rebuild, Scalar, Workload
-from benchmarking.devices.support.several import parts
+from benchmarking.devices.support.handles import parts
 from benchmarking.measure.settings import Settings
 from benchmarking.runtimes.support.default import default_runtime
 from benchmarking.runtimes.support.placement import check_numbers, why_not_point, why_not_requests
 from benchmarking.sweep.plan.options import RUNTIMES, options_of
 from benchmarking.sweep.plan.plan import CellPlan, Machine, check_points, grid
-from benchmarking.workloads.support.families import plugin_of
+from benchmarking.workloads.support.families import no_axis, plugin_of
 from benchmarking.workloads.support.footprint import Fit
-from benchmarking.workloads.support.limits import no_axis
 
 DEFAULT_TIMEOUT_S = 600.0
 

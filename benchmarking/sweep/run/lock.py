@@ -12,7 +12,7 @@ from benchmarking.core import plugins
 from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import StorageError
 from benchmarking.core.records import Device
-from benchmarking.devices.support.several import parts
+from benchmarking.devices.support.handles import parts
 
 POLL_S = 0.2
 

@@ -19,8 +19,8 @@ from benchmarking.core.contracts import Operation, Runtime, Session
 from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError
 from benchmarking.core.records import FAILED, Cell, Json, Point, Rebuild
+from benchmarking.devices.support.handles import parts
 from benchmarking.devices.support.kinds import processor
-from benchmarking.devices.support.several import parts
 from benchmarking.runtimes.support.default import default_runtime
 from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.footprint import Fit

@@ -14,14 +14,10 @@ from benchmarking.core.records import Json
 
 CONFIG_NAME = "config.json"
 
-
 FLOAT_TAG = "__float__"
-
 """The one key of an object that stands for a float that JSON does not have, by its name."""
 
-
 NOT_ABOUT_THE_MODEL = frozenset({"_diffusers_version", "_name_or_path", "dtype", "torch_dtype", "transformers_version"})
-
 """Keys that say where a file came from or how it was stored. Left out, so that they do not change the hash: the
 precision is the run's own, whatever the weights were saved in."""
 
@@ -84,16 +80,12 @@ def _tagged(constant: str) -> Json:
 
 
 INDEX_NAME = "model_index.json"
-
 """What a pipeline has in place of config.json."""
 
 DENOISERS = ("unet", "transformer")
-
 """The subfolder of the model that runs at every step, by the names diffusers gives it."""
 
-
 CONFIG_FILES = (CONFIG_NAME, INDEX_NAME, *(f"{name}/{CONFIG_NAME}" for name in DENOISERS))
-
 """Paths that say what a model is, in a model's folder and in a pipeline's."""
 
 

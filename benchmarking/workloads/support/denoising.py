@@ -1,7 +1,8 @@
-"""The denoising loop: from noise to a latent image in a number of steps, each one pass through the denoiser.
+"""Denoisers: the models of diffusers (class, empty model, loaded weights), and the loop from noise to a latent image.
 
-A step is that of DDIM without noise of its own (eta = 0), Song, Meng and Ermon, "Denoising Diffusion Implicit Models",
-2021, formula 12. With the model's noise e at latents x, and a the share of the image left at a step:
+Each step of the loop is one pass through the denoiser and DDIM's step without added noise (eta = 0), Song, Meng and
+Ermon, "Denoising Diffusion Implicit Models", 2021, formula 12. With the model's noise e at latents x, and a the share
+of the image left at a step:
 
     x_before = sqrt(a_before) * (x - sqrt(1 - a) * e) / sqrt(a) + sqrt(1 - a_before) * e
 
@@ -11,19 +12,136 @@ device and nothing waits for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib.util
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
 from benchmarking.core.contracts import FamilyOperation, Mark
-from benchmarking.core.records import Point
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line
+from benchmarking.core.records import Json, Point, Workload
 from benchmarking.workloads.support.generation import host_array, non_finite
+from benchmarking.workloads.support.random_weights import skip_random_initialisation
+
+UNET = "UNet2DConditionModel"
+DIT = "DiTTransformer2DModel"
+OLD_TRANSFORMER = "Transformer2DModel"
+"""The class in DiT's published configurations. diffusers has since given DiT its own."""
+
+NO_EXTRAS = ("class_embed_type", "num_class_embeds", "encoder_hid_dim_type")
+"""Settings of a UNet for inputs other than the noise, the step and the prompt, which are not supported."""
 
 STEP = "step"
 
 Denoiser = Callable[[Any, Any], Any]
-"""From latents and the step (one number for each image) to the noise in them, shaped like the latents."""
+"""Latents and the step (one number for each image) -> the noise in the latents, of their shape."""
+
+
+def missing() -> str | None:
+    """None, or what must be installed and how."""
+    if importlib.util.find_spec("diffusers") is not None:
+        return None
+    return "diffusion models need diffusers, which is not installed: pip install diffusers"
+
+
+def class_name(config: Mapping[str, Json]) -> str:
+    """The class of diffusers that runs a configuration."""
+    name = str(config.get("_class_name"))
+    return DIT if name == OLD_TRANSFORMER else name
+
+
+def unsupported(config: Mapping[str, Json]) -> str | None:
+    """None, or why a configuration is not of a model that makes a latent image of noise and a prompt (or class)."""
+    given, taken, gives = config.get("_class_name"), config.get("in_channels", 4), config.get("out_channels", 4)
+    if class_name(config) == DIT:
+        if config.get("norm_type", "ada_norm_zero") != "ada_norm_zero":
+            return f"a {given} with norm_type {config.get('norm_type')} is not a DiT, the only supported one"
+        return None
+    for name in NO_EXTRAS:
+        if config.get(name) is not None:
+            return f"a {given} with {name} {config[name]} takes inputs that are not supported"
+    if config.get("addition_embed_type") not in (None, "text_time"):
+        return f"a {given} with addition_embed_type {config['addition_embed_type']} takes inputs that are not supported"
+    if not isinstance(config.get("cross_attention_dim", 1280), int):
+        return f"a {given} with cross_attention_dim {config['cross_attention_dim']} takes several prompts"
+    if taken != gives:
+        return f"a {given} that takes {taken} channels and gives {gives} is not a plain denoiser (inpainting, ...)"
+    return None
+
+
+def model_class(workload: Workload) -> Any:
+    """The denoiser's class, its module imported. Raises UnsupportedError without diffusers, or for another kind of
+    model."""
+    if (why_not := missing() or unsupported(workload.config)) is not None:
+        raise UnsupportedError(f"{workload.model_id}: {why_not}")
+    import diffusers
+
+    return getattr(diffusers, class_name(workload.config))
+
+
+def build(workload: Workload, *, dtype: Any) -> Any:
+    """The model from its configuration alone, in eval mode; the caller fills the weights."""
+    kind = model_class(workload)
+    try:
+        with _quiet(), _default_dtype(dtype):
+            model = kind.from_config(dict(workload.config))
+    except (TypeError, ValueError, NotImplementedError) as error:
+        raise BenchhouseError(f"{workload.model_id} cannot be built: {first_line(error)}") from error
+    return model.eval()
+
+
+def load(workload: Workload, *, dtype: Any) -> tuple[Any, tuple[str, ...]]:
+    """The model with the safetensors weights in `workload.path`, in host memory and eval mode; nothing is missing.
+
+    Raises BenchhouseError when the weights are not this model's, or not all of them.
+    """
+    kind = model_class(workload)
+    try:
+        with _quiet(), skip_random_initialisation():
+            model, report = kind.from_pretrained(
+                workload.path,
+                torch_dtype=dtype,
+                use_safetensors=True,
+                local_files_only=True,
+                output_loading_info=True,
+                low_cpu_mem_usage=False,  # the alternative needs accelerate; nothing is initialised to be overwritten
+            )
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
+        raise BenchhouseError(f"the weights in {workload.path} do not load: {first_line(error)}") from error
+    if lacking := sorted(report["missing_keys"]):
+        raise BenchhouseError(
+            f"the weights in {workload.path} lack {len(lacking)} tensors of {kind.__name__}, the first is {lacking[0]}"
+        )
+    return model.eval(), ()
+
+
+@contextmanager
+def _default_dtype(dtype: Any) -> Iterator[None]:
+    """Inside, new parameters have this dtype from the start, so that there is never a second copy of them."""
+    import torch
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No notes about ignored settings of older versions: what matters in loading is raised or stored."""
+    from diffusers.utils import logging as library_logging
+
+    verbosity = library_logging.get_verbosity()
+    library_logging.set_verbosity(logging.ERROR)
+    try:
+        yield
+    finally:
+        library_logging.set_verbosity(verbosity)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,14 +149,14 @@ class Step:
     """One step of DDIM."""
 
     timestep: int
-    """The denoiser's idea of time: 0 for an image, 999 for noise."""
+    """The denoiser's time: 0 is an image, 999 noise."""
     keep: float
     add: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseSchedule:
-    """How much noise there is at each of the steps that a model was trained on; fields of diffusers' DDIMScheduler."""
+    """The noise at each of the steps that a model was trained on; fields of diffusers' DDIMScheduler."""
 
     num_train_timesteps: int = 1000
     beta_start: float
@@ -53,7 +171,7 @@ class NoiseSchedule:
         return self.num_train_timesteps - self.steps_offset
 
     def steps(self, count: int) -> tuple[Step, ...]:
-        """The steps of a call, from noise to image, evenly spaced in the trained ones."""
+        """The steps of a call, from noise to image, evenly spaced among the trained ones."""
         scheduler = self._scheduler()
         scheduler.set_timesteps(count)
         alphas, last = scheduler.alphas_cumprod.tolist(), float(scheduler.final_alpha_cumprod)
@@ -64,7 +182,7 @@ class NoiseSchedule:
         )
 
     def alphas(self) -> tuple[tuple[float, ...], float]:
-        """The share of the image left at each trained step, and after the last one to the image."""
+        """The share of the image left at each trained step, and after the last step to the image."""
         scheduler = self._scheduler()
         return tuple(scheduler.alphas_cumprod.tolist()), float(scheduler.final_alpha_cumprod)
 
@@ -83,13 +201,13 @@ class NoiseSchedule:
 
 
 def step_between(timestep: int, alpha: float, alpha_before: float) -> Step:
-    """The step's two numbers, from the image's share now and after it."""
+    """The step's two numbers, from the image's share before and after it."""
     keep = sqrt(alpha_before / alpha)
     return Step(timestep=timestep, keep=keep, add=sqrt(1 - alpha_before) - keep * sqrt(1 - alpha))
 
 
 class DenoisingLoop(FamilyOperation):
-    """A call: the whole loop over `steps`, on latents that are the same noise every time."""
+    """A call: the whole loop over `steps`, starting from the same noise every time."""
 
     def __init__(self, denoiser: Denoiser, point: Point, noise: Any, steps: tuple[Step, ...]) -> None:
         import torch

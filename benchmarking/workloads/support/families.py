@@ -1,25 +1,27 @@
-"""Which family and task a configuration belongs to. The model's name has no say in it."""
+"""The family and task of a configuration, and the checks of a point that families share: axes and longest text.
+
+The configuration alone decides, never the model's name.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from benchmarking.core import plugins
+from benchmarking.core.axes import AXES
 from benchmarking.core.contracts import Recipe, WorkloadFamily
 from benchmarking.core.errors import UnsupportedError, UsageError
-from benchmarking.core.records import Family, Json, Workload
+from benchmarking.core.records import Family, Json, Point, Workload
 
 PACKAGE = "benchmarking.workloads"
 
-OTHER_FAMILIES: Mapping[Family, frozenset[str]] = {
-    "multimodal": frozenset({"idefics2", "llava_next", "paligemma"}),
-}
-"""The best-known model types of families that may have no plugin, to name the family instead of saying "unknown". The
-types of a family that has one are its plugin's."""
 
 ARCHITECTURE_TASKS = {"ForSequenceClassification": "text-classification"}
-"""Ends of architecture names of models that were made for one task and lose their head at any other."""
+"""Endings of architecture names of models that were made for one task and lose their head at any other."""
+
+POSITION_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx")
+"""Where configurations keep the number of positions, the most common name first."""
 
 
 def families() -> tuple[WorkloadFamily, ...]:
@@ -50,24 +52,23 @@ def recipe_of(workload: Workload) -> Recipe | str:
 
 
 def family_of(config: Mapping[str, Json], model_id: str) -> WorkloadFamily:
-    """The family of a configuration. Raises UsageError that says what is known for a model that no family takes."""
+    """The family of a configuration. Raises UsageError, with what is supported, for a model of no family."""
     model_type = str(config.get("model_type") or config.get("_class_name"))
     for plugin in families():
         if model_type in plugin.model_types:
             _check_architecture(plugin, config, model_id)
             return plugin
-    for family, model_types in OTHER_FAMILIES.items():
-        if model_type in model_types:
-            own = next((sorted(plugin.model_types) for plugin in families() if plugin.name == family), [])
-            have = ", ".join(own or [plugin.name for plugin in families()])
+    for plugin in families():
+        if model_type in plugin.unsupported_model_types:
             raise UsageError(
-                f"{model_id} is of family {family} ({model_type}), which this version does not run: {have}"
+                f"{model_id} is of family {plugin.name}, but {model_type} is not supported: "
+                f"supported are {', '.join(sorted(plugin.model_types))}"
             )
     raise UsageError(f"{model_id}: unknown model_type {model_type!r}{_suggestion(model_type)}")
 
 
 def task_of(plugin: WorkloadFamily, config: Mapping[str, Json], asked: str | None, model_id: str) -> str:
-    """The task that was asked for, else the one the model was made for, else the family's default."""
+    """The requested task, else the one that the model was made for, else the family's default."""
     tasks = plugin.tasks_of(config)
     if asked is not None:
         if asked not in tasks:
@@ -87,7 +88,7 @@ def architectures(config: Mapping[str, Json]) -> tuple[str, ...]:
 
 
 def _check_architecture(plugin: WorkloadFamily, config: Mapping[str, Json], model_id: str) -> None:
-    """Raise UsageError for a model type used against its family: a BERT made a decoder, half a T5."""
+    """Raise UsageError for a model type used against its family: BERT as a decoder, half a T5."""
     if (why_not := plugin.why_not_architecture(config, architectures(config))) is not None:
         raise UsageError(f"{model_id} is {why_not}, which is not supported")
 
@@ -98,3 +99,53 @@ def _suggestion(model_type: str) -> str:
     question = f" (did you mean {near}?)" if near else ""
     by_family = "; ".join(f"{plugin.name}: {', '.join(sorted(plugin.model_types))}" for plugin in families())
     return f"{question}. Known are {by_family}"
+
+
+def positions(config: Mapping[str, Json]) -> int | None:
+    """The number of positions the configuration gives, or None."""
+    values = (config.get(key) for key in POSITION_KEYS)
+    return next((value for value in values if isinstance(value, int)), None)
+
+
+def wrong_axes(workload: Workload, point: Point, names: Collection[str]) -> str | None:
+    """None, or the axis that a point lacks or has in excess: `names` are the workload's, besides the batch size."""
+    has = axes_of(point)
+    for name in names:
+        if name not in has:
+            return f"task {workload.task} of {workload.model_id}: the point lacks its {AXES[name].noun}"
+    return next((no_axis(workload, name, names) for name in has if name not in names), None)
+
+
+def no_axis(workload: Workload, name: str, names: Collection[str]) -> str:
+    """Why a workload whose axes are `names` does not have this one."""
+    task = f"task {workload.task} of {workload.model_id}"
+    if name == "new_tokens":
+        return f"{task} generates nothing: leave new tokens out"
+    has = ", ".join(AXES[own].noun for own in ("batch_size", *names))
+    return f"{task} has no {AXES[name].noun if name in AXES else name}; its grid is {has}"
+
+
+def axes_of(point: Point) -> dict[str, float]:
+    """The point's values on the axes besides batch size and concurrency."""
+    return {**{name: value for name, value in point.stated.items() if not AXES[name].of_every_model}, **point.axes}
+
+
+def too_long(workload: Workload, prompt: int, new_tokens: int, *, shared_positions: bool) -> str | None:
+    """None, or how a prompt and new tokens (0 for none) exceed the model's positions.
+
+    `shared_positions`: the new tokens follow the prompt in the same positions, as in decoders; else they have positions
+    of their own, as many as the prompt.
+    """
+    limit = workload.max_sequence_length
+    if limit is None:
+        return None
+    if shared_positions and new_tokens and prompt + new_tokens > limit:
+        return (
+            f"sequence length {prompt} and {new_tokens} new tokens are {prompt + new_tokens}: "
+            f"{workload.model_id} takes at most {limit}"
+        )
+    if prompt > limit:
+        return f"sequence length {prompt}: {workload.model_id} takes at most {limit}"
+    if not shared_positions and new_tokens > limit:
+        return f"{new_tokens} new tokens: {workload.model_id} generates at most {limit}"
+    return None

@@ -26,7 +26,8 @@ from pathlib import Path
 
 from benchmarking.core.errors import StorageError, UnsupportedError, UsageError
 from benchmarking.core.records import NOT_SUPPORTED, Cell, Family, Json, Point, Precision, Readings, Workload
-from benchmarking.devices.support.memory import FREE, TOTAL, free_host_bytes, free_memory
+from benchmarking.devices.support.host import free_host_bytes
+from benchmarking.devices.support.kinds import FREE, TOTAL, free_memory
 from benchmarking.runtimes.support.placement import copies
 from benchmarking.workloads.support.families import family_named
 from benchmarking.workloads.support.weights import value_count, weight_files
@@ -39,11 +40,9 @@ VALUE_BYTES: Mapping[Precision, float] = {
     "int8": 1,
     "int4": 0.5,
 }
-
 """Of a weight. Activations of quantized models are at least float16."""
 
 MIN_ACTIVATION_BYTES = 2
-
 BYTES_PER_GB = 1e9
 
 
@@ -158,30 +157,20 @@ def _size(count: float) -> str:
 
 
 HIDDEN = ("hidden_size", "d_model", "n_embd", "dim", "embed_dim")
-
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth")
-
 DECODER_LAYERS = ("decoder_layers", "num_decoder_layers", *LAYERS)
-
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads")
-
 HEAD_SIZE = ("head_dim", "d_kv")
-
 INTERMEDIATE = ("intermediate_size", "encoder_ffn_dim", "ffn_dim", "d_ff", "n_inner", "hidden_dim")
-
 TEXT_PARTS = ("text_config", "generator")
-
 VISION_PARTS = ("vision_config", "image_config")
 
-
 SAMPLES_PER_S = 16_000
-
 """The rate that the speech models of transformers hear at."""
 
 COLOURS = 3
 
 LATENT_PIXELS = 8
-
 """Pixels a side for a value of a latent: the autoencoders of Stable Diffusion and DiT halve a picture three times."""
 
 

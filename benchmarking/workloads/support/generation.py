@@ -19,7 +19,6 @@ from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import Point
 
 CACHES = ("dynamic", "static")
-
 """Kinds of key-value cache, the default first. They make different cells."""
 
 
@@ -211,7 +210,6 @@ def takes(model: Any, argument: str) -> bool:
 
 
 OUTPUT_NAMES = ("logits", "last_hidden_state")
-
 """The tensor that an output is about, by the field's name in transformers' outputs."""
 
 

@@ -24,18 +24,15 @@ from typing import Any
 from benchmarking.core.child_process import ChildError, ChildTimeLimitError, ask
 from benchmarking.core.errors import BenchhouseError, StorageError
 from benchmarking.workloads.support.configuration import CONFIG_FILES, DENOISERS, has_config, model_folder
-from benchmarking.workloads.support.processor_files import HUB_FILES, has_processors
+from benchmarking.workloads.support.processing import HUB_FILES, has_processors
 
 NAME_PATTERN = re.compile(r"(\w([\w.-]*\w)?/)?\w([\w.-]*\w)?", re.ASCII)
-
 MAX_NAME_LENGTH = 96
 
 LOOK_UP_LIMIT_S = 20.0
-
 """For the imports, the cache, and the hub's answers about one small file."""
 
 ANSWER_LIMIT_S = 5.0
-
 """For the hub's first word: beyond it, it counts as unreachable."""
 
 WEIGHT_FILES = ["model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"]
@@ -180,7 +177,6 @@ def _short(error: BaseException) -> str:
 
 
 PREFIX = "models--"
-
 WEIGHT_SUFFIX = ".safetensors"
 
 

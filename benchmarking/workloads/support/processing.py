@@ -1,14 +1,10 @@
-"""A model's own tokenizer and processors: the inputs they make of real text, and the time they take.
+"""A model's own tokenizer and processors: the inputs they make of real text, pictures and sound, and the time it takes.
 
-What is in the model's folder decides. Without them a model runs on seeded inputs, as its family makes them, and
-`tokenize_ms` has its reason.
+They are used if the model's folder has them (data files only: no code, no pickle). Without them a model runs on its
+family's seeded inputs, and `tokenize_ms` is missing with the reason.
 
-2026-11-21: what they make takes the place of seeded inputs of the same shape, and nothing else changes. So a point is
-the same work with and without a tokenizer, and placeholders that a family puts among the ids stay where they are.
-
-The text that models with a tokenizer are measured on: old enough to be everybody's, and known to the letter.
-
-Batches of real text that a tokenizer turns into exactly as many ids as a point asks for.
+2026-11-21: what they make replaces seeded inputs of the same shape, and nothing else changes. So a point is the same
+work with and without a tokenizer, and placeholders that a family puts among the ids stay where they are.
 """
 
 from __future__ import annotations
@@ -22,19 +18,43 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import Modality, Stage, WorkloadFamily
-from benchmarking.core.errors import BenchhouseError
-from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Json, Point, Readings, Workload
+from benchmarking.core.errors import BenchhouseError, first_line
+from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Family, Json, Point, Readings, Workload
 from benchmarking.core.units import ns_to_ms
 from benchmarking.workloads.support import synthetic_inputs
-from benchmarking.workloads.support.processor_files import NAMES, first_line, kinds_of, load, present
+from benchmarking.workloads.support.families import family_named
 from benchmarking.workloads.support.synthetic_inputs import placeholder_ids, vocabulary_size
 
 if TYPE_CHECKING:
     import numpy as np
 
 
-SOURCE = "Abraham Lincoln, Gettysburg Address, 19 November 1863 (the Bliss copy; public domain)"
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "vocab.txt",
+    "vocab.json",
+    "spiece.model",
+    "tokenizer.model",
+    "sentencepiece.bpe.model",
+)
+"""Any of these holds a vocabulary. All other files of a tokenizer are optional."""
+PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 
+HUB_FILES = (
+    *TOKENIZER_FILES,
+    *PROCESSOR_FILES,
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "merges.txt",
+)
+"""Fetched along with a configuration."""
+
+NAMES: Mapping[Modality, str] = {"text": "tokenizer", "image": "image_processor", "audio": "feature_extractor"}
+"""transformers' name of each."""
+
+# Old enough to be in the public domain, and exactly documented.
+SOURCE = "Abraham Lincoln, Gettysburg Address, 19 November 1863 (the Bliss copy; public domain)"
 
 TEXT = """\
 Four score and seven years ago our fathers brought forth on this continent, a new nation, conceived in Liberty, and
@@ -55,21 +75,16 @@ that these dead shall not have died in vain -- that this nation, under God, shal
 that government of the people, by the people, for the people, shall not perish from the earth.
 """
 
-
 WORDS = tuple(TEXT.split())
-
 """Split at white space; punctuation stays with its word."""
 
-
 ROW_STRIDE = 101
-
-"""Words between the starts of two rows. It shares no factor with the number of words, so that as many rows start
-differently as the text has words; a prime far from 1 keeps neighbouring rows from being shifted copies."""
+"""Words between the starts of two rows. It shares no factor with the number of words, so that the text gives as many
+different rows as it has words; a prime far from 1 keeps neighbouring rows from being shifted copies."""
 
 
 def passage(row: int, words: int) -> str:
-    """So many words of the text for a row of a batch: each row starts at a place of its own, and the text starts over
-    at its end."""
+    """Words of the text for a row of a batch: each row has its own start, and the text repeats from its end."""
     start = row * ROW_STRIDE
     return " ".join(WORDS[(start + offset) % len(WORDS)] for offset in range(words))
 
@@ -77,18 +92,14 @@ def passage(row: int, words: int) -> str:
 METRIC = "tokenize_ms"
 
 REPEATS = 5
-
-"""Timed ones, after one that warms up. The median of five withstands two that were disturbed."""
-
+"""Timed calls, after one to warm up. The median of five withstands two disturbed ones."""
 
 ARRAY_NAMES: Mapping[Modality, tuple[str, ...]] = {
     "text": ("input_ids",),
     "image": ("pixel_values",),
     "audio": ("input_features", "input_values"),
 }
-
-"""What models call their inputs of each kind; of sound, a spectrogram or the waves."""
-
+"""Models' names of their inputs of each kind; of sound, a spectrogram or the waveform."""
 
 SOURCES: Mapping[Modality, str] = {
     "text": SOURCE,
@@ -96,10 +107,8 @@ SOURCES: Mapping[Modality, str] = {
     "audio": synthetic_inputs.SOUND_SOURCE,
 }
 
-
 Make = Callable[[], "np.ndarray"]
-
-"""Makes an input from text, pictures or sound: the timed part."""
+"""Makes an input from text, pictures or sound: the part that is timed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,9 +122,9 @@ class Prepared:
     def readings(self) -> Readings:
         """`tokenize_ms`: milliseconds to make the inputs of one call on the host, the median of `REPEATS`.
 
-        Inside: tokenizing the texts of the whole batch, cutting them to the length, and putting them into an array; of
-        pictures and sound the processor on the whole batch. Not inside: moving them to the device. Of several kinds it
-        is the sum, and `tokenize_text_ms`, `tokenize_image_ms` and `tokenize_audio_ms` are its parts.
+        Included: tokenizing the texts of the whole batch, truncating them and building the array; the processor's call
+        on the whole batch of pictures or sounds. Excluded: the transfer to the device. For several kinds it is the sum,
+        and `tokenize_text_ms`, `tokenize_image_ms` and `tokenize_audio_ms` are its parts.
         """
         if not self.makers:
             return Readings(missing={METRIC: "; ".join(dict.fromkeys(self.why_not.values()))})
@@ -133,17 +142,17 @@ class Processing:
 
     processors: Mapping[Modality, Any] = field(default_factory=dict)
     why_not: Mapping[Modality, str] = field(default_factory=dict)
-    """Why a kind of input that the family has is seeded."""
+    """Why a kind of the family's inputs is seeded."""
 
     @property
     def verified(self) -> dict[str, Json]:
-        """Their classes, and what they are fed with: `tokenizer` and `text_source`, ..."""
+        """Their classes and the sources of their input: `tokenizer` and `text_source`, ..."""
         classes: dict[str, Json] = {NAMES[kind]: type(one).__name__ for kind, one in self.processors.items()}
         sources: dict[str, Json] = {f"{kind}_source": SOURCES[kind] for kind in self.processors}
         return {**classes, **sources}
 
     def inputs(self, plugin: WorkloadFamily, workload: Workload, point: Point) -> Prepared:
-        """The inputs of a call. Raises BenchhouseError for a tokenizer that is not this model's."""
+        """The inputs of a call. Raises BenchhouseError for another model's tokenizer."""
         arrays = dict(plugin.inputs(workload, point, workload.seed))
         makers: dict[Modality, Make] = {}
         why_not = dict(self.why_not)
@@ -159,15 +168,15 @@ class Processing:
             except UnsuitableError as error:
                 why_not[kind] = f"{NOT_APPLICABLE}: {error}"
         if not makers and not why_not:
-            why_not["text"] = f"{NOT_APPLICABLE}: nothing that goes in is tokenized or processed"
+            why_not["text"] = f"{NOT_APPLICABLE}: no input is tokenized or processed"
         return Prepared(arrays=arrays, makers=makers, why_not=why_not)
 
 
 def open_processing(workload: Workload, stage: Stage) -> Processing:
-    """What the model's folder has for the inputs of its family; loading it is the stage `tokenizer` of the load.
+    """The tokenizer and processors in the model's folder; loading them is the stage `tokenizer` of the load.
 
-    Raises BenchhouseError for files that do not load. A package that they need and that is not installed is a reason
-    to go on with seeded inputs.
+    Raises BenchhouseError for files that do not load. Where a package that they need is not installed, inputs are
+    seeded.
     """
     processors: dict[Modality, Any] = {}
     why_not: dict[Modality, str] = {}
@@ -183,14 +192,51 @@ def open_processing(workload: Workload, stage: Stage) -> Processing:
     return Processing(processors=processors, why_not=why_not)
 
 
+def kinds_of(family: Family | None) -> tuple[Modality, ...]:
+    """The kinds of input that a family's models take, and so the processors that they may have."""
+    plugin = family_named(family)
+    return () if plugin is None else plugin.modalities
+
+
+def present(folder: Path, kind: Modality) -> bool:
+    """Whether the folder holds a tokenizer or processor of this kind."""
+    return any((folder / name).is_file() for name in (TOKENIZER_FILES if kind == "text" else PROCESSOR_FILES))
+
+
+def has_processors(folder: Path) -> bool:
+    """Whether the folder holds a tokenizer or processor of any kind."""
+    return any((folder / name).is_file() for name in (*TOKENIZER_FILES, *PROCESSOR_FILES))
+
+
+def load(folder: Path, kind: Modality) -> Any:
+    """transformers' tokenizer or processor. Raises BenchhouseError for broken files, ImportError for a missing
+    package."""
+    import transformers
+
+    automatic = {
+        "text": transformers.AutoTokenizer,
+        "image": transformers.AutoImageProcessor,
+        "audio": transformers.AutoFeatureExtractor,
+    }[kind]
+    try:
+        return automatic.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    except ImportError:
+        raise
+    except Exception as error:  # not narrower: the tokenizers library raises bare Exception for a broken file
+        raise BenchhouseError(
+            f"the {NAMES[kind].replace('_', ' ')} in {folder} does not load: {type(error).__name__}: "
+            f"{first_line(error)}. Fetch its files again, or remove them to run on seeded inputs"
+        ) from error
+
+
 def _text(tokenizer: Any, workload: Workload, point: Point, seeded: np.ndarray) -> Make:
-    """Ids of real text in the places of seeded ones; placeholders of pictures and sound keep theirs."""
+    """Ids of real text in place of the seeded ones; placeholders of pictures and sound stay."""
     import numpy as np
 
     free = ~np.isin(seeded, placeholder_ids(workload))
     lengths = set(free.sum(axis=-1).ravel().tolist())
     if seeded.ndim != 2 or len(lengths) != 1:
-        raise UnsuitableError(f"ids of shape {seeded.shape} are no batch of equally long texts")
+        raise UnsuitableError(f"ids of shape {seeded.shape} are not a batch of equally long texts")
     batch = text_batch(tokenizer, len(seeded), lengths.pop())
     _check_vocabulary(tokenizer, workload, int(batch.encode().max()))
 
@@ -221,7 +267,7 @@ MAKERS: Mapping[Modality, Callable[[Any, Workload, Point, np.ndarray], Make]] = 
 
 
 def _array(made: Mapping[str, Any], kind: Modality) -> np.ndarray:
-    """What a processor made, under whichever of the names it goes by."""
+    """The array that a processor made, by any of its names."""
     import numpy as np
 
     name = next((name for name in ARRAY_NAMES[kind] if name in made), None)
@@ -231,14 +277,14 @@ def _array(made: Mapping[str, Any], kind: Modality) -> np.ndarray:
 
 
 def _fitting(made: np.ndarray, seeded: np.ndarray) -> np.ndarray:
-    """The array in the seeded one's type. Raises UnsuitableError for another shape."""
+    """The array in the seeded one's dtype. Raises UnsuitableError for another shape."""
     if made.shape != seeded.shape:
         raise UnsuitableError(f"the processor makes {made.shape} where the point asks for {seeded.shape}")
     return made.astype(seeded.dtype)
 
 
 def _check_vocabulary(tokenizer: Any, workload: Workload, largest: int) -> None:
-    """Raise BenchhouseError for ids that the model has no embedding for."""
+    """Raise BenchhouseError for ids without an embedding in the model."""
     size = vocabulary_size(workload)
     if size is not None and largest >= size:
         raise BenchhouseError(
@@ -259,42 +305,41 @@ def _milliseconds(make: Make) -> float:
 
 
 MOST_WORDS_PER_TOKEN = 4
-
-"""Where a passage of this many words a token still gives too few tokens, the tokenizer cannot read the text."""
+"""If a passage of this many words a token still gives too few tokens, the tokenizer cannot read the text."""
 
 
 class UnsuitableError(Exception):
-    """A tokenizer or processor cannot make what a point asks; the message says why."""
+    """A tokenizer or processor cannot make the inputs of a point; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextBatch:
-    """Texts that give exactly `length` tokens each, special ones among them, with at most one word cut off."""
+    """Texts of exactly `length` tokens each, special ones included, with at most one word truncated."""
 
     tokenizer: Any
     texts: tuple[str, ...]
     length: int
 
     def encode(self) -> np.ndarray:
-        """Token ids, int64 of shape (rows, length): the texts tokenized, cut to the length and put into an array."""
+        """Token ids, int64 of shape (rows, length): the texts tokenized, truncated and put into an array."""
         import numpy as np
 
         return np.array(_ids(self.tokenizer, list(self.texts), self.length), dtype=np.int64)
 
 
 def text_batch(tokenizer: Any, rows: int, length: int) -> TextBatch:
-    """A batch whose rows differ. Raises UnsuitableError when the tokenizer's special tokens leave no room for text, or
-    it makes too few tokens of any text."""
+    """A batch of different rows. Raises UnsuitableError when the tokenizer's special tokens leave no room for text, or
+    it makes too few tokens."""
     special = tokenizer.num_special_tokens_to_add()
     if length <= special:
-        raise UnsuitableError(f"{length} tokens leave no room for text beside the tokenizer's {special} special ones")
+        raise UnsuitableError(f"{length} tokens leave no room for text after the tokenizer's {special} special ones")
     texts = tuple(passage(row, _words_needed(tokenizer, row, length)) for row in range(rows))
     return TextBatch(tokenizer=tokenizer, texts=texts, length=length)
 
 
 def _words_needed(tokenizer: Any, row: int, length: int) -> int:
-    """The fewest words of a row's text that give `length` tokens. Text much longer would be tokenized to be cut off,
-    and the time for it would be counted."""
+    """The fewest words of a row's text that give `length` tokens. Longer text would be tokenized only to be truncated,
+    and that time would count."""
 
     def is_enough(words: int) -> bool:
         (ids,) = _ids(tokenizer, [passage(row, words)], length)
@@ -307,7 +352,7 @@ def _words_needed(tokenizer: Any, row: int, length: int) -> int:
 
 
 def _ids(tokenizer: Any, texts: list[str], length: int) -> list[list[int]]:
-    """The ids of each text, `length` at most, special ones where the tokenizer puts them."""
+    """The ids of each text, at most `length`, with the tokenizer's special ones."""
     encoded = tokenizer(
         texts, truncation=True, max_length=length, padding=False, return_attention_mask=False, verbose=False
     )

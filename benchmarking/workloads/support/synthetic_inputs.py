@@ -22,13 +22,10 @@ if TYPE_CHECKING:
 
 
 VOCABULARY_MARGIN = 20
-
 """One in twenty ids is left out at either end of the vocabulary. Special, unused and single-byte tokens sit there
 (BERT's first 999, T5's last 128), and a configuration names few of them."""
 
-
 MODALITIES = frozenset({"audio", "image", "video", "vision"})
-
 """Words in the names of a configuration's ids that stand for something other than text."""
 
 
@@ -73,24 +70,15 @@ def _numbers(value: Json) -> list[int]:
 
 
 PHOTO_SIZE = (640, 480)
-
 """Width and height in pixels: a photo of the sets that vision models are trained on (COCO's median)."""
 
 PHOTO_SOURCE = f"seeded photo-like pictures of {PHOTO_SIZE[0]} x {PHOTO_SIZE[1]} pixels"
-
 SOUND_SOURCE = "seeded speech-like sound"
-
-
 PATCH_PIXELS = 32
-
 GRAIN = 8.0
-
 VOICE_HZ = 120.0
-
 HARMONICS = 12
-
 SYLLABLES_PER_S = 4.0
-
 LOUDNESS = 0.3
 
 
@@ -143,18 +131,14 @@ def _smooth(coarse: np.ndarray, height: int, width: int) -> np.ndarray:
 AUDIO_AXIS = "audio_seconds"
 
 SAMPLES_PER_S = 16_000
-
 """The rate every speech model here was trained at."""
 
 FRAMES_PER_S = 100
-
 """Columns of a log-mel spectrogram: a window moves on by 10 ms."""
-
 
 SYLLABLES_PER_S = 4.0
 
 LOUDEST, SILENCE = 1.4, -0.6
-
 """Bounds of log-mel values as Whisper scales them: (log10 of the power + 4) / 4, cut 8 decades below the loudest."""
 
 
@@ -213,7 +197,6 @@ def audio_per_call(point: Point) -> Readings:
 IMAGE_AXIS = "image_size"
 
 CHANNELS = 3
-
 """Red, green and blue, where a configuration does not say otherwise."""
 
 

@@ -1,15 +1,26 @@
-"""Torch models of transformers for a workload: the class, an unfilled model, or one with a folder's weights."""
+"""Models of transformers: the base classes of their families, and a workload's class, empty model or loaded weights."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from benchmarking.core.contracts import Modality, WorkloadFamily
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line
-from benchmarking.core.records import Workload
+from benchmarking.core.records import Json, Point, Workload
+from benchmarking.workloads.support import synthetic_inputs
 from benchmarking.workloads.support.configuration import FLOAT_TAG
+from benchmarking.workloads.support.families import positions, too_long, wrong_axes
+from benchmarking.workloads.support.generation import CACHES
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+DEFAULT_SEQUENCE_LENGTHS = (128, 512)
+DEFAULT_NEW_TOKENS = (16,)
 
 AUTO_CLASSES: Mapping[str, tuple[str, str]] = {
     "feature-extraction": ("AutoModel", "MODEL_MAPPING"),
@@ -34,6 +45,66 @@ SECOND_CLASSES: Mapping[str, tuple[str, str]] = {
 }
 """The same for models that do a task in another way: speech recognisers without a decoder."""
 
+EAGER = "eager"
+"""transformers' name of attention written out in torch."""
+
+
+class TransformersFamily(WorkloadFamily):
+    """A family whose models are transformers'."""
+
+    without_attention: frozenset[str] = frozenset()
+    """Model types that have no attention, or give no choice of one."""
+    without_sdpa: frozenset[str] = frozenset()
+    """Model types that have only their own attention code ("eager") in transformers."""
+    sdpa_since: Mapping[str, tuple[int, int]] = {}
+    """The version of transformers that gave a model type scaled-dot-product attention."""
+
+    def default_attention(self, config: Mapping[str, Json]) -> str | None:
+        model_type = str(config.get("model_type"))
+        if model_type in self.without_attention:
+            return None
+        since = self.sdpa_since.get(model_type)
+        if model_type in self.without_sdpa or (since is not None and _transformers_version() < since):
+            return EAGER
+        return "sdpa"
+
+    def model_class(self, workload: Workload) -> Any:
+        return model_class(workload)
+
+    def build(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> Any:
+        return build(workload, dtype=dtype, attention=attention)
+
+    def load(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> tuple[Any, tuple[str, ...]]:
+        return load(workload, dtype=dtype, attention=attention)
+
+
+class TextFamily(TransformersFamily):
+    """A family whose models take token ids."""
+
+    modalities: tuple[Modality, ...] = ("text",)
+    caches: tuple[str, ...] = CACHES
+
+    def axes(self, workload: Workload) -> Mapping[str, tuple[float, ...]]:
+        tokens = {"new_tokens": DEFAULT_NEW_TOKENS} if workload.task in self.generative_tasks else {}
+        return {"sequence_length": DEFAULT_SEQUENCE_LENGTHS, **tokens}
+
+    def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
+        return positions(config)
+
+    def shares_positions(self, config: Mapping[str, Json]) -> bool:
+        """Whether new tokens follow the prompt in the same positions, as in decoders."""
+        return True
+
+    def check(self, workload: Workload, point: Point) -> str | None:
+        names = ("sequence_length", "new_tokens") if workload.task in self.generative_tasks else ("sequence_length",)
+        length, new_tokens = point.sequence_length or 0, point.new_tokens or 0
+        return wrong_axes(workload, point, names) or too_long(
+            workload, length, new_tokens, shared_positions=self.shares_positions(workload.config)
+        )
+
+    def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
+        return {"input_ids": synthetic_inputs.token_ids(workload, point, seed)}
+
 
 def configuration(workload: Workload) -> Any:
     """transformers' configuration object. Raises BenchhouseError when its values do not fit together."""
@@ -50,12 +121,12 @@ def configuration(workload: Workload) -> Any:
         config = kind.from_dict(untagged(dict(workload.config)))
     except (TypeError, ValueError) as error:
         raise BenchhouseError(f"the configuration of {workload.model_id} is not a {model_type}: {error}") from error
-    config.architectures = config.architectures or []  # the automatic classes look through them without a question
+    config.architectures = config.architectures or []  # the automatic classes iterate over them unchecked
     return config
 
 
 def untagged(value: Any) -> Any:
-    """A configuration's value with its infinities (Mamba-2's longest time step) as the floats they stand for."""
+    """A configuration's value with its tagged infinities (Mamba-2's longest time step) as floats."""
     if isinstance(value, dict):
         tag = value.get(FLOAT_TAG)
         return float(tag) if tag is not None else {name: untagged(each) for name, each in value.items()}
@@ -71,7 +142,7 @@ def build(workload: Workload, *, dtype: Any, attention: str | None = None) -> An
     """The model from its configuration alone, in eval mode; the caller fills the weights."""
     config = configuration(workload)
     with _attention_errors(workload, attention):
-        model = _auto_class(workload).from_config(config, dtype=dtype, **_attention(attention))
+        model = _classes(workload)[0].from_config(config, dtype=dtype, **_attention(attention))
     _untie(model, workload)
     for name, parameter in model.named_parameters():
         if stays_float32(model, name, dtype):
@@ -80,22 +151,22 @@ def build(workload: Workload, *, dtype: Any, attention: str | None = None) -> An
 
 
 def load(workload: Workload, *, dtype: Any, attention: str | None = None) -> tuple[Any, tuple[str, ...]]:
-    """The model with the safetensors weights in `workload.path`, in host memory and eval mode; what they lack.
+    """The model with the safetensors weights in `workload.path`, in host memory and eval mode, and what they lack.
 
-    An encoder is often saved without the head of a task, or without its pooler: the names of those parameters come
-    back, for the caller to fill. Raises BenchhouseError when the weights are otherwise not this model's.
+    An encoder is often saved without the head of a task, or without its pooler: the names of those parameters are
+    returned, for the caller to fill. Raises BenchhouseError for any other mismatch of weights and model.
     """
     config = configuration(workload)
     try:
         with _quiet(), _attention_errors(workload, attention):
-            model, report = _auto_class(workload).from_pretrained(
+            model, report = _classes(workload)[0].from_pretrained(
                 workload.path,
                 config=config,
                 dtype=dtype,
                 use_safetensors=True,
                 local_files_only=True,
                 output_loading_info=True,
-                ignore_mismatched_sizes=True,  # they are told below, by name; the library's error has none
+                ignore_mismatched_sizes=True,  # reported below by name, which the library's error lacks
                 **_attention(attention),
             )
     except (OSError, RuntimeError) as error:
@@ -116,10 +187,6 @@ def stays_float32(model: Any, name: str, dtype: Any) -> bool:
     return dtype in (torch.float16, torch.bfloat16) and not kept.isdisjoint(name.split("."))
 
 
-def _auto_class(workload: Workload) -> Any:
-    return _classes(workload)[0]
-
-
 def _classes(workload: Workload) -> tuple[Any, Any]:
     """The automatic class and the model class of the task's model."""
     import transformers
@@ -135,7 +202,7 @@ def _classes(workload: Workload) -> tuple[Any, Any]:
 
 
 def _chosen(found: Any, config: Any) -> Any:
-    """The class, of several the one that the configuration names, as transformers chooses."""
+    """The class; of several, the one that the configuration names, as transformers chooses."""
     several = found if isinstance(found, tuple) else (found,)
     return next((each for each in several if each.__name__ in config.architectures), several[0])
 
@@ -146,20 +213,20 @@ def _attention(attention: str | None) -> dict[str, str]:
 
 @contextmanager
 def _attention_errors(workload: Workload, attention: str | None) -> Iterator[None]:
-    """transformers says ValueError or ImportError for an attention implementation that cannot be had."""
+    """transformers raises ValueError or ImportError for an attention implementation that is not available."""
     try:
         yield
     except (ImportError, ValueError) as error:
         if attention is None:
-            raise BenchhouseError(f"{workload.model_id} cannot be made: {first_line(error)}") from error
+            raise BenchhouseError(f"{workload.model_id} cannot be built: {first_line(error)}") from error
         raise UnsupportedError(f"attention {attention} for {workload.model_id}: {first_line(error)}") from error
 
 
 def _untie(model: Any, workload: Workload) -> None:
     """Give the output embeddings a parameter of their own where the configuration says so.
 
-    transformers 5 ties T5's whatever the configuration says, unless weights are read that differ; the models of
-    T5 1.1 (Flan) were published untied.
+    transformers 5 ties T5's regardless of the configuration, unless weights are read that differ; the models of T5 1.1
+    (Flan) were published untied.
     """
     import torch
 
@@ -195,7 +262,7 @@ def _check_body(model: Any, workload: Workload, missing: tuple[str, ...]) -> Non
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No progress bars and loading reports: what matters of them is raised or stored."""
+    """No progress bars or loading reports: what matters in them is raised or stored."""
     from transformers.utils import logging as library_logging
 
     verbosity, bars = library_logging.get_verbosity(), library_logging.is_progress_bar_enabled()
@@ -207,3 +274,11 @@ def _quiet() -> Iterator[None]:
         library_logging.set_verbosity(verbosity)
         if bars:
             library_logging.enable_progress_bar()
+
+
+def _transformers_version() -> tuple[int, int]:
+    """Major and minor version of the installed transformers, without importing it."""
+    from importlib.metadata import version
+
+    major, minor = version("transformers").split(".")[:2]
+    return int(major), int(minor)

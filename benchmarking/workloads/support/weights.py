@@ -23,21 +23,16 @@ from benchmarking.core.errors import FormatError, StorageError, UsageError
 from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_APPLICABLE, NOT_SUPPORTED, Json, Workload
 
 STEMS = ("model", "diffusion_pytorch_model")
-
 """How transformers and diffusers name weight files, before .safetensors, .safetensors.index.json or -00001-of-..."""
 
 PICKLED_PATTERNS = ("pytorch_model*.bin", "diffusion_pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 
-
 Tensor = dict[str, Any]
-
 """An entry of a header: dtype, shape, data_offsets."""
-
 
 LENGTH_BYTES = 8
 
 MAX_HEADER_BYTES = 100_000_000
-
 """safetensors' own limit; a longer header means that the file is something else."""
 
 
@@ -145,11 +140,9 @@ def _shards(folder: Path, index: Path) -> tuple[Path, ...]:
 
 
 WARM_SHARE = 0.99
-
 COLD_SHARE = 0.01
 
 CACHESTAT_NUMBER = 451
-
 """The same on every architecture but alpha (include/uapi/asm-generic/unistd.h)."""
 
 

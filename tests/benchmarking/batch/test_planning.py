@@ -38,7 +38,7 @@ def test_forty_cells_ask_the_machine_and_each_model_once(monkeypatch):
     asked = {
         name: counted(monkeypatch, name)
         for name in (
-            "benchmarking.devices.support.identity.host_facts",
+            "benchmarking.devices.support.kinds.host_facts",
             "benchmarking.measure.environment.capture",
             "benchmarking.core.provenance.provenance",
             "benchmarking.devices.support.select.Probes",

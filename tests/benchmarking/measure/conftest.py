@@ -40,6 +40,7 @@ class FakeHandle(DeviceHandle):
 
     def __init__(self, *, torch_name="cpu", has_events=False, states=(), in_use=(), peaks=None, power_w=None):
         self.torch_name = torch_name
+        self.is_accelerator = torch_name != "cpu"
         self.has_events = has_events
         self.clock_ns = 0
         self.events = []

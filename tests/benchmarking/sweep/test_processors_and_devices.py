@@ -5,7 +5,7 @@ import pytest
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.records import Device, Point
 from benchmarking.devices.support import binding
-from benchmarking.devices.support.several import combined
+from benchmarking.devices.support.handles import combined
 from benchmarking.measure.settings import settings
 from benchmarking.sweep.plan.plan import Machine
 from benchmarking.sweep.plan.request import Request, plan_cell

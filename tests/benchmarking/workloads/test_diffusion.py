@@ -13,7 +13,7 @@ import torch
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.records import Point, Workload, canonical_hash
 from benchmarking.workloads.diffusion import DIT, PLUGIN, STABLE_DIFFUSION
-from benchmarking.workloads.support import catalog, diffusers_models
+from benchmarking.workloads.support import catalog, denoising
 from benchmarking.workloads.support.denoising import step_between
 from benchmarking.workloads.support.families import family_of
 from benchmarking.workloads.support.random_weights import fill, skip_random_initialisation
@@ -252,8 +252,8 @@ def test_a_unet_takes_any_multiple_of_eight(size):
     ("change", "why"),
     [
         ({"in_channels": 9}, "takes 9 channels and gives 4 is not a plain denoiser"),
-        ({"class_embed_type": "timestep"}, "class_embed_type timestep takes inputs that are not made here"),
-        ({"addition_embed_type": "image"}, "addition_embed_type image takes inputs that are not made here"),
+        ({"class_embed_type": "timestep"}, "class_embed_type timestep takes inputs that are not supported"),
+        ({"addition_embed_type": "image"}, "addition_embed_type image takes inputs that are not supported"),
         ({"cross_attention_dim": [32, 64]}, "takes several prompts"),
         ({"_class_name": "Transformer2DModel", "norm_type": "layer_norm"}, "norm_type layer_norm is not a DiT"),
     ],
@@ -266,7 +266,7 @@ def test_models_that_need_other_inputs_are_refused_before_they_are_loaded(change
 
 
 def test_without_diffusers_there_is_a_way_out(monkeypatch):
-    monkeypatch.setattr(diffusers_models.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(denoising.importlib.util, "find_spec", lambda name: None)
     workload = workload_of(TINY_UNET)
     assert PLUGIN.check(workload, point_of()).endswith("need diffusers, which is not installed: pip install diffusers")
     with pytest.raises(UnsupportedError, match="pip install diffusers"):

@@ -186,5 +186,5 @@ def test_attention_is_chosen_only_where_there_is_a_choice(monkeypatch):
     assert PLUGIN.default_attention(CONFIGS["resnet"]) is None
     assert PLUGIN.default_attention(CONFIGS["swinv2"]) == "eager"
     assert PLUGIN.default_attention(CONFIGS["vit"]) == "sdpa"
-    monkeypatch.setattr("benchmarking.workloads.support.transformers_family._transformers_version", lambda: (5, 0))
+    monkeypatch.setattr("benchmarking.workloads.support.transformers_models._transformers_version", lambda: (5, 0))
     assert PLUGIN.default_attention(CONFIGS["swin"]) == "eager"

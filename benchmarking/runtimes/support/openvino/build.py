@@ -20,7 +20,7 @@ from benchmarking.builds.store import Build, BuildKey, BuildStore, combined_fact
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.plugins import is_installed
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild
-from benchmarking.devices.support.openvino_library import import_openvino
+from benchmarking.devices.openvino import import_openvino
 from benchmarking.graphs.bundle import MANIFEST, Graph, read_bundle
 from benchmarking.graphs.session import bundle_key, ensure_bundle, find_bundle
 

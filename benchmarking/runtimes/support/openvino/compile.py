@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.builds.store import Build, BuildKey, BuildStore
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar
-from benchmarking.devices.support.openvino_library import import_openvino
+from benchmarking.devices.openvino import import_openvino
 from benchmarking.graphs.bundle import Bundle, Graph, read_bundle
 from benchmarking.runtimes.support.openvino.build import (
     build_key,

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.records import Json, Precision, Workload
-from benchmarking.devices.support.several import SEPARATOR
+from benchmarking.devices.support.handles import SEPARATOR
 from benchmarking.runtimes.support.torch.quantization import is_quantized
 from benchmarking.runtimes.support.torch.settings import dtype_of, memory_errors
 from benchmarking.workloads.support.families import plugin_of

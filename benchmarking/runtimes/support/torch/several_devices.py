@@ -21,7 +21,7 @@ from typing import Any
 from benchmarking.core.contracts import TOKEN, Mark, Operation, Stage
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.records import Cell, Json, Point, Precision, Readings
-from benchmarking.devices.support.several import SEPARATOR
+from benchmarking.devices.support.handles import SEPARATOR
 from benchmarking.runtimes.support.placement import OPTION, REPLICAS, shares
 from benchmarking.runtimes.support.torch import attention_kernels, model_loading
 from benchmarking.runtimes.support.torch.session import Loaded, TorchOperation, TorchSession

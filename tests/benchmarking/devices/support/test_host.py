@@ -1,12 +1,17 @@
-"""Facts of machines made of files, recordings and stand-ins."""
+"""Facts of machines made of files, recordings and stand-ins; control groups and free memory."""
 
+from __future__ import annotations
+
+import sys
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from benchmarking.core.records import Readings
 from benchmarking.devices.support import host
-from benchmarking.devices.support.host import NAMES, host_facts, usable_memory_bytes
+from benchmarking.devices.support.host import NAMES, free_host_bytes, host_facts, usable_memory_bytes
+from benchmarking.devices.support.host_linux import free_in_groups, limits
 from benchmarking.devices.support.reading import UnreadableError
 
 XEON = "Intel(R) Xeon(R) Platinum 8480+"
@@ -183,8 +188,140 @@ def test_windows_virtual_machine_is_known_by_its_product():
 
 
 def test_other_systems_have_no_cgroups(monkeypatch):
-    monkeypatch.setattr(host, "facts", lambda: Readings(values={"cpu_model": "Apple M2"}))
+    monkeypatch.setattr(host, "macos_facts", lambda: Readings(values={"cpu_model": "Apple M2"}))
     facts = host_facts("Darwin")
     assert facts.missing["cgroup_version"] == "not_applicable: no cgroups on Darwin"
     assert facts.values["cpu_model"] == "Apple M2"
     assert set(host.NAMES) == set(facts.values) | set(facts.missing)
+
+
+def test_version_2_takes_the_lowest_of_a_group_and_those_above_it(plant):
+    root = plant(
+        {
+            "proc/self/cgroup": "0::/pods/one",
+            "sys/fs/cgroup/cgroup.controllers": "cpu memory",
+            "sys/fs/cgroup/pods/cpu.max": "150000 100000",
+            "sys/fs/cgroup/pods/memory.max": 8_000_000_000,
+            "sys/fs/cgroup/pods/one/cpu.max": "400000 100000",
+            "sys/fs/cgroup/pods/one/memory.max": "max",
+        }
+    )
+    assert limits(root).values == {
+        "cgroup_version": 2,
+        "cgroup_cpu_quota_cores": 1.5,
+        "cgroup_memory_limit_bytes": 8_000_000_000,
+    }
+
+
+def test_version_1_reads_each_controllers_own_group(plant):
+    root = plant(
+        {
+            "proc/self/cgroup": "4:cpu,cpuacct:/a\n3:memory:/b\n0::/c",
+            "sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us": 50_000,
+            "sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us": 100_000,
+            "sys/fs/cgroup/memory/b/memory.limit_in_bytes": 1_000_000_000,
+        }
+    )
+    assert limits(root).values == {
+        "cgroup_version": 1,
+        "cgroup_cpu_quota_cores": 0.5,
+        "cgroup_memory_limit_bytes": 1_000_000_000,
+    }
+
+
+def test_no_limit_is_not_applicable_in_both_versions(plant):
+    root = plant(
+        {
+            "proc/self/cgroup": "2:cpu:/\n3:memory:/\n0::/",
+            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": -1,
+            "sys/fs/cgroup/cpu/cpu.cfs_period_us": 100_000,
+            "sys/fs/cgroup/memory/memory.limit_in_bytes": 9_223_372_036_854_771_712,
+            "sys/fs/cgroup/cpu.max": "max 100000",
+        }
+    )
+    assert limits(root).missing == {
+        "cgroup_cpu_quota_cores": "not_applicable: no CPU quota",
+        "cgroup_memory_limit_bytes": "not_applicable: no memory limit",
+    }
+
+
+def test_a_path_of_the_host_is_answered_by_the_containers_root(plant):
+    root = plant(
+        {
+            "proc/self/cgroup": "0::/../../system.slice/docker-abc.scope",
+            "sys/fs/cgroup/cgroup.controllers": "cpu",
+            "sys/fs/cgroup/cpu.max": "200000 100000",
+        }
+    )
+    assert limits(root).values["cgroup_cpu_quota_cores"] == 2.0
+
+
+def test_without_proc_there_is_a_reason(tmp_path):
+    missing = limits(tmp_path).missing
+    assert missing["cgroup_cpu_quota_cores"] == f"not_supported: no {tmp_path}/proc/self/cgroup"
+    assert missing["cgroup_version"] == f"not_supported: no {tmp_path}/sys/fs/cgroup"
+
+
+GB = 1_000_000_000
+
+
+def write(root, name, text):
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.fixture
+def version_2(tmp_path):
+    """A container's group with a limit of 8 GB, 5 GB in use, of which 2 GB are page cache."""
+    write(tmp_path, "proc/self/cgroup", "0::/\n")
+    write(tmp_path, "sys/fs/cgroup/cgroup.controllers", "cpu memory\n")
+    write(tmp_path, "sys/fs/cgroup/memory.max", f"{8 * GB}\n")
+    write(tmp_path, "sys/fs/cgroup/memory.current", f"{5 * GB}\n")
+    stat = f"anon {3 * GB}\nfile {2 * GB}\ninactive_file {int(1.5 * GB)}\nactive_file {int(0.5 * GB)}\n"
+    write(tmp_path, "sys/fs/cgroup/memory.stat", stat)
+    return tmp_path
+
+
+def test_a_group_leaves_its_limit_less_its_use_without_page_cache(version_2):
+    assert list(free_in_groups(version_2)) == [5 * GB]
+
+
+def test_a_group_above_may_leave_less(version_2):
+    write(version_2, "proc/self/cgroup", "0::/inner\n")
+    for name, text in (("max", f"{6 * GB}"), ("current", f"{4 * GB}"), ("stat", "inactive_file 0\n")):
+        write(version_2, f"sys/fs/cgroup/inner/memory.{name}", text)
+    assert list(free_in_groups(version_2)) == [2 * GB, 5 * GB]
+
+
+def test_version_1_counts_the_page_cache_of_all_groups_below_once(tmp_path):
+    write(tmp_path, "proc/self/cgroup", "4:memory:/\n")
+    write(tmp_path, "sys/fs/cgroup/memory/memory.limit_in_bytes", f"{8 * GB}")
+    write(tmp_path, "sys/fs/cgroup/memory/memory.usage_in_bytes", f"{5 * GB}")
+    stat = f"inactive_file {GB}\nactive_file 0\ntotal_inactive_file {2 * GB}\ntotal_active_file 0\n"
+    write(tmp_path, "sys/fs/cgroup/memory/memory.stat", stat)
+    assert list(free_in_groups(tmp_path)) == [5 * GB]
+
+
+def test_a_group_beyond_its_limit_leaves_nothing(version_2):
+    write(version_2, "sys/fs/cgroup/memory.current", f"{11 * GB}")
+    assert list(free_in_groups(version_2)) == [0]
+
+
+def test_groups_without_limit_or_files_limit_nothing(version_2, tmp_path_factory):
+    write(version_2, "sys/fs/cgroup/memory.max", "max\n")
+    assert list(free_in_groups(version_2)) == []
+    assert list(free_in_groups(tmp_path_factory.mktemp("empty"))) == []
+
+
+@pytest.mark.parametrize(("available", "free"), [(3 * GB, 3 * GB), (20 * GB, 5 * GB)])
+def test_free_host_memory_is_the_lesser_of_machine_and_group(monkeypatch, version_2, available, free):
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=available))
+    assert free_host_bytes(version_2) == free
+
+
+def test_other_systems_have_no_control_groups(monkeypatch, version_2):
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=20 * GB))
+    assert free_host_bytes(version_2) == 20 * GB

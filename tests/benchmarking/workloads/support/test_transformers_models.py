@@ -9,7 +9,7 @@ import torch
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.records import Point
 from benchmarking.workloads.encoder_decoder import PLUGIN as ENCODER_DECODER
-from benchmarking.workloads.support import transformers_family, transformers_models
+from benchmarking.workloads.support import transformers_models
 from benchmarking.workloads.support.families import family_of
 from benchmarking.workloads.support.resolve import resolve
 
@@ -131,10 +131,10 @@ def test_parameters_kept_in_float32_beside_float16_are_the_librarys(tmp_path, sa
 
 
 def test_attention_of_older_transformers_is_eager_where_it_has_no_other(monkeypatch):
-    monkeypatch.setattr(transformers_family, "_transformers_version", lambda: (5, 14))
+    monkeypatch.setattr(transformers_models, "_transformers_version", lambda: (5, 14))
     assert ENCODER_DECODER.default_attention({"model_type": "t5"}) == "eager"
     assert ENCODER_DECODER.default_attention({"model_type": "bart"}) == "sdpa"
-    monkeypatch.setattr(transformers_family, "_transformers_version", lambda: (5, 15))
+    monkeypatch.setattr(transformers_models, "_transformers_version", lambda: (5, 15))
     assert ENCODER_DECODER.default_attention({"model_type": "t5"}) == "sdpa"
     monkeypatch.undo()
-    assert transformers_family._transformers_version() >= (5, 0)
+    assert transformers_models._transformers_version() >= (5, 0)

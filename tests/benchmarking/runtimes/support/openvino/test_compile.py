@@ -18,7 +18,7 @@ POINT = Point(batch_size=1)
 @pytest.fixture(scope="module")
 def openvino():
     pytest.importorskip("openvino")
-    from benchmarking.devices.support.openvino_library import import_openvino
+    from benchmarking.devices.openvino import import_openvino
 
     return import_openvino()
 

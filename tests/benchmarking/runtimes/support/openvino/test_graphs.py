@@ -107,7 +107,7 @@ def forward(tmp_path_factory):
 
 @pytest.fixture
 def core():
-    from benchmarking.devices.support.openvino_library import import_openvino
+    from benchmarking.devices.openvino import import_openvino
 
     return import_openvino().Core()
 

@@ -10,7 +10,7 @@ import torch
 
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.records import Cell, Device, Point, Readings
-from benchmarking.devices.support.several import combined
+from benchmarking.devices.support.handles import combined
 from benchmarking.runtimes import compiled
 from benchmarking.runtimes.eager import PLUGIN
 from benchmarking.runtimes.support import placement as placement_module

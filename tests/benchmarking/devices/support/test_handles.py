@@ -1,4 +1,4 @@
-"""Several devices taken as one."""
+"""Several devices as one."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -9,8 +9,7 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageErr
 from benchmarking.core.records import Device, Readings
 from benchmarking.devices import cuda
 from benchmarking.devices.support import select, torch_gpu
-from benchmarking.devices.support import several as several_module
-from benchmarking.devices.support.several import SeveralHandle, combined, open_several, parts, selectors
+from benchmarking.devices.support.handles import SEPARATOR, SeveralHandle, combined, open_several, parts, selectors
 from benchmarking.devices.support.torch_gpu import TorchBuild
 
 
@@ -173,4 +172,4 @@ def test_a_device_that_cannot_be_had_lets_the_others_go(gpus):
     with pytest.raises(BenchhouseError, match="cuda:1 is gone"):
         open_several(gpus, open_one)
     assert opened[0].asked == ["close"]
-    assert several_module.SEPARATOR.join(device.selector for device in gpus) == "cuda:0,cuda:1"
+    assert SEPARATOR.join(device.selector for device in gpus) == "cuda:0,cuda:1"

@@ -1,13 +1,89 @@
-"""Windows' energy meters, laid out byte by byte after emi.h."""
+"""The host's energy counters: Apple's library, Windows' meters (byte by byte after emi.h), Linux's powercap tree."""
+
+from __future__ import annotations
 
 import ctypes
 import struct
+from types import SimpleNamespace
 
 import pytest
 
+from benchmarking.core.device_contracts import ENERGY_DOMAINS
+from benchmarking.devices import mps
+from benchmarking.devices.support import energy as apple_energy
 from benchmarking.devices.support import energy as emi
-from benchmarking.devices.support.energy import EnergyMeters, WindowsMeters, channels_v1, channels_v2
+from benchmarking.devices.support import energy as energy_module
+from benchmarking.devices.support import energy as host_energy
+from benchmarking.devices.support.energy import AppleEnergy, EnergyMeters, Rapl, WindowsMeters, channels_v1, channels_v2
 from benchmarking.devices.support.reading import UnreadableError
+
+FIELDS = ("cpu_total_mj", "dram_mj", "gpu_mj", "gpu_sram_mj", "ane_mj")
+
+
+def apple(error=None, **told):
+    """The module: a monitor whose metrics are the given ones, all others None, as on a chip without them."""
+
+    def monitor():
+        if error == "start":
+            raise RuntimeError("Failed to create IOReport subscription.")
+        return SimpleNamespace(get_cumulative_energy=read)
+
+    def read():
+        if error == "read":
+            raise RuntimeError("Unsupported or invalid energy unit provided: eV")
+        return SimpleNamespace(**{**dict.fromkeys(FIELDS), **told})
+
+    return SimpleNamespace(AppleEnergyMonitor=monitor)
+
+
+@pytest.mark.parametrize(
+    ("system", "kind"), [("Darwin", AppleEnergy), ("Windows", EnergyMeters), ("Linux", Rapl), ("FreeBSD", Rapl)]
+)
+def test_each_platform_has_its_own_counters(system, kind):
+    assert isinstance(host_energy.host_energy(system), kind)
+
+
+def test_millijoules_of_the_chips_parts_become_joules():
+    energy = AppleEnergy(apple(cpu_total_mj=81_250, dram_mj=4_000, gpu_mj=2_500, gpu_sram_mj=250), "arm64").energy_j()
+    assert energy.values == {"cpu_pkg": 81.25, "dram": 4.0, "gpu": 2.75}
+    assert energy.missing == {"soc": "not_supported: Apple counts parts of the chip, not the whole"}
+
+
+def test_a_part_the_chip_does_not_count_has_its_reason():
+    energy = AppleEnergy(apple(cpu_total_mj=1_000, gpu_sram_mj=5), "arm64").energy_j()
+    assert energy.values == {"cpu_pkg": 1.0}
+    assert energy.missing["dram"] == "not_supported: this chip does not count dram"
+    assert energy.missing["gpu"] == "not_supported: this chip does not count gpu"
+
+
+@pytest.mark.parametrize(
+    ("module", "machine", "words"),
+    [
+        (apple(), "x86_64", "macOS on x86_64 tells energy to root alone"),
+        (apple("start"), "arm64", "IOReport gives no energy: Failed to create IOReport subscription"),
+        (apple("read"), "arm64", "IOReport: Unsupported or invalid energy unit"),
+    ],
+)
+def test_every_domain_has_the_reason_why_nothing_is_read(module, machine, words):
+    energy = AppleEnergy(module, machine).energy_j()
+    assert energy.values == {}
+    assert set(energy.missing) == set(ENERGY_DOMAINS)
+    assert all(words in why for why in energy.missing.values())
+
+
+def test_a_missing_package_is_named_with_the_line_that_installs_it(monkeypatch):
+    def refuse(name):
+        raise ImportError(f"No module named {name!r}")
+
+    monkeypatch.setattr(apple_energy.importlib, "import_module", refuse)
+    why = AppleEnergy(machine="arm64").energy_j().missing["gpu"]
+    assert why == "not_supported: needs zeus-apple-silicon: pip install zeus-apple-silicon"
+
+
+def test_apples_gpu_counts_itself_beside_the_processor():
+    energy = mps.MpsHandle(None, AppleEnergy(apple(cpu_total_mj=2_000, gpu_mj=3_000), "arm64")).energy_j()
+    assert (energy.values["gpu"], energy.values["cpu_pkg"], energy.values["method"]) == (3.0, 2.0, "counter")
+
 
 INTEL = ("RAPL_Package0_PKG", "RAPL_Package0_PP0", "RAPL_Package0_PP1", "RAPL_Package0_DRAM")
 
@@ -196,3 +272,72 @@ def test_what_windows_refuses_has_its_number(error, reason):
         meters.open("path")
     with pytest.raises(UnreadableError, match=rf"0x224000 of an energy meter: error {error}"):
         meters.control(4711, emi.GET_VERSION, 2)
+
+
+def zone(number, name, energy_uj, range_uj=262_143_328_850):
+    return {
+        f"{number}/name": name,
+        f"{number}/energy_uj": energy_uj,
+        f"{number}/max_energy_range_uj": range_uj,
+    }
+
+
+@pytest.fixture
+def two_sockets(plant):
+    return plant(
+        {
+            **zone("intel-rapl:0", "package-0", 1_000_000),
+            **zone("intel-rapl:0:0", "core", 500_000),
+            **zone("intel-rapl:0:1", "dram", 250_000, 65_712_999_613),
+            **zone("intel-rapl:1", "package-1", 2_000_000),
+            **zone("intel-rapl-mmio:0", "package-0", 1_000_000),
+            **zone("intel-rapl:2", "psys", 9_000_000),
+        }
+    )
+
+
+def test_packages_are_summed_and_counted_from_the_opening(two_sockets, plant):
+    rapl = Rapl(two_sockets)
+    assert rapl.energy_j().values == {"cpu_pkg": 0.0, "dram": 0.0}
+    plant({"intel-rapl:0/energy_uj": 3_500_000, "intel-rapl:1/energy_uj": 2_250_000})
+    plant({"intel-rapl:0:1/energy_uj": 350_000, "intel-rapl-mmio:0/energy_uj": 3_500_000})
+    assert rapl.energy_j().values == {"cpu_pkg": 2.75, "dram": 0.1}
+
+
+def test_wrapped_counter_goes_on_growing(plant):
+    """From 9 999 000 to the range 10 000 000 are 1000 uJ, then 4000 more."""
+    root = plant(zone("intel-rapl:0", "package-0", 9_999_000, 10_000_000))
+    rapl = Rapl(root)
+    plant({"intel-rapl:0/energy_uj": 4_000})
+    assert rapl.energy_j().values["cpu_pkg"] == 0.005
+    plant({"intel-rapl:0/energy_uj": 1_004_000})
+    assert rapl.energy_j().values["cpu_pkg"] == 1.005
+
+
+def test_machine_without_the_tree_has_reasons(tmp_path):
+    energy = Rapl(tmp_path).energy_j()
+    assert energy.values == {}
+    assert energy.missing == {
+        "cpu_pkg": f"not_supported: no package counter in {tmp_path}",
+        "dram": f"not_supported: no dram counter in {tmp_path}",
+    }
+
+
+def test_counter_only_root_may_read_is_no_permission(two_sockets, monkeypatch):
+    real = energy_module.read_int
+
+    def refuse(path):
+        if path.name == "energy_uj":
+            raise UnreadableError(f"no_permission: {path}")
+        return real(path)
+
+    monkeypatch.setattr(energy_module, "read_int", refuse)
+    assert Rapl(two_sockets).energy_j().missing["cpu_pkg"] == f"no_permission: {two_sockets}/intel-rapl:0/energy_uj"
+
+
+def test_counter_that_goes_away_is_missing_not_zero(two_sockets):
+    rapl = Rapl(two_sockets)
+    (two_sockets / "intel-rapl:1/energy_uj").unlink()
+    energy = rapl.energy_j()
+    assert energy.missing == {"cpu_pkg": f"not_supported: no {two_sockets}/intel-rapl:1/energy_uj"}
+    assert energy.values == {"dram": 0.0}

@@ -1,4 +1,6 @@
-"""What torch is installed, and the handle of a GPU torch drives."""
+"""The installed torch, GPUs that it drives, whose processes are on them, and CUDA_VISIBLE_DEVICES."""
+
+from __future__ import annotations
 
 import subprocess
 import sys
@@ -9,8 +11,15 @@ import pytest
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import Device, Readings
 from benchmarking.devices.support import torch_gpu
-from benchmarking.devices.support.reading import absent
-from benchmarking.devices.support.torch_gpu import TorchGpuHandle, parse_build, torch_build, torch_index
+from benchmarking.devices.support.reading import UnreadableError, absent
+from benchmarking.devices.support.torch_gpu import (
+    Owners,
+    TorchGpuHandle,
+    parse_build,
+    torch_build,
+    torch_index,
+    visible,
+)
 
 CUDA_BUILD = """from typing import Optional
 __all__ = ['__version__', 'debug', 'cuda', 'git_version', 'hip', 'xpu']
@@ -38,7 +47,8 @@ def test_build_of_a_file_that_states_nothing_is_unknown():
 
 
 def test_build_is_told_without_importing_torch():
-    code = "import sys; from benchmarking.devices import _torch; _torch.torch_build(); print('torch' in sys.modules)"
+    call = "torch_gpu.torch_build()"
+    code = f"import sys; from benchmarking.devices.support import torch_gpu; {call}; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
@@ -124,3 +134,82 @@ def test_events_give_whole_nanoseconds(fake_torch):
     timer.start()
     timer.stop()
     assert timer.elapsed_ns() == 1_500_000
+
+
+def test_own_pid_is_known_by_its_number():
+    owners = Owners(frozenset({7}), own=42)
+    assert owners.foreign(frozenset({7, 42})) == [7]
+    assert owners.own_pid(frozenset({7, 42})) == 42
+
+
+def test_before_the_context_exists_all_are_foreign():
+    owners = Owners(frozenset({7}), own=42)
+    assert owners.own_pid(frozenset({7})) is None
+    assert owners.foreign(frozenset({7})) == [7]
+
+
+def test_in_a_container_the_one_newcomer_is_ours():
+    owners = Owners(frozenset({9001}), own=42)
+    assert owners.foreign(frozenset({9001, 31337})) == [9001]
+
+
+def test_our_number_of_the_host_is_remembered_when_others_come():
+    owners = Owners(frozenset(), own=42)
+    assert owners.foreign(frozenset({31337})) == []
+    assert owners.foreign(frozenset({31337, 31400})) == [31400]
+
+
+def test_own_bytes_are_never_guessed():
+    owners = Owners(frozenset({7}), own=42)
+    assert owners.own_bytes({7: 100, 42: 500}) == 500
+    with pytest.raises(UnreadableError, match="does not list this process"):
+        owners.own_bytes({7: 100})
+    with pytest.raises(UnreadableError, match="does not list this process"):
+        owners.own_bytes({})
+    with pytest.raises(UnreadableError, match="does not tell memory by process"):
+        owners.own_bytes({42: None})
+
+
+def test_two_newcomers_cannot_be_told_apart():
+    owners = Owners(frozenset(), own=42)
+    with pytest.raises(UnreadableError, match=r"not_supported: the driver's pids \(5, 6\) are of another namespace"):
+        owners.foreign(frozenset({5, 6}))
+
+
+def gpus(*names):
+    return [
+        Device(
+            type="cuda",
+            selector=f"cuda:{index}",
+            found=True,
+            name=name,
+            facts=Readings(values={"uuid": f"GPU-{index}abc-def", "is_mig_enabled": index == 1}),
+        )
+        for index, name in enumerate(names)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("setting", "left"),
+    [
+        (None, ["cuda:0", "cuda:1", "cuda:2"]),
+        ("", []),
+        ("-1", []),
+        ("1", ["cuda:1"]),
+        ("2,0", ["cuda:0", "cuda:2"]),
+        ("0,7,1", ["cuda:0"]),
+        ("GPU-2ab", ["cuda:2"]),
+        ("gpu-0ABC-def, GPU-1", ["cuda:0", "cuda:1"]),
+        ("MIG-3f1c", ["cuda:1"]),
+        ("nonsense,0", []),
+    ],
+)
+def test_setting_leaves_what_the_runtime_would_see(setting, left):
+    assert [device.selector for device in visible(gpus("A", "A", "A"), setting)] == left
+
+
+def test_numbers_say_nothing_among_unlike_models():
+    """CUDA counts the fastest first, NVML by PCI address: which one 0 is shows only when it is opened."""
+    assert len(visible(gpus("A", "B"), "0")) == 2
+    assert visible(gpus("A", "B"), "-1") == ()
+    assert [device.selector for device in visible(gpus("A", "B"), "GPU-1")] == ["cuda:1"]

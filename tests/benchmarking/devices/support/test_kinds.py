@@ -1,11 +1,14 @@
-"""The identity of a machine and a device in it."""
+"""The identity of a device in a machine, and its free memory."""
+
+from __future__ import annotations
 
 import dataclasses
 
 import pytest
 
 from benchmarking.core.records import Device, Readings, canonical_hash
-from benchmarking.devices.support.identity import HASH_VERSION, hardware, memory_class_bytes
+from benchmarking.devices.support import kinds
+from benchmarking.devices.support.kinds import HASH_VERSION, free_memory, hardware, memory_class_bytes
 from benchmarking.devices.support.select import probe_all
 
 GIB = 1 << 30
@@ -155,3 +158,39 @@ def test_the_same_machine_asked_twice_is_the_same():
 )
 def test_memory_class_is_the_size_it_was_sold_as(memory_bytes, class_bytes):
     assert memory_class_bytes(memory_bytes) == class_bytes
+
+
+GB = 1_000_000_000
+
+
+def device(kind, memory_bytes=None, **facts):
+    return Device(type=kind, selector=kind, found=True, memory_bytes=memory_bytes, facts=Readings(values=facts))
+
+
+@pytest.mark.parametrize("kind", ["cpu", "mps"])
+def test_free_memory_of_a_device_in_host_memory_is_the_hosts(monkeypatch, kind):
+    monkeypatch.setattr(kinds, "free_host_bytes", lambda: 7 * GB)
+    assert free_memory(device(kind, 16 * GB)).values == {"free_memory_bytes": 7 * GB}
+
+
+def test_free_memory_of_a_gpu_is_its_probed_fact():
+    assert free_memory(device("cuda", 80 * GB, free_memory_bytes=60 * GB)).values == {"free_memory_bytes": 60 * GB}
+
+
+@pytest.mark.parametrize("kind", ["cuda", "rocm"])
+def test_free_memory_of_a_gpu_without_that_fact_is_bounded_by_its_total(kind):
+    readings = free_memory(device(kind, 80 * GB))
+    assert readings.values == {"device_memory_bytes": 80 * GB}
+    assert readings.missing == {"free_memory_bytes": f"not_supported: not among the facts of {kind}"}
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (device("cuda"), "not_supported: not among the facts of cuda"),
+        (device("null", 16 * GB), "not_applicable: the memory that null computes in is unknown"),
+        (device("openvino", 16 * GB), "not_applicable: the memory that openvino computes in is unknown"),
+    ],
+)
+def test_unknown_free_memory_has_a_reason(found, reason):
+    assert free_memory(found).missing == {"free_memory_bytes": reason}

@@ -1,4 +1,4 @@
-"""What the page cache holds of weight files, asked from a real kernel and from pretended ones."""
+"""How much of the weight files is in the page cache, by a real kernel and by fakes."""
 
 from __future__ import annotations
 

@@ -1,0 +1,265 @@
+"""Open devices: what all of them share (the host's clock and energy), and several of one kind as one.
+
+`--device cuda:0,cuda:1` is one `Device` whose facts hold the records of its parts, and opens as a `SeveralHandle`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+from benchmarking.core.device_contracts import (
+    ENERGY_DOMAINS,
+    IN_USE_NAMES,
+    PEAK_NAMES,
+    STATE_NAMES,
+    DeviceHandle,
+    DeviceTimer,
+)
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
+from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Readings, from_json, to_json
+from benchmarking.devices.support.energy import HostEnergy, host_energy
+from benchmarking.devices.support.kinds import names_with
+from benchmarking.devices.support.reading import absent
+
+HOST_DOMAINS = ("cpu_pkg", "dram")
+
+# Words in `throttle_reasons`, the same for every vendor. Power that software capped is no throttling by itself.
+GPU_IDLE = "gpu_idle"
+CLOCKS_SETTING = "clocks_setting"
+SOFTWARE_POWER_CAP = "software_power_cap"
+HARDWARE_SLOWDOWN = "hardware_slowdown"
+SYNC_BOOST = "sync_boost"
+SOFTWARE_THERMAL = "software_thermal"
+HARDWARE_THERMAL = "hardware_thermal"
+POWER_BRAKE = "power_brake"
+
+
+class Monitor(Protocol):
+    """A vendor's management library, or the kernel in its place, watching one open device."""
+
+    def memory_in_use(self) -> Readings:
+        """As `DeviceHandle.memory_in_use`."""
+
+    def state(self) -> Readings:
+        """As `DeviceHandle.state`."""
+
+    def energy_j(self) -> Readings:
+        """The domains that the device itself counts; the handle adds the host's."""
+
+    def close(self) -> None:
+        """Release the library."""
+
+
+class HostHandle(DeviceHandle):
+    """A device whose host counts energy; the base of most handles."""
+
+    def __init__(self, energy: HostEnergy | None = None) -> None:
+        self._host_energy = energy or host_energy()
+
+    def energy_j(self) -> Readings:
+        """The processor's and its memory's: a host may count its GPU too, which is idle here."""
+        host = _only(self._host_energy.energy_j(), HOST_DOMAINS)
+        return with_method(absent(f"{NOT_APPLICABLE}: no such domain here", ("gpu", "soc")) | host)
+
+
+def with_method(energy: Readings) -> Readings:
+    """The energy with its `method`: "counter" if any domain has a value."""
+    if any(domain in energy.values for domain in ENERGY_DOMAINS):
+        return energy | Readings(values={"method": "counter"})
+    return energy | absent(f"{NOT_SUPPORTED}: no energy counter", ("method",))
+
+
+SEPARATOR = ","
+FACT = "devices"
+"""The fact that holds the record of each device."""
+BY_DEVICE = "by_device"
+"""The reading that holds the readings of each device, by selector."""
+
+STATE_OF_ALL: Mapping[str, Callable[[list[float]], float]] = {
+    "clock_hz": min,
+    "clock_default_hz": min,
+    "memory_clock_hz": min,
+    "temperature_c": max,
+    "power_w": sum,
+    "violation_ns": sum,
+    "power_violation_ns": sum,
+}
+"""How the devices' numbers become one: the slowest clock is what a call waits for."""
+
+
+def selectors(request: str) -> tuple[str, ...]:
+    """The devices of a list. Raises UsageError for an empty entry, several kinds, or a kind of which only one device
+    can be used."""
+    named = tuple(part.strip() for part in request.split(SEPARATOR))
+    kinds = sorted({name.partition(":")[0] for name in named})
+    if "" in kinds:
+        raise UsageError(f"--device {request}: a list names its devices one by one, such as cuda:0,cuda:1")
+    if len(kinds) > 1:
+        raise UsageError(f"--device {request}: several devices must be of one kind; these are {', '.join(kinds)}")
+    able = names_with(lambda kind: kind.can_be_several)
+    if kinds[0] not in able:
+        raise UsageError(f"--device {request}: several devices are taken of {' or '.join(able)}, not of {kinds[0]}")
+    return named
+
+
+def combined(devices: Sequence[Device]) -> Device:
+    """Several devices of a kind as one record, with the memory of all. Raises UsageError for the same one twice,
+    UnsupportedError for unlike models."""
+    request = SEPARATOR.join(device.selector for device in devices)
+    first = devices[0]
+    if len({device.selector for device in devices}) < len(devices):
+        raise UsageError(f"--device {request}: the same device is named twice")
+    if len({device.name for device in devices}) > 1:
+        models = ", ".join(f"{device.selector} is {device.name}" for device in devices)
+        raise UnsupportedError(f"--device {request}: unlike models wait for the slowest: {models}")
+    sizes = [device.memory_bytes for device in devices if device.memory_bytes is not None]
+    return Device(
+        type=first.type,
+        selector=request,
+        found=True,
+        name=f"{len(devices)} x {first.name}",
+        vendor=first.vendor,
+        driver=first.driver,
+        count=first.count,
+        memory_bytes=sum(sizes) if len(sizes) == len(devices) else None,
+        facts=_shared_facts(devices),
+        precisions=first.precisions,
+    )
+
+
+def parts(device: Device) -> tuple[Device, ...]:
+    """The devices combined in a record; a single device is its own only part."""
+    entries = device.facts.values.get(FACT)
+    return tuple(from_json(Device, entry) for entry in entries) if isinstance(entries, list) else (device,)
+
+
+def by_device(readings: Readings) -> Mapping[str, Any]:
+    """The readings of each device, by selector; empty for a single device."""
+    found = readings.values.get(BY_DEVICE)
+    return found if isinstance(found, dict) else {}
+
+
+def _shared_facts(devices: Sequence[Device]) -> Readings:
+    """The facts that are equal on all devices, and the devices' records."""
+    first = devices[0].facts.values
+    alike = {name: value for name, value in first.items() if all(d.facts.values.get(name) == value for d in devices)}
+    entries: list[Json] = [to_json(device) for device in devices]
+    return Readings(values={**alike, FACT: entries})
+
+
+class SeveralTimer(DeviceTimer):
+    """An event pair on each device. The time is the longest of them, each on its own clock."""
+
+    def __init__(self, timers: Sequence[DeviceTimer]) -> None:
+        self._timers = timers
+
+    def start(self) -> None:
+        for timer in self._timers:
+            timer.start()
+
+    def stop(self) -> None:
+        for timer in self._timers:
+            timer.stop()
+
+    def elapsed_ns(self) -> int:
+        return max(timer.elapsed_ns() for timer in self._timers)
+
+
+class SeveralHandle(DeviceHandle):
+    """Several open devices, by selector: sums and extremes of their readings, and each one's own in `by_device`. A
+    value that one device lacks is missing for all, with that device's reason."""
+
+    def __init__(self, handles: Mapping[str, DeviceHandle]) -> None:
+        self._handles = dict(handles)
+        names = [handle.torch_name for handle in handles.values()]
+        self.torch_name: str | None = None if None in names else SEPARATOR.join(name for name in names if name)
+
+    def timer(self) -> DeviceTimer | None:
+        timers = [timer for handle in self._handles.values() if (timer := handle.timer()) is not None]
+        return SeveralTimer(timers) if len(timers) == len(self._handles) else None
+
+    def synchronize(self) -> None:
+        for handle in self._handles.values():
+            handle.synchronize()
+
+    def empty_cache(self) -> None:
+        for handle in self._handles.values():
+            handle.empty_cache()
+
+    def reset_peak_memory(self) -> None:
+        for handle in self._handles.values():
+            handle.reset_peak_memory()
+
+    def peak_memory(self) -> Readings:
+        return self._of_all(lambda handle: handle.peak_memory(), dict.fromkeys(PEAK_NAMES, sum))
+
+    def memory_in_use(self) -> Readings:
+        return self._of_all(lambda handle: handle.memory_in_use(), dict.fromkeys(IN_USE_NAMES, sum))
+
+    def state(self) -> Readings:
+        states = {selector: handle.state() for selector, handle in self._handles.items()}
+        united: dict[str, Json] = {}
+        for name in ("throttle_reasons", "foreign_pids"):
+            lists = [listed for one in states.values() if isinstance(listed := one.values.get(name), list)]
+            if len(lists) == len(states):
+                united[name] = sorted({entry for listed in lists for entry in listed})
+        missing = {name: _why_missing(states, name) for name in STATE_NAMES if name not in united}
+        return Readings(missing=missing) | _joined(states, STATE_OF_ALL) | Readings(values=united)
+
+    def energy_j(self) -> Readings:
+        """The sum of the devices' counters; the host's are counted once."""
+        energies = {selector: handle.energy_j() for selector, handle in self._handles.items()}
+        host = _only(next(iter(energies.values())), [name for name in ENERGY_DOMAINS if name != "gpu"])
+        own = {selector: _only(one, ("gpu",)) for selector, one in energies.items()}
+        return with_method(host | _joined(own, {"gpu": sum}))
+
+    def close(self) -> None:
+        for handle in self._handles.values():
+            handle.close()
+
+    def _of_all(
+        self, read: Callable[[DeviceHandle], Readings], joins: Mapping[str, Callable[[list[float]], float]]
+    ) -> Readings:
+        return _joined({selector: read(handle) for selector, handle in self._handles.items()}, joins)
+
+
+def open_several(devices: Sequence[Device], open_one: Callable[[Device], DeviceHandle]) -> DeviceHandle:
+    """The devices, open, as one. If one cannot be opened, those already open are closed."""
+    handles: dict[str, DeviceHandle] = {}
+    try:
+        for device in devices:
+            handles[device.selector] = open_one(device)
+    except BenchhouseError:
+        for handle in handles.values():
+            handle.close()
+        raise
+    return SeveralHandle(handles)
+
+
+def _joined(by_selector: Mapping[str, Readings], joins: Mapping[str, Callable[[list[float]], float]]) -> Readings:
+    values: dict[str, Json] = {BY_DEVICE: {selector: dict(one.values) for selector, one in by_selector.items()}}
+    missing: dict[str, str] = {}
+    for name, join in joins.items():
+        numbers = [value for one in by_selector.values() if isinstance(value := one.values.get(name), int | float)]
+        if len(numbers) == len(by_selector):
+            values[name] = join(list[float](numbers))
+        else:
+            missing[name] = _why_missing(by_selector, name)
+    return Readings(values=values, missing=missing)
+
+
+def _why_missing(by_selector: Mapping[str, Readings], name: str) -> str:
+    """The reason of the first device that lacks the value, with its selector after the reason's word."""
+    for selector, one in by_selector.items():
+        if name not in one.values:
+            word, _, detail = one.missing.get(name, NOT_SUPPORTED).partition(":")
+            return f"{word}: {selector}{':' if detail else ''}{detail}"
+    return NOT_SUPPORTED
+
+
+def _only(readings: Readings, names: Collection[str]) -> Readings:
+    return Readings(
+        values={key: value for key, value in readings.values.items() if key in names},
+        missing={key: why for key, why in readings.missing.items() if key in names},
+    )
