@@ -1,6 +1,6 @@
-"""The axes of the grid: every place that names, reads, stores, prints or draws one takes it from this table.
+"""The axes of the grid: flags, keys in lists, records, columns, tables and charts all derive from this table.
 
-An axis with a column costs one entry here, one migration that adds the column, and the family that has the axis.
+A new axis with a column needs one entry here, one migration that adds the column, and a family that has the axis.
 """
 
 from __future__ import annotations
@@ -12,44 +12,44 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """One axis: what its values are, and what it is called in each place."""
+    """One axis: its values, and its name in each place."""
 
     name: str
-    """Its field of `Point` or its key in `Point.axes`, and its column in benchmark_results."""
+    """The field of `Point` or the key in `Point.axes`, and the column in benchmark_results."""
     key: str
-    """A list of its values: the field of `Request`, the key in a YAML list, the flag with `-` for `_`."""
+    """The name of a list of values: the field of `Request`, the key in a YAML list, the flag with `-` for `_`."""
     kind: type[int] | type[float] = int
-    """int for whole numbers from 1, float for numbers above 0."""
+    """int: whole numbers from 1; float: numbers above 0."""
     is_field: bool = False
-    """Whether it is a field of `Point` and `Request`, and not a key of their `axes`."""
+    """Whether it is a field of `Point` and `Request` rather than a key of their `axes`."""
     of_every_model: bool = False
-    """Whether every workload has it, and not only some families."""
+    """Whether all workloads have it, not only some families."""
     default: tuple[int, ...] | None = None
-    """Values of a grid that names none; None leaves them to the workload's family."""
+    """Values when none are given; None: the family decides."""
     implied: int | None = None
-    """The value that labels, tables and commands leave out; None for none."""
+    """The value that labels, tables and commands omit; None for none."""
     work_exponent: int = 1
-    """Power of the value that the work of a call grows with."""
+    """The work of a call grows with this power of the value."""
     letter: str | None = None
-    """What a point's label abbreviates it by ("b" in "b4"); None for "name=value"."""
+    """Abbreviation in a point's label ("b" in "b4"); None for "name=value"."""
     selected_as: str | None = None
-    """Its name in a selection of results ("batch" in batch=4); None where selections do not name it."""
+    """Its name in selections of results ("batch" in batch=4); None when selections have no name for it."""
     noun: str
-    """Its name in messages."""
+    """Name in messages."""
     heading: str
-    """Of its column in tables."""
+    """Heading of its column in tables."""
     unit: str = ""
-    """Of its values; empty for counts."""
+    """Unit of the values; empty for counts."""
     value: str
-    """A value in a chart's words, for `str.format`; of 1 without the plural s at its end."""
+    """Template of a value in charts, for `str.format`; a final plural "s" is dropped for 1."""
     title: str
-    """What a chart's axis or legend is headed by, with the unit."""
+    """Title of a chart's axis or legend, with the unit."""
     help: str
-    """Of its flag."""
+    """Help text of the flag."""
 
     @property
     def flag(self) -> str:
-        """The flag that takes a list of its values: "--batch-sizes"."""
+        """The flag for a list of values: "--batch-sizes"."""
         return f"--{self.key.replace('_', '-')}"
 
     def in_words(self, value: float) -> str:
@@ -171,14 +171,14 @@ AXES: Mapping[str, Axis] = MappingProxyType(
 """By name, in the order of flags, tables and captions."""
 
 POINT_FIELDS: tuple[str, ...] = tuple(name for name, axis in AXES.items() if axis.is_field)
-"""The axes that are fields of `Point`."""
+"""Axes that are fields of `Point`."""
 FURTHER: Mapping[str, Axis] = MappingProxyType({name: axis for name, axis in AXES.items() if not axis.is_field})
-"""The axes of `Point.axes` that have a column of their own; others are kept in the column `axes` alone."""
+"""Axes in `Point.axes` with a column; axes that are not in the table are stored in the column `axes` only."""
 POINT_COLUMNS: tuple[str, ...] = (*POINT_FIELDS, "axes")
-"""The columns that hold a whole point; `axes` is JSON."""
+"""The columns of a whole point; `axes` is JSON."""
 BY_KEY: Mapping[str, Axis] = MappingProxyType({axis.key: axis for axis in AXES.values()})
 
 
 def is_fractional(name: str) -> bool:
-    """Whether values on the axis need not be whole; those on an axis that is not in the table must be."""
+    """Whether the axis takes fractions; an axis that is not in the table takes whole numbers."""
     return name in AXES and AXES[name].kind is float

@@ -1,7 +1,7 @@
-"""Starts every child process of our own: its interpreter, its module path, its answer in JSON, its time limit.
+"""Child processes that run our own modules: interpreter, module path, JSON answers and time limits.
 
-A child never looks for modules in the working folder (`-P`, and no empty entry in PYTHONPATH): a random.py that lies
-there must not run. The installation or checkout that this very module belongs to comes first on its path.
+A child never imports from the working folder (`-P`, and no empty entry in PYTHONPATH), so that a file random.py there
+cannot run. The installation or checkout of this module comes first on its module path.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import IO, Any
 from benchmarking.core.errors import BenchhouseError
 
 ROOT = Path(__file__).resolve().parents[2]
-"""The folder of our packages."""
+"""The folder that holds our packages."""
 OWN_PYTHON = (sys.executable, "-P")
 
 
@@ -28,9 +28,9 @@ def module_command(module: str, *arguments: str) -> tuple[str, ...]:
 
 
 def environment(further: Mapping[str, str] | None = None, *, first: Path | None = None) -> dict[str, str]:
-    """A child's environment: this process's own, then `further`, with our packages first on the module path.
+    """A child's environment: this process's, updated with `further`, with our packages first on the module path.
 
-    `first` is a folder that comes before everything else, in the place of our packages.
+    `first` replaces our packages as the first folder on the module path.
     """
     found = {**os.environ, **(further or {})}
     named = filter(None, found.get("PYTHONPATH", "").split(os.pathsep))
@@ -46,7 +46,7 @@ def start(
     stderr: int | IO[bytes] = subprocess.PIPE,
     further: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[str]:
-    """A child that runs beside this process; whoever starts it ends it."""
+    """Start a child that runs concurrently; the caller ends it."""
     return subprocess.Popen(
         list(command),
         stdin=stdin,
@@ -64,14 +64,14 @@ class Finished:
     """A child that has ended, or was killed at its time limit."""
 
     exit_code: int | None
-    """Negative for a signal; None for a child that was killed at its time limit."""
+    """Negative for a signal; None when it was killed at its time limit."""
     stdout: str
     stderr: str
-    """Empty where it went to this process's own."""
+    """Empty when it went to this process's stderr."""
 
     @property
     def last_line(self) -> str:
-        """The last line on stderr, which says why a child failed; empty for none."""
+        """The last line on stderr, where a failing child gives its reason; empty for none."""
         lines = self.stderr.strip().splitlines()
         return lines[-1].strip() if lines else ""
 
@@ -79,9 +79,9 @@ class Finished:
 def run_module(
     module: str, *arguments: str, question: str | None = None, limit_s: float | None = None, show_stderr: bool = False
 ) -> Finished:
-    """One of our modules, run to its end with `question` on its stdin.
+    """Run one of our modules to its end, with `question` on its stdin.
 
-    `show_stderr` lets what it says go to this process's stderr.
+    `show_stderr` passes its stderr through to this process's.
     """
     try:
         done = subprocess.run(
@@ -103,7 +103,7 @@ def run_module(
 
 
 class ChildError(BenchhouseError):
-    """A child gave no answer; the text says why."""
+    """A child gave no answer; the message says why."""
 
 
 class ChildTimeLimitError(ChildError):
@@ -117,10 +117,10 @@ def ask(
     limit_s: float | None = None,
     show_stderr: bool = False,
 ) -> Any:
-    """What one of our modules answers: the JSON of the last line on its stdout.
+    """The answer of one of our modules: the last line on its stdout, parsed as JSON.
 
-    Raises ChildTimeLimitError; ChildError with the last line on its stderr for an exit code other than 0, and for an
-    answer that is no JSON.
+    Raises ChildTimeLimitError at the time limit; ChildError for an exit code other than 0 (with the last line of its
+    stderr) and for an answer that is not JSON.
     """
     done = run_module(module, *arguments, question=question, limit_s=limit_s, show_stderr=show_stderr)
     if done.exit_code is None:
@@ -134,10 +134,10 @@ def ask(
 
 
 def hand_over(command: Sequence[str], *, limit_s: float | None = None, is_terminal: bool) -> int | None:
-    """Give stdin, stdout and stderr to another program until it ends: its exit code, None for one that was killed at
+    """Run another program with this process's stdin, stdout and stderr: its exit code, or None when it was killed at
     its time limit.
 
-    In a terminal a Ctrl-C is meant for the other program, which gets it as well; else it ends both.
+    In a terminal, Ctrl-C reaches the other program and only it reacts; otherwise Ctrl-C ends both.
     """
     with subprocess.Popen(list(command)) as process:
         while True:
@@ -153,5 +153,5 @@ def hand_over(command: Sequence[str], *, limit_s: float | None = None, is_termin
 
 
 def _text(output: str | bytes | None) -> str:
-    """What a child had written when its time was up: bytes on POSIX, whatever was asked for."""
+    """The output up to the time limit, which is bytes on POSIX even in text mode."""
     return output.decode("utf-8", "replace") if isinstance(output, bytes) else output or ""

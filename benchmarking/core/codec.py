@@ -1,4 +1,4 @@
-"""Records to JSON and back: what every frozen dataclass of the house goes through on its way to disk or down a pipe."""
+"""Records (frozen dataclasses) to JSON and back, for files and pipes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from benchmarking.core.errors import FormatError
 
 Record = TypeVar("Record")
 PLAIN = (str, int, bool, type(None))
-"""Types whose values are JSON as they are."""
+"""Types that need no conversion."""
 
 
 def to_json(record: Any) -> Any:
-    """The record as JSON-able values. Raises FormatError on NaN or infinity, which JSON and the warehouse refuse."""
-    if type(record) in PLAIN:  # first, since most values are: the other questions take ten times as long
+    """The record as JSON values. Raises FormatError for NaN and infinity, which JSON does not allow."""
+    if type(record) in PLAIN:  # first, since most values are plain: the other checks take ten times as long
         return record
     if isinstance(record, float):
         if not math.isfinite(record):
@@ -37,12 +37,12 @@ def to_json(record: Any) -> Any:
 
 
 def from_json(kind: type[Record], data: Any, where: str = "") -> Record:
-    """A record of `kind` from what `to_json` gave. Raises FormatError that names the first field that does not fit."""
+    """A record of type `kind` from `to_json` data. Raises FormatError that names the first invalid field."""
     return typing.cast(Record, _read(kind, data, where or kind.__name__))
 
 
 def dumps(record: Any) -> str:
-    """One line of JSON."""
+    """The record as one line of JSON."""
     return json.dumps(to_json(record), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
@@ -58,7 +58,7 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 
 def _read(kind: Any, data: Any, where: str) -> Any:
-    """`data` read as `kind`; the few shapes the records are made of, nothing more."""
+    """`data` as `kind`. Supports only the types that occur in records."""
     origin = get_origin(kind)
     if kind is Any:
         return data
@@ -71,7 +71,7 @@ def _read(kind: Any, data: Any, where: str) -> Any:
     if origin is tuple:
         _expect(isinstance(data, list), data, where, "a list")
         if get_args(kind)[0] is float and all(type(value) is float for value in data):
-            return tuple(data)  # raw samples, by far the most values there are
+            return tuple(data)  # raw samples: by far the most values
         return tuple(_read(get_args(kind)[0], value, f"{where}[{i}]") for i, value in enumerate(data))
     if origin is not None and issubclass(origin, Mapping):
         _expect(isinstance(data, dict), data, where, "an object")
@@ -102,8 +102,8 @@ def _read_record(kind: Any, data: Any, where: str) -> Any:
 
 
 def _read_union(kind: Any, data: Any, where: str) -> Any:
-    """The first alternative that fits, exact types before numbers that would be converted."""
-    if type(data) in _as_they_are(kind):
+    """The first alternative that fits; exact types come before float, which also accepts int."""
+    if type(data) in _accepted_types(kind):
         return data
     options = sorted(get_args(kind), key=lambda option: option is float)
     for option in options:
@@ -117,8 +117,8 @@ def _read_union(kind: Any, data: Any, where: str) -> Any:
 
 
 @cache
-def _as_they_are(kind: Any) -> frozenset[type]:
-    """The types of JSON values that are one of a union's alternatives without more being asked of them."""
+def _accepted_types(kind: Any) -> frozenset[type]:
+    """The JSON types that fit a union without further checks."""
     plain = (type(None), bool, int, float, str)
     wide = {list[Any]: list, dict[str, Any]: dict}
     return frozenset(wide.get(option, option) for option in get_args(kind) if option in plain or option in wide)

@@ -1,8 +1,9 @@
-"""What every command shares: one line for expected trouble, the exit codes, and the types of the flags."""
+"""What commands share: one line for an expected error, exit codes, and argparse types."""
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -14,20 +15,20 @@ DEFAULT_DATABASE = "benchmark_db.duckdb"
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that says what is wrong in one line."""
+    """An argument parser that reports a usage error in one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(EXIT_USAGE, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
 
 def run_command(name: str, command: Callable[[Sequence[str]], int], argv: Sequence[str] | None) -> int:
-    """The command's exit code, with foreseen trouble said in one line on stderr.
+    """Run a command and return its exit code; a `BenchhouseError` becomes one line on stderr.
 
-    Anything that is not a `BenchhouseError` is a bug and keeps its traceback; BENCHHOUSE_TRACEBACK=1 shows all of them.
+    Any other exception is a bug and keeps its traceback; BENCHHOUSE_TRACEBACK=1 shows the traceback of all of them.
     """
     try:
         return command(sys.argv[1:] if argv is None else argv)
-    except SystemExit as stop:  # argparse's way out of --help and of usage errors
+    except SystemExit as stop:  # how argparse ends after --help and usage errors
         return stop.code if isinstance(stop.code, int) else EXIT_USAGE
     except BenchhouseError as error:
         if os.environ.get("BENCHHOUSE_TRACEBACK") == "1":
@@ -38,18 +39,18 @@ def run_command(name: str, command: Callable[[Sequence[str]], int], argv: Sequen
         print(f"{name}: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader of a pipe has left ("| head"): nobody is there to be told. Python would complain once more at exit.
+        # The reader of a pipe has gone ("| head"). Without this, Python reports the broken pipe again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
 
 
 def one_line(text: str) -> str:
-    """The text with every run of white space made one space."""
+    """The text with each run of white space replaced by one space."""
     return " ".join(text.split())
 
 
 def note(message: str) -> None:
-    """Say something on stderr that is neither a result nor an error."""
+    """Print a remark on stderr: neither a result nor an error."""
     print(message, file=sys.stderr, flush=True)
 
 
@@ -59,67 +60,63 @@ def default_database() -> str:
 
 
 def add_database_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags of every command that asks a database: which one, and how long to wait for it."""
-    parser.add_argument("--db-path", default=default_database(), metavar="FILE", help="the database (%(default)s)")
+    """Add the flags of every command that uses a database: its path and the lock timeout."""
+    parser.add_argument(
+        "--db-path",
+        default=default_database(),
+        metavar="FILE",
+        help=f"database file; default $BENCHMARK_DB_PATH, else {DEFAULT_DATABASE}",
+    )
     parser.add_argument(
         "--lock-timeout",
         type=non_negative_seconds,
         default=30.0,
         metavar="SECONDS",
-        help="wait so long while another process holds the database (%(default)g)",
+        help="how long to wait for a database that is in use; default %(default)g s",
     )
 
 
+# Types for argparse.
+
+
 def positive_int(text: str) -> int:
-    """A whole number from 1, for argparse."""
-    value = _int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"takes a whole number from 1: got {text!r}")
-    return value
+    """A whole number from 1."""
+    return _int(text, least=1)
 
 
 def non_negative_int(text: str) -> int:
-    """A whole number from 0, for argparse."""
-    value = _int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"takes a whole number from 0: got {text!r}")
-    return value
+    """A whole number from 0."""
+    return _int(text, least=0)
 
 
 def positive_ints(text: str) -> tuple[int, ...]:
-    """A list such as 1,2,4: whole numbers from 1, sorted, each once; for argparse."""
-    parts = [part.strip() for part in text.split(",")]
-    if not any(parts):
-        raise argparse.ArgumentTypeError("the list is empty: give numbers such as 1,2,4")
-    return tuple(sorted({positive_int(part) for part in parts}))
+    """A list such as 1,2,4: whole numbers from 1, sorted, without duplicates."""
+    return tuple(sorted({positive_int(part) for part in _parts(text, "1,2,4")}))
 
 
 def positive_numbers(text: str) -> tuple[float, ...]:
-    """A list such as 2.5,30: numbers above 0, sorted, each once, whole ones as int; for argparse."""
-    parts = [part.strip() for part in text.split(",")]
-    if not any(parts):
-        raise argparse.ArgumentTypeError("the list is empty: give numbers such as 2.5,30")
-    values = {_number(part, "takes numbers above 0", lambda value: value > 0) for part in parts}
+    """A list such as 2.5,30: numbers above 0, sorted, without duplicates, whole ones as int."""
+    values = {_number(part, "takes numbers above 0", lambda value: value > 0) for part in _parts(text, "2.5,30")}
     return tuple(int(value) if value.is_integer() else value for value in sorted(values))
 
 
 def non_negative_seconds(text: str) -> float:
-    """A duration in seconds from 0, for argparse."""
+    """A duration in seconds from 0."""
     return _number(text, "takes seconds from 0", lambda value: value >= 0)
 
 
 def non_negative_number(text: str) -> float:
-    """A number from 0, for argparse."""
+    """A number from 0."""
     return _number(text, "takes a number from 0", lambda value: value >= 0)
 
 
 def positive_seconds(text: str) -> float:
-    """A duration in seconds above 0, for argparse."""
+    """A duration in seconds above 0."""
     return _number(text, "takes seconds above 0", lambda value: value > 0)
 
 
 def names(text: str) -> tuple[str, ...]:
-    """A list of names such as a,b; for argparse."""
+    """A list of names such as a,b."""
     parts = tuple(part.strip() for part in text.split(",") if part.strip())
     if not parts:
         raise argparse.ArgumentTypeError("the list is empty: give names such as a,b")
@@ -127,7 +124,7 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def tag(text: str) -> tuple[str, str]:
-    """A tag k=v, for argparse."""
+    """A tag key=value."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise argparse.ArgumentTypeError(f"takes key=value: got {text!r}")
@@ -135,7 +132,7 @@ def tag(text: str) -> tuple[str, str]:
 
 
 def choice(value: str, known: Sequence[str], what: str) -> str:
-    """`value`, if it is one of the known. Raises UsageError with near names and the list."""
+    """`value`, if it is known. Raises UsageError with similar names and the full list."""
     if value in known:
         return value
     import difflib
@@ -145,11 +142,21 @@ def choice(value: str, known: Sequence[str], what: str) -> str:
     raise UsageError(f"unknown {what} {value!r}: {hint}known: {', '.join(known)}")
 
 
-def _int(text: str) -> int:
+def _int(text: str, least: int) -> int:
     try:
-        return int(text)
+        value = int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"takes whole numbers: got {text!r}") from None
+    if value < least:
+        raise argparse.ArgumentTypeError(f"takes a whole number from {least}: got {text!r}")
+    return value
+
+
+def _parts(text: str, example: str) -> list[str]:
+    parts = [part.strip() for part in text.split(",")]
+    if not any(parts):
+        raise argparse.ArgumentTypeError(f"the list is empty: give numbers such as {example}")
+    return parts
 
 
 def _number(text: str, wanted: str, fits: Callable[[float], bool]) -> float:
@@ -157,6 +164,6 @@ def _number(text: str, wanted: str, fits: Callable[[float], bool]) -> float:
         value = float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{wanted}: got {text!r}") from None
-    if not fits(value) or value in (float("inf"),) or value != value:
+    if not fits(value) or not math.isfinite(value):
         raise argparse.ArgumentTypeError(f"{wanted}: got {text!r}")
     return value

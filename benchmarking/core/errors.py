@@ -1,7 +1,7 @@
-"""The errors a user can cause or meet, and the exit code each one means.
+"""Expected errors and the exit code of each.
 
-Every message says what was asked, what was found and what to do. Commands print it as one line on stderr; a bug, which
-is anything that is not a `BenchhouseError`, keeps its traceback.
+Every message says what was requested, what was found and what to do; commands print it as one line on stderr. Any other
+exception is a bug and keeps its traceback.
 """
 
 EXIT_OK = 0
@@ -13,19 +13,19 @@ EXIT_INTERRUPTED = 130
 
 
 class BenchhouseError(Exception):
-    """Trouble that was foreseen: the run could not be done or finished. Exit code 1."""
+    """An expected failure: the work could not be done or finished. Exit code 1."""
 
     exit_code = EXIT_FAILED
 
 
 class UsageError(BenchhouseError):
-    """What was asked makes no sense here: an unknown name, an impossible grid, an absent device. Exit code 2."""
+    """An invalid request: an unknown name, an impossible grid, an absent device. Exit code 2."""
 
     exit_code = EXIT_USAGE
 
 
 class UnsupportedError(UsageError):
-    """A pair that exists but does not go together (device and precision, runtime and model). Exit code 2."""
+    """A combination that is not supported (device and precision, runtime and model). Exit code 2."""
 
 
 class OutOfMemoryError(BenchhouseError):
@@ -37,13 +37,13 @@ class StorageError(BenchhouseError):
 
 
 class LockedError(StorageError):
-    """Another process holds the database or the device; says which."""
+    """Another process holds the database or the device; the message names it."""
 
 
 class FormatError(StorageError):
-    """A file is not what it should be: truncated, foreign, or written by a newer program."""
+    """A file is truncated, of another format, or written by a newer program."""
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what a library said; the rest of such messages is advice to its own users."""
+    """The first line of a library's message; the rest is usually advice for the library's own users."""
     return str(error).strip().split("\n")[0]

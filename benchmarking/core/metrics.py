@@ -1,7 +1,7 @@
-"""The numbers a result can have: what measures, stores, compares, prints or draws one takes it from this table.
+"""The metrics of a result: measuring, storing, comparing, printing and drawing all derive from this table.
 
-A metric with a column costs one entry here and one migration that adds the column, besides what measures it. Metrics
-without an entry (a benchmark's own, other tools') are stored in the column other_metrics.
+A new metric with a column needs one entry here, one migration that adds the column, and code that measures it.
+Metrics without an entry (of a user-written benchmark or another tool) are stored in the column other_metrics.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from types import MappingProxyType
 from typing import Literal
 
 Source = Literal["samples", "reading", "first_call", "verified", "load_memory", "load_time", "derived"]
-"""Where a launch's own value comes from: its raw samples; a single reading (`Measurement.metrics`) or its first call;
-what an operation or session read back (`verified`); memory or time of its load (`LaunchLoad`); derived: from the
-result's median latency and a reading."""
+"""Where a launch's value comes from: raw samples; one reading (`Measurement.metrics`); the first call; what an
+operation or session read back (`verified`); memory or time of the load (`LaunchLoad`). A derived metric is computed
+from the result's median latency and a reading."""
 Statistic = Literal[
     "mean", "median", "sd", "mad", "min", "p25", "p75", "p90", "p95", "p99", "max", "ci_low", "ci_high", "rate"
 ]
+OverLaunches = Literal["median", "least", "most", "interval"]
+Direction = Literal["lower", "higher"]
 
 NO_EXPERTS = "no experts to choose from"
 NOT_READ_BACK = "the runtime has nothing of this kind to read back"
@@ -28,40 +30,40 @@ class Metric:
     """One number of a result."""
 
     column: str
-    """Its column in benchmark_results and its key in `Result.metrics`."""
+    """The column in benchmark_results and the key in `Result.metrics`."""
     source: Source
     of: str
-    """What it is made of, by the source: the metric of the raw samples, or the reading's name."""
+    """What it is computed from: the raw metric of the samples, or the name of the reading."""
     statistic: Statistic = "median"
-    """What a launch's samples come to: a field of `sample_statistics.Statistics`, or what is done a second, which is in
-    inverse proportion to their mean."""
-    over_launches: Literal["median", "least", "most", "interval"] = "median"
-    """What the launches' values come to; interval: that of the launches' medians."""
+    """How a launch's samples are summarized: a field of `sample_statistics.Statistics`; or "rate", work per second,
+    inversely proportional to their mean."""
+    over_launches: OverLaunches = "median"
+    """How the launches' values are combined; "interval": the confidence interval of the launches' medians."""
     unit: str = ""
-    """Of its values; empty for counts and ratios."""
-    better: Literal["lower", "higher"] | None = None
-    """Which way is better; None for a fact that is neither."""
+    """Unit of the values; empty for counts and ratios."""
+    better: Direction | None = None
+    """Which direction is better; None for a neutral fact."""
     is_judged: bool = False
-    """Whether two results can be compared by it, launch by launch."""
+    """Whether comparisons, gates and histories can use it; it then has a value for each launch."""
     not_applicable: str | None = None
-    """Why calls do not have it that are not of the families or runtimes that do; None where every call may."""
+    """Why it is missing in families or runtimes without it; None when every call may have it."""
     heading: str = ""
-    """Of its column in tables of results; empty where tables do not show it."""
+    """Heading of its column in tables of results; empty when tables omit it."""
     title: str = ""
-    """Of a chart's axis, with the unit; empty where no chart draws it."""
+    """Title of a chart's axis, with the unit; empty when no chart draws it."""
 
     @property
     def is_in_bytes(self) -> bool:
-        """Whether launches have it in bytes, although the column is in MB."""
+        """Whether launches report it in bytes although the column is in MB."""
         return self.of.endswith("_bytes") and self.unit == "MB"
 
     @property
     def is_tail(self) -> bool:
-        """Whether it tells of the slowest calls, which blocks of calls hide."""
+        """Whether it describes the slowest calls, which timing in blocks hides."""
         return self.of == "latency_wall" and self.statistic in ("p90", "p95", "p99")
 
     def is_worse(self, relative_change: float) -> bool:
-        """Whether a change (after / before - 1) is one for the worse."""
+        """Whether a change (after / before - 1) is for the worse."""
         return relative_change > 0 if self.better == "lower" else relative_change < 0
 
 
@@ -69,12 +71,7 @@ def _latency(
     column: str, statistic: Statistic, *, is_judged: bool = False, heading: str = "", title: str = ""
 ) -> Metric:
     """A statistic of the calls' wall times."""
-    over: Mapping[str, Literal["least", "most", "interval"]] = {
-        "min": "least",
-        "max": "most",
-        "ci_low": "interval",
-        "ci_high": "interval",
-    }
+    over: Mapping[str, OverLaunches] = {"min": "least", "max": "most", "ci_low": "interval", "ci_high": "interval"}
     return Metric(
         column=column,
         source="samples",
@@ -89,23 +86,69 @@ def _latency(
     )
 
 
+def _time(
+    column: str, of: str, statistic: Statistic = "median", *, is_judged: bool = False, heading: str = ""
+) -> Metric:
+    """A statistic of another raw metric, which is a time."""
+    return Metric(
+        column=column,
+        source="samples",
+        of=of,
+        statistic=statistic,
+        unit="ms",
+        better="lower",
+        is_judged=is_judged,
+        heading=heading,
+    )
+
+
+def _rate(column: str, of: str, unit: str, *, is_judged: bool = False, heading: str = "") -> Metric:
+    """Work per second, from a raw metric that is a time."""
+    return Metric(
+        column=column,
+        source="samples",
+        of=of,
+        statistic="rate",
+        unit=unit,
+        better="higher",
+        is_judged=is_judged,
+        heading=heading,
+    )
+
+
 def _phase(column: str, heading: str = "") -> Metric:
-    """The time of a call in one phase."""
-    of = f"phase_{column.removesuffix('_ms')}"
-    return Metric(column=column, source="samples", of=of, unit="ms", better="lower", heading=heading)
+    """The time that a call spends in one phase."""
+    return _time(column, f"phase_{column.removesuffix('_ms')}", heading=heading)
 
 
-def _memory(column: str, of: str, *, is_loading: bool = False, is_judged: bool = False, title: str = "") -> Metric:
-    source: Source = "load_memory" if is_loading else "reading"
+def _reading(
+    column: str,
+    unit: str = "",
+    better: Direction | None = None,
+    *,
+    is_judged: bool = False,
+    not_applicable: str | None = None,
+    heading: str = "",
+) -> Metric:
+    """A value with one reading per launch."""
+    return Metric(
+        column=column,
+        source="reading",
+        of=column,
+        unit=unit,
+        better=better,
+        is_judged=is_judged,
+        not_applicable=not_applicable,
+        heading=heading,
+    )
+
+
+def _memory(column: str, of: str, *, source: Source = "reading", is_judged: bool = False, title: str = "") -> Metric:
     return Metric(column=column, source=source, of=of, unit="MB", better="lower", is_judged=is_judged, title=title)
 
 
-def _energy(column: str) -> Metric:
-    return Metric(column=column, source="reading", of=column, unit="J", better="lower")
-
-
-def _read_back(column: str, *, unit: str = "", over: Literal["median", "most"] = "most") -> Metric:
-    """A number that a runtime reads back: of counts the most of any launch, since one that differs is one too many."""
+def _read_back(column: str, *, unit: str = "", over: OverLaunches = "most") -> Metric:
+    """A number that a runtime reads back. Counts are the largest of any launch, since a single deviation matters."""
     return Metric(
         column=column,
         source="verified",
@@ -131,86 +174,16 @@ _ALL = (
     _latency("latency_max_ms", "max"),
     _latency("latency_ci_low_ms", "ci_low"),
     _latency("latency_ci_high_ms", "ci_high"),
-    Metric(
-        column="latency_device_median_ms",
-        source="samples",
-        of="latency_device",
-        unit="ms",
-        better="lower",
-        is_judged=True,
-    ),
-    Metric(column="host_gap_ms", source="samples", of="latency_device", unit="ms", better="lower"),
-    Metric(
-        column="throughput_samples_per_sec",
-        source="samples",
-        of="latency_wall",
-        statistic="rate",
-        unit="items/s",
-        better="higher",
-        is_judged=True,
-        heading="items/s",
-    ),
-    Metric(
-        column="throughput_tokens_per_sec",
-        source="samples",
-        of="latency_wall",
-        statistic="rate",
-        unit="tokens/s",
-        better="higher",
-        is_judged=True,
-        heading="tokens/s",
-    ),
-    Metric(
-        column="time_to_first_token_ms",
-        source="samples",
-        of="time_to_first_token",
-        unit="ms",
-        better="lower",
-        is_judged=True,
-        heading="TTFT ms",
-    ),
-    Metric(
-        column="time_per_output_token_ms",
-        source="samples",
-        of="time_per_output_token",
-        unit="ms",
-        better="lower",
-        is_judged=True,
-        heading="TPOT ms",
-    ),
-    Metric(
-        column="inter_token_latency_p50_ms",
-        source="samples",
-        of="inter_token_latency",
-        unit="ms",
-        better="lower",
-        is_judged=True,
-    ),
-    Metric(
-        column="inter_token_latency_p99_ms",
-        source="samples",
-        of="inter_token_latency",
-        statistic="p99",
-        unit="ms",
-        better="lower",
-        is_judged=True,
-    ),
-    Metric(
-        column="prefill_tokens_per_sec",
-        source="samples",
-        of="time_to_first_token",
-        statistic="rate",
-        unit="tokens/s",
-        better="higher",
-    ),
-    Metric(
-        column="decode_tokens_per_sec",
-        source="samples",
-        of="time_per_output_token",
-        statistic="rate",
-        unit="tokens/s",
-        better="higher",
-    ),
+    _time("latency_device_median_ms", "latency_device", is_judged=True),
+    _time("host_gap_ms", "latency_device"),
+    _rate("throughput_samples_per_sec", "latency_wall", "items/s", is_judged=True, heading="items/s"),
+    _rate("throughput_tokens_per_sec", "latency_wall", "tokens/s", is_judged=True, heading="tokens/s"),
+    _time("time_to_first_token_ms", "time_to_first_token", is_judged=True, heading="TTFT ms"),
+    _time("time_per_output_token_ms", "time_per_output_token", is_judged=True, heading="TPOT ms"),
+    _time("inter_token_latency_p50_ms", "inter_token_latency", is_judged=True),
+    _time("inter_token_latency_p99_ms", "inter_token_latency", "p99", is_judged=True),
+    _rate("prefill_tokens_per_sec", "time_to_first_token", "tokens/s"),
+    _rate("decode_tokens_per_sec", "time_per_output_token", "tokens/s"),
     _phase("retrieve_ms", "retrieve ms"),
     _phase("image_encode_ms", "image enc ms"),
     _phase("encode_ms", "encode ms"),
@@ -220,43 +193,23 @@ _ALL = (
     Metric(column="first_call_ms", source="first_call", of="first_call_ms", unit="ms", better="lower", is_judged=True),
     Metric(column="real_time_factor", source="derived", of="audio_seconds_per_call", better="lower", heading="RTF"),
     Metric(column="achieved_flops_per_sec", source="derived", of="flops", unit="FLOP/s", better="higher"),
-    Metric(column="time_to_ready_s", source="reading", of="time_to_ready_s", unit="s", better="lower"),
-    Metric(
-        column="compile_s",
-        source="reading",
-        of="compile_s",
-        unit="s",
-        better="lower",
-        is_judged=True,
-        heading="compile s",
-    ),
-    Metric(column="tokenize_ms", source="reading", of="tokenize_ms", unit="ms", better="lower"),
-    Metric(column="flops", source="reading", of="flops", unit="FLOP"),
-    Metric(column="bytes_accessed", source="reading", of="bytes_accessed", unit="B"),
-    Metric(
-        column="audio_seconds_per_call",
-        source="reading",
-        of="audio_seconds_per_call",
-        unit="s",
-        not_applicable="no audio",
-    ),
-    Metric(column="active_parameter_count", source="reading", of="active_parameter_count", not_applicable=NO_EXPERTS),
-    Metric(
-        column="expert_load_imbalance",
-        source="reading",
-        of="expert_load_imbalance",
-        better="lower",
-        not_applicable=NO_EXPERTS,
-    ),
-    Metric(column="output_error", source="reading", of="output_error", better="lower", heading="error"),
-    Metric(column="output_max_abs_error", source="reading", of="output_max_abs_error", better="lower"),
-    Metric(column="output_cosine_similarity", source="reading", of="output_cosine_similarity", better="higher"),
-    Metric(column="output_equal_token_share", source="reading", of="output_equal_token_share", better="higher"),
-    _energy("energy_soc_j_per_call"),
-    _energy("energy_gpu_j_per_call"),
-    _energy("energy_cpu_pkg_j_per_call"),
-    _energy("energy_dram_j_per_call"),
-    Metric(column="energy_idle_w", source="reading", of="energy_idle_w", unit="W"),
+    _reading("time_to_ready_s", "s", "lower"),
+    _reading("compile_s", "s", "lower", is_judged=True, heading="compile s"),
+    _reading("tokenize_ms", "ms", "lower"),
+    _reading("flops", "FLOP"),
+    _reading("bytes_accessed", "B"),
+    _reading("audio_seconds_per_call", "s", not_applicable="no audio"),
+    _reading("active_parameter_count", not_applicable=NO_EXPERTS),
+    _reading("expert_load_imbalance", better="lower", not_applicable=NO_EXPERTS),
+    _reading("output_error", better="lower", heading="error"),
+    _reading("output_max_abs_error", better="lower"),
+    _reading("output_cosine_similarity", better="higher"),
+    _reading("output_equal_token_share", better="higher"),
+    _reading("energy_soc_j_per_call", "J", "lower"),
+    _reading("energy_gpu_j_per_call", "J", "lower"),
+    _reading("energy_cpu_pkg_j_per_call", "J", "lower"),
+    _reading("energy_dram_j_per_call", "J", "lower"),
+    _reading("energy_idle_w", "W"),
     _memory(
         "memory_device_process_peak_mb",
         "device_process_peak_bytes",
@@ -277,10 +230,10 @@ _ALL = (
         title="Peak resident memory of the process (MB)",
     ),
     _memory("memory_device_global_delta_mb", "device_global_delta_bytes"),
-    _memory("memory_weights_mb", "weights_bytes", is_loading=True),
-    _memory("memory_rss_base_mb", "rss_base_bytes", is_loading=True),
-    _memory("memory_peak_rss_load_mb", "peak_rss_load_bytes", is_loading=True),
-    _memory("model_size_mb", "model_size_bytes", is_loading=True),
+    _memory("memory_weights_mb", "weights_bytes", source="load_memory"),
+    _memory("memory_rss_base_mb", "rss_base_bytes", source="load_memory"),
+    _memory("memory_peak_rss_load_mb", "peak_rss_load_bytes", source="load_memory"),
+    _memory("model_size_mb", "model_size_bytes", source="load_memory"),
     _read_back("compile_cold_s", unit="s", over="median"),
     _read_back("compile_warm_s", unit="s", over="median"),
     _read_back("graph_count"),
@@ -293,19 +246,20 @@ _ALL = (
 METRICS: Mapping[str, Metric] = MappingProxyType({metric.column: metric for metric in _ALL})
 """By column of benchmark_results."""
 LOAD_TIME = Metric(column="load_time_s", source="load_time", of="stages_s", unit="s", better="lower", is_judged=True)
-"""What the load of each launch took. All points of a run share it, so its column is in benchmark_runs."""
+"""Load time of a launch. All points of a run share it, so its column is in benchmark_runs."""
 
 PEAK_MEMORY: tuple[str, ...] = tuple(name for name, metric in METRICS.items() if metric.unit == "MB" and metric.title)
-"""What stands for peak memory: the first that was measured; on a CPU that is the process."""
+"""Columns with peak memory in order of preference: the first that was measured is the result's peak memory (on a CPU,
+the process's)."""
 ENERGY: tuple[str, ...] = tuple(name for name, metric in METRICS.items() if metric.unit == "J")
-"""Energy of a call: the whole chip, then its parts."""
+"""Columns with the energy of a call, in order of preference: the whole chip, then its parts."""
 TAILS: tuple[str, ...] = tuple(name for name, metric in METRICS.items() if metric.is_tail)
 LATENCY: Mapping[str, Statistic] = MappingProxyType(
     {m.column: m.statistic for m in _ALL if m.of == "latency_wall" and m.statistic != "rate"}
 )
-"""The columns that describe the calls' wall times, and the statistic in each."""
+"""The columns that describe the calls' wall times, with the statistic in each."""
 
 
 def from_source(source: Source) -> dict[str, Metric]:
-    """The metrics of a source, by column."""
+    """The metrics from a source, by column."""
     return {name: metric for name, metric in METRICS.items() if metric.source == source}

@@ -1,13 +1,14 @@
-"""The words everybody shares: what was asked, what was found, what was measured, what is doubtful.
+"""The records that all rooms share: what was requested, what was found, what was measured, what is doubtful.
 
-All records are frozen and keyword-only, hold JSON-able values, and go to JSON and back without loss (`to_json`,
-`from_json`). A value that could not be measured is None, with its reason in a `missing` mapping; never 0, NaN or -1.
+Records are frozen and keyword-only, hold JSON values, and go to JSON and back without loss (`to_json`, `from_json`).
+A value that could not be measured is None, or absent from a mapping, with its reason under `missing`; never 0, NaN
+or -1.
 
-Format history
+Format versions
     1  first published format
 
-2026-11-21: a torch module that is handed over has weights "given" and, unless its configuration names one, no family.
-Calling it pretrained, or a member of the nearest family, would be a guess that a query takes for a fact.
+2026-11-21: a torch module passed to `benchmark_model` has weights "given" and, unless its configuration names one, no
+family. Calling it pretrained, or a member of the nearest family, would be a guess stored as a fact.
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ Rebuild = Literal["if_needed", "always", "never"]
 
 FAMILIES: tuple[Family, ...] = get_args(Family)
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)[:6]
-"""What can be asked for. Another tool's numbers may be of "other" precisions, which their runtime mode tells, and of
-"unknown" ones."""
+"""The precisions that can be requested. Another tool's results may also be "other" (named in their runtime mode) or
+"unknown"."""
 REBUILDS: tuple[Rebuild, ...] = get_args(Rebuild)
 
-# Reasons a value is missing. Detail may follow after a colon: "no_permission: /sys/class/powercap".
+# Why a value is missing. Detail may follow after a colon: "no_permission: /sys/class/powercap".
 NOT_SUPPORTED = "not_supported"
 NO_PERMISSION = "no_permission"
 NOT_APPLICABLE = "not_applicable"
@@ -69,7 +70,7 @@ COUNTER_STALE = "counter_stale"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readings:
-    """Named values read from a machine, and the reason for each one that could not be read.
+    """Named values read from a machine, and the reason for each value that could not be read.
 
     The unit is part of the name (`memory_bytes`, `clock_hz`, `temperature_c`).
     """
@@ -78,7 +79,7 @@ class Readings:
     missing: Mapping[str, str] = field(default_factory=dict)
 
     def __or__(self, other: Readings) -> Readings:
-        """Both together; on the same name `other` wins, and a value beats a reason."""
+        """Both combined: `other` wins on the same name, and a value wins over a reason."""
         values = {**self.values, **other.values}
         missing = {name: why for name, why in {**self.missing, **other.missing}.items() if name not in values}
         return Readings(values=values, missing=missing)
@@ -86,41 +87,42 @@ class Readings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """A device as it was found, or the reason why it was not."""
+    """A device that was found, or the reason why it was not."""
 
     type: str
-    """Plugin name: cpu, cuda, rocm, mps, openvino, qnn, null."""
+    """The name of the device plugin."""
     selector: str
-    """What `--device` takes to mean exactly this one: "cpu", "cuda:0", "openvino:GPU"."""
+    """The value of `--device` that selects exactly this device: "cpu", "cuda:0", "openvino:GPU"."""
     found: bool
     why_not: str | None = None
     """What is missing and what to do about it; None when found."""
     name: str | None = None
-    """The vendor's name of the model: "NVIDIA H100 80GB HBM3"."""
+    """The vendor's model name: "NVIDIA H100 80GB HBM3"."""
     vendor: str | None = None
     driver: str | None = None
-    """Driver version, where there is a driver."""
+    """Driver version; None without a driver."""
     count: int = 1
-    """Devices of this very model in the machine."""
+    """Devices of the same model in the machine."""
     memory_bytes: int | None = None
-    """Device memory; for a CPU and for unified memory, the machine's (or its cgroup's limit, if lower)."""
+    """Device memory; for a CPU or unified memory, the machine's memory or its cgroup's lower limit."""
     simulated: bool = False
     """True for an emulator, whose numbers are never ranked as the device's."""
     facts: Readings = field(default_factory=Readings)
-    """Everything else that was found: compute capability, power cap, MIG, capabilities, backends."""
+    """Further facts: compute capability, power cap, MIG, capabilities, backends."""
     precisions: tuple[Precision, ...] = ()
-    """Precisions the hardware runs, whatever a runtime may make of them."""
+    """Precisions that the hardware supports; a runtime may support fewer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """The machine and device a run belongs to. Same `hardware_id`, comparable numbers."""
+    """The machine and device of a run. Runs with the same `hardware_id` are comparable."""
 
     hardware_id: str
     """First 16 hex digits of the SHA-256 of `hashed_keys`' canonical JSON."""
     hash_version: int
     hashed_keys: Mapping[str, Json]
-    """What the id is made of: device model and count, CPU model, cores, NUMA, memory class. Never clocks or hosts."""
+    """What the id is computed from: device model and count, CPU model, cores, NUMA, memory class; never clocks or
+    host names."""
     device: Device
     cpu_model: str | None = None
     cpu_cores: int | None = None
@@ -130,56 +132,55 @@ class Hardware:
     memory_bytes: int | None = None
     """The machine's memory."""
     host: Readings = field(default_factory=Readings)
-    """The rest about the host: NUMA nodes, SMT, cgroup quota, operating system, virtual machine."""
+    """Further facts about the host: NUMA nodes, SMT, cgroup quota, operating system, virtual machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """An architecture family, a model configuration, a task: what is run, whatever it is run on."""
+    """What is run, independent of device and runtime: a model's configuration, its architecture family, a task."""
 
     model_id: str
-    """As it was asked for: hub name, folder, or catalog name."""
+    """As requested: hub name, folder, or catalog name."""
     family: Family | None
-    """None for a bench, and for a torch module whose configuration names none."""
+    """None for a user-written benchmark and for a torch module whose configuration names none."""
     task: str
-    """Hugging Face's task name: feature-extraction, text-generation, text2text-generation, ..."""
+    """Hugging Face task name: feature-extraction, text-generation, text2text-generation, ..."""
     source: Literal["catalog", "local", "hub", "module", "bench", "import"]
-    """Where the configuration came from; "module" is a torch module handed to `benchmark_model`, "bench" a class that
-    somebody wrote, whose file is `path`; "import" another tool's file."""
+    """Where the configuration came from. "module": a torch module passed to `benchmark_model`; "bench": a user-written
+    benchmark, in the file `path`; "import": another tool's file."""
     config: Mapping[str, Json]
-    """The model's configuration, as transformers' `to_diff_dict` gives it, with `model_type`."""
+    """The model's configuration as in transformers' `to_diff_dict`, with `model_type`."""
     config_hash: str
     """SHA-256 of the configuration's canonical JSON."""
     weights: WeightsKind
-    """Pretrained where they were found (or demanded), else seeded random ones; "given" with a module or a bench."""
+    """Pretrained when found or required, else seeded random; "given" for a torch module or user-written benchmark."""
     weights_reason: str | None = None
-    """Why the weights are random although they were not asked to be."""
+    """Why the weights are random without a request for it."""
     seed: int = 0
     path: str | None = None
-    """Folder with the configuration and weights, for source local and hub."""
+    """Folder with the configuration and weights, for the sources local and hub; the file of a benchmark."""
     revision: str | None = None
     """Hub commit; for a local folder the SHA-256 of its weight files' names and sizes; None in the catalog."""
     parameter_count: int | None = None
-    """Exact, from the shapes of the parameters, counting shared ones once. None before the model was built."""
+    """Exact, from the parameters' shapes, shared ones counted once. None until the model is built."""
     max_sequence_length: int | None = None
-    """Longest sequence the model takes; None when it has no limit (relative positions)."""
+    """Longest supported sequence; None without a limit (relative positions)."""
     vocab_size: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One place on the grid."""
+    """One point of the grid: a value on each axis."""
 
     batch_size: int
     sequence_length: int | None = None
-    """Tokens of the prompt or input; None for families without tokens."""
+    """Tokens of the prompt or input; None without tokens."""
     new_tokens: int | None = None
     """Tokens generated per sequence; None when nothing is generated."""
     concurrency: int = 1
     """Requests in flight."""
     axes: Mapping[str, int | float] = field(default_factory=dict)
-    """Further axes of the family: image_size (pixels a side), audio_seconds, steps (of denoising), documents (of the
-    corpus), top_k (documents retrieved)."""
+    """Further axes, by name: those of the family (see `core.axes`) or a user-written benchmark's own."""
 
     @property
     def label(self) -> str:
@@ -189,48 +190,48 @@ class Point:
 
     @classmethod
     def from_columns(cls, row: Mapping[str, Any]) -> Point:
-        """The point of a row with the columns `POINT_COLUMNS`."""
+        """The point in a row with the columns `POINT_COLUMNS`."""
         return cls(**{name: row[name] for name in POINT_FIELDS}, axes=json.loads(row["axes"]))
 
     @property
     def stated(self) -> dict[str, int]:
-        """Its values on the axes that are fields, without those that are None or go without saying."""
+        """Its values on the axes that are fields, without None and implied values."""
         values = {name: getattr(self, name) for name in POINT_FIELDS}
         return {name: value for name, value in values.items() if value not in (None, AXES[name].implied)}
 
     def value(self, axis: str) -> float | None:
-        """Its value on an axis, None where it has none."""
+        """Its value on an axis; None if it has none."""
         value: float | None = getattr(self, axis) if axis in POINT_FIELDS else self.axes.get(axis)
         return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """A workload on a device and a runtime at a precision: everything of a sweep but the grid."""
+    """A workload on a device, in a runtime, at a precision: everything in a sweep except the grid."""
 
     workload: Workload
     device: Device
     requested_device: str
-    """What `--device` said: "auto", "cuda", ..."""
+    """The value of `--device`: "auto", "cuda", ..."""
     runtime: str
     runtime_mode: Mapping[str, Scalar] = field(default_factory=dict)
-    """The runtime's own settings that make a different series: attention, cache, compile mode, dynamic."""
+    """The runtime's settings that distinguish a series: attention, cache, compile mode, ..."""
     precision: Precision = "float32"
     num_threads: int | None = None
-    """Intra-op threads that were asked for; None leaves the choice to the runtime (what it chose is in the run)."""
+    """Requested intra-op threads; None leaves the choice to the runtime (the run records it)."""
     cpu_list: str | None = None
-    """Logical processors the measuring process is bound to, as Linux lists them ("0-3,8"); None for no binding."""
+    """Logical processors that the process is bound to, in Linux's notation ("0-3,8"); None without a binding."""
 
     @property
     def subject(self) -> str:
-        """What is measured, in tables: the model's id, with the variant of a benchmark of one's own behind it."""
+        """What is measured, for tables: the model id, with the variant of a user-written benchmark in brackets."""
         variant = self.runtime_mode.get("variant")
         return self.workload.model_id if variant is None else f"{self.workload.model_id} [{variant}]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
-    """The raw values of one metric in one launch, in the order they were taken."""
+    """The raw values of one metric in one launch, in the order they were measured."""
 
     launch: int
     """From 0."""
@@ -243,12 +244,12 @@ class Samples:
     """UTC, ISO 8601, of the first sample."""
     values: tuple[float, ...]
     inner_loops: int = 1
-    """Calls per sample: above 1 each value is the mean of a block of calls too short to time alone."""
+    """Calls per sample. Above 1, each value is the mean of a block of calls that are too short to time alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
-    """A reason not to take a number at its face, with the evidence."""
+    """A reason not to take a number at face value, with the evidence; `core.doubts` has the kinds."""
 
     kind: str
     severity: Severity
@@ -257,37 +258,37 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preparation:
-    """What was done for a cell before its first launch, in a process of its own."""
+    """What was prepared for a cell before its first launch, in a process of its own."""
 
     build: Mapping[str, Json] = field(default_factory=dict)
-    """What the runtime says of the build that its launches load: kind, digest, build_s, size_bytes, is_new, exporter,
-    ...; empty for a runtime that loads the model itself."""
+    """The build that the launches load: kind, digest, build_s, size_bytes, is_new, exporter, ...; empty for a runtime
+    that loads the model itself."""
     references: Mapping[str, str] = field(default_factory=dict)
-    """Point label -> digest of the build with the reference's outputs."""
+    """Point label -> digest of the stored reference outputs."""
     missing: Mapping[str, str] = field(default_factory=dict)
-    """Point label -> why there is no reference to compare its output with."""
+    """Point label -> why there is no reference output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchLoad:
-    """What one fresh worker process spent before its first point."""
+    """What one fresh worker process spent on loading, before its first point."""
 
     launch: int
     stages_s: Mapping[str, float]
-    """Seconds by stage: spawn, import, device_init, tokenizer (where there is one), weights_read, to_device; their sum
-    is the load time."""
+    """Seconds by stage: spawn, import, device_init, tokenizer (if there is one), weights_read, to_device; their sum is
+    the load time."""
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
     """weights_bytes, rss_base_bytes, peak_rss_load_bytes, ..."""
     verified: Mapping[str, Json] = field(default_factory=dict)
-    """What really runs, read back: parameter dtypes, devices, attention, threads. Of pretrained weights also what they
-    were read from: `weights_file_bytes`, and `page_cache` (warm, cold, mixed or unknown) before the reading; of a
-    tokenizer or processor its class and what it is fed with."""
+    """What really runs, read back: parameter dtypes, devices, attention, threads. For pretrained weights also
+    `weights_file_bytes` and the state of the `page_cache` before reading (warm, cold, mixed or unknown); for a
+    tokenizer or processor its class and inputs."""
     missing: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """One launch at one point: what a worker sends home."""
+    """One launch at one point: what a worker reports."""
 
     point: Point
     launch: int
@@ -300,24 +301,24 @@ class Measurement:
     first_call_ms: float | None = None
     warmup_calls: int = 0
     steady: bool | None = None
-    """True when the warm-up became steady, False when it did not, None when calls are too slow to judge."""
+    """Whether the warm-up became steady; None when the calls are too slow to decide."""
     stop_reason: str | None = None
-    """target, max_samples, max_time, plateau, fixed; None when nothing was measured."""
+    """Why the timed calls ended: target, max_samples, max_time, plateau or fixed; None without a measurement."""
     relative_half_width: float | None = None
-    """Of the 95 % interval at the stop, from batch means; None below 20 samples."""
+    """Of the 95 % confidence interval at the end, from batch means; None below 20 samples."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """Values with one reading a launch: memory_*_bytes, energy_*_j, flops, tokenize_ms, compile_s."""
+    """Values with one reading per launch: memory_*_bytes, energy_*_j, flops, tokenize_ms, compile_s."""
     missing: Mapping[str, str] = field(default_factory=dict)
-    """Metric -> reason, for each one that could not be had."""
+    """Metric -> why it was not measured."""
     window: Mapping[str, Json] = field(default_factory=dict)
-    """Differences and states over the latency pass: steal, pressure, run-queue wait, clocks, temperatures."""
+    """Counters and states during the latency pass: steal, pressure, run-queue wait, clocks, temperatures."""
     doubts: tuple[Doubt, ...] = ()
     extra: Mapping[str, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """A point over all its launches."""
+    """One point, over all its launches."""
 
     result_id: str
     """UUIDv7."""
@@ -328,36 +329,36 @@ class Result:
     """None unless status is ok."""
     doubts: tuple[Doubt, ...] = ()
     launches: int = 0
-    """Launches that measured this point."""
+    """Number of launches that measured this point."""
     iterations: int = 0
-    """Timed samples, all launches."""
+    """Timed samples of all launches."""
     warmup_iterations: int = 0
     stop_reason: str | None = None
-    """The launches' common reason, or "mixed"."""
+    """The launches' common stop reason, or "mixed"."""
     ci_scope: Literal["between", "within"] | None = None
-    """Whether the interval speaks of launches (3 or more) or only of the samples inside them."""
+    """Whether the confidence interval covers the spread between launches (3 or more) or only within them."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """Every number of the point by column name (latency_median_ms, throughput_samples_per_sec, ...)."""
+    """The point's numbers by column name (latency_median_ms, throughput_samples_per_sec, ...)."""
     missing: Mapping[str, str] = field(default_factory=dict)
     samples: tuple[Samples, ...] = ()
     extra: Mapping[str, Json] = field(default_factory=dict)
-    """Evidence and details: the launches' windows, statistics and errors."""
+    """Details and evidence: each launch's windows, statistics and errors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """Where a run comes from."""
+    """Where a run comes from: command, host, commit, versions, tags."""
 
     tool_version: str
     command: tuple[str, ...]
-    """The arguments as typed, secrets never among them."""
+    """The arguments as typed, without secrets."""
     host: str
     git_commit: str | None = None
-    """Of the working folder's repository at the start of the run."""
+    """Commit of the working folder's repository at the start of the run."""
     git_branch: str | None = None
     git_dirty: bool | None = None
     git_commit_time: str | None = None
-    """UTC, ISO 8601: the history is ordered by it where there is one."""
+    """UTC, ISO 8601. Histories are ordered by it when it is known."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """python, torch, transformers, onnxruntime, openvino, cuda, ..."""
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -366,29 +367,29 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """What is to be known of numbers that another tool measured."""
+    """The source of results that another tool measured."""
 
     format: str
-    """Name of the file's format."""
+    """Name of the file format."""
     tool_version: str | None = None
     definition: str
-    """Whose definitions the metrics follow, by name: numbers of two definitions are never of one series."""
+    """Name of the definitions that the metrics follow. Results with different definitions are never one series."""
     definitions: Mapping[str, str] = field(default_factory=dict)
-    """Metric -> what it means there, in words."""
+    """Metric -> its meaning in that tool, in words."""
     kept: Mapping[str, Json] = field(default_factory=dict)
-    """The fields of the file that have no place in a record, under their own names."""
+    """Fields of the file that have no place in the records, under their own names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One cell swept over its grid: the content of one spooled file."""
+    """One cell measured over its grid: the content of one run file."""
 
     format: str = FORMAT
     format_version: int = FORMAT_VERSION
     run_id: str
     """UUIDv7."""
     session_id: str
-    """UUIDv7 of the command that made it; a batch shares one."""
+    """UUIDv7 of the command that made it; all runs of a batch share it."""
     status: Status
     error: str | None = None
     started_at: str
@@ -398,25 +399,25 @@ class Run:
     hardware: Hardware
     provenance: Provenance
     settings: Mapping[str, Json] = field(default_factory=dict)
-    """What governed the measuring: profile, iterations, launches, limits, seed."""
+    """The measurement settings: profile, iterations, launches, limits, seed."""
     environment: Readings = field(default_factory=Readings)
     """The machine's state at the start: governor, turbo, affinity, quota, relevant environment variables."""
     preparation: Preparation | None = None
-    """None for a cell that needs none: the reference itself, and what has no output to compare."""
+    """None for a cell that needs none: the reference itself, or one without an output to compare."""
     loads: tuple[LaunchLoad, ...] = ()
     results: tuple[Result, ...] = ()
     origin: Origin | None = None
-    """Where another tool measured it; None for our own."""
+    """For results of another tool; None for our own."""
 
     @property
     def is_simulated(self) -> bool:
-        """Whether an emulator, a software adapter or a script ran in the device's place, as far as was seen before or
-        read back: such numbers are never ranked as the device's."""
+        """Whether an emulator, software adapter or script ran in the device's place, as found before or read back
+        during the run. Such numbers are never ranked as the device's."""
         return self.cell.device.simulated or any(load.verified.get("is_simulated") is True for load in self.loads)
 
 
 def run_from_json(data: Any, where: str) -> Run:
-    """A Run of this or an older format. Raises FormatError for a foreign file or one written by a newer program."""
+    """A run of this or an older format. Raises FormatError for any other file, and for one of a newer program."""
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise FormatError(f'{where}: not a benchhouse run (no "format": "{FORMAT}")')
     version = data.get("format_version")

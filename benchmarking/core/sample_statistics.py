@@ -1,7 +1,6 @@
-"""Statistics of one launch's samples, and of launches: computed from the raw values, which nothing here changes.
+"""Statistics of the samples of a launch, and across launches, in the samples' own unit.
 
-Values keep the unit they come in. numpy and scipy are imported inside the functions, since the supervisor, which uses
-this module at the end of a run, has to start fast.
+numpy and scipy are imported inside functions: the supervisor uses this module at the end of a run but must start fast.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 BATCHES = 10
 MIN_SAMPLES_FOR_BATCHES = 20
-"""Batches of a single sample would ignore what correlation does to the mean."""
+"""At least two samples per batch: single samples would ignore the effect of correlation on the mean."""
 T_975_DF9 = 2.2621571627982
 """Student's t for a two-sided 95 % interval from 10 batch means."""
 
@@ -34,24 +33,24 @@ TAIL_MIN_SAMPLES: Mapping[float, int] = {0.90: 29, 0.95: 59, 0.99: 299}
 MILD_FENCE_IQR = 1.5
 SEVERE_FENCE_IQR = 3.0
 FAR_MADS = 14.8
-"""|x - median| / MAD beyond which a value is called far: 10 sigma of a normal distribution (MAD = 0.6745 sigma)."""
+"""|x - median| / MAD above which a value is far: 10 sigma of a normal distribution (MAD = 0.6745 sigma)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outliers:
-    """Values beyond Tukey's fences: counted, never dropped. A severe one is not counted as mild too."""
+    """Number of values beyond Tukey's fences. They are never dropped; severe ones are not counted as mild."""
 
     mild_low: int
     mild_high: int
     severe_low: int
     severe_high: int
     far: int
-    """Beyond 14.8 median absolute deviations of the median; 0 when that deviation is 0."""
+    """More than 14.8 median absolute deviations from the median; 0 when that deviation is 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
-    """What the samples of one launch say, in their own unit. None: too few samples."""
+    """Statistics of the samples of one launch, in their unit. None: too few samples."""
 
     n: int
     mean: float
@@ -70,14 +69,14 @@ class Statistics:
     tau: float
     """Integrated autocorrelation time of the ranks, in samples; 1 for independent ones."""
     ci_low: float | None
-    """Of the median, 95 %, widened by tau; None below 6 samples."""
+    """95 % confidence interval of the median, widened by tau; None below 6 samples."""
     ci_high: float | None
     first: float
     outliers: Outliers
 
 
 def describe(values: Sequence[float]) -> Statistics:
-    """All statistics of one launch's values, in the order they were taken. Raises ValueError when there are none."""
+    """All statistics of one launch's values, which are in measured order. Raises ValueError without values."""
     import numpy as np
 
     if len(values) == 0:
@@ -108,7 +107,7 @@ def describe(values: Sequence[float]) -> Statistics:
 
 
 def tail_quantile(values: Sequence[float], q: float) -> float | None:
-    """The quantile by linear interpolation; None where `TAIL_MIN_SAMPLES` says that n does not support it."""
+    """The quantile by linear interpolation; None when n is below `TAIL_MIN_SAMPLES`."""
     import numpy as np
 
     if len(values) < TAIL_MIN_SAMPLES[q]:

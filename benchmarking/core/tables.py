@@ -1,10 +1,10 @@
-"""The table writer: plain text in a file or a pipe; drawn by rich, and fitted to the width, on a terminal.
+"""Tables as text: plain in a file or a pipe; drawn by rich and fitted to the width on a terminal.
 
-A number is never cut and never folded. Where a terminal is too narrow for a table, words are folded first; then the
-table goes on below, the columns that say what a row is about repeated.
+Numbers are never cut or folded. On a terminal that is too narrow, words are folded first; then the table continues
+below, with its key columns repeated.
 
-2026-11-22: widths are settled here and handed to rich. Left to itself, rich shortens every column alike once folding
-is not enough, numbers too. Plain text is laid out without rich, which needs 0.1 ms a cell.
+2026-11-22: column widths are computed here and passed to rich, which would shorten all columns alike, numbers too.
+Plain text is laid out without rich, which needs 0.1 ms per cell.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ Thing = TypeVar("Thing")
 Overflow = Literal["fold", "ellipsis"]
 
 NOTHING = "-"
-"""What a cell without a value shows."""
+"""A cell without a value."""
 GAP = "  "
 NARROW, LONG_WORD = 12, 24
-"""Columns of text to which words are narrowed: a heading's share, and the longest word that is not broken."""
+"""Widths down to which a text column is narrowed: its usual minimum, and the longest word that is not broken."""
 FAILURES = ("failed", "timed out", "out of memory", "invalid", "regressed", "slower", "unfit", "worse", "broken")
 FINE = ("ok", "fine", "valid", "equivalent", "faster", "improved", "confirmed", NOTHING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows under headings. Contents are foreign text: what could steer a terminal is shown as an escape."""
+    """Rows under headings. Cells may hold untrusted text: control characters are shown as escapes."""
 
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     numbers: tuple[int, ...] = ()
-    """Places of the columns that stand to the right and are never cut or folded."""
+    """Indices of the columns that are right-aligned and never cut or folded."""
     states: tuple[int, ...] = ()
-    """Places of the columns that tell a verdict or doubts: failures are red, doubts are yellow."""
+    """Indices of the columns with verdicts or doubts: failures are red, doubts yellow."""
     keys: int = 1
-    """Columns, from the left, that say what a row is about."""
+    """Number of columns, from the left, that identify a row."""
 
 
-@dataclass(frozen=True, kw_only=True)  # without slots: Python 3.11 cannot make a generic class with them by its name
+@dataclass(frozen=True, kw_only=True)  # no slots: with them Column[Thing](...) fails in Python 3.11
 class Column(Generic[Thing]):
-    """A column of a table of things."""
+    """A column of a table with one row per thing."""
 
     heading: str
     text: Callable[[Thing], str | None]
-    """What a thing shows; None shows as "-"."""
+    """The cell of a thing; None shows as "-"."""
     is_number: bool = False
     is_state: bool = False
     is_key: bool = False
@@ -56,15 +56,15 @@ class Column(Generic[Thing]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """How much room a column takes."""
+    """The width of a column."""
 
     width: int
     least: int
-    """To what it can be narrowed."""
+    """Minimum width."""
 
 
 def table_of(columns: Sequence[Column[Thing]], things: Sequence[Thing]) -> Table:
-    """A row for each thing, of the columns in which any has something."""
+    """A row per thing, with the columns in which any thing has a value."""
     kept = [column for column in columns if any(column.text(thing) is not None for thing in things)]
     return Table(
         headings=tuple(column.heading for column in kept),
@@ -91,7 +91,7 @@ def table_text(table: Table, page: Page = PLAIN) -> str:
 
 
 def narrowed(slots: Sequence[Slot], room: int | None) -> list[int]:
-    """The widths with which the columns fit into the room, as far as they can: what has most to spare gives first."""
+    """The widths at which the columns fit into the room, as far as possible; the most flexible column shrinks first."""
     widths = [slot.width for slot in slots]
     while room is not None and (over := total_width(widths) - room) > 0:
         spare, widest = max(
@@ -104,12 +104,12 @@ def narrowed(slots: Sequence[Slot], room: int | None) -> list[int]:
 
 
 def total_width(widths: Sequence[int]) -> int:
-    """Columns of text that a table takes, gaps among them."""
+    """Width of a table, including the gaps."""
     return sum(widths) + len(GAP) * (len(widths) - 1)
 
 
 def text_width(text: str) -> int:
-    """Columns of text it takes: two for a wide character, none for an accent on another one."""
+    """Width of a text on a terminal: two for a wide character, none for a combining accent."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -126,14 +126,14 @@ def drawn(
     states: Collection[int] = (),
     overflow: Overflow = "fold",
 ) -> str:
-    """Visible cells, headings first, in columns of these widths."""
+    """Cells (control characters escaped, headings first) in columns of these widths."""
     if page.width is None and not page.has_styles:
         return _plain(cells, widths, page, numbers)
     return _by_rich(cells, widths, page, numbers, states, overflow)
 
 
 def state_style(text: str) -> str:
-    """The style of a verdict or of doubts, by their first words."""
+    """The style of a verdict or of doubts, by the first words."""
     if text.startswith(FAILURES):
         return "red"
     return "" if not text or text.startswith(FINE) else "yellow"
@@ -150,9 +150,9 @@ def _slot(cells: Sequence[str], is_number: bool) -> Slot:
 
 
 def _parts(slots: Sequence[Slot], filled: Sequence[int], keys: int, room: int | None) -> list[list[int]]:
-    """The places of the columns, taken apart into as many tables as the room makes necessary, the keys in each.
+    """The column indices of each part of the table; each part starts with the key columns.
 
-    Where there is no room for all, columns without anything in them are left out.
+    When the table is split, empty columns are omitted.
     """
     if room is None or not slots or total_width([slot.least for slot in slots]) <= room:
         return [list(range(len(slots)))]
@@ -207,11 +207,11 @@ def _by_rich(
     out = StringIO()
     console = Console(
         file=out,
-        # What cannot be narrowed is left to the terminal's own folding: there no digit is lost.
+        # A table that cannot be narrowed further is wrapped by the terminal, where no digit is lost.
         width=max(page.width or 0, total_width(widths)),
         force_terminal=page.has_styles,
         color_system="standard" if page.has_styles else None,
-        no_color=False,  # the page has taken NO_COLOR into account
+        no_color=False,  # the page already respects NO_COLOR
         legacy_windows=False,
         highlight=False,
         markup=False,

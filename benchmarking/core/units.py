@@ -1,6 +1,6 @@
-"""Unit conversions, done once at the vendor call and once at the edge.
+"""Unit conversions for vendor calls and for columns.
 
-Inside: s, B, J, W, Hz, and integer ns from the clock.
+Everything in between is in s, B, J, W, Hz, and integer ns from the clock.
 """
 
 NS_PER_S = 1_000_000_000
