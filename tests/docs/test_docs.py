@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,17 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 MAY_BE_WIDE = re.compile(r"\||<!--|\d+\. ")
 """Rows of tables, marks, and the notes of the support table."""
+PACKAGES = ("benchmarking", "db", "visualize")
+ADDING = ROOT / "docs" / "adding-a-plugin.md"
+PLACE = re.compile(r"`((?:benchmarking|db|visualize|schema|tests|examples)/[\w/.-]*)`")
+KINDS_OF_PLUGINS = (
+    "benchmarking/devices",
+    "benchmarking/runtimes",
+    "benchmarking/workloads",
+    "db/importers",
+    "db/exporters",
+    "visualize/charts",
+)
 README_LINES = 200
 MAX_WIDTH = 120
 TABLES = 12
@@ -81,8 +93,19 @@ def statements(text: str) -> Iterator[str]:
     yield from (part for part in text.split(";") if part.strip())
 
 
-def test_every_block_of_the_page_runs_or_is_marked_as_output(page, scratch):
-    run_page(blocks(page))
+def test_every_block_of_the_page_runs_or_is_marked_as_output(page, scratch, monkeypatch):
+    found = blocks(page)
+    if any(block.file_name.split("/")[0] in PACKAGES for block in found if block.kind == "file"):
+        copy_packages(scratch)
+        monkeypatch.setenv("PYTHONPATH", str(scratch))
+    run_page(found)
+
+
+def copy_packages(folder: Path) -> None:
+    """Copies of the packages, to which a page adds files; commands run these where the folder is on PYTHONPATH."""
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "schema", folder / "db" / "schema")
 
 
 def test_every_link_of_the_page_leads_to_a_file_and_a_heading(page):
@@ -95,6 +118,17 @@ def test_every_link_of_the_page_leads_to_a_file_and_a_heading(page):
         assert file.exists(), target
         if anchor:
             assert anchor in map(slug, HEADING.findall(file.read_text(encoding="utf-8"))), target
+
+
+def test_every_file_and_folder_that_a_page_names_exists(page):
+    made = {block.file_name for block in blocks(page) if block.kind == "file"}
+    named = set(PLACE.findall(page.read_text(encoding="utf-8"))) - made
+    assert [place for place in sorted(named) if not (ROOT / place).exists()] == []
+
+
+def test_every_kind_of_plugin_has_a_worked_example():
+    made = {block.file_name.rsplit("/", 1)[0] for block in blocks(ADDING) if block.kind == "file"}
+    assert set(KINDS_OF_PLUGINS) <= made
 
 
 def slug(heading: str) -> str:

@@ -117,3 +117,14 @@ def test_the_hooks_before_a_commit_call_programs_that_the_test_extra_installs():
     assert own["repo"] == "local"
     assert programs == {"ruff", "mypy"}
     assert programs <= {wanted.split(">")[0] for wanted in project["optional-dependencies"]["test"]}
+
+
+def test_the_plugins_shown_on_a_page_meet_the_lint_rules_of_the_house(tmp_path):
+    found = [one for one in blocks(ROOT / "docs" / "adding-a-plugin.md") if one.kind == "file" and one.language]
+    files = [tmp_path / one.file_name for one in found if one.file_name.endswith(".py")]
+    for file, block in zip(files, (one for one in found if one.language == "python"), strict=True):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(block.text, encoding="utf-8")
+    for step in (("check",), ("format", "--check")):
+        ruff = (sys.executable, "-m", "ruff", *step, "--config", str(ROOT / "pyproject.toml"))
+        assert "warning" not in run(*ruff, *map(str, files))

@@ -7,6 +7,7 @@ run; every other block needs a mark that says what it is:
     <!-- file: NAME -->                            content of a file that later blocks of the page use
     <!-- output -->                                what the block above prints; tests/docs/regenerate.py rewrites it
     <!-- output: exact -->                         the same, and equal on every machine
+    <!-- drawing -->                               a drawing in text; tests/docs/test_architecture.py reads it
     <!-- generated -->                             part of docs/cli.md, which tests/docs/cli_page.py writes
 
     <!-- in the test: OLD => NEW -->               above a block that is run: the test replaces OLD by NEW, to be quick
@@ -33,7 +34,9 @@ FENCE = re.compile(r"```(\w*)")
 DOUBT = re.compile(r"\| `(\w+)` \| (?:info|noisy|throttled|invalid) \|")
 MARK = re.compile(r"<!-- (.+) -->")
 
-Kind = Literal["installation", "file", "output", "exact output", "generated", "sh", "python", "sql", "unknown"]
+Kind = Literal[
+    "installation", "file", "output", "exact output", "generated", "drawing", "sh", "python", "sql", "unknown"
+]
 LANGUAGES: Mapping[str, Kind] = {"sh": "sh", "python": "python", "sql": "sql"}
 """Of blocks that are run."""
 
@@ -66,6 +69,8 @@ class Block:
             return "output"
         if "generated" in self.marks:
             return "generated"
+        if "drawing" in self.marks:
+            return "drawing"
         return LANGUAGES.get(self.language, "unknown")
 
     @property
