@@ -67,14 +67,14 @@ def _runs(arguments: argparse.Namespace) -> int:
 
 def _compare(arguments: argparse.Namespace) -> int:
     """Everything but the point may differ between the selections."""
+    from benchmarking.core.metrics import JUDGED
     from benchmarking.core.terminal import stdout_page
     from db.analysis.compare.comparison import compare
     from db.analysis.compare.matching import across_column
     from db.analysis.compare.text import comparison_text
-    from db.analysis.metrics import METRICS
     from db.analysis.selection import Selection
 
-    metric = METRICS[choice(arguments.metric, tuple(METRICS), "metric")]
+    metric = JUDGED[choice(arguments.metric, tuple(JUDGED), "metric")]
     sides = (Selection.parse(arguments.before), Selection.parse(arguments.after))
     with Warehouse.open(arguments.database, read_only=True) as warehouse:
         comparison = compare(warehouse, *sides, metric, [across_column("all")])

@@ -258,6 +258,11 @@ LATENCY: Mapping[str, Statistic] = MappingProxyType(
     {m.column: m.statistic for m in _ALL if m.of == "latency_wall" and m.statistic != "rate"}
 )
 """The columns that describe the calls' wall times, with the statistic in each."""
+JUDGED: Mapping[str, Metric] = MappingProxyType(
+    {metric.column: metric for metric in (*_ALL, LOAD_TIME) if metric.is_judged}
+)
+"""Those by which results are compared, by column of the view all_results."""
+DEFAULT_METRIC = "latency_median_ms"
 
 
 def from_source(source: Source) -> dict[str, Metric]:

@@ -25,9 +25,9 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, that 
 
 from benchmarking.core.command_line import Parser, add_database_flags, choice, names, run_command
 from benchmarking.core.errors import EXIT_OK, UsageError
+from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import stdout_page
-from db.analysis.metrics import DEFAULT_METRIC, METRICS
 from db.analysis.selection import EVERYTHING, Selection
 
 NAME = "benchhouse alert"
@@ -91,7 +91,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _raise(arguments: argparse.Namespace) -> int:
-    metrics = [METRICS[choice(name, tuple(METRICS), "metric")] for name in arguments.metric]
+    metrics = [JUDGED[choice(name, tuple(JUDGED), "metric")] for name in arguments.metric]
     selection = Selection.parse(arguments.selection)
     dates = EVERYTHING if arguments.since is None else Selection.parse(f"since={arguments.since}")
 

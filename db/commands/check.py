@@ -30,8 +30,8 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, that 
 
 from benchmarking.core.command_line import Parser, add_database_flags, choice, names, note, run_command
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, BenchhouseError, StorageError, UsageError
+from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from benchmarking.core.terminal import stdout_page
-from db.analysis.metrics import DEFAULT_METRIC, METRICS
 from db.analysis.selection import Selection
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     for metric in arguments.metric:
-        choice(metric, tuple(METRICS), "metric")
+        choice(metric, tuple(JUDGED), "metric")
     selection = Selection.parse(arguments.selection)
 
     from db.analysis.gate.findings import exit_code
@@ -106,7 +106,7 @@ def _find_changes(arguments: argparse.Namespace) -> None:
     """Bring the change points up to date that segments begin at."""
     from db.analysis.history.changes import refresh_changes
 
-    metrics = [METRICS[name] for name in dict.fromkeys(arguments.metric)]
+    metrics = [JUDGED[name] for name in dict.fromkeys(arguments.metric)]
     refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
 
 
@@ -120,7 +120,7 @@ def _findings(
     from db.warehouse import Warehouse
 
     scope = Scope(run=arguments.run, session=arguments.session)
-    metrics = [METRICS[name] for name in dict.fromkeys(arguments.metric)]
+    metrics = [JUDGED[name] for name in dict.fromkeys(arguments.metric)]
     with Warehouse.open(arguments.db_path, read_only=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
         findings = found(candidates(warehouse, selection, scope, metrics))
         flagged = flagged_runs(warehouse, findings)

@@ -22,9 +22,9 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, that 
 
 from benchmarking.core.command_line import Parser, add_database_flags, choice, names, note, run_command
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
+from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from benchmarking.core.terminal import stdout_page
 from db.analysis.compare.matching import across_column
-from db.analysis.metrics import DEFAULT_METRIC, METRICS
 from db.analysis.selection import EVERYTHING, FIELDS, Selection
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _check(arguments: argparse.Namespace) -> None:
     """See that what was asked makes sense, before anything is opened. Raises UsageError."""
-    choice(arguments.metric, tuple(METRICS), "metric")
+    choice(arguments.metric, tuple(JUDGED), "metric")
     given = len(arguments.selections)
     if arguments.by is not None:
         choice(arguments.by, BY, "field of --by")
@@ -97,7 +97,7 @@ def _comparison(
 ) -> Comparison:
     from db.analysis.compare.comparison import compare, compare_within
 
-    metric = METRICS[arguments.metric]
+    metric = JUDGED[arguments.metric]
     if arguments.by is None:
         before, after = selections
         return compare(warehouse, before, after, metric, across)

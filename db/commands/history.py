@@ -23,8 +23,8 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, that 
 
 from benchmarking.core.command_line import Parser, add_database_flags, choice, note, positive_int, run_command
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK
+from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from benchmarking.core.terminal import stdout_page
-from db.analysis.metrics import DEFAULT_METRIC, METRICS
 from db.analysis.selection import Selection
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
-    metric = METRICS[choice(arguments.metric, tuple(METRICS), "metric")]
+    metric = JUDGED[choice(arguments.metric, tuple(JUDGED), "metric")]
     selection = Selection.parse(arguments.selection)
 
     from db.analysis.history.changes import refresh_changes
@@ -90,7 +90,7 @@ def _show(found: Sequence[History], arguments: argparse.Namespace) -> None:
         from db.analysis.history.text import bars_for, histories_text
 
         bars = bars_for(sys.stdout.encoding)
-        print(histories_text(shown, METRICS[arguments.metric], bars=bars, page=stdout_page()))
+        print(histories_text(shown, JUDGED[arguments.metric], bars=bars, page=stdout_page()))
     elif found:
         print(f"no changes in {len(found)} series")
 
@@ -102,7 +102,7 @@ def _json(history: History, metric: str) -> dict[str, Any]:
     return {
         "series_id": history.series_id,
         "metric": metric,
-        "unit": METRICS[metric].unit,
+        "unit": JUDGED[metric].unit,
         **history.subject,
         "point": to_json(history.point),
         "points": [_fields(point, plain) for point in history.points],

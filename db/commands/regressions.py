@@ -23,8 +23,8 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, that 
 
 from benchmarking.core.command_line import Parser, add_database_flags, choice, names, note, run_command
 from benchmarking.core.errors import EXIT_OK
+from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from benchmarking.core.terminal import stdout_page
-from db.analysis.metrics import DEFAULT_METRIC, METRICS
 from db.analysis.selection import Selection
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
-    metrics = [METRICS[choice(name, tuple(METRICS), "metric")] for name in arguments.metric]
+    metrics = [JUDGED[choice(name, tuple(JUDGED), "metric")] for name in arguments.metric]
     dates, selection = Selection.parse(_dates(arguments)), Selection.parse(arguments.selection)
 
     from db.analysis.history.changes import refresh_changes

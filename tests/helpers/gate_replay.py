@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from db.analysis.gate.gate import judge
-from db.analysis.metrics import DEFAULT_METRIC, METRICS
 from tests.helpers import noise
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def replay(kind: Noise, *, replays: int, seed: int, step: float = 0.0, history: 
     import numpy as np
 
     rng = np.random.default_rng(seed)
-    metric = METRICS[DEFAULT_METRIC]
+    metric = JUDGED[DEFAULT_METRIC]
     flagged = confirmed = 0
     for _ in range(replays):
         values = kind(history + 2, rng, noise.CV)

@@ -32,9 +32,9 @@ import warehouse_data
 from mlflow_peer import mlflow_peer
 from warehouse_peers import CELL, POINT, Questions, Wanted, folder_peer
 
+from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from benchmarking.core.records import Run, dumps
 from db.analysis.compare.comparison import compare
-from db.analysis.metrics import DEFAULT_METRIC, METRICS
 from db.analysis.selection import Selection
 from db.run_records import stored_runs
 from db.spool import ingest_files
@@ -173,7 +173,7 @@ def questions(warehouse: Warehouse, wanted: Wanted) -> Questions:
 
     def compared() -> int:
         sides = (Selection.parse(run_id) for run_id in (wanted.before, wanted.after))
-        return len(compare(warehouse, *sides, METRICS[DEFAULT_METRIC]).findings)
+        return len(compare(warehouse, *sides, JUDGED[DEFAULT_METRIC]).findings)
 
     return {
         "newest": count("hardware_comparison WHERE model_id = ?", wanted.cell["model_id"]),

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from benchmarking.core.records import (
     Cell,
     Device,
@@ -32,7 +33,6 @@ from benchmarking.core.records import (
 from benchmarking.measure.aggregate import summarise
 from db import latest_results, migrate
 from db.analysis.history.changes import update_changes
-from db.analysis.metrics import DEFAULT_METRIC, METRICS
 from db.connection import FILE_FORMAT, connect
 from db.warehouse import Warehouse
 
@@ -107,7 +107,7 @@ def fill(path: Path, results: int) -> None:
             latest_results.compute(connection)
         connection.execute("CHECKPOINT")
     with Warehouse.open(path) as warehouse:
-        update_changes(warehouse, METRICS[DEFAULT_METRIC])
+        update_changes(warehouse, JUDGED[DEFAULT_METRIC])
 
 
 def weekly_runs(cells: int) -> Iterator[Run]:

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from benchmarking.core.metrics import Metric
 from db.analysis.compare import judging, reading
 from db.analysis.compare.judging import Judgement, Pair
 from db.analysis.compare.matching import Matched, Measured, Standing, allowed_across, differences, match
 from db.analysis.environment import Shift, moved_together
-from db.analysis.metrics import Metric
 from db.analysis.selection import Selection
 
 if TYPE_CHECKING:

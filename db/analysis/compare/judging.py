@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Literal
 
-from db.analysis.metrics import Metric
+from benchmarking.core.metrics import Metric
 
 MAX_Q = 0.01
 MIN_CHANGE = 0.02

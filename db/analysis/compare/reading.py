@@ -13,13 +13,13 @@ from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.core.metrics import Metric
 from benchmarking.core.records import canonical_hash
 from benchmarking.core.units import BYTES_PER_MB
 from db.analysis.compare.judging import RunScatter
 from db.analysis.compare.matching import Keys, Measured, keys_of
 from db.analysis.compare.run_scatter import scatter_of
 from db.analysis.gate.candidates import UNFIT_DOUBT
-from db.analysis.metrics import Metric
 from db.analysis.selection import Selection
 
 if TYPE_CHECKING:

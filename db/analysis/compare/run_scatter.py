@@ -11,10 +11,10 @@ from datetime import datetime
 from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.core.metrics import Metric
 from db.analysis.compare.judging import RunScatter, run_scatter
 from db.analysis.compare.matching import Measured
 from db.analysis.gate.candidates import UNFIT_DOUBT
-from db.analysis.metrics import Metric
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse

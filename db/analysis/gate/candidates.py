@@ -16,9 +16,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import POINT_COLUMNS
+from benchmarking.core.metrics import Metric
 from benchmarking.core.records import Point
 from db.analysis.gate.gate import DETECTOR
-from db.analysis.metrics import Metric
 from db.analysis.selection import Selection
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from db.analysis.metrics import Metric
+from benchmarking.core.metrics import Metric
 
 DETECTOR = "prediction-interval"
 DETECTOR_VERSION = "1"

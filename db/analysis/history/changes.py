@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarking.core.metrics import Metric
 from benchmarking.core.records import canonical_hash
 from db.analysis.gate.candidates import FIT, UNFIT_DOUBT
 from db.analysis.history.detector import DEFAULT, NAME, VERSION, Change, Parameters, detect
-from db.analysis.metrics import Metric
 from db.warehouse import OutdatedError, Warehouse
 
 if TYPE_CHECKING:

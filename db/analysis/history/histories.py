@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.errors import UsageError
+from benchmarking.core.metrics import Metric
 from benchmarking.core.records import Json, Point
 from db.analysis.compare.matching import ALWAYS, differences, keys_of
 from db.analysis.history.changes import FIT_RESULTS
 from db.analysis.history.detector import DEFAULT, Change, Parameters, detect
-from db.analysis.metrics import Metric
 from db.analysis.selection import Selection
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.core.metrics import JUDGED, Metric
 from benchmarking.core.records import Point
 from db.analysis.environment import Shift, Together, moved_together
 from db.analysis.history.changes import FIT_RESULTS
-from db.analysis.metrics import METRICS, Metric
 from db.analysis.selection import EVERYTHING, Selection
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def sessions_together(warehouse: Warehouse, places: Iterable[tuple[str, str]]) -
     for column, ids in sessions.items():
         asked = {"sessions": sorted(ids), "metric": column}
         rows = warehouse.query(SHIFTS.format(metric=column), asked).dicts()
-        for place, shifts in _by_session(rows, METRICS[column]).items():
+        for place, shifts in _by_session(rows, JUDGED[column]).items():
             together = moved_together(shifts)
             if together is not None:
                 found[(column, *place)] = together
@@ -136,7 +136,7 @@ def _by_session(rows: Iterable[Mapping[str, Any]], metric: Metric) -> dict[tuple
 
 def _regression(row: Mapping[str, Any], together: Sessions) -> Regression:
     return Regression(
-        metric=METRICS[row["metric"]],
+        metric=JUDGED[row["metric"]],
         point=Point.from_columns(row),
         together=together.get((row["metric"], row["hardware_id"], row["session_id"])),
         **{name: row[name] for name in SAME},

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 
+from benchmarking.core.metrics import Metric
 from benchmarking.core.tables import LONG_WORD, NOTHING, Table, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import markdown_escaped, markdown_table, number, visible_lines
 from db.analysis.history.histories import SUBJECTS, ChangePoint, History
 from db.analysis.history.regressions import Regression
-from db.analysis.metrics import Metric
 
 REGRESSION_SUBJECTS = ("model_id", "device", "runtime", "precision", "device_name")
 NUMBERS = ("change", "before", "after")

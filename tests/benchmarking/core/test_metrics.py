@@ -7,11 +7,19 @@ import dataclasses
 import pytest
 
 from benchmarking.core.axes import FURTHER
-from benchmarking.core.metrics import ENERGY, LATENCY, LOAD_TIME, METRICS, PEAK_MEMORY, TAILS, from_source
+from benchmarking.core.metrics import (
+    DEFAULT_METRIC,
+    ENERGY,
+    JUDGED,
+    LATENCY,
+    LOAD_TIME,
+    METRICS,
+    PEAK_MEMORY,
+    TAILS,
+    from_source,
+)
 from benchmarking.core.sample_statistics import Statistics
 from benchmarking.measure.timing import PHASES
-from db.analysis.metrics import DEFAULT_METRIC
-from db.analysis.metrics import METRICS as JUDGED
 from db.warehouse import Warehouse
 
 COLUMNS = "SELECT column_name AS name FROM duckdb_columns() WHERE table_name = ? AND data_type = 'DOUBLE'"

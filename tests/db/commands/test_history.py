@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from benchmarking.cli import main
-from db.analysis.metrics import METRICS
+from benchmarking.core.metrics import JUDGED
 from db.warehouse import Warehouse
 
 QUIET = [10.0, 10.1, 9.9, 10.0, 10.1, 9.9, 10.05, 9.95, 10.0, 10.1, 9.9, 10.0]
@@ -182,7 +182,7 @@ def test_the_view_knows_the_metrics_as_the_program_does(filled):
     with Warehouse.open(filled) as warehouse:
         (row,) = warehouse.query("SELECT sql FROM duckdb_views() WHERE view_name = 'regressions'").dicts()
     named = re.findall(r"'(\w+)', '([^']+)', '(lower|higher)'", row["sql"])
-    assert sorted(named) == sorted((metric.column, metric.unit, metric.better) for metric in METRICS.values())
+    assert sorted(named) == sorted((metric.column, metric.unit, metric.better) for metric in JUDGED.values())
 
 
 def test_a_session_in_which_everything_moved_is_told_as_environment(database, write_history, capsys):

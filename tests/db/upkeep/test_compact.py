@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarking.core.metrics import JUDGED
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES
 from db.analysis.compare.reading import launch_values
-from db.analysis.metrics import METRICS
 from db.commands.compact import main
 from db.upkeep import compact
 from db.upkeep.verify import verify
@@ -109,7 +109,7 @@ def test_judging_sees_no_difference(filled):
     def values():
         with Warehouse.open(filled) as warehouse:
             ids = [row["result_id"] for row in warehouse.query("SELECT result_id FROM benchmark_results").dicts()]
-            return [launch_values(warehouse, ids, METRICS[name]) for name in ("latency_median_ms", "latency_p99_ms")]
+            return [launch_values(warehouse, ids, JUDGED[name]) for name in ("latency_median_ms", "latency_p99_ms")]
 
     before = values()
     assert any(before[1].values())

@@ -2,8 +2,8 @@
 
 import pytest
 
+from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from db.analysis.history.changes import update_changes
-from db.analysis.metrics import DEFAULT_METRIC, METRICS
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
 
@@ -112,7 +112,7 @@ def test_a_change_point_of_another_run_or_with_no_result_is_found(warehouse, wri
         return [one.kind for one in verify(warehouse) if one.problem.startswith("change_points")]
 
     write_history(warehouse, [10.0] * 12 + [13.0] * 6)
-    update_changes(warehouse, METRICS[DEFAULT_METRIC])
+    update_changes(warehouse, JUDGED[DEFAULT_METRIC])
     assert faults() == []
     warehouse.query("UPDATE change_points SET last_good_run_id = run_id")
     assert faults() == ["change_point"]

@@ -8,14 +8,14 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from benchmarking.core.metrics import JUDGED
 from benchmarking.core.records import Doubt, Hardware, Origin, canonical_hash
 from db.analysis.compare.comparison import compare, compare_within, is_interleaved
 from db.analysis.compare.matching import across_column, allowed_across, differences, keys_of
 from db.analysis.compare.text import comparison_markdown, comparison_text
-from db.analysis.metrics import METRICS
 from db.analysis.selection import Selection
 
-LATENCY = METRICS["latency_median_ms"]
+LATENCY = JUDGED["latency_median_ms"]
 LAUNCH_FACTORS = (1.0, 1.002, 0.998, 1.001, 0.999)
 DAY = timedelta(days=1)
 START = datetime(2026, 3, 1, 12)
@@ -206,7 +206,7 @@ def test_the_same_result_on_both_sides_is_no_comparison(store, sides):
 def test_a_missing_metric_is_told_with_its_stored_reason(store, sides):
     store("a", batch_sizes=(1,), sequence_lengths=(32,))
     store("b", batch_sizes=(1,), sequence_lengths=(32,))
-    (finding,) = sides(metric=METRICS["latency_p99_ms"]).findings
+    (finding,) = sides(metric=JUDGED["latency_p99_ms"]).findings
     assert finding.judgement.reason == ("A: no latency_p99_ms: too_few_samples; B: no latency_p99_ms: too_few_samples")
 
 
@@ -282,7 +282,7 @@ def test_what_is_not_a_latency_has_its_history_too(store, sides, name):
         store("earlier", day=day, **one)
     store("a", day=20, **one)
     store("b", day=21, **one)
-    assert sides(metric=METRICS[name]).findings[0].judgement.scope == "between sessions"
+    assert sides(metric=JUDGED[name]).findings[0].judgement.scope == "between sessions"
 
 
 def test_later_runs_are_no_history(store, sides):

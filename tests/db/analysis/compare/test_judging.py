@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
+from benchmarking.core.metrics import JUDGED
 from db.analysis.compare.judging import Pair, RunScatter, false_discovery_rates, judge, run_scatter, word
-from db.analysis.metrics import METRICS
 
-LATENCY = METRICS["latency_median_ms"]
+LATENCY = JUDGED["latency_median_ms"]
 
 
 def values(*logs, centre=10.0):
@@ -149,16 +149,16 @@ def test_only_what_has_a_p_is_part_of_the_comparison():
 
 
 def test_words_follow_the_metric():
-    assert word(0.1, METRICS["latency_median_ms"]) == "slower"
-    assert word(0.1, METRICS["throughput_samples_per_sec"]) == "faster"
-    assert word(-0.1, METRICS["throughput_samples_per_sec"]) == "slower"
-    assert word(0.1, METRICS["memory_peak_rss_infer_mb"]) == "more"
-    assert word(-0.1, METRICS["memory_peak_rss_infer_mb"]) == "less"
+    assert word(0.1, JUDGED["latency_median_ms"]) == "slower"
+    assert word(0.1, JUDGED["throughput_samples_per_sec"]) == "faster"
+    assert word(-0.1, JUDGED["throughput_samples_per_sec"]) == "slower"
+    assert word(0.1, JUDGED["memory_peak_rss_infer_mb"]) == "more"
+    assert word(-0.1, JUDGED["memory_peak_rss_infer_mb"]) == "less"
 
 
 def test_more_throughput_is_better_and_more_memory_is_worse():
-    assert alone(STEADY, SLOWER, METRICS["throughput_samples_per_sec"]).is_worse is False
-    assert alone(STEADY, SLOWER, METRICS["memory_peak_rss_infer_mb"]).is_worse is True
+    assert alone(STEADY, SLOWER, JUDGED["throughput_samples_per_sec"]).is_worse is False
+    assert alone(STEADY, SLOWER, JUDGED["memory_peak_rss_infer_mb"]).is_worse is True
 
 
 def test_scatter_of_runs_is_the_median_step_between_neighbours():

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarking.core.metrics import JUDGED
 from db.analysis.compare.reading import launch_values
-from db.analysis.metrics import METRICS
 
 
 @pytest.fixture
@@ -46,9 +46,9 @@ def result(warehouse, make_run):
     ],
 )
 def test_every_kind_of_metric_has_a_value_for_each_launch(warehouse, result, column, values):
-    assert launch_values(warehouse, [result.result_id], METRICS[column]) == {result.result_id: values}
+    assert launch_values(warehouse, [result.result_id], JUDGED[column]) == {result.result_id: values}
 
 
 @pytest.mark.parametrize("column", ["latency_p99_ms", "time_per_output_token_ms", "compile_s"])
 def test_what_was_not_measured_has_no_values(warehouse, result, column):
-    assert launch_values(warehouse, [result.result_id], METRICS[column]) == {}
+    assert launch_values(warehouse, [result.result_id], JUDGED[column]) == {}

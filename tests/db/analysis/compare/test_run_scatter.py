@@ -6,13 +6,13 @@ from statistics import geometric_mean
 
 import pytest
 
+from benchmarking.core.metrics import JUDGED
 from db.analysis.compare.judging import run_scatter
 from db.analysis.compare.reading import measured
 from db.analysis.compare.run_scatter import MAX_SESSIONS, scatter_of
-from db.analysis.metrics import METRICS
 from db.analysis.selection import Selection
 
-LATENCY = METRICS["latency_median_ms"]
+LATENCY = JUDGED["latency_median_ms"]
 WILD = [10.0, 20.0] * 10
 QUIET = [10.0 + place % 7 / 10 for place in range(MAX_SESSIONS)]
 

@@ -6,12 +6,12 @@ import math
 
 import pytest
 
+from benchmarking.core.metrics import JUDGED
 from benchmarking.core.records import Point
 from db.analysis.gate.candidates import Candidate, Earlier
 from db.analysis.gate.findings import confirmed, counts, exit_code, found
 from db.analysis.gate.gate import DEFAULTS
 from db.analysis.gate.text import gate_document, gate_markdown, gate_text, sentence
-from db.analysis.metrics import METRICS
 
 SEGMENT = tuple(
     Earlier(result_id=f"before {number}", git_commit=None, value=10 * math.exp(0.01 * (-1) ** number))
@@ -20,7 +20,7 @@ SEGMENT = tuple(
 
 
 def candidate(value, model_id="bert", **fields):
-    metric = METRICS["latency_median_ms"]
+    metric = JUDGED["latency_median_ms"]
     known = {
         "result_id": f"result of {model_id}",
         "run_id": "run",

@@ -6,13 +6,13 @@ import math
 
 import pytest
 
+from benchmarking.core.metrics import JUDGED
 from db.analysis.gate.gate import Parameters, judge, prediction_interval
-from db.analysis.metrics import METRICS
 from tests.helpers import noise
 from tests.helpers.gate_replay import POWER, STATED, UNSTATED, replay
 
-LATENCY = METRICS["latency_median_ms"]
-THROUGHPUT = METRICS["throughput_tokens_per_sec"]
+LATENCY = JUDGED["latency_median_ms"]
+THROUGHPUT = JUDGED["throughput_tokens_per_sec"]
 TWO_LEVELS = [10.0 * math.exp(0.01 * sign) for sign in (-1, 1)] * 5
 """Ten runs whose logarithms are ln 10 -+ 0.01: the mean is ln 10, the standard deviation 0.01 * sqrt(10 / 9)."""
 T_99_DF9 = 2.8214379

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarking.core.metrics import JUDGED
 from db.analysis.history.changes import Searched, change_point_id, stale_series, update_changes
 from db.analysis.history.detector import DEFAULT, NAME, VERSION
 from db.analysis.history.histories import join_series, part_series
-from db.analysis.metrics import METRICS
 
-MEDIAN = METRICS["latency_median_ms"]
+MEDIAN = JUDGED["latency_median_ms"]
 QUIET = [10.0, 10.1, 9.9, 10.0, 10.1, 9.9, 10.05, 9.95, 10.0, 10.1, 9.9, 10.0]
 STEP = [12.0, 12.1, 11.9]
 """Seen with 12 quiet runs before it from the second run on."""
@@ -82,7 +82,7 @@ def test_another_setting_of_the_detector_searches_everything_again(warehouse, wr
 def test_each_metric_has_change_points_of_its_own(warehouse, write_history):
     write_history(warehouse, [*QUIET, *STEP])
     update_changes(warehouse, MEDIAN)
-    assert update_changes(warehouse, METRICS["throughput_samples_per_sec"]) == Searched(series=1, found=1, confirmed=1)
+    assert update_changes(warehouse, JUDGED["throughput_samples_per_sec"]) == Searched(series=1, found=1, confirmed=1)
     assert len(set(stored(warehouse, "change_point_id"))) == 2
 
 
