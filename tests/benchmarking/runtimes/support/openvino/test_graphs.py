@@ -189,7 +189,7 @@ def test_a_call_of_several_requests_counts_the_work_of_all_of_them(core, forward
     output = operation.run(lambda name: None)
     np.testing.assert_allclose(operation.arrays(output)["logits"], EMBEDDING[ids] @ MIDDLE @ HEAD, rtol=1e-4, atol=1e-4)
     assert operation.verified() == {"requests": 3, "requests_agree": True}
-    assert operation.also_ns()["latency_request"] > 0
+    assert operation.runtime_times_ns()["latency_request"] > 0
     inner.more_readings = lambda: Readings(values={"audio_seconds_per_call": 10.0, "tokenize_ms": 2.0})
     told = {"compile_s": 0.5, "audio_seconds_per_call": 30.0, "tokenize_ms": 2.0}  # all requests have the same inputs
     assert operation.readings(output).values == told
