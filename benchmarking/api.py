@@ -15,7 +15,7 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import PRECISIONS, Cell, Device, LaunchLoad, Precision, Run
 from benchmarking.measure.settings import ProfileName, Settings, settings
-from benchmarking.runtimes.support.default import default_runtime
+from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.sweep.plan.plan import CellPlan
 
 if TYPE_CHECKING:

@@ -176,7 +176,7 @@ class Runtime(ABC):
     prepares: bool = False
     """Whether it loads builds (exports, engines) that `prepare` makes from the model."""
     runs_on_several: bool = False
-    """Whether it can use several devices together (`devices.support.several`)."""
+    """Whether it can use several devices together (`devices.support.handles`)."""
     concurrency_flag: str | None = None
     """The flag that puts several requests in flight ("--hint throughput"); None when it never has more than one."""
     needs_no_torch: bool = False

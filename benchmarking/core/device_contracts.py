@@ -143,6 +143,12 @@ class DeviceKind(ABC):
     """Whether torch can record graphs of kernels: CUDA graphs, or HIP graphs under the same name."""
     has_flash_attention: bool = False
     """Whether the package flash-attn supports it."""
+    has_torchao_kernels: bool = False
+    """Whether torchao's 8-bit and 4-bit kernels run on it."""
+    runs_openvino: bool = False
+    """Whether OpenVINO has a plugin for it."""
+    runs_tensorrt: bool = False
+    """Whether TensorRT builds engines for it."""
     sdpa_kernels: tuple[str, ...] = ()
     """torch's kernels for scaled-dot-product attention, by their names in `--attention sdpa:NAME`."""
     gpu_vendor: str | None = None
@@ -172,6 +178,14 @@ class DeviceKind(ABC):
     def lock_name(self, device: Device) -> str | None:
         """Devices with equal lock names are never measured at the same time; None needs no lock."""
         return device.selector
+
+    def is_gpu(self, device: Device) -> bool:
+        """Whether this device of the kind is a GPU."""
+        return self.gpu_vendor is not None
+
+    def is_npu(self, device: Device) -> bool:
+        """Whether this device of the kind is a neural processing unit."""
+        return False
 
     def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:
         """ONNX Runtime's execution providers for the device, preferred first; empty when it has none."""

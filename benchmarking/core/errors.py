@@ -4,6 +4,11 @@ Every message says what was requested, what was found and what to do; commands p
 exception is a bug and keeps its traceback.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -47,3 +52,17 @@ class FormatError(StorageError):
 def first_line(error: BaseException) -> str:
     """The first line of a library's message; the rest is usually advice for the library's own users."""
     return str(error).strip().split("\n")[0]
+
+
+@contextmanager
+def always_after(close: Callable[[], object]) -> Iterator[None]:
+    """Run `close` at the end. When both raise, the first error is raised and the second becomes its note."""
+    try:
+        yield
+    except Exception as error:
+        try:
+            close()
+        except Exception as second:  # noqa: BLE001 - the first error is the reason; this one is kept with it
+            error.add_note(f"and then, while cleaning up: {type(second).__name__}: {second}")
+        raise
+    close()

@@ -99,6 +99,8 @@ class CpuDevice(DeviceKind):
     auto_ranks = ((70, ""),)
     memory: Memory = "host"
     runs_torch = True
+    has_torchao_kernels = True
+    runs_openvino = True
     sdpa_kernels = ("math", "flash")
     probes_in_process = True
 

@@ -65,6 +65,8 @@ class CudaDevice(DeviceKind):
     has_tf32 = True
     has_cuda_graphs = True
     has_flash_attention = True
+    has_torchao_kernels = True
+    runs_tensorrt = True
     sdpa_kernels = ("math", "flash", "efficient", "cudnn")
     gpu_vendor = "nvidia"
     pci_vendor_id = 0x10DE

@@ -90,6 +90,7 @@ class OpenVinoDevice(DeviceKind):
     gpu_vendor = "intel"
     pci_vendor_id = 0x8086
     implied_runtime: str | None = "openvino"
+    runs_openvino = True
 
     def __init__(self, module: Any = None) -> None:
         self._module = module
@@ -117,6 +118,12 @@ class OpenVinoDevice(DeviceKind):
             listed = ", ".join(core.available_devices)
             raise BenchhouseError(f"device {device.selector!r} is gone: OpenVINO lists {listed or 'nothing'}")
         return OpenVinoHandle(name, core)
+
+    def is_gpu(self, device: Device) -> bool:
+        return device.selector.partition(":")[2].startswith("GPU")
+
+    def is_npu(self, device: Device) -> bool:
+        return device.selector.partition(":")[2].startswith("NPU")
 
     def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:
         name = device.selector.partition(":")[2]

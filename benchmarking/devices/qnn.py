@@ -89,6 +89,9 @@ class QnnDevice(DeviceKind):
             return (self._absent(f"no QNN backend library in {folder}: pip install --force-reinstall onnxruntime-qnn"),)
         return (self._describe(listed, backends),)
 
+    def is_npu(self, device: Device) -> bool:
+        return True
+
     def open(self, device: Device) -> DeviceHandle:
         why_not = self._missing()
         backends = {} if why_not else self._backends()

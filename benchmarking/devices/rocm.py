@@ -67,6 +67,7 @@ class RocmDevice(DeviceKind):
     runs_torch = True
     has_cuda_graphs = True
     has_flash_attention = True
+    has_torchao_kernels = True
     sdpa_kernels = ("math", "flash", "efficient")
     gpu_vendor = "amd"
 

@@ -16,7 +16,7 @@ from typing import Any
 from benchmarking.benches.model_benchmark import BenchmarkConfig, ModelBenchmark, overrides, timed_by
 from benchmarking.core.contracts import Mark, Operation, Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
-from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.errors import BenchhouseError, always_after
 from benchmarking.core.options import Option
 from benchmarking.core.records import (
     NOT_APPLICABLE,
@@ -31,8 +31,8 @@ from benchmarking.core.records import (
     Workload,
 )
 from benchmarking.core.units import NS_PER_MS
+from benchmarking.devices.support.kinds import has
 from benchmarking.measure.timing import LATENCY_WALL
-from benchmarking.runtimes.support.devices import always_after
 from benchmarking.runtimes.support.torch.settings import is_out_of_memory, memory_errors, out_of_memory
 
 OPTION = "variant"
@@ -54,8 +54,8 @@ class BenchRuntime(Runtime):
         devices = workload.config["devices"]
         if isinstance(devices, list) and devices and device.type not in devices:
             return f"{workload.config['bench']} runs on {', '.join(map(str, devices))}, not on {device.type}"
-        if device.type == "null" and workload.config["timed_by"] != "bench":
-            return "device null has no clock of its own: there a benchmark must time itself"
+        if has(device.type, lambda kind: not kind.is_hardware) and workload.config["timed_by"] != "bench":
+            return f"device {device.type} has no clock of its own: there a benchmark must time itself"
         return None
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:

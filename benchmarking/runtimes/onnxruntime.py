@@ -67,7 +67,7 @@ class OnnxRuntime(Runtime):
         """Bound to the device where it has memory of its own, else `run`, as each is used there."""
         mode = dict(super().mode(device, workload, options))
         provider = shared.provider_of(device, mode.pop("provider", None))
-        mode.setdefault("io_mode", "host" if provider.memory in (None, "cpu") else "device")
+        mode.setdefault("io_mode", "device" if provider.has_own_memory else "host")
         if mode["io_mode"] == "device" and provider.memory is None:
             raise UsageError(f"io_mode 'device': {provider.name} binds nothing to the memory of {device.selector} here")
         if provider.name != shared.providers_of(device)[0].name:

@@ -19,9 +19,9 @@ from benchmarking.core.options import Option
 from benchmarking.core.plugins import is_installed
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.devices.openvino import import_openvino
+from benchmarking.devices.support.kinds import has, names_with
 from benchmarking.workloads.support.families import plugin_of
 
-DEVICES = ("cpu", "openvino")
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "float16", "int8", "int4")
 SIXTEEN_BITS: tuple[Precision, ...] = ("bfloat16", "float16")
 QUANTIZED: tuple[Precision, ...] = ("int8", "int4")
@@ -72,8 +72,9 @@ class OpenVino(Runtime):
         from benchmarking.graphs.session import why_not
         from benchmarking.runtimes.support.openvino.build import missing_for
 
-        if device.type not in DEVICES:
-            return f"runtime openvino runs on {', '.join(DEVICES)}, not on {device.type}"
+        if not has(device.type, lambda kind: kind.runs_openvino):
+            devices = ", ".join(names_with(lambda kind: kind.runs_openvino))
+            return f"runtime openvino runs on {devices}, not on {device.type}"
         if precision not in PRECISIONS:
             return f"runtime openvino has {', '.join(PRECISIONS)}, not {precision}"
         return _emulated(device, precision) or missing_for(precision) or _grows(device, workload) or why_not(workload)
@@ -146,7 +147,9 @@ def _emulated(device: Device, precision: Precision) -> str | None:
     """Why a 16-bit precision is not to be had on a processor that does not compute in it: OpenVINO would silently run
     float32. Where the machine does not tell what it computes in, OpenVINO is asked when the model is loaded."""
     native = device.facts.values.get("native_precisions")
-    if device.type != "cpu" or precision not in SIXTEEN_BITS or not isinstance(native, list) or precision in native:
+    if not has(device.type, lambda kind: kind.is_processor) or precision not in SIXTEEN_BITS:
+        return None
+    if not isinstance(native, list) or precision in native:
         return None
     return f"OpenVINO runs float32 in place of {precision} on this processor, which has {', '.join(map(str, native))}"
 
@@ -158,7 +161,7 @@ def _grows(device: Device, workload: Workload) -> str | None:
 
 
 def _is_npu(device: Device) -> bool:
-    return device.type == "openvino" and device.selector.partition(":")[2].startswith("NPU")
+    return has(device.type, lambda kind: kind.is_npu(device))
 
 
 def _generates(workload: Workload) -> bool:

@@ -17,6 +17,7 @@ from benchmarking.core.contracts import Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Workload
+from benchmarking.devices.support.kinds import has, names_with
 from benchmarking.runtimes.support.onnxruntime import fixed_shapes as fixed
 from benchmarking.runtimes.support.onnxruntime import runtime as shared
 
@@ -59,8 +60,9 @@ class TensorRt(Runtime):
         return None
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
-        if device.type != "cuda":
-            return f"runtime tensorrt runs on NVIDIA GPUs (cuda), not on {device.type}"
+        if not has(device.type, lambda kind: kind.runs_tensorrt):
+            devices = ", ".join(names_with(lambda kind: kind.runs_tensorrt))
+            return f"runtime tensorrt runs on NVIDIA GPUs ({devices}), not on {device.type}"
         if precision not in PRECISIONS:
             return f"runtime tensorrt has {', '.join(PRECISIONS)}, not {precision}"
         return fixed.why_not_forward(self.name, workload)
@@ -112,6 +114,7 @@ def engine_settings(cell: Cell, sizes: Mapping[str, int], cache: Path) -> Sessio
     from benchmarking.runtimes.support.onnxruntime.options import SessionSettings, default_num_threads
 
     timing_cache(cache).mkdir(parents=True, exist_ok=True)
+    device_provider = shared.providers_of(cell.device)[0]
     provider = OrtProvider(
         name=PROVIDER,
         install="onnxruntime-gpu tensorrt",
@@ -124,13 +127,13 @@ def engine_settings(cell: Cell, sizes: Mapping[str, int], cache: Path) -> Sessio
             TIMING_CACHE_PATH: str(timing_cache(cache)),
         },
         precision_options={"float16": {"trt_fp16_enable": "1"}},
-        memory="cuda",
+        memory=device_provider.memory,
     )
     return SessionSettings(
         provider=provider,
         precision=cell.precision,
         num_threads=cell.num_threads or default_num_threads(),
-        beside=("CUDAExecutionProvider",),
+        beside=(device_provider.name,),
         dimensions=dict(sizes),
     )
 

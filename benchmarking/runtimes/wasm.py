@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from benchmarking.builds.store import BuildStore
-from benchmarking.core.contracts import Runtime, Session, Stage
+from benchmarking.core.contracts import Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
-from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Workload
+from benchmarking.core.records import Cell, Device, Point, Precision, Workload
+from benchmarking.devices.support.kinds import has, processor
 from benchmarking.graphs import session as graphs
 from benchmarking.runtimes.support.browser import runtime as browser
 
@@ -20,39 +20,26 @@ NOT_NATIVE: Mapping[Precision, str] = {
 }
 
 
-class Wasm(Runtime):
+class Wasm(browser.BrowserRuntime):
     """The runtime `wasm`. It has no modes; threads are `--num-threads`."""
 
     name = "wasm"
-    prepares = True
-    packages: tuple[str, ...] = ("playwright", "onnx")
-    needs_no_torch = True
-
-    def __init__(self, script: str = SCRIPT) -> None:
-        self._script = script
-
-    def missing(self) -> str | None:
-        return browser.missing()
+    script = SCRIPT
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
-        if device.type != "cpu":
-            return f"runtime wasm runs on cpu, not on {device.type}: a page's GPU is runtime webgpu's"
+        if not has(device.type, lambda kind: kind.is_processor):
+            return f"runtime wasm runs on {processor().name}, not on {device.type}: a page's GPU is runtime webgpu's"
         if precision not in PRECISIONS:
             return NOT_NATIVE.get(precision, f"runtime wasm has {', '.join(PRECISIONS)}, not {precision}")
         return graphs.why_not(workload)
-
-    def import_libraries(self) -> None:
-        import playwright.sync_api  # noqa: F401
-
-    def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
-        return browser.prepare(cell, points, store, rebuild)
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         from benchmarking.runtimes.support.browser.page import PageSettings
 
         settings = PageSettings(
-            script=self._script,
+            script=self.script,
             provider={"name": "wasm"},
+            profiled_as="CPUExecutionProvider",
             num_threads=browser.num_threads(cell),
             flags=(),
             io_mode="host",

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarking.builds.store import BuildStore
-from benchmarking.core.contracts import Runtime, Session, Stage
+from benchmarking.core.contracts import Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
-from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Workload
+from benchmarking.core.records import Cell, Device, Point, Precision, Workload
 from benchmarking.devices.support.kinds import has
 from benchmarking.graphs import session as graphs
 from benchmarking.runtimes.support.browser import runtime as browser
@@ -30,20 +29,12 @@ NOT_THERE: Mapping[Precision, str] = {
 }
 
 
-class WebGpu(Runtime):
+class WebGpu(browser.BrowserRuntime):
     """The runtime `webgpu`. Mode io_mode: whether inputs, outputs and states stay on the GPU or go through the host."""
 
     name = "webgpu"
-    prepares = True
-    packages: tuple[str, ...] = ("playwright", "onnx")
-    needs_no_torch = True
+    script = SCRIPT
     declared_options = (IO_MODE,)
-
-    def __init__(self, script: str = SCRIPT) -> None:
-        self._script = script
-
-    def missing(self) -> str | None:
-        return browser.missing()
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
         if (why_not := why_not_gpu(device)) is not None:
@@ -52,19 +43,15 @@ class WebGpu(Runtime):
             return NOT_THERE.get(precision, f"runtime webgpu has {', '.join(PRECISIONS)}, not {precision}")
         return graphs.why_not(workload)
 
-    def import_libraries(self) -> None:
-        import playwright.sync_api  # noqa: F401
-
-    def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
-        return browser.prepare(cell, points, store, rebuild)
-
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         from benchmarking.runtimes.support.browser.browser import webgpu_flags
         from benchmarking.runtimes.support.browser.page import ModelPage, PageSettings
 
         settings = PageSettings(
-            script=self._script,
+            script=self.script,
             provider={"name": "webgpu"},
+            profiled_as="WebGpuExecutionProvider",
+            uses_gpu=True,
             num_threads=browser.num_threads(cell),
             flags=webgpu_flags(software=has(cell.device.type, lambda kind: kind.is_processor)),
             io_mode=str(cell.runtime_mode["io_mode"]),

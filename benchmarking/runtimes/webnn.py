@@ -10,36 +10,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarking.builds.store import BuildStore
-from benchmarking.core.contracts import Runtime, Session, Stage
+from benchmarking.core.contracts import Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.plugins import are_all_assumed
-from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Workload
+from benchmarking.core.records import Cell, Device, Json, Point, Precision, Workload
+from benchmarking.devices.support.kinds import has
 from benchmarking.runtimes.support.browser import runtime as browser
 from benchmarking.runtimes.support.browser.adapter import Adapter, ask_browser, check_adapter, why_not_gpu
 from benchmarking.runtimes.support.onnxruntime.fixed_shapes import why_not_forward
 
 SCRIPT = "ort.webgpu.bundle.min.mjs"
 """It has WebNN's provider, too."""
-PRECISIONS: Mapping[str, tuple[Precision, ...]] = {"cpu": ("float32",), "gpu": ("float32", "float16")}
-"""By WebNN's kinds of device; the processor's networks take float16 and compute in float32."""
-NAMES = {"cpu": "the processor", "gpu": "GPUs"}
+PROCESSOR, GPU = "cpu", "gpu"
+"""WebNN's kinds of device."""
+PRECISIONS: Mapping[str, tuple[Precision, ...]] = {PROCESSOR: ("float32",), GPU: ("float32", "float16")}
+"""The processor's networks take float16 and compute in float32."""
+NAMES = {PROCESSOR: "the processor", GPU: "GPUs"}
 
 
-class WebNn(Runtime):
+class WebNn(browser.BrowserRuntime):
     """The runtime `webnn`. It has no modes."""
 
     name = "webnn"
-    prepares = True
-    packages: tuple[str, ...] = ("playwright", "onnx")
-    needs_no_torch = True
-
-    def __init__(self, script: str = SCRIPT) -> None:
-        self._script = script
-
-    def missing(self) -> str | None:
-        return browser.missing()
+    script = SCRIPT
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
         if (why_not := _why_not_device(device)) is not None:
@@ -49,12 +43,6 @@ class WebNn(Runtime):
             return f"runtime webnn has {', '.join(PRECISIONS[kind])} on {NAMES[kind]}, not {precision}"
         return why_not_forward(self.name, workload) or _why_not_browser(device)
 
-    def import_libraries(self) -> None:
-        import playwright.sync_api  # noqa: F401
-
-    def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
-        return browser.prepare(cell, points, store, rebuild)
-
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         from benchmarking.runtimes.support.browser.browser import WEBNN_FLAGS, webgpu_flags
         from benchmarking.runtimes.support.browser.page import ModelPage, PageSettings
@@ -63,10 +51,11 @@ class WebNn(Runtime):
             raise UnsupportedError("--num-threads: the browser settles how many threads its networks run on")
         kind = device_kind(cell.device)
         settings = PageSettings(
-            script=self._script,
+            script=self.script,
             provider={"name": "webnn", "deviceType": kind},
+            profiled_as="WebNNExecutionProvider",
             num_threads=browser.num_threads(cell),
-            flags=(*WEBNN_FLAGS, *(webgpu_flags(software=False) if kind == "gpu" else ())),
+            flags=(*WEBNN_FLAGS, *(webgpu_flags(software=False) if kind == GPU else ())),
             io_mode="host",
             is_fixed=True,
         )
@@ -74,7 +63,7 @@ class WebNn(Runtime):
 
         def check(page: ModelPage) -> None:
             told["webnn_accelerated"] = check_context(page.browser.call("contextTold"), cell.device)
-            if kind == "gpu":
+            if kind == GPU:
                 adapter: Mapping[str, Any] | None = page.browser.call("adapter")
                 told.update(check_adapter(None if adapter is None else Adapter.told(adapter), cell.device).verified())
 
@@ -85,7 +74,7 @@ class WebNn(Runtime):
 
 def device_kind(device: Device) -> str:
     """WebNN's word for a kind of device."""
-    return "cpu" if device.type == "cpu" else "gpu"
+    return PROCESSOR if has(device.type, lambda kind: kind.is_processor) else GPU
 
 
 def check_context(told: Mapping[str, Any], device: Device) -> bool | None:
@@ -94,9 +83,9 @@ def check_context(told: Mapping[str, Any], device: Device) -> bool | None:
     if (why_not := told.get("whyNot")) is not None:
         raise BenchhouseError(f"the browser runs no neural networks on {device.selector}: {why_not}")
     accelerated: bool | None = told["accelerated"]
-    if device_kind(device) == "cpu" and accelerated:
+    if device_kind(device) == PROCESSOR and accelerated:
         raise UnsupportedError("asked for WebNN on the processor, but the browser's context is an accelerator's")
-    if device_kind(device) == "gpu" and not accelerated:
+    if device_kind(device) == GPU and not accelerated:
         says = "does not say that" if accelerated is None else "denies that"
         raise UnsupportedError(
             f"asked for WebNN on {device.selector}, but the browser {says} its context is accelerated: it may be the "
@@ -117,7 +106,7 @@ def _why_not_browser(device: Device) -> str | None:
 
 
 def _why_not_device(device: Device) -> str | None:
-    if device.type == "qnn" or device.selector.startswith("openvino:NPU"):
+    if has(device.type, lambda kind: kind.is_npu(device)):
         return f"a page is not told whether WebNN runs on the NPU, so runtime webnn is not on {device.type}"
     why_not = why_not_gpu(device)
     return None if why_not is None else why_not.replace("WebGPU", "WebNN")

@@ -18,6 +18,8 @@ from benchmarking.core.records import Device, Precision
 from benchmarking.devices.support.kinds import kind_of
 
 SUFFIX = "ExecutionProvider"
+HOST_MEMORY = "cpu"
+"""ONNX Runtime's name for the host's memory."""
 
 WORDS = {"dml": "directml"}
 """What users call a provider where ONNX Runtime's name of it is another."""
@@ -54,6 +56,11 @@ class OrtProvider:
         """What `--provider` takes: "cuda", "directml"."""
         word = self.name.removesuffix(SUFFIX).lower()
         return WORDS.get(word, word)
+
+    @property
+    def has_own_memory(self) -> bool:
+        """Whether tensors can be bound to memory that is not the host's."""
+        return self.memory not in (None, HOST_MEMORY)
 
     def options_at(self, precision: Precision) -> dict[str, str]:
         """All options at a precision."""

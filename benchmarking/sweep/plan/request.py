@@ -19,8 +19,8 @@ from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Cell, Device, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.devices.support.handles import parts
 from benchmarking.measure.settings import Settings
-from benchmarking.runtimes.support.default import default_runtime
-from benchmarking.runtimes.support.placement import check_numbers, why_not_point, why_not_requests
+from benchmarking.runtimes.support.lookup import check_numbers, default_runtime, why_not_requests
+from benchmarking.runtimes.support.placement import why_not_point
 from benchmarking.sweep.plan.options import RUNTIMES, options_of
 from benchmarking.sweep.plan.plan import CellPlan, Machine, check_points, grid
 from benchmarking.workloads.support.families import no_axis, plugin_of

@@ -15,7 +15,7 @@ from benchmarking.core.contracts import Runtime
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.records import Json, Run, Workload, to_json
 from benchmarking.core.terminal import Page
-from benchmarking.runtimes.support.default import default_runtime
+from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.sweep.plan.options import RUNTIMES, check_shared_options
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.plan.request import Request, plan_cell, workload_of

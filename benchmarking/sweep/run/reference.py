@@ -21,7 +21,7 @@ from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, Unsuppor
 from benchmarking.core.records import FAILED, Cell, Json, Point, Rebuild
 from benchmarking.devices.support.handles import parts
 from benchmarking.devices.support.kinds import processor
-from benchmarking.runtimes.support.default import default_runtime
+from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.footprint import Fit
 

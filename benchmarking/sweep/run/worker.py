@@ -36,7 +36,7 @@ from benchmarking.core.records import (
     from_json,
 )
 from benchmarking.devices.support.binding import bind, in_force, memory_in_force
-from benchmarking.runtimes.support.devices import open_device
+from benchmarking.runtimes.support.lookup import open_device
 from benchmarking.sweep.run.process import Job, LoadFailed, Message, PointStarted, encode
 
 PR_SET_PDEATHSIG = 1
@@ -170,8 +170,8 @@ def measure(
     job: Job, session: Session, handle: DeviceHandle, point: Point, send: Send, since_spawn_ns: int | None
 ) -> Measurement:
     """The point's measurement, or its failure with the reason."""
+    from benchmarking.core.errors import always_after
     from benchmarking.measure.point import measure_point
-    from benchmarking.runtimes.support.devices import always_after
     from benchmarking.sweep.run.output_check import Check
 
     started_at = utc_now()

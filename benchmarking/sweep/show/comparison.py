@@ -17,7 +17,7 @@ from benchmarking.core.tables import NOTHING, Table, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, relative_error, visible
 from benchmarking.measure.speedup import SpeedUp, geometric_mean, launch_medians_ms, speed_up
-from benchmarking.runtimes.support.default import default_runtime
+from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.sweep.run.reference import is_reference
 
 WORST = tuple(severity for severity in reversed(SEVERITIES) if severity != "info")

@@ -18,7 +18,7 @@ from benchmarking.devices.support.torch_gpu import WatchedGpuHandle
 from benchmarking.graphs.bundle import Bundle, Graph, Tensor
 from benchmarking.runtimes import qnn, tensorrt
 from benchmarking.runtimes.eager import PLUGIN as EAGER
-from benchmarking.runtimes.support.devices import open_device
+from benchmarking.runtimes.support.lookup import open_device
 from benchmarking.runtimes.support.onnxruntime import fixed_shapes, options
 from benchmarking.workloads.support.resolve import resolve
 

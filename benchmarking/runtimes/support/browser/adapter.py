@@ -18,7 +18,7 @@ from typing import Any
 from benchmarking.core.child_process import run_module
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import Device, Json
-from benchmarking.devices.support.kinds import has, kind_of, names_with
+from benchmarking.devices.support.kinds import has, kind_of, names_with, processor
 
 SOFTWARE_WORDS = ("swiftshader", "llvmpipe", "lavapipe", "warp", "microsoft basic render")
 
@@ -82,9 +82,10 @@ def why_not_gpu(device: Device) -> str | None:
         return None
     gpus = names_with(lambda kind: kind.gpu_vendor is not None)
     if device.type not in gpus:
-        return f"browsers run WebGPU on GPUs of {', '.join(gpus)}, or on cpu in software, not on {device.type}"
-    if device.type == "openvino" and not device.selector.startswith("openvino:GPU"):
-        return f"browsers run WebGPU on openvino's GPU, not on {device.selector}"
+        software = f"on {processor().name} in software"
+        return f"browsers run WebGPU on GPUs of {', '.join(gpus)}, or {software}, not on {device.type}"
+    if not has(device.type, lambda kind: kind.is_gpu(device)):
+        return f"browsers run WebGPU on {device.type}'s GPU, not on {device.selector}"
     if device.count > 1:
         return f"a page cannot choose among {device.count} x {device.name}: browsers show it one adapter, unnamed"
     return None

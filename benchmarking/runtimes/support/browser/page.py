@@ -48,19 +48,18 @@ class PageSettings:
     script: str
     """The package's bundle that is loaded: its parts compute differently."""
     provider: Mapping[str, str]
-    """The execution provider's name and options."""
+    """The execution provider's name and options in ONNX Runtime Web."""
+    profiled_as: str
+    """That provider's name in profiles ("WebGpuExecutionProvider")."""
     num_threads: int
     flags: tuple[str, ...]
     """Of the browser."""
     io_mode: str
     """host, or device: inputs and outputs, and what graphs hand to each other, stay on the GPU."""
+    uses_gpu: bool = False
+    """Whether outputs can stay on a GPU."""
     is_fixed: bool = False
     """Whether graphs are opened for each point by itself, at its own sizes."""
-
-    @property
-    def uses_gpu(self) -> bool:
-        """Whether outputs can stay on a GPU."""
-        return self.provider["name"] == "webgpu"
 
 
 class ModelPage:

@@ -1,4 +1,4 @@
-"""What the runtimes in a browser share: what must be installed, builds, and opening a page with a model."""
+"""What the runtimes in a browser share: requirements, builds, and opening a page with a model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from benchmarking.builds.store import BuildStore
-from benchmarking.core.contracts import Stage
+from benchmarking.core.contracts import Runtime, Stage
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.records import Cell, Json, Point, Rebuild
 from benchmarking.graphs import session as graphs
@@ -19,19 +19,31 @@ if TYPE_CHECKING:
     from benchmarking.runtimes.support.browser.session import BrowserSession
 
 
-def missing() -> str | None:
-    """None, or what must be installed to run pages, and how."""
-    if importlib.util.find_spec("playwright") is None:
-        return "not installed: playwright: pip install benchhouse[browser]"
-    return why_no_browser() or graphs.missing()
+class BrowserRuntime(Runtime):
+    """A runtime that runs a model's exported graphs in a page, by ONNX Runtime Web."""
 
+    script: str
+    """The package's bundle that the page loads; its bundles compute differently. Tests load another one."""
+    prepares = True
+    needs_no_torch = True
+    packages: tuple[str, ...] = ("playwright", "onnx")
 
-def prepare(cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
-    """See that ONNX Runtime Web and the points' bundles are there. Raises BenchhouseError."""
-    from benchmarking.runtimes.support.browser.library import ensure_library
+    def __init__(self, script: str | None = None) -> None:
+        self.script = script or self.script
 
-    library = ensure_library(store, "never" if rebuild == "never" else "if_needed")
-    return {**graphs.ensure_bundle(cell, points, store, rebuild), "onnxruntime_web": dict(library)}
+    def missing(self) -> str | None:
+        if importlib.util.find_spec("playwright") is None:
+            return "not installed: playwright: pip install benchhouse[browser]"
+        return why_no_browser() or graphs.missing()
+
+    def import_libraries(self) -> None:
+        import playwright.sync_api  # noqa: F401
+
+    def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
+        from benchmarking.runtimes.support.browser.library import ensure_library
+
+        library = ensure_library(store, "never" if rebuild == "never" else "if_needed")
+        return {**graphs.ensure_bundle(cell, points, store, rebuild), "onnxruntime_web": dict(library)}
 
 
 def open_session(

@@ -274,14 +274,6 @@ BEGIN = "profile of "
 
 EVENT = '{"cat" :'
 
-PROVIDERS: Mapping[str, str] = {
-    "wasm": "CPUExecutionProvider",
-    "webgpu": "WebGpuExecutionProvider",
-    "webnn": "WebNNExecutionProvider",
-}
-
-"""What profiles call the page's providers."""
-
 
 def profile_of(page: ModelPage) -> Mapping[str, Json]:
     """Where one call more ran, in sessions that are profiled. Raises FormatError without a profile."""
@@ -289,7 +281,7 @@ def profile_of(page: ModelPage) -> Mapping[str, Json]:
     page.browser.call("profile")
     told = kernels(page.browser.console)
     page.browser.console.clear()
-    return page_placement(told, PROVIDERS[page.settings.provider["name"]])
+    return page_placement(told, page.settings.profiled_as)
 
 
 def page_placement(told: Sequence[Kernel], wanted: str) -> dict[str, Json]:

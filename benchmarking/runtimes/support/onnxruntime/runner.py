@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.contracts import GraphRunner, Placed, States
 from benchmarking.core.records import Json, Precision
+from benchmarking.devices.support.ort_providers import HOST_MEMORY
 from benchmarking.graphs.bundle import Bundle, Graph
 from benchmarking.runtimes.support.onnxruntime.options import SessionSettings, error_types, open_graph, translate_error
 from benchmarking.runtimes.support.onnxruntime.profile import placement, read_profile
@@ -161,7 +162,7 @@ class DeviceRunner(OrtRunner):
 
     def __init__(self, loaded: LoadedGraphs, replay: Replay | None) -> None:
         super().__init__(loaded, replay)
-        self._memory = loaded.settings.provider.memory or "cpu"
+        self._memory = loaded.settings.provider.memory or HOST_MEMORY
         self._bindings = {
             name: Binding(session, self._outputs[name], self._memory) for name, session in loaded.sessions.items()
         }

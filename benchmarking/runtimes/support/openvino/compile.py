@@ -25,6 +25,7 @@ from benchmarking.builds.store import Build, BuildKey, BuildStore
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar
 from benchmarking.devices.openvino import import_openvino
+from benchmarking.devices.support.kinds import has
 from benchmarking.graphs.bundle import Bundle, Graph, read_bundle
 from benchmarking.runtimes.support.openvino.build import (
     build_key,
@@ -122,7 +123,7 @@ class Compiled:
 def device_name(device: Device) -> str:
     """OpenVINO's name of a device: "GPU.0" of openvino:GPU.0. Device cpu is the same processor as openvino:CPU; it is
     there so that runtimes compare on one device."""
-    return "CPU" if device.type == "cpu" else device.selector.partition(":")[2]
+    return "CPU" if has(device.type, lambda kind: kind.is_processor) else device.selector.partition(":")[2]
 
 
 def kind_of(name: str) -> str:

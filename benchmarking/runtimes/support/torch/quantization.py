@@ -12,6 +12,7 @@ from benchmarking.core.errors import UnsupportedError, UsageError, first_line
 from benchmarking.core.options import Option
 from benchmarking.core.plugins import is_installed
 from benchmarking.core.records import Device, Json, Precision, Scalar
+from benchmarking.devices.support.kinds import has, names_with
 from benchmarking.runtimes.support.torch.settings import memory_errors
 
 OPTION = "quantization"
@@ -20,7 +21,6 @@ METHODS: Mapping[Precision, tuple[str, ...]] = {"int8": ("dynamic", "weight-only
 QUANTIZATION = Option(
     name=OPTION, help="quantization method of int8 and int4", values=("dynamic", "weight-only"), is_filled_in=False
 )
-DEVICES = ("cpu", "cuda", "rocm")
 LEAST_SHARE = 0.5
 """Of a model's matrix weights. With fewer of them quantized the precision would be a name only: torchao leaves
 convolutions and the stacked weights of experts as they are."""
@@ -32,9 +32,10 @@ def why_not(device: Device, precision: Precision) -> str | None:
         return None
     if not is_installed("torchao"):
         return f"{precision} needs torchao, which is not installed: pip install torchao"
-    if device.type not in DEVICES:
-        return f"{precision} by torchao runs on {', '.join(DEVICES)}, not on {device.type}"
-    if precision == "int4" and device.type == "cpu" and not is_installed("mslk"):
+    if not has(device.type, lambda kind: kind.has_torchao_kernels):
+        devices = ", ".join(names_with(lambda kind: kind.has_torchao_kernels))
+        return f"{precision} by torchao runs on {devices}, not on {device.type}"
+    if precision == "int4" and has(device.type, lambda kind: kind.is_processor) and not is_installed("mslk"):
         return "int4 weight-only by torchao needs mslk (1.0.0 or later) on a CPU, which is not installed"
     return None
 
@@ -79,7 +80,7 @@ def _config(precision: Precision, method: str, device_type: str) -> Any:
 
     if precision == "int8":
         return ao.Int8DynamicActivationInt8WeightConfig() if method == "dynamic" else ao.Int8WeightOnlyConfig()
-    if device_type == "cpu":
+    if has(device_type, lambda kind: kind.is_processor):
         return ao.Int4WeightOnlyConfig()
     # The layout of torch's own int4 kernels: the other ones want a package beside torchao.
     return ao.Int4WeightOnlyConfig(int4_packing_format="tile_packed_to_4d")

@@ -15,7 +15,7 @@ from benchmarking.measure.point import check_requests
 from benchmarking.measure.settings import settings
 from benchmarking.runtimes.eager import PLUGIN as EAGER
 from benchmarking.runtimes.openvino import PLUGIN as OPENVINO
-from benchmarking.runtimes.support.placement import check_numbers, why_not_requests
+from benchmarking.runtimes.support.lookup import check_numbers, why_not_requests
 from benchmarking.sweep.plan.plan import grid
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run.reference import reference_key

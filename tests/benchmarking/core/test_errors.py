@@ -1,10 +1,10 @@
-"""What a point held is let go of, and the first error is the one that is told."""
+"""Errors while cleaning up: the first error is raised, the second is its note."""
 
 from __future__ import annotations
 
 import pytest
 
-from benchmarking.runtimes.support.devices import always_after
+from benchmarking.core.errors import always_after
 
 
 def test_it_closes_after_the_body():
