@@ -1,13 +1,10 @@
-"""Measures two commands in turns, launch by launch, and judges the difference.
+"""Measures two commands in alternating launches, and judges the difference.
 
-A and B are run_hardware_benchmark commands, in quotes: with other flags, with VAR=value in front, by the interpreter of
-another environment (/venv/bin/run_hardware_benchmark ...), or in working trees of two commits (--worktree-a,
---worktree-b). Each round is one launch of either side, in a process of its own: A B, B A, A B, ... No shell is used.
+A and B are run_hardware_benchmark commands, in quotes: with different flags, with VAR=value in front, with the
+interpreter of another environment (/venv/bin/run_hardware_benchmark ...), or in worktrees of two commits (--worktree-a,
+--worktree-b). Each round is one launch of each side, in a fresh process: A B, B A, A B, ... No shell is involved.
 
-The exit code says how the measuring went, never what the verdict is: 1 where a point failed, 3 where no point was on
-both sides, so that nothing could be compared.
-
-`run_hardware_benchmark --compare-to`: what was just measured beside a stored run, or both again in turns.
+The exit code does not depend on the verdict: 1 if a point failed, 3 if the sides have no point in common.
 """
 
 from __future__ import annotations
@@ -42,6 +39,13 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, the o
 NAME = "benchhouse ab"
 
 DEFAULT_ROUNDS = 5
+
+EXAMPLES = """\
+examples:
+  benchhouse ab "run_hardware_benchmark --model-id gpt2" "run_hardware_benchmark --model-id gpt2 --runtime compiled"
+  benchhouse ab "run_hardware_benchmark --model-id gpt2" "OMP_NUM_THREADS=4 run_hardware_benchmark --model-id gpt2"
+  benchhouse ab "run_hardware_benchmark --model-id gpt2" "run_hardware_benchmark --model-id gpt2" --worktree-a ../main
+"""
 
 LETTERS: tuple[Letter, Letter] = ("a", "b")
 
@@ -172,24 +176,36 @@ def _silence(message: str) -> None:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog=NAME, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("a", metavar="A", help="a command line, in quotes; what B is compared with")
-    parser.add_argument("b", metavar="B", help="the other one")
-    parser.add_argument(
-        "--rounds", type=positive_int, default=DEFAULT_ROUNDS, metavar="N", help="launches of either (%(default)s)"
+    parser = Parser(
+        prog=NAME,
+        usage=f"{NAME} A B [flags]",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--worktree-a", type=Path, metavar="DIR", help="run A in DIR, with its modules before all others"
+    sides = parser.add_argument_group("sides")
+    sides.add_argument("a", metavar="A", help="command line of the baseline, in quotes")
+    sides.add_argument("b", metavar="B", help="command line that is compared with it, in quotes")
+    for letter in LETTERS:
+        sides.add_argument(
+            f"--worktree-{letter}",
+            type=Path,
+            metavar="DIR",
+            help=f"run {letter.upper()} in DIR, importing modules from there first (default: this folder)",
+        )
+    how = parser.add_argument_group("measurement")
+    how.add_argument(
+        "--rounds",
+        type=positive_int,
+        default=DEFAULT_ROUNDS,
+        metavar="N",
+        help="launches per side (default: %(default)s)",
     )
-    parser.add_argument(
-        "--worktree-b", type=Path, metavar="DIR", help="run B in DIR, with its modules before all others"
-    )
-    parser.add_argument("--metric", metavar="COLUMN", help="what is compared (default latency_median_ms)")
-    keep = parser.add_argument_group("what becomes of it")
-    keep.add_argument("--save", action="store_true", help="write run files and store them in the database")
-    flags.add_keeping(keep)
-    parser.add_argument("--json", action="store_true", help="results on stdout as JSON")
-    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    how.add_argument("--metric", metavar="COLUMN", help="metric to compare (default: latency_median_ms)")
+    output = parser.add_argument_group("output")
+    flags.add_save(output)
+    flags.add_keeping(output)
+    flags.add_output_format(output)
     return parser
 
 
@@ -203,14 +219,14 @@ HOST_KEYS = ("cpu_model", "cpu_cores", "cpu_threads", "numa_nodes", "memory_clas
 
 
 def add_comparison_flags(group: argparse._ArgumentGroup) -> None:
-    """How a run is compared with a stored one."""
+    """Flags that compare a run with a stored one."""
     group.add_argument(
         FLAG,
         metavar="RUN",
-        help="with --save: end with a comparison with a stored run: its id, latest, a commit, tag.NAME=VALUE, ...",
+        help="with --save: compare with a stored run, given by id, commit, latest or tag.NAME=VALUE",
     )
     group.add_argument(
-        INTERLEAVE, action="store_true", help=f"{FLAG}: measure that run again too, in turns with this one"
+        INTERLEAVE, action="store_true", help=f"with {FLAG}: measure that run again, in turns with this one"
     )
 
 

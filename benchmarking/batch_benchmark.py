@@ -1,7 +1,7 @@
-"""Measures many models on many devices in one command, and keeps every run as soon as it is finished.
+"""Measures many models on many devices in one command, and saves each run as soon as it is finished.
 
-Runs are saved: each one becomes a run file in --output-dir and is stored in the database. Beside them are
-benchmark_summary.json and the log of the batch. A batch that was cut off goes on with --resume.
+Each run becomes a run file in --output-dir and is stored in the database. The folder also gets benchmark_summary.json
+and the log of the batch. An interrupted batch continues with --resume.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The front door: `benchhouse <command> ...` loads the one module that is asked for, and nothing else."""
+"""The command `benchhouse`: `benchhouse <command> ...` imports the module of that command and no other."""
 
 from __future__ import annotations
 
@@ -9,40 +9,46 @@ from collections.abc import Sequence
 from benchmarking.core.errors import EXIT_OK, EXIT_USAGE
 
 COMMANDS = {
-    "setup_benchmark_db": ("db.setup_benchmark_db", "create, upgrade, verify, fill and back up the warehouse"),
+    "setup_benchmark_db": ("db.setup_benchmark_db", "create, upgrade, verify, load and back up the warehouse"),
     "run_hardware_benchmark": ("benchmarking.run_hardware_benchmark", "measure one model on one device over a grid"),
     "batch_benchmark": ("benchmarking.batch_benchmark", "measure many models on many devices in one command"),
-    "compare_onnx": ("benchmarking.compare_onnx", "measure PyTorch against ONNX Runtime and OpenVINO"),
-    "export_to_onnx": ("benchmarking.export_to_onnx", "export a model to ONNX or OpenVINO files, and check them"),
-    "manage_cache": ("benchmarking.manage_cache", "list, measure and delete the builds that runs left in the cache"),
+    "compare_onnx": ("benchmarking.compare_onnx", "compare the speed of PyTorch, ONNX Runtime and OpenVINO"),
+    "export_to_onnx": ("benchmarking.export_to_onnx", "export a model to ONNX or OpenVINO files, and verify them"),
+    "manage_cache": ("benchmarking.manage_cache", "list and delete cached exports, engines and compiled code"),
     "visualize_benchmarks": ("visualize.visualize_benchmarks", "draw charts from the warehouse or from run files"),
 }
 SHORT_NAMES = {"compare-runtimes": "compare_onnx", "cache": "manage_cache"}
-"""What commands are called behind `benchhouse`, where that is not what their scripts are called."""
+"""Names after `benchhouse` that differ from the names of the scripts."""
 HOUSE_COMMANDS = {
-    "ab": ("benchmarking.ab", "measure two commands in turns, and judge the difference"),
-    "compare": ("db.commands.compare", "judge one selection of results against another, worst first"),
-    "history": ("db.commands.history", "show series over time, with the places where their level changed"),
-    "regressions": ("db.commands.regressions", "list what became worse since a date"),
-    "series": ("db.commands.series", "list series, and join them after a rename"),
-    "check": ("db.commands.check", "gate CI: judge the newest runs against the ones before them"),
-    "alert": ("db.commands.alert", "list what the gate and the history found, and set what it turned out to be"),
-    "recommend": ("db.commands.recommend", "say which measured device, runtime and batch meets what you need"),
-    "import": ("db.commands.import_results", "read other tools' result files into the warehouse"),
+    "ab": ("benchmarking.ab", "measure two commands in alternating launches, and judge the difference"),
+    "compare": ("db.commands.compare", "compare two selections of results, worst change first"),
+    "history": ("db.commands.history", "show series over time, with their change points"),
+    "regressions": ("db.commands.regressions", "list what got slower since a date"),
+    "series": ("db.commands.series", "list series, and alias one to another after a rename"),
+    "check": ("db.commands.check", "gate CI: compare the newest runs with the ones before"),
+    "alert": ("db.commands.alert", "list regressions that were found, and set their status"),
+    "recommend": ("db.commands.recommend", "find the measured device, runtime and batch size that meets your needs"),
+    "import": ("db.commands.import_results", "import result files of other tools"),
     "export": (
         "db.commands.export_results",
-        "write results as CSV, Parquet, ...; or a model as ONNX or OpenVINO",
+        "export results as CSV, Parquet, ..., or a model as ONNX or OpenVINO",
     ),
-    "merge": ("db.commands.merge", "bring other warehouses into this one"),
-    "query": ("db.commands.query", "answer a question in SQL, reading only"),
+    "merge": ("db.commands.merge", "merge other warehouses into this one"),
+    "query": ("db.commands.query", "run a read-only SQL query"),
     "sql": ("db.commands.sql", "open the duckdb shell, read-only, with the data dictionary"),
-    "compact": ("db.commands.compact", "replace old raw samples by quantiles, every statistic kept"),
+    "compact": ("db.commands.compact", "replace old raw samples with quantiles; statistics are kept"),
 }
-"""Commands without a script of their own: their names are too plain for everybody's PATH."""
+"""Commands without a script: their names are too common for a PATH."""
+EXAMPLES = """\
+examples:
+  benchhouse run_hardware_benchmark --model-id bert-base-uncased --device cpu --save
+  benchhouse compare tag.version=1.0 tag.version=1.1
+  benchhouse visualize_benchmarks --output-dir charts
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Hand over to the named command. Exit code 2 for a name that is not in the table."""
+    """Run the named command. Exit code 2 for a name that is not in the table."""
     arguments = sys.argv[1:] if argv is None else list(argv)
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_help())
@@ -72,7 +78,9 @@ def _help() -> str:
     shown = _shown()
     width = max(map(len, shown))
     rows = "\n".join(f"  {name:<{width}}  {what}" for name, what in shown.items())
-    return f"usage: benchhouse <command> [arguments]\n\n{rows}\n\nbenchhouse <command> --help says more."
+    return (
+        f"usage: benchhouse <command> [arguments]\n\n{rows}\n\n{EXAMPLES}\nbenchhouse <command> --help shows its flags."
+    )
 
 
 if __name__ == "__main__":

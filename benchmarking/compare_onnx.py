@@ -1,7 +1,7 @@
-"""Measures one model with PyTorch (eager), ONNX Runtime and OpenVINO, and says how many times as fast each is.
+"""Measures one model in PyTorch (eager), ONNX Runtime and OpenVINO, and shows the speed-up of each over eager.
 
-Of these three, those that cannot run here are left out, with the reason; --runtimes names others. The speed-up is the
-ratio of median latencies at a point; over the points the geometric mean is shown, with the best and the worst.
+Of these three, the ones that cannot run here are left out, with the reason; --runtimes chooses others. A speed-up is
+the ratio of median latencies at a point; the summary has the geometric mean over all points, the best and the worst.
 """
 
 from __future__ import annotations
@@ -18,15 +18,20 @@ from benchmarking.builds.cleaning import lean_cache
 from benchmarking.core.command_line import Parser, names, note, run_command
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.provenance import uuid7
-from benchmarking.core.records import PRECISIONS
 from benchmarking.sweep.plan import flags
-from benchmarking.sweep.plan.options import add_runtime_options
+from benchmarking.sweep.plan.options import add_runtime_options, runtime_help
 from benchmarking.sweep.plan.several_runtimes import ALL, RuntimePlans, plan_runtimes, show_runtimes
 from benchmarking.sweep.run import session
 from benchmarking.sweep.run.warehouse import database
 
 NAME = "compare_onnx"
 RUNTIMES = ("eager", "onnxruntime", "openvino")
+EXAMPLES = """\
+examples:
+  compare_onnx bert-base-uncased --batch-sizes 1,8 --sequence-lengths 128
+  compare_onnx gpt2 --new-tokens 16 --profile quick --save
+  compare_onnx gpt2 --runtimes eager,compiled,onnxruntime --device cuda --precision float16
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,27 +66,35 @@ def _planned(arguments: argparse.Namespace, argv: Sequence[str]) -> RuntimePlans
 
 
 def _parser() -> Parser:
-    parser = Parser(prog=NAME, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    what = parser.add_argument_group("what is measured")
-    what.add_argument("model", metavar="MODEL", help="hub name, folder, or a name that --list-models shows")
-    what.add_argument(
-        "--runtimes",
-        type=names,
-        metavar="R,R",
-        help=f"two or more runtimes, or all; without it {', '.join(RUNTIMES)}, less what cannot run here",
+    parser = Parser(
+        prog=NAME,
+        usage=f"{NAME} MODEL [flags]",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    what.add_argument("--device", default="auto", help="cpu, cuda[:N], ..., or auto: the best that eager runs on")
-    what.add_argument("--precision", choices=PRECISIONS, default="float32", help="of weights and arithmetic")
-    what.add_argument("--task", help="Hugging Face task name; without it the family's own")
-    flags.add_model_options(what)
+    model = parser.add_argument_group("model")
+    model.add_argument(
+        "model", metavar="MODEL", help="name on the Hugging Face hub, local folder, or a name from --list-models"
+    )
+    flags.add_model(model)
+    hardware = parser.add_argument_group("device and runtime")
+    flags.add_device(hardware)
+    default = f"those of {', '.join(RUNTIMES)} that run here"
+    hardware.add_argument(
+        "--runtimes", type=names, metavar="R,R", help=runtime_help(several="two or more, or all", otherwise=default)
+    )
+    flags.add_precision(hardware)
+    flags.add_threads(hardware)
     add_runtime_options(parser)
     flags.add_grid(parser)
     flags.add_measuring(parser)
     flags.add_builds(parser)
-    keep = parser.add_argument_group("what becomes of it")
-    keep.add_argument("--save", action="store_true", help="write run files and store them in the database")
-    flags.add_keeping(keep)
-    flags.add_showing(parser.add_argument_group("other"))
+    output = parser.add_argument_group("output")
+    flags.add_save(output)
+    flags.add_keeping(output)
+    flags.add_output_format(output)
+    flags.add_dry_run(output)
     return parser
 
 

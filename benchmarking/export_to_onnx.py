@@ -1,7 +1,7 @@
-"""Exports a model to ONNX or OpenVINO files, checks them, and says how closely they agree with the torch model.
+"""Exports a model to ONNX or OpenVINO files, runs them, and reports how closely they agree with the PyTorch model.
 
-The folder gets one file a graph with its weights beside it, and `bundle.json`, which says what the graphs are fed with
-and how they belong together: an encoder and a decoder, a prompt and the steps after it.
+The folder gets one file per graph, its weights in a file next to it, and bundle.json, which describes the inputs of the
+graphs and how they work together: an encoder and a decoder, a prefill and its decode steps.
 """
 
 from __future__ import annotations
@@ -24,12 +24,19 @@ from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import Page, stdout_page
 from benchmarking.core.text import size_text
 from benchmarking.graphs.delivery import FORMATS, Delivered, Export, check_request, deliver, manifest_last
+from benchmarking.graphs.delivery import PRECISIONS as EXPORTED_PRECISIONS
 from benchmarking.graphs.session import DEFAULT_OPSET, missing, why_not
 from benchmarking.sweep.plan import flags
 from benchmarking.workloads.support.families import plugin_of
-from benchmarking.workloads.support.resolve import WEIGHTS_CHOICES, resolve
+from benchmarking.workloads.support.resolve import resolve
 
 NAME = "export_to_onnx"
+EXAMPLES = """\
+examples:
+  export_to_onnx bert-base-uncased --output-dir bert-onnx
+  export_to_onnx gpt2 --output-dir gpt2-int8 --precision int8
+  export_to_onnx gpt2 --output-dir gpt2-openvino --format openvino --precision float16
+"""
 DEFAULT_LENGTH = 16
 """Tokens at which text models are checked where no length is asked for: any serves, since the graphs take all."""
 CHECKED_TOKENS = 4
@@ -51,25 +58,38 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog=NAME, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", metavar="MODEL", help="hub name, folder, or a name that --list-models shows")
-    parser.add_argument("--output-dir", required=True, metavar="DIR", help="an empty folder, or one to be made")
-    parser.add_argument("--format", choices=FORMATS, default="onnx", help="default %(default)s")
-    parser.add_argument("--opset", type=positive_int, metavar="N", help=f"ONNX's operators (default {DEFAULT_OPSET})")
-    parser.add_argument(
-        "--max-length", type=positive_int, metavar="N", help="tokens; the files are checked at this length too"
+    parser = Parser(
+        prog=NAME,
+        usage=f"{NAME} MODEL --output-dir DIR [flags]",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--precision", default="float32", help="onnx: float32, float16, int8, int4; default float32")
-    parser.add_argument("--task", help="default what the model was made for")
-    parser.add_argument(
-        "--weights",
-        choices=WEIGHTS_CHOICES,
-        default="auto",
-        help="auto takes pretrained weights where they can be had, else seeded random ones, and says so",
+    model = parser.add_argument_group("model")
+    model.add_argument(
+        "model",
+        metavar="MODEL",
+        help="name on the Hugging Face hub, local folder, or a name from run_hardware_benchmark --list-models",
+    )
+    flags.add_model(model)
+    files = parser.add_argument_group("files")
+    files.add_argument("--output-dir", required=True, metavar="DIR", help="folder of the files; new, or empty")
+    files.add_argument("--format", choices=FORMATS, default="onnx", help="file format (default: %(default)s)")
+    precisions = "; ".join(f"{name}: {', '.join(known)}" for name, known in EXPORTED_PRECISIONS.items())
+    files.add_argument("--precision", default="float32", metavar="P", help=f"{precisions} (default: float32)")
+    files.add_argument(
+        "--opset", type=positive_int, metavar="N", help=f"version of ONNX's operators (default: {DEFAULT_OPSET})"
+    )
+    files.add_argument(
+        "--max-length",
+        type=positive_int,
+        metavar="N",
+        help=f"length in tokens at which the files are checked (default: {DEFAULT_LENGTH})",
     )
     flags.add_cache_dir(parser.add_argument_group("builds"))
-    parser.add_argument("--json", action="store_true", help="files and agreement on stdout as JSON")
-    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    output = parser.add_argument_group("output")
+    output.add_argument("--json", action="store_true", help="files and agreement on stdout as JSON (default: a table)")
+    output.add_argument("--quiet", action="store_true", help="no progress on stderr")
     return parser
 
 

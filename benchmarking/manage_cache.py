@@ -1,14 +1,12 @@
-"""Shows and clears the build cache: exports, engines, compiled code and reference outputs that runs left behind.
+"""Lists and deletes cached artifacts: exports, engines, compiled code and reference outputs of earlier runs.
 
-list    a line a build: kind, model, precision, size, when it was made and last used, digest
-stats   how many builds and bytes of each kind, and the space that is left on the disk
-delete  builds by digest, or by what they are; half-made builds and stale locks go with them
+list    one line per build: kind, model, precision, size, when it was built and last used, digest
+stats   number and size of the builds of each kind, and the free space on the disk
+delete  builds by digest, kind, model or age; incomplete builds and stale locks are always deleted
 report  the list as CSV
 
-Nothing outside the cache folder is touched, symbolic links in it are left alone, and so is a build that somebody is
-making. A build that is gone is made again when it is needed.
-
-The build cache as tables, JSON and CSV.
+Nothing outside the cache folder is touched; symbolic links in it and builds in progress are skipped. A deleted build is
+made again when it is needed.
 """
 
 from __future__ import annotations
@@ -39,6 +37,12 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, the o
 
 
 NAME = "manage_cache"
+EXAMPLES = """\
+examples:
+  manage_cache list
+  manage_cache delete --kind onnx --older-than 30
+  manage_cache delete --all --yes
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -106,17 +110,19 @@ def _delete(root: Path, contents: Contents, arguments: argparse.Namespace) -> in
 
 
 def _parser() -> Parser:
-    parser = Parser(prog=NAME, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(
+        prog=NAME, description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=Parser)
     for name, action, what in (
-        ("list", _list, "every build, a line each"),
-        ("stats", _stats, "builds and bytes by kind, and the space that is left"),
+        ("list", _list, "list every build"),
+        ("stats", _stats, "show number and size of the builds by kind, and the free space"),
     ):
         one = _action(actions, name, action, what)
-        one.add_argument("--json", action="store_true", help="results on stdout as JSON")
+        one.add_argument("--json", action="store_true", help="results on stdout as JSON (default: a table)")
     _add_choice(_action(actions, "delete", _delete, "delete builds"))
-    report = _action(actions, "report", _report, "the list as CSV")
-    report.add_argument("--output", metavar="FILE", help="where to; without it stdout")
+    report = _action(actions, "report", _report, "write the list as CSV")
+    report.add_argument("--output", metavar="FILE", help="CSV file (default: stdout)")
     return parser
 
 
@@ -128,16 +134,19 @@ def _action(actions: argparse._SubParsersAction[Parser], name: str, action: obje
 
 
 def _add_choice(parser: Parser) -> None:
-    """Which builds are to be deleted: those that meet everything that is given."""
-    which = parser.add_argument_group("which builds: those that meet all of these")
-    which.add_argument("digest", nargs="*", metavar="DIGEST", help="digests, or their first digits")
-    which.add_argument("--kind", metavar="KIND", help="onnx, openvino, reference, ...")
-    which.add_argument("--model", metavar="MODEL", help="made from this model")
+    """The flags that select builds to delete."""
+    which = parser.add_argument_group("selection", "Builds that meet all of these conditions are deleted.")
+    which.add_argument("digest", nargs="*", metavar="DIGEST", help="digest or unique prefix (default: any)")
+    which.add_argument("--kind", metavar="KIND", help="kind from the list, such as onnx or reference (default: any)")
+    which.add_argument("--model", metavar="MODEL", help="model that it was built from (default: any)")
     which.add_argument(
-        "--older-than", type=non_negative_number, metavar="DAYS", help="not used for as many days or longer"
+        "--older-than",
+        type=non_negative_number,
+        metavar="DAYS",
+        help="days since its last use, at least (default: any)",
     )
-    which.add_argument("--all", action="store_true", help="every build; takes --yes")
-    which.add_argument("--yes", action="store_true", help="really all of them")
+    which.add_argument("--all", action="store_true", help="every build; requires --yes")
+    which.add_argument("--yes", action="store_true", help="confirmation of --all")
 
 
 HEADINGS = ("kind", "model", "precision", "size", "made", "last used", "digest")

@@ -1,4 +1,4 @@
-"""Measures one model on one device over a grid of batch sizes and sequence lengths, and keeps what it measured."""
+"""Measures the latency, throughput and memory of one model on one device, at every point of a grid."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from benchmarking.builds.cleaning import lean_cache
 from benchmarking.core.command_line import Parser, names, note, run_command
 from benchmarking.core.errors import UsageError
 from benchmarking.core.provenance import uuid7
-from benchmarking.core.records import PRECISIONS
 from benchmarking.sweep.plan import flags
-from benchmarking.sweep.plan.options import add_runtime_options
+from benchmarking.sweep.plan.options import add_runtime_options, runtime_help
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.plan.request import plan_cell
 from benchmarking.sweep.plan.several_runtimes import ALL, plan_runtimes, show_runtimes
@@ -27,6 +26,12 @@ from benchmarking.sweep.run.turns import take_turn, without_turn_flag
 from benchmarking.sweep.run.warehouse import Ingest, database
 
 NAME = "run_hardware_benchmark"
+EXAMPLES = """\
+examples:
+  run_hardware_benchmark --model-id bert-base-uncased --device cpu --batch-sizes 1,8 --sequence-lengths 128 --save
+  run_hardware_benchmark --model-id gpt2 --runtime eager,compiled,onnxruntime --new-tokens 16 --profile quick
+  run_hardware_benchmark --model-id gpt2 --device cuda --precision float16 --save --compare-to latest
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -51,7 +56,7 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     if arguments.calibrate_device:
         return _calibrate(arguments, argv, show)
     if arguments.model_id is None:
-        raise UsageError("--model-id is needed: a hub name, a folder, or a name that --list-models shows")
+        raise UsageError("--model-id is needed: a name on the hub, a folder, or a name from --list-models")
     if arguments.turn is not None and not arguments.dry_run:
         return take_turn(arguments.turn, lambda: _plans(arguments, argv, show)[0], quiet=arguments.quiet)
     ab.check_comparison_flags(arguments)
@@ -131,48 +136,50 @@ def _listing(arguments: argparse.Namespace) -> listings.Listing | None:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog=NAME, description=__doc__)
-    what = parser.add_argument_group("what is measured")
-    what.add_argument("--model-id", metavar="MODEL", help="hub name, folder, or a name that --list-models shows")
-    what.add_argument(
-        "--device",
-        default="auto",
-        help="cpu, cuda[:N], rocm[:N], mps, openvino[:X], qnn, null or auto; several GPUs as one: cuda:0,cuda:1",
+    parser = Parser(
+        prog=NAME,
+        usage=f"{NAME} --model-id MODEL [flags]",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    what.add_argument(
-        "--runtime",
-        type=names,
-        metavar="R,R",
-        help="eager, ..., several to compare them, or all; without it what the device implies, else eager",
+    model = parser.add_argument_group("model")
+    model.add_argument(
+        "--model-id", metavar="MODEL", help="name on the Hugging Face hub, local folder, or a name from --list-models"
     )
-    what.add_argument("--precision", choices=PRECISIONS, default="float32", help="of weights and arithmetic")
-    what.add_argument("--task", help="Hugging Face task name; without it the family's own")
-    flags.add_model_options(what)
+    flags.add_model(model)
+    hardware = parser.add_argument_group("device and runtime")
+    flags.add_device(hardware)
+    several = "several, or all, to compare them"
+    hardware.add_argument("--runtime", type=names, metavar="R,R", help=runtime_help(several=several))
+    flags.add_precision(hardware)
+    flags.add_threads(hardware)
     add_runtime_options(parser)
     flags.add_grid(parser)
     flags.add_measuring(parser)
     flags.add_builds(parser)
-    keep = parser.add_argument_group("what becomes of it")
-    keep.add_argument("--save", action="store_true", help="write a run file and store it in the database")
-    flags.add_keeping(keep)
-    keep.add_argument("--resume", action="store_true", help="finish and store the unfinished runs of --output-dir")
-    ab.add_comparison_flags(keep)
-    keep.add_argument(
+    output = parser.add_argument_group("output")
+    flags.add_save(output)
+    flags.add_keeping(output)
+    flags.add_output_format(output)
+    output.add_argument("--resume", action="store_true", help="finish and store the unfinished runs of --output-dir")
+    ab.add_comparison_flags(output)
+    output.add_argument(
         "--turn",
         type=Path,
         metavar="DIR",
-        help="measure one launch of the run in DIR and leave the rest for later turns, as benchhouse ab does",
+        help="measure one launch of the run in DIR and leave the others for later turns, as benchhouse ab does",
     )
-    other = parser.add_argument_group("other")
-    other.add_argument(
-        "--calibrate-device",
-        action="store_true",
-        help="measure the peak rates of the device: matrix products and a copy",
+    instead = parser.add_argument_group("instead of measuring a model")
+    flags.add_dry_run(instead)
+    instead.add_argument("--list-devices", action="store_true", help="list every kind of device: found, or why not")
+    instead.add_argument(
+        "--list-runtimes", action="store_true", help="list every runtime: installed, or what is missing"
     )
-    other.add_argument("--list-devices", action="store_true", help="every kind of device: found, or why not")
-    other.add_argument("--list-runtimes", action="store_true", help="every runtime: found, or why not")
-    other.add_argument("--list-models", action="store_true", help="models of the catalog, in the cache, and exported")
-    flags.add_showing(other)
+    instead.add_argument("--list-models", action="store_true", help="list the models of the catalog and of the cache")
+    instead.add_argument(
+        "--calibrate-device", action="store_true", help="measure the device's peak rates: matrix products and a copy"
+    )
     return parser
 
 

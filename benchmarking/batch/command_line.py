@@ -1,4 +1,4 @@
-"""What is asked of a batch on the command line: the flags, and the plans they make together with a list of models."""
+"""The command line of a batch: its flags, and the plans they make together with a list of models."""
 
 from __future__ import annotations
 
@@ -11,15 +11,22 @@ from typing import Any
 from benchmarking.batch import model_list, report
 from benchmarking.batch.model_list import BUILT_IN, readers
 from benchmarking.batch.planning import PlanError, cell_requests, plan_all
+from benchmarking.core import plugins
 from benchmarking.core.axes import BY_KEY
 from benchmarking.core.command_line import Parser, names, note
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import PRECISIONS
 from benchmarking.measure.settings import settings
 from benchmarking.sweep.plan import flags
-from benchmarking.sweep.plan.options import add_runtime_options, runtime_options
+from benchmarking.sweep.plan.options import add_runtime_options, runtime_help, runtime_options
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 
+EXAMPLES = """\
+examples:
+  batch_benchmark --models bert-base-uncased,gpt2 --devices cpu,cuda --precisions float32,float16
+  batch_benchmark --model-list models.yaml --report report.html
+  batch_benchmark --resume
+"""
 OF_MODELS = ("runtimes", "weights", "num_threads", "cpu_list", "rebuild", *BY_KEY)
 """Settings that people's own benchmarks do not have; no options of runtimes either."""
 
@@ -28,49 +35,60 @@ def parser(name: str, description: str | None) -> Parser:
     """The flags of the command; a setting that is not given is None."""
     parser = Parser(
         prog=name,
+        usage=f"{name} (--models M,M | --model-list FILE | --benches DIR | --resume) [flags]",
         description=description,
-        epilog=model_list.help_text(),
+        epilog=f"{model_list.help_text()}\n{EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    what = parser.add_argument_group("what is measured")
-    source = what.add_mutually_exclusive_group()
-    source.add_argument("--models", type=names, metavar="A,B", help="hub names, folders, or names of the catalog")
-    source.add_argument("--model-list", metavar="FILE", help="a list of models: text, or YAML (.yaml, .yml), see below")
-    what.add_argument("--benches", metavar="DIR", help="people's own benchmarks in the files of a folder")
-    pattern = "names that match a pattern: models, or with --benches benchmarks; repeatable"
-    what.add_argument("--include", action="append", default=[], metavar="PATTERN", help=f"only {pattern}")
-    what.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help=f"no {pattern}")
-    what.add_argument("--enable-mock", action="store_true", help="run benchmarks that are mocks, too")
-    what.add_argument("--devices", type=names, metavar="D,D", help="cpu, cuda[:N], null, auto, ...; default auto")
-    what.add_argument(
-        "--runtimes",
-        type=names,
-        metavar="R,R",
-        help="eager, ..., or all that a device runs; without it what each device implies, else eager",
+    models = parser.add_argument_group("models")
+    source = models.add_mutually_exclusive_group()
+    source.add_argument(
+        "--models", type=names, metavar="M,M", help="names on the Hugging Face hub, local folders, or catalog names"
     )
-    what.add_argument("--precisions", type=_choices(PRECISIONS), metavar="P,P", help="default float32")
-    flags.add_model_options(what)
+    source.add_argument(
+        "--model-list", metavar="FILE", help="file of models: text, or YAML (.yaml, .yml) with settings; see below"
+    )
+    models.add_argument("--benches", metavar="DIR", help="folder of Python files with your own benchmarks")
+    pattern = "the models, or with --benches the benchmarks, that match a pattern; repeatable"
+    models.add_argument("--include", action="append", default=[], metavar="PATTERN", help=f"only {pattern}")
+    models.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help=f"without {pattern}")
+    models.add_argument("--enable-mock", action="store_true", help="also run benchmarks that are marked as mocks")
+    flags.add_weights(models)
+    hardware = parser.add_argument_group("devices and runtimes")
+    kinds = ", ".join(plugins.names("benchmarking.devices"))
+    hardware.add_argument(
+        "--devices", type=names, metavar="D,D", help=f"{kinds} or auto; D:N for number N (default: auto)"
+    )
+    several = "several, or all that run on a device"
+    hardware.add_argument("--runtimes", type=names, metavar="R,R", help=runtime_help(several=several))
+    hardware.add_argument(
+        "--precisions", type=_choices(PRECISIONS), metavar="P,P", help=f"{', '.join(PRECISIONS)} (default: float32)"
+    )
+    flags.add_threads(hardware)
     add_runtime_options(parser)
     flags.add_grid(parser)
     flags.add_measuring(parser)
     flags.add_builds(parser)
-    keep = parser.add_argument_group("what becomes of it")
-    keep.add_argument("--no-save", action="store_true", help="keep no run files and store nothing")
-    flags.add_keeping(keep)
-    keep.add_argument("--report", metavar="FILE", help="write a report of the batch: FILE.md or FILE.html")
-    keep.add_argument("--resume", action="store_true", help="go on with the newest unfinished batch of --output-dir")
-    flags.add_showing(parser.add_argument_group("other"))
-    parser.set_defaults(db_path=None, **dict.fromkeys(BUILT_IN))  # what is not given leaves the word to the list
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--no-save", action="store_true", help="keep no run files and store nothing (default: keep all)"
+    )
+    flags.add_keeping(output)
+    output.add_argument("--report", metavar="FILE", help="write a report of the batch: FILE.md or FILE.html")
+    output.add_argument("--resume", action="store_true", help="continue the newest unfinished batch of --output-dir")
+    flags.add_output_format(output)
+    flags.add_dry_run(output)
+    parser.set_defaults(db_path=None, **dict.fromkeys(BUILT_IN))  # None: the model list decides
     return parser
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """See that the flags go together. Raises UsageError."""
+    """Check the flags against each other. Raises UsageError."""
     asked = arguments.models or arguments.model_list or arguments.benches
     if arguments.report is not None:
         report.check_place(Path(arguments.report))
     if arguments.resume and (asked or arguments.no_save or arguments.dry_run):
-        raise UsageError("--resume goes on with a batch as it was begun: name only its --output-dir")
+        raise UsageError("--resume continues a batch with the settings it was started with: give only its --output-dir")
     if not asked and not arguments.resume:
         raise UsageError("--models a,b, --model-list FILE or --benches DIR is needed")
     if not (arguments.models or arguments.model_list or arguments.resume):
@@ -78,17 +96,19 @@ def check(arguments: argparse.Namespace) -> None:
 
 
 def _check_benches_alone(arguments: argparse.Namespace) -> None:
-    """Raise UsageError for flags that are a model's: a benchmark's own configurations say what it is run with."""
+    """Raise UsageError for flags of models: a benchmark's configurations stand in its file."""
     for key in (*OF_MODELS, *runtime_options()):
         if getattr(arguments, key) is not None:
             flag = f"--{key.replace('_', '-')}"
-            raise UsageError(f"{flag} is for models: the configurations in the files of --benches have their own")
+            raise UsageError(
+                f"{flag} is for models: the files of --benches hold the configurations of their benchmarks"
+            )
 
 
 def plans(
     arguments: argparse.Namespace, command: tuple[str, ...], session_id: str, machine: Machine
 ) -> tuple[CellPlan, ...]:
-    """Everything that is to be measured. Raises what makes it impossible, all of it at once."""
+    """The plans of everything requested. Raises PlanError with every reason why something cannot run."""
     try:
         models = plan_all(cell_requests(_entries(arguments), _given(arguments), command), session_id, machine, note)
     except PlanError as error:
@@ -99,13 +119,13 @@ def plans(
 
 
 def _entries(arguments: argparse.Namespace) -> tuple[model_list.Entry, ...]:
-    """The models that are asked for, less those that the patterns leave out."""
+    """The requested models that the patterns select."""
     entries: tuple[model_list.Entry, ...] = ()
     if arguments.models:
         entries = model_list.entries_from_names(arguments.models, "--models")
     elif arguments.model_list:
         entries = model_list.entries_from_file(Path(arguments.model_list))
-    if not entries or arguments.benches:  # beside benchmarks the patterns are theirs
+    if not entries or arguments.benches:  # with --benches the patterns select benchmarks
         return entries
     return model_list.select_entries(entries, arguments.include, arguments.exclude, "the command")
 

@@ -88,7 +88,7 @@ AXES: Mapping[str, Axis] = MappingProxyType(
                 heading="sequence",
                 value="sequence {:,}",
                 title="Sequence length (tokens)",
-                help="tokens per sequence; default 128,512 for text",
+                help="tokens per sequence (default: 128,512 for text)",
             ),
             Axis(
                 name="new_tokens",
@@ -100,7 +100,7 @@ AXES: Mapping[str, Axis] = MappingProxyType(
                 heading="new tokens",
                 value="{} new tokens",
                 title="Tokens generated per sequence",
-                help="tokens to generate per sequence, where the task generates; default 16",
+                help="tokens to generate per sequence, for tasks that generate (default: 16)",
             ),
             Axis(
                 name="concurrency",
@@ -114,7 +114,7 @@ AXES: Mapping[str, Axis] = MappingProxyType(
                 heading="in flight",
                 value="{} requests in flight",
                 title="Requests in flight",
-                help="requests in flight; more than 1 with openvino's --hint throughput",
+                help="requests in flight (default: 1)",
             ),
             Axis(
                 name="image_size",
@@ -125,7 +125,7 @@ AXES: Mapping[str, Axis] = MappingProxyType(
                 unit="px",
                 value="image {:,} px",
                 title="Image size (pixels a side)",
-                help="pixels a side, where images go in or come out; default the model's own",
+                help="image width and height in pixels (default: the model's own)",
             ),
             Axis(
                 name="audio_seconds",
@@ -136,7 +136,7 @@ AXES: Mapping[str, Axis] = MappingProxyType(
                 unit="s",
                 value="{:g} s of audio",
                 title="Audio in each input (s)",
-                help="seconds of speech per sequence",
+                help="seconds of audio per input (default: 10; 30 for Whisper)",
             ),
             Axis(
                 name="steps",
@@ -145,7 +145,7 @@ AXES: Mapping[str, Axis] = MappingProxyType(
                 heading="steps",
                 value="{:,} steps",
                 title="Denoising steps",
-                help="denoising steps per call of a diffusion model",
+                help="denoising steps per call of a diffusion model (default: 20)",
             ),
             Axis(
                 name="documents",
@@ -154,7 +154,7 @@ AXES: Mapping[str, Axis] = MappingProxyType(
                 heading="documents",
                 value="{:,} documents",
                 title="Documents in the corpus",
-                help="documents of the corpus of retrieval-augmented generation",
+                help="documents in the corpus of retrieval-augmented generation (default: 10000)",
             ),
             Axis(
                 name="top_k",
@@ -163,7 +163,7 @@ AXES: Mapping[str, Axis] = MappingProxyType(
                 heading="top-k",
                 value="top-{}",
                 title="Documents retrieved (top-k)",
-                help="documents retrieved per question",
+                help="documents retrieved per question (default: 5)",
             ),
         )
     }

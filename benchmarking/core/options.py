@@ -37,10 +37,10 @@ class Option:
 
     @property
     def values_in_words(self) -> str:
-        """Its values and its default: "dynamic or static (default dynamic)"."""
+        """Its values and its default: "dynamic or static (default: dynamic)"."""
         default = self.default or (self.values[0] if len(self.values) > 1 else None)
         listed = " or ".join(filter(None, (", ".join(self.values[:-1]), *self.values[-1:])))
-        return " ".join(filter(None, (listed, default and f"(default {default})")))
+        return " ".join(filter(None, (listed, default and f"(default: {default})")))
 
     def chosen(self, runtime: str, value: Scalar | None) -> Scalar:
         """The value that was asked for, or the default. Raises UsageError for one that the runtime does not have."""

@@ -171,7 +171,7 @@ def test_what_is_unsupported_can_be_stored_as_skipped_beside_the_others(tmp_path
         (["--models", "tiny-bert", "--benches", "none"], "--benches none: there is no such folder"),
         (["--benches", "none", "--batch-sizes", "2"], "--batch-sizes is for models"),
         (["--resume"], "no unfinished batch in benchmark_results"),
-        (["--resume", "--models", "tiny-bert"], "--resume goes on with a batch as it was begun"),
+        (["--resume", "--models", "tiny-bert"], "--resume continues a batch with the settings it was started with"),
         (["--model-list", "none.yaml"], "cannot read none.yaml"),
     ],
 )

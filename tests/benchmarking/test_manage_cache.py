@@ -244,7 +244,7 @@ def test_another_cache_is_named_by_its_folder(capsys, tmp_path, monkeypatch):
     assert json.loads(capsys.readouterr().out)["builds"] == []
     (tmp_path / "file").write_text("")
     assert main(["list", "--cache-dir", str(tmp_path / "file")]) == 2
-    assert "that is a file" in capsys.readouterr().err
+    assert "is a file: choose a folder" in capsys.readouterr().err
 
 
 def test_a_lean_cache_loses_what_was_made_and_keeps_what_was_there():

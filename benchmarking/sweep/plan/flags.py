@@ -7,8 +7,10 @@ import os
 from pathlib import Path
 
 from benchmarking.builds.store import CACHE_VARIABLE
+from benchmarking.core import plugins
 from benchmarking.core.axes import AXES, FURTHER, POINT_FIELDS
 from benchmarking.core.command_line import (
+    DEFAULT_DATABASE,
     default_database,
     non_negative_int,
     non_negative_seconds,
@@ -19,67 +21,133 @@ from benchmarking.core.command_line import (
     tag,
 )
 from benchmarking.core.errors import UsageError
-from benchmarking.core.records import REBUILDS
+from benchmarking.core.records import PRECISIONS, REBUILDS
 from benchmarking.measure.settings import PROFILES, Settings, settings
-from benchmarking.sweep.plan.options import options_in
+from benchmarking.sweep.plan.options import options_in, runtimes
 from benchmarking.sweep.plan.request import DEFAULT_TIMEOUT_S, Request
+from benchmarking.workloads.support.resolve import WEIGHTS_CHOICES
 
 DEFAULT_OUTPUT_DIR = "benchmark_results"
 DEFAULT_PROFILE = "standard"
 
 
-def add_model_options(group: argparse._ArgumentGroup) -> None:
-    """How a model is loaded and run, beside device, runtime and precision."""
+def add_model(group: argparse._ArgumentGroup) -> None:
+    """What is loaded under a model's name."""
+    group.add_argument("--task", help="Hugging Face task name (default: the model's own)")
+    add_weights(group)
+
+
+def add_weights(group: argparse._ArgumentGroup) -> None:
+    """Where the values of a model's weights come from."""
     group.add_argument(
         "--weights",
-        choices=("auto", "pretrained", "random"),
+        choices=WEIGHTS_CHOICES,
         default="auto",
-        help="auto takes pretrained weights where they can be had, else seeded random ones, and says so",
+        help="pretrained weights, seeded random ones, or auto: pretrained if available, else random (default: auto)",
     )
-    group.add_argument("--num-threads", type=positive_int, metavar="N", help="intra-op threads")
-    group.add_argument("--cpu-list", metavar="LIST", help="logical processors to run on, such as 0-3,8")
+
+
+def add_device(group: argparse._ArgumentGroup) -> None:
+    """The device of a command that measures one model."""
+    kinds = ", ".join(plugins.names("benchmarking.devices"))
+    group.add_argument(
+        "--device",
+        default="auto",
+        metavar="D",
+        help=f"{kinds} or auto; D:N for number N, D:0,D:1 for several GPUs as one (default: auto)",
+    )
+
+
+def add_precision(group: argparse._ArgumentGroup) -> None:
+    """The precision of a command that measures one model."""
+    group.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        default="float32",
+        help="precision of weights and arithmetic (default: float32)",
+    )
+
+
+def add_threads(group: argparse._ArgumentGroup) -> None:
+    """The processors and threads of the measuring process."""
+    group.add_argument(
+        "--num-threads", type=positive_int, metavar="N", help="threads inside an operator (default: the runtime's)"
+    )
+    group.add_argument("--cpu-list", metavar="LIST", help="logical processors to run on, such as 0-3,8 (default: all)")
 
 
 def add_grid(parser: argparse.ArgumentParser) -> None:
     """The axes of the grid."""
-    grid = parser.add_argument_group("grid")
+    grid = parser.add_argument_group("grid", "Every combination of these values is one point.")
+    at_once = [f"{runtime.concurrency_flag} [{runtime.name}]" for runtime in runtimes() if runtime.concurrency_flag]
+    notes = {"concurrency": f"; more than 1 takes {' or '.join(at_once)}"}
     for axis in AXES.values():
         read, metavar = (positive_numbers, "S,S") if axis.kind is float else (positive_ints, "N,N")
-        shown = f"; default {','.join(map(str, axis.default))}" if axis.default else ""
-        grid.add_argument(axis.flag, type=read, default=axis.default, metavar=metavar, help=axis.help + shown)
+        shown = f" (default: {','.join(map(str, axis.default))})" if axis.default else ""
+        text = axis.help + shown + notes.get(axis.name, "")
+        grid.add_argument(axis.flag, type=read, default=axis.default, metavar=metavar, help=text)
 
 
 def add_measuring(parser: argparse.ArgumentParser) -> None:
-    """How long and how often is measured, and what becomes of what cannot be."""
-    how = parser.add_argument_group("how it is measured")
-    how.add_argument("--profile", choices=tuple(PROFILES), default=DEFAULT_PROFILE, help="how exact, and so how long")
-    how.add_argument("--iterations", type=positive_int, metavar="N", help="exactly N timed calls per point and launch")
-    how.add_argument("--warmup-iterations", type=non_negative_int, metavar="N", help="exactly N calls before them")
-    how.add_argument("--launches", type=positive_int, metavar="N", help="fresh processes")
-    how.add_argument(
+    """How many calls and launches are measured, and what happens to points that cannot run."""
+    group = parser.add_argument_group("measurement")
+    launches = ", ".join(f"{one.launches} with {name}" for name, one in PROFILES.items())
+    group.add_argument(
+        "--profile",
+        choices=tuple(PROFILES),
+        default=DEFAULT_PROFILE,
+        help=f"measurement profile, from fastest to most precise (default: {DEFAULT_PROFILE})",
+    )
+    group.add_argument(
+        "--iterations",
+        type=positive_int,
+        metavar="N",
+        help="timed calls per point and launch (default: until the confidence interval of the mean is narrow enough)",
+    )
+    group.add_argument(
+        "--warmup-iterations",
+        type=non_negative_int,
+        metavar="N",
+        help="untimed calls before them (default: until latency is steady)",
+    )
+    group.add_argument(
+        "--launches", type=positive_int, metavar="N", help=f"fresh processes per point (default: {launches})"
+    )
+    group.add_argument(
         "--timeout",
         type=positive_seconds,
         default=DEFAULT_TIMEOUT_S,
         metavar="S",
-        help=f"seconds for loading, and for each point of a launch (default {DEFAULT_TIMEOUT_S:g})",
+        help=f"time limit in seconds for loading, and for each point of a launch (default: {DEFAULT_TIMEOUT_S:g})",
     )
-    how.add_argument("--skip-unsupported", action="store_true", help="store what cannot be as skipped, with its reason")
+    group.add_argument(
+        "--skip-unsupported",
+        action="store_true",
+        help="record unsupported points as skipped, with the reason (default: refuse the run)",
+    )
 
 
 def add_builds(parser: argparse.ArgumentParser) -> None:
-    """What of exports, engines and reference outputs is made, and where it is kept."""
+    """When exports, engines and reference outputs are built, and where they are cached."""
     group = parser.add_argument_group("builds")
     add_cache_dir(group)
     group.add_argument(
-        "--rebuild", choices=REBUILDS, default="if_needed", help="make builds that are there already, or make none"
+        "--rebuild",
+        choices=REBUILDS,
+        default="if_needed",
+        help="when to rebuild cached artifacts: exports, engines and reference outputs (default: if_needed)",
     )
-    group.add_argument("--lean-cache", action="store_true", help="delete the builds that this command made, at its end")
+    group.add_argument(
+        "--lean-cache", action="store_true", help="delete the artifacts that this command built when it ends"
+    )
 
 
 def add_cache_dir(group: argparse._ArgumentGroup) -> None:
-    """Where builds are."""
+    """The folder of cached artifacts."""
     group.add_argument(
-        "--cache-dir", metavar="DIR", help=f"where builds are (default ${CACHE_VARIABLE}, or this user's cache folder)"
+        "--cache-dir",
+        metavar="DIR",
+        help=f"folder of cached artifacts (default: ${CACHE_VARIABLE}, else the user's cache folder)",
     )
 
 
@@ -89,39 +157,50 @@ def use_cache_dir(cache_dir: str | None) -> None:
         return
     path = Path(cache_dir).expanduser().absolute()
     if path.exists() and not path.is_dir():
-        raise UsageError(f"--cache-dir {cache_dir}: that is a file: name a folder")
+        raise UsageError(f"--cache-dir {cache_dir}: is a file: choose a folder")
     os.environ[CACHE_VARIABLE] = str(path)
 
 
 def add_keeping(group: argparse._ArgumentGroup) -> None:
-    """Where run files and the database are, and what is written to them beside the numbers."""
+    """Where run files and the database are, and what runs are labelled with."""
     group.add_argument(
-        "--output-dir", default=DEFAULT_OUTPUT_DIR, metavar="DIR", help="run files (default %(default)s)"
+        "--output-dir", default=DEFAULT_OUTPUT_DIR, metavar="DIR", help="folder of run files (default: %(default)s)"
     )
     group.add_argument(
         "--db-path",
         default=default_database(),
         metavar="FILE",
-        help="DuckDB file (default $BENCHMARK_DB_PATH or benchmark_db.duckdb)",
+        help=f"DuckDB file (default: $BENCHMARK_DB_PATH, else {DEFAULT_DATABASE})",
     )
     group.add_argument(
         "--lock-timeout",
         type=non_negative_seconds,
         default=30.0,
         metavar="S",
-        help="seconds to wait for a database in use (default %(default)g)",
+        help="seconds to wait for a database in use by another process (default: %(default)g)",
     )
     group.add_argument(
         "--tag", type=tag, action="append", default=[], metavar="K=V", help="label of the run; repeatable"
     )
-    group.add_argument("--description", help="a sentence about the run")
+    group.add_argument("--description", metavar="TEXT", help="a sentence about the run")
 
 
-def add_showing(group: argparse._ArgumentGroup) -> None:
-    """What is printed."""
-    group.add_argument("--dry-run", action="store_true", help="print the plan and measure nothing")
-    group.add_argument("--json", action="store_true", help="results on stdout as JSON")
+def add_save(group: argparse._ArgumentGroup) -> None:
+    """Whether runs are kept."""
+    group.add_argument(
+        "--save", action="store_true", help="write run files and store them in the database (default: print only)"
+    )
+
+
+def add_output_format(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:
+    """How results and progress are printed."""
+    group.add_argument("--json", action="store_true", help="results on stdout as JSON (default: tables)")
     group.add_argument("--quiet", action="store_true", help="no progress on stderr")
+
+
+def add_dry_run(group: argparse._ArgumentGroup) -> None:
+    """Whether only the plan is wanted."""
+    group.add_argument("--dry-run", action="store_true", help="print the plan and measure nothing")
 
 
 def axes(arguments: argparse.Namespace) -> dict[str, tuple[float, ...]]:

@@ -11,6 +11,7 @@ from benchmarking.core.contracts import Runtime
 from benchmarking.core.errors import UsageError
 from benchmarking.core.options import Option
 from benchmarking.core.records import Cell, Scalar, Workload
+from benchmarking.runtimes.support.default import default_runtime
 
 RUNTIMES = "benchmarking.runtimes"
 
@@ -34,7 +35,9 @@ def runtimes() -> list[Runtime]:
 
 def add_runtime_options(parser: argparse.ArgumentParser) -> None:
     """A flag for each option, in a group of their own."""
-    group = parser.add_argument_group("options of runtimes")
+    group = parser.add_argument_group(
+        "runtime options", "Each names the runtimes that have it; different values are never compared as one series."
+    )
     for by_runtime in runtime_options().values():
         option = next(iter(by_runtime.values()))
         group.add_argument(option.flag, metavar="WORD", help=help_text(by_runtime))
@@ -43,7 +46,8 @@ def add_runtime_options(parser: argparse.ArgumentParser) -> None:
 def help_text(by_runtime: Mapping[str, Option]) -> str:
     """The help of a flag: what it chooses, and the values it takes in each runtime."""
     values = (f"{words} [{', '.join(names)}]" for words, names in runtimes_by_values(by_runtime).items())
-    return f"{what_is_chosen(by_runtime)}: {'; '.join(values)}".replace("%", "%%")
+    separator = ": " if any(option.values for option in by_runtime.values()) else " "
+    return f"{what_is_chosen(by_runtime)}{separator}{'; '.join(values)}".replace("%", "%%")
 
 
 def what_is_chosen(by_runtime: Mapping[str, Option]) -> str:
@@ -57,6 +61,14 @@ def runtimes_by_values(by_runtime: Mapping[str, Option]) -> dict[str, list[str]]
     for runtime, option in by_runtime.items():
         found.setdefault(option.values_in_words, []).append(runtime)
     return found
+
+
+def runtime_help(*, several: str, otherwise: str | None = None) -> str:
+    """The help of a flag that names runtimes."""
+    otherwise = otherwise or f"the device's own, else {default_runtime()}"
+    return (
+        f"{', '.join(runtime.name for runtime in runtimes() if runtime.runs_models)}; {several} (default: {otherwise})"
+    )
 
 
 def options_in(given: Mapping[str, Scalar | None]) -> dict[str, Scalar]:

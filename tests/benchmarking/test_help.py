@@ -1,0 +1,74 @@
+"""`--help` of the measuring commands: grouped, with a default for every flag, and with examples that parse."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+
+import pytest
+
+from benchmarking import cli
+from tests.docs.cli_page import parser_of
+
+COMMANDS = ("run_hardware_benchmark", "batch_benchmark", "compare_onnx", "export_to_onnx", "manage_cache", "ab")
+SWITCHES = (argparse._StoreTrueAction, argparse._AppendAction)
+"""Flags whose default needs no words: off, or none."""
+WITHOUT_DEFAULT = {
+    "run_hardware_benchmark": {"model_id", "description", "compare_to", "turn"},
+    "batch_benchmark": {"models", "model_list", "benches", "description", "report"},
+    "compare_onnx": {"model", "description"},
+    "export_to_onnx": {"model", "output_dir"},
+    "ab": {"a", "b", "description"},
+}
+"""Arguments that are required, or that mean nothing without a value."""
+
+
+def flags_of(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    found = []
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            found += [flag for child in action.choices.values() for flag in flags_of(child)]
+        elif not isinstance(action, argparse._HelpAction):
+            found.append(action)
+    return found
+
+
+def examples(text: str) -> list[str]:
+    """The command lines below "examples:"."""
+    below = text.split("examples:\n")[1]
+    return [line.strip() for line in below.splitlines() if line.startswith("  ")]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_flag_has_help_with_its_default(command: str) -> None:
+    for action in flags_of(parser_of(command)):
+        assert action.help, action.dest
+        is_plain = isinstance(action, SWITCHES) or action.dest in WITHOUT_DEFAULT.get(command, set())
+        assert is_plain or "(default: " in action.help, (action.dest, action.help)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_three_examples_stand_at_the_end_and_parse(command: str) -> None:
+    parser = parser_of(command)
+    lines = examples(parser.format_help())
+    assert len(lines) == 3
+    for line in lines:
+        words = shlex.split(line.removeprefix("benchhouse "))
+        assert words[0] == command
+        parser.parse_args(words[1:])
+
+
+def test_the_front_door_has_examples_of_commands_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    lines = examples(capsys.readouterr().out)
+    assert len(lines) == 3
+    for line in lines:
+        assert shlex.split(line)[1] in cli.COMMANDS | cli.HOUSE_COMMANDS
+
+
+def test_flags_of_a_run_are_grouped() -> None:
+    titles = [group.title for group in parser_of("run_hardware_benchmark")._action_groups if group._group_actions]
+    assert titles[1:] == [
+        *("model", "device and runtime", "runtime options", "grid", "measurement", "builds", "output"),
+        "instead of measuring a model",
+    ]
