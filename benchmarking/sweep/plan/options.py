@@ -11,7 +11,7 @@ from benchmarking.core.contracts import Runtime
 from benchmarking.core.errors import UsageError
 from benchmarking.core.options import Option
 from benchmarking.core.records import Cell, Scalar, Workload
-from benchmarking.runtimes.support.default import default_runtime
+from benchmarking.runtimes.support.lookup import default_runtime
 
 RUNTIMES = "benchmarking.runtimes"
 
