@@ -25,6 +25,7 @@ class Wasm(browser.BrowserRuntime):
 
     name = "wasm"
     script = SCRIPT
+    profiled_as = "CPUExecutionProvider"
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
         if not has(device.type, lambda kind: kind.is_processor):
@@ -39,7 +40,7 @@ class Wasm(browser.BrowserRuntime):
         settings = PageSettings(
             script=self.script,
             provider={"name": "wasm"},
-            profiled_as="CPUExecutionProvider",
+            profiled_as=self.profiled_as,
             num_threads=browser.num_threads(cell),
             flags=(),
             io_mode="host",

@@ -34,6 +34,8 @@ class WebGpu(browser.BrowserRuntime):
 
     name = "webgpu"
     script = SCRIPT
+    profiled_as = "WebGpuExecutionProvider"
+    uses_gpu = True
     declared_options = (IO_MODE,)
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
@@ -50,8 +52,8 @@ class WebGpu(browser.BrowserRuntime):
         settings = PageSettings(
             script=self.script,
             provider={"name": "webgpu"},
-            profiled_as="WebGpuExecutionProvider",
-            uses_gpu=True,
+            profiled_as=self.profiled_as,
+            uses_gpu=self.uses_gpu,
             num_threads=browser.num_threads(cell),
             flags=webgpu_flags(software=has(cell.device.type, lambda kind: kind.is_processor)),
             io_mode=str(cell.runtime_mode["io_mode"]),

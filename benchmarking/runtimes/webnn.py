@@ -34,6 +34,7 @@ class WebNn(browser.BrowserRuntime):
 
     name = "webnn"
     script = SCRIPT
+    profiled_as = "WebNNExecutionProvider"
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
         if (why_not := _why_not_device(device)) is not None:
@@ -53,7 +54,7 @@ class WebNn(browser.BrowserRuntime):
         settings = PageSettings(
             script=self.script,
             provider={"name": "webnn", "deviceType": kind},
-            profiled_as="WebNNExecutionProvider",
+            profiled_as=self.profiled_as,
             num_threads=browser.num_threads(cell),
             flags=(*WEBNN_FLAGS, *(webgpu_flags(software=False) if kind == GPU else ())),
             io_mode="host",

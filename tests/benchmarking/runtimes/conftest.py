@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from benchmarking.core import plugins
 from benchmarking.core.records import Cell, Device
 
 CPU = Device(
@@ -109,14 +110,17 @@ def open_page() -> Callable[..., Any]:
     from benchmarking.runtimes.support.browser.browser import WEBNN_FLAGS, find_browser, webgpu_flags
     from benchmarking.runtimes.support.browser.library import find_library
     from benchmarking.runtimes.support.browser.page import ModelPage, PageSettings
+    from benchmarking.runtimes.support.browser.runtime import BrowserRuntime
 
-    scripts = {"webnn": "ort.webgpu.bundle.min.mjs"}
     flags = {"webgpu": webgpu_flags(software=True), "webnn": WEBNN_FLAGS}
 
     def make(name: str, *, io_mode: str = "host", num_threads: int = 1) -> ModelPage:
+        runtime: BrowserRuntime = plugins.load("benchmarking.runtimes", name)
         settings = PageSettings(
-            script=scripts.get(name, f"ort.{name}.bundle.min.mjs"),
+            script=runtime.script,
             provider={"name": name, **({"deviceType": "cpu"} if name == "webnn" else {})},
+            profiled_as=runtime.profiled_as,
+            uses_gpu=runtime.uses_gpu,
             num_threads=num_threads,
             flags=flags.get(name, ()),
             io_mode=io_mode,

@@ -24,6 +24,10 @@ class BrowserRuntime(Runtime):
 
     script: str
     """The package's bundle that the page loads; its bundles compute differently. Tests load another one."""
+    profiled_as: str
+    """The provider's name in ONNX Runtime's profiles."""
+    uses_gpu: bool = False
+    """Whether outputs can stay on a GPU."""
     prepares = True
     needs_no_torch = True
     packages: tuple[str, ...] = ("playwright", "onnx")
