@@ -1,4 +1,4 @@
-"""The processor: always there."""
+"""The processor, which every machine has."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from benchmarking.devices.support.ort_providers import OrtProvider
 from benchmarking.devices.support.reading import UnreadableError, absent, gather, read_int, read_text
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "float16", "int8", "int4")
-"""What PyTorch runs on any CPU; without native support it converts, at a cost (`native_precisions` in the facts)."""
+"""PyTorch's precisions on any CPU; without native support it converts, at a cost (`native_precisions` in the facts)."""
 
 NATIVE_CAPABILITIES: dict[Precision, frozenset[str]] = {
     "bfloat16": frozenset({"avx512_bf16", "amx_bf16", "bf16"}),
     "float16": frozenset({"avx512_fp16", "amx_fp16", "fphp", "asimdhp"}),
     "int8": frozenset({"avx512_vnni", "avx_vnni", "avx_vnni_int8", "amx_int8", "asimddp", "i8mm"}),
 }
-"""Capabilities (Linux's names) of which one is enough to compute in a precision."""
+"""Capabilities (Linux's names) of which any is enough to compute in a precision."""
 
 ORT_PROVIDER = OrtProvider(
     name="CPUExecutionProvider",
@@ -38,7 +38,7 @@ MILLI = 1_000
 
 
 class CpuHandle(HostHandle):
-    """The open processor. Clocks and temperatures come from Linux's /sys; elsewhere they need rights or drivers."""
+    """The open processor. Clocks and temperatures come from Linux's /sys; other systems need rights or drivers."""
 
     torch_name: str | None = "cpu"
     is_accelerator = False
@@ -49,9 +49,9 @@ class CpuHandle(HostHandle):
         self._system = system or platform.system()
 
     def state(self) -> Readings:
-        fixed = absent(f"{NOT_APPLICABLE}: a CPU is shared by all", ("foreign_pids",))
+        shared = absent(f"{NOT_APPLICABLE}: a CPU is shared by all", ("foreign_pids",))
         unread = absent(f"{NOT_SUPPORTED}: no interface on {self._system}", STATE_NAMES)
-        return unread | fixed | (self._linux_state() if self._system == "Linux" else Readings())
+        return unread | shared | (self._linux_state() if self._system == "Linux" else Readings())
 
     def _linux_state(self) -> Readings:
         no_counter = absent(f"{NOT_SUPPORTED}: only energy is counted", ("power_w",))
@@ -83,7 +83,7 @@ class CpuHandle(HostHandle):
         return max(readings)
 
     def _violation_ns(self) -> int:
-        """Time the packages spent throttled by heat since boot (Intel, Linux 5.7), the longest of them."""
+        """The longest time a package was throttled by heat since boot (Intel, Linux 5.7)."""
         name = "thermal_throttle/package_throttle_total_time_ms"
         paths = list(self._sys.glob(f"devices/system/cpu/cpu[0-9]*/{name}"))
         if not paths:
@@ -135,7 +135,7 @@ def describe(host: Readings) -> Device:
 
 
 def native_precisions(capabilities: Json) -> tuple[Precision, ...]:
-    """Precisions the processor computes in without converting; float32 always."""
+    """Precisions in which the processor computes without converting; float32 always."""
     known = {str(name) for name in capabilities} if isinstance(capabilities, list) else set()
     return ("float32", *(precision for precision, names in NATIVE_CAPABILITIES.items() if names & known))
 

@@ -55,7 +55,7 @@ ORT_PROVIDER = OrtProvider(
 
 
 class CudaDevice(DeviceKind):
-    """NVIDIA GPUs. Give `module` to read a recording of NVML."""
+    """NVIDIA GPUs. `module` may be a recording of NVML."""
 
     name = "cuda"
     auto_ranks = ((10, ""),)
@@ -83,7 +83,7 @@ class CudaDevice(DeviceKind):
         try:
             return self._devices(nvml, why_torch)
         except UnreadableError as error:
-            return (self._absent(f"the NVIDIA driver does not list its GPUs ({error}): look at nvidia-smi"),)
+            return (self._absent(f"the NVIDIA driver does not list its GPUs ({error}): check nvidia-smi"),)
         finally:
             nvml.close()
 
@@ -93,7 +93,7 @@ class CudaDevice(DeviceKind):
         return TorchGpuHandle(torch_index(torch, device), monitor, torch)
 
     def watch(self, device: Device) -> DeviceHandle:
-        if not device.facts.values.get("is_mig_enabled"):  # a slice has a UUID of its own, which is set already
+        if not device.facts.values.get("is_mig_enabled"):  # an instance has its own UUID, which is already set
             os.environ[VISIBLE] = str(device.facts.values.get("uuid"))
         return WatchedGpuHandle(self._monitor(device))
 
@@ -114,10 +114,10 @@ class CudaDevice(DeviceKind):
         handles = [nvml.call("nvmlDeviceGetHandleByIndex", i) for i in range(nvml.call("nvmlDeviceGetCount"))]
         driver = nvidia.text(nvml.call("nvmlSystemGetDriverVersion"))
         if not handles:
-            return (self._absent(f"NVIDIA driver {driver} lists no GPU: check that one is there with lspci"),)
+            return (self._absent(f"NVIDIA driver {driver} lists no GPU: check lspci for one"),)
         found = [self._describe(nvml, index, handle, driver) for index, handle in enumerate(handles)]
         if why_torch:
-            return (self._absent(f"{found[0].name} is there, but {why_torch}"),)
+            return (self._absent(f"{found[0].name} was found, but {why_torch}"),)
         seen = visible(found, os.environ.get(VISIBLE))
         if not seen:
             hidden = f"{VISIBLE}={os.environ.get(VISIBLE)} hides {len(found)} x {found[0].name}: unset it"
@@ -146,7 +146,7 @@ class CudaDevice(DeviceKind):
 
 
 def _memory_bytes(nvml: nvidia.Nvml, handle: Any) -> int | None:
-    """The GPU's memory; the machine's where it has none of its own and NVML tells nothing (Jetson, GB10)."""
+    """The GPU's memory; the machine's where the GPU shares it and NVML has no number (Jetson, GB10)."""
     try:
         return int(nvml.call("nvmlDeviceGetMemoryInfo", handle).total)
     except UnreadableError:
@@ -154,13 +154,13 @@ def _memory_bytes(nvml: nvidia.Nvml, handle: Any) -> int | None:
 
 
 def precisions(compute_capability: str) -> tuple[Precision, ...]:
-    """Precisions a GPU of this compute capability ("9.0") runs."""
+    """Precisions that a GPU of this compute capability ("9.0") runs."""
     capability = _pair(compute_capability)
     return tuple(precision for precision, first in FIRST_CAPABILITY.items() if capability >= first)
 
 
 def native_precisions(compute_capability: str) -> tuple[Precision, ...]:
-    """Those of them it has arithmetic for."""
+    """The precisions that it has arithmetic for."""
     has_int4 = _pair(compute_capability) <= LAST_NATIVE_INT4
     return tuple(precision for precision in precisions(compute_capability) if precision != "int4" or has_int4)
 

@@ -1,4 +1,4 @@
-"""Apple's GPU through Metal Performance Shaders: one to a machine, on unified memory."""
+"""Apple's GPU through Metal Performance Shaders: one a machine, on unified memory."""
 
 from __future__ import annotations
 
@@ -30,11 +30,21 @@ ORT_PROVIDER = OrtProvider(
 )
 """Core ML on the GPU; the Neural Engine is another device. Its tensors are the host's."""
 
-NEEDS_ROOT = f"{NOT_SUPPORTED}: macOS tells it to root alone (powermetrics)"
+NEEDS_ROOT = f"{NOT_SUPPORTED}: macOS gives it to root only (powermetrics)"
 
 
-class MpsHandle(HostHandle):
-    """The open GPU. Metal keeps no peak and gives no clocks; memory is read as it is now."""
+class WatchedMpsHandle(HostHandle):
+    """The open GPU, driven by another runtime than torch: Metal gives no clocks, and no memory of other processes."""
+
+    def state(self) -> Readings:
+        return absent(NEEDS_ROOT, STATE_NAMES)
+
+    def energy_j(self) -> Readings:
+        return with_method(self._host_energy.energy_j())
+
+
+class MpsHandle(WatchedMpsHandle):
+    """The open GPU, driven by torch. Metal keeps no peak; the memory in use is the current one."""
 
     torch_name: str | None = "mps"
 
@@ -52,29 +62,13 @@ class MpsHandle(HostHandle):
         return absent(f"{NOT_SUPPORTED}: Metal keeps no peak", PEAK_NAMES)
 
     def memory_in_use(self) -> Readings:
-        """What Metal's driver holds for this process; on unified memory there is no figure for all processes."""
+        """What Metal's driver holds for this process; unified memory has no figure for all processes."""
         own = Readings(values={IN_USE_NAMES[0]: int(self._torch.mps.driver_allocated_memory())})
         return own | absent(f"{NOT_SUPPORTED}: unified memory", IN_USE_NAMES[1:])
 
-    def state(self) -> Readings:
-        return absent(NEEDS_ROOT, STATE_NAMES)
-
-    def energy_j(self) -> Readings:
-        return with_method(self._host_energy.energy_j())
-
-
-class WatchedMpsHandle(HostHandle):
-    """The GPU driven by something else than torch: Metal tells nothing of it from outside."""
-
-    def state(self) -> Readings:
-        return absent(NEEDS_ROOT, STATE_NAMES)
-
-    def energy_j(self) -> Readings:
-        return with_method(self._host_energy.energy_j())
-
 
 class MpsDevice(DeviceKind):
-    """Apple's GPU. Give `run` to read recorded output of sysctl and system_profiler."""
+    """Apple's GPU. `run` may replay output of sysctl and system_profiler."""
 
     name = "mps"
     auto_ranks = ((30, ""),)
@@ -94,7 +88,7 @@ class MpsDevice(DeviceKind):
         try:
             return (describe(sysctl_values(self._run), self._run),)
         except UnreadableError as error:
-            return (self._absent(f"macOS does not describe its hardware ({error}): run sysctl hw by hand"),)
+            return (self._absent(f"macOS does not describe its hardware ({error}): check sysctl hw"),)
 
     def open(self, device: Device) -> DeviceHandle:
         torch: Any = importlib.import_module("torch")
@@ -114,7 +108,7 @@ class MpsDevice(DeviceKind):
 
 
 def _why_not(system: str, machine: str, macos: str) -> str | None:
-    """Why there is no Metal device for torch, and what would help; None when there is one."""
+    """Why there is no Metal device for torch, with advice; None when there is one."""
     if system != "Darwin":
         return f"MPS is Apple's GPU and needs macOS on Apple silicon; this is {system} on {machine}"
     if machine != "arm64":
@@ -154,12 +148,12 @@ def _gpu(run: RunCommand) -> Readings:
         return absent(str(error), ("gpu_cores", "metal_family"))
     except ValueError as error:
         return absent(f"{FAILED}: {PROFILER[0]} gave no JSON: {error}", ("gpu_cores", "metal_family"))
-    told = displays[0] if displays else {}
+    display = displays[0] if displays else {}
     return gather(
         {
-            "chip": lambda: _text(told, "sppci_model"),
-            "gpu_cores": lambda: int(_text(told, "sppci_cores")),
-            "metal_family": lambda: _text(told, "spdisplays_mtlgpufamilysupport").removeprefix("spdisplays_"),
+            "chip": lambda: _text(display, "sppci_model"),
+            "gpu_cores": lambda: int(_text(display, "sppci_cores")),
+            "metal_family": lambda: _text(display, "spdisplays_mtlgpufamilysupport").removeprefix("spdisplays_"),
         }
     )
 

@@ -1,7 +1,7 @@
-"""The null device: no hardware. It returns what a script says, on a clock that only the script moves.
+"""The null device: no hardware, but scripted readings on a scripted clock.
 
-The whole program can so be run to exact numbers, faults and all. `$BENCHHOUSE_NULL_SCRIPT` names a JSON file; without
-one the device answers with plain defaults. The keys are the fields of `Script`.
+With it the whole program can be tested to exact numbers, faults included. `$BENCHHOUSE_NULL_SCRIPT` is the path of a
+JSON file with the fields of `Script`; without one the defaults hold.
 """
 
 from __future__ import annotations
@@ -31,41 +31,40 @@ Fault = Literal["raise", "oom", "hang", "exit", "kill", "nan", "tokens"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """What the null device and the null runtime do."""
+    """What the null device and the null runtime simulate."""
 
     latency_ms: Mapping[str, list[float]] = field(default_factory=dict)
-    """Durations of successive calls by point label, repeated from the start when they run out; "*" is any other point.
-    Without an entry a call takes about 0.01 ms a token, with a spread of a few percent."""
+    """Durations of successive calls by point label, cyclic; "*" is any other point. Without an entry a call takes about
+    0.01 ms a token, with a spread of a few percent."""
     faults: Mapping[str, Fault] = field(default_factory=dict)
-    """What goes wrong at a point, by label; "load" is the load, "prepare" the making of the build, "reference" and
-    a label the reference's call at a point. "tokens" yields one token too few."""
+    """The fault at a point, by label; "load" is the load, "prepare" the preparation, "reference" and a label the
+    reference's call at a point. "tokens" yields one token too few."""
     fault_launches: list[int] = field(default_factory=list)
-    """Launches in which the faults happen; empty for all. A preparation is before every launch."""
+    """Launches in which the faults happen; empty for all. Preparation precedes every launch."""
     load_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds by stage of the load."""
     state: Mapping[str, Json] = field(default_factory=dict)
-    """What `state()` reads: clock_hz, throttle_reasons, foreign_pids, ..."""
+    """The values of `state()`: clock_hz, throttle_reasons, foreign_pids, ..."""
     outputs: Mapping[str, Mapping[str, list[Json]]] = field(default_factory=dict)
-    """The outputs of calls by precision, as arrays by name ("tokens" are whole numbers). With them outputs are compared
-    with those at float32, which are the reference; a precision that is not here has those of float32."""
+    """The outputs of calls by precision, as arrays by name ("tokens" are whole numbers). They are compared with those
+    at float32, the reference; a precision without an entry has those of float32."""
     build: Mapping[str, Json] = field(default_factory=dict)
-    """What the runtime says of its build; empty for a runtime that needs none. It is a real one in the build cache."""
+    """The facts of the runtime's build, a real one in the build cache; empty for a runtime that needs none."""
     verified: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
     """What calls read back, by point label; "*" is any other point, "load" the load."""
     compiles: list[int] = field(default_factory=list)
-    """How often the successive calls of a process compile, and 0 times from then on; empty for a runtime that never
-    does."""
+    """Compilations of the successive calls of a process, then 0; empty for a runtime that never compiles."""
     flops: float | None = None
-    """Floating-point operations of a call of the reference, which alone can count them."""
+    """Floating-point operations of a call of the reference, the only one to count them."""
     peak_memory_bytes: int | None = None
     power_w: float | None = None
-    """With it the device has an energy counter that grows with its clock."""
+    """Gives the device an energy counter that grows with its clock."""
     real_time: bool = False
     """Sleep for the scripted durations, on the real clock: for tests of kills, limits and progress."""
 
 
 def read_script() -> Script:
-    """The script `$BENCHHOUSE_NULL_SCRIPT` names, or the defaults. Raises StorageError or FormatError."""
+    """The script at `$BENCHHOUSE_NULL_SCRIPT`, or the defaults. Raises StorageError or FormatError."""
     path = os.environ.get(SCRIPT_VARIABLE)
     if not path:
         return Script()
@@ -83,7 +82,7 @@ def read_script() -> Script:
 
 
 class NullHandle(DeviceHandle):
-    """An open null device: a clock, and what the script says of the rest."""
+    """An open null device: a clock, and the script's readings."""
 
     has_scripted_clock = True
 
@@ -98,23 +97,21 @@ class NullHandle(DeviceHandle):
         return time.perf_counter_ns() if self.script.real_time else self._now_ns
 
     def spend(self, duration_ns: int) -> None:
-        """Let time pass: what a call on this device takes."""
+        """Advance the clock by the duration of a call."""
         if self.script.real_time:
             time.sleep(duration_ns / 1e9)
         self._now_ns += duration_ns
 
     def compile(self) -> None:
-        """Compile as often as the script says that the next call does."""
+        """Count the script's compilations of the next call."""
         self.compiles += next(self._compiles, 0)
 
     def sleep(self, duration_s: float) -> None:
         self.spend(round(duration_s * 1e9))
 
     def peak_memory(self) -> Readings:
-        if self.script.peak_memory_bytes is None:
-            why = dict.fromkeys(PEAK_NAMES, NOT_SUPPORTED)
-            return Readings(missing=why)
-        peak = self.script.peak_memory_bytes
+        if (peak := self.script.peak_memory_bytes) is None:
+            return Readings(missing=dict.fromkeys(PEAK_NAMES, NOT_SUPPORTED))
         return Readings(values=dict.fromkeys(PEAK_NAMES, peak))
 
     def memory_in_use(self) -> Readings:

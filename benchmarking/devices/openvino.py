@@ -116,7 +116,9 @@ class OpenVinoDevice(DeviceKind):
         name = device.selector.partition(":")[2]
         if name not in [*core.available_devices, "AUTO"]:
             listed = ", ".join(core.available_devices)
-            raise BenchhouseError(f"device {device.selector!r} is gone: OpenVINO lists {listed or 'nothing'}")
+            raise BenchhouseError(
+                f"device {device.selector!r} is no longer available: OpenVINO lists {listed or 'nothing'}"
+            )
         return OpenVinoHandle(name, core)
 
     def is_gpu(self, device: Device) -> bool:

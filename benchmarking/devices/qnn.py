@@ -1,4 +1,4 @@
-"""Qualcomm's NPU through ONNX Runtime's QNN plugin: Snapdragon; on x86 an emulator of it."""
+"""Qualcomm's NPU through ONNX Runtime's QNN plugin: Snapdragon, or its emulator on x86."""
 
 from __future__ import annotations
 
@@ -15,30 +15,31 @@ from benchmarking.devices.cpu import CpuHandle
 from benchmarking.devices.support.energy import HostEnergy
 from benchmarking.devices.support.handles import HostHandle
 from benchmarking.devices.support.host import host_facts, text_fact, usable_memory_bytes
+from benchmarking.devices.support.kinds import processor
 from benchmarking.devices.support.reading import absent
 
 PROVIDER = "QNNExecutionProvider"
 BACKENDS = ("htp", "gpu", "cpu")
-"""QNN's backends in the order they are wanted: the tensor processor first."""
+"""QNN's backends by preference: the tensor processor first."""
 
 REFERENCE = "cpu"
-"""QNN's backend that says what is right and not how fast anything is."""
+"""QNN's backend for checking correctness, not speed."""
 PRECISIONS: Mapping[str, tuple[Precision, ...]] = {
     "htp": ("float16", "int8"),
     "gpu": ("float32", "float16"),
     REFERENCE: ("float32",),
 }
-"""What each backend computes in. The tensor processor runs a float32 graph in float16, which is not float32."""
+"""Precisions of each backend. The tensor processor runs a float32 graph in float16, which is not float32."""
 
 WITHOUT_EMULATOR = ("gpu",)
-"""Backends whose library lies in the package for every machine and starts on the hardware only."""
+"""Backends whose library is in the package for every machine and starts on the hardware only."""
 
 HARDWARE_MACHINES = ("arm64", "aarch64")
 """Machines that can be a Snapdragon; elsewhere the backends are emulators."""
 
 
 class QnnHandle(HostHandle):
-    """An open NPU: what a session's options take. Calls return when they are done."""
+    """An open NPU, with what the options of a session need. Calls are synchronous."""
 
     def __init__(
         self, plugin: QnnDevice, backends: Mapping[str, str], is_simulated: bool, energy: HostEnergy | None = None
@@ -46,23 +47,23 @@ class QnnHandle(HostHandle):
         super().__init__(energy)
         self.provider = PROVIDER
         self.backends = backends
-        """Their libraries by htp, gpu and cpu: the provider's option `backend_path`."""
+        """Backend -> library, for the provider's option `backend_path`."""
         self._plugin = plugin
         self._is_simulated = is_simulated
 
     def provider_devices(self) -> tuple[Any, ...]:
-        """ONNX Runtime's entry of the device, for `add_provider_for_devices`; registers the plugin before that."""
+        """ONNX Runtime's entry of the device, for `add_provider_for_devices`; registers the plugin first."""
         return tuple(self._plugin.provider_devices()[:1])
 
     def state(self) -> Readings:
-        """The processor's state where an emulator computes on it; QNN itself tells none."""
+        """The processor's state where an emulator computes on it; QNN itself has none."""
         if self._is_simulated:
             return CpuHandle(self._host_energy).state()
-        return absent(f"{NOT_SUPPORTED}: QNN tells no state", STATE_NAMES)
+        return absent(f"{NOT_SUPPORTED}: QNN has no state", STATE_NAMES)
 
 
 class QnnDevice(DeviceKind):
-    """The NPU. Give the two modules to read a recording in their place."""
+    """The NPU. The two modules may be recordings."""
 
     name = "qnn"
     auto_ranks = ((50, ""),)
@@ -80,7 +81,7 @@ class QnnDevice(DeviceKind):
             listed = self.provider_devices()
         except self._provider_errors() as error:
             version = self._onnxruntime.__version__
-            return (self._absent(f"onnxruntime {version} does not take the QNN plugin: {error}"),)
+            return (self._absent(f"onnxruntime {version} does not load the QNN plugin: {error}"),)
         if not listed:
             return (self._absent(f"the QNN plugin offers no device on this {platform.machine()} machine"),)
         backends = self._backends()
@@ -96,12 +97,12 @@ class QnnDevice(DeviceKind):
         why_not = self._missing()
         backends = {} if why_not else self._backends()
         if not backends:
-            raise BenchhouseError(f"device 'qnn' is gone: {why_not or 'no backend library is left'}")
+            raise BenchhouseError(f"device 'qnn' is no longer available: {why_not or 'no backend library is left'}")
         return QnnHandle(self, backends, device.simulated)
 
     def lock_name(self, device: Device) -> str | None:
-        """The emulator computes on the CPU."""
-        return "cpu" if device.simulated else "qnn"
+        """The emulator computes on the processor."""
+        return processor().name if device.simulated else self.name
 
     def _missing(self) -> str | None:
         """What must be installed; loads the two packages."""
@@ -112,13 +113,13 @@ class QnnDevice(DeviceKind):
         except ImportError as error:
             return f"package onnxruntime is missing: pip install onnxruntime onnxruntime-qnn ({error})"
         if not hasattr(self._onnxruntime, "get_ep_devices"):
-            return f"onnxruntime {self._onnxruntime.__version__} takes no plugins: pip install 'onnxruntime>=1.23'"
+            return f"onnxruntime {self._onnxruntime.__version__} has no plugins: pip install 'onnxruntime>=1.23'"
         try:
             self._plugin = self._plugin or importlib.import_module("onnxruntime_qnn")
         except ImportError:
             return (
                 "package onnxruntime-qnn is missing: pip install --no-deps onnxruntime-qnn "
-                f"(beside onnxruntime {self._onnxruntime.__version__})"
+                f"(to onnxruntime {self._onnxruntime.__version__})"
             )
         is_plugin = hasattr(self._plugin, "get_library_path")
         return None if is_plugin else "onnxruntime-qnn is too old to be a plugin: pip install 'onnxruntime-qnn>=2.0'"
@@ -132,12 +133,12 @@ class QnnDevice(DeviceKind):
         return sorted(known, key=lambda entry: ("NPU", "GPU", "CPU").index(_kind(entry)))
 
     def _provider_errors(self) -> tuple[type[Exception], ...]:
-        """What ONNX Runtime raises for a library it cannot load; its errors have no base of their own."""
+        """ONNX Runtime's errors for a library that does not load; they have no common base."""
         state = self._onnxruntime.capi.onnxruntime_pybind11_state
         return (state.Fail, state.InvalidArgument, state.NotImplemented, state.RuntimeException)
 
     def _backends(self) -> dict[str, str]:
-        """Paths of the backend libraries that are there and can start, by backend, the wanted one first."""
+        """Paths of the backend libraries that exist and can start, by backend, in order of preference."""
         able = [backend for backend in BACKENDS if _is_snapdragon() or backend not in WITHOUT_EMULATOR]
         paths = {backend: getattr(self._plugin, f"get_qnn_{backend}_path", str)() for backend in able}
         return {backend: path for backend, path in paths.items() if path and Path(path).exists()}
@@ -146,20 +147,22 @@ class QnnDevice(DeviceKind):
         host = host_facts()
         is_simulated = not _is_snapdragon()
         first = listed[0]
-        told = dict(first.device.metadata).get("Description")
-        processor = text_fact(host, "cpu_model") or platform.machine()
+        description = dict(first.device.metadata).get("Description")
+        cpu_name = text_fact(host, "cpu_model") or platform.machine()
         precisions = _together(backends)
         facts: dict[str, Json] = {
             "backends": list[Json](backends),
             "provider_devices": [_kind(entry) for entry in listed],
-            "processor": processor,
+            "processor": cpu_name,
             "native_precisions": list[Json](precisions),
         }
         return Device(
             type="qnn",
             selector="qnn",
             found=True,
-            name=f"Qualcomm HTP emulator on {processor}" if is_simulated else told or f"Qualcomm NPU of {processor}",
+            name=f"Qualcomm HTP emulator on {cpu_name}"
+            if is_simulated
+            else description or f"Qualcomm NPU of {cpu_name}",
             vendor=str(first.ep_vendor),
             driver=f"QNN plugin {dict(first.ep_metadata).get('version', self._plugin.__version__)}",
             memory_bytes=usable_memory_bytes(host),
@@ -173,7 +176,7 @@ class QnnDevice(DeviceKind):
 
 
 def _is_snapdragon() -> bool:
-    """Whether this can be one."""
+    """Whether this machine can be one."""
     return platform.machine().lower() in HARDWARE_MACHINES
 
 
@@ -188,7 +191,7 @@ def _kind(entry: Any) -> str:
 
 
 def _snapdragon_missing(is_simulated: bool) -> dict[str, str]:
-    why = f"{NOT_APPLICABLE}: an emulator" if is_simulated else f"{NOT_SUPPORTED}: QNN tells it to no plugin"
+    why = f"{NOT_APPLICABLE}: an emulator" if is_simulated else f"{NOT_SUPPORTED}: QNN gives it to no plugin"
     return {"htp_architecture": why, "clock_max_hz": why}
 
 

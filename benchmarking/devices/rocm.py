@@ -12,7 +12,7 @@ from typing import Any
 from benchmarking.core.device_contracts import DeviceHandle, DeviceKind, Memory
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Precision, Readings
-from benchmarking.devices.support import amd as amd
+from benchmarking.devices.support import amd
 from benchmarking.devices.support.amd import Node, SysfsMonitor, node_facts, nodes
 from benchmarking.devices.support.handles import Monitor
 from benchmarking.devices.support.ort_providers import OrtProvider
@@ -30,7 +30,7 @@ from benchmarking.devices.support.torch_gpu import (
 WHEEL_INDEX = "rocm7.1"
 VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 OWN_FIELDS = ("name", "driver", "memory_bytes")
-"""Facts that have a field of their own in Device."""
+"""Facts that are fields of Device."""
 
 ORT_PRECISIONS: tuple[Precision, ...] = ("float32", "float16", "int8")
 ORT_PROVIDERS = (
@@ -49,7 +49,7 @@ ORT_PROVIDERS = (
         memory="cuda",
     ),
 )
-"""On the one GPU that `watch` leaves visible. ONNX Runtime calls HIP's memory "cuda" too, as torch does."""
+"""On the one GPU that `watch` leaves visible. ONNX Runtime's name of HIP's memory is CUDA's too, as in torch."""
 
 NO_BFLOAT16 = ("gfx8", "gfx900", "gfx906", "gfx101", "gfx103")
 """Targets without bfloat16 arithmetic: before MI100 (gfx908), and RDNA 1 and 2."""
@@ -58,7 +58,7 @@ NO_INT8_DOT = ("gfx8", "gfx900", "gfx1010")
 
 
 class RocmDevice(DeviceKind):
-    """AMD GPUs. `sys` and `dev` are where the kernel's trees are; `module` is a recording of amdsmi."""
+    """AMD GPUs. `sys` and `dev` are the kernel's trees; `module` may be a recording of amdsmi."""
 
     name = "rocm"
     auto_ranks = ((20, ""),)
@@ -83,7 +83,7 @@ class RocmDevice(DeviceKind):
             return (self._absent("; ".join(filter(None, (why_driver, why_torch)))),)
         devices = self._devices(found)
         if why_torch:
-            return (self._absent(f"{devices[0].name} is there, but {why_torch}"),)
+            return (self._absent(f"{devices[0].name} was found, but {why_torch}"),)
         seen: tuple[Device, ...] = tuple(devices)
         for variable in VISIBLE:
             seen = visible(seen, os.environ.get(variable)) if seen else seen
@@ -103,7 +103,8 @@ class RocmDevice(DeviceKind):
             os.environ[VISIBLE[0]] = f"GPU-{str(unique_id).removeprefix('0x')}"
         elif device.selector != "rocm:0":
             raise UnsupportedError(
-                f"device {device.selector!r} has no unique id to choose it by: leave it alone visible with {VISIBLE[0]}"
+                f"device {device.selector!r} has no unique id to select it by: make it the only visible one "
+                f"with {VISIBLE[0]}"
             )
         return WatchedGpuHandle(self._monitor(device))
 
@@ -117,14 +118,14 @@ class RocmDevice(DeviceKind):
     def _driver_nodes(self) -> tuple[str | None, list[Node]]:
         """Why the driver cannot be used, or the GPUs it shows."""
         if platform.system() != "Linux":
-            return f"ROCm's driver is looked for on Linux only; this is {platform.system()}", []
+            return f"ROCm's driver is supported on Linux only; this is {platform.system()}", []
         try:
             found = nodes(self._sys)
         except UnreadableError as error:
             reason = str(error).partition(": ")[2]
             return f"the amdgpu driver is not loaded ({reason}): install ROCm's driver where there is an AMD GPU", []
         if not found:
-            return "the amdgpu driver lists no GPU for computing: check that one is there with lspci", []
+            return "the amdgpu driver lists no GPU for computing: check lspci for one", []
         kfd = self._dev / "kfd"
         if not os.access(kfd, os.R_OK | os.W_OK):
             return f"no permission for {kfd}: add this user to the groups render and video", []
@@ -149,8 +150,8 @@ class RocmDevice(DeviceKind):
         finally:
             smi.close()
 
-    def _describe(self, index: int, node: Node, told: Readings | None, why_no_smi: str) -> Device:
-        facts = node_facts(node) | (told or absent(f"{NOT_SUPPORTED}: {why_no_smi}", ("driver",)))
+    def _describe(self, index: int, node: Node, smi_facts: Readings | None, why_no_smi: str) -> Device:
+        facts = node_facts(node) | (smi_facts or absent(f"{NOT_SUPPORTED}: {why_no_smi}", ("driver",)))
         rest = {name: value for name, value in facts.values.items() if name not in OWN_FIELDS}
         reasons = {name: why for name, why in facts.missing.items() if name not in OWN_FIELDS}
         target = str(facts.values["gfx_target"])
@@ -172,7 +173,7 @@ class RocmDevice(DeviceKind):
         )
 
     def _kernel_driver(self) -> str:
-        """The out-of-tree driver's version; the one in the kernel has the kernel's."""
+        """The out-of-tree driver's version, or the kernel's for the driver in the kernel."""
         try:
             return read_text(self._sys / "module/amdgpu/version")
         except UnreadableError:
@@ -186,10 +187,12 @@ class RocmDevice(DeviceKind):
             return self._sysfs_monitor(device, address)
 
     def _sysfs_monitor(self, device: Device, address: str) -> Monitor:
-        """Without amdsmi: what it alone could tell is missing with that reason in every reading."""
+        """Without amdsmi: what only it can read is missing with that reason."""
         found = {node.address: node for node in self._driver_nodes()[1]}
         if address not in found:
-            raise BenchhouseError(f"device {device.selector!r} ({device.name}) is gone: no AMD GPU at {address}")
+            raise BenchhouseError(
+                f"device {device.selector!r} ({device.name}) is no longer available: no AMD GPU at {address}"
+            )
         return SysfsMonitor(found[address])
 
     def _absent(self, why: str) -> Device:
@@ -197,7 +200,7 @@ class RocmDevice(DeviceKind):
 
 
 def precisions(gfx_target: str) -> tuple[Precision, ...]:
-    """Precisions a target has arithmetic for. No tf32: torch does not offer MI300's by default. int4: in none."""
+    """Precisions that a target has arithmetic for. No tf32: torch does not enable MI300's by default. No int4."""
     found: list[Precision] = ["float32", "float16"]
     found += [] if gfx_target.startswith(NO_BFLOAT16) else ["bfloat16"]
     found += [] if gfx_target.startswith(NO_INT8_DOT) else ["int8"]

@@ -37,10 +37,10 @@ READINGS = {
 
 
 @pytest.fixture(scope="module")
-def answers():
-    """Every kind asked once, as the program does."""
+def probed():
+    """The devices of every kind, probed once."""
     with Probes(KINDS) as probes:
-        return {kind: probes.answer(kind) for kind in KINDS}
+        return {kind: probes.devices(kind) for kind in KINDS}
 
 
 @pytest.fixture(params=KINDS)
@@ -54,10 +54,10 @@ def plugin(kind):
 
 
 @pytest.fixture
-def found(kind, answers):
-    devices = [device for device in answers[kind] if device.found]
+def found(kind, probed):
+    devices = [device for device in probed[kind] if device.found]
     if not devices:
-        pytest.skip(f"{kind} is not here: {answers[kind][0].why_not}")
+        pytest.skip(f"{kind} is not here: {probed[kind][0].why_not}")
     return devices
 
 
@@ -79,15 +79,15 @@ def test_importing_the_module_imports_nothing_heavy(kind):
     assert done.stdout.split() == []
 
 
-def test_probe_is_never_empty_and_one_reason_at_most(kind, answers):
-    devices = answers[kind]
+def test_probe_is_never_empty_and_one_reason_at_most(kind, probed):
+    devices = probed[kind]
     assert devices
     assert all(isinstance(device, Device) and device.type == kind for device in devices)
     assert len(devices) == 1 or all(device.found for device in devices)
 
 
-def test_probe_does_not_raise_when_asked_directly(plugin, answers, kind):
-    assert [device.found for device in plugin.probe()] == [device.found for device in answers[kind]]
+def test_probe_does_not_raise_in_this_process(plugin, probed, kind):
+    assert [device.found for device in plugin.probe()] == [device.found for device in probed[kind]]
 
 
 def test_a_found_device_is_described(found, kind):
@@ -102,8 +102,8 @@ def test_a_found_device_is_described(found, kind):
     assert len({device.selector for device in found}) == len(found)
 
 
-def test_an_absent_device_says_what_to_do(kind, answers):
-    for device in answers[kind]:
+def test_an_absent_device_has_advice(kind, probed):
+    for device in probed[kind]:
         if not device.found:
             assert device.why_not
             assert len(device.why_not) > 20
@@ -113,13 +113,13 @@ def test_an_absent_device_says_what_to_do(kind, answers):
             )
 
 
-def test_facts_have_a_value_or_a_reason(kind, answers):
-    for device in answers[kind]:
+def test_facts_have_a_value_or_a_reason(kind, probed):
+    for device in probed[kind]:
         check(device.facts)
 
 
-def test_devices_survive_json(kind, answers):
-    for device in answers[kind]:
+def test_devices_survive_json(kind, probed):
+    for device in probed[kind]:
         assert from_json(Device, to_json(device)) == device
 
 

@@ -1,6 +1,6 @@
-"""AMD's management library (the Python package of ROCm): the facts of each GPU, and a watch on an open one.
+"""AMD GPUs: their facts and a monitor of an open one, by AMD's library amdsmi, or by the Linux kernel without it.
 
-AMD GPUs as the Linux kernel shows them, where amdsmi is not installed: /sys/class/kfd, /sys/class/drm and hwmon.
+The kernel's trees are /sys/class/kfd, /sys/class/drm and hwmon.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def gfx_target(version: int) -> str:
 
 
 def node_facts(node: Node) -> Readings:
-    """What the kernel tells about a GPU that does not change while it runs."""
+    """The kernel's facts of a GPU that do not change while it runs."""
     return gather(
         {
             "name": lambda: product_name(node),
@@ -100,7 +100,7 @@ def node_facts(node: Node) -> Readings:
 
 
 def product_name(node: Node) -> str:
-    """The board's product name (told by data-centre boards), else the chip's name and target."""
+    """The board's product name (data-centre boards have one), else the chip's name and target."""
     try:
         product = read_text(node.device / "product_name")
     except UnreadableError:
@@ -116,7 +116,7 @@ def _sensor(node: Node, name: str) -> Path:
 
 
 class SysfsMonitor:
-    """The watch on one GPU through its hwmon folder."""
+    """Watches one GPU through its hwmon folder."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -140,17 +140,17 @@ class SysfsMonitor:
         return absent(NEEDS_AMDSMI, ("gpu",))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """There is nothing to release."""
 
     def _temperature_c(self) -> Json:
-        """The junction (temp2), which is what the firmware throttles on; the edge (temp1) where it is not told."""
+        """The junction (temp2), which the firmware throttles on; the edge (temp1) where there is no junction."""
         try:
             return read_int(_sensor(self._node, "temp2_input")) / MILLI
         except UnreadableError:
             return read_int(_sensor(self._node, "temp1_input")) / MILLI
 
     def _power_w(self) -> Json:
-        """Average power; newer GPUs tell the momentary one instead."""
+        """Average power; newer GPUs have the momentary one instead."""
         try:
             return read_int(_sensor(self._node, "power1_average")) / MICRO
         except UnreadableError:
@@ -169,15 +169,15 @@ VIOLATIONS = {
     "active_vr_thrm": HARDWARE_THERMAL,
     "active_hbm_thrm": HARDWARE_THERMAL,
 }
-"""Keys of amdsmi_get_violation_status. PROCHOT is the board's line that orders every chip down at once."""
+"""Keys of amdsmi_get_violation_status. PROCHOT is the board's signal that throttles every chip at once."""
 
 
 class AmdSmiError(Exception):
-    """amdsmi cannot be used; the message says why."""
+    """amdsmi cannot be used; the message has the reason."""
 
 
 class AmdSmi:
-    """The library, initialized. Give `module` to read a recording in place of the machine."""
+    """The library, initialized. `module` may be a recording in place of the machine."""
 
     def __init__(self, module: Any = None) -> None:
         self.module: Any = module or load_module()
@@ -187,7 +187,7 @@ class AmdSmi:
             raise AmdSmiError(f"amdsmi does not start: {_one_line(error)}") from error
 
     def call(self, function: str, *arguments: Any) -> Any:
-        """What the amdsmi function gives. Raises UnreadableError with the reason, also for its "N/A"."""
+        """The result of an amdsmi function. Raises UnreadableError with the reason."""
         try:
             return getattr(self.module, function)(*arguments)
         except self.module.AmdSmiException as error:
@@ -196,7 +196,7 @@ class AmdSmi:
             raise UnreadableError(f"{NOT_SUPPORTED}: this amdsmi has no {function}") from error
 
     def entry(self, function: str, key: str, *arguments: Any) -> Any:
-        """One entry of what the function gives. Raises UnreadableError."""
+        """One entry of the result. Raises UnreadableError, also for "N/A"."""
         return known(self.call(function, *arguments).get(key), f"{function} {key}")
 
     def handles(self) -> dict[str, Any]:
@@ -205,7 +205,7 @@ class AmdSmi:
         return {_pci(self.call("amdsmi_get_gpu_device_bdf", handle)): handle for handle in handles}
 
     def close(self) -> None:
-        """Let the library go."""
+        """Release the library."""
         self.call("amdsmi_shut_down")
 
 
@@ -221,7 +221,7 @@ def load_module() -> Any:
 
 
 def known(value: Any, what: str) -> Any:
-    """The value. Raises UnreadableError for amdsmi's ways to say that there is none."""
+    """The value. Raises UnreadableError for amdsmi's placeholders of a missing one."""
     if value is None or value == "N/A" or value == "":
         raise UnreadableError(f"{NOT_SUPPORTED}: amdsmi gives no {what}")
     return value
@@ -243,7 +243,7 @@ def _pci(bdf: str) -> str:
 
 
 def handle_facts(smi: AmdSmi, handle: Any) -> Readings:
-    """Everything about a GPU that does not change while it runs. Power caps come in microwatts, clocks in MHz."""
+    """The facts of a GPU that do not change while it runs. Power caps come in microwatts, clocks in MHz."""
 
     def of(function: str, key: str) -> Callable[[], Any]:
         return lambda: smi.entry(function, key, handle)
@@ -271,7 +271,7 @@ def handle_facts(smi: AmdSmi, handle: Any) -> Readings:
 
 
 def _vram(smi: AmdSmi, handle: Any, what: str) -> int:
-    """Bytes of video memory: "total", or "usage" for what all processes hold."""
+    """Bytes of video memory: "total", or "usage" by all processes."""
     return int(smi.call(f"amdsmi_get_gpu_memory_{what}", handle, smi.module.AmdSmiMemoryType.VRAM))
 
 
@@ -280,7 +280,7 @@ def _pcie(smi: AmdSmi, handle: Any, group: str, key: str) -> Any:
 
 
 class AmdSmiMonitor:
-    """The watch on one GPU, by its PCI address; made before this process touches the GPU, unless `is_in_use`."""
+    """Watches one GPU, by its PCI address; created before this process uses the GPU, unless `is_in_use`."""
 
     def __init__(self, smi: AmdSmi, address: str, own_pid: int | None = None, is_in_use: bool = False) -> None:
         self._smi = smi
@@ -320,7 +320,7 @@ class AmdSmiMonitor:
         return int(self._smi.entry("amdsmi_get_clock_info", "clk", self._handle, kind)) * HZ_PER_MHZ
 
     def _temperature_c(self) -> int:
-        """The hottest spot, which is what the firmware throttles on; the edge where no other is told."""
+        """The hottest spot, which the firmware throttles on; the edge where there is no other."""
         sensors, current = self._smi.module.AmdSmiTemperatureType, self._smi.module.AmdSmiTemperatureMetric.CURRENT
         try:
             return int(self._smi.call("amdsmi_get_temp_metric", self._handle, sensors.HOTSPOT, current))
@@ -328,22 +328,22 @@ class AmdSmiMonitor:
             return int(self._smi.call("amdsmi_get_temp_metric", self._handle, sensors.EDGE, current))
 
     def _power_w(self) -> float:
-        """Watts: MI300 tells the current power, older GPUs the average one."""
+        """Watts: MI300 has the current power, older GPUs the average one."""
         power = self._smi.call("amdsmi_get_power_info", self._handle)
-        told = (power.get(key) for key in ("current_socket_power", "average_socket_power"))
-        return float(known(next((watts for watts in told if watts not in (None, "N/A")), None), "socket power"))
+        readings = (power.get(key) for key in ("current_socket_power", "average_socket_power"))
+        return float(known(next((watts for watts in readings if watts not in (None, "N/A")), None), "socket power"))
 
     def _throttle_reasons(self) -> list[Json]:
         status = self._smi.call("amdsmi_get_violation_status", self._handle)
-        told = {key: status.get(key) for key in VIOLATIONS if status.get(key) not in (None, "N/A")}
-        known(told or None, "violation status")
-        return list[Json](sorted({VIOLATIONS[key] for key, is_active in told.items() if is_active}))
+        flags = {key: status.get(key) for key in VIOLATIONS if status.get(key) not in (None, "N/A")}
+        known(flags or None, "violation status")
+        return list[Json](sorted({VIOLATIONS[key] for key, is_active in flags.items() if is_active}))
 
     def _energy_j(self) -> float:
         """amdsmi_get_energy_count: counts times microjoules a count. ROCm before 6.4 calls the counts "power"."""
-        told = self._smi.call("amdsmi_get_energy_count", self._handle)
-        counts = known(told.get("energy_accumulator", told.get("power")), "energy count")
-        return float(counts * known(told.get("counter_resolution"), "counter resolution") / MICRO)
+        energy = self._smi.call("amdsmi_get_energy_count", self._handle)
+        counts = known(energy.get("energy_accumulator", energy.get("power")), "energy count")
+        return float(counts * known(energy.get("counter_resolution"), "counter resolution") / MICRO)
 
     def _processes(self) -> Mapping[int, int | None]:
         """Bytes of video memory of each process on the GPU, by pid."""
@@ -353,5 +353,5 @@ class AmdSmiMonitor:
     def _pids_before(self) -> frozenset[int]:
         try:
             return frozenset(self._processes())
-        except UnreadableError:  # the same call gives its reason in every state()
+        except UnreadableError:  # every state() has the reason
             return frozenset()

@@ -1,10 +1,8 @@
-"""Binds the measuring process to some of the machine's processors, and tells whether everything stayed there.
+"""Binds the measuring process to some logical processors, and finds threads that escaped.
 
-2026-11-21: memory is not bound, only looked at. Linux gives a page to the node of the thread that touches it first, so
+2026-11-21: memory is not bound, only inspected. Linux gives a page to the node of the thread that touches it first, so
 a process whose threads all run on one node has its memory there as long as the node has any; a policy that forbids the
-other nodes would kill the process instead of measuring it slowly. What came of it is read from numa_maps.
-
-Logical processors: lists of them as they are written, which may be used, and which share a core or a memory node.
+other nodes would kill the process instead of measuring it slowly. The outcome is read from numa_maps.
 """
 
 from __future__ import annotations
@@ -22,19 +20,23 @@ from benchmarking.devices.support.host_linux import limits
 from benchmarking.devices.support.reading import UnreadableError, gather, read_int, read_text
 
 ROOT = Path("/")
+MAX_CPU = 65_535
+"""Larger numbers are typing errors: Linux itself is built for 8192 at most."""
+ENTRY = re.compile(r"(\d+)(?:-(\d+))?")
+FORM = "a list such as 0-3,8"
 
 MAX_NAMED = 8
-"""Threads named in the evidence; a pool has dozens, which escape together."""
+"""Threads listed in the evidence; a pool has dozens, which escape together."""
 
 _BOUND: frozenset[int] | None = None
-"""What this process was bound to: one a process, as the affinity itself."""
+"""The processors that this process was bound to; global, as the affinity itself."""
 
 
 def checked(cpu_list: str) -> str:
-    """The list in its one form, if this process can be bound to it.
+    """The list in canonical form, if this process can be bound to it.
 
-    Raises UsageError for what is no list, UnsupportedError for processors that are not there or not allowed here, and
-    on systems that bind no process.
+    Raises UsageError for an invalid list, UnsupportedError for processors that do not exist or are not allowed, and on
+    systems without binding.
     """
     cpus = parse_cpu_list(cpu_list)
     try:
@@ -51,7 +53,7 @@ def checked(cpu_list: str) -> str:
 
 
 def bind(cpu_list: str) -> None:
-    """Bind every thread of this process, and so those still to come, to the list. Raises BenchhouseError."""
+    """Bind every thread of this process, and so every later one, to the list. Raises BenchhouseError."""
     global _BOUND
     cpus = frozenset(parse_cpu_list(checked(cpu_list)))
     try:
@@ -61,9 +63,9 @@ def bind(cpu_list: str) -> None:
     _BOUND = cpus
 
 
-def in_force(root: Path = ROOT) -> Readings:
-    """What the process may use, read back: `cpu_affinity`, `cpus_allowed` and `cores_allowed` (numbers of them),
-    `cpu_quota_cores`, `numa_node` (where all are of one) or `numa_nodes`."""
+def affinity(root: Path = ROOT) -> Readings:
+    """The process's processors, read back: `cpu_affinity`, `cpus_allowed` and `cores_allowed` (counts),
+    `cpu_quota_cores`, `numa_node` (if all are on one) or `numa_nodes`."""
     found = gather(
         {
             "cpu_affinity": lambda: cpu_list_text(allowed_cpus()),
@@ -75,17 +77,17 @@ def in_force(root: Path = ROOT) -> Readings:
     return found | _nodes(root) | Readings(values={} if quota is None else {"cpu_quota_cores": quota})
 
 
-def memory_in_force(root: Path = ROOT) -> Readings:
-    """`memory_bytes_by_numa_node` of this process, where the kernel tells it."""
+def memory_by_node(root: Path = ROOT) -> Readings:
+    """`memory_bytes_by_numa_node` of this process, where the kernel has it."""
     return gather({"memory_bytes_by_numa_node": lambda: dict(_memory_by_node(read_text(root / "proc/self/numa_maps")))})
 
 
 def escaped_threads(root: Path = ROOT) -> dict[str, Json]:
-    """Threads that have run and may run elsewhere than this process was bound to: name, and the processors they may
-    use and were last seen on, by thread. Empty without a binding.
+    """Threads that have run and may run outside the binding, by id: name, allowed processors and the last one used.
+    Empty without a binding.
 
-    Libraries that pin their own threads (OpenVINO, OpenMP with a place list, ONNX Runtime with affinities) can take
-    them off the list; those that narrow them within it do no harm.
+    Libraries that pin their own threads (OpenVINO, OpenMP with a place list, ONNX Runtime with affinities) can move
+    them off the list; narrowing them within it does no harm.
     """
     if _BOUND is None or sys.platform != "linux":
         return {}
@@ -94,7 +96,7 @@ def escaped_threads(root: Path = ROOT) -> dict[str, Json]:
         try:
             thread = _thread(folder)
         except UnreadableError:
-            continue  # it ended between the listing and the reading
+            continue  # it ended after the listing
         allowed = set(parse_cpu_list(str(thread["cpus_allowed"])))
         if thread.pop("has_run") and not allowed <= _BOUND and len(escaped) < MAX_NAMED:
             escaped[folder.name] = thread
@@ -102,12 +104,12 @@ def escaped_threads(root: Path = ROOT) -> dict[str, Json]:
 
 
 def _thread(folder: Path) -> dict[str, Json]:
-    """A thread's name, mask and last processor; whether it has used a clock tick of time (proc(5): stat 14, 15, 39)."""
+    """A thread's name, mask and last processor, and whether it has used any CPU time (proc(5): stat 14, 15, 39)."""
     stat, status = read_text(folder / "stat"), read_text(folder / "status")
     mask = re.search(r"^Cpus_allowed_list:\s*(\S+)", status, re.MULTILINE)
     name, fields = stat[stat.index("(") + 1 : stat.rindex(")")], stat[stat.rindex(")") + 2 :].split()
     if mask is None or len(fields) < 37:
-        raise UnreadableError(f"not_supported: {folder} tells no mask")
+        raise UnreadableError(f"{NOT_SUPPORTED}: no mask in {folder}")
     has_run = int(fields[11]) + int(fields[12]) > 0
     return {"name": name, "cpus_allowed": mask[1], "last_cpu": int(fields[36]), "has_run": has_run}
 
@@ -121,7 +123,7 @@ def _nodes(root: Path) -> Readings:
 
 
 def _memory_by_node(numa_maps: str) -> Mapping[str, Json]:
-    """Bytes by node. A line counts its pages by node ("N0=12") and tells their size ("kernelpagesize_kB=4")."""
+    """Bytes by node. A line has its pages by node ("N0=12") and their size ("kernelpagesize_kB=4")."""
     totals: dict[str, int] = {}
     for line in numa_maps.splitlines():
         size = re.search(r"kernelpagesize_kB=(\d+)", line)
@@ -146,17 +148,8 @@ def _no_binding() -> str:
     return f"{sys.platform} binds no process to processors"
 
 
-SYSFS_ROOT = Path("/")
-
-MAX_CPU = 65_535
-"""Larger numbers are a slip of the hand: Linux itself is built for 8192 at most."""
-
-ENTRY = re.compile(r"(\d+)(?:-(\d+))?")
-FORM = "a list such as 0-3,8"
-
-
 def parse_cpu_list(text: str) -> tuple[int, ...]:
-    """The processors of a list as Linux writes it ("0-3,8"), ascending, each once. Raises UsageError."""
+    """The processors of a list in Linux's form ("0-3,8"), ascending, each once. Raises UsageError."""
     found: set[int] = set()
     for entry in text.split(","):
         match = ENTRY.fullmatch(entry.strip())
@@ -172,7 +165,7 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
 
 
 def cpu_list_text(cpus: Iterable[int]) -> str:
-    """The numbers as Linux writes them: "0-3,8"."""
+    """The numbers in Linux's form: "0-3,8"."""
     numbers = sorted(set(cpus))
     starts = [number for number in numbers if number - 1 not in numbers]
     ends = [number for number in numbers if number + 1 not in numbers]
@@ -180,7 +173,7 @@ def cpu_list_text(cpus: Iterable[int]) -> str:
 
 
 def allowed_cpus() -> list[int]:
-    """The processors this process may run on. Raises UnreadableError where the system does not say."""
+    """The processors this process may run on. Raises UnreadableError on systems without affinity."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     if sys.platform == "win32":
@@ -190,18 +183,18 @@ def allowed_cpus() -> list[int]:
     raise UnreadableError(f"{NOT_SUPPORTED}: the system has no CPU affinity call")
 
 
-def physical_cores(cpus: Collection[int], root: Path = SYSFS_ROOT) -> int:
-    """How many cores the processors are on: two of one core count once. Raises UnreadableError."""
+def physical_cores(cpus: Collection[int], root: Path = ROOT) -> int:
+    """The number of physical cores of the processors. Raises UnreadableError."""
     folder = root / "sys/devices/system/cpu"
     topologies = [folder / f"cpu{cpu}/topology" for cpu in cpus]
     return len({(read_int(path / "physical_package_id"), read_int(path / "core_id")) for path in topologies})
 
 
-def default_threads(cpus: Collection[int], root: Path = SYSFS_ROOT) -> int:
-    """Threads of one operator that a binding implies where none are asked for: one to a core.
+def default_threads(cpus: Collection[int], root: Path = ROOT) -> int:
+    """The default number of threads of one operator under a binding: one a core.
 
-    A second thread on a core shares its arithmetic units, which matrix products keep busy already. Where the cores are
-    not known there is one thread to a processor.
+    A second thread on a core shares its arithmetic units, which matrix products already keep busy. Where the cores are
+    unknown it is one a processor.
     """
     try:
         return physical_cores(cpus, root)
@@ -209,7 +202,7 @@ def default_threads(cpus: Collection[int], root: Path = SYSFS_ROOT) -> int:
         return len(cpus)
 
 
-def numa_nodes(cpus: Collection[int], root: Path = SYSFS_ROOT) -> list[int]:
+def numa_nodes(cpus: Collection[int], root: Path = ROOT) -> list[int]:
     """The memory nodes the processors belong to, ascending. Raises UnreadableError."""
     folder = root / "sys/devices/system/node"
     paths = sorted(folder.glob("node[0-9]*/cpulist"))

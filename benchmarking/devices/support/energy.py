@@ -1,21 +1,16 @@
-"""The host's own energy counters, whatever device is measured: each platform's, behind one face.
+"""The host's energy counters, independent of the device that is measured, by platform.
 
-2026-11-21: the package zeus was tried (0.16). Its readings of NVML, amdsmi and RAPL are those made here, but come with
-pandas, scikit-learn, pydantic and amdsmi as requirements, import all of them to read one counter, watch RAPL's
-wrap-around from a process of their own, which would run beside what is measured, and drop the reason why a domain is
-absent. Its part for Apple silicon is a package of its own without requirements (zeus-apple-silicon) that knows what
-Apple renames with every chip: that one is used. Jetson boards have power meters and no counter; zeus adds them up in a
-process that polls ten times a second, so there an energy would be an estimate, and is absent here.
+- Apple silicon: IOReport's "Energy Model", through the package zeus-apple-silicon.
+- Windows: the Energy Meter Interface (emi.h), filled by firmware and processor drivers. Meters are listed by cfgmgr32
+  and queried by DeviceIoControl: version, size of the metadata, metadata, measurement.
+- Linux: the powercap tree, with the processor package and the memory (RAPL; AMD's are there too).
 
-Energy counters of Apple silicon, as IOReport's "Energy Model" gives them through the package zeus-apple-silicon.
-
-Energy counters of Windows: the Energy Meter Interface (emi.h), which firmware and processor drivers fill.
-
-Its devices are listed by cfgmgr32 and asked by DeviceIoControl: version, size of the metadata, metadata, measurement.
-
-The Windows calls that list, open and ask energy meters (cfgmgr32.h, fileapi.h, ioapiset.h).
-
-Energy counters of the processor package and the memory, from Linux's powercap tree (RAPL; AMD's are there too).
+2026-11-21: the package zeus was tried (0.16). It reads NVML, amdsmi and RAPL as here, but requires pandas,
+scikit-learn, pydantic and amdsmi, imports all of them to read one counter, watches RAPL's wrap-around from a process
+that would run during the measurement, and drops the reason why a domain is absent. Its part for Apple silicon is a
+separate package without requirements (zeus-apple-silicon) that follows Apple's renames with every chip: that one is
+used. Jetson boards have power meters and no counter; zeus sums them in a process that polls ten times a second, so an
+energy there would be an estimate, and is absent here.
 """
 
 from __future__ import annotations
@@ -36,33 +31,32 @@ from benchmarking.devices.support.reading import UnreadableError, absent, gather
 
 
 class HostEnergy(Protocol):
-    """Counters of the host."""
+    """Energy counters of the host."""
 
     def energy_j(self) -> Readings:
-        """Joules by domain (of `devices.ENERGY_DOMAINS`), ever growing, and the reason for each that is not counted."""
+        """Joules by domain (of `ENERGY_DOMAINS`), monotonic, and the reason for each domain without a counter."""
 
 
 def host_energy(system: str | None = None) -> HostEnergy:
-    """The counters of this platform; where there are none, that has its reason in each reading."""
+    """The counters of this platform; where there are none, each reading has the reason."""
     system = system or platform.system()
     if system == "Darwin":
         return AppleEnergy()
     if system == "Windows":
         return EnergyMeters()
-
     return Rapl()
 
 
 MJ_PER_J = 1_000
 
 PARTS = {"cpu_pkg": ("cpu_total_mj",), "dram": ("dram_mj",), "gpu": ("gpu_mj", "gpu_sram_mj")}
-"""Our domains, and the fields of AppleEnergyMetrics that make them up. The first of them must be there."""
+"""Our domains, and the fields of AppleEnergyMetrics that make them up. The first field is required."""
 
 NO_SOC = f"{NOT_SUPPORTED}: Apple counts parts of the chip, not the whole"
 
 
 class AppleEnergy:
-    """The domains `cpu_pkg`, `gpu` and `dram`. Give `module` to read a recording in place of the machine."""
+    """The domains `cpu_pkg`, `gpu` and `dram`. `module` may be a recording in place of the machine."""
 
     def __init__(self, module: Any = None, machine: str | None = None) -> None:
         self._why_not: str | None = None
@@ -73,19 +67,19 @@ class AppleEnergy:
             self._why_not = str(error)
 
     def energy_j(self) -> Readings:
-        """All domains in joules since an arbitrary moment, or their reason."""
+        """All domains in joules since an arbitrary moment, each with a value or a reason."""
         if self._why_not is not None:
             return absent(self._why_not, (*PARTS, "soc"))
         try:
-            told = self._monitor.get_cumulative_energy()
-        except RuntimeError as error:  # what its C++ exceptions become
+            metrics = self._monitor.get_cumulative_energy()
+        except RuntimeError as error:  # its C++ exceptions
             return absent(f"{NOT_SUPPORTED}: IOReport: {error}", (*PARTS, "soc"))
-        return absent(NO_SOC, ("soc",)) | gather({domain: _joules(told, fields) for domain, fields in PARTS.items()})
+        return absent(NO_SOC, ("soc",)) | gather({domain: _joules(metrics, fields) for domain, fields in PARTS.items()})
 
 
-def _joules(told: Any, fields: tuple[str, ...]) -> Callable[[], Json]:
+def _joules(metrics: Any, fields: tuple[str, ...]) -> Callable[[], Json]:
     def read() -> Json:
-        values = [getattr(told, field) for field in fields]
+        values = [getattr(metrics, field) for field in fields]
         if values[0] is None:
             raise UnreadableError(f"{NOT_SUPPORTED}: this chip does not count {fields[0].removesuffix('_mj')}")
         return float(sum(value for value in values if value is not None) / MJ_PER_J)
@@ -96,7 +90,7 @@ def _joules(told: Any, fields: tuple[str, ...]) -> Callable[[], Json]:
 def _monitor(module: Any, machine: str) -> Any:
     """The library's monitor. Raises UnreadableError with the reason."""
     if machine != "arm64":
-        raise UnreadableError(f"{NOT_SUPPORTED}: macOS on {machine} tells energy to root alone (powermetrics)")
+        raise UnreadableError(f"{NOT_SUPPORTED}: macOS on {machine} gives energy to root only (powermetrics)")
     try:
         module = module or importlib.import_module("zeus_apple_silicon")
         return module.AppleEnergyMonitor()
@@ -110,10 +104,8 @@ GET_VERSION, GET_METADATA_SIZE, GET_METADATA, GET_MEASUREMENT = 0x224000, 0x2240
 """IOCTL_EMI_*: CTL_CODE(FILE_DEVICE_UNKNOWN, 0..3, METHOD_BUFFERED, FILE_READ_ACCESS)."""
 
 J_PER_PWH = 3.6e-9
-"""A picowatt-hour, the one unit there is (EmiMeasurementUnitPicowattHours is 0)."""
-
 PICOWATT_HOURS = 0
-
+"""EmiMeasurementUnitPicowattHours, the only unit."""
 NAMES_BYTES = 2 * 2 * 16
 """HardwareOEM and HardwareModel: two WCHAR[EMI_NAME_MAX]."""
 
@@ -121,14 +113,14 @@ MEASUREMENT = struct.Struct("<QQ")
 """EMI_CHANNEL_MEASUREMENT_DATA: AbsoluteEnergy, and AbsoluteTime in 100 ns."""
 
 DOMAIN_WORDS = {"cpu_pkg": frozenset({"PKG", "PACKAGE", "SOCKET"}), "dram": frozenset({"DRAM"})}
-"""Whole words in a channel's name. Intel names "RAPL_Package0_PKG", "..._DRAM" and the cores' "..._PP0", which the
-package holds already; AMD "Current Socket Power"."""
+"""Whole words in a channel's name. Intel's are "RAPL_Package0_PKG", "..._DRAM" and the cores' "..._PP0", which the
+package includes; AMD's is "Current Socket Power"."""
 
-NOT_COUNTED = f"{NOT_SUPPORTED}: Windows' energy meters tell it for no device"
+NOT_COUNTED = f"{NOT_SUPPORTED}: Windows' energy meters have no such domain"
 
 
 class MeterApi(Protocol):
-    """The system's calls; `_emi_windows` has the real ones."""
+    """The system's calls, as in `WindowsMeters`."""
 
     def paths(self) -> Sequence[str]:
         """The energy meters' device paths. Raises UnreadableError."""
@@ -137,10 +129,10 @@ class MeterApi(Protocol):
         """A handle of a meter. Raises UnreadableError."""
 
     def control(self, handle: int, code: int, size: int) -> bytes:
-        """What DeviceIoControl answers, at most `size` bytes. Raises UnreadableError."""
+        """The answer of DeviceIoControl, at most `size` bytes. Raises UnreadableError."""
 
     def close(self, handle: int) -> None:
-        """Let a handle go."""
+        """Release a handle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +150,7 @@ class EnergyMeters:
         self._why_not: str | None = None
         self._meters: list[Meter] = []
         try:
-            self._api = api or _windows()
+            self._api = api or WindowsMeters()
             self._meters = [_meter(self._api, path) for path in self._api.paths()]
             if not self._meters:
                 raise UnreadableError(f"{NOT_SUPPORTED}: Windows lists no energy meter (its firmware offers none)")
@@ -211,7 +203,7 @@ def channels_v2(metadata: bytes) -> tuple[str, ...]:
 
 
 def _meter(api: MeterApi, path: str) -> Meter:
-    """A meter with its metadata read. Raises UnreadableError, the handle closed."""
+    """A meter with its metadata read. Raises UnreadableError, with the handle closed."""
     handle = api.open(path)
     try:
         (version,) = _unpack(struct.Struct("<H"), api.control(handle, GET_VERSION, 2), 0)
@@ -231,7 +223,7 @@ def _of_domain(channels: Sequence[str], name: str) -> list[int]:
 
 
 def _unpack(form: struct.Struct, data: bytes, offset: int) -> tuple[int, ...]:
-    """The numbers at an offset. Raises UnreadableError for an answer that is too short."""
+    """The numbers at an offset. Raises UnreadableError for too short an answer."""
     if len(data) < offset + form.size:
         raise UnreadableError(f"{FAILED}: the energy meter answered {len(data)} bytes, {offset + form.size} are needed")
     return form.unpack_from(data, offset)
@@ -248,11 +240,6 @@ def _check_unit(unit: int) -> None:
         raise UnreadableError(f"{NOT_SUPPORTED}: the energy meter counts in unit {unit}, not in picowatt-hours")
 
 
-def _windows() -> MeterApi:
-
-    return WindowsMeters()
-
-
 GUID_DEVICE_ENERGY_METER = uuid.UUID("45bd8344-7ed6-49cf-a440-c276c933b053")
 
 PRESENT = 0
@@ -265,7 +252,7 @@ ERROR_ACCESS_DENIED = 5
 
 
 class WindowsMeters:
-    """Energy meters of this machine. Give the libraries to play them."""
+    """Energy meters of this machine (cfgmgr32.h, fileapi.h, ioapiset.h). The libraries may be fakes."""
 
     def __init__(self, cfgmgr32: Any = None, kernel32: Any = None, last_error: Callable[[], int] | None = None) -> None:
         self._cfgmgr32 = cfgmgr32 or _library("cfgmgr32")
@@ -274,7 +261,7 @@ class WindowsMeters:
         self._kernel32.CreateFileW.restype = ctypes.c_void_p
 
     def paths(self) -> list[str]:
-        """The meters' device paths: a list of texts, each ended by a zero, the last by two."""
+        """The meters' device paths: zero-terminated texts, the last with two zeros."""
         guid = (ctypes.c_ubyte * 16)(*GUID_DEVICE_ENERGY_METER.bytes_le)
         length = ctypes.c_ulong()
         self._configured(self._cfgmgr32.CM_Get_Device_Interface_List_SizeW(ctypes.byref(length), guid, None, PRESENT))
@@ -292,7 +279,7 @@ class WindowsMeters:
         return int(handle)
 
     def control(self, handle: int, code: int, size: int) -> bytes:
-        """What DeviceIoControl answers, at most `size` bytes. Raises UnreadableError."""
+        """The answer of DeviceIoControl, at most `size` bytes. Raises UnreadableError."""
         buffer, returned = ctypes.create_string_buffer(size), ctypes.c_ulong()
         done = self._kernel32.DeviceIoControl(
             ctypes.c_void_p(handle), code, None, 0, buffer, size, ctypes.byref(returned), None
@@ -302,7 +289,7 @@ class WindowsMeters:
         return buffer.raw[: returned.value]
 
     def close(self, handle: int) -> None:
-        """Let a handle go."""
+        """Release a handle."""
         self._kernel32.CloseHandle(ctypes.c_void_p(handle))
 
     def _configured(self, result: int) -> None:
@@ -315,7 +302,7 @@ class WindowsMeters:
 
 
 def _library(name: str) -> Any:
-    """A system library. Raises UnreadableError anywhere but on Windows."""
+    """A system library. Raises UnreadableError on other systems than Windows."""
     load: Any = getattr(ctypes, "WinDLL", None)
     if load is None:
         raise UnreadableError(f"{NOT_SUPPORTED}: energy meters are Windows'")
@@ -328,12 +315,12 @@ UJ_PER_J = 1_000_000
 
 @dataclass(slots=True)
 class Zone:
-    """One counter of the tree, made ever growing."""
+    """One counter of the tree, made monotonic."""
 
     folder: Path
     last_uj: int
     range_uj: int
-    """The counter goes back to 0 past this."""
+    """The counter wraps to 0 past this."""
     total_uj: int = 0
 
     def read_uj(self) -> int:
@@ -346,7 +333,7 @@ class Zone:
 
 
 class Rapl:
-    """The domains `cpu_pkg` (all packages) and `dram`, in joules since this was made."""
+    """The domains `cpu_pkg` (all packages) and `dram`, in joules since the object was made."""
 
     def __init__(self, folder: Path = POWERCAP) -> None:
         self._folder = folder
@@ -370,7 +357,7 @@ class Rapl:
         return Readings(values=values, missing=missing)
 
     def _open(self, prefix: str) -> list[Zone]:
-        # Only "intel-rapl:": the kernel shows the package once more as "intel-rapl-mmio:", which would count it twice.
+        # Only "intel-rapl:": the kernel also lists the package as "intel-rapl-mmio:", which would count it twice.
         folders = sorted(self._folder.glob("intel-rapl:*"))
         named = [folder for folder in folders if read_text(folder / "name").startswith(prefix)]
         if not named:

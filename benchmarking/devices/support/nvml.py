@@ -43,11 +43,11 @@ VIRTUALIZATIONS = {0: "none", 1: "passthrough", 2: "vgpu", 3: "vgpu_host", 4: "v
 
 
 class NvmlError(Exception):
-    """NVML cannot be used; the message says why and what to do."""
+    """NVML cannot be used; the message has the reason and advice."""
 
 
 class Nvml:
-    """The library, initialized. Give `module` to read a recording in place of the machine."""
+    """The library, initialized. `module` may be a recording in place of the machine."""
 
     def __init__(self, module: Any = None) -> None:
         self.module: Any = module or load_module()
@@ -57,18 +57,18 @@ class Nvml:
             raise NvmlError(_why_not(self.module, error)) from error
 
     def call(self, function: str, *arguments: Any) -> Any:
-        """What the NVML function gives. Raises UnreadableError with the reason."""
+        """The result of an NVML function. Raises UnreadableError with the reason."""
         try:
             return getattr(self.module, function)(*arguments)
         except self.module.NVMLError as error:
             raise UnreadableError(f"{_reason(self.module, error)}: {function}: {error}") from error
 
-    def asked(self, function: str, *arguments: Any) -> Callable[[], Any]:
-        """The call, for later."""
+    def deferred(self, function: str, *arguments: Any) -> Callable[[], Any]:
+        """The call, to be made later."""
         return lambda: self.call(function, *arguments)
 
     def close(self) -> None:
-        """Let the library go."""
+        """Release the library."""
         self.call("nvmlShutdown")
 
 
@@ -88,7 +88,7 @@ def _why_not(module: Any, error: Any) -> str:
         module.NVML_ERROR_NO_PERMISSION: "no permission for /dev/nvidia*: give this user or container the devices",
         module.NVML_ERROR_GPU_IS_LOST: "the GPU fell off the bus: reset it or reboot",
     }
-    return f"{advice.get(error.value, 'NVML does not start: look at nvidia-smi')} ({error})"
+    return f"{advice.get(error.value, 'NVML does not start: check nvidia-smi')} ({error})"
 
 
 def _reason(module: Any, error: Any) -> str:
@@ -100,14 +100,14 @@ def _reason(module: Any, error: Any) -> str:
 
 
 def handle_facts(nvml: Nvml, handle: Any) -> Readings:
-    """Everything about a GPU that does not change while it runs."""
+    """The facts of a GPU that do not change while it runs."""
     clock = nvml.module.NVML_CLOCK_SM
     return gather(
         {
             "uuid": lambda: text(nvml.call("nvmlDeviceGetUUID", handle)),
             "pci_address": lambda: _pci(nvml.call("nvmlDeviceGetPciInfo", handle)),
             "compute_capability": lambda: "{}.{}".format(*nvml.call("nvmlDeviceGetCudaComputeCapability", handle)),
-            "cuda_cores": nvml.asked("nvmlDeviceGetNumGpuCores", handle),
+            "cuda_cores": nvml.deferred("nvmlDeviceGetNumGpuCores", handle),
             "power_cap_w": lambda: nvml.call("nvmlDeviceGetPowerManagementLimit", handle) / MILLI,
             "power_cap_default_w": lambda: nvml.call("nvmlDeviceGetPowerManagementDefaultLimit", handle) / MILLI,
             "clock_default_hz": lambda: default_clock_hz(nvml, handle),
@@ -131,10 +131,10 @@ def handle_facts(nvml: Nvml, handle: Any) -> Readings:
             "is_display_attached": lambda: nvml.call("nvmlDeviceGetDisplayMode", handle) == 1,
             "is_display_active": lambda: nvml.call("nvmlDeviceGetDisplayActive", handle) == 1,
             "is_persistence_enabled": lambda: nvml.call("nvmlDeviceGetPersistenceMode", handle) == 1,
-            "pcie_generation": nvml.asked("nvmlDeviceGetCurrPcieLinkGeneration", handle),
-            "pcie_generation_max": nvml.asked("nvmlDeviceGetMaxPcieLinkGeneration", handle),
-            "pcie_width": nvml.asked("nvmlDeviceGetCurrPcieLinkWidth", handle),
-            "pcie_width_max": nvml.asked("nvmlDeviceGetMaxPcieLinkWidth", handle),
+            "pcie_generation": nvml.deferred("nvmlDeviceGetCurrPcieLinkGeneration", handle),
+            "pcie_generation_max": nvml.deferred("nvmlDeviceGetMaxPcieLinkGeneration", handle),
+            "pcie_width": nvml.deferred("nvmlDeviceGetCurrPcieLinkWidth", handle),
+            "pcie_width_max": nvml.deferred("nvmlDeviceGetMaxPcieLinkWidth", handle),
             "cuda_driver_version": lambda: _cuda_version(nvml.call("nvmlSystemGetCudaDriverVersion")),
         }
     )
@@ -146,7 +146,7 @@ def default_clock_hz(nvml: Nvml, handle: Any) -> int:
 
 
 def is_split(nvml: Nvml, handle: Any) -> bool:
-    """Whether the GPU is in instances (MIG); GPUs that cannot be say that they do not support the question."""
+    """Whether the GPU is split into instances (MIG); GPUs without MIG do not support the call."""
     try:
         return bool(nvml.call("nvmlDeviceGetMigMode", handle)[0] == 1)
     except UnreadableError:
@@ -168,7 +168,7 @@ def _cuda_version(number: int) -> str:
 
 
 class NvmlMonitor:
-    """The watch on one GPU, by its UUID; made before this process touches the GPU, unless `is_in_use`."""
+    """Watches one GPU, by its UUID; created before this process uses the GPU, unless `is_in_use`."""
 
     def __init__(self, nvml: Nvml, uuid: str, own_pid: int | None = None, is_in_use: bool = False) -> None:
         self._nvml = nvml
@@ -192,7 +192,7 @@ class NvmlMonitor:
                 "throttle_reasons": self._throttle_reasons,
                 "violation_ns": lambda: self._violation_ns(module.NVML_PERF_POLICY_THERMAL),
                 "power_violation_ns": lambda: self._violation_ns(module.NVML_PERF_POLICY_POWER),
-                # An idle link trains down: only its state beside a call tells what copies run at.
+                # An idle link trains down: only its state during calls is the speed of copies.
                 "pcie_generation": lambda: self._call("nvmlDeviceGetCurrPcieLinkGeneration"),
                 "pcie_width": lambda: self._call("nvmlDeviceGetCurrPcieLinkWidth"),
                 "foreign_pids": lambda: list[Json](self._owners.foreign(frozenset(self._processes()))),
@@ -214,20 +214,20 @@ class NvmlMonitor:
         return float(self._call("nvmlDeviceGetTotalEnergyConsumption") / MILLI)
 
     def _processes(self) -> Mapping[int, int | None]:
-        """Bytes of each process that computes on the GPU, by pid; None where the driver does not tell (Windows)."""
+        """Bytes of each process that computes on the GPU, by pid; None where the driver has no number (Windows)."""
         listed = self._call("nvmlDeviceGetComputeRunningProcesses")
         return {int(process.pid): process.usedGpuMemory for process in listed}
 
     def _pids_before(self) -> frozenset[int]:
         try:
             return frozenset(self._processes())
-        except UnreadableError:  # the same call gives its reason in every state()
+        except UnreadableError:  # every state() has the reason
             return frozenset()
 
     def _throttle_reasons(self) -> list[Json]:
         try:
             bits = self._call("nvmlDeviceGetCurrentClocksEventReasons")
-        except UnreadableError:  # drivers before 535 know the older name of the same call
+        except UnreadableError:  # drivers before 535 have the call under its older name
             bits = self._call("nvmlDeviceGetCurrentClocksThrottleReasons")
         return list[Json](sorted({name for bit, name in REASON_BITS.items() if bits & bit}))
 

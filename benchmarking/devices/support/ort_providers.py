@@ -1,9 +1,10 @@
-"""DirectML: Windows' own way to any GPU with DirectX 12, a provider of ONNX Runtime that has to be asked for.
+"""ONNX Runtime's execution providers: what a device states about its own, and the one that several devices share.
 
-2026-11-21: written from ONNX Runtime's documentation, sources and the package onnxruntime-directml 1.24; no machine
-with Windows and a GPU was at hand. Arrays go through the host: binding to DirectML's memory could not be tried.
+That is DirectML, Windows' interface to any GPU with DirectX 12, which is used only on request.
 
-How ONNX Runtime drives a device: its execution providers, which each device's file names for itself.
+2026-11-21: DirectML was written from ONNX Runtime's documentation, its sources and the package onnxruntime-directml
+1.24; no machine with Windows and a GPU was available. Arrays go through the host: binding to DirectML's memory could
+not be tried.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ HOST_MEMORY = "cpu"
 """ONNX Runtime's name for the host's memory."""
 
 WORDS = {"dml": "directml"}
-"""What users call a provider where ONNX Runtime's name of it is another."""
+"""`--provider`'s name where it is not ONNX Runtime's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,30 +31,29 @@ class OrtProvider:
     """An execution provider that drives a device."""
 
     name: str
-    """ONNX Runtime's: "CUDAExecutionProvider"."""
+    """ONNX Runtime's name: "CUDAExecutionProvider"."""
     install: str
-    """The package of ONNX Runtime that is built with it."""
+    """The package of ONNX Runtime that includes it."""
     precisions: tuple[Precision, ...]
-    """Precisions of graphs that it runs as they are."""
+    """Precisions of the graphs that it runs unchanged."""
     options: Mapping[str, str] = field(default_factory=dict)
-    """The provider's own, beside those of a precision."""
+    """The provider's options at any precision."""
     precision_options: Mapping[Precision, Mapping[str, str]] = field(default_factory=dict)
-    """What is added to them at a precision."""
+    """Further options at a precision."""
     memory: str | None = None
-    """ONNX Runtime's name for the memory its tensors can be bound to: "cpu", "cuda"; None where none can."""
-    is_asked_for: bool = False
-    """Whether it is taken only when it is named, and never because the installed ONNX Runtime has no other."""
+    """ONNX Runtime's name of the memory that tensors can be bound to ("cpu", "cuda"); None where none can."""
+    on_request_only: bool = False
+    """Whether it is used only when named, even if the installed ONNX Runtime has no other."""
     has_memory_pattern: bool = True
     """Whether sessions may plan their memory ahead, which some providers forbid."""
     why_not_here: Callable[[], str | None] | None = None
-    """None, or what tells why this machine cannot have it whatever is installed."""
+    """Returns None, or why this machine cannot have it, independent of installed packages."""
     entries: Callable[[Device], tuple[Any, ...]] | None = None
-    """Finds ONNX Runtime's own entries of a device, where sessions are told by them which one is meant. Raises
-    UnsupportedError."""
+    """Finds ONNX Runtime's entries of a device, where sessions select devices by them. Raises UnsupportedError."""
 
     @property
     def word(self) -> str:
-        """What `--provider` takes: "cuda", "directml"."""
+        """The value of `--provider`: "cuda", "directml"."""
         word = self.name.removesuffix(SUFFIX).lower()
         return WORDS.get(word, word)
 
@@ -70,21 +70,21 @@ class OrtProvider:
 NAME = "DmlExecutionProvider"
 
 DESCRIPTION = "Description"
-"""DXGI's name of an adapter, in the metadata of ONNX Runtime's hardware device."""
+"""The key of DXGI's name of an adapter, in the metadata of ONNX Runtime's hardware device."""
 
 KINDS_OF_GPU = (" (iGPU)", " (dGPU)")
-"""What OpenVINO puts behind the name that Windows has."""
+"""OpenVINO's suffixes to the name that Windows has."""
 
 
 def why_not_here() -> str | None:
     """None, or why there is no DirectML on this machine."""
     system = platform.system()
-    return None if system == "Windows" else f"DirectML is a part of Windows; this is {system}"
+    return None if system == "Windows" else f"DirectML is part of Windows; this is {system}"
 
 
 def adapters(device: Device) -> tuple[Any, ...]:
-    """ONNX Runtime's entry of the device's adapter, for `add_provider_for_devices`. Raises UnsupportedError when none,
-    or not exactly one, is the device: a number alone would name another GPU on the next machine."""
+    """ONNX Runtime's entry of the device's adapter, for `add_provider_for_devices`. Raises UnsupportedError unless
+    exactly one matches: a number alone would be another GPU on the next machine."""
     import onnxruntime
 
     if not hasattr(onnxruntime, "get_ep_devices"):
@@ -96,7 +96,7 @@ def adapters(device: Device) -> tuple[Any, ...]:
 
 
 def adapter_of(device: Device, entries: Sequence[Any]) -> Any:
-    """The entry among DirectML's that is the device: the only one of its vendor and of its name."""
+    """DirectML's entry of the device: the only one of its vendor and name."""
     kind = kind_of(device.type)
     vendor_id = None if kind is None else kind.pci_vendor_id
     of_vendor = [entry for entry in entries if entry.device.vendor_id == vendor_id]
@@ -104,12 +104,14 @@ def adapter_of(device: Device, entries: Sequence[Any]) -> Any:
     if len(found) == 1:
         return found[0]
     listed = ", ".join(map(description, entries)) or "none"
-    why = f"{len(found)} adapters are called that" if found else "no adapter is called that"
-    raise UnsupportedError(f"DirectML cannot tell which adapter is {device.selector} ({device.name}): {why}: {listed}")
+    why = f"{len(found)} adapters have that name" if found else "no adapter has that name"
+    raise UnsupportedError(
+        f"DirectML cannot identify the adapter of {device.selector} ({device.name}): {why}: {listed}"
+    )
 
 
 def description(entry: Any) -> str:
-    """What an adapter is called."""
+    """An adapter's name."""
     return str(dict(entry.device.metadata).get(DESCRIPTION, "an adapter without a name"))
 
 
@@ -122,9 +124,9 @@ PROVIDER = OrtProvider(
     name=NAME,
     install="onnxruntime-directml",
     precisions=("float32", "float16", "int8", "int4"),
-    is_asked_for=True,
+    on_request_only=True,
     has_memory_pattern=False,
     why_not_here=why_not_here,
     entries=adapters,
 )
-"""DirectML takes sequential execution only, as every session here has it, and no memory pattern."""
+"""DirectML allows sequential execution only, as in every session here, and no memory pattern."""

@@ -1,4 +1,4 @@
-"""Reads single values and keeps the reason for each one that cannot be read."""
+"""Reads values of the system, and keeps the reason for each that cannot be read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RunCommand = Callable[[Sequence[str]], str]
 """Runs a command and gives its stdout. Raises UnreadableError."""
 
 COMMAND_LIMIT_S = 10.0
-"""A system tool that is slower hangs: the slowest one asked (system_profiler) takes about a second."""
+"""A slower system tool hangs: the slowest one used (system_profiler) takes about a second."""
 
 
 class UnreadableError(Exception):
@@ -58,7 +58,7 @@ def read_int(path: Path) -> int:
 
 
 def run_command(arguments: Sequence[str]) -> str:
-    """What a system tool prints. Raises UnreadableError when it is missing, fails or hangs."""
+    """A system tool's stdout. Raises UnreadableError when it is missing, fails or hangs."""
     try:
         done = subprocess.run(
             arguments, capture_output=True, text=True, errors="replace", timeout=COMMAND_LIMIT_S, check=True

@@ -1,10 +1,7 @@
-"""Which torch is installed, told without importing it; and the handle of a GPU that torch drives through torch.cuda.
+"""GPUs behind torch.cuda, NVIDIA's and AMD's: the installed torch, open handles, and whose processes use a GPU.
 
-Tells this process's entry in a driver's list of processes from the others'.
-
-What CUDA_VISIBLE_DEVICES and its HIP twins leave visible.
-
-The handle of a GPU that something else than torch drives: the vendor's library watches it, nothing waits for it.
+`TorchGpuHandle` is a GPU that torch drives; `WatchedGpuHandle` one that another runtime drives, which the vendor's
+library only watches. Also: what CUDA_VISIBLE_DEVICES and its HIP twins leave visible.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ from benchmarking.devices.support.reading import UnreadableError, absent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchBuild:
-    """What torch's own version file says."""
+    """The build in torch's version file."""
 
     version: str
     cuda: str | None = None
@@ -49,7 +46,7 @@ def torch_build() -> TorchBuild | None:
 
 
 def parse_build(source: str) -> TorchBuild:
-    """The build that a torch/version.py states."""
+    """The build in the source of a torch/version.py."""
     constants: dict[str, str] = {}
     for node in ast.parse(source).body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
@@ -90,14 +87,36 @@ class EventTimer(DeviceTimer):
         return round(elapsed_ms * NS_PER_MS)
 
 
-class TorchGpuHandle(HostHandle):
-    """An open GPU: torch works on it, the vendor's library watches it."""
+class WatchedGpuHandle(HostHandle):
+    """An open GPU without torch. Its runtime's calls are synchronous; events and peaks are the runtime's."""
+
+    def __init__(self, monitor: Monitor, energy: HostEnergy | None = None) -> None:
+        super().__init__(energy)
+        self._monitor = monitor
+
+    def peak_memory(self) -> Readings:
+        return absent(f"{NOT_SUPPORTED}: the runtime's allocator has no peak", PEAK_NAMES)
+
+    def memory_in_use(self) -> Readings:
+        return self._monitor.memory_in_use()
+
+    def state(self) -> Readings:
+        return self._monitor.state()
+
+    def energy_j(self) -> Readings:
+        return with_method(super().energy_j() | self._monitor.energy_j())
+
+    def close(self) -> None:
+        self._monitor.close()
+
+
+class TorchGpuHandle(WatchedGpuHandle):
+    """An open GPU that torch drives and the vendor's library watches."""
 
     def __init__(self, index: int, monitor: Monitor, torch: Any, energy: HostEnergy | None = None) -> None:
-        super().__init__(energy)
+        super().__init__(monitor, energy)
         self.torch_name = f"cuda:{index}"
         self._index = index
-        self._monitor = monitor
         self._torch = torch
 
     def timer(self) -> DeviceTimer | None:
@@ -119,27 +138,15 @@ class TorchGpuHandle(HostHandle):
         reserved = self._torch.cuda.max_memory_reserved(self._index)
         return Readings(values={"device_allocated_peak_bytes": allocated, "device_reserved_peak_bytes": reserved})
 
-    def memory_in_use(self) -> Readings:
-        return self._monitor.memory_in_use()
-
-    def state(self) -> Readings:
-        return self._monitor.state()
-
-    def energy_j(self) -> Readings:
-        return with_method(super().energy_j() | self._monitor.energy_j())
-
-    def close(self) -> None:
-        self._monitor.close()
-
 
 def is_gpu_in_use() -> bool:
-    """Whether torch in this process works on a GPU already (a model handed over by the user)."""
+    """Whether torch in this process already uses a GPU (a model passed in by the user)."""
     torch: Any = sys.modules.get("torch")
     return torch is not None and bool(torch.cuda.is_initialized())
 
 
 def import_torch(device: Device) -> Any:
-    """torch, once it is sure that it can use GPUs. Raises BenchhouseError."""
+    """torch, if it can use GPUs. Raises BenchhouseError."""
     torch: Any = importlib.import_module("torch")
     if not torch.cuda.is_available():
         raise BenchhouseError(f"device {device.selector!r} was found, but torch {torch.__version__} sees no GPU")
@@ -149,8 +156,8 @@ def import_torch(device: Device) -> Any:
 def torch_index(torch: Any, device: Device) -> int:
     """torch's number of the device. Raises BenchhouseError when torch does not see it.
 
-    torch counts what CUDA_VISIBLE_DEVICES (HIP_, ROCR_) leaves, in an order of its own; the vendor's library counts
-    all. So the two are matched by PCI address or UUID, and by number only when there is nothing to confuse.
+    torch numbers what CUDA_VISIBLE_DEVICES (HIP_, ROCR_) leaves, in its own order; the vendor's library numbers all. So
+    the two are matched by PCI address or UUID, and by number only when both have one GPU.
     """
     wanted = _identities(device.facts.values)
     seen = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
@@ -172,7 +179,7 @@ def torch_index(torch: Any, device: Device) -> int:
 
 
 def pci_address(domain: int, bus: int, slot: int) -> str:
-    """A GPU's PCI address in the one form used here; its function is always 0."""
+    """A GPU's PCI address in canonical form; its function is always 0."""
     return f"{domain:04x}:{bus:02x}:{slot:02x}"
 
 
@@ -192,7 +199,7 @@ def _torch_identities(properties: Any) -> set[str]:
 
 
 def _hip_text(uuid: str) -> str:
-    """The digits whose ASCII bytes HIP hands out as a UUID; the UUID itself where it is no such thing."""
+    """The digits whose ASCII bytes HIP returns as a UUID; another UUID unchanged."""
     try:
         return bytes.fromhex(uuid.replace("-", "")).decode("ascii").lower()
     except ValueError:
@@ -202,9 +209,9 @@ def _hip_text(uuid: str) -> str:
 class Owners:
     """Which of the pids that use a device are foreign.
 
-    In a container the driver lists the host's pids, and ours is not among them under the number we know. So the pids
-    that were there `before` this process touched the device are remembered: a single one that comes later is ours.
-    With nothing remembered, because this process was on the device already, a single one at all is ours.
+    In a container the driver lists the host's pids, and ours has another number there. So the pids `before` this
+    process used the device are remembered: a single later one is ours. With none remembered, because this process
+    already used the device, a single pid is ours.
     """
 
     def __init__(self, before: frozenset[int], own: int | None = None) -> None:
@@ -213,7 +220,7 @@ class Owners:
         self._alias: int | None = None
 
     def own_pid(self, pids: frozenset[int]) -> int | None:
-        """The number under which this process is among `pids`; None while it is not. Raises UnreadableError."""
+        """This process's number among `pids`; None while it has none. Raises UnreadableError."""
         if self._own in pids:
             return self._own
         if self._alias in pids:
@@ -228,13 +235,13 @@ class Owners:
         return self._alias
 
     def own_bytes(self, processes: Mapping[int, int | None]) -> int:
-        """Memory of this process, by what the driver tells of each pid. Raises UnreadableError; nothing is guessed."""
+        """Memory of this process, from the driver's list by pid. Raises UnreadableError; nothing is guessed."""
         own = self.own_pid(frozenset(processes))
         if own is None:
             raise UnreadableError(f"{NOT_SUPPORTED}: the driver does not list this process (or it holds nothing yet)")
         used = processes[own]
         if used is None:
-            raise UnreadableError(f"{NOT_SUPPORTED}: this driver does not tell memory by process")
+            raise UnreadableError(f"{NOT_SUPPORTED}: this driver has no memory by process")
         return used
 
     def foreign(self, pids: frozenset[int]) -> list[int]:
@@ -243,11 +250,11 @@ class Owners:
 
 
 def visible(devices: Sequence[Device], setting: str | None) -> tuple[Device, ...]:
-    """The devices a setting leaves, in the order they were found.
+    """The devices that a setting leaves visible, in the order they were found.
 
-    Numbers count in the runtime's own order, which is the driver's only as long as all GPUs are of one model; with
-    unlike models the numbers say nothing here, nothing is hidden, and the lookup at opening decides. As the runtime
-    does, an entry that names no device ends the list.
+    Numbers count in the runtime's order, which is the driver's only if all GPUs are of one model; with unlike models
+    nothing is hidden here, and the lookup at opening decides. As in the runtime, an entry without a device ends the
+    list.
     """
     if setting is None:
         return tuple(devices)
@@ -265,33 +272,10 @@ def visible(devices: Sequence[Device], setting: str | None) -> tuple[Device, ...
 
 
 def _named(devices: Sequence[Device], entry: str) -> Device | None:
-    """The device of an entry: a number, or the beginning of a UUID ("GPU-1a2b"); "MIG-..." is any that is split."""
+    """The device of an entry: a number, or the prefix of a UUID ("GPU-1a2b"); "MIG-..." is any split GPU."""
     if entry.isdigit():
         return devices[int(entry)] if int(entry) < len(devices) else None
     if entry.startswith("MIG-"):
         return next((device for device in devices if device.facts.values.get("is_mig_enabled")), None)
     uuids = ((device, str(device.facts.values.get("uuid", ""))) for device in devices)
     return next((device for device, uuid in uuids if entry and uuid.lower().startswith(entry.lower())), None)
-
-
-class WatchedGpuHandle(HostHandle):
-    """An open GPU without torch. Its runtime's calls return when they are done; events and peaks are the runtime's."""
-
-    def __init__(self, monitor: Monitor, energy: HostEnergy | None = None) -> None:
-        super().__init__(energy)
-        self._monitor = monitor
-
-    def peak_memory(self) -> Readings:
-        return absent(f"{NOT_SUPPORTED}: the runtime's allocator tells no peak", PEAK_NAMES)
-
-    def memory_in_use(self) -> Readings:
-        return self._monitor.memory_in_use()
-
-    def state(self) -> Readings:
-        return self._monitor.state()
-
-    def energy_j(self) -> Readings:
-        return with_method(super().energy_j() | self._monitor.energy_j())
-
-    def close(self) -> None:
-        self._monitor.close()

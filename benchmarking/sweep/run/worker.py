@@ -35,7 +35,7 @@ from benchmarking.core.records import (
     Readings,
     from_json,
 )
-from benchmarking.devices.support.binding import bind, in_force, memory_in_force
+from benchmarking.devices.support.binding import affinity, bind, memory_by_node
 from benchmarking.runtimes.support.lookup import open_device
 from benchmarking.sweep.run.process import Job, LoadFailed, Message, PointStarted, encode
 
@@ -162,8 +162,8 @@ def _sizes(job: Job, session: Session) -> Readings:
 
 def _processors(cell: Cell) -> Mapping[str, Json]:
     """What the loaded process may use of the host; where it was bound, also on which nodes its memory came to lie."""
-    memory = memory_in_force() if cell.cpu_list is not None else Readings()
-    return (in_force() | memory).values
+    memory = memory_by_node() if cell.cpu_list is not None else Readings()
+    return (affinity() | memory).values
 
 
 def measure(

@@ -153,14 +153,14 @@ def test_a_driver_without_a_gpu_is_not_found(nvml):
     module = nvml()
     module.recording["devices"] = []
     (device,) = cuda.CudaDevice(module).probe()
-    assert device.why_not == "NVIDIA driver 580.95.05 lists no GPU: check that one is there with lspci"
+    assert device.why_not == "NVIDIA driver 580.95.05 lists no GPU: check lspci for one"
     assert module.is_shut_down
 
 
 def test_torch_built_without_cuda_is_named_with_its_version(nvml, monkeypatch):
     monkeypatch.setattr(torch_gpu, "torch_build", lambda: TorchBuild(version="2.13.0+cpu"))
     (device,) = cuda.CudaDevice(nvml()).probe()
-    assert device.why_not.startswith("NVIDIA H100 80GB HBM3 is there, but torch 2.13.0+cpu is built without CUDA")
+    assert device.why_not.startswith("NVIDIA H100 80GB HBM3 was found, but torch 2.13.0+cpu is built without CUDA")
     assert "pip install torch --index-url" in device.why_not
 
 

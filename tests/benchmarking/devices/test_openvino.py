@@ -122,7 +122,7 @@ def test_opening_gives_the_name_openvino_knows():
 
 def test_opening_a_device_that_is_gone_is_an_error():
     gpu = openvino.OpenVinoDevice(recorded(LAPTOP)).probe()[0]
-    with pytest.raises(BenchhouseError, match=r"'openvino:GPU.0' is gone: OpenVINO lists CPU"):
+    with pytest.raises(BenchhouseError, match=r"'openvino:GPU.0' is no longer available: OpenVINO lists CPU"):
         openvino.OpenVinoDevice(recorded({"CPU": {}})).open(gpu)
 
 

@@ -106,7 +106,7 @@ def test_a_library_is_registered_once(plugin, x86):
 
 def test_a_plugin_that_does_not_load_gives_its_reason(plugin, x86):
     (device,) = qnn.QnnDevice(Runtime([], refuses=True), plugin).probe()
-    assert device.why_not == "onnxruntime 1.31.1 does not take the QNN plugin: Failed to load library"
+    assert device.why_not == "onnxruntime 1.31.1 does not load the QNN plugin: Failed to load library"
 
 
 def test_a_plugin_without_a_device_is_not_found(plugin, snapdragon):
@@ -135,13 +135,13 @@ def test_missing_packages_are_said_with_the_line_that_installs_them(x86, monkeyp
 
     assert "package onnxruntime is missing: pip install onnxruntime onnxruntime-qnn" in without("onnxruntime")
     assert without("onnxruntime_qnn") == (
-        "package onnxruntime-qnn is missing: pip install --no-deps onnxruntime-qnn (beside onnxruntime 1.31.1)"
+        "package onnxruntime-qnn is missing: pip install --no-deps onnxruntime-qnn (to onnxruntime 1.31.1)"
     )
 
 
 def test_old_packages_are_said(plugin, x86):
     (device,) = qnn.QnnDevice(SimpleNamespace(__version__="1.20.0"), plugin).probe()
-    assert device.why_not == "onnxruntime 1.20.0 takes no plugins: pip install 'onnxruntime>=1.23'"
+    assert device.why_not == "onnxruntime 1.20.0 has no plugins: pip install 'onnxruntime>=1.23'"
     (device,) = qnn.QnnDevice(Runtime([]), SimpleNamespace(__version__="1.19")).probe()
     assert "too old to be a plugin" in device.why_not
 
@@ -159,7 +159,7 @@ def test_opening_gives_what_a_session_takes(plugin, snapdragon):
     assert handle.backends == {"htp": plugin.get_qnn_htp_path(), "gpu": plugin.get_qnn_gpu_path()}
     assert handle.provider_devices() == (npu,)
     assert runtime.registered == [(qnn.PROVIDER, plugin.get_library_path())]
-    assert handle.state().missing["clock_hz"] == "not_supported: QNN tells no state"
+    assert handle.state().missing["clock_hz"] == "not_supported: QNN has no state"
 
 
 def test_opening_without_backends_is_an_error(plugin, x86, tmp_path):
@@ -167,5 +167,5 @@ def test_opening_without_backends_is_an_error(plugin, x86, tmp_path):
     (found,) = device.probe()
     for path in tmp_path.glob("libQnn*"):
         path.unlink()
-    with pytest.raises(BenchhouseError, match="'qnn' is gone: no backend library is left"):
+    with pytest.raises(BenchhouseError, match="'qnn' is no longer available: no backend library is left"):
         device.open(found)

@@ -153,7 +153,7 @@ def test_torch_without_rocm_is_named(kfd, amdsmi, monkeypatch):
     monkeypatch.setattr(torch_gpu, "torch_build", lambda: TorchBuild(version="2.13.0+cu130", cuda="13.0"))
     (device,) = device_of(kfd, amdsmi).probe()
     assert (
-        "AMD Instinct MI300X is there, but torch 2.13.0+cu130 is built without ROCm (for CUDA 13.0)" in device.why_not
+        "AMD Instinct MI300X was found, but torch 2.13.0+cu130 is built without ROCm (for CUDA 13.0)" in device.why_not
     )
 
 
@@ -190,5 +190,5 @@ def test_opening_a_gpu_that_is_gone_is_an_error(kfd, without_amdsmi, fake_torch,
     (device,) = plugin.probe()
     (kfd / "class/kfd/kfd/topology/nodes/1/properties").unlink()
     monkeypatch.setattr(rocm, "import_torch", lambda device: fake_torch([SimpleNamespace(name=device.name)]))
-    with pytest.raises(BenchhouseError, match="is gone: no AMD GPU at 0000:c1:00"):
+    with pytest.raises(BenchhouseError, match="is no longer available: no AMD GPU at 0000:c1:00"):
         plugin.open(device)

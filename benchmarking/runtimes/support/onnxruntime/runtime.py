@@ -42,7 +42,7 @@ def built_provider(device: Device, known: Sequence[OrtProvider], word: Scalar | 
 
     That one is built in does not mean that it loads: what the session runs on is looked at when it is opened.
     """
-    wanted = [one for one in known if (not one.is_asked_for if word is None else one.word == word)]
+    wanted = [one for one in known if (not one.on_request_only if word is None else one.word == word)]
     if not wanted:
         return f"provider {word!r}: ONNX Runtime has {', '.join(one.word for one in known)} for {device.selector}"
     if wanted[0].name == ALWAYS or are_all_assumed():
@@ -84,7 +84,7 @@ def provider_of(device: Device, word: Scalar | None = None) -> OrtProvider:
 def possible_provider(device: Device, known: Sequence[OrtProvider]) -> OrtProvider | str:
     """The device's own provider if it can be had, else one that can be where it is named, or why there is none."""
     own = built_provider(device, known)
-    named = (built_provider(device, known, one.word) for one in known if one.is_asked_for)
+    named = (built_provider(device, known, one.word) for one in known if one.on_request_only)
     return own if isinstance(own, OrtProvider) else next((one for one in named if isinstance(one, OrtProvider)), own)
 
 

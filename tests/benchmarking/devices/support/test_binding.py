@@ -86,7 +86,7 @@ def escape():
 late = threading.Thread(target=escape); late.start()
 time.sleep(0.3)
 after = binding.escaped_threads()
-print(json.dumps([first, len(everywhere), masks, before, len(after), binding.in_force().values]))
+print(json.dumps([first, len(everywhere), masks, before, len(after), binding.affinity().values]))
 stop.set()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
@@ -125,12 +125,12 @@ def test_memory_is_counted_by_node_in_pages_of_each_size(plant):
         "7fc0 default huge anon=1 N0=1 kernelpagesize_kB=2048\n"
         "7fd0 default\n"
     )
-    memory = binding.memory_in_force(plant({"proc/self/numa_maps": maps}))
+    memory = binding.memory_by_node(plant({"proc/self/numa_maps": maps}))
     assert memory.values == {"memory_bytes_by_numa_node": {"0": 10 * 4096 + 2048 * 1024, "1": 5 * 4096}}
 
 
 def test_a_kernel_without_numa_maps_has_a_reason(tmp_path):
-    assert binding.memory_in_force(tmp_path).missing["memory_bytes_by_numa_node"].startswith("not_supported: no ")
+    assert binding.memory_by_node(tmp_path).missing["memory_bytes_by_numa_node"].startswith("not_supported: no ")
 
 
 def test_one_node_is_named_and_several_are_listed(plant, monkeypatch):
@@ -138,9 +138,9 @@ def test_one_node_is_named_and_several_are_listed(plant, monkeypatch):
     root = plant({f"{nodes}/node0/cpulist": "0-1", f"{nodes}/node1/cpulist": "2-3"})
     allow(monkeypatch, 2, 3)
     monkeypatch.setattr(binding.sys, "platform", "darwin")  # no control groups to look for
-    assert binding.in_force(root).values == {"cpu_affinity": "2-3", "cpus_allowed": 2, "numa_node": 1}
+    assert binding.affinity(root).values == {"cpu_affinity": "2-3", "cpus_allowed": 2, "numa_node": 1}
     allow(monkeypatch, 1, 2)
-    assert binding.in_force(root).values["numa_nodes"] == [0, 1]
+    assert binding.affinity(root).values["numa_nodes"] == [0, 1]
 
 
 def core(cpu, package, number):

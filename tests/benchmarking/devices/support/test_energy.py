@@ -59,7 +59,7 @@ def test_a_part_the_chip_does_not_count_has_its_reason():
 @pytest.mark.parametrize(
     ("module", "machine", "words"),
     [
-        (apple(), "x86_64", "macOS on x86_64 tells energy to root alone"),
+        (apple(), "x86_64", "macOS on x86_64 gives energy to root only"),
         (apple("start"), "arm64", "IOReport gives no energy: Failed to create IOReport subscription"),
         (apple("read"), "arm64", "IOReport: Unsupported or invalid energy unit"),
     ],

@@ -11,27 +11,27 @@ import pytest
 from benchmarking.core.errors import FormatError, UnsupportedError, UsageError
 from benchmarking.core.records import Device, to_json
 from benchmarking.devices.support import select as probing
-from benchmarking.devices.support.select import Probes, probe_all, read_answer, select
+from benchmarking.devices.support.select import Probes, parse_devices, probe_all, select
 
 
-def answer_of(code, monkeypatch, time_limit_s=20.0):
-    """What is said of cuda when its probing process runs this code."""
-    monkeypatch.setattr(probing, "ASK", code)
+def device_printed_by(code, monkeypatch, time_limit_s=20.0):
+    """The device cuda when its child process runs this code."""
+    monkeypatch.setattr(probing, "CHILD_CODE", code)
     with Probes(["cuda"], time_limit_s) as probes:
-        (device,) = probes.answer("cuda")
+        (device,) = probes.devices("cuda")
     assert (device.type, device.selector) == ("cuda", "cuda")
     return device
 
 
-def test_devices_come_back_as_they_were(monkeypatch):
+def test_devices_of_a_child_process_are_unchanged(monkeypatch):
     there = Device(type="cuda", selector="cuda", found=True, name="Ω 80GB", precisions=("float32",), memory_bytes=5)
     code = f"print({json.dumps(json.dumps([to_json(there)]))})"
-    assert answer_of(code, monkeypatch) == there
+    assert device_printed_by(code, monkeypatch) == there
 
 
-def test_a_crash_is_not_found_with_the_last_word_on_stderr(monkeypatch):
+def test_a_crashed_probe_is_not_found_with_its_last_line_on_stderr(monkeypatch):
     code = "import sys; print('loading', file=sys.stderr); sys.exit('ImportError: libcuda.so.1: no such file')"
-    device = answer_of(code, monkeypatch)
+    device = device_printed_by(code, monkeypatch)
     assert not device.found
     assert device.why_not == (
         "its probe ended with exit code 1: ImportError: libcuda.so.1: no such file; "
@@ -41,41 +41,41 @@ def test_a_crash_is_not_found_with_the_last_word_on_stderr(monkeypatch):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
 def test_a_killed_probe_names_its_signal(monkeypatch):
-    device = answer_of("import os; os.kill(os.getpid(), 11)", monkeypatch)
+    device = device_printed_by("import os; os.kill(os.getpid(), 11)", monkeypatch)
     assert device.why_not.startswith("its probe ended with signal 11: nothing on stderr")
 
 
-def test_a_hang_is_not_found_after_the_limit_and_its_process_is_gone(monkeypatch):
+def test_a_hanging_probe_is_not_found_after_the_limit_and_its_process_ends(monkeypatch):
     code = "import sys, time; print('asking the driver', file=sys.stderr, flush=True); time.sleep(600)"
-    monkeypatch.setattr(probing, "ASK", code)
+    monkeypatch.setattr(probing, "CHILD_CODE", code)
     with Probes(["cuda"], 3) as probes:
-        (device,) = probes.answer("cuda")
-        process = probes._asked["cuda"]._process
+        (device,) = probes.devices("cuda")
+        process = probes._children["cuda"]._process
     assert device.why_not.startswith("its probe did not answer within 3 s: asking the driver")
     assert process.poll() is not None
 
 
 @pytest.mark.parametrize("printed", ["", "hello", "[]", "{}", '[{"type": 1}]', '[{"type": "cuda"}]'])
-def test_garbage_is_not_found(monkeypatch, printed):
-    device = answer_of(f"print({printed!r})", monkeypatch)
+def test_an_invalid_answer_is_not_found(monkeypatch, printed):
+    device = device_printed_by(f"print({printed!r})", monkeypatch)
     assert not device.found
     assert "gave no valid answer" in device.why_not
 
 
-def test_a_probe_that_chatters_does_not_block(monkeypatch):
+def test_a_verbose_probe_does_not_block(monkeypatch):
     code = "import sys; sys.stderr.write('x' * 1_000_000); sys.exit('done')"
-    assert "exit code 1" in answer_of(code, monkeypatch).why_not
+    assert "exit code 1" in device_printed_by(code, monkeypatch).why_not
 
 
-def test_processes_that_are_not_waited_for_end_with_the_context(monkeypatch):
-    monkeypatch.setattr(probing, "ASK", "import time; time.sleep(600)")
+def test_leaving_the_context_ends_running_processes(monkeypatch):
+    monkeypatch.setattr(probing, "CHILD_CODE", "import time; time.sleep(600)")
     with Probes(["cuda", "rocm"]) as probes:
-        processes = [asked._process for asked in probes._asked.values()]
+        processes = [child._process for child in probes._children.values()]
         assert all(process.poll() is None for process in processes)
     assert all(process.poll() is not None for process in processes)
 
 
-def test_what_a_driver_prints_on_stdout_is_kept_out_of_the_answer():
+def test_a_drivers_own_output_on_stdout_goes_to_stderr():
     code = (
         "import os\n"
         "from benchmarking.core import plugins\n"
@@ -90,19 +90,19 @@ def test_what_a_driver_prints_on_stdout_is_kept_out_of_the_answer():
         "select.main(['cuda'])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert [device.type for device in read_answer(done.stdout)] == ["cuda"] * len(read_answer(done.stdout))
+    assert [device.type for device in parse_devices(done.stdout)] == ["cuda"] * len(parse_devices(done.stdout))
     assert "driver says hello" in done.stderr
 
 
-def test_the_module_can_be_asked_by_hand():
+def test_the_module_probes_a_kind_from_the_command_line():
     command = [sys.executable, "-m", "benchmarking.devices.support.select", "rocm"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert {device.type for device in read_answer(done.stdout)} == {"rocm"}
+    assert {device.type for device in parse_devices(done.stdout)} == {"rocm"}
 
 
-def test_an_answer_that_is_no_list_is_refused():
+def test_an_empty_list_is_not_an_answer():
     with pytest.raises(FormatError, match="not a list of devices"):
-        read_answer("[]")
+        parse_devices("[]")
 
 
 def device(selector, **fields):
@@ -142,7 +142,7 @@ def machine(monkeypatch):
             def __exit__(self, *_):
                 return None
 
-            def answer(self, name):
+            def devices(self, name):
                 waited.append(name)
                 return {**EVERYTHING, **found}[name]
 

@@ -166,7 +166,7 @@ def test_own_bytes_are_never_guessed():
         owners.own_bytes({7: 100})
     with pytest.raises(UnreadableError, match="does not list this process"):
         owners.own_bytes({})
-    with pytest.raises(UnreadableError, match="does not tell memory by process"):
+    with pytest.raises(UnreadableError, match="has no memory by process"):
         owners.own_bytes({42: None})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import onnxruntime
 import pytest
 
 from benchmarking.core.errors import UnsupportedError, UsageError
@@ -57,7 +58,7 @@ def test_it_is_taken_by_name_and_named_in_the_series(bert, windows):
 def test_elsewhere_it_is_refused_with_the_reason(bert, windows, monkeypatch):
     monkeypatch.setattr(directml.platform, "system", lambda: "Linux")
     assert "needs ONNX Runtime with CUDAExecutionProvider" in PLUGIN.supports(NVIDIA, bert, "float32")
-    with pytest.raises(UnsupportedError, match=r"^DirectML is a part of Windows; this is Linux$"):
+    with pytest.raises(UnsupportedError, match=r"^DirectML is part of Windows; this is Linux$"):
         PLUGIN.mode(NVIDIA, bert, NAMED)
     with pytest.raises(UnsupportedError, match="provider 'directml': ONNX Runtime has cpu for cpu"):
         PLUGIN.mode(Device(type="cpu", selector="cpu", found=True), bert, NAMED)
@@ -86,10 +87,10 @@ def test_the_adapter_is_the_one_with_the_device_s_vendor_and_name(windows):
 @pytest.mark.parametrize(
     ("entries", "problem"),
     [
-        ([], r"cannot tell which adapter is cuda:0 \(NVIDIA GeForce RTX 4090\): no adapter is called that: none$"),
-        ([INTEL_ENTRY], r"no adapter is called that: Intel\(R\) Arc\(TM\) A770 Graphics$"),
-        ([entry(0x8086, GEFORCE)], "no adapter is called that"),
-        ([NVIDIA_ENTRY, entry(0x10DE, GEFORCE, 2)], "2 adapters are called that"),
+        ([], r"cannot identify the adapter of cuda:0 \(NVIDIA GeForce RTX 4090\): no adapter has that name: none$"),
+        ([INTEL_ENTRY], r"no adapter has that name: Intel\(R\) Arc\(TM\) A770 Graphics$"),
+        ([entry(0x8086, GEFORCE)], "no adapter has that name"),
+        ([NVIDIA_ENTRY, entry(0x10DE, GEFORCE, 2)], "2 adapters have that name"),
     ],
 )
 def test_an_adapter_that_is_not_surely_the_device_is_refused(entries, problem):
@@ -139,7 +140,6 @@ class Session:
 
 @pytest.fixture
 def session_of(monkeypatch, tmp_path):
-    import onnxruntime
 
     monkeypatch.setattr(onnxruntime, "SessionOptions", Options)
     monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
