@@ -1,13 +1,8 @@
-"""Lists what the gate and the history found, and sets what it turned out to be.
+"""Lists alerts of the gate and the history, and records their triage.
 
-`benchhouse check` raises alerts by itself; `alert raise` does for the confirmed regressions of the history.
-
-  benchhouse alert raise --since 2026-01-01
-  benchhouse alert list --triage new
-  benchhouse alert set 0199a3f2 0199a3f3 noise --note "a backup ran"
-
-An alert is new until somebody says what it is: regression or improvement (real), method (measured in another way),
-hardware (another state of the machine) or noise. While it is new or a regression, what it names is no part of what the
+benchhouse check stores alerts itself; alert raise stores those for the confirmed regressions of the history. An alert
+is new until its triage is set: regression or improvement (real), method (measured in another way), hardware (another
+state of the machine) or noise. Results named by an alert that is new or a regression are left out of the data that the
 gate judges later runs against.
 """
 
@@ -23,14 +18,30 @@ from typing import Any
 if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, add_database_flags, choice, names, run_command
+from benchmarking.core.command_line import Parser, choice, names, run_command
 from benchmarking.core.errors import EXIT_OK, UsageError
-from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import stdout_page
 from db.analysis.selection import EVERYTHING, Selection
+from db.commands.arguments import (
+    add_database,
+    add_metrics,
+    add_selection,
+    chosen_metrics,
+    command_parser,
+    open_to_read,
+    open_to_write,
+    plain_values,
+    print_json,
+)
 
 NAME = "benchhouse alert"
+EXAMPLES = """
+examples:
+  benchhouse alert raise --since 2026-01-01
+  benchhouse alert list --triage new
+  benchhouse alert set 0199a3f2 0199a3f3 noise --note "a backup ran"
+"""
 HEADINGS = ("alert", "raised", "triage", "what", "point", "metric", "change", "commits", "confirmed", "note")
 NUMBERS = (HEADINGS.index("change"),)
 
@@ -45,31 +56,25 @@ def _run(argv: Sequence[str]) -> int:
     return {"list": _list, "raise": _raise, "set": _set}[arguments.what](arguments)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog=NAME, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def _parser() -> Parser:
+    parser = command_parser(NAME, __doc__, EXAMPLES)
     commands = parser.add_subparsers(dest="what", required=True, metavar="list|raise|set")
     listing = commands.add_parser("list", help="show alerts, newest first")
-    raising = commands.add_parser("raise", help="raise an alert for each confirmed regression that has none")
+    raising = commands.add_parser("raise", help="store an alert for each confirmed regression that has none")
     for command in (listing, raising):
-        command.add_argument(
-            "selection",
-            nargs="?",
-            default="",
-            metavar="SELECTION",
-            help="only of these results: model=gpt2, ...",
-        )
-    raising.add_argument("--since", metavar="DATE", help="first changed on that day or later, such as 2026-01-01")
-    raising.add_argument(
-        "--metric", type=names, default=(DEFAULT_METRIC,), metavar="COLUMN,...", help=f"default {DEFAULT_METRIC}"
+        add_selection(command)
+    raising.add_argument("--since", metavar="DATE", help="changed on that day (YYYY-MM-DD) or later; default: ever")
+    add_metrics(raising, "metrics")
+    listing.add_argument(
+        "--triage", type=names, default=(), metavar="WORD,...", help="new, regression, ...; default: all of them"
     )
-    listing.add_argument("--triage", type=names, default=(), metavar="WORD,...", help="new, regression, ...")
-    setting = commands.add_parser("set", help="say what alerts turned out to be")
-    setting.add_argument("ids", nargs="+", metavar="ID", help="an alert's id, or how it begins")
+    setting = commands.add_parser("set", help="record the triage of alerts")
+    setting.add_argument("ids", nargs="+", metavar="ID", help="alert id or unique prefix")
     setting.add_argument("triage", metavar="TRIAGE", help="new, regression, improvement, method, hardware or noise")
-    setting.add_argument("--note", metavar="TEXT", help="why; without it the note stays as it is")
+    setting.add_argument("--note", metavar="TEXT", help="reason; default: the note is left unchanged")
     for command in (listing, raising, setting):
         command.add_argument("--json", action="store_true", help="print the alerts as JSON")
-        add_database_flags(command)
+        add_database(command)
     return parser
 
 
@@ -77,52 +82,49 @@ def _list(arguments: argparse.Namespace) -> int:
     selection = Selection.parse(arguments.selection)
 
     from db.analysis.gate.alerts import TRIAGES, list_alerts
-    from db.warehouse import Warehouse
 
     for word in arguments.triage:
         choice(word, TRIAGES, "triage")
-    with Warehouse.open(arguments.db_path, read_only=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
+    with open_to_read(arguments) as warehouse:
         rows = list_alerts(warehouse, selection, arguments.triage or TRIAGES)
     if arguments.json:
-        print(json.dumps([_plain(row) for row in rows], indent=2, ensure_ascii=False))
+        print_json([plain_values(row) for row in rows])
     else:
         print(_text(rows))
     return EXIT_OK
 
 
 def _raise(arguments: argparse.Namespace) -> int:
-    metrics = [JUDGED[choice(name, tuple(JUDGED), "metric")] for name in arguments.metric]
+    metrics = chosen_metrics(arguments.metric)
     selection = Selection.parse(arguments.selection)
     dates = EVERYTHING if arguments.since is None else Selection.parse(f"since={arguments.since}")
 
     from db.analysis.gate.alerts import raise_alerts
     from db.analysis.history.changes import refresh_changes
     from db.analysis.history.regressions import regressions
-    from db.warehouse import Warehouse
 
     refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
-    # The selection may hold SQL: it is asked on a connection that only reads.
-    with Warehouse.open(arguments.db_path, for_questions=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
+    # The selection may hold SQL of the user: it runs on a connection that can only read.
+    with open_to_read(arguments, for_questions=True) as warehouse:
         found = regressions(warehouse, metrics, dates=dates, selection=selection)
-    with Warehouse.open(arguments.db_path, create=False, lock_timeout_s=arguments.lock_timeout) as warehouse:
+    with open_to_write(arguments) as warehouse:
         stored = raise_alerts(warehouse, found)
     if arguments.json:
-        print(json.dumps({"new": stored.new, "known": stored.known}, indent=2))
+        print_json({"new": stored.new, "known": stored.known})
     else:
-        print(f"{len(stored.new)} alerts raised, {len(stored.known)} known already")
+        print(f"{len(stored.new)} alerts stored, {len(stored.known)} already known")
     return EXIT_OK
 
 
 def _set(arguments: argparse.Namespace) -> int:
     from db.analysis.gate.alerts import TRIAGES, set_triage
-    from db.warehouse import Warehouse
 
     if arguments.triage not in TRIAGES:
-        raise UsageError(f"{arguments.triage!r} is no triage: the last word is one of {', '.join(TRIAGES)}")
-    with Warehouse.open(arguments.db_path, create=False, lock_timeout_s=arguments.lock_timeout) as warehouse:
+        raise UsageError(f"unknown triage {arguments.triage!r}: known: {', '.join(TRIAGES)}")
+    with open_to_write(arguments) as warehouse:
         alert_ids = set_triage(warehouse, arguments.ids, arguments.triage, arguments.note)
     if arguments.json:
-        print(json.dumps({"triage": arguments.triage, "note": arguments.note, "alerts": alert_ids}, indent=2))
+        print_json({"triage": arguments.triage, "note": arguments.note, "alerts": alert_ids})
     else:
         print("\n".join(f"{alert_id}: {arguments.triage}" for alert_id in alert_ids))
     return EXIT_OK
@@ -154,15 +156,9 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _commits(row: Mapping[str, Any]) -> str:
-    """The last good one and the first bad one: "1f0c2ab..9be4410"."""
+    """The last good commit and the first bad one: "1f0c2ab..9be4410"."""
     first, last = ((row[name] or "")[:7] for name in ("first_commit", "last_commit"))
     return f"{first}..{last}" if first or last else "-"
-
-
-def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    from db.values import plain
-
-    return {name: plain(value) for name, value in row.items()}
 
 
 if __name__ == "__main__":

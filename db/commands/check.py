@@ -1,24 +1,15 @@
-"""Gates CI: judges the newest results against the runs of their series before them.
+"""Gates CI: judges the newest results against the earlier runs of their series.
 
-Each result is held against a prediction interval of its series since the last confirmed change point (10 runs at
-least, the last 40 at most). Worse than 99 % of runs would be that nothing happened to, and by more than 2 %, is
-regressed. --confirm measures what is worse again in a fresh session, and only what is worse there too is regressed.
-What is regressed becomes an alert (benchhouse alert list), once for the same commits.
-
-  benchhouse check --session 0199a3f2 --confirm --junit gate.xml --markdown gate.md
-  benchhouse check model=bert-base-uncased,runtime=eager --metric latency_median_ms,memory_peak_rss_infer_mb
-
-exit codes: 0 nothing regressed, though some series may have too few runs to say (that is told);
-            1 something regressed, or failed that was measured before; also where nearly everything moved together,
-              which is more likely the machine than the code ("environment, not code?"): the gate cannot prove it;
-            2 usage; 3 not enough data to judge anything
+Each result is compared with a prediction interval of its series since the last confirmed change point (at least 10
+runs, at most the last 40). A result has regressed if it is worse than 99 % of results would be without a change, and by
+more than 2 %. With --confirm a regression is measured again in a fresh session, and counts only if it shows there too.
+Each regression is stored as an alert (benchhouse alert list), once for the same commits.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import shlex
 import sys
 from collections.abc import Sequence
@@ -28,17 +19,40 @@ from typing import TYPE_CHECKING
 if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, add_database_flags, choice, names, note, run_command
+from benchmarking.core.command_line import Parser, note, run_command
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, BenchhouseError, StorageError, UsageError
-from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from benchmarking.core.terminal import stdout_page
 from db.analysis.selection import Selection
+from db.commands.arguments import (
+    add_database,
+    add_metrics,
+    add_selection,
+    chosen_metrics,
+    command_parser,
+    open_to_read,
+    open_to_write,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from db.analysis.gate.confirmation import FlaggedRun
     from db.analysis.gate.findings import Finding
 
 NAME = "benchhouse check"
+EXAMPLES = """
+examples:
+  benchhouse check
+  benchhouse check --session 0199a3f2 --confirm --junit gate.xml --markdown gate.md
+  benchhouse check model=bert-base-uncased,runtime=eager --metric latency_median_ms,memory_peak_rss_infer_mb
+"""
+EXIT_CODES = """
+exit codes:
+  0  nothing regressed; series with too few runs are listed
+  1  something regressed, or failed that was measured before; also where nearly everything moved together, which is
+     more likely the machine than the code
+  2  usage
+  3  not enough data to judge anything
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,8 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
-    for metric in arguments.metric:
-        choice(metric, tuple(JUDGED), "metric")
+    chosen_metrics(arguments.metric)
     selection = Selection.parse(arguments.selection)
 
     from db.analysis.gate.findings import exit_code
@@ -58,55 +71,47 @@ def _run(argv: Sequence[str]) -> int:
         _find_changes(arguments)
     findings, flagged = _findings(arguments, selection)
     if not findings:
-        return _nothing(arguments)
+        return _no_findings(arguments)
     if arguments.confirm:
         findings = _confirmed(arguments, findings, flagged)
     try:
         if not arguments.no_alerts:
-            _raise_alerts(arguments, findings)
-    finally:  # what was found is told, whatever becomes of the alerts
-        _tell(arguments, findings)
+            _store_alerts(arguments, findings)
+    finally:  # the findings are printed even if the alerts cannot be stored
+        _print(arguments, findings)
     return exit_code(findings)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog=NAME, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "selection",
-        nargs="?",
-        default="",
-        metavar="SELECTION",
-        help="judge only these: FIELD=VALUE,... with model, device, runtime, precision, tag.NAME; or sql:CONDITION",
+def _parser() -> Parser:
+    parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
+    what = parser.add_argument_group("what is judged")
+    add_selection(what)
+    which = what.add_mutually_exclusive_group()
+    which.add_argument("--run", metavar="ID", help="run id or unique prefix")
+    which.add_argument("--session", metavar="ID", help="session id or unique prefix; default: the newest session")
+    add_metrics(what, "metrics")
+    confirmation = parser.add_argument_group("confirmation")
+    confirmation.add_argument("--confirm", action="store_true", help="measure regressions again in a fresh session")
+    confirmation.add_argument(
+        "--output-dir",
+        default="benchmark_results",
+        metavar="DIR",
+        help="folder of its run files; default: %(default)s",
     )
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--run", metavar="ID", help="judge this run: its id, or how that begins")
-    which.add_argument("--session", metavar="ID", help="judge this session; without either the newest one")
-    parser.add_argument(
-        "--metric",
-        type=names,
-        default=(DEFAULT_METRIC,),
-        metavar="COLUMN,...",
-        help=f"what is judged (default {DEFAULT_METRIC})",
-    )
-    parser.add_argument("--confirm", action="store_true", help="measure what is worse again, in a fresh session")
-    parser.add_argument(
-        "--output-dir", default="benchmark_results", metavar="DIR", help="--confirm: run files (default %(default)s)"
-    )
-    parser.add_argument(
-        "--no-alerts", action="store_true", help="only read the database: store neither alerts nor change points"
-    )
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit's XML, a test case a series")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write a summary for a pull request")
-    parser.add_argument("--json", action="store_true", help="print everything as JSON")
-    add_database_flags(parser)
+    output = parser.add_argument_group("output")
+    output.add_argument("--junit", type=Path, metavar="FILE", help="JUnit XML, a test case for each series")
+    output.add_argument("--markdown", type=Path, metavar="FILE", help="summary for a pull request")
+    output.add_argument("--json", action="store_true", help="findings as JSON on stdout")
+    output.add_argument("--no-alerts", action="store_true", help="store neither alerts nor change points")
+    add_database(parser)
     return parser
 
 
 def _find_changes(arguments: argparse.Namespace) -> None:
-    """Bring the change points up to date that segments begin at."""
+    """Update the change points that segments begin at."""
     from db.analysis.history.changes import refresh_changes
 
-    metrics = [JUDGED[name] for name in dict.fromkeys(arguments.metric)]
+    metrics = chosen_metrics(arguments.metric)
     refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
 
 
@@ -117,12 +122,10 @@ def _findings(
     from db.analysis.gate.candidates import Scope, candidates
     from db.analysis.gate.confirmation import flagged_runs, with_commands
     from db.analysis.gate.findings import found
-    from db.warehouse import Warehouse
 
     scope = Scope(run=arguments.run, session=arguments.session)
-    metrics = [JUDGED[name] for name in dict.fromkeys(arguments.metric)]
-    with Warehouse.open(arguments.db_path, read_only=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
-        findings = found(candidates(warehouse, selection, scope, metrics))
+    with open_to_read(arguments) as warehouse:
+        findings = found(candidates(warehouse, selection, scope, chosen_metrics(arguments.metric)))
         flagged = flagged_runs(warehouse, findings)
     return with_commands(findings, flagged, _command), flagged
 
@@ -134,12 +137,10 @@ def _command(flagged: FlaggedRun) -> str:
     return shlex.join(repeated_request(flagged.run, flagged.points).command)
 
 
-def _nothing(arguments: argparse.Namespace) -> int:
-    """Say that nothing is selected: exit code 2 where something was named, 3 for a database without results."""
-    asked = [arguments.selection, arguments.run, arguments.session]
-    if any(asked):
-        named = " ".join(word for word in asked if word)
-        raise UsageError(f"{named!r} selects no result of {arguments.db_path}: see benchhouse history")
+def _no_findings(arguments: argparse.Namespace) -> int:
+    """Nothing is selected: exit code 2 where something was named, 3 for a database without results."""
+    if selected := " ".join(filter(None, (arguments.selection, arguments.run, arguments.session))):
+        raise UsageError(f"{selected!r} selects no result of {arguments.db_path}: see benchhouse history")
     note(f"{NAME}: not enough data: {arguments.db_path} has no results")
     return EXIT_NOT_ENOUGH_DATA
 
@@ -149,12 +150,8 @@ def _confirmed(
 ) -> tuple[Finding, ...]:
     """The findings after what regressed was measured again, in a fresh session for each run."""
     from db.analysis.gate.confirmation import confirm
-    from db.warehouse import Warehouse
 
-    def open_warehouse() -> Warehouse:
-        return Warehouse.open(arguments.db_path, read_only=True, lock_timeout_s=arguments.lock_timeout)
-
-    return confirm(findings, flagged, lambda one: _measure_again(arguments, one), open_warehouse)
+    return confirm(findings, flagged, lambda one: _measure_again(arguments, one), lambda: open_to_read(arguments))
 
 
 def _measure_again(arguments: argparse.Namespace, flagged: FlaggedRun) -> str | None:
@@ -177,13 +174,13 @@ def _measure_again(arguments: argparse.Namespace, flagged: FlaggedRun) -> str | 
     return None if code == EXIT_OK else "not every point was measured and stored, see above"
 
 
-def _tell(arguments: argparse.Namespace, findings: Sequence[Finding]) -> None:
-    """The findings on stdout and in the files that were asked for."""
+def _print(arguments: argparse.Namespace, findings: Sequence[Finding]) -> None:
+    """The findings on stdout and in the requested files."""
     from db.analysis.gate.gate import DEFAULTS
     from db.analysis.gate.text import gate_document, gate_markdown, gate_text, junit_xml
 
     if arguments.json:
-        print(json.dumps(gate_document(findings, DEFAULTS), indent=2, ensure_ascii=False))
+        print_json(gate_document(findings, DEFAULTS))
     else:
         print(gate_text(findings, DEFAULTS, stdout_page()))
     if arguments.junit is not None:
@@ -196,20 +193,19 @@ def _write(flag: str, path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise StorageError(f"{flag}: cannot write {path}: {error.strerror}: name another file") from error
+        raise StorageError(f"{flag}: cannot write {path}: {error.strerror}: choose another path") from error
 
 
-def _raise_alerts(arguments: argparse.Namespace, findings: Sequence[Finding]) -> None:
-    """Store what regressed."""
+def _store_alerts(arguments: argparse.Namespace, findings: Sequence[Finding]) -> None:
+    """Store each regression as an alert."""
     if all(finding.verdict != "regressed" for finding in findings):
         return
     from db.analysis.gate.alerts import store_alerts
     from db.analysis.gate.gate import DEFAULTS
-    from db.warehouse import Warehouse
 
-    with Warehouse.open(arguments.db_path, create=False, lock_timeout_s=arguments.lock_timeout) as warehouse:
+    with open_to_write(arguments) as warehouse:
         stored = store_alerts(warehouse, findings, DEFAULTS)
-    note(f"{NAME}: alerts: {len(stored.new)} new, {len(stored.known)} known already: benchhouse alert list")
+    note(f"{NAME}: alerts: {len(stored.new)} new, {len(stored.known)} already known: benchhouse alert list")
 
 
 if __name__ == "__main__":

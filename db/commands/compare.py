@@ -1,17 +1,16 @@
-"""Judges one selection of results against another, point by point, worst first.
+"""Compares two selections of results, or the values of one field, point by point, the worst first.
 
-A selection is a run or session (its id or how that begins), a git commit, latest, or FIELD=VALUE,... with fields such
-as model, device, runtime, precision, tag.NAME, since; sql:CONDITION for anything else. Points match where all that
-makes a series is the same, but for what both selections name and --across. With --by one selection is taken apart, and
-each value is compared with the first (or --baseline).
+A selection is a run or session (id or unique prefix), a git commit, latest, or FIELD=VALUE,... with fields such as
+model, device, runtime, precision, tag.NAME, since; sql:CONDITION for anything else. Points match where everything that
+defines a series is equal, except for what both selections name and --across. With --by one selection is split by a
+field, and each value is compared with the first (or --baseline).
 
-The exit code says whether there was anything to compare, never what the verdict is: 0, or 3 where there was nothing.
+The exit code says whether anything could be compared, not what the verdict is.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,18 +19,28 @@ from typing import TYPE_CHECKING
 if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, add_database_flags, choice, names, note, run_command
+from benchmarking.core.command_line import Parser, choice, names, note, run_command
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from benchmarking.core.terminal import stdout_page
 from db.analysis.compare.matching import across_column
 from db.analysis.selection import EVERYTHING, FIELDS, Selection
+from db.commands.arguments import add_database, command_parser, open_to_read, print_json
 
 if TYPE_CHECKING:
     from db.analysis.compare.comparison import Comparison
     from db.warehouse import Warehouse
 
 NAME = "benchhouse compare"
+EXAMPLES = """
+examples:
+  benchhouse compare 1f0c2ab 9be4410
+  benchhouse compare runtime=eager runtime=onnxruntime --metric throughput_samples_per_sec
+  benchhouse compare model=gpt2 --by precision --baseline float32 --markdown
+"""
+EXIT_CODES = """
+exit codes: 0 compared; 2 usage; 3 nothing could be compared
+"""
 BY = ("device", "runtime", "precision", "threads")
 
 
@@ -46,9 +55,7 @@ def _run(argv: Sequence[str]) -> int:
     across = [across_column(word) for word in arguments.across]
     selections = [Selection.parse(text) for text in arguments.selections]
 
-    from db.warehouse import Warehouse
-
-    with Warehouse.open(arguments.db_path, read_only=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
+    with open_to_read(arguments) as warehouse:
         comparison = _comparison(warehouse, selections, across, arguments)
     _print(comparison, arguments)
     if comparison.is_empty:
@@ -57,39 +64,43 @@ def _run(argv: Sequence[str]) -> int:
     return EXIT_OK
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog=NAME, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("selections", nargs="*", metavar="A B", help="two selections; with --by one, or none for all")
-    parser.add_argument("--by", metavar="FIELD", help=f"compare the values of one: {', '.join(BY)}")
-    parser.add_argument("--baseline", metavar="VALUE", help="--by: the value the others are compared with")
-    parser.add_argument("--metric", default=DEFAULT_METRIC, metavar="COLUMN", help="what is compared (%(default)s)")
-    parser.add_argument(
+def _parser() -> Parser:
+    parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
+    what = parser.add_argument_group("what is compared")
+    what.add_argument(
+        "selections", nargs="*", metavar="SELECTION", help="two selections; with --by one, or none for all results"
+    )
+    what.add_argument("--by", metavar="FIELD", help=f"field whose values are compared: {', '.join(BY)}")
+    what.add_argument("--baseline", metavar="VALUE", help="--by: the value to compare with; default: the first")
+    what.add_argument("--metric", default=DEFAULT_METRIC, metavar="COLUMN", help="metric; default: %(default)s")
+    what.add_argument(
         "--across",
         type=names,
         default=(),
         metavar="FIELD,...",
-        help="what may differ besides: hardware, runtime, precision, threads, ..., all but the point",
+        help="fields that may differ: hardware, runtime, precision, threads, ..., or all but the point: all",
     )
-    parser.add_argument("--only-changes", action="store_true", help="leave rows without a change out")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="all of it as JSON")
+    output = parser.add_argument_group("output")
+    output.add_argument("--only-changes", action="store_true", help="leave out rows without a change")
+    form = output.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="the comparison as JSON")
     form.add_argument("--markdown", action="store_true", help="for a comment on a pull request")
-    add_database_flags(parser)
+    add_database(parser)
     return parser
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """See that what was asked makes sense, before anything is opened. Raises UsageError."""
+    """Check the arguments before anything is opened. Raises UsageError."""
     choice(arguments.metric, tuple(JUDGED), "metric")
     given = len(arguments.selections)
     if arguments.by is not None:
         choice(arguments.by, BY, "field of --by")
         if given > 1:
-            raise UsageError(f"--by compares inside one selection: got {given}")
+            raise UsageError(f"--by compares within one selection: got {given} selections")
     elif given != 2:
-        raise UsageError(f"name two selections to compare, or --by and one: got {given}")
+        raise UsageError(f"expected two selections, or one and --by FIELD: got {given}")
     if arguments.baseline is not None and arguments.by is None:
-        raise UsageError("--baseline names a value of --by: add it")
+        raise UsageError("--baseline is a value of --by: add --by FIELD")
 
 
 def _comparison(
@@ -112,7 +123,7 @@ def _print(comparison: Comparison, arguments: argparse.Namespace) -> None:
     from db.analysis.compare.text import comparison_markdown, comparison_text
 
     if arguments.json:
-        print(json.dumps(to_json(comparison), indent=2, ensure_ascii=False))
+        print_json(to_json(comparison))
     elif arguments.markdown:
         print(comparison_markdown(comparison, only_changes=arguments.only_changes))
     else:

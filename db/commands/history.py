@@ -1,18 +1,12 @@
-"""Shows series over time: one point a run, in the order of the commits, with the places where their level changed.
+"""Shows series over time: one point for each run, in the order of the commits, with the changes of their level.
 
-A change is suspected until it survives the next run, then confirmed. What is shown is worked out from the results as
-they are; --update stores it, for `benchhouse regressions`, `benchhouse check` and questions in SQL.
-
-  benchhouse history model=bert-base-uncased,since=2026-01-01
-  benchhouse history series=3f2a91bc --metric memory_peak_rss_infer_mb --json
-
-exit codes: 0 shown; 1 trouble; 2 usage; 3 nothing to show
+A change is suspected until it survives the next run, then confirmed. Changes are computed from the stored results each
+time; --update stores them, for benchhouse regressions, benchhouse check and SQL.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,16 +15,34 @@ from typing import TYPE_CHECKING, Any
 if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, add_database_flags, choice, note, positive_int, run_command
+from benchmarking.core.command_line import Parser, note, positive_int, run_command
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from benchmarking.core.terminal import stdout_page
 from db.analysis.selection import Selection
+from db.commands.arguments import (
+    add_database,
+    add_selection,
+    chosen_metrics,
+    command_parser,
+    open_to_read,
+    plain_values,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from db.analysis.history.histories import History
 
 NAME = "benchhouse history"
+EXAMPLES = """
+examples:
+  benchhouse history model=bert-base-uncased,since=2026-01-01
+  benchhouse history runtime=eager --metric throughput_tokens_per_sec --only-changes
+  benchhouse history series=3f2a91bc --metric memory_peak_rss_infer_mb --json
+"""
+EXIT_CODES = """
+exit codes: 0 shown; 1 the database cannot be read; 2 usage; 3 nothing to show
+"""
 DEFAULT_LIMIT = 50
 
 
@@ -41,17 +53,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
-    metric = JUDGED[choice(arguments.metric, tuple(JUDGED), "metric")]
+    (metric,) = chosen_metrics([arguments.metric])
     selection = Selection.parse(arguments.selection)
 
     from db.analysis.history.changes import refresh_changes
     from db.analysis.history.histories import histories
-    from db.warehouse import Warehouse
 
     if arguments.update:
         done = refresh_changes(arguments.db_path, [metric], lock_timeout_s=arguments.lock_timeout)
         note(f"{NAME}: {done.text}")
-    with Warehouse.open(arguments.db_path, for_questions=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
+    with open_to_read(arguments, for_questions=True) as warehouse:
         found, count = histories(warehouse, selection, metric, limit=arguments.limit)
     _show(found, arguments)
     if not found:
@@ -62,30 +73,24 @@ def _run(argv: Sequence[str]) -> int:
     return EXIT_OK
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog=NAME, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "selection",
-        nargs="?",
-        default="",
-        metavar="SELECTION",
-        help="FIELD=VALUE,... with model, device, runtime, series, since, tag.NAME, ...; or sql:CONDITION",
-    )
-    parser.add_argument("--metric", default=DEFAULT_METRIC, metavar="COLUMN", help="what is shown (%(default)s)")
+def _parser() -> Parser:
+    parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
+    add_selection(parser)
+    parser.add_argument("--metric", default=DEFAULT_METRIC, metavar="COLUMN", help="metric; default: %(default)s")
     parser.add_argument("--update", action="store_true", help="store the change points of all series first")
     parser.add_argument(
-        "--limit", type=positive_int, default=DEFAULT_LIMIT, metavar="N", help="series that are shown (%(default)s)"
+        "--limit", type=positive_int, default=DEFAULT_LIMIT, metavar="N", help="most series shown; default: %(default)s"
     )
-    parser.add_argument("--only-changes", action="store_true", help="leave series without a change out")
+    parser.add_argument("--only-changes", action="store_true", help="leave out series without a change")
     parser.add_argument("--json", action="store_true", help="every point and change as JSON")
-    add_database_flags(parser)
+    add_database(parser)
     return parser
 
 
 def _show(found: Sequence[History], arguments: argparse.Namespace) -> None:
     shown = [history for history in found if history.change_points or not arguments.only_changes]
     if arguments.json:
-        print(json.dumps([_json(history, arguments.metric) for history in shown], indent=2, ensure_ascii=False))
+        print_json([_json(history, arguments.metric) for history in shown])
     elif shown:
         from db.analysis.history.text import bars_for, histories_text
 
@@ -97,7 +102,6 @@ def _show(found: Sequence[History], arguments: argparse.Namespace) -> None:
 
 def _json(history: History, metric: str) -> dict[str, Any]:
     from benchmarking.core.records import to_json
-    from db.values import plain
 
     return {
         "series_id": history.series_id,
@@ -105,13 +109,13 @@ def _json(history: History, metric: str) -> dict[str, Any]:
         "unit": JUDGED[metric].unit,
         **history.subject,
         "point": to_json(history.point),
-        "points": [_fields(point, plain) for point in history.points],
+        "points": [_fields(point) for point in history.points],
         "changes": [
             {
                 **to_json(found.change),
                 "relative_change": found.change.relative_change,
-                "last_good": _fields(found.last_good, plain),
-                "first_changed": _fields(found.first_changed, plain),
+                "last_good": _fields(found.last_good),
+                "first_changed": _fields(found.first_changed),
             }
             for found in history.change_points
         ],
@@ -119,10 +123,10 @@ def _json(history: History, metric: str) -> dict[str, Any]:
     }
 
 
-def _fields(point: Any, plain: Any) -> dict[str, Any]:
+def _fields(point: Any) -> dict[str, Any]:
     from dataclasses import asdict
 
-    return {name: plain(value) for name, value in asdict(point).items()}
+    return plain_values(asdict(point))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,8 @@
-"""Lists series, and joins them: a history that goes on under another name, or with another parameter.
+"""Lists series, and joins the two series of one history: after a rename, or with a new setting.
 
-A series is one model and point on one runtime, precision and hardware. Its id is a hash of all that; when a model is
-renamed or a setting comes in, the id changes, and the history would start anew. An alias has the old series read as
-the new one, everywhere. Nothing is rewritten: unalias takes it back.
-
-  benchhouse series list model=gpt2
-  benchhouse series alias 3f2a91bc 9b4b5571 --reason "renamed from gpt2-small"
-  benchhouse series unalias 3f2a91bc
+A series is one model and point on one runtime, precision and hardware. Its id is a hash of these, so a renamed model or
+a new setting starts a new series. An alias makes every command read the old series as the new one. Nothing is
+rewritten: unalias removes the alias.
 """
 
 from __future__ import annotations
@@ -21,17 +17,32 @@ from typing import TYPE_CHECKING, Any
 if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, add_database_flags, note, run_command
+from benchmarking.core.command_line import Parser, note, run_command
 from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import visible
 from db.analysis.selection import Selection
+from db.commands.arguments import (
+    add_database,
+    add_selection,
+    command_parser,
+    open_to_read,
+    open_to_write,
+    plain_values,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from db.analysis.history.histories import JoinedSeries
 
 NAME = "benchhouse series"
+EXAMPLES = """
+examples:
+  benchhouse series list model=gpt2
+  benchhouse series alias 3f2a91bc 9b4b5571 --reason "renamed from gpt2-small"
+  benchhouse series unalias 3f2a91bc
+"""
 JSON_COLUMNS = ("axes", "runtime_mode", "hashed_keys")
 
 
@@ -49,48 +60,41 @@ def _run(argv: Sequence[str]) -> int:
     return EXIT_OK
 
 
-def _parser() -> argparse.ArgumentParser:
-    shared = Parser(add_help=False)
-    shared.add_argument("--json", action="store_true", help="all of it as JSON")
-    add_database_flags(shared)
-    parser = Parser(prog=NAME, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def _parser() -> Parser:
+    parser = command_parser(NAME, __doc__, EXAMPLES)
     commands = parser.add_subparsers(dest="what", required=True, metavar="list|alias|unalias")
-    listing = commands.add_parser("list", parents=[shared], help="list series")
-    listing.add_argument("selection", nargs="?", default="", metavar="SELECTION", help="those with such results")
-    alias = commands.add_parser("alias", parents=[shared], help="have one series read as another one")
-    alias.add_argument("old", metavar="OLD", help="id of the series that ended, or how it begins")
-    alias.add_argument("new", metavar="NEW", help="id of the series that goes on")
-    alias.add_argument("--reason", required=True, metavar="TEXT", help="why they are the same")
-    unalias = commands.add_parser("unalias", parents=[shared], help="have a series read as itself again")
-    unalias.add_argument("old", metavar="OLD", help="its id, or how it begins")
+    listing = commands.add_parser("list", help="list series")
+    add_selection(listing)
+    alias = commands.add_parser("alias", help="alias a series")
+    alias.add_argument("old", metavar="OLD", help="series id or unique prefix; the series that ended")
+    alias.add_argument("new", metavar="NEW", help="series id or unique prefix; the series that continues it")
+    alias.add_argument("--reason", required=True, metavar="TEXT", help="why the two are one history")
+    unalias = commands.add_parser("unalias", help="remove the alias of a series")
+    unalias.add_argument("old", metavar="OLD", help="series id or unique prefix")
+    for command in (listing, alias, unalias):
+        command.add_argument("--json", action="store_true", help="the result as JSON")
+        add_database(command)
     return parser
 
 
 def _list(arguments: argparse.Namespace) -> None:
     from db.analysis.history.histories import list_series
-    from db.warehouse import Warehouse
 
     selection = Selection.parse(arguments.selection)
-    with Warehouse.open(arguments.db_path, for_questions=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
+    with open_to_read(arguments, for_questions=True) as warehouse:
         rows = list_series(warehouse, selection)
     if arguments.json:
-        print(json.dumps([_json(row) for row in rows], indent=2, ensure_ascii=False))
+        print_json([plain_values(row, lambda name: "JSON" if name in JSON_COLUMNS else "") for row in rows])
     elif rows:
         print(table_text(_table(rows), stdout_page()))
     else:
         note(f"{NAME}: no series in {arguments.selection or 'this database'}")
 
 
-def _json(row: dict[str, Any]) -> dict[str, Any]:
-    from db.values import plain
-
-    return {name: plain(value, "JSON" if name in JSON_COLUMNS else "") for name, value in row.items()}
-
-
 def _table(rows: Sequence[dict[str, Any]]) -> Table:
     from benchmarking.core.records import Point
 
-    headings = ("series", "model", "hardware", "runtime", "precision", "point", "runs", "first", "newest", "read as")
+    headings = ("series", "model", "hardware", "runtime", "precision", "point", "runs", "first", "newest", "alias of")
     cells = tuple(
         (
             row["series_id"],
@@ -111,27 +115,26 @@ def _table(rows: Sequence[dict[str, Any]]) -> Table:
 
 def _change(arguments: argparse.Namespace) -> None:
     from db.analysis.history.histories import join_series, part_series
-    from db.warehouse import Warehouse
 
     if arguments.what == "alias" and not arguments.reason.strip():
-        raise UsageError("--reason is empty: say why they are the same")
-    with Warehouse.open(arguments.db_path, lock_timeout_s=arguments.lock_timeout, create=False) as warehouse:
+        raise UsageError("--reason is empty: give the reason why the two are one history")
+    with open_to_write(arguments) as warehouse:
         if arguments.what == "alias":
             done = join_series(warehouse, arguments.old, arguments.new, arguments.reason)
-            words = f"{done.series_id} is now read as {done.read_as}"
+            words = f"{done.series_id} is now an alias of {done.read_as}"
         else:
             done = part_series(warehouse, arguments.old)
-            words = f"{done.series_id} is read as itself again, no longer as {done.read_as}"
-    _tell(done, words, as_json=arguments.json)
+            words = f"{done.series_id} is no longer an alias of {done.read_as}"
+    _print(done, words, as_json=arguments.json)
 
 
-def _tell(done: JoinedSeries, words: str, *, as_json: bool) -> None:
+def _print(done: JoinedSeries, words: str, *, as_json: bool) -> None:
     if as_json:
         from dataclasses import asdict
 
-        print(json.dumps(asdict(done), indent=2, ensure_ascii=False))
+        print_json(asdict(done))
         return
-    also = f", and {done.repointed} that were read as {done.series_id}" if done.repointed else ""
+    also = f"; aliases of {done.series_id} that moved along: {done.repointed}" if done.repointed else ""
     print(words + also)
     for name, (old, new) in done.differs.items():
         values = (visible(json.dumps(value, ensure_ascii=False)) for value in (old, new))

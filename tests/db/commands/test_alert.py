@@ -83,7 +83,7 @@ def test_a_triage_is_set_by_prefix_with_a_note_that_stays(listed, raised, capsys
         (("set", "a1fe5c", "noise"), "2 alerts' ids begin with 'a1fe5c': give more of it"),
         (("set", "a1fe5c1", "ffff", "noise"), "no alert's id begins with 'ffff'"),
         (("set", "a1", "noise"), "give 4 characters"),
-        (("set", "a1fe5c1", "nosie"), "'nosie' is no triage: the last word is one of new, regression"),
+        (("set", "a1fe5c1", "nosie"), "unknown triage 'nosie': known: new, regression"),
         (("list", "--triage", "nosie"), "unknown triage 'nosie': did you mean noise"),
         (("list", "nonsense"), "'nonsense' selects nothing"),
         ((), "required: list|raise|set"),
@@ -112,8 +112,8 @@ def test_what_the_history_confirmed_is_raised_once_and_not_again(tmp_path, capsy
         assert alert.main([*arguments, "--db-path", path]) == 0
         return capsys.readouterr().out
 
-    assert run("raise", "--since", "2026-02-01") == "0 alerts raised, 0 known already\n"
-    assert run("raise") == "1 alerts raised, 0 known already\n"
+    assert run("raise", "--since", "2026-02-01") == "0 alerts stored, 0 already known\n"
+    assert run("raise") == "1 alerts stored, 0 already known\n"
     (row,) = json.loads(run("list", "--json"))
     assert (row["runtime"], row["triage"], round(row["relative_change"], 2)) == ("eager", "new", 0.3)
     assert row["change_point_id"] is not None
@@ -131,7 +131,7 @@ def test_an_alert_for_the_same_commits_is_linked_with_the_change(tmp_path, capsy
             sql = INSERT.replace("repeat('1', 40)", f"'{last_good}'")
             connection.execute(f"{sql} WHERE result_id = '{later}'")
     assert alert.main(["raise", "--db-path", path]) == 0
-    assert capsys.readouterr().out == "0 alerts raised, 1 known already\n"
+    assert capsys.readouterr().out == "0 alerts stored, 1 already known\n"
     assert alert.main(["list", "--json", "--db-path", path]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["alert_id"], row["result_id"], row["change_point_id"] is None) == ("a1fe5c1", later, False)

@@ -118,11 +118,11 @@ def test_nothing_to_compare_is_exit_code_3_and_one_line(capsys, stored, argument
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["latest"], "name two selections to compare, or --by and one: got 1"),
+        (["latest"], "expected two selections, or one and --by FIELD: got 1"),
         (["a=1", "latest"], "unknown selection 'a'"),
         (["--by", "colour"], "unknown field of --by 'colour'"),
-        (["--by", "device", "latest", "latest"], "--by compares inside one selection: got 2"),
-        (["latest", "latest", "--baseline", "cpu"], "--baseline names a value of --by"),
+        (["--by", "device", "latest", "latest"], "--by compares within one selection: got 2"),
+        (["latest", "latest", "--baseline", "cpu"], "--baseline is a value of --by"),
         (["latest", "latest", "--metric", "speed"], "unknown metric 'speed'"),
         (["latest", "latest", "--across", "colour"], "unknown field of --across 'colour'"),
         (["latest", "latest", "--json", "--markdown"], "not allowed with"),

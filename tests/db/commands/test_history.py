@@ -212,21 +212,21 @@ def test_an_alias_is_followed_and_never_makes_a_chain_or_a_circle(asked, filled)
     ids = series_of(filled)
     bert, gpt2, vit = ids["bert"], ids["gpt2"], ids["vit"]
     code, out, _ = asked("series", "alias", bert[:8], gpt2, "--reason", "renamed")
-    assert (code, out.splitlines()[0]) == (0, f"{bert} is now read as {gpt2}")
+    assert (code, out.splitlines()[0]) == (0, f"{bert} is now an alias of {gpt2}")
     assert '  model_id: "bert" / "gpt2"' in out
     assert rows(filled, "SELECT series_id, canonical_series_id, reason FROM series_alias") == [(bert, gpt2, "renamed")]
     assert asked("history", f"series={bert[:8]}", "--json")[1] == asked("history", f"series={gpt2}", "--json")[1]
     assert asked("series", "alias", gpt2, bert, "--reason", "x")[0] == 2
     assert asked("series", "alias", bert, vit, "--reason", "x")[0] == 2
     assert asked("series", "alias", vit, vit, "--reason", "x")[0] == 2
-    assert "and 1 that were read as" in asked("series", "alias", gpt2, vit, "--reason", "again")[1]
+    assert "that moved along: 1" in asked("series", "alias", gpt2, vit, "--reason", "again")[1]
     assert asked("series", "alias", ids["t5"], bert, "--reason", "through an alias")[1].startswith(
-        f"{ids['t5']} is now read as {vit}\n"
+        f"{ids['t5']} is now an alias of {vit}\n"
     )
     ends = rows(filled, "SELECT DISTINCT canonical_series_id FROM series_alias")
     assert ends == [(vit,)]
     assert asked("history", "--json")[1].count('"series_id"') == 1
-    assert asked("series", "unalias", bert)[1].startswith(f"{bert} is read as itself again, no longer as {vit}\n")
+    assert asked("series", "unalias", bert)[1].startswith(f"{bert} is no longer an alias of {vit}\n")
     assert asked("series", "unalias", bert)[0] == 2
 
 

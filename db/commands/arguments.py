@@ -1,0 +1,105 @@
+"""What the commands of the warehouse share: the layout of help, common arguments, opening the database."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.core.command_line import (
+    DEFAULT_DATABASE,
+    Parser,
+    choice,
+    default_database,
+    names,
+    non_negative_seconds,
+)
+from benchmarking.core.errors import UsageError
+from db.analysis.metrics import DEFAULT_METRIC, JUDGED
+
+if TYPE_CHECKING:
+    from benchmarking.core.metrics import Metric
+    from db.warehouse import Warehouse
+
+SELECTION = "FIELD=VALUE,... (model, device, runtime, precision, since, tag.NAME, ...), or sql:CONDITION"
+
+
+def command_parser(name: str, about: str | None, *endings: str) -> Parser:
+    """A parser whose help ends with examples and exit codes, laid out as written."""
+    epilog = "\n\n".join(ending.strip("\n") for ending in endings)
+    formatter = argparse.RawDescriptionHelpFormatter
+    return Parser(prog=name, description=about, epilog=epilog or None, formatter_class=formatter)
+
+
+def add_selection(parser: argparse._ActionsContainer, what: str = "results") -> None:
+    """The selection of what a command is about; everything without it."""
+    help_text = f"{what}: {SELECTION}; default: all"
+    parser.add_argument("selection", nargs="?", default="", metavar="SELECTION", help=help_text)
+
+
+def add_metrics(parser: argparse._ActionsContainer, what: str) -> None:
+    """`--metric` with a list of columns."""
+    help_text = f"{what}; default: {DEFAULT_METRIC}"
+    parser.add_argument("--metric", type=names, default=(DEFAULT_METRIC,), metavar="COLUMN,...", help=help_text)
+
+
+def add_database(parser: argparse.ArgumentParser, what: str = "DuckDB file of the warehouse") -> None:
+    """Which database, and how long to wait for it."""
+    group = parser.add_argument_group("database")
+    group.add_argument(
+        "--db-path",
+        default=default_database(),
+        metavar="FILE",
+        help=f"{what}; default: $BENCHMARK_DB_PATH, or {DEFAULT_DATABASE}",
+    )
+    group.add_argument(
+        "--lock-timeout",
+        type=non_negative_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="time to wait for a database that another process has open, in seconds; default: %(default)g",
+    )
+
+
+def chosen_metrics(columns: Sequence[str]) -> list[Metric]:
+    """The metrics of the columns, each once. Raises UsageError, with near names, for one that is unknown."""
+    return [JUDGED[choice(name, tuple(JUDGED), "metric")] for name in dict.fromkeys(columns)]
+
+
+def open_to_read(arguments: argparse.Namespace, *, for_questions: bool = False) -> Warehouse:
+    """The database of the arguments; `for_questions` where SQL of the user goes to it."""
+    from db.warehouse import Warehouse
+
+    return Warehouse.open(
+        arguments.db_path, read_only=True, for_questions=for_questions, lock_timeout_s=arguments.lock_timeout
+    )
+
+
+def open_to_write(arguments: argparse.Namespace) -> Warehouse:
+    """The existing database of the arguments."""
+    from db.warehouse import Warehouse
+
+    return Warehouse.open(arguments.db_path, create=False, lock_timeout_s=arguments.lock_timeout)
+
+
+def confirm(question: str, *, refused: str, unchanged: str) -> None:
+    """Ask on the terminal. Raises UsageError without a terminal (`refused`), and for an answer other than yes."""
+    if not sys.stdin.isatty():
+        raise UsageError(refused)
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise UsageError(f"{unchanged} was left unchanged")
+
+
+def print_json(document: object) -> None:
+    """A result on stdout for programs."""
+    print(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def plain_values(row: Mapping[str, Any], kind_of: Callable[[str], str] = lambda name: "") -> dict[str, Any]:
+    """A row as JSON has it; `kind_of` gives the type of a column."""
+    from db.values import plain
+
+    return {name: plain(value, kind_of(name)) for name, value in row.items()}
