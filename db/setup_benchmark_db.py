@@ -1,10 +1,12 @@
-"""Makes, upgrades, fills, verifies and backs up the warehouse."""
+"""Creates, upgrades, fills, verifies and backs up the warehouse.
+
+Without flags the database is created, or upgraded to this version, and its content counted.
+"""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import os
 import sys
 from collections import defaultdict
@@ -15,14 +17,24 @@ from typing import Any
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarking.core.command_line import Parser, add_database_flags, note, run_command
+from benchmarking.core.command_line import Parser, note, run_command
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
 from benchmarking.core.units import bytes_to_mb
 from db import spool
+from db.commands.arguments import add_database, command_parser, confirm, print_json
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
 
 NAME = "setup_benchmark_db"
+EXAMPLES = """
+examples:
+  setup_benchmark_db --ingest benchmark_results
+  setup_benchmark_db --verify --backup benchmark_db.backup.duckdb
+  setup_benchmark_db --rebuild-from benchmark_results --db-path benchmark_db.duckdb
+"""
+EXIT_CODES = """
+exit codes: 0 done; 1 a fault was found, or a file refused; 2 usage
+"""
 
 COUNTS = """
 SELECT
@@ -32,7 +44,7 @@ SELECT
     (SELECT count(*) FROM hardware_info) AS hardware
 """
 
-INGESTED = {"loaded": "loaded", "present": "already there", "refused": "refused", "unfinished": "unfinished"}
+INGESTED = {"loaded": "loaded", "present": "already stored", "refused": "refused", "unfinished": "unfinished"}
 
 Report = dict[str, Any]
 
@@ -56,78 +68,76 @@ def _run(argv: Sequence[str]) -> int:
     if arguments.compact:
         report |= _compact(arguments)
     _show(report, arguments)
-    is_bad = any(report.get(name) for name in ("refused", "findings", "lost", "differing"))
-    return EXIT_FAILED if is_bad else EXIT_OK
+    has_faults = any(report.get(name) for name in ("refused", "findings", "lost", "differing"))
+    return EXIT_FAILED if has_faults else EXIT_OK
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog=NAME, description=__doc__)
-    add_database_flags(parser)
-    parser.add_argument("--overwrite", action="store_true", help="drop everything that is in it; asks first")
-    parser.add_argument("--yes", action="store_true", help="do not ask before --overwrite")
-    parser.add_argument(
+def _parser() -> Parser:
+    parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
+    content = parser.add_argument_group("content")
+    content.add_argument(
         "--ingest",
         action="append",
         default=[],
         type=Path,
         metavar="DIR|FILE",
-        help="load a run file, or those of a folder and the folders in it; may be repeated; what is stored already "
-        "is left alone",
+        help="run file, or folder of run files at any depth, to load; repeatable; stored runs are skipped",
     )
-    parser.add_argument(
+    content.add_argument(
         "--rebuild-from",
         nargs="+",
         default=[],
         type=Path,
         metavar="DIR|FILE",
-        help="make the database anew from run files; the old one is kept beside it, and what only it has is brought "
-        "over as far as it can be read",
+        help="run files to rebuild the database from; the old file is kept under another name, and rows that only it "
+        "has are copied as far as they can be read",
     )
-    parser.add_argument("--verify", action="store_true", help="look for faults: schema, references, counts, checksums")
-    parser.add_argument(
-        "--compact", action="store_true", help="write the file anew without its free space, about half of it"
-    )
-    parser.add_argument("--backup", type=Path, metavar="FILE", help="copy the database into a new file")
-    parser.add_argument("--json", action="store_true", help="print what was done as JSON")
-    parser.add_argument("--quiet", action="store_true", help="print only what is wrong")
+    content.add_argument("--overwrite", action="store_true", help="drop everything in the database; asks first")
+    content.add_argument("--yes", action="store_true", help="do not ask before --overwrite")
+    file = parser.add_argument_group("file")
+    file.add_argument("--verify", action="store_true", help="check schema, references, counts and checksums")
+    file.add_argument("--compact", action="store_true", help="rewrite the file without its free space (about half)")
+    file.add_argument("--backup", type=Path, metavar="FILE", help="new file for a copy of the database")
+    output = parser.add_argument_group("output")
+    output.add_argument("--json", action="store_true", help="print the outcome as JSON")
+    output.add_argument("--quiet", action="store_true", help="print only what is wrong")
+    add_database(parser)
     return parser
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """See that everything that was named can be done, before anything is."""
+    """Check the arguments before anything is done. Raises UsageError."""
     for flag, places in (("--ingest", arguments.ingest), ("--rebuild-from", arguments.rebuild_from)):
         for place in places:
             if not place.exists():
-                raise UsageError(f"{flag}: {place} does not exist: name a folder of run files, or run files")
+                raise UsageError(f"{flag}: {place} does not exist: give run files, or a folder of them")
     if arguments.rebuild_from and arguments.overwrite:
-        raise UsageError("--rebuild-from keeps what the database holds, --overwrite drops it: ask for one of them")
+        raise UsageError("--rebuild-from keeps the content of the database, --overwrite drops it: give one of them")
     if arguments.backup is not None and arguments.backup.exists():
-        raise UsageError(f"--backup: {arguments.backup} is there already: name a new file")
+        raise UsageError(f"--backup: {arguments.backup} already exists: choose another path")
     if arguments.overwrite:
-        _confirm(arguments)
+        _confirm_overwrite(arguments)
 
 
-def _confirm(arguments: argparse.Namespace) -> None:
-    """Ask before a database is emptied. Raises UsageError when there is nobody to ask, or the answer is no."""
+def _confirm_overwrite(arguments: argparse.Namespace) -> None:
+    """Ask before a database is emptied. Raises UsageError without a terminal, and for an answer other than yes."""
     if arguments.yes or not Path(arguments.db_path).exists():
         return
     if not sys.stdin.isatty():
-        raise UsageError(f"--overwrite drops everything in {arguments.db_path}: add --yes if that is meant")
-    print(f"Drop everything in {arguments.db_path}? [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise UsageError(f"{arguments.db_path} was left as it is")
+        raise UsageError(f"--overwrite drops everything in {arguments.db_path}: add --yes to confirm")
+    confirm(f"Drop everything in {arguments.db_path}?", arguments.db_path)
 
 
 def _open(arguments: argparse.Namespace) -> Warehouse:
     if arguments.overwrite:
         return Warehouse.overwrite(arguments.db_path, lock_timeout_s=arguments.lock_timeout)
-    # A mistyped name must not verify well, or be backed up, as an empty database.
-    only_looks = (arguments.verify or arguments.compact or arguments.backup is not None) and not arguments.ingest
-    return Warehouse.open(arguments.db_path, lock_timeout_s=arguments.lock_timeout, create=not only_looks)
+    # A mistyped path must not pass as an empty database.
+    must_exist = (arguments.verify or arguments.compact or arguments.backup is not None) and not arguments.ingest
+    return Warehouse.open(arguments.db_path, lock_timeout_s=arguments.lock_timeout, create=not must_exist)
 
 
 def _work(warehouse: Warehouse, arguments: argparse.Namespace) -> Report:
-    """Do what was asked, in the order that makes sense, and say what was done."""
+    """Load, verify, back up, in this order."""
     report: Report = {}
     if arguments.ingest:
         report |= _files(spool.ingest_files(warehouse, spool.run_files(arguments.ingest)), arguments.ingest)
@@ -140,7 +150,7 @@ def _work(warehouse: Warehouse, arguments: argparse.Namespace) -> Report:
 
 
 def _files(done: spool.Loaded, places: Sequence[Path]) -> Report:
-    """What became of run files."""
+    """The run files by outcome."""
     return {
         "loaded": [str(path) for path in done.loaded],
         "present": [str(path) for path in done.present],
@@ -165,7 +175,7 @@ def _rebuild(arguments: argparse.Namespace) -> Report:
 
 
 def _log_of(path: str) -> tuple[int, int] | None:
-    """Size and time of the database's log; None when there is none."""
+    """Size and time of the database's log; None without one."""
     try:
         status = os.stat(f"{path}.wal")
     except (FileNotFoundError, NotADirectoryError):
@@ -174,7 +184,7 @@ def _log_of(path: str) -> tuple[int, int] | None:
 
 
 def _unread_log(path: str, log: tuple[int, int]) -> Report:
-    problem = f"the log {path}.wal ({log[0]} bytes) was not taken in: it is damaged, or of another file"
+    problem = f"the log {path}.wal ({log[0]} bytes) was not read: it is damaged, or belongs to another file"
     return {"kind": "damage", "subject": f"{path}.wal", "problem": problem}
 
 
@@ -186,14 +196,14 @@ def _compact(arguments: argparse.Namespace) -> Report:
 
 
 def _show(report: Report, arguments: argparse.Namespace) -> None:
-    """Results on stdout; what is left to do on stderr."""
+    """Results on stdout; refused and unfinished files on stderr."""
     for refused in report.get("refused", ()):
         note(f"{NAME}: refused {_reason(refused)}")
     for path in report.get("unfinished", ()):
         folder = Path(path).parent
         note(f"{NAME}: unfinished {path}: finish it with run_hardware_benchmark --resume --output-dir {folder}")
     if arguments.json:
-        print(json.dumps(report, indent=2, ensure_ascii=False))
+        print_json(report)
         return
     for finding in report.get("findings", ()):
         print(f"{finding['kind']}: {finding['problem']}")
@@ -202,19 +212,19 @@ def _show(report: Report, arguments: argparse.Namespace) -> None:
 
 
 def _reason(refused: dict[str, str]) -> str:
-    """The reason, with the file's name in front unless it says it."""
+    """The reason, with the name of the file in front."""
     named = refused["reason"].startswith(refused["file"])
     return refused["reason"] if named else f"{refused['file']}: {refused['reason']}"
 
 
 def _lines(report: Report) -> list[str]:
     lines = [f"loaded {path}" for path in report.get("loaded", ())]
-    lines += [f"already there {path}" for path in report.get("present", ())]
+    lines += [f"already stored {path}" for path in report.get("present", ())]
     if "loaded" in report:
         counts = (f"{len(report[kind])} {word}" for kind, word in INGESTED.items())
         lines.append(f"run files: {', '.join(counts)}")
     if "kept" in report:
-        lines += _rebuilt_lines(report)
+        lines += _rebuild_lines(report)
     if "findings" in report:
         lines.append(f"verified: {len(report['findings']) or 'no'} fault{'s' * (len(report['findings']) != 1)}")
     if "compacted" in report:
@@ -229,23 +239,23 @@ def _lines(report: Report) -> list[str]:
     return lines
 
 
-def _rebuilt_lines(report: Report) -> list[str]:
-    """What was rebuilt, and how that compares with the old database."""
+def _rebuild_lines(report: Report) -> list[str]:
+    """How the rebuilt database compares with the old one."""
     if report["kept"] is None:
         return []
-    lines = [f"the old database is {report['kept']}"]
+    lines = [f"old database: {report['kept']}"]
     words = {"raw_benchmark_data": "raw samples"}
-    brought = [f"{count} {words.get(name, f'of {name}')}" for name, count in (report["brought"] or {}).items() if count]
-    lines += [f"brought over, since no run file has it: {', '.join(brought)}"] if brought else []
+    copied = [f"{count} {words.get(name, f'of {name}')}" for name, count in (report["brought"] or {}).items() if count]
+    lines += [f"copied from the old database, since no run file has them: {', '.join(copied)}"] if copied else []
     for one in report["compared"]:
         if one["is_equal"] is not None:
             verdict = "equal" if one["is_equal"] else "not equal"
             lines.append(f"{one['table']}: {one['rows_before']} rows before, {one['rows_after']} now: {verdict}")
-    lines += [f"told otherwise by the old database: {conflict}" for conflict in report["differing"]]
+    lines += [f"differs in the old database: {conflict}" for conflict in report["differing"]]
     tables = defaultdict[str, list[str]](list)
     for table, reason in report["lost"].items():
         tables[reason].append(table)
-    return lines + [f"not compared, nor brought over: {', '.join(them)}: {reason}" for reason, them in tables.items()]
+    return lines + [f"neither compared nor copied: {', '.join(names)}: {reason}" for reason, names in tables.items()]
 
 
 if __name__ == "__main__":

@@ -59,23 +59,6 @@ def default_database() -> str:
     return os.environ.get("BENCHMARK_DB_PATH") or DEFAULT_DATABASE
 
 
-def add_database_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of every command that uses a database: its path and the lock timeout."""
-    parser.add_argument(
-        "--db-path",
-        default=default_database(),
-        metavar="FILE",
-        help=f"database file; default $BENCHMARK_DB_PATH, else {DEFAULT_DATABASE}",
-    )
-    parser.add_argument(
-        "--lock-timeout",
-        type=non_negative_seconds,
-        default=30.0,
-        metavar="SECONDS",
-        help="how long to wait for a database that is in use; default %(default)g s",
-    )
-
-
 # Types for argparse.
 
 

@@ -63,15 +63,15 @@ def _parser() -> Parser:
     raising = commands.add_parser("raise", help="store an alert for each confirmed regression that has none")
     for command in (listing, raising):
         add_selection(command)
-    raising.add_argument("--since", metavar="DATE", help="changed on that day (YYYY-MM-DD) or later; default: ever")
+    raising.add_argument("--since", metavar="DATE", help="changed on that day (YYYY-MM-DD) or later (default: ever)")
     add_metrics(raising, "metrics")
     listing.add_argument(
-        "--triage", type=names, default=(), metavar="WORD,...", help="new, regression, ...; default: all of them"
+        "--triage", type=names, default=(), metavar="WORD,...", help="new, regression, ... (default: all of them)"
     )
     setting = commands.add_parser("set", help="record the triage of alerts")
     setting.add_argument("ids", nargs="+", metavar="ID", help="alert id or unique prefix")
     setting.add_argument("triage", metavar="TRIAGE", help="new, regression, improvement, method, hardware or noise")
-    setting.add_argument("--note", metavar="TEXT", help="reason; default: the note is left unchanged")
+    setting.add_argument("--note", metavar="TEXT", help="reason (default: the note is left unchanged)")
     for command in (listing, raising, setting):
         command.add_argument("--json", action="store_true", help="print the alerts as JSON")
         add_database(command)

@@ -17,7 +17,7 @@ from benchmarking.core.command_line import (
     non_negative_seconds,
 )
 from benchmarking.core.errors import UsageError
-from db.analysis.metrics import DEFAULT_METRIC, JUDGED
+from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 
 if TYPE_CHECKING:
     from benchmarking.core.metrics import Metric
@@ -35,13 +35,13 @@ def command_parser(name: str, about: str | None, *endings: str) -> Parser:
 
 def add_selection(parser: argparse._ActionsContainer, what: str = "results") -> None:
     """The selection of what a command is about; everything without it."""
-    help_text = f"{what}: {SELECTION}; default: all"
+    help_text = f"{what}: {SELECTION} (default: all)"
     parser.add_argument("selection", nargs="?", default="", metavar="SELECTION", help=help_text)
 
 
 def add_metrics(parser: argparse._ActionsContainer, what: str) -> None:
     """`--metric` with a list of columns."""
-    help_text = f"{what}; default: {DEFAULT_METRIC}"
+    help_text = f"{what} (default: {DEFAULT_METRIC})"
     parser.add_argument("--metric", type=names, default=(DEFAULT_METRIC,), metavar="COLUMN,...", help=help_text)
 
 
@@ -52,14 +52,14 @@ def add_database(parser: argparse.ArgumentParser, what: str = "DuckDB file of th
         "--db-path",
         default=default_database(),
         metavar="FILE",
-        help=f"{what}; default: $BENCHMARK_DB_PATH, or {DEFAULT_DATABASE}",
+        help=f"{what} (default: $BENCHMARK_DB_PATH, or {DEFAULT_DATABASE})",
     )
     group.add_argument(
         "--lock-timeout",
         type=non_negative_seconds,
         default=30.0,
         metavar="SECONDS",
-        help="time to wait for a database that another process has open, in seconds; default: %(default)g",
+        help="time to wait for a database that another process has open, in seconds (default: %(default)g)",
     )
 
 
@@ -84,13 +84,11 @@ def open_to_write(arguments: argparse.Namespace) -> Warehouse:
     return Warehouse.open(arguments.db_path, create=False, lock_timeout_s=arguments.lock_timeout)
 
 
-def confirm(question: str, *, refused: str, unchanged: str) -> None:
-    """Ask on the terminal. Raises UsageError without a terminal (`refused`), and for an answer other than yes."""
-    if not sys.stdin.isatty():
-        raise UsageError(refused)
+def confirm(question: str, database: str) -> None:
+    """Ask on the terminal. Raises UsageError for an answer other than yes."""
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise UsageError(f"{unchanged} was left unchanged")
+        raise UsageError(f"{database} was left unchanged")
 
 
 def print_json(document: object) -> None:

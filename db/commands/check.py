@@ -88,7 +88,7 @@ def _parser() -> Parser:
     add_selection(what)
     which = what.add_mutually_exclusive_group()
     which.add_argument("--run", metavar="ID", help="run id or unique prefix")
-    which.add_argument("--session", metavar="ID", help="session id or unique prefix; default: the newest session")
+    which.add_argument("--session", metavar="ID", help="session id or unique prefix (default: the newest session)")
     add_metrics(what, "metrics")
     confirmation = parser.add_argument_group("confirmation")
     confirmation.add_argument("--confirm", action="store_true", help="measure regressions again in a fresh session")
@@ -96,7 +96,7 @@ def _parser() -> Parser:
         "--output-dir",
         default="benchmark_results",
         metavar="DIR",
-        help="folder of its run files; default: %(default)s",
+        help="folder of its run files (default: %(default)s)",
     )
     output = parser.add_argument_group("output")
     output.add_argument("--junit", type=Path, metavar="FILE", help="JUnit XML, a test case for each series")

@@ -1,10 +1,9 @@
-"""Replaces the raw samples of old results by quantiles of each launch; results and all their statistics stay."""
+"""Replaces the raw samples of old results by quantiles of each launch; results and their statistics are kept."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import os
 import re
 import sys
@@ -16,14 +15,20 @@ from typing import TYPE_CHECKING, Any
 if __package__ in (None, ""):  # run as a file: its folder is on the path, two above it are wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, add_database_flags, note, run_command
+from benchmarking.core.command_line import Parser, note, run_command
 from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.units import bytes_to_mb
+from db.commands.arguments import add_database, add_selection, command_parser, confirm, open_to_read, print_json
 
 if TYPE_CHECKING:
     from db.analysis.selection import Selection
 
 NAME = "benchhouse compact"
+EXAMPLES = """
+examples:
+  benchhouse compact --raw-older-than 180d --dry-run
+  benchhouse compact --raw-older-than 26w model=gpt2 --yes
+"""
 DAYS = {"d": 1, "w": 7}
 KEPT = (
     "kept: every column of benchmark_results; of each launch its number of samples, mean, median and p99; "
@@ -48,31 +53,28 @@ def _run(argv: Sequence[str]) -> int:
     if not arguments.json:
         print("\n".join(_lines(report)))
     if report["rows"] and not arguments.dry_run:
-        _confirm(arguments)
+        if not arguments.yes:
+            confirm("Replace them?", arguments.db_path)
         _replace(report, results, arguments)
     if arguments.json:
-        print(json.dumps(report, indent=2, ensure_ascii=False))
+        print_json(report)
     return EXIT_OK
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog=NAME, description=__doc__)
+def _parser() -> Parser:
+    parser = command_parser(NAME, __doc__, EXAMPLES)
+    add_selection(parser)
     parser.add_argument(
         "--raw-older-than",
         type=_age,
         required=True,
         metavar="AGE",
-        help="raw samples of runs that started longer ago: days or weeks, such as 180d or 26w",
+        help="least age of the runs, in days or weeks, such as 180d or 26w",
     )
-    parser.add_argument(
-        "selection", nargs="?", default="", metavar="SELECTION", help="only of these, such as model=gpt2,validity=valid"
-    )
-    add_database_flags(parser)
-    parser.add_argument(
-        "--dry-run", action="store_true", help="say what it would do, measured on a copy, and do nothing"
-    )
-    parser.add_argument("--yes", action="store_true", help="do not ask, and do not measure on a copy before")
-    parser.add_argument("--json", action="store_true", help="print what was done as JSON")
+    parser.add_argument("--dry-run", action="store_true", help="report the effect, measured on a copy; change nothing")
+    parser.add_argument("--yes", action="store_true", help="neither ask nor measure on a copy first")
+    parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
+    add_database(parser)
     return parser
 
 
@@ -82,16 +84,15 @@ def _age(text: str) -> timedelta:
         raise argparse.ArgumentTypeError(f"takes days or weeks such as 180d or 26w: got {text!r}")
     age = timedelta(days=int(found[1]) * DAYS[found[2]])
     if age > datetime.now() - datetime.min:
-        raise argparse.ArgumentTypeError(f"is longer ago than any time there is: {text!r}")
+        raise argparse.ArgumentTypeError(f"is older than the calendar: {text!r}")
     return age
 
 
 def _plan(arguments: argparse.Namespace, selection: Selection, before: datetime) -> tuple[list[str], Report]:
-    """The results that are meant, and what would become of their samples."""
+    """The selected results, and what would become of their samples."""
     from db.upkeep import compact
-    from db.warehouse import Warehouse
 
-    with Warehouse.open(arguments.db_path, read_only=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
+    with open_to_read(arguments) as warehouse:
         results = compact.old_results(warehouse, before, selection)
         forecast = compact.forecast(warehouse, results)
         report = {
@@ -104,30 +105,20 @@ def _plan(arguments: argparse.Namespace, selection: Selection, before: datetime)
             "least": compact.MIN_SAMPLES,
         }
         if forecast.rows and not (arguments.yes and not arguments.dry_run):
-            _refuse_silence(arguments)
+            _check_terminal(arguments)
             sizes = compact.sizes(warehouse, results)
             report["measured_on_a_copy"] = {f"{name}_bytes": size for name, size in dataclasses.asdict(sizes).items()}
     return results, report
 
 
-def _refuse_silence(arguments: argparse.Namespace) -> None:
-    """Raises UsageError where it has to be asked, and nobody is there."""
+def _check_terminal(arguments: argparse.Namespace) -> None:
+    """Raises UsageError where a confirmation is needed and there is no terminal."""
     if not arguments.dry_run and not sys.stdin.isatty():
-        raise UsageError(
-            f"compacting replaces raw samples in {arguments.db_path} for good: look with --dry-run, then add --yes"
-        )
-
-
-def _confirm(arguments: argparse.Namespace) -> None:
-    if arguments.yes:
-        return
-    print("Replace them? [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise UsageError(f"{arguments.db_path} was left as it is")
+        raise UsageError(f"compacting {arguments.db_path} cannot be undone: check with --dry-run, then add --yes")
 
 
 def _replace(report: Report, results: Sequence[str], arguments: argparse.Namespace) -> None:
-    """Do it, write the file anew, and say what that came to."""
+    """Replace the samples, rewrite the file, and add its sizes to the report."""
     from db.upkeep import compact
     from db.warehouse import Warehouse
 
@@ -136,7 +127,7 @@ def _replace(report: Report, results: Sequence[str], arguments: argparse.Namespa
     with Warehouse.open(path, lock_timeout_s=wait_s) as warehouse:
         compact.replace_samples(warehouse, results)
     if os.name == "nt":
-        note(f"{NAME}: the file cannot be written anew under its lock on Windows: its free space is used by later runs")
+        note(f"{NAME}: on Windows the file cannot be rewritten under its lock: later runs use its free space")
     else:
         Warehouse.compact(path, lock_timeout_s=wait_s)
     report["replaced"] = {"before_bytes": before, "after_bytes": path.stat().st_size}
@@ -157,18 +148,18 @@ def _lines(report: Report) -> list[str]:
     sizes = report.get("measured_on_a_copy")
     if sizes is not None:
         change = _change(sizes["before_bytes"], sizes["after_bytes"])
-        lines.append(f"file: {change}, measured on a copy ({_mb(sizes['rewritten_bytes'])} by writing it anew alone)")
+        lines.append(f"file: {change}, measured on a copy ({_mb(sizes['rewritten_bytes'])} by rewriting it only)")
     return [*lines, *_rest(report)]
 
 
 def _rest(report: Report) -> list[str]:
-    """What stays as it is, in a line, if anything does."""
+    """What is left unchanged, in a line."""
     parts = []
     if report["short_rows"]:
         parts.append(f"{_number(report['short_rows'])} launches and metrics of fewer than {report['least']} samples")
     if report["compacted_rows"]:
-        parts.append(f"{_number(report['compacted_rows'])} that have only quantiles already")
-    return [f"left as they are: {', '.join(parts)}"] if parts else []
+        parts.append(f"{_number(report['compacted_rows'])} that have only quantiles")
+    return [f"unchanged: {', '.join(parts)}"] if parts else []
 
 
 def _change(before_bytes: int, after_bytes: int) -> str:

@@ -71,8 +71,8 @@ def _parser() -> Parser:
         "selections", nargs="*", metavar="SELECTION", help="two selections; with --by one, or none for all results"
     )
     what.add_argument("--by", metavar="FIELD", help=f"field whose values are compared: {', '.join(BY)}")
-    what.add_argument("--baseline", metavar="VALUE", help="--by: the value to compare with; default: the first")
-    what.add_argument("--metric", default=DEFAULT_METRIC, metavar="COLUMN", help="metric; default: %(default)s")
+    what.add_argument("--baseline", metavar="VALUE", help="--by: the value to compare with (default: the first)")
+    what.add_argument("--metric", default=DEFAULT_METRIC, metavar="COLUMN", help="metric (default: %(default)s)")
     what.add_argument(
         "--across",
         type=names,

@@ -1,18 +1,10 @@
-"""Writes results from the warehouse in other tools' formats; or exports a model as ONNX or OpenVINO.
+"""Exports results in other tools' formats, or a model as ONNX or OpenVINO.
 
-Results: all, or those that SELECTION names, as CSV, Parquet, run files, Markdown, ... What is made appears only when it
-is complete, and never over anything. Formats that are one text go to stdout unless --output names a file.
-
-  benchhouse export --format csv --output results.csv
-  benchhouse export "runtime=eager,since=2026-01-01" --format markdown
-  benchhouse export --format parquet --output warehouse_parquet
+Results: all, or those of SELECTION, as CSV, Parquet, run files, Markdown, ... Output appears only when it is complete,
+and never replaces a file. Formats that are a single text go to stdout unless --output names a file.
 
 Models: with --format onnx or openvino, MODEL is exported to files that are checked against torch; the flags are those
 of export_to_onnx (benchhouse export --format onnx --help).
-
-  benchhouse export gpt2 --format onnx --output-dir gpt2_onnx
-
-exit codes: 0 exported; 1 a file cannot be read or written; 2 nothing is selected, or it cannot be asked so
 """
 
 from __future__ import annotations
@@ -26,34 +18,44 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above the package is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, add_database_flags, note, run_command
+from benchmarking.core.command_line import Parser, note, run_command
 from benchmarking.core.errors import EXIT_OK, UsageError
 from db.analysis.selection import FIELDS, Selection
+from db.commands.arguments import add_database, command_parser, open_to_read
 from db.exporters.support.exporting import Exporter, ExportRequest, Tables, exporters
-from db.warehouse import Warehouse
 
 NAME = "benchhouse export"
+EXAMPLES = """
+examples:
+  benchhouse export --format csv --output results.csv
+  benchhouse export "runtime=eager,since=2026-01-01" --format markdown
+  benchhouse export --format parquet --output warehouse_parquet
+  benchhouse export gpt2 --format onnx --output-dir gpt2_onnx
+"""
+EXIT_CODES = """
+exit codes: 0 exported; 1 a file cannot be read or written; 2 usage, or nothing is selected
+"""
 MODEL_FORMATS = ("onnx", "openvino")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     given = sys.argv[1:] if argv is None else list(argv)
-    if _is_of_a_model(given):
+    if _is_model_export(given):
         from benchmarking.export_to_onnx import main as export_model
 
         return export_model(given)
     return run_command(NAME, _run, given)
 
 
-def _is_of_a_model(argv: Sequence[str]) -> bool:
+def _is_model_export(argv: Sequence[str]) -> bool:
     """Whether a model is to be exported: by the format, or by the flag that only models have."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--format")
     parser.add_argument("--output-dir")
     try:
         found, _ = parser.parse_known_args(argv)
-    except argparse.ArgumentError:  # a flag without its value: the command's own parser says so
+    except argparse.ArgumentError:  # a flag without its value: the command's own parser reports it
         return False
     return found.format in MODEL_FORMATS or (found.format is None and found.output_dir is not None)
 
@@ -68,7 +70,7 @@ def _run(argv: Sequence[str]) -> int:
         tables=_tables(exporter, arguments.tables),
         notify=note,
     )
-    with Warehouse.open(arguments.db_path, for_questions=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
+    with open_to_read(arguments, for_questions=True) as warehouse:
         made = exporter.export(warehouse, request)
     if made:
         paths = [str(path) for path in made]
@@ -76,30 +78,22 @@ def _run(argv: Sequence[str]) -> int:
     return EXIT_OK
 
 
-def _parser(known: dict[str, Exporter]) -> argparse.ArgumentParser:
+def _parser(known: dict[str, Exporter]) -> Parser:
     formats = "\n".join(f"  {name:<25} {exporter.summary}" for name, exporter in known.items())
-    parser = Parser(
-        prog=NAME,
-        description=__doc__,
-        epilog=f"formats of results:\n{formats}\n\nSELECTION: FIELD=VALUE,... with a FIELD of\n  {_fields()}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "selection",
-        nargs="?",
-        default="",
-        metavar="SELECTION",
-        help="which results, see below; all of them without it",
-    )
-    parser.add_argument("--format", required=True, choices=(*known, *MODEL_FORMATS), metavar="FORMAT", help="see below")
-    parser.add_argument("--output", type=Path, metavar="FILE|DIR", help="what to make; must not be there yet")
-    parser.add_argument(
+    sections = (f"formats of results:\n{formats}", f"SELECTION: FIELD=VALUE,... with a FIELD of\n  {_fields()}")
+    parser = command_parser(NAME, __doc__, *sections, EXAMPLES, EXIT_CODES)
+    what = parser.add_argument_group("what is exported")
+    what.add_argument("selection", nargs="?", default="", metavar="SELECTION", help="results, see below (default: all)")
+    what.add_argument("--format", required=True, choices=(*known, *MODEL_FORMATS), metavar="FORMAT", help="see below")
+    what.add_argument(
         "--tables",
         choices=("results", "all"),
-        help="the results alone, or everything down to the raw samples; the default is the format's",
+        help="the results only, or everything down to the raw samples (default: by format)",
     )
-    add_database_flags(parser)
-    parser.add_argument("--json", action="store_true", help="print what was made as JSON")
+    output = parser.add_argument_group("output")
+    output.add_argument("--output", type=Path, metavar="FILE|DIR", help="new file or folder (default: by format)")
+    output.add_argument("--json", action="store_true", help="print the paths as JSON")
+    add_database(parser)
     return parser
 
 
@@ -111,7 +105,7 @@ def _fields() -> str:
 
 
 def _tables(exporter: Exporter, asked: Tables | None) -> Tables:
-    """How much is exported. Raises UsageError for more or less than the format has."""
+    """How much is exported. Raises UsageError for what the format does not have."""
     if asked is None:
         return exporter.tables[0]
     if asked not in exporter.tables:

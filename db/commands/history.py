@@ -76,10 +76,14 @@ def _run(argv: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
     add_selection(parser)
-    parser.add_argument("--metric", default=DEFAULT_METRIC, metavar="COLUMN", help="metric; default: %(default)s")
+    parser.add_argument("--metric", default=DEFAULT_METRIC, metavar="COLUMN", help="metric (default: %(default)s)")
     parser.add_argument("--update", action="store_true", help="store the change points of all series first")
     parser.add_argument(
-        "--limit", type=positive_int, default=DEFAULT_LIMIT, metavar="N", help="most series shown; default: %(default)s"
+        "--limit",
+        type=positive_int,
+        default=DEFAULT_LIMIT,
+        metavar="N",
+        help="series shown (default: %(default)s)",
     )
     parser.add_argument("--only-changes", action="store_true", help="leave out series without a change")
     parser.add_argument("--json", action="store_true", help="every point and change as JSON")

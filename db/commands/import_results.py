@@ -1,4 +1,7 @@
-"""Reads other tools' result files into the warehouse."""
+"""Imports other tools' result files into the warehouse.
+
+The format of each file is recognized; a file that was imported before is left as it is. --list-formats lists them.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,12 @@ from typing import TYPE_CHECKING
 if __package__ in (None, ""):  # run as a file: its folder is on the path, that of the packages is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, add_database_flags, choice, note, run_command, tag
+from benchmarking.core.command_line import Parser, choice, note, run_command, tag
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
 from benchmarking.core.records import PRECISIONS, Run
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import stdout_page
+from db.commands.arguments import add_database, command_parser, print_json
 
 if TYPE_CHECKING:
     from db.importers.support.files import ForeignFile
@@ -28,15 +32,24 @@ if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
 NAME = "benchhouse import"
+EXAMPLES = """
+examples:
+  benchhouse import results.json --dry-run
+  benchhouse import vllm_results/ --device cuda --device-name "NVIDIA H100 80GB HBM3" --tag suite=serving
+  benchhouse import --list-formats
+"""
+EXIT_CODES = """
+exit codes: 0 imported; 1 a file was refused; 2 usage
+"""
 
 WORDS = {
     "imported": "imported",
-    "present": "already there",
-    "nothing": "nothing in",
-    "unknown": "not known",
+    "present": "already stored",
+    "nothing": "no results in",
+    "unknown": "unknown format",
     "refused": "refused",
 }
-"""What is said of a file in each state."""
+"""The state of a file, in words."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -52,34 +65,33 @@ def _run(argv: Sequence[str]) -> int:
     _check(arguments)
     done = _import(arguments)
     if arguments.json:
-        print(json.dumps(_report(done, arguments), indent=2, ensure_ascii=False))
+        print_json(_report(done, arguments))
     else:
         _show(done, arguments)
     return EXIT_FAILED if any(one.state == "refused" for one in done) else EXIT_OK
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog=NAME, description=__doc__)
-    parser.add_argument(
+def _parser() -> Parser:
+    parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
+    what = parser.add_argument_group("what is imported")
+    what.add_argument(
         "files", nargs="*", type=Path, metavar="FILE|FOLDER", help="result files; of a folder all files, at any depth"
     )
-    parser.add_argument("--format", metavar="NAME", help="the files' format, where they could be of several")
-    parser.add_argument("--list-formats", action="store_true", help="list the formats, and leave")
-    add_database_flags(parser)
-    _add_given(parser)
-    parser.add_argument("--dry-run", action="store_true", help="read the files and say what is in them; store nothing")
-    parser.add_argument("--json", action="store_true", help="print what was done as JSON")
+    what.add_argument("--format", metavar="NAME", help="format of the files (default: recognized)")
+    what.add_argument("--list-formats", action="store_true", help="list the formats, and exit")
+    what.add_argument("--dry-run", action="store_true", help="read the files and report their content; store nothing")
+    given = parser.add_argument_group("values that the files lack, or that replace theirs")
+    given.add_argument("--model-id", metavar="ID", help="model")
+    given.add_argument("--device", metavar="DEVICE", help="device: cpu, cuda, cuda:1, rocm, mps, openvino:GPU, ...")
+    given.add_argument("--device-name", metavar="NAME", help='name by the vendor, such as "NVIDIA H100 80GB HBM3"')
+    given.add_argument("--precision", choices=PRECISIONS, help="precision of the computation")
+    given.add_argument("--date", type=_date, metavar="TIME", help="time of measurement (ISO 8601, UTC without a zone)")
+    given.add_argument(
+        "--tag", action="append", default=[], type=tag, metavar="K=V", help="label of the runs; repeatable"
+    )
+    parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
+    add_database(parser)
     return parser
-
-
-def _add_given(parser: argparse.ArgumentParser) -> None:
-    given = parser.add_argument_group("in place of what the files say, or do not say")
-    given.add_argument("--model-id", metavar="ID", help="the model")
-    given.add_argument("--device", metavar="DEVICE", help="the device: cpu, cuda, cuda:1, rocm, mps, openvino:GPU, ...")
-    given.add_argument("--device-name", metavar="NAME", help='its vendor\'s name: "NVIDIA H100 80GB HBM3"')
-    given.add_argument("--precision", choices=PRECISIONS, help="the precision that was computed in")
-    given.add_argument("--date", type=_date, metavar="ISO", help="when it was measured (ISO 8601, UTC without a zone)")
-    given.add_argument("--tag", action="append", default=[], type=tag, metavar="K=V", help="label the runs")
 
 
 def _date(text: str) -> datetime:
@@ -100,14 +112,14 @@ def _list_formats(*, as_json: bool) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """See that everything that was named can be done, before anything is."""
+    """Check the arguments before anything is read. Raises UsageError."""
     from benchmarking.core import plugins
 
     if not arguments.files:
-        raise UsageError("no files: name result files or folders of them (--list-formats says which are known)")
+        raise UsageError("no files: give result files, or folders of them (--list-formats lists the formats)")
     for place in arguments.files:
         if not place.exists():
-            raise UsageError(f"{place} does not exist: name a result file, or a folder of them")
+            raise UsageError(f"{place} does not exist: give a result file, or a folder of them")
     if arguments.format is not None:
         choice(arguments.format, plugins.names("db.importers"), "format")
 
@@ -138,13 +150,13 @@ def _given(arguments: argparse.Namespace) -> GivenValues:
 
 
 def _is_database(path: Path, database: str) -> bool:
-    """Whether the file is the very database that is written to, or its log."""
+    """Whether the file is the database that is written to, or its log."""
     return path.resolve() in (Path(database).resolve(), Path(f"{database}.wal").resolve())
 
 
 @contextmanager
 def _storing(arguments: argparse.Namespace) -> Iterator[Store]:
-    """What stores a run. The database is opened, or made, when there is a first one; in a dry run it is not."""
+    """What stores a run. The first run opens or creates the database; a dry run does not."""
     opened: list[Warehouse] = []
 
     def store(run: Run, file: ForeignFile) -> bool:
@@ -173,7 +185,7 @@ def _report(done: Sequence[Imported], arguments: argparse.Namespace) -> dict[str
 
 
 def _show(done: Sequence[Imported], arguments: argparse.Namespace) -> None:
-    """What went in on stdout; what did not, and was meant to, on stderr."""
+    """What was imported on stdout, what was refused on stderr."""
     for one in done:
         if one.state == "refused":
             note(f"{NAME}: refused {_reason(one)}")
@@ -181,17 +193,17 @@ def _show(done: Sequence[Imported], arguments: argparse.Namespace) -> None:
             print(_line(one, "would import" if arguments.dry_run else "imported"))
     if nameless := sum(one.nameless for one in done if one.state == "imported"):
         note(
-            f"{NAME}: {_counted(nameless, 'run')} of hardware that the files do not name: those of different machines "
-            "pass for one machine's: say what it was with --device-name"
+            f"{NAME}: {_counted(nameless, 'run')} on hardware that the files do not name: "
+            "different machines count as one: give the name with --device-name"
         )
     print(_total(done) + (" (dry run: nothing was stored)" if arguments.dry_run else ""))
 
 
 def _total(done: Sequence[Imported]) -> str:
     counts = Counter[str](one.state for one in done)
-    told = ", ".join(f"{counts[state]} {WORDS[state]}" for state in WORDS if counts[state] or state == "imported")
+    words = ", ".join(f"{counts[state]} {WORDS[state]}" for state in WORDS if counts[state] or state == "imported")
     new_runs = sum(one.new_runs for one in done)
-    return f"files: {told}; new: {_counted(new_runs, 'run')}"
+    return f"files: {words}; new: {_counted(new_runs, 'run')}"
 
 
 def _line(one: Imported, imported: str) -> str:
@@ -212,7 +224,7 @@ def _counted(count: int, what: str) -> str:
 
 
 def _reason(one: Imported) -> str:
-    """The reason, with the file's name in front unless it says it."""
+    """The reason, with the name of the file in front."""
     reason = one.reason or ""
     return reason if reason.startswith(str(one.path)) else f"{one.path}: {reason}"
 

@@ -1,10 +1,9 @@
-"""Brings other warehouses into this one: each run, machine and series once; a file that contradicts is refused."""
+"""Merges other warehouses into this one: each run, machine and series once; a contradicting file is refused."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,13 +12,22 @@ from typing import TYPE_CHECKING, Any
 if __package__ in (None, ""):  # run as a file: its folder is on the path, two above it are wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, default_database, non_negative_seconds, note, run_command
+from benchmarking.core.command_line import Parser, note, run_command
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
+from db.commands.arguments import add_database, command_parser, print_json
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
 NAME = "benchhouse merge"
+EXAMPLES = """
+examples:
+  benchhouse merge laptop.duckdb server.duckdb
+  benchhouse merge laptop.duckdb --db-path all.duckdb --dry-run
+"""
+EXIT_CODES = """
+exit codes: 0 merged; 1 a file was refused, and nothing of it was taken; 2 usage
+"""
 WORDS = (
     ("benchmark_runs", "run", "runs"),
     ("benchmark_results", "result", "results"),
@@ -31,7 +39,7 @@ WORDS = (
     ("alerts", "alert", "alerts"),
     ("annotations", "annotation", "annotations"),
 )
-"""Table, and what its rows are called; tables with nothing new go unsaid."""
+"""Table, and its rows in words; tables without new rows are not listed."""
 
 Report = dict[str, Any]
 
@@ -45,28 +53,19 @@ def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     for path in arguments.others:
         if not path.is_file():
-            raise UsageError(f"{path} does not exist: name the file of a warehouse")
+            raise UsageError(f"{path} does not exist: give the file of a warehouse")
     with _open(arguments) as warehouse:
         report = _merge(warehouse, arguments)
     _show(report, arguments)
     return EXIT_FAILED if report["refused"] else EXIT_OK
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog=NAME, description=__doc__)
-    parser.add_argument("others", nargs="+", type=Path, metavar="OTHER.duckdb", help="a warehouse; it is only read")
-    parser.add_argument("--db-path", default=default_database(), metavar="FILE", help="merge into it (%(default)s)")
-    parser.add_argument(
-        "--dry-run", action="store_true", help="say what each would bring to the database as it is, and bring nothing"
-    )
-    parser.add_argument(
-        "--lock-timeout",
-        type=non_negative_seconds,
-        default=30.0,
-        metavar="SECONDS",
-        help="wait so long while another process holds one of the files (%(default)g)",
-    )
-    parser.add_argument("--json", action="store_true", help="print what was done as JSON")
+def _parser() -> Parser:
+    parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
+    parser.add_argument("others", nargs="+", type=Path, metavar="OTHER.duckdb", help="warehouses to read")
+    parser.add_argument("--dry-run", action="store_true", help="count what each would add, and add nothing")
+    parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
+    add_database(parser, "DuckDB file to merge into")
     return parser
 
 
@@ -80,7 +79,7 @@ def _open(arguments: argparse.Namespace) -> Warehouse:
 
 
 def _merge(warehouse: Warehouse, arguments: argparse.Namespace) -> Report:
-    """Merge one after the other; one that is refused does not keep the others out."""
+    """Merge one file after the other; the others are merged even if one is refused."""
     from db.upkeep.merge import ConflictError, merge
 
     report: Report = {"database": arguments.db_path, "dry_run": arguments.dry_run, "merged": [], "refused": []}
@@ -100,25 +99,25 @@ def _show(report: Report, arguments: argparse.Namespace) -> None:
     for refused in report["refused"]:
         note(f"{NAME}: refused {refused['reason']}")
     if arguments.json:
-        print(json.dumps(report, indent=2, ensure_ascii=False))
+        print_json(report)
         return
-    verb = "would bring" if arguments.dry_run else "brought"
+    verb = "would add" if arguments.dry_run else "added"
     for merged in report["merged"]:
         print(f"{merged['file']} {verb} {_line(merged)}")
 
 
 def _line(merged: Report) -> str:
-    """What came in, what was there, and whose raw samples were kept, in a line."""
+    """What was added, what was already stored, and whose raw samples were kept, in a line."""
     new = [_count(merged["added"][table], one, many) for table, one, many in WORDS if merged["added"][table]]
     parts = [", ".join(new) if new else "nothing new"]
     if merged["present"]:
-        parts.append(f"{_count(merged['present'], 'run', 'runs')} there already")
+        parts.append(f"{_count(merged['present'], 'run', 'runs')} already stored")
     if merged["samples_restored"]:
         results = _count(merged["samples_restored"], "result", "results")
-        parts.append(f"raw samples of {results} in the place of quantiles")
+        parts.append(f"raw samples of {results} in place of quantiles")
     if merged["samples_kept"]:
         results = _count(merged["samples_kept"], "result", "results")
-        parts.append(f"raw samples of {results} kept over its quantiles")
+        parts.append(f"raw samples of {results} kept, not its quantiles")
     return "; ".join(parts)
 
 

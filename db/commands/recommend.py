@@ -1,26 +1,12 @@
-"""Says which of what was measured of a model meets your limits, what of it nothing else beats, and which to take.
+"""Recommends a device, runtime and batch size for a model, from its results: what meets the limits, and which is best.
 
-Only valid and noisy results count, never invalid, throttled or simulated ones, and only what had the same to do is
-compared: a table for each task, length and so on. Batch sizes stand beside each other, since they are yours to choose.
-
-  benchhouse recommend bert-base-uncased --latency-ms 20 --memory-mb 2000 --sequence-length 128
-  benchhouse recommend gpt2 --ttft-ms 200 --price prices.yaml
-
-prices.yaml, by type, name or hardware_id of the device:
-
-  currency: EUR
-  per_hour:
-    cpu: 0.40
-    NVIDIA H100 80GB HBM3: 3.90
-
-exit codes: 0 something meets the limits; 1 nothing does: the nearest is told, with what it misses; 2 usage;
-            3 nothing of the model can be compared
+Only valid and noisy results count, not invalid, throttled or simulated ones. Results with different tasks, sequence
+lengths and so on are not compared: each workload has a table. Batch sizes are compared, since they can be chosen.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,7 +17,6 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, that 
 
 from benchmarking.core.command_line import (
     Parser,
-    add_database_flags,
     choice,
     non_negative_number,
     note,
@@ -41,6 +26,7 @@ from benchmarking.core.command_line import (
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK
 from benchmarking.core.terminal import stdout_page
 from db.analysis.selection import Selection
+from db.commands.arguments import SELECTION, add_database, command_parser, open_to_read, print_json
 
 if TYPE_CHECKING:
     from db.analysis.recommend.options import Workload
@@ -48,18 +34,37 @@ if TYPE_CHECKING:
     from db.analysis.recommend.recommendation import Option, Quantity, Recommendation
 
 NAME = "benchhouse recommend"
+EXAMPLES = """
+examples:
+  benchhouse recommend bert-base-uncased --latency-ms 20 --memory-mb 2000 --sequence-length 128
+  benchhouse recommend gpt2 --ttft-ms 200 --price prices.yaml
+  benchhouse recommend gpt2 --among device=cpu,since=2026-01-01 --prefer energy
+
+prices.yaml, by type, name or hardware_id of the device:
+  currency: EUR
+  per_hour:
+    cpu: 0.40
+    NVIDIA H100 80GB HBM3: 3.90
+"""
+EXIT_CODES = """
+exit codes:
+  0  something meets the limits
+  1  nothing does; the nearest is shown, with the limits it misses
+  2  usage
+  3  no results of the model can be compared
+"""
 LIMITS: Mapping[str, tuple[Quantity, str, str]] = {
-    "--latency-ms": ("latency", "MS", "median latency of a call, at most"),
-    "--latency-p99-ms": ("latency_p99", "MS", "99th percentile of latency, at most"),
-    "--ttft-ms": ("ttft", "MS", "time to the first token, at most"),
-    "--memory-mb": ("memory", "MB", "peak memory (10^6 bytes), of the device where it was read, at most"),
-    "--energy-j": ("energy", "J", "energy an item (sequence, image, ...), at most"),
-    "--throughput": ("throughput", "RATE", "tokens a second (items, of models without tokens), at least"),
+    "--latency-ms": ("latency", "MS", "maximum median latency of a call, in ms"),
+    "--latency-p99-ms": ("latency_p99", "MS", "maximum 99th percentile of latency, in ms"),
+    "--ttft-ms": ("ttft", "MS", "maximum time to the first token, in ms"),
+    "--memory-mb": ("memory", "MB", "maximum peak memory, in MB (10^6 bytes), of the device where it was read"),
+    "--energy-j": ("energy", "J", "maximum energy per item (sequence, image, ...), in J"),
+    "--throughput": ("throughput", "RATE", "minimum tokens per second, or items of models without tokens"),
 }
-"""Flag -> what it limits, its unit, its help."""
+"""Flag -> the quantity it limits, its unit, its help."""
 AIMS = ("latency", "throughput", "memory", "energy", "cost")
 POINT = {"--batch": "batch", "--sequence-length": "sequence", "--new-tokens": "new_tokens"}
-"""Flag -> the field of a selection that it is."""
+"""Flag -> field of a selection."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,31 +89,29 @@ def _run(argv: Sequence[str]) -> int:
         workload: recommend([with_prices(one, prices) for one in members], limits, arguments.prefer)
         for workload, members in options.items()
     }
-    _tell(arguments, found, limits, prices)
+    _print(arguments, found, limits, prices)
     return EXIT_OK if any(one.best is not None for one in found.values()) else EXIT_FAILED
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog=NAME, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", metavar="MODEL", help="the model, as it was measured")
-    limits = parser.add_argument_group("limits")
+def _parser() -> Parser:
+    parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
+    parser.add_argument("model", metavar="MODEL", help="model id of the results")
+    limits = parser.add_argument_group("limits (default: none)")
     for flag, (_, unit, text) in LIMITS.items():
         limits.add_argument(flag, type=non_negative_number, metavar=unit, help=text)
     which = parser.add_argument_group("what is compared")
     for flag, field in POINT.items():
-        which.add_argument(flag, type=positive_int, metavar="N", help=f"only this {field.replace('_', ' ')}")
-    which.add_argument(
-        "--among", default="", metavar="SELECTION", help="only these results: device=cpu,since=2026-01-01, ..."
-    )
+        which.add_argument(flag, type=positive_int, metavar="N", help=f"{field.replace('_', ' ')} (default: all)")
+    which.add_argument("--among", default="", metavar="SELECTION", help=f"results: {SELECTION} (default: all)")
     which.add_argument(
         "--prefer",
         choices=AIMS,
-        help="what the recommended one is best in; without it cost (with prices), else throughput, or latency where "
-        "only a throughput is asked for",
+        help="what the recommended option is best in (default: cost with --price, else throughput, or latency "
+        "if only a throughput is required)",
     )
-    which.add_argument("--price", type=Path, metavar="FILE", help="YAML: what an hour of a device costs")
-    parser.add_argument("--json", action="store_true", help="print everything as JSON")
-    add_database_flags(parser)
+    which.add_argument("--price", type=Path, metavar="FILE", help="YAML file with the price of an hour of each device")
+    parser.add_argument("--json", action="store_true", help="the recommendation as JSON")
+    add_database(parser)
     return parser
 
 
@@ -117,7 +120,7 @@ def _given(arguments: argparse.Namespace, flag: str) -> Any:
 
 
 def _selected(arguments: argparse.Namespace) -> str:
-    """The words of the flags and of --among as one selection; SQL comes last in one."""
+    """The flags and --among as one selection, in which SQL comes last."""
     words = [f"{field}={_given(arguments, flag)}" for flag, field in POINT.items() if _given(arguments, flag)]
     return ",".join([*words, *([arguments.among] if arguments.among else [])])
 
@@ -131,12 +134,11 @@ def _prices(arguments: argparse.Namespace) -> Prices | None:
 
 
 def _options(arguments: argparse.Namespace, selection: Selection) -> dict[Workload, tuple[Option, ...]]:
-    """The options by workload; empty, and it was said why, where there are none. Raises UsageError for a model that
-    nothing is stored of."""
+    """The options by workload; where there are none, the reason goes to stderr. Raises UsageError for a model without
+    results."""
     from db.analysis.recommend.options import models, options_by_workload, why_no_options
-    from db.warehouse import Warehouse
 
-    with Warehouse.open(arguments.db_path, read_only=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
+    with open_to_read(arguments) as warehouse:
         found = options_by_workload(warehouse, arguments.model, selection)
         if not found:
             known = models(warehouse)
@@ -145,18 +147,18 @@ def _options(arguments: argparse.Namespace, selection: Selection) -> dict[Worklo
                 return {}
             choice(arguments.model, known, "model")
             why = why_no_options(warehouse, arguments.model, selection)
-            note(f"{NAME}: not enough data: nothing measured of {arguments.model} can be compared: {why}")
+            note(f"{NAME}: not enough data: no result of {arguments.model} can be compared: {why}")
     return found
 
 
-def _tell(
+def _print(
     arguments: argparse.Namespace,
     found: Mapping[Workload, Recommendation],
     limits: Mapping[Quantity, float],
     prices: Prices | None,
 ) -> None:
     if arguments.json:
-        print(json.dumps(_document(arguments.model, found, limits, prices), indent=2, ensure_ascii=False))
+        print_json(_document(arguments.model, found, limits, prices))
     else:
         from db.analysis.recommend.text import recommendation_text
 
@@ -165,13 +167,13 @@ def _tell(
         print(f"{arguments.model}\n\n" + "\n\n".join(texts))
     unpriced = {one.option.device for each in found.values() for one in each.rated if one.option.cost is None}
     if prices is not None and unpriced:
-        note(f"{NAME}: no price for {', '.join(sorted(unpriced))}: costs are shown, but not ranked by")
+        note(f"{NAME}: no price for {', '.join(sorted(unpriced))}: costs are shown, but options are not ranked by cost")
 
 
 def _document(
     model_id: str, found: Mapping[Workload, Recommendation], limits: Mapping[Quantity, float], prices: Prices | None
 ) -> dict[str, Any]:
-    """All of it, as JSON has it."""
+    """The recommendation as JSON."""
     from benchmarking.core.records import to_json
 
     return {

@@ -70,8 +70,8 @@ def _run(argv: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
     add_selection(parser)
-    parser.add_argument("--since", metavar="DATE", help="changed on that day (YYYY-MM-DD) or later; default: ever")
-    parser.add_argument("--until", metavar="DATE", help="changed on that day (YYYY-MM-DD) or earlier; default: ever")
+    parser.add_argument("--since", metavar="DATE", help="changed on that day (YYYY-MM-DD) or later (default: ever)")
+    parser.add_argument("--until", metavar="DATE", help="changed on that day (YYYY-MM-DD) or earlier (default: ever)")
     add_metrics(parser, "metrics")
     parser.add_argument("--no-update", action="store_true", help="only read the stored change points")
     form = parser.add_mutually_exclusive_group()

@@ -1,8 +1,9 @@
-"""DuckDB's own shell on the warehouse: it reads only, reaches no other file, and is greeted by the data dictionary.
+"""Opens DuckDB's own shell on the warehouse, read-only, greeted by the data dictionary.
 
-Without a terminal the statements are read from stdin, and the exit code is 1 if one of them failed. The columns of a
-table or view, with their meaning: FROM columns_of('hardware_comparison'); .help lists the shell's own commands. No run
-is stored while the shell is open: whoever measures meanwhile waits for the database, and keeps the run file.
+No other file can be read or written. Without a terminal the statements are read from stdin, and the exit code is 1 if
+one of them failed. FROM columns_of('hardware_comparison') lists the columns of a table or view with their meaning,
+.help the commands of the shell. While the shell is open no run can be stored: a measuring command waits for the
+database, then keeps its run file.
 """
 
 from __future__ import annotations
@@ -15,10 +16,17 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above the package is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, add_database_flags, positive_seconds, run_command
+from benchmarking.core.command_line import Parser, positive_seconds, run_command
 from benchmarking.core.errors import EXIT_OK, UsageError
+from db.commands.arguments import add_database, command_parser, open_to_read
 
 NAME = "benchhouse sql"
+EXAMPLES = """
+examples:
+  benchhouse sql
+  benchhouse sql --examples
+  echo "FROM hardware_comparison" | benchhouse sql --format csv
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -44,42 +52,41 @@ def _run(argv: Sequence[str]) -> int:
         print(greeting, flush=True)
     code = hand_over(command, limit_s=arguments.timeout, is_terminal=is_terminal)
     if code is None:
-        raise TimeLimitError(f"no end within {arguments.timeout:g} s: ask for less, or give it more time")
+        raise TimeLimitError(f"not finished within {arguments.timeout:g} s: narrow the statements, or raise --timeout")
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     from db.query.shell import MODES
 
-    parser = Parser(prog=NAME, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_parser(NAME, __doc__, EXAMPLES)
     parser.add_argument("--format", choices=MODES, default="table", help="format of the answers (default: %(default)s)")
     parser.add_argument(
         "--timeout",
         type=positive_seconds,
         metavar="SECONDS",
-        help="time limit for the statements read from stdin, in seconds (default: none)",
+        help="time limit for statements read from stdin, in seconds (default: none)",
     )
-    parser.add_argument("--examples", action="store_true", help="print questions with their SQL, and leave")
-    add_database_flags(parser)
+    parser.add_argument("--examples", action="store_true", help="print questions with their SQL, and exit")
+    add_database(parser)
     return parser
 
 
 def _greeting(arguments: argparse.Namespace) -> str:
-    """What tables and views there are. Raises StorageError and its kinds for a file that is no warehouse."""
+    """The tables and views. Raises StorageError and its subclasses for a file that is not a warehouse."""
     from benchmarking.core.terminal import stdout_page
     from db.query import dictionary
-    from db.warehouse import Warehouse
 
-    with Warehouse.open(arguments.db_path, for_questions=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
+    with open_to_read(arguments, for_questions=True) as warehouse:
         listing = dictionary.listing(dictionary.entries(warehouse), width=stdout_page().width or dictionary.WIDTH)
     return (
         f"{listing}\n\n{arguments.db_path}, read-only. Columns: FROM columns_of('series'); "
-        "questions to start from: benchhouse sql --examples; Ctrl-D leaves."
+        "example questions: benchhouse sql --examples; Ctrl-D exits."
     )
 
 
 def _examples() -> str:
-    """Questions and their SQL, as a script that the command itself takes."""
+    """Questions and their SQL, as a script for the shell."""
     from db.query.shell import EXAMPLES
 
     return "\n\n".join(f"-- {example.question}\n{example.sql};" for example in EXAMPLES)

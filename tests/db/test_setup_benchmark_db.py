@@ -57,8 +57,8 @@ def test_ingest_says_what_became_of_each_file(spool_run, capsys):
     runs = Path("runs")
     assert out.splitlines() == [
         f"loaded {runs / '2.json'}",
-        f"already there {runs / '1.json'}",
-        "run files: 1 loaded, 1 already there, 1 refused, 1 unfinished",
+        f"already stored {runs / '1.json'}",
+        "run files: 1 loaded, 1 already stored, 1 refused, 1 unfinished",
         "benchmark_db.duckdb: schema 5, runs 2, results 8, hardware 1",
     ]
     assert err.splitlines() == [
@@ -135,7 +135,7 @@ def test_overwrite_without_a_terminal_needs_yes(spool_run, capsys):
     spool_run()
     main(["--ingest", "runs", "--quiet"])
     assert main(["--overwrite"]) == 2
-    assert "add --yes if that is meant" in capsys.readouterr().err
+    assert "add --yes to confirm" in capsys.readouterr().err
     assert run_count() == 1
     assert main(["--overwrite", "--yes", "--quiet"]) == 0
     assert run_count() == 0
@@ -178,7 +178,7 @@ def test_overwrite_can_be_filled_at_once(spool_run):
         (["--db-path", "gone.duckdb", "--verify"], 1, "no database at gone.duckdb"),
         (["--db-path", "gone.duckdb", "--backup", "b.duckdb"], 1, "no database at gone.duckdb"),
         (["--ingest", "gone"], 2, "--ingest: gone does not exist"),
-        (["--backup", "notes.txt"], 2, "--backup: notes.txt is there already"),
+        (["--backup", "notes.txt"], 2, "--backup: notes.txt already exists"),
         (["--backup", "gone/b.duckdb", "--overwrite"], 1, "No such file"),
         (["--lock-timeout", "-1"], 2, "takes seconds from 0: got '-1'"),
         (["--lock-timeout", "soon"], 2, "takes seconds from 0: got 'soon'"),

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from benchmarking.cli import main
-from db.commands.export_results import _is_of_a_model
+from db.commands.export_results import _is_model_export
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_an_empty_warehouse_has_nothing_to_export(database, capsys):
     ],
 )
 def test_a_model_is_told_from_results(argv, expected):
-    assert _is_of_a_model(argv) is expected
+    assert _is_model_export(argv) is expected
 
 
 def test_models_are_handed_on_with_their_flags(command, monkeypatch):

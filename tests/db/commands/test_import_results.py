@@ -45,8 +45,8 @@ def test_a_folders_files_go_in_and_the_bad_one_is_named(database, folder, capsys
     assert run(database, folder) == 1
     said = capsys.readouterr()
     assert [row["origin_format"] for row in rows(database)] == ["llama_bench", "openvino_benchmark_app"]
-    assert "files: 2 imported, 1 not known, 1 refused; new: 2 runs" in said.out
-    assert f"not known {folder / 'notes.txt'}" in said.out
+    assert "files: 2 imported, 1 unknown format, 1 refused; new: 2 runs" in said.out
+    assert f"unknown format {folder / 'notes.txt'}" in said.out
     assert "broken.json: execution_results.latency_avg: expected a number, found 'fast'" in said.err
     assert "hidden" not in said.out
 
@@ -54,7 +54,7 @@ def test_a_folders_files_go_in_and_the_bad_one_is_named(database, folder, capsys
 def test_importing_again_adds_nothing_even_from_a_copy(database, tmp_path, capsys):
     assert run(database, REPORT) == 0
     assert run(database, REPORT, shutil.copyfile(REPORT, tmp_path / "copy.json")) == 0
-    assert "files: 0 imported, 2 already there; new: 0 runs" in capsys.readouterr().out
+    assert "files: 0 imported, 2 already stored; new: 0 runs" in capsys.readouterr().out
     assert len(rows(database)) == 1
 
 
@@ -90,7 +90,7 @@ def test_a_warehouse_is_sent_to_merge(database, tmp_path, capsys):
 
 def test_unnamed_hardware_is_said(database, capsys):
     run(database, REPORT)
-    assert "1 run of hardware that the files do not name" in capsys.readouterr().err
+    assert "1 run on hardware that the files do not name" in capsys.readouterr().err
 
 
 def test_a_dry_run_stores_nothing_and_makes_no_database(tmp_path, capsys):
@@ -119,7 +119,7 @@ def test_formats_are_listed_with_what_they_read(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "no files: name result files or folders of them"),
+        ([], "no files: give result files, or folders of them"),
         (["missing.json"], "missing.json does not exist"),
         ([str(REPORT), "--format", "llama"], "unknown format 'llama': did you mean llama_bench?"),
         ([str(REPORT), "--date", "yesterday"], "takes a date or time in ISO 8601: got 'yesterday'"),

@@ -148,7 +148,7 @@ def test_no_init_file_of_the_user_is_run(sql, tmp_path):
 def test_a_time_limit_ends_the_script(sql):
     code, out, err = sql("SELECT count(*) FROM range(1_000_000_000_000) a, range(1_000) b;", "--timeout", "1")
     assert (code, out) == (EXIT_TIME_LIMIT, "")
-    assert err == "benchhouse sql: error: no end within 1 s: ask for less, or give it more time\n"
+    assert err == "benchhouse sql: error: not finished within 1 s: narrow the statements, or raise --timeout\n"
 
 
 def test_what_is_wrong_with_the_file_is_one_line(sql, tmp_path):

@@ -28,11 +28,11 @@ OLD, NEW = {"started_at": "2020-01-02T00:00:00Z"}, {"started_at": "2100-01-02T00
 KEPT = "result_id, launch, phase, metric, unit, started_at, inner_loops, sample_count, mean, median, p99"
 KILLED = """
 import os, signal, sys
-from db import compacting
+from db.upkeep import compact
 from db.warehouse import Warehouse
 print("go", flush=True)
 with Warehouse.open(sys.argv[1]) as warehouse:
-    compacting.replace_samples(warehouse, [r["result_id"] for r in warehouse.query("FROM benchmark_results").dicts()])
+    compact.replace_samples(warehouse, [r["result_id"] for r in warehouse.query("FROM benchmark_results").dicts()])
 Warehouse.compact(sys.argv[1])
 """
 
@@ -132,7 +132,7 @@ def test_a_second_time_changes_nothing(filled, capsys):
     capsys.readouterr()
     assert run(filled, "--yes") == 0
     assert filled.read_bytes() == before
-    assert "3 that have only quantiles already" in capsys.readouterr().out
+    assert "3 that have only quantiles" in capsys.readouterr().out
 
 
 def test_a_dry_run_measures_on_a_copy_and_changes_nothing(filled, capsys):
@@ -174,9 +174,9 @@ def test_it_asks(filled, monkeypatch, capsys, answer, code, left):
         (["--raw-older-than", "-3d"], 2, "expected one argument"),
         ([], 2, "the following arguments are required: --raw-older-than"),
         (["--raw-older-than", "180d", "colour=red"], 2, "unknown selection 'colour'"),
-        (["--raw-older-than", "999999d"], 2, "longer ago than any time there is"),
+        (["--raw-older-than", "999999d"], 2, "older than the calendar"),
         (["--raw-older-than", "180d", "--db-path", "gone.duckdb"], 1, "no database at gone.duckdb"),
-        (["--raw-older-than", "180d"], 2, "look with --dry-run, then add --yes"),
+        (["--raw-older-than", "180d"], 2, "check with --dry-run, then add --yes"),
         (["--raw-older-than", "180d", "--yes", "sql:1) OR (DROP TABLE series"], 1, "Parser Error"),
     ],
 )

@@ -172,7 +172,7 @@ def test_a_log_that_duckdb_passes_over_in_silence_is_a_finding(stored, capsys):
     Path("a.duckdb.wal").write_bytes(b"nothing that is a log")
     assert main(["--verify", "--db-path", "a.duckdb", "--quiet"]) == 1
     assert capsys.readouterr().out == (
-        "damage: the log a.duckdb.wal (21 bytes) was not taken in: it is damaged, or of another file\n"
+        "damage: the log a.duckdb.wal (21 bytes) was not read: it is damaged, or belongs to another file\n"
     )
 
 
@@ -217,7 +217,7 @@ def test_over_a_file_that_cannot_be_opened_what_is_lost_is_said(stored, capsys):
     assert main(["--rebuild-from", "runs", "--db-path", "a.duckdb"]) == 1
     last, lost = capsys.readouterr().out.splitlines()[-1:-3:-1]
     assert last == "a.duckdb: schema 5, runs 2, results 2, hardware 1"
-    assert lost.startswith("not compared, nor brought over: hardware_info, series, ")
+    assert lost.startswith("neither compared nor copied: hardware_info, series, ")
     assert "annotations, series_alias: it is cut off" in lost
     assert kept_of(stored).read_bytes() == damaged
     assert kept_of(stored).with_name(f"{kept_of(stored).name}.wal").read_bytes() == b"its log"
@@ -289,7 +289,7 @@ def test_a_database_in_use_is_left_alone(stored, holding, capsys):
 
 def test_it_is_not_asked_to_keep_and_to_drop(stored, capsys):
     assert main(["--rebuild-from", "runs", "--overwrite", "--yes", "--db-path", "a.duckdb"]) == UsageError.exit_code
-    assert "ask for one of them" in capsys.readouterr().err
+    assert "give one of them" in capsys.readouterr().err
 
 
 def test_folders_are_searched_in_depth_but_not_hidden_ones_nor_links(tmp_path):

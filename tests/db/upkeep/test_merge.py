@@ -322,13 +322,13 @@ def test_the_command_merges_what_it_can_and_names_the_rest(make, make_run, tmp_p
     notes.write_text("my notes\n")
     assert main([str(bad), str(notes), str(good), "--db-path", str(target)]) == 1
     out, err = capsys.readouterr()
-    assert out == f"{good} brought 1 run, 1 result, 90 raw samples; 1 run there already\n"
+    assert out == f"{good} added 1 run, 1 result, 90 raw samples; 1 run already stored\n"
     first, second = err.splitlines()
     assert first.startswith(f"benchhouse merge: refused {bad}: nothing of it was taken")
     assert first.endswith(f"run {shared.run_id} differs in host")
     assert second == f"benchhouse merge: refused {notes}: not a DuckDB database (any more): name another file"
     assert main([str(good), "--db-path", str(target)]) == 0
-    assert capsys.readouterr().out == f"{good} brought nothing new; 2 runs there already\n"
+    assert capsys.readouterr().out == f"{good} added nothing new; 2 runs already stored\n"
 
 
 def test_json_tells_conflicts_one_by_one(make, make_run, capsys):
@@ -346,7 +346,7 @@ def test_json_tells_conflicts_one_by_one(make, make_run, capsys):
 def test_a_dry_run_into_nothing_makes_nothing(make, make_run, tmp_path, capsys):
     other = make("b", make_run(**ONE))
     assert main([str(other), "--db-path", str(tmp_path / "new.duckdb"), "--dry-run"]) == 0
-    assert "would bring 1 run, 1 result, 90 raw samples, 1 machine, 1 series" in capsys.readouterr().out
+    assert "would add 1 run, 1 result, 90 raw samples, 1 machine, 1 series" in capsys.readouterr().out
     assert not (tmp_path / "new.duckdb").exists()
 
 
