@@ -41,11 +41,10 @@ from benchmarking.batch.yaml_files import Node
 from benchmarking.core.axes import BY_KEY, Axis
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import StorageError, UsageError
-from benchmarking.core.records import PRECISIONS, REBUILDS
+from benchmarking.core.records import PRECISIONS, REBUILDS, WEIGHTS_CHOICES
 from benchmarking.measure.settings import PROFILES
 from benchmarking.sweep.plan.options import runtime_options
 from benchmarking.sweep.plan.request import AUTO, DEFAULT_TIMEOUT_S
-from benchmarking.workloads.support.resolve import WEIGHTS_CHOICES
 
 Values = Mapping[str, Any]
 

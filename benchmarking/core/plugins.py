@@ -34,6 +34,16 @@ def is_installed(module: str) -> bool:
     return are_all_assumed() or importlib.util.find_spec(module) is not None
 
 
+def version_of(distribution: str) -> str | None:
+    """The installed version of a distribution (its name on the package index), None where it is not installed."""
+    from importlib import metadata  # 15 ms, which `--help` must not pay
+
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
 def are_all_assumed() -> bool:
     """Whether every package is assumed to be installed."""
     return _ALL_ASSUMED.get()

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from benchmarking import __version__
+from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Provenance
 
 PACKAGES = (
@@ -64,15 +65,8 @@ def provenance(command: Sequence[str], tags: Mapping[str, str], description: str
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the installed `PACKAGES`, read without importing them."""
-    from importlib import metadata  # 20 ms, which a command that only makes an id must not pay
-
-    found = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+    found = {name: version for name in PACKAGES if (version := version_of(name)) is not None}
+    return {"python": platform.python_version(), **found}
 
 
 def _git(*arguments: str) -> str | None:

@@ -50,12 +50,14 @@ Validity = Literal["valid", "noisy", "throttled", "invalid"]
 Severity = Literal["info", "noisy", "throttled", "invalid"]
 Phase = Literal["warmup", "measure"]
 WeightsKind = Literal["pretrained", "random", "given"]
+WeightsChoice = Literal["auto", "pretrained", "random"]
 Rebuild = Literal["if_needed", "always", "never"]
 
 FAMILIES: tuple[Family, ...] = get_args(Family)
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)[:6]
 """The precisions that can be requested. Another tool's results may also be "other" (named in their runtime mode) or
 "unknown"."""
+WEIGHTS_CHOICES: tuple[WeightsChoice, ...] = get_args(WeightsChoice)
 REBUILDS: tuple[Rebuild, ...] = get_args(Rebuild)
 
 # Why a value is missing. Detail may follow after a colon: "no_permission: /sys/class/powercap".

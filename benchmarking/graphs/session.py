@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarking.builds.store import Build, BuildKey, BuildStore, combined_facts, model_parts
 from benchmarking.core.contracts import TRANSFORMERS_EXPORTER, Recipe
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
+from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Workload
 from benchmarking.graphs.given_files import OPTIMUM, given_file, given_file_identity
 from benchmarking.workloads.support.families import plugin_of, recipe_of
@@ -46,7 +46,7 @@ def why_not(workload: Workload) -> str | None:
 
 def missing() -> str | None:
     """None, or what an export needs that is not installed, and how to get it."""
-    absent = [name for name in ("torch", "transformers", "onnx", "onnxscript") if _version(name) is None]
+    absent = [name for name in ("torch", "transformers", "onnx", "onnxscript") if version_of(name) is None]
     return f"exporting to ONNX needs {', '.join(absent)}: pip install {' '.join(absent)}" if absent else None
 
 
@@ -161,11 +161,4 @@ def _packages(recipe: Recipe) -> tuple[str, ...]:
 
 
 def _versions(packages: Sequence[str]) -> dict[str, Json]:
-    return {name: found for name in packages if (found := _version(name)) is not None}
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+    return {name: found for name in packages if (found := version_of(name)) is not None}

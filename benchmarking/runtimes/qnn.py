@@ -11,7 +11,6 @@ import dataclasses
 import importlib.util
 import platform
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from benchmarking.core.contracts import Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.options import Option
+from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.devices.qnn import BACKENDS, REFERENCE
 from benchmarking.devices.qnn import PRECISIONS as PRECISIONS_OF
@@ -230,7 +230,7 @@ def _depends_on(cell: Cell) -> dict[str, Json]:
         "device": cell.device.name,
         "machine": platform.machine(),
         "backend": cell.runtime_mode["qnn_backend"],
-        "versions": {name: version(name) for name in ("onnxruntime-qnn",)},
+        "versions": {name: version_of(name) for name in ("onnxruntime-qnn",)},
     }
 
 

@@ -7,7 +7,6 @@ import importlib.util
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from benchmarking.core import plugins
 from benchmarking.core.contracts import Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Workload
 from benchmarking.devices.support.kinds import has, names_with
 from benchmarking.runtimes.support.onnxruntime import fixed_shapes as fixed
@@ -196,12 +196,7 @@ def depends_on(cell: Cell) -> dict[str, Json]:
 
 
 def _tensorrt_version() -> str | None:
-    for package in TENSORRT_PACKAGES:
-        try:
-            return version(package)
-        except PackageNotFoundError:
-            continue
-    return None
+    return next((found for package in TENSORRT_PACKAGES if (found := version_of(package)) is not None), None)
 
 
 def _has_provider_library() -> bool:

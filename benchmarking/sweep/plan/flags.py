@@ -21,11 +21,10 @@ from benchmarking.core.command_line import (
     tag,
 )
 from benchmarking.core.errors import UsageError
-from benchmarking.core.records import PRECISIONS, REBUILDS
+from benchmarking.core.records import PRECISIONS, REBUILDS, WEIGHTS_CHOICES
 from benchmarking.measure.settings import PROFILES, Settings, settings
 from benchmarking.sweep.plan.options import options_in, runtimes
 from benchmarking.sweep.plan.request import DEFAULT_TIMEOUT_S, Request
-from benchmarking.workloads.support.resolve import WEIGHTS_CHOICES
 
 DEFAULT_OUTPUT_DIR = "benchmark_results"
 DEFAULT_PROFILE = "standard"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from benchmarking.core import plugins
 from benchmarking.core.axes import AXES, DEFAULT_BATCH_SIZES
@@ -16,7 +15,7 @@ from benchmarking.core.contracts import Runtime, WorkloadFamily
 from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.provenance import utc_now
-from benchmarking.core.records import Cell, Device, Point, Precision, Rebuild, Scalar, Workload
+from benchmarking.core.records import Cell, Device, Point, Precision, Rebuild, Scalar, WeightsChoice, Workload
 from benchmarking.devices.support.handles import parts
 from benchmarking.measure.settings import Settings
 from benchmarking.runtimes.support.lookup import check_numbers, default_runtime, why_not_requests
@@ -43,7 +42,7 @@ class Request:
     runtime: str | None = None
     precision: Precision = "float32"
     task: str | None = None
-    weights: Literal["auto", "pretrained", "random"] = "auto"
+    weights: WeightsChoice = "auto"
     batch_sizes: tuple[int, ...] = DEFAULT_BATCH_SIZES
     sequence_lengths: tuple[int, ...] | None = None
     new_tokens: tuple[int, ...] | None = None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from contextlib import nullcontext
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from benchmarking.core import plugins
 from benchmarking.core.contracts import Operation, Runtime, Session
 from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError
+from benchmarking.core.plugins import version_of
 from benchmarking.core.records import FAILED, Cell, Json, Point, Rebuild
 from benchmarking.devices.support.handles import parts
 from benchmarking.devices.support.kinds import processor
@@ -83,7 +83,7 @@ def reference_key(cell: Cell, point: Point) -> BuildKey:
         "device": cell.device.selector,
         "mode": dict(cell.runtime_mode),
         "inputs_version": INPUTS_VERSION,
-        "versions": {name: version(name) for name in ("torch", "transformers")},
+        "versions": {name: version_of(name) for name in ("torch", "transformers")},
     }
     return BuildKey(kind=KIND, parts=parts)
 

@@ -13,14 +13,11 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarking.core.errors import StorageError, UsageError
-from benchmarking.core.records import Json, WeightsKind, Workload, canonical_hash
+from benchmarking.core.records import WEIGHTS_CHOICES, Json, WeightsChoice, WeightsKind, Workload, canonical_hash
 from benchmarking.workloads.support import catalog, hub
 from benchmarking.workloads.support.configuration import CONFIG_NAME, model_folder, read_config
 from benchmarking.workloads.support.families import family_of, task_of
 from benchmarking.workloads.support.weights import revision_of, weight_files
-
-WeightsChoice = Literal["auto", "pretrained", "random"]
-WEIGHTS_CHOICES: tuple[WeightsChoice, ...] = ("auto", "pretrained", "random")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
