@@ -1,10 +1,7 @@
-"""A point over its launches: one Result from what the workers sent.
+"""One `Result` of a point from the measurements of its launches.
 
-Every statistic is a launch's own first and then the median over launches; only minimum and maximum are over all calls.
-
-Energy of an item and of a token, from the energy of a call.
-
-Rates and token times of a point: per launch from its raw samples, then the median over launches.
+Every statistic is computed per launch and then combined over launches, mostly by the median; only minimum and maximum
+are over all calls.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ from statistics import median
 from typing import Any, Literal, TypeGuard
 
 from benchmarking.core.doubts import validity
-from benchmarking.core.metrics import LATENCY, METRICS, TAILS, Metric, from_source
+from benchmarking.core.metrics import LATENCY, METRICS, TAILS, Source, from_source
 from benchmarking.core.records import (
     FAILED,
     NOT_APPLICABLE,
@@ -27,17 +24,16 @@ from benchmarking.core.records import (
     Measurement,
     Point,
     Result,
-    Samples,
     Status,
 )
-from benchmarking.core.sample_statistics import Statistics, between_launches_interval, describe, tail_quantile
+from benchmarking.core.sample_statistics import Statistics, between_launches_interval, describe
 from benchmarking.core.units import bytes_to_mb
 from benchmarking.measure import doubts
-from benchmarking.measure.timing import INTER_TOKEN_LATENCY, LATENCY_REQUEST, TIME_PER_OUTPUT_TOKEN, TIME_TO_FIRST_TOKEN
+from benchmarking.measure.rates import derived, energy_shares, measured_series, rate_metrics
+from benchmarking.measure.timing import LATENCY_WALL
 
 MIN_LAUNCHES_FOR_BETWEEN = 3
-
-"""With 2, the t interval has one degree of freedom and is 12.7 standard errors wide to either side."""
+"""With 2, the t interval has one degree of freedom and is 12.7 standard errors wide on either side."""
 
 OVER_LAUNCHES: Mapping[str, Callable[[Sequence[float]], float]] = {"median": median, "least": min, "most": max}
 
@@ -52,22 +48,23 @@ def summarise(
 ) -> Result:
     """The point's result. `loads` may be those of all launches of the cell; `context` holds the run's own doubts.
 
-    One launch that measured is enough for status ok; the others' failures are then a doubt.
+    One measured launch is enough for status ok; failures of the others are then a doubt.
     """
-    measured = [one for one in measurements if one.status == "ok" and series(one, "latency_wall") is not None]
+    measured = [one for one in measurements if one.status == "ok" and LATENCY_WALL in measured_series(one)]
     if not measured:
         return _without_numbers(result_id, point, measurements)
-    statistics = [describe(_values(one, "latency_wall")) for one in measured]
+    statistics = [describe(measured_series(one)[LATENCY_WALL]) for one in measured]
     launches = {one.launch for one in measured}
     own_loads = [load for load in loads if load.launch in launches]
     low, high, scope = _interval(statistics)
     metrics = {
-        **_latency(statistics, blocks=any(_inner_loops(one) > 1 for one in measured)),
+        **_latency(statistics, is_blocked=_inner_loops(measured) > 1),
         **({} if low is None or high is None else {"latency_ci_low_ms": low, "latency_ci_high_ms": high}),
         **rate_metrics(measured),
-        **_readings(measured),
-        **_verified_numbers(measured, own_loads),
-        **_load_memory(own_loads),
+        **_combined("reading", [one.metrics for one in measured]),
+        **_combined("first_call", [{"first_call_ms": one.first_call_ms} for one in measured]),
+        **_combined("verified", _verified_by_launch(measured, own_loads)),
+        **_combined("load_memory", [load.memory_bytes for load in own_loads]),
         **energy_shares(measured),
     }
     metrics |= derived(metrics)
@@ -90,46 +87,34 @@ def summarise(
     )
 
 
-def series(measurement: Measurement, metric: str) -> Samples | None:
-    """The measured samples of one raw metric; None where there are none."""
-    found = (one for one in measurement.samples if one.phase == "measure" and one.metric == metric and one.values)
-    return next(found, None)
-
-
-def _values(measurement: Measurement, metric: str) -> tuple[float, ...]:
-    found = series(measurement, metric)
-    return () if found is None else found.values
-
-
-def _inner_loops(measurement: Measurement) -> int:
-    found = series(measurement, "latency_wall")
-    return 1 if found is None else found.inner_loops
-
-
 def _without_numbers(result_id: str, point: Point, measurements: Sequence[Measurement]) -> Result:
-    """The result of a point that no launch measured: what all launches have in common, else failed."""
+    """The result of a point that no launch measured: the launches' common status, or failed when they differ."""
     statuses = {one.status for one in measurements if one.status != "ok"}
     status: Status = statuses.pop() if len(statuses) == 1 else "failed" if statuses else "skipped"
     errors = [one.error for one in measurements if one.error and one.status == status]
-    error = errors[0] if errors else "no launch measured this point"
     reasons = {name: why for one in measurements for name, why in _by_column(one.missing).items()}
-    default = NOT_RUN if status == "skipped" else FAILED
     return Result(
         result_id=result_id,
         point=point,
         status=status,
-        error=error,
-        missing=_complete({}, reasons, default),
+        error=errors[0] if errors else "no launch measured this point",
+        missing=_complete({}, reasons, NOT_RUN if status == "skipped" else FAILED),
         extra={"launches": [_launch_facts(one) for one in measurements]},
     )
 
 
-def _latency(statistics: Sequence[Statistics], *, blocks: bool) -> dict[str, float]:
-    """Latency columns in ms. Of blocks of calls there are no tails: a block's mean hides its slowest call."""
+def _inner_loops(measured: Sequence[Measurement]) -> int:
+    """Calls per timed block: the most in any launch."""
+    wall = [each for one in measured for each in one.samples if each.metric == LATENCY_WALL and each.phase == "measure"]
+    return max(each.inner_loops for each in wall)
+
+
+def _latency(statistics: Sequence[Statistics], *, is_blocked: bool) -> dict[str, float]:
+    """Latency columns in ms. Blocks of calls have no tails, since a block's mean hides its slowest call."""
     metrics: dict[str, float] = {}
     for column, statistic in LATENCY.items():
         found = [value for each in statistics if (value := getattr(each, statistic)) is not None]
-        if found and (over := METRICS[column].over_launches) != "interval" and not (blocks and column in TAILS):
+        if found and (over := METRICS[column].over_launches) != "interval" and not (is_blocked and column in TAILS):
             metrics[column] = OVER_LAUNCHES[over](found)
     return metrics
 
@@ -137,7 +122,7 @@ def _latency(statistics: Sequence[Statistics], *, blocks: bool) -> dict[str, flo
 def _interval(
     statistics: Sequence[Statistics],
 ) -> tuple[float | None, float | None, Literal["between", "within"] | None]:
-    """The 95 % interval of the median and what it speaks of: launches, or only the calls inside them."""
+    """The 95 % interval of the median, and whether it covers the spread between launches or only within them."""
     medians = [each.median for each in statistics]
     if len(medians) >= MIN_LAUNCHES_FOR_BETWEEN and min(medians) > 0:
         return *between_launches_interval(medians), "between"
@@ -146,46 +131,31 @@ def _interval(
     return (min(lows), max(highs), "within") if lows and highs else (None, None, None)
 
 
-def _readings(measured: Sequence[Measurement]) -> dict[str, float]:
-    """Columns with one reading a launch: the median over launches; bytes become MB."""
+def _combined(source: Source, launches: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The metrics from a source, by column and in the column's unit, from each launch's values by name."""
     values: dict[str, float] = {}
-    for metric in from_source("reading").values():
-        read = [one.metrics[metric.of] for one in measured if metric.of in one.metrics]
+    for metric in from_source(source).values():
+        read = [float(value) for launch in launches if _is_number(value := launch.get(metric.of))]
         if read:
-            values[metric.column] = _over_launches(metric, read)
-    first_calls = [one.first_call_ms for one in measured if one.first_call_ms is not None]
-    return {**values, **({"first_call_ms": median(first_calls)} if first_calls else {})}
-
-
-def _verified_numbers(measured: Sequence[Measurement], loads: Sequence[LaunchLoad]) -> dict[str, float]:
-    """Columns of what was read back: of the point in each launch, else of the launch's load."""
-    of_load = {load.launch: load.verified for load in loads}
-    told = [{**of_load.get(one.launch, {}), **_verified(one)} for one in measured]
-    values: dict[str, float] = {}
-    for metric in from_source("verified").values():
-        read = [float(value) for each in told if _is_number(value := each.get(metric.of))]
-        if read:
-            values[metric.column] = _over_launches(metric, read)
+            value = OVER_LAUNCHES[metric.over_launches](read)
+            values[metric.column] = bytes_to_mb(value) if metric.is_in_bytes else value
     return values
 
 
-def _over_launches(metric: Metric, values: Sequence[float]) -> float:
-    """The launches' values in one, in the column's unit."""
-    value = OVER_LAUNCHES[metric.over_launches](values)
-    return bytes_to_mb(value) if metric.is_in_bytes else value
-
-
-def _is_number(value: Json) -> TypeGuard[int | float]:
+def _is_number(value: Any) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _load_memory(loads: Sequence[LaunchLoad]) -> dict[str, float]:
-    values: dict[str, float] = {}
-    for metric in from_source("load_memory").values():
-        read = [load.memory_bytes[metric.of] for load in loads if metric.of in load.memory_bytes]
-        if read:
-            values[metric.column] = _over_launches(metric, read)
-    return values
+def _verified(measurement: Measurement) -> Mapping[str, Json]:
+    """What a launch's calls really ran on; empty when the runtime does not report it."""
+    verified = measurement.extra.get("verified")
+    return verified if isinstance(verified, dict) else {}
+
+
+def _verified_by_launch(measured: Sequence[Measurement], loads: Sequence[LaunchLoad]) -> list[Mapping[str, Json]]:
+    """What was read back in each launch: for the point, else for the launch's load."""
+    of_load = {load.launch: load.verified for load in loads}
+    return [{**of_load.get(one.launch, {}), **_verified(one)} for one in measured]
 
 
 def _doubts(
@@ -197,73 +167,50 @@ def _doubts(
 ) -> tuple[Doubt, ...]:
     failures = {one.launch: one.error or one.status for one in measurements if one not in measured}
     weights = {load.launch: load.memory_bytes.get("weights_bytes") for load in loads}
-    by_launch = [
-        (one.launch, (*one.doubts, *_device_memory(one, weights.get(one.launch)), *_placement(_verified(one))))
+    of_calls = [
+        (one.launch, (*one.doubts, *_device_memory(one, weights.get(one.launch)), *doubts.about_calls(_verified(one))))
         for one in measured
     ]
-    placements = [
-        (load.launch, (*_placement(load.verified), *_processors(load.verified), *doubts.about_adapter(load.verified)))
-        for load in loads
-    ]
+    of_loads = [(load.launch, doubts.about_load(load.verified)) for load in loads]
     between = doubts.about_launches([each.median for each in statistics], failures)
-    return (*doubts.merge([*by_launch, *placements]), *between, *context)
+    return (*doubts.merge([*of_calls, *of_loads]), *between, *context)
 
 
 def _device_memory(measurement: Measurement, weights_bytes: int | None) -> tuple[Doubt, ...]:
     return doubts.about_device_memory(measurement.metrics.get("device_allocated_peak_bytes"), weights_bytes)
 
 
-def _verified(measurement: Measurement) -> Mapping[str, Json]:
-    """What the calls of a measurement really ran on; empty where the runtime cannot tell."""
-    verified = measurement.extra.get("verified")
-    return verified if isinstance(verified, dict) else {}
-
-
-def _placement(verified: Mapping[str, Json]) -> tuple[Doubt, ...]:
-    unasked, nodes = verified.get("nodes_on_cpu_unasked"), verified.get("nodes")
-    return (
-        *doubts.about_placement(
-            unasked if isinstance(unasked, int) else None, nodes if isinstance(nodes, int) else None
-        ),
-        *doubts.about_emulation(verified.get("emulated_precision"), verified.get("compute_types")),
-    )
-
-
-def _processors(verified: Mapping[str, Json]) -> tuple[Doubt, ...]:
-    return (*doubts.about_threads(verified), *doubts.about_memory_placement(verified))
-
-
 def _reasons(measured: Sequence[Measurement], loads: Sequence[LaunchLoad]) -> dict[str, str]:
-    """Why columns are absent: what the launches said, and what the number and kind of samples forbid."""
-    blocks = max(_inner_loops(one) for one in measured)
+    """Why columns are absent: the launches' own reasons, and what the number and kind of samples do not allow."""
+    blocks = _inner_loops(measured)
     few = dict.fromkeys((*LATENCY, *_columns_of("inter_token_latency")), TOO_FEW_SAMPLES)
     tails = dict.fromkeys(TAILS, f"{NOT_APPLICABLE}: timed in blocks of {blocks} calls") if blocks > 1 else {}
     has_tokens = measured[0].extra.get("tokens_per_call")
     tokens = {} if has_tokens else {"throughput_tokens_per_sec": f"{NOT_APPLICABLE}: no tokens"}
     absent = {m.column: f"{NOT_APPLICABLE}: {m.not_applicable}" for m in METRICS.values() if m.not_applicable}
-    told = [one.missing for one in loads] + [one.missing for one in measured]
-    by_column = {name: why for missing in told for name, why in _by_column(missing).items()}
+    stated = [one.missing for one in loads] + [one.missing for one in measured]
+    by_column = {name: why for missing in stated for name, why in _by_column(missing).items()}
     return {**few, **tails, **tokens, **absent, **by_column}
 
 
 def _columns_of(name: str) -> tuple[str, ...]:
-    """The columns that come of a raw metric or a reading: none but its own name for what has none."""
+    """The columns computed from a raw metric or reading; its own name when there is none."""
     made = (metric for metric in METRICS.values() if metric.of == name and metric.source != "derived")
     return tuple(metric.column for metric in made) or (name,)
 
 
 def _by_column(missing: Mapping[str, str]) -> dict[str, str]:
-    """Reasons of raw metrics and readings, by the columns that come of them. A column may also be named itself."""
+    """Reasons of raw metrics and readings, by the columns computed from them. A column may also be named itself."""
     return {column: why for name, why in missing.items() for column in _columns_of(name)}
 
 
 def _complete(metrics: Mapping[str, float], reasons: Mapping[str, str], default: str = NOT_RUN) -> dict[str, str]:
-    """A reason for every column without a value; what is derived from a reading is absent for the reading's reason."""
+    """A reason for every column without a value; a derived column has the reason of its reading."""
     absent = dict.fromkeys((name for name in METRICS if name not in metrics), default)
     known = {name: why for name, why in reasons.items() if name not in metrics}
     made = from_source("derived").items()
-    derived = {name: known[one.of] for name, one in made if name not in metrics and one.of in known}
-    return {**absent, **derived, **known}
+    of_readings = {name: known[one.of] for name, one in made if name not in metrics and one.of in known}
+    return {**absent, **of_readings, **known}
 
 
 def _common(reasons: Sequence[str | None]) -> str | None:
@@ -273,7 +220,7 @@ def _common(reasons: Sequence[str | None]) -> str | None:
 def _extra(
     measurements: Sequence[Measurement], measured: Sequence[Measurement], statistics: Sequence[Statistics]
 ) -> dict[str, Json]:
-    """What is kept beside the columns: for every launch its statistics, window and single readings."""
+    """What is stored in addition to the columns: each launch's statistics, window and single readings."""
     described = {id(one): asdict(each) for one, each in zip(measured, statistics, strict=True)}
     facts: list[Json] = []
     for one in measurements:
@@ -282,7 +229,7 @@ def _extra(
 
 
 def _launch_facts(measurement: Measurement) -> dict[str, Any]:
-    """A launch in short; its raw samples are kept elsewhere."""
+    """A launch without its raw samples."""
     if measurement.status != "ok":
         return {"launch": measurement.launch, "status": measurement.status, "error": measurement.error}
     return {
@@ -299,137 +246,3 @@ def _launch_facts(measurement: Measurement) -> dict[str, Any]:
         "window": dict(measurement.window),
         **measurement.extra,
     }
-
-
-PER_CALL = "_j_per_call"
-
-UNITS = {"item": "items_per_call", "token": "tokens_per_call"}
-
-"""What a call's energy is divided among, and how many of them a call has."""
-
-
-def energy_shares(measured: Sequence[Measurement]) -> dict[str, float]:
-    """By name, as medians over launches: `energy_<domain>_j_per_item` and `_j_per_token`, and of what is above the idle
-    power `energy_<domain>_net_j_per_call`, `_item`, `_token`; the deviation between windows,
-    `energy_<domain>_sd_j_per_call`, has no share."""
-    names = sorted({name for one in measured for name in one.metrics if name.endswith(PER_CALL)})
-    shares: dict[str, float] = {}
-    for name in names:
-        per_call = median(one.metrics[name] for one in measured if name in one.metrics)
-        if "_net_" in name or "_sd_" in name:
-            shares[name] = per_call
-        if "_sd_" not in name:
-            shares |= {
-                f"{name.removesuffix(PER_CALL)}_j_per_{unit}": per_call / count
-                for unit, key in UNITS.items()
-                if (count := _count(measured[0].extra, key)) is not None
-            }
-    return shares
-
-
-def _count(extra: Mapping[str, Json], key: str) -> int | None:
-    value = extra.get(key)
-    return value if isinstance(value, int) and value > 0 else None
-
-
-MS_PER_S = 1000.0
-
-
-Series = Mapping[str, tuple[float, ...]]
-
-
-def rate_metrics(measured: Sequence[Measurement]) -> dict[str, float]:
-    """Every rate and token time that can be had from these launches, by column."""
-    by_launch = [_of_launch(one) for one in measured]
-    names = {name for values in by_launch for name in values}
-    return {name: median(values[name] for values in by_launch if name in values) for name in sorted(names)}
-
-
-def derived(values: Mapping[str, float]) -> dict[str, float]:
-    """What follows from a point's median latency and its readings.
-
-    real-time factor = median latency / seconds of audio in a call: below 1 is faster than it was spoken.
-    achieved FLOP/s = FLOPs of a call / median latency.
-    """
-    latency_s = values["latency_median_ms"] / MS_PER_S
-    audio_s, flops = values.get("audio_seconds_per_call"), values.get("flops")
-    found: dict[str, float] = {}
-    if audio_s:
-        found["real_time_factor"] = latency_s / audio_s
-    if flops is not None and latency_s > 0:
-        found["achieved_flops_per_sec"] = flops / latency_s
-    return found
-
-
-def _of_launch(measurement: Measurement) -> dict[str, float]:
-    series = {one.metric: one.values for one in measurement.samples if one.phase == "measure" and one.values}
-
-    def count(name: str) -> int | None:
-        value = measurement.extra.get(name)
-        return value if isinstance(value, int) and value > 0 else None
-
-    return {
-        **_throughput(series, count),
-        **_device(series),
-        **_request(series),
-        **_tokens(series, count),
-        **_phases(series),
-    }
-
-
-def _throughput(series: Series, count: Callable[[str], int | None]) -> dict[str, float]:
-    """Sequential: items (tokens) of a call x calls / sum of their wall times."""
-    wall_ms = series["latency_wall"]
-    calls_per_s = len(wall_ms) * MS_PER_S / sum(wall_ms) if sum(wall_ms) > 0 else None
-    counts = {
-        "throughput_samples_per_sec": count("items_per_call"),
-        "throughput_tokens_per_sec": count("tokens_per_call"),
-    }
-    return {name: each * calls_per_s for name, each in counts.items() if each is not None and calls_per_s is not None}
-
-
-def _device(series: Series) -> dict[str, float]:
-    """The device's own time, and the host's gap around it: the median of the paired differences."""
-    device_ms = series.get("latency_device")
-    if device_ms is None:
-        return {}
-    gaps = [wall - device for wall, device in zip(series["latency_wall"], device_ms, strict=True)]
-    return {"latency_device_median_ms": median(device_ms), "host_gap_ms": median(gaps)}
-
-
-def _request(series: Series) -> dict[str, float]:
-    """What one request takes by the runtime's own clock, where it has one; a call may be several at once."""
-    request_ms = series.get(LATENCY_REQUEST)
-    return {} if request_ms is None else {"latency_request_median_ms": median(request_ms)}
-
-
-def _phases(series: Series) -> dict[str, float]:
-    """The median of each phase; of a step, over all steps of all calls."""
-    return {
-        f"{name.removeprefix('phase_')}_ms": median(values)
-        for name, values in series.items()
-        if name.startswith("phase_")
-    }
-
-
-def _tokens(series: Series, count: Callable[[str], int | None]) -> dict[str, float]:
-    """ttft, tpot, itl; prefill = prompt tokens / ttft and decode = B (N - 1) / (e2e - ttft) = B / tpot, as medians."""
-    values: dict[str, float] = {}
-    if TIME_TO_FIRST_TOKEN in series:
-        first_ms = series[TIME_TO_FIRST_TOKEN]
-        values["time_to_first_token_ms"] = median(first_ms)
-        prompt_tokens = count("prompt_tokens_per_call")
-        if prompt_tokens is not None and min(first_ms) > 0:
-            values["prefill_tokens_per_sec"] = median(prompt_tokens * MS_PER_S / each for each in first_ms)
-    if TIME_PER_OUTPUT_TOKEN in series:
-        per_token_ms = series[TIME_PER_OUTPUT_TOKEN]
-        values["time_per_output_token_ms"] = median(per_token_ms)
-        tokens, new_tokens = count("tokens_per_call"), count("new_tokens")
-        if tokens is not None and new_tokens is not None and min(per_token_ms) > 0:
-            values["decode_tokens_per_sec"] = median(tokens / new_tokens * MS_PER_S / each for each in per_token_ms)
-    if INTER_TOKEN_LATENCY in series:
-        gaps_ms = series[INTER_TOKEN_LATENCY]
-        values["inter_token_latency_p50_ms"] = median(gaps_ms)
-        p99 = tail_quantile(gaps_ms, 0.99)
-        values |= {} if p99 is None else {"inter_token_latency_p99_ms": p99}
-    return values

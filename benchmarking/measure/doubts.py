@@ -1,6 +1,6 @@
-"""Reasons not to take a number at its face, from the numbers themselves: pure functions, thresholds, evidence.
+"""Raises doubts about results: pure functions of the measured numbers, with thresholds and evidence.
 
-What each kind means and how bad it is stands in `benchmarking.core.doubts`.
+`core.doubts` has the meaning and severity of each kind.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from benchmarking.devices.support.kinds import kind_of
 from benchmarking.workloads.support.families import family_named
 
 NOISY_IQR = 0.10
-"""Of the median. An idle machine stays below 2-3 %; at 10 % a difference of 5 % between two results means nothing."""
+"""Of the median. An idle machine stays below 2-3 %; at 10 % a difference of 5 % between two results is noise."""
 VERY_NOISY_IQR = 0.25
 CORRELATED_TAU = 5.0
-"""Samples. Beyond it even the widened interval covers less than it says."""
+"""Samples. Above it even the widened interval covers less than its nominal 95 %."""
 LAUNCH_SPREAD = 0.10
 """(Largest - smallest) / median of the launch medians: more than memory layout and the choice of cores explain."""
 CPU_PRESSURE = 0.10
-"""Share of the last 10 s in which some task waited for a CPU, before the pass: somebody else is at work."""
+"""Share of the 10 s before the pass in which some task waited for a CPU: other programs are busy."""
 RUN_QUEUE_WAIT_SINGLE = 0.02
-"""Of wall time, with one busy thread, which has a core to itself unless somebody else takes it."""
+"""Of wall time, with one busy thread, which has a core to itself unless another program takes it."""
 RUN_QUEUE_WAIT_SEVERAL = 0.05
-"""Summed over several threads, which get into each other's way a little at every barrier."""
+"""The same summed over several threads, which delay each other a little at every barrier."""
 STEAL = 0.01
-"""Of all CPU time: the hypervisor gave it to another machine."""
+"""Of all CPU time: the hypervisor gave it to another virtual machine."""
 SEVERE_OUTLIERS = 0.05
-"""Of the samples: more than a stray interrupt now and then."""
+"""Of the samples: more than occasional interrupts explain."""
 DRIFT = 0.05
-"""Between the medians of the first and the last third: it was still warming up, or heating up."""
+"""Between the medians of the first and the last third: the device was still warming up, or heating up."""
 FEW_SAMPLES = 20
 """Below it there is neither a half-width at the stop nor a 90th percentile."""
 REMOTE_MEMORY = 0.05
-"""Of the process's memory: libraries' pages that another process read first may lie anywhere."""
+"""Of the process's memory: pages of libraries that another process loaded first may be on any node."""
 LOW_CLOCK = 0.75
-"""Of the default clock: an accelerator at work that stays below it is held back."""
+"""Of the default clock: a busy accelerator below it is throttled."""
 MIN_SAMPLES_FOR_ZERO_SPREAD = 3
-"""Two readings may agree by chance where the clock is coarse."""
+"""Two readings may be equal by chance when the clock is coarse."""
 
 THERMAL_WORDS = ("thermal", "power_brake", "hardware_slowdown", "hw_slowdown")
-"""What throttle reasons of heat and of the power brake have in their names; a cap by software is no throttling."""
+"""Parts of the names of throttle reasons for heat and power brake; a software power cap is not throttling."""
 POWER_CAP_WORDS = ("power_cap", "power_limit")
 
 Doubts = tuple[Doubt, ...]
@@ -75,9 +75,9 @@ def _spread(statistics: Statistics) -> Doubt | None:
 
 
 def about_stop(stop_reason: str, relative_half_width: float | None, target: float) -> Doubts:
-    """`target_missed` when the samples did not become as sure as asked.
+    """`target_missed` when the interval is wider than the target.
 
-    A fixed number of calls that is too small to tell how sure they are is no more than `few_samples`.
+    A fixed number of calls that is too small for an interval is only `few_samples`.
     """
     met = relative_half_width is not None and relative_half_width <= target
     unknown_by_choice = stop_reason == "fixed" and relative_half_width is None
@@ -87,22 +87,22 @@ def about_stop(stop_reason: str, relative_half_width: float | None, target: floa
 
 
 def about_warm_up(steady: bool | None, calls: int) -> Doubts:
-    """`not_steady` when the warm-up reached its cap first."""
+    """`not_steady` when the warm-up reached its limit first."""
     return (doubt("not_steady", warmup_calls=calls),) if steady is False else ()
 
 
 def about_output(problem: str | None) -> Doubts:
-    """`wrong_output` for NaN, Inf or whatever else an operation finds wrong."""
+    """`wrong_output` for NaN, Inf or any other problem that the operation finds."""
     return () if problem is None else (doubt("wrong_output", problem=problem),)
 
 
 def about_clock(*, timed_by_itself: bool) -> Doubts:
-    """`timed_by_itself` for a call that took its own time: what it took in, and how it waited, is not known here."""
+    """`timed_by_itself` for a call that measures its own time: what that includes is unknown here."""
     return (doubt("timed_by_itself"),) if timed_by_itself else ()
 
 
 def about_window(window: Mapping[str, Any], *, is_accelerator: bool) -> Doubts:
-    """Doubts about what the machine and the device did during the latency pass (names as `noise.Window` gives them)."""
+    """Doubts about the machine and the device during the latency pass (names as in `noise.Window`)."""
     return _present(
         _any("foreign_process", foreign_pids=window.get("foreign_pids")),
         _escaped(window.get("escaped_threads")),
@@ -117,7 +117,7 @@ def about_window(window: Mapping[str, Any], *, is_accelerator: bool) -> Doubts:
 
 
 def _escaped(threads: Mapping[str, Json] | None) -> Doubt | None:
-    """Threads that work off the processors the process was bound to: what ran is not what was asked for."""
+    """`affinity_escaped` for threads outside the processors that the process was bound to."""
     return doubt("affinity_escaped", threads=dict(threads)) if threads else None
 
 
@@ -143,29 +143,45 @@ def _run_queue_wait(window: Mapping[str, Any]) -> Doubt | None:
 
 
 def about_device_memory(peak_bytes: float | None, weights_bytes: int | None) -> Doubts:
-    """`peak_below_weights`: the weights cannot have been on the device."""
+    """`peak_below_weights`: the weights cannot all have been on the device."""
     if peak_bytes is None or weights_bytes is None or peak_bytes >= weights_bytes:
         return ()
     return (doubt("peak_below_weights", device_peak_bytes=peak_bytes, weights_bytes=weights_bytes),)
 
 
 def about_adapter(verified: Mapping[str, Json]) -> Doubts:
-    """`software_adapter`: the GPU that a browser showed is a renderer on the processor."""
+    """`software_adapter`: the browser's GPU is a software renderer on the CPU."""
     adapter = verified.get("adapter")
     if verified.get("is_simulated") is not True or not isinstance(adapter, dict):
         return ()
     return (doubt("software_adapter", **{name: adapter.get(name) for name in ("vendor", "architecture")}),)
 
 
-def about_placement(nodes_on_cpu_unasked: int | None, nodes: int | None) -> Doubts:
-    """`cpu_fallback`: part of the model ran on the CPU although another device was asked for."""
-    if not nodes_on_cpu_unasked:
+def about_calls(verified: Mapping[str, Json]) -> Doubts:
+    """Doubts about what calls really ran on, as a session or operation read it back."""
+    return (*about_placement(verified), *about_emulation(verified))
+
+
+def about_load(verified: Mapping[str, Json]) -> Doubts:
+    """Doubts about a loaded model and its process, as the session read them back."""
+    return (
+        *about_calls(verified),
+        *about_threads(verified),
+        *about_memory_placement(verified),
+        *about_adapter(verified),
+    )
+
+
+def about_placement(verified: Mapping[str, Json]) -> Doubts:
+    """`cpu_fallback`: part of the model ran on the CPU although another device was requested."""
+    fallen, nodes = verified.get("nodes_on_cpu_unasked"), verified.get("nodes")
+    if not isinstance(fallen, int) or fallen == 0:
         return ()
-    return (doubt("cpu_fallback", nodes_on_cpu_unasked=nodes_on_cpu_unasked, nodes=nodes),)
+    return (doubt("cpu_fallback", nodes_on_cpu_unasked=fallen, nodes=nodes if isinstance(nodes, int) else None),)
 
 
 def about_threads(verified: Mapping[str, Json]) -> Doubts:
-    """`oversubscribed`: more threads than the processors, or than the quota of processor time, they may run on."""
+    """`oversubscribed`: more threads than available processors, or than the CPU quota."""
     threads, allowed, quota = (
         _count(verified.get(name)) for name in ("num_threads", "cpus_allowed", "cpu_quota_cores")
     )
@@ -176,7 +192,7 @@ def about_threads(verified: Mapping[str, Json]) -> Doubts:
 
 
 def about_memory_placement(verified: Mapping[str, Json]) -> Doubts:
-    """`remote_memory`: part of the memory is on another node than the processors."""
+    """`remote_memory`: part of the memory is on another NUMA node than the processors."""
     by_node, node = verified.get("memory_bytes_by_numa_node"), verified.get("numa_node")
     if not isinstance(by_node, dict) or node is None:
         return ()
@@ -185,16 +201,17 @@ def about_memory_placement(verified: Mapping[str, Json]) -> Doubts:
     return _present(_above("remote_memory", REMOTE_MEMORY, remote_share=away / total) if total else None)
 
 
-def about_emulation(converted_from: Json, compute_types: Json) -> Doubts:
-    """`emulated_precision`, invalid: the weights are in this precision, but nothing computes in it: they are converted
-    first, so that what was measured is another precision under this one's name."""
-    if not converted_from:
+def about_emulation(verified: Mapping[str, Json]) -> Doubts:
+    """`emulated_precision`: the weights have this precision but are converted before anything is computed, so another
+    precision was measured under this name."""
+    precision = verified.get("emulated_precision")
+    if not precision:
         return ()
-    return (doubt("emulated_precision", precision=converted_from, compute_types=compute_types),)
+    return (doubt("emulated_precision", precision=precision, compute_types=verified.get("compute_types")),)
 
 
 def about_launches(medians_ms: Sequence[float], failures: Mapping[int, str]) -> Doubts:
-    """Doubts between launches: medians too far apart, or a launch (by number, with its error) that failed."""
+    """Doubts between launches: medians that differ too much, or failed launches (number -> error)."""
     centre = sorted(medians_ms)[len(medians_ms) // 2] if medians_ms else 0.0
     spread = (max(medians_ms) - min(medians_ms)) / centre if len(medians_ms) > 1 and centre > 0 else None
     errors = {str(launch): error for launch, error in failures.items()}
@@ -203,7 +220,7 @@ def about_launches(medians_ms: Sequence[float], failures: Mapping[int, str]) -> 
 
 
 def about_environment(environment: Readings, device: Device | None = None) -> Doubts:
-    """What is good to know about the machine: the same for every result of a run."""
+    """Doubts about the machine, which are the same for every result of a run."""
     values, facts = environment.values, {} if device is None else device.facts.values
     governor, cap, default_cap = values.get("cpu_governor"), facts.get("power_cap_w"), facts.get("power_cap_default_w")
     on_battery = values.get("power_source") == "battery"
@@ -232,7 +249,7 @@ def _emulates(device: Device) -> bool:
 
 
 def about_workload(workload: Workload) -> Doubts:
-    """`random_routing`: with random weights the experts' choice, and so their load, is not the trained model's."""
+    """`random_routing`: with random weights the load of the experts is not the trained model's."""
     plugin = family_named(workload.family)
     if plugin is None or not plugin.has_routed_experts or workload.weights != "random":
         return ()
@@ -240,22 +257,22 @@ def about_workload(workload: Workload) -> Doubts:
 
 
 def merge(by_launch: Sequence[tuple[int, Sequence[Doubt]]]) -> Doubts:
-    """One doubt of each kind over launches: that of the worst severity, with the launches it was met in."""
+    """One doubt of each kind over all launches: the most severe one, with the launches that have the kind."""
     kinds: dict[str, list[tuple[int, Doubt]]] = {}
     for launch, doubts in by_launch:
         for one in doubts:
             kinds.setdefault(one.kind, []).append((launch, one))
-    return tuple(_worst(met) for met in kinds.values())
+    return tuple(_worst(found) for found in kinds.values())
 
 
-def _worst(met: Sequence[tuple[int, Doubt]]) -> Doubt:
-    launch, worst = max(met, key=lambda one: SEVERITIES.index(one[1].severity))
-    evidence: dict[str, Json] = {**worst.evidence, "launch": launch, "launches": [number for number, _ in met]}
+def _worst(found: Sequence[tuple[int, Doubt]]) -> Doubt:
+    launch, worst = max(found, key=lambda one: SEVERITIES.index(one[1].severity))
+    evidence: dict[str, Json] = {**worst.evidence, "launch": launch, "launches": [number for number, _ in found]}
     return replace(worst, evidence=evidence)
 
 
 def _above(kind: str, threshold: float, **number: float | None) -> Doubt | None:
-    """A doubt when the one number is known and above the threshold."""
+    """A doubt when the number is known and above the threshold."""
     ((name, value),) = number.items()
     if value is None or value <= threshold:
         return None
@@ -263,7 +280,7 @@ def _above(kind: str, threshold: float, **number: float | None) -> Doubt | None:
 
 
 def _away(kind: str, threshold: float, **number: float | None) -> Doubt | None:
-    """A doubt when the one number is known and further from zero than the threshold."""
+    """A doubt when the number is known and its absolute value is above the threshold."""
     ((name, value),) = number.items()
     if value is None or abs(value) <= threshold:
         return None
@@ -271,7 +288,7 @@ def _away(kind: str, threshold: float, **number: float | None) -> Doubt | None:
 
 
 def _any(kind: str, **listed: Any) -> Doubt | None:
-    """A doubt when the one list has something in it."""
+    """A doubt when the list is not empty."""
     ((name, values),) = listed.items()
     return doubt(kind, **{name: list(values)}) if values else None
 

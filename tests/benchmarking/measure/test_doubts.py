@@ -191,9 +191,10 @@ def test_weights_that_do_not_fit_under_the_peak_were_not_there(peak, weights, is
 
 
 def test_a_silent_fallback_to_the_cpu_is_invalid():
-    assert kinds(doubts.about_placement(3, 100)) == [("cpu_fallback", "invalid")]
-    assert doubts.about_placement(0, 100) == ()
-    assert doubts.about_placement(None, None) == ()
+    fallen, none = ({"nodes_on_cpu_unasked": count, "nodes": 100} for count in (3, 0))
+    assert kinds(doubts.about_placement(fallen)) == [("cpu_fallback", "invalid")]
+    assert doubts.about_placement(none) == ()
+    assert doubts.about_placement({}) == ()
 
 
 def test_a_renderer_on_the_processor_is_said():
@@ -264,10 +265,10 @@ def test_an_emulator_is_told_from_a_device_and_the_null_device_imitates_nothing(
 
 
 def test_a_precision_that_nothing_computes_in_is_told():
-    (doubt,) = doubts.about_emulation("float16", {"float": 17})
+    (doubt,) = doubts.about_emulation({"emulated_precision": "float16", "compute_types": {"float": 17}})
     assert (doubt.kind, doubt.severity) == ("emulated_precision", "invalid")
     assert doubt.evidence == {"precision": "float16", "compute_types": {"float": 17}}
-    assert doubts.about_emulation(None, {"float": 17}) == ()
+    assert doubts.about_emulation({"compute_types": {"float": 17}}) == ()
 
 
 def test_validity_is_the_worst_severity():

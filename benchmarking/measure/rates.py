@@ -1,0 +1,149 @@
+"""Numbers of a point that follow from its raw samples and its work: rates, token times, phases, shares of energy.
+
+Each is computed per launch; the point's number is the median over launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from benchmarking.core.records import Measurement
+from benchmarking.core.sample_statistics import tail_quantile
+from benchmarking.measure.timing import (
+    INTER_TOKEN_LATENCY,
+    LATENCY_REQUEST,
+    LATENCY_WALL,
+    TIME_PER_OUTPUT_TOKEN,
+    TIME_TO_FIRST_TOKEN,
+    Series,
+)
+
+MS_PER_S = 1000.0
+PER_CALL = "_j_per_call"
+ENERGY_UNITS = {"item": "items_per_call", "token": "tokens_per_call"}
+"""The units that a call's energy is divided by, and where a call's number of them is found."""
+
+
+def rate_metrics(measured: Sequence[Measurement]) -> dict[str, float]:
+    """Every rate, token time and phase that the launches have, by column."""
+    by_launch = [_of_launch(one) for one in measured]
+    names = {name for values in by_launch for name in values}
+    return {name: median(values[name] for values in by_launch if name in values) for name in sorted(names)}
+
+
+def energy_shares(measured: Sequence[Measurement]) -> dict[str, float]:
+    """Energy per item and per token, as medians over launches.
+
+    `energy_<domain>_j_per_item` and `_j_per_token`; above the idle power `energy_<domain>_net_j_per_call`, `_item` and
+    `_token`; and the deviation between windows, `energy_<domain>_sd_j_per_call`.
+    """
+    names = sorted({name for one in measured for name in one.metrics if name.endswith(PER_CALL)})
+    shares: dict[str, float] = {}
+    for name in names:
+        per_call = median(one.metrics[name] for one in measured if name in one.metrics)
+        if "_net_" in name or "_sd_" in name:
+            shares[name] = per_call
+        if "_sd_" not in name:
+            shares |= {
+                f"{name.removesuffix(PER_CALL)}_j_per_{unit}": per_call / count
+                for unit, key in ENERGY_UNITS.items()
+                if (count := _count(measured[0], key)) is not None
+            }
+    return shares
+
+
+def derived(values: Mapping[str, float]) -> dict[str, float]:
+    """Numbers that follow from a point's median latency and its readings.
+
+    real-time factor = median latency / seconds of audio in a call: below 1 is faster than real time.
+    achieved FLOP/s = FLOPs of a call / median latency.
+    """
+    latency_s = values["latency_median_ms"] / MS_PER_S
+    audio_s, flops = values.get("audio_seconds_per_call"), values.get("flops")
+    found: dict[str, float] = {}
+    if audio_s:
+        found["real_time_factor"] = latency_s / audio_s
+    if flops is not None and latency_s > 0:
+        found["achieved_flops_per_sec"] = flops / latency_s
+    return found
+
+
+def measured_series(measurement: Measurement) -> Series:
+    """The timed samples of a launch by raw metric, in milliseconds; metrics without a value are absent."""
+    return {one.metric: one.values for one in measurement.samples if one.phase == "measure" and one.values}
+
+
+def _count(measurement: Measurement, key: str) -> int | None:
+    """Items, tokens, ... of a call; None where it has none."""
+    value = measurement.extra.get(key)
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def _of_launch(measurement: Measurement) -> dict[str, float]:
+    series = measured_series(measurement)
+    return {
+        **_throughput(measurement, series),
+        **_device(series),
+        **_request(series),
+        **_tokens(measurement, series),
+        **_phases(series),
+    }
+
+
+def _throughput(measurement: Measurement, series: Series) -> dict[str, float]:
+    """Calls run one after another: items (tokens) of a call x calls / sum of their wall times."""
+    wall_ms = series[LATENCY_WALL]
+    if sum(wall_ms) <= 0:
+        return {}
+    calls_per_s = len(wall_ms) * MS_PER_S / sum(wall_ms)
+    keys = {"throughput_samples_per_sec": "items_per_call", "throughput_tokens_per_sec": "tokens_per_call"}
+    counts = {name: _count(measurement, key) for name, key in keys.items()}
+    return {name: count * calls_per_s for name, count in counts.items() if count is not None}
+
+
+def _device(series: Series) -> dict[str, float]:
+    """The device's own time, and the host's gap around it: the median of the paired differences."""
+    device_ms = series.get("latency_device")
+    if device_ms is None:
+        return {}
+    gaps = [wall - device for wall, device in zip(series[LATENCY_WALL], device_ms, strict=True)]
+    return {"latency_device_median_ms": median(device_ms), "host_gap_ms": median(gaps)}
+
+
+def _request(series: Series) -> dict[str, float]:
+    """The latency of one request by the runtime's own clock; a call may run several at once."""
+    request_ms = series.get(LATENCY_REQUEST)
+    return {} if request_ms is None else {"latency_request_median_ms": median(request_ms)}
+
+
+def _phases(series: Series) -> dict[str, float]:
+    """The median of each phase; of a repeated one, over all its occurrences in all calls."""
+    return {
+        f"{name.removeprefix('phase_')}_ms": median(values)
+        for name, values in series.items()
+        if name.startswith("phase_")
+    }
+
+
+def _tokens(measurement: Measurement, series: Series) -> dict[str, float]:
+    """ttft, tpot, itl; prefill = prompt tokens / ttft and decode = B (N - 1) / (e2e - ttft) = B / tpot, as medians."""
+    values: dict[str, float] = {}
+    if TIME_TO_FIRST_TOKEN in series:
+        first_ms = series[TIME_TO_FIRST_TOKEN]
+        values["time_to_first_token_ms"] = median(first_ms)
+        prompt_tokens = _count(measurement, "prompt_tokens_per_call")
+        if prompt_tokens is not None and min(first_ms) > 0:
+            values["prefill_tokens_per_sec"] = median(prompt_tokens * MS_PER_S / each for each in first_ms)
+    if TIME_PER_OUTPUT_TOKEN in series:
+        per_token_ms = series[TIME_PER_OUTPUT_TOKEN]
+        values["time_per_output_token_ms"] = median(per_token_ms)
+        tokens, new_tokens = _count(measurement, "tokens_per_call"), _count(measurement, "new_tokens")
+        if tokens is not None and new_tokens is not None and min(per_token_ms) > 0:
+            values["decode_tokens_per_sec"] = median(tokens / new_tokens * MS_PER_S / each for each in per_token_ms)
+    if INTER_TOKEN_LATENCY in series:
+        gaps_ms = series[INTER_TOKEN_LATENCY]
+        values["inter_token_latency_p50_ms"] = median(gaps_ms)
+        if (p99 := tail_quantile(gaps_ms, 0.99)) is not None:
+            values["inter_token_latency_p99_ms"] = p99
+    return values
