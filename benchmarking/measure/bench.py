@@ -1,7 +1,4 @@
-"""What every pass over a point works with.
-
-How a point is doing while it is measured: a small record for the progress display, sent between timed regions.
-"""
+"""What every pass over a point works with: the operation, the device, the settings, and progress reports."""
 
 from __future__ import annotations
 
@@ -14,13 +11,12 @@ from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.measure.settings import Settings
 
 CompileCount = Callable[[], int | None]
-
-"""How many graphs or kernels the runtime has compiled so far in this process."""
+"""Graphs or kernels that the runtime has compiled so far in this process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """One operation on one device, and how to measure it."""
+    """One operation on one device, and the settings to measure it with."""
 
     operation: Operation
     handle: DeviceHandle
@@ -30,32 +26,31 @@ class Bench:
     """None for a runtime that compiles nothing."""
 
     def compiles(self) -> int:
-        """Compilations so far; always the same where nothing compiles."""
+        """Compilations so far; constant when nothing compiles."""
         return 0 if self.compile_count is None else self.compile_count() or 0
 
     def sleep(self, duration_s: float) -> None:
-        """Wait, by the handle's clock."""
+        """Wait, by the device handle's clock."""
         self.handle.sleep(duration_s)
 
 
 MIN_INTERVAL_S = 0.25
-
 """People read no faster, and every report wakes another process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Live:
-    """How far a point is."""
+    """Progress of a point while it is measured."""
 
     phase: str
     """first_call, warmup, measure, cooldown, energy, memory."""
     calls: int
     """Timed samples of the phase so far."""
     elapsed_s: float
-    """Since the point's start, by the machine's clock."""
+    """Since the start of the point, by the machine's clock."""
     median_ms: float | None = None
     low_ms: float | None = None
-    """95 % interval of the median, correlation left out of account; None below 6 samples."""
+    """95 % interval of the median, ignoring correlation; None below 6 samples."""
     high_ms: float | None = None
 
 
@@ -63,7 +58,7 @@ Report = Callable[[Live], None]
 
 
 class Reporter:
-    """Hands reports on, at most 4 times a second; the first of each phase always. Idle without a receiver."""
+    """Passes reports on: the first of each phase, then at most 4 per second. Does nothing without a receiver."""
 
     def __init__(self, report: Report | None, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._report = report
@@ -73,7 +68,7 @@ class Reporter:
         self._phase = ""
 
     def __call__(self, phase: str, values_ms: Sequence[float] = ()) -> None:
-        """Report the phase and the values it has so far. Never call this inside a timed region."""
+        """Report the phase and its values so far. Must not be called inside a timed region."""
         elapsed_s = self._clock_s() - self._start_s
         if self._report is None or (phase == self._phase and elapsed_s - self._last_s < MIN_INTERVAL_S):
             return

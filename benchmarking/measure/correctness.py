@@ -1,4 +1,4 @@
-"""How far an output is from the reference's: the eager float32 model's on the same inputs and weights.
+"""How far an output is from the reference: that of the eager float32 model on the same inputs and weights.
 
 With x the reference and y the output, all values of an array together:
 
@@ -38,13 +38,13 @@ TOKENS = "tokens"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerance:
-    """What a precision may be off by. Beyond it the runtime computed something else."""
+    """The largest differences that a precision explains. Beyond them the runtime computed something else."""
 
     relative_l2: float
     cosine: float
     """At least."""
     equal_tokens: float | None
-    """At least; None where tokens are not judged."""
+    """At least; None where tokens are not compared."""
 
 
 TOLERANCES: Mapping[Precision, Tolerance] = {
@@ -59,31 +59,30 @@ TOLERANCES: Mapping[Precision, Tolerance] = {
     "bfloat16": Tolerance(relative_l2=6e-2, cosine=0.998, equal_tokens=None),
     # 8 bits of weights with a scale a row: 0.5 to 2.5 % with random weights; with MiniLM's own 3 % on OpenVINO, 7 % on
     # torchao, and 18 % on ONNX Runtime, which has one scale for all activations, whose outliers leave the other values
-    # few steps. That is the format's own loss and nobody's mistake; it stands beside the result.
+    # few steps. That is the format's own loss, not an error; the result records it.
     "int8": Tolerance(relative_l2=0.30, cosine=0.95, equal_tokens=None),
     # 4 bits of weights, by groups of 32 or by rows: 9 to 48 % with random weights on 12 to 48 layers, 23 to 31 % with
     # MiniLM's own.
     "int4": Tolerance(relative_l2=0.60, cosine=0.82, equal_tokens=None),
 }
-"""The one table of tolerances: what the format itself costs at most, as far as it was seen. An output that has nothing
-to do with the reference's has a cosine of 0 and an error of 1.4, so it is beyond each. A cosine is what two outputs of
-the same length have at that error: 1 - error^2 / 2."""
+"""The largest loss observed for each format. An unrelated output has a cosine of 0 and an error of 1.4, which every
+tolerance excludes. The cosine is that of two outputs of equal length at that error: 1 - error^2 / 2."""
 ROUTED = Tolerance(relative_l2=0.40, cosine=0.92, equal_tokens=None)
-"""Of a mixture of experts at least this much is let through at every precision but float32."""
+"""The least tolerance of models with routed experts, at every precision but float32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """An output beside the reference's. None: what there is no array for."""
+    """The differences between an output and the reference. None: there is no array of that kind."""
 
     max_abs_error: float | None = None
     relative_l2: float | None = None
     cosine: float | None = None
     equal_token_share: float | None = None
     problem: str | None = None
-    """Why the two cannot be compared (names, shapes, NaN), which is a difference too."""
+    """Why the two cannot be compared (names, shapes, NaN); this counts as a difference."""
     by_array: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """The same three numbers for each array of several."""
+    """The three numbers of each array."""
 
     def readings(self) -> Readings:
         """As metrics of a measurement, with the reasons for those that do not apply."""
@@ -108,7 +107,7 @@ def tolerance_of(precision: Precision, family: Family | None) -> Tolerance:
 
 
 def compare(output: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> Comparison:
-    """The output beside the reference: of several arrays each number is that of the worst."""
+    """The differences between an output and the reference; for several arrays, each number is the worst."""
     if (problem := _problem(output, reference)) is not None:
         return Comparison(problem=problem)
     errors = {name: _errors(output[name], array) for name, array in reference.items() if name != TOKENS}
@@ -142,7 +141,7 @@ def _equal_share(output: np.ndarray, reference: np.ndarray) -> float | None:
 
 
 def _errors(output: np.ndarray, reference: np.ndarray) -> dict[str, float]:
-    """In float64, so that the sums over a large array add no error of their own."""
+    """Computed in float64, so that sums over large arrays add no error of their own."""
     import numpy as np
 
     x, y = reference.astype(np.float64).ravel(), output.astype(np.float64).ravel()
@@ -150,14 +149,14 @@ def _errors(output: np.ndarray, reference: np.ndarray) -> dict[str, float]:
     both_zero = length_x == 0 and length_y == 0
     return {
         "max_abs_error": float(np.abs(y - x).max(initial=0.0)),
-        # Against a reference of zeros every error is infinitely large; 1 is the error of an output that is all wrong.
+        # Relative to a reference of zeros every error is infinite; 1 is the error of an all-wrong output.
         "relative_l2": float(difference / length_x) if length_x > 0 else float(not both_zero),
         "cosine": float(x @ y / (length_x * length_y)) if length_x > 0 and length_y > 0 else float(both_zero),
     }
 
 
 def about_difference(comparison: Comparison, precision: Precision, family: Family | None = None) -> tuple[Doubt, ...]:
-    """`output_differs`, invalid, with every number that is beyond the precision's tolerance."""
+    """`output_differs`, with every number that exceeds the precision's tolerance."""
     tolerance = tolerance_of(precision, family)
     evidence: dict[str, Json] = {}
     if comparison.problem is not None:

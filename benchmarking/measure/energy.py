@@ -1,4 +1,4 @@
-"""The energy pass: joules per call from the device's counters, over windows long enough for a counter to move."""
+"""The energy pass: joules per call from the device's counters, over windows of several seconds."""
 
 from __future__ import annotations
 
@@ -6,50 +6,51 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import mean, stdev
 
+from benchmarking.core.device_contracts import ENERGY_DOMAINS
 from benchmarking.core.records import COUNTER_STALE, FAILED, NOT_APPLICABLE, NOT_RUN, NOT_SUPPORTED, Json, Readings
 from benchmarking.core.units import NS_PER_S, ns_to_s
 from benchmarking.devices.support.handles import by_device
 from benchmarking.measure.bench import Bench
-from benchmarking.measure.memory import PassResult
+from benchmarking.measure.memory import PassResult, no_mark
 
-DOMAINS = ("gpu", "cpu_pkg", "dram", "soc")
 IDLE_PREFERENCE = ("gpu", "soc", "cpu_pkg", "dram")
-"""`energy_idle_w` is of the first of these that is counted; all of them are in the extra."""
+"""`energy_idle_w` is that of the first domain with a counter; the details have all of them."""
 MIN_WINDOW_S = 5.0
-"""In a shorter window a counter that moves ten times a second is off by more than 2 % at its ends."""
+"""In a shorter window, a counter that updates ten times a second is off by more than 2 % at the ends."""
 MIN_CALLS = 10
-"""Besides the 5 s of a window: GPU counters move about every 100 ms, and a window's ends must weigh little."""
+"""Per window, in addition to its minimum time, so that its ends weigh little."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnergyWindow:
-    """Counters over a stretch of time. `calls` is 0 for an idle one."""
+    """Energy over a stretch of time. `calls` is 0 when it was idle."""
 
     calls: int
     seconds: float
     joules: dict[str, float]
-    """By domain, as far as both readings had it."""
+    """By domain, if both readings had it."""
     gpu_joules: dict[str, float] = field(default_factory=dict)
-    """By device, where several are one."""
+    """By device, when several run one model."""
 
 
 def energy_pass(bench: Bench) -> PassResult:
-    """J per call by domain, gross and net of the idle power. Without a counter nothing runs: there are only reasons."""
+    """J per call by domain, gross and net of the idle power. Without a counter nothing runs and there are only
+    reasons."""
     why_not = _why_not(bench)
-    counted = [domain for domain in DOMAINS if domain in bench.handle.energy_j().values]
+    counted = [domain for domain in ENERGY_DOMAINS if domain in bench.handle.energy_j().values]
     if why_not is not None or not counted:
         return PassResult(missing=_reasons(bench.handle.energy_j(), why_not))
     bench.live("energy")
     idle = _window(bench, busy=False)
     windows = _busy_windows(bench)
-    strangers = bench.handle.state().values.get("foreign_pids")
-    if strangers:
-        return PassResult(missing=_reasons(bench.handle.energy_j(), _foreign(strangers)))
+    foreign = bench.handle.state().values.get("foreign_pids")
+    if foreign:
+        return PassResult(missing=_reasons(bench.handle.energy_j(), _foreign(foreign)))
     return summarise_windows(idle, windows, bench.handle.energy_j())
 
 
 def _busy_windows(bench: Bench) -> list[EnergyWindow]:
-    """As many windows as the settings say; fewer, but one, when slow calls would make them exceed the time limit."""
+    """The windows that the settings ask for; fewer (at least one) when slow calls exceed the time limit."""
     windows: list[EnergyWindow] = []
     while not windows or (
         len(windows) < bench.settings.energy_windows
@@ -61,14 +62,14 @@ def _busy_windows(bench: Bench) -> list[EnergyWindow]:
 
 
 def summarise_windows(idle: EnergyWindow, windows: Sequence[EnergyWindow], reading: Readings) -> PassResult:
-    """Means over the windows; net = gross - idle power x seconds a call. A counter that stood still is stale."""
+    """Means over the windows; net = gross - idle power x seconds per call. A counter that did not move is stale."""
     metrics: dict[str, float] = {}
     missing = _reasons(reading, None)
     per_call: dict[str, Json] = {}
     idle_w = {
         domain: joules / idle.seconds for domain, joules in idle.joules.items() if idle.seconds > 0 and joules > 0
     }
-    for domain in DOMAINS:
+    for domain in ENERGY_DOMAINS:
         counted = [window for window in windows if domain in window.joules]
         if len(counted) < len(windows) or not windows:
             continue
@@ -101,7 +102,7 @@ def summarise_windows(idle: EnergyWindow, windows: Sequence[EnergyWindow], readi
 
 
 def _by_device(windows: Sequence[EnergyWindow]) -> dict[str, Json]:
-    """Each device's share of `energy_gpu_j_per_call`, where several are one."""
+    """Each device's share of `energy_gpu_j_per_call`, when several run one model."""
     shares: dict[str, Json] = {
         name: mean(window.gpu_joules[name] / window.calls for window in windows)
         for name in windows[0].gpu_joules
@@ -111,7 +112,7 @@ def _by_device(windows: Sequence[EnergyWindow]) -> dict[str, Json]:
 
 
 def _window(bench: Bench, *, busy: bool) -> EnergyWindow:
-    """Counters over one window, the device synced before both readings."""
+    """One window; the device is synced before both readings."""
     handle, target_ns = bench.handle, bench.settings.energy_window_s * NS_PER_S
     handle.synchronize()
     before, start_ns, calls = handle.energy_j(), handle.now_ns(), 0
@@ -119,7 +120,7 @@ def _window(bench: Bench, *, busy: bool) -> EnergyWindow:
         bench.sleep(bench.settings.energy_window_s)
     while busy and (calls < MIN_CALLS or handle.now_ns() - start_ns < target_ns):
         bench.operation.reset()
-        bench.operation.run(_no_mark)
+        bench.operation.run(no_mark)
         handle.synchronize()
         calls += 1
     after, seconds = handle.energy_j(), ns_to_s(handle.now_ns() - start_ns)
@@ -127,16 +128,12 @@ def _window(bench: Bench, *, busy: bool) -> EnergyWindow:
     return EnergyWindow(calls=calls, seconds=seconds, joules=joules, gpu_joules=_differences(before, after))
 
 
-def _no_mark(name: str) -> None:
-    """Nothing is timed here."""
-
-
 def _both(before: Readings, after: Readings) -> list[str]:
-    return [domain for domain in DOMAINS if domain in before.values and domain in after.values]
+    return [domain for domain in ENERGY_DOMAINS if domain in before.values and domain in after.values]
 
 
 def _differences(before: Readings, after: Readings) -> dict[str, float]:
-    """Joules of each device's own counter, where several are one."""
+    """Joules by device, when several run one model."""
     first, last = by_device(before), by_device(after)
     return {
         name: last[name]["gpu"] - start["gpu"]
@@ -153,21 +150,21 @@ def _joules(reading: Readings, domain: str) -> float:
 
 def _why_not(bench: Bench) -> str | None:
     if bench.settings.energy_windows < 1:
-        return f"{NOT_RUN}: no energy window was asked for"
+        return f"{NOT_RUN}: no energy window was requested"
     if bench.settings.energy_window_s < MIN_WINDOW_S:
         return f"{NOT_RUN}: windows of {bench.settings.energy_window_s:g} s, below {MIN_WINDOW_S:g} s"
-    strangers = bench.handle.state().values.get("foreign_pids")
-    return _foreign(strangers) if strangers else None
+    foreign = bench.handle.state().values.get("foreign_pids")
+    return _foreign(foreign) if foreign else None
 
 
 def _foreign(pids: Json) -> str:
-    return f"{NOT_APPLICABLE}: foreign processes use the device too: {pids}"
+    return f"{NOT_APPLICABLE}: other processes use the device too: {pids}"
 
 
 def _reasons(reading: Readings, why_not: str | None) -> dict[str, str]:
-    """A reason for every energy metric: the given one, else the counters' own."""
-    reasons = {_name(domain): why_not or reading.missing.get(domain, NOT_SUPPORTED) for domain in DOMAINS}
-    if why_not is not None or not any(domain in reading.values for domain in DOMAINS):
+    """A reason for every energy metric: the given one, else that of the counter."""
+    reasons = {_name(domain): why_not or reading.missing.get(domain, NOT_SUPPORTED) for domain in ENERGY_DOMAINS}
+    if why_not is not None or not any(domain in reading.values for domain in ENERGY_DOMAINS):
         reasons["energy_idle_w"] = why_not or reading.missing.get("method", NOT_SUPPORTED)
     return {name: why or FAILED for name, why in reasons.items()}
 

@@ -1,6 +1,6 @@
-"""The state of the machine at the start of a run: what can change its speed and does not change while it measures.
+"""The state of the machine at the start of a run: settings that affect its speed and stay constant while it measures.
 
-Imports nothing heavy, since the supervisor captures it.
+Imports nothing heavy, because the supervisor uses it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarking.devices.support.reading import UnreadableError, gather, read_i
 ROOT = Path("/")
 
 HOST_FACTS = ("is_virtual_machine", "virtual_machine", "is_container", "container", "cgroup_cpu_quota_cores")
-"""Taken over from the machine's facts."""
+"""Copied from the machine's facts."""
 
 VARIABLE_PREFIXES = (
     "OMP_",
@@ -44,15 +44,15 @@ VARIABLE_PREFIXES = (
 )
 VARIABLE_NAMES = ("LD_PRELOAD", "DYLD_INSERT_LIBRARIES", "PYTHONMALLOC", "PYTHONHASHSEED", "NUMEXPR_NUM_THREADS")
 PRELOADS = ("LD_PRELOAD", "DYLD_INSERT_LIBRARIES")
-"""Kept as the libraries' file names: the folders say nothing about speed and something about people."""
+"""Stored as file names only: folders do not affect speed and may reveal names of people."""
 
 SECRET = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH|COOKIE|HEADER", re.IGNORECASE)
-"""Variables with such a name are left out altogether."""
+"""Variables with such a name are not stored."""
 URL_LOGIN = re.compile(r"(?<=://)[^/@\s]+@")
 
 
 def capture(root: Path = ROOT, variables: Mapping[str, str] | None = None) -> Readings:
-    """Everything about the environment that a result may depend on; takes some milliseconds."""
+    """Everything in the environment that a result may depend on; takes some milliseconds."""
     taken = gather(
         {
             "cpu_governor": lambda: _cpufreq(root, "scaling_governor"),
@@ -72,7 +72,7 @@ def capture(root: Path = ROOT, variables: Mapping[str, str] | None = None) -> Re
 
 
 def relevant_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables that steer libraries' speed, sorted. Secrets are left out, logins are cut from addresses."""
+    """The variables that affect the speed of libraries, sorted, without secrets and without logins in URLs."""
     return {
         name: _harmless(name, value)
         for name, value in sorted(variables.items())
@@ -95,7 +95,7 @@ def _host_facts() -> Readings:
 
 
 def _cpufreq(root: Path, name: str) -> str:
-    """The value all CPUs share, or all values joined by commas."""
+    """The common value of all CPUs, or all values joined by commas."""
     paths = list(root.glob(f"sys/devices/system/cpu/cpu[0-9]*/cpufreq/{name}"))
     if not paths:
         raise UnreadableError(f"{NOT_SUPPORTED}: no {root / 'sys/devices/system/cpu/cpu0/cpufreq' / name}")
@@ -103,7 +103,7 @@ def _cpufreq(root: Path, name: str) -> str:
 
 
 def _is_turbo_on(root: Path) -> bool:
-    """Clocks above the base clock: intel_pstate forbids them with 1, the other drivers allow them with 1."""
+    """Whether clocks may exceed the base clock: in intel_pstate 1 forbids it, in other drivers 1 allows it."""
     cpu = root / "sys/devices/system/cpu"
     if (cpu / "intel_pstate/no_turbo").exists():
         return read_int(cpu / "intel_pstate/no_turbo") == 0
@@ -137,13 +137,13 @@ def _power_source(root: Path) -> str:
 
 
 def _linux_power_source(supplies: Path) -> str:
-    """A mains supply that is online decides; else a battery that discharges (sysfs-class-power)."""
+    """An online mains supply wins; else a discharging battery (sysfs-class-power)."""
     online = [read_int(path) for path in supplies.glob("*/online") if read_text(path.with_name("type")) != "Battery"]
     if any(online):
         return "mains"
     states = [
         read_text(path) for path in supplies.glob("*/status") if _scope(path.parent) != "Device"
-    ]  # a mouse's battery has the scope "Device"
+    ]  # the battery of a mouse has the scope "Device"
     if not states and not online:
         raise UnreadableError(f"{NOT_APPLICABLE}: no power supply is listed in {supplies}")
     return "battery" if "Discharging" in states or (online and states) else "mains"

@@ -1,8 +1,8 @@
-"""The latency pass: timed calls until the stopping rule is content, the machine's counters read before and after.
+"""Warm-up and the latency pass.
 
-When to stop: on the target, at a limit, or where more calls no longer help. It controls cost, never significance.
-
-Warm-up: calls at the point's exact shape until two windows in a row look alike.
+The warm-up calls at the point's exact shape until two windows in a row are alike. The latency pass then times calls
+until the stopping rule ends it: at the target precision, at a limit, or when more calls no longer help. The rule
+controls cost, never significance.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from benchmarking.measure.timing import MIN_CALLS, Stopwatch, check_tokens, inne
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyPass:
-    """The timed calls of a launch at a point, and what happened around them."""
+    """The timed calls of a launch at a point, and the machine's counters around them."""
 
     started_at: str
     watch: Stopwatch
     stop_reason: str
     relative_half_width: float | None
     window: Mapping[str, Json] = field(default_factory=dict)
-    """See `noise.Window`; plus `compiles`, the number of compilations during the pass."""
+    """As in `noise.Window`; plus `compiles`, the number of compilations during the pass."""
 
 
 def latency_pass(bench: Bench, inner_loops: int) -> LatencyPass:
-    """Time calls in looks until the stopping rule ends it. Raises BenchhouseError when a call made too few tokens."""
+    """Time calls until the stopping rule ends it. Raises BenchhouseError for a call with the wrong number of tokens."""
     bench.live("measure")
     rule = StoppingRule(bench.settings)
     watch = Stopwatch(bench.operation, bench.handle, inner_loops)
@@ -58,38 +58,38 @@ def latency_pass(bench: Bench, inner_loops: int) -> LatencyPass:
 
 
 PLATEAU_LOOKS = 3
-
 PLATEAU_SHRINKAGE = 0.9
-
-"""Over two doublings independent noise halves the interval; one that kept 90 % of its width will not reach the target
-soon. Higher would hardly ever stop, lower would stop on the estimate's own noise (it has 9 degrees of freedom)."""
+"""Over two doublings independent noise halves the interval; one that keeps 90 % of its width will not reach the target
+soon. A higher limit would hardly ever stop, a lower one would stop on the estimate's own noise (it has 9 degrees of
+freedom)."""
 
 
 class StoppingRule:
-    """Looks at the samples only at geometric counts (30, 60, 120, ...): looking every few samples until the interval
-    happens to be narrow makes it cover far less than it claims."""
+    """Decides at geometric counts of samples only (30, 60, 120, ...): checking every few samples until the interval
+    happens to be narrow would make it cover far less than 95 %."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._half_widths: list[float] = []
         self.relative_half_width: float | None = None
-        """At the last look; None below 20 samples."""
+        """At the last check; None below 20 samples."""
 
     @property
     def limit_s(self) -> float:
-        """Measured time after which the calls stop, if there are 3; infinite for a fixed number of calls."""
+        """Measured time after which calls stop, once there are 3; infinite for a fixed number of calls."""
         return float("inf") if self._settings.fixed_iterations is not None else self._settings.max_time_s
 
     def next_count(self, count: int) -> int:
-        """Samples there should be at the next look, when there are `count` now."""
+        """The number of samples at the next check, when there are `count` now."""
         fixed = self._settings.fixed_iterations
         last = self._settings.max_samples if fixed is None else fixed
         return min(last, max(self._settings.min_samples, 2 * count))
 
     def look(self, values: Sequence[float], measured_s: float) -> str | None:
-        """Why to stop now, or None to go on. `measured_s` is the time spent inside timed regions.
+        """The reason to stop now, or None to continue. `measured_s` is the time spent inside timed regions.
 
-        A target that is met counts as such whatever ended the calls. The minimum time gives way to the maximum count.
+        Meeting the target takes precedence over a limit reached at the same check; the maximum count takes precedence
+        over the minimum time.
         """
         settings = self._settings
         width = self.relative_half_width = relative_half_width(values)
@@ -115,48 +115,38 @@ class StoppingRule:
 
 
 WINDOW_CALLS = 10
-
 SLOW_WINDOW_CALLS = 5
-
 SLOW_CALL_NS = NS_PER_S // 2
-
-"""Beyond it windows are 5 calls, or the warm-up would cost more than the measuring."""
-
+"""Calls longer than this have windows of 5; otherwise the warm-up would cost more than the measurement."""
 MIN_TIME_S = 0.5
-
 ACCELERATOR_MIN_TIME_S = 1.0
-
 """Clocks of an accelerator rise later than those of a CPU."""
-
 GRACE = 10
-
-"""The cap on calls times this holds before the minimum time is over: short calls need more to fill it, and on a clock
-that stands still the warm-up ends all the same."""
-
+"""Factor on the maximum number of calls until the minimum time is over: short calls need more to fill it, and the
+warm-up must end even on a clock that stands still."""
 MAX_RELATIVE_CHANGE = 0.05
-
-"""Between two windows' medians and quartiles. Less would never be reached on a machine that is not idle."""
+"""Between the medians and quartiles of two windows. A machine that is not idle would never get below less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmUp:
-    """What the warm-up came to."""
+    """The outcome of the warm-up."""
 
     calls: int
-    """All calls, those of blocks counted one by one."""
+    """All calls; those in blocks count individually."""
     steady: bool | None
-    """None: too slow to judge, or a fixed number of calls was asked for."""
+    """None: the calls are too slow to decide, or their number was fixed."""
     started_at: str
     values_ms: tuple[float, ...]
     inner_loops: int
-    """Calls per value of `values_ms`."""
+    """Calls per value in `values_ms`."""
     next_inner_loops: int
-    """Calls per block that the latency pass should use."""
+    """Calls per block for the latency pass."""
     extra: dict[str, Json]
 
 
 def warm_up(bench: Bench, *, may_block: bool, first_call_ns: int) -> WarmUp:
-    """Call until steady, or until the settings' cap; `may_block`: the calls may be timed in blocks."""
+    """Call until steady, or until the settings' limit. `may_block`: the calls may be timed in blocks."""
     fixed = bench.settings.fixed_warmup_iterations
     if fixed is not None:
         return _fixed(bench, fixed, may_block, first_call_ns)
@@ -201,7 +191,8 @@ def _next_inner_loops(calls_ms: Sequence[float], may_block: bool) -> int:
 
 
 def _until_steady(bench: Bench, watch: Stopwatch) -> bool | None:
-    """Windows of calls until two in a row are alike; False at the cap, None when it came before the second window."""
+    """Call until two windows in a row are alike: True; False at the limit, None when it comes before a second
+    window."""
     settings = bench.settings
     min_time_ns = (ACCELERATOR_MIN_TIME_S if bench.handle.is_accelerator else MIN_TIME_S) * NS_PER_S
     max_time_ns = settings.warmup_max_time_s * NS_PER_S
@@ -222,7 +213,8 @@ def _until_steady(bench: Bench, watch: Stopwatch) -> bool | None:
 
 
 def alike(values: Sequence[float]) -> bool:
-    """True when the two halves' medians and quartiles differ by at most 5 % and the first value is no high outlier."""
+    """Whether medians and quartiles of the two halves differ by at most 5 %, and the first value is not a high
+    outlier."""
     x = np.asarray(values, dtype=np.float64)
     earlier, later = (np.quantile(half, (0.25, 0.5, 0.75)) for half in np.split(x, 2))
     if (np.abs(later - earlier) > MAX_RELATIVE_CHANGE * earlier).any():
@@ -232,5 +224,5 @@ def alike(values: Sequence[float]) -> bool:
 
 
 def _footprint(bench: Bench) -> tuple[int, Json]:
-    """What still changes while something is being built: compilations, and the device's peak memory."""
+    """What changes while something is still being set up: compilations, and the device's peak memory."""
     return bench.compiles(), bench.handle.peak_memory().values.get("device_allocated_peak_bytes")

@@ -1,14 +1,11 @@
-"""Resident memory of this process, now and at its peak.
+"""The memory pass: peaks of resident and device memory over some calls of its own, after a reset.
 
-Linux: `VmHWM` after writing 5 to `/proc/self/clear_refs` (proc(5)); never ru_maxrss, which a child inherits. macOS: the
-physical footprint, sampled. Windows: the peak working set, which counts the process's whole life.
+Resident memory. Linux: `VmHWM` after writing 5 to `/proc/self/clear_refs` (proc(5)); never ru_maxrss, which a child
+inherits. macOS: the physical footprint, sampled. Windows: the peak working set of the process's whole life.
 
-The memory pass: some calls of their own, with the peaks of the process and of the device started anew before.
-
-What a device only tells as it stands is sampled on a thread: nothing is timed in this pass, runtimes let the
-interpreter's lock go while they compute, and only the handle knows which process it is in a container's eyes.
-
-Peaks of values that can only be sampled. Runs in passes of its own, never beside the latency pass.
+Device memory in use is sampled on a thread. Nothing is timed in this pass, runtimes release the interpreter's lock
+while they compute, and only the device handle knows this process's id in the eyes of the driver when it is in a
+container.
 """
 
 from __future__ import annotations
@@ -24,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarking.core.device_contracts import IN_USE_NAMES, PEAK_NAMES
 from benchmarking.core.records import NO_PERMISSION, NOT_APPLICABLE, NOT_RUN, NOT_SUPPORTED, Json, Readings
 from benchmarking.core.units import BYTES_PER_KIB
 from benchmarking.devices.support.handles import by_device
@@ -31,30 +29,29 @@ from benchmarking.devices.support.reading import UnreadableError, gather, read_t
 from benchmarking.measure.bench import Bench
 
 PEAK = "peak_rss_bytes"
-
 RESET_PEAK = "5"
-
 FOOTPRINT_INTERVAL_S = 0.010
-
+DEVICE_INTERVAL_S = 0.020
+GLOBAL_DELTA = "device_global_delta_bytes"
 
 RUSAGE_INFO_V0 = 0
-
 RUSAGE_INFO_V0_BYTES = 96
-
 FOOTPRINT_OFFSET = 16 + 7 * 8
+"""Of ri_phys_footprint in struct rusage_info_v0 (sys/resource.h): after a UUID and seven 64-bit counters."""
 
-"""Of ri_phys_footprint in struct rusage_info_v0 (sys/resource.h): a UUID and seven 64-bit counters come before it."""
+Reading = Mapping[str, float]
 
 
 class LinuxPeak:
-    """The kernel's high-water mark of resident memory, started anew at will."""
+    """The kernel's high-water mark of resident memory, which can be reset."""
 
     def __init__(self, proc: Path = Path("/proc/self")) -> None:
         self._proc = proc
         self._why_not: str | None = f"{NOT_RUN}: the peak was not reset"
 
     def reset(self) -> None:
-        """Start a new period. Where that is refused, `read` tells so: the mark would be of something else."""
+        """Start a new period. If the kernel refuses, `read` raises the reason: the mark would be of an earlier
+        period."""
         path = self._proc / "clear_refs"
         try:
             path.write_text(RESET_PEAK)
@@ -72,7 +69,7 @@ class LinuxPeak:
 
 
 class SampledPeak:
-    """The largest of the values read every 10 ms, from reset to read; for systems that keep no mark of their own."""
+    """The largest of the values read every 10 ms between reset and read, for systems without a high-water mark."""
 
     def __init__(self, read_bytes: Callable[[], int]) -> None:
         self._read_bytes = read_bytes
@@ -80,7 +77,7 @@ class SampledPeak:
         self._why_not = f"{NOT_RUN}: the peak was not reset"
 
     def reset(self) -> None:
-        """Start a new period. Where the value cannot be read, `read` tells so."""
+        """Start a new period. If the value cannot be read, `read` raises the reason."""
         if self._sampler is not None:
             self._sampler.stop()
             self._sampler = None
@@ -90,7 +87,7 @@ class SampledPeak:
             self._why_not = str(error)
 
     def read(self) -> int:
-        """Bytes at the peak; ends the period, so that no sampler runs beside timed calls. Raises UnreadableError."""
+        """Bytes at the peak; ends the period, so that no sampler runs during timed calls. Raises UnreadableError."""
         if self._sampler is None:
             raise UnreadableError(self._why_not)
         sampler, self._sampler = self._sampler, None
@@ -98,13 +95,13 @@ class SampledPeak:
 
 
 class LifetimePeak:
-    """Windows' PeakWorkingSetSize: cannot be reset, so a peak of an earlier step stays."""
+    """Windows' PeakWorkingSetSize, which cannot be reset, so an earlier peak remains."""
 
     def reset(self) -> None:
-        """Nothing to do: the system has no such call."""
+        """Does nothing: Windows has no such call."""
 
     def read(self) -> int:
-        """Bytes at the peak of the process's life."""
+        """Bytes at the peak of the process's lifetime."""
         import psutil
 
         information: Any = psutil.Process().memory_info()  # the field exists on Windows only
@@ -112,13 +109,15 @@ class LifetimePeak:
 
 
 def rss_bytes() -> Readings:
-    """`rss_bytes` now; on macOS the physical footprint, which its peak is of too."""
+    """`rss_bytes` now; on macOS the physical footprint, as for the peak."""
     return gather({"rss_bytes": phys_footprint_bytes if sys.platform == "darwin" else _resident_bytes})
 
 
 def reset_peak_rss(elsewhere: SampledPeak | None = None) -> Readings:
-    """Start a new period of the peak, of this process or of others. Gives `peak_rss_method`: high_water_mark,
-    sampled_10ms or process_lifetime."""
+    """Start a new period of the peak, of this process or of those elsewhere that hold the model.
+
+    Gives `peak_rss_method`: high_water_mark, sampled_10ms or process_lifetime.
+    """
     peak = elsewhere or _PEAK
     peak.reset()
     return Readings(values={"peak_rss_method": _METHODS[type(peak)]})
@@ -165,22 +164,12 @@ def _peak_of(platform: str) -> LinuxPeak | SampledPeak | LifetimePeak:
 _METHODS = {LinuxPeak: "high_water_mark", SampledPeak: "sampled_10ms", LifetimePeak: "process_lifetime"}
 
 _PEAK = _peak_of(sys.platform)
-
-"""One a process, since the system keeps one mark a process."""
-
-
-DEVICE_INTERVAL_S = 0.020
-
-PEAKS = ("device_allocated_peak_bytes", "device_reserved_peak_bytes")
-
-GLOBAL_DELTA = "device_global_delta_bytes"
-
-IN_USE = ("device_process_bytes", "device_used_bytes")
+"""One per process, since the system keeps one mark per process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassResult:
-    """What a pass adds to a measurement."""
+    """The contribution of a pass to a measurement."""
 
     metrics: Mapping[str, float] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
@@ -188,7 +177,7 @@ class PassResult:
 
 
 def memory_pass(bench: Bench) -> PassResult:
-    """Peaks over `settings.memory_calls` calls, by metric: of resident memory, of the device's allocator, in use."""
+    """Peaks over `settings.memory_calls` calls: resident memory, the device's allocator, device memory in use."""
     bench.live("memory")
     handle, operation = bench.handle, bench.operation
     handle.synchronize()
@@ -217,21 +206,21 @@ def memory_pass(bench: Bench) -> PassResult:
 def _call(bench: Bench) -> None:
     for _ in range(bench.settings.memory_calls):
         bench.operation.reset()
-        bench.operation.run(_no_mark)
+        bench.operation.run(no_mark)
     bench.handle.synchronize()
 
 
-def _no_mark(name: str) -> None:
-    """Nothing is timed here."""
+def no_mark(name: str) -> None:
+    """Ignores marks, in passes that time nothing."""
 
 
 def _in_use(bench: Bench) -> Reading:
     values = bench.handle.memory_in_use().values
-    return {name: value for name in IN_USE if isinstance(value := values.get(name), int)}
+    return {name: value for name in IN_USE_NAMES if isinstance(value := values.get(name), int)}
 
 
 def _is_counted(at_rest: Readings) -> bool:
-    return any(name in at_rest.values for name in IN_USE)
+    return any(name in at_rest.values for name in IN_USE_NAMES)
 
 
 def _resident(peak: Readings) -> Readings:
@@ -239,24 +228,24 @@ def _resident(peak: Readings) -> Readings:
 
 
 def _of_device(peaks: Readings) -> Readings:
-    """The allocator's peaks; a device that names neither value nor reason has none."""
-    values = {name: peaks.values[name] for name in PEAKS if name in peaks.values}
-    missing = {name: peaks.missing.get(name, NOT_SUPPORTED) for name in PEAKS if name not in values}
+    """The allocator's peaks; a device without a value or a reason does not support them."""
+    values = {name: peaks.values[name] for name in PEAK_NAMES if name in peaks.values}
+    missing = {name: peaks.missing.get(name, NOT_SUPPORTED) for name in PEAK_NAMES if name not in values}
     return Readings(values=values, missing=missing)
 
 
 def _sampled(at_rest: Readings, peaks: Reading, state: Readings) -> Readings:
-    """`device_process_peak_bytes`, and `device_global_delta_bytes`: the peak of all use, less what is not this process.
+    """`device_process_peak_bytes`, and `device_global_delta_bytes`: the peak of all use, less that of other processes.
 
-    What others use is read at rest, so a stranger on the device, whose use may change, leaves no difference to tell.
+    The latter is read before the calls, so there is no difference when another process is active on the device.
     """
-    own, used = (peaks.get(name) for name in IN_USE)
-    process = _value("device_process_peak_bytes", own, at_rest.missing.get(IN_USE[0], NOT_SUPPORTED))
+    own, used = (peaks.get(name) for name in IN_USE_NAMES)
+    process = _value("device_process_peak_bytes", own, at_rest.missing.get(IN_USE_NAMES[0], NOT_SUPPORTED))
     if state.values.get("foreign_pids"):
-        return process | _value(GLOBAL_DELTA, None, f"{NOT_APPLICABLE}: a foreign process is on the device")
-    resting_own, resting_used = (at_rest.values.get(name) for name in IN_USE)
+        return process | _value(GLOBAL_DELTA, None, f"{NOT_APPLICABLE}: another process is on the device")
+    resting_own, resting_used = (at_rest.values.get(name) for name in IN_USE_NAMES)
     if used is None or not isinstance(resting_own, int) or not isinstance(resting_used, int):
-        why = next((at_rest.missing[name] for name in IN_USE if name in at_rest.missing), NOT_SUPPORTED)
+        why = next((at_rest.missing[name] for name in IN_USE_NAMES if name in at_rest.missing), NOT_SUPPORTED)
         return process | _value(GLOBAL_DELTA, None, why)
     return process | _value(GLOBAL_DELTA, used - (resting_used - resting_own), "")
 
@@ -265,11 +254,8 @@ def _value(name: str, value: Json, why_not: str) -> Readings:
     return Readings(missing={name: why_not}) if value is None else Readings(values={name: value})
 
 
-Reading = Mapping[str, float]
-
-
 class PeakSampler:
-    """Reads values at an interval on a thread of its own, once at once and once at the end, and keeps the largest."""
+    """Reads values at an interval on a thread, first immediately and last at the end, and keeps the largest."""
 
     def __init__(self, read: Callable[[], Reading], interval_s: float) -> None:
         self.readings = 0
@@ -283,7 +269,7 @@ class PeakSampler:
         self._thread.start()
 
     def stop(self) -> Reading:
-        """The largest value of each name. Raises what a reading raised."""
+        """The largest value by name. Raises the exception of a failed reading."""
         self._stopping.set()
         self._thread.join()
         if self._trouble is not None:
@@ -295,7 +281,7 @@ class PeakSampler:
         while not self._stopping.wait(self._interval_s):
             try:
                 self._sample()
-            except Exception as error:  # noqa: BLE001 - carried over to the thread that asks for the peaks
+            except Exception as error:  # noqa: BLE001 - raised again in the thread that calls stop
                 self._trouble = error
                 return
 

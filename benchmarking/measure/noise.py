@@ -1,9 +1,7 @@
-"""What else the machine did during a window: its counters before and after, and the differences.
+"""What else the machine and the device did during a pass: counters before and after, and their differences.
 
-Nothing runs beside the timed calls: all readings are taken between timed regions. Sources are Linux's (proc(5), the
-kernel's sched-stats and psi documents) and getrusage(2); elsewhere each value has its reason.
-
-What a device's states say when they are taken together: clocks, throttling, strangers.
+All readings are taken between timed regions. Sources are Linux's (proc(5), the kernel's sched-stats and psi documents)
+and getrusage(2); on other systems each value has its reason.
 """
 
 from __future__ import annotations
@@ -22,24 +20,17 @@ from benchmarking.devices.support.binding import allowed_cpus, escaped_threads
 from benchmarking.devices.support.reading import UnreadableError, gather, read_int, read_text
 
 ROOT = Path("/")
-
-
-BUSY_SHARE = 0.1
-
-"""A thread that ran for more than this share of the window took part in the work."""
-
 HZ_PER_KHZ = 1_000
-
 HZ_PER_MHZ = 1_000_000
 
-
+BUSY_SHARE = 0.1
+"""A thread that ran for more than this share of the window took part in the work."""
 FREQUENCY_CPUS = 16
-
-"""CPUs whose clock is read: each reading may interrupt its CPU, and large machines have hundreds."""
+"""Number of CPUs whose clock is read: each reading may interrupt its CPU, and large machines have hundreds."""
 
 
 class Window:
-    """The machine's and the device's counters over a pass."""
+    """Counters of the machine and the device over a pass."""
 
     def __init__(self, handle: DeviceHandle, root: Path = ROOT) -> None:
         self._handle = handle
@@ -49,11 +40,11 @@ class Window:
         self._start_ns = time.perf_counter_ns()
 
     def look(self) -> None:
-        """Read the device's state once more; call it between timed regions."""
+        """Read the device's state again. Call it between timed regions."""
         self._states.append(self._handle.state())
 
     def close(self) -> dict[str, Json]:
-        """The differences by name (units in the names), the states, and under `missing` the reasons."""
+        """The differences by name (with units in the names), the device's states, and under `missing` the reasons."""
         elapsed_s = (time.perf_counter_ns() - self._start_ns) / 1e9
         changed = differences(self._before, _readings(self._handle, self._root), elapsed_s)
         device = summarise_states(self._states)
@@ -69,7 +60,7 @@ def _readings(handle: DeviceHandle, root: Path) -> Readings:
 
 
 def counters(root: Path = ROOT) -> Readings:
-    """Every counter as it stands now."""
+    """Every counter now."""
     return gather(
         {
             "steal": lambda: dict(zip(("steal", "total"), _cpu_ticks(root), strict=True)),
@@ -85,7 +76,8 @@ def counters(root: Path = ROOT) -> Readings:
 
 
 def differences(before: Readings, after: Readings, elapsed_s: float) -> Readings:
-    """What changed over `elapsed_s` seconds. Shares are 0..1; the run-queue wait is summed over threads, over wall."""
+    """The changes over `elapsed_s` seconds. Shares are 0..1; the run-queue wait is summed over threads, per wall
+    time."""
     values: dict[str, Json] = {}
     for name, change in _CHANGES.items():
         if name in before.values and name in after.values and elapsed_s > 0:
@@ -104,7 +96,7 @@ def _cpu_pressure(before: Any, after: Any, elapsed_s: float) -> dict[str, Json]:
 
 
 def _run_queue_wait(before: Mapping[str, Any], after: Mapping[str, Any], elapsed_s: float) -> dict[str, Json]:
-    """A thread born in the window counts from 0; what one that ended in it waited is lost."""
+    """A thread that starts in the window counts from 0; the wait of one that ends in it is lost."""
     ran_and_waited = [
         (ran - old_ran, waited - old_waited)
         for thread, (ran, waited) in after.items()
@@ -149,7 +141,7 @@ _CHANGES = {
 
 
 def _cpu_ticks(root: Path) -> tuple[int, int]:
-    """Ticks stolen by the hypervisor and all ticks, since boot. Guests' ticks are in user and nice already."""
+    """Ticks stolen by the hypervisor, and all ticks, since boot. user and nice already include guests' ticks."""
     fields = [int(word) for word in read_text(root / "proc/stat").split("\n", 1)[0].split()[1:9]]
     if len(fields) < 8:
         raise UnreadableError(f"{NOT_SUPPORTED}: /proc/stat has no steal field")
@@ -172,7 +164,7 @@ def _run_queue(root: Path) -> dict[str, Json]:
         try:
             ran, waited = read_text(path).split()[:2]
         except UnreadableError:
-            continue  # the thread ended between the listing and the reading
+            continue  # the thread ended after it was listed
         threads[path.parent.name] = [int(ran), int(waited)]
     if not threads:
         raise UnreadableError(f"{NOT_SUPPORTED}: no {root / 'proc/self/task'}/*/schedstat")
@@ -230,11 +222,11 @@ def _temperatures_c(root: Path) -> dict[str, Json]:
 
 
 def summarise_states(states: Sequence[Readings]) -> Readings:
-    """States read before, during and after a pass as one reading.
+    """The device's states before, during and after a pass, combined.
 
-    `device_before`, `device_after`: the plain states; `clock_hz_median` with `clock_default_hz`; `throttle_reasons` and
-    `foreign_pids` seen in any of them; `violation_ns` (heat) and `power_violation_ns` (the power cap, which is no
-    throttling by itself) that grew from the first to the last.
+    `device_before` and `device_after`: the plain states; `clock_hz_median` with `clock_default_hz`; `throttle_reasons`
+    and `foreign_pids` of any state; the growth of `violation_ns` (heat) and `power_violation_ns` (the power cap, which
+    alone is not throttling) from the first to the last.
     """
     first, last = states[0].values, states[-1].values
     values: dict[str, Json] = {}
@@ -260,5 +252,5 @@ def _column(states: Sequence[Readings], name: str) -> list[Any]:
 
 
 def _total(violation: Any) -> int:
-    """Nanoseconds over all policies, where a device tells them apart."""
+    """Nanoseconds; summed when the device reports them by policy."""
     return sum(violation.values()) if isinstance(violation, dict) else int(violation)

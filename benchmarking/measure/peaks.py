@@ -1,9 +1,7 @@
-"""The peak of a calibration run, put where it was measured; and the table of them.
+"""The peak rates of a device: found in the results of a calibration run, and shown as a table.
 
-What a device can do at most: large matrix products in each precision and a large copy, measured as all else is.
-
-Each is somebody's benchmark (`benches.py`) in a run of its own, at sizes found by trying (`sizes.py`). The best point
-of a run carries the peak (`peaks.py`), from where the warehouse takes it to the device's row.
+A calibration run (`benchmarking.calibration`) measures matrix products of one precision, or copies, at several sizes.
+Its best point carries the peak among its metrics, from where the warehouse copies it to the device's row.
 """
 
 from __future__ import annotations
@@ -16,17 +14,26 @@ from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, visible
 
+TASK = "device-calibration"
+"""The task and model id of calibration runs."""
+PEAK_FLOPS = "peak_flops_per_sec"
+PEAK_COPY = "peak_copy_bytes_per_sec"
+MATRIX_AXIS = "matrix_size"
+"""Rows and columns of the square matrices."""
+COPY_AXIS = "copy_bytes"
+"""Bytes that a copy reads; it writes as many."""
+CACHE_MARGIN = 4
+"""A copy is at least this many times as large as the last-level cache, so that cached parts hardly count."""
+
 MS_PER_S = 1000.0
-
 HEADINGS = ("measured", "precision", "size", "median ms", "rate", "remarks")
-
 UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
 
 
 def with_peak(workload: Workload, results: tuple[Result, ...]) -> tuple[Result, ...]:
-    """The results of a run, and if it is a calibration the peak among the metrics of the best one.
+    """The results of a run; in a calibration, the best one gets the peak as a metric and the others the reason.
 
-    The best has the highest rate at its median call, and a valid output; the others get the reason.
+    The best result has the highest rate at its median latency, and is not invalid.
     """
     rates = [_rate(result) if workload.task == TASK else None for result in results]
     order = sorted((index for index, rate in enumerate(rates) if rate is not None), key=lambda index: rates[index] or 0)
@@ -42,7 +49,7 @@ def with_peak(workload: Workload, results: tuple[Result, ...]) -> tuple[Result, 
 
 
 def _rate(result: Result) -> float | None:
-    """FLOP/s, or copied bytes/s, at the median call; None for what was not measured, or came out wrong."""
+    """FLOP/s, or copied bytes/s, at the median latency; None for a result without a valid measurement."""
     metrics = result.metrics
     work = metrics.get("bytes_accessed" if _is_copy(result) else "flops")
     if result.status != "ok" or result.validity == "invalid" or not metrics.get("latency_median_ms") or work is None:
@@ -59,7 +66,7 @@ def _peak_name(result: Result) -> str:
 
 
 def table(runs: Sequence[Run], notes: Mapping[str, str] | None = None, page: Page = PLAIN) -> str:
-    """What was measured, a line each, the peaks marked; below it the notes."""
+    """One row per point, with the peaks marked; the notes (subject -> reason) below."""
     rows = tuple(_row(run, result) for run in runs for result in run.results)
     grid = Table(headings=HEADINGS, rows=rows, numbers=(2, 3, 4), keys=2)
     title = f"peaks of {runs[0].cell.device.name} ({runs[0].cell.device.selector})" if runs else "no peaks"
@@ -86,24 +93,3 @@ def _short(value: float) -> str:
         if value >= factor:
             return f"{number(value / factor)} {prefix}"
     return f"{number(value)} "
-
-
-TASK = "device-calibration"
-
-"""The task, and the model id, of calibration runs."""
-
-PEAK_FLOPS = "peak_flops_per_sec"
-
-PEAK_COPY = "peak_copy_bytes_per_sec"
-
-MATRIX_AXIS = "matrix_size"
-
-"""Rows, and columns, of the square matrices."""
-
-COPY_AXIS = "copy_bytes"
-
-"""Bytes that a copy reads; it writes as many."""
-
-CACHE_MARGIN = 4
-
-"""A copy is this many times the last-level cache at least: what stays in a cache then hardly counts."""

@@ -1,7 +1,4 @@
-"""One launch at one point, pass by pass: first call, warm-up, latency, energy, memory.
-
-What compiling cost: by the runtime's own clock where it has one, else as far as it can be told from outside.
-"""
+"""One launch at one point, pass by pass: first call, warm-up, latency, energy, memory, counting, compile time."""
 
 from __future__ import annotations
 
@@ -47,26 +44,24 @@ from benchmarking.measure.timing import (
 )
 
 COOLDOWN_CURES = frozenset({"throttle_reason", "violation_time", "low_clock"})
-
-"""Throttling by heat or power, which a pause may end; a quota stays what it is."""
+"""Throttling by heat or power, which a pause may end; throttling by a CPU quota is not among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What comparing an output with the reference's gave."""
+    """The comparison of an output with the reference."""
 
     result: PassResult = field(default_factory=PassResult)
     doubts: tuple[Doubt, ...] = ()
 
 
 OutputCheck = Callable[[Mapping[str, Any]], Checked]
-
-"""Compares a call's output, as arrays by name, with the reference's."""
+"""Compares a call's output, as arrays by name, with the reference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstCall:
-    """The very first call at a point, synced."""
+    """The first call at a point, synced."""
 
     wall_ns: int
     compiles: int
@@ -74,7 +69,7 @@ class FirstCall:
     problem: str | None
     """What the operation finds wrong with the output."""
     readings: PassResult
-    """What else the operation knows of the call."""
+    """The operation's further readings."""
     has_marks: bool
     correctness: Checked
 
@@ -90,11 +85,11 @@ def measure_point(
     compile_count: CompileCount | None = None,
     check: OutputCheck | None = None,
 ) -> Measurement:
-    """What one launch says of one point: raw samples, single readings, the window's counters and the doubts.
+    """One launch's measurement of one point: raw samples, single readings, counters and doubts.
 
-    `report` gets a `Live` now and then, never inside a timed region; `compile_count` tells how often the runtime has
-    compiled so far; `check` compares the first call's output with the reference's. What the operation raises goes
-    through. Raises BenchhouseError for a call of another number of requests, or of tokens, than asked.
+    `report` receives `Live` records, never inside a timed region; `compile_count` counts the runtime's compilations so
+    far; `check` compares the first call's output with the reference. Raises BenchhouseError when a call runs another
+    number of requests or tokens than requested; exceptions of the operation pass through.
     """
     check_requests(operation, point)
     bench = Bench(
@@ -142,7 +137,7 @@ def measure_point(
 
 
 def check_requests(operation: Operation, point: Point) -> None:
-    """Raise BenchhouseError for an operation whose calls are another number of requests than the point says."""
+    """Raise BenchhouseError when a call runs another number of requests than the point's concurrency."""
     if operation.requests_per_call != point.concurrency:
         raise BenchhouseError(
             f"point {point.label}: {point.concurrency} in flight were asked for, but a call of it runs "
@@ -171,7 +166,7 @@ def _checked(bench: Bench, check: OutputCheck | None, output: Any) -> Checked:
 
 
 def _count_pass(bench: Bench, launch: int) -> PassResult:
-    """FLOPs and bytes of a call. They are the same in every launch, and counting is slow: the first one does it."""
+    """FLOPs and bytes of a call, counted in the first launch only: counting is slow, and they are always the same."""
     if launch > 0:
         return PassResult()
     bench.live("count")
@@ -179,20 +174,19 @@ def _count_pass(bench: Bench, launch: int) -> PassResult:
 
 
 def _numbers(readings: Readings) -> PassResult:
-    """Readings as a pass's result: the numbers, and the reasons for those that are absent."""
+    """Readings as the result of a pass: the numbers, and the reasons for missing ones."""
     values = {name: float(value) for name, value in readings.values.items() if isinstance(value, int | float)}
     return PassResult(metrics=values, missing=dict(readings.missing))
 
 
 def _may_block(bench: Bench, first: FirstCall) -> bool:
-    """Blocks of calls are for short calls without marks; a fixed number of calls is timed one by one, and a call that
-    times itself speaks of one call."""
+    """Whether short calls may be timed in blocks: not when they mark parts, time themselves, or have a fixed number."""
     has_parts = bench.operation.new_tokens is not None or first.has_marks or bench.operation.times_itself
     return not has_parts and bench.settings.fixed_iterations is None
 
 
 def _latency_passes(bench: Bench, inner_loops: int) -> list[LatencyPass]:
-    """The latency pass; a second one after a pause when heat or power throttled the first."""
+    """The latency pass, and a second one after a pause if heat or power throttled the first."""
     first = latency_pass(bench, inner_loops)
     if not COOLDOWN_CURES & {doubt.kind for doubt in _doubts(bench, first)}:
         return [first]
@@ -250,7 +244,7 @@ def _missing_series(bench: Bench, watch: Stopwatch) -> dict[str, str]:
 
 
 def _work(operation: Operation) -> dict[str, Json]:
-    """What rates are computed from."""
+    """The work of a call, from which rates are computed."""
     return {
         "items_per_call": operation.items_per_call,
         "tokens_per_call": operation.tokens_per_call,
@@ -260,7 +254,7 @@ def _work(operation: Operation) -> dict[str, Json]:
 
 
 def _first_try(bench: Bench, passes: list[LatencyPass]) -> dict[str, Json]:
-    """The pass that was throttled, beside the one that counts."""
+    """The throttled pass, when it was repeated."""
     if len(passes) == 1:
         return {}
     first = passes[0]
@@ -289,16 +283,15 @@ def _joined(*results: PassResult) -> PassResult:
 
 
 SECONDS, STATE = "compile_s", "compile_cache"
-
-"""What an operation tells with `verified`: seconds by its own clock, and whether its cache was cold or warm."""
+"""Keys of `verified`: compile time by the runtime's own clock, and whether its cache was cold or warm."""
 
 
 def compile_pass(
     bench: Bench, first_call_ns: int, first_compiles: int, latency: LatencyPass, verified: Mapping[str, Json]
 ) -> PassResult:
-    """`compile_s`, and as the same number `compile_cold_s` or `compile_warm_s` beside what was `verified`.
+    """`compile_s`, also stored as `compile_cold_s` or `compile_warm_s` with what was `verified`.
 
-    Without a clock of the runtime's it is the first call less a steady one: an upper bound, marked as such.
+    Without a clock of the runtime it is the first call minus a steady one: an upper bound, marked as such.
     """
     if bench.compile_count is None:
         return _without("nothing is compiled", verified)
@@ -311,13 +304,14 @@ def compile_pass(
     if seconds <= 0:
         return _without("the first call compiled nothing", verified)
     state = verified.get(STATE)
-    told = {**verified, **({f"compile_{state}_s": seconds} if state is not None else {})}
-    return PassResult(metrics={SECONDS: seconds}, extra={"compile_method": method, **_kept(told)})
+    by_state = {} if state is None else {f"compile_{state}_s": seconds}
+    extra = {"compile_method": method, **_verified({**verified, **by_state})}
+    return PassResult(metrics={SECONDS: seconds}, extra=extra)
 
 
 def _without(why: str, verified: Mapping[str, Json]) -> PassResult:
-    return PassResult(missing={SECONDS: f"{NOT_APPLICABLE}: {why}"}, extra=_kept(verified))
+    return PassResult(missing={SECONDS: f"{NOT_APPLICABLE}: {why}"}, extra=_verified(verified))
 
 
-def _kept(verified: Mapping[str, Json]) -> dict[str, Json]:
+def _verified(verified: Mapping[str, Json]) -> dict[str, Json]:
     return {"verified": dict(verified)} if verified else {}

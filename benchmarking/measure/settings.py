@@ -1,7 +1,7 @@
-"""How long and how often to measure: the three profiles and what the flags change about them.
+"""How long and how often to measure: the three profiles, and the flags that change them.
 
-Imports nothing heavy, since the supervisor uses it too. Quick is for a look, standard for a comparison, reference for a
-number that is published.
+quick is for a first impression, standard for comparisons, reference for published numbers. Imports nothing heavy,
+because the supervisor uses it.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ ProfileName = Literal["quick", "standard", "reference"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that governs the measuring of a point in one launch; `launches` governs the sweep."""
+    """Everything that controls the measurement of a point in one launch; `launches` controls the sweep."""
 
     profile: ProfileName = "standard"
     launches: int = 3
     target_relative_half_width: float = 0.02
-    """Of the 95 % confidence interval of the mean, from batch means."""
+    """Target for the 95 % confidence interval of the mean, from batch means."""
     min_samples: int = 30
     max_samples: int = 960
     min_time_s: float = 1.0
     max_time_s: float = 20.0
-    """Of measured time per point and launch."""
+    """Measured time per point and launch."""
     fixed_iterations: int | None = None
-    """Exactly this many timed calls, whatever the noise (stop_reason fixed)."""
+    """Exactly this many timed calls (stop_reason fixed); None: until the target or a limit."""
     fixed_warmup_iterations: int | None = None
-    """Exactly this many warm-up calls instead of waiting for the steady state."""
+    """Exactly this many warm-up calls; None: until steady."""
     warmup_max_calls: int = 300
     warmup_max_time_s: float = 30.0
     memory_calls: int = 5
     energy_window_s: float = 5.0
     energy_windows: int = 3
     cooldown_s: float = 15.0
-    """Pause before the one more try that a latency pass gets when heat or power throttled it."""
+    """Pause before a latency pass that was throttled by heat or power is repeated once."""
     point_per_process: bool = False
-    """A fresh worker for every point: reference profile (memory), torch.compile."""
+    """A fresh worker process for every point: for clean memory peaks, and for torch.compile."""
     seed: int = 0
 
 
@@ -77,7 +77,7 @@ def settings(
     launches: int | None = None,
     seed: int = 0,
 ) -> Settings:
-    """The profile with the flags applied. Raises UsageError for counts that cannot be."""
+    """A profile with the flags applied. Raises UsageError for invalid counts."""
     if iterations is not None and iterations < 1:
         raise UsageError(f"--iterations takes a number from 1: got {iterations}")
     if warmup_iterations is not None and warmup_iterations < 0:

@@ -1,12 +1,12 @@
-"""How many times as fast one runtime is as another at the same point, with the interval of that ratio.
+"""How many times as fast one runtime is as another at the same point, with a confidence interval.
 
 With b the baseline's median latency and o the other's:
 
     speed-up      b / o
-    between       with 3 launches or more that both have: launches with the same number ran side by side, so that a slow
+    between       with 3 or more common launches: launches with the same number ran close together, so that a slow
                   drift of the machine is in both. Of r(k) = b(k) / o(k) over the n launches' own medians the 95 %
                   interval is exp(mean ln r -+ t(0.975, n - 1) sd(ln r) / sqrt(n))
-    within        with fewer: from the two medians' own intervals, which mostly speak of the calls inside the launches
+    within        with fewer: from the two medians' own intervals, which mostly cover the calls inside the launches
                   only. On a log scale the distance to either end is the square root of the sum of the squares of the
                   two distances that point the same way (Zou and Donner 2008, "MOVER"):
                   ln(b / o) - sqrt(ln(b / b_low)^2 + ln(o_high / o)^2), and + sqrt(ln(b_high / b)^2 + ln(o / o_low)^2)
@@ -33,14 +33,14 @@ class SpeedUp:
 
     ratio: float
     low: float | None = None
-    """Of the 95 % interval; None where too little was measured for one."""
+    """End of the 95 % interval; None when there are too few samples."""
     high: float | None = None
     scope: Literal["between", "within"] | None = None
-    """Whether the interval speaks of launches, or only of the calls inside them."""
+    """Whether the interval covers the spread between launches or only within them."""
 
 
 def speed_up(baseline: Result, other: Result) -> SpeedUp | None:
-    """How many times as fast `other` is; None where one of the two has no median above 0."""
+    """How many times as fast `other` is; None when one of the two has no median above 0."""
     base_ms, other_ms = (result.metrics.get("latency_median_ms", 0.0) for result in (baseline, other))
     if base_ms <= 0 or other_ms <= 0:
         return None
@@ -53,7 +53,7 @@ def speed_up(baseline: Result, other: Result) -> SpeedUp | None:
 
 
 def launch_medians_ms(result: Result) -> dict[int, float]:
-    """The median latency of each launch, by its number; those that are not above 0 are left out."""
+    """The median latency of each launch, by its number, without those that are not above 0."""
     medians = {
         samples.launch: median(samples.values)
         for samples in result.samples
@@ -63,14 +63,14 @@ def launch_medians_ms(result: Result) -> dict[int, float]:
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:
-    """The mean of ratios: half as fast and twice as fast make 1. Raises ValueError when there are none."""
+    """The mean of ratios: 0.5 and 2 give 1. Raises ValueError without ratios."""
     if not ratios:
         raise ValueError("no ratios to take the mean of")
     return exp(fsum(map(log, ratios)) / len(ratios))
 
 
 def _from_intervals(baseline: Result, other: Result, ratio: float) -> SpeedUp:
-    """The ratio with the interval that the two medians' own intervals give."""
+    """The ratio, with an interval from the two medians' own intervals."""
     base, own = _distances(baseline), _distances(other)
     if base is None or own is None:
         return SpeedUp(ratio=ratio)
@@ -79,7 +79,7 @@ def _from_intervals(baseline: Result, other: Result, ratio: float) -> SpeedUp:
 
 
 def _distances(result: Result) -> tuple[float, float] | None:
-    """How far the ends of a median's interval are below and above it, in logarithms; None without an interval."""
+    """Distances of a median's interval ends below and above it, in logarithms; None without an interval."""
     names = ("latency_ci_low_ms", "latency_median_ms", "latency_ci_high_ms")
     low, middle, high = (result.metrics.get(name, 0.0) for name in names)
     return (log(middle / low), log(high / middle)) if low > 0 and high > 0 else None

@@ -62,7 +62,7 @@ def test_names_are_used_once():
     assert sorted(AXIS_FIELDS.values()) == sorted(POINT_FIELDS)
 
 
-def test_a_points_label_names_every_axis_that_does_not_go_without_saying():
+def test_a_points_label_has_every_axis_except_implied_values():
     point = Point(batch_size=1, sequence_length=2, new_tokens=3, concurrency=4, axes=dict.fromkeys(FURTHER, 5))
 
     assert point.label.startswith("b1 s2 n3 c4 ")

@@ -34,7 +34,7 @@ def test_a_doubt_has_the_severity_of_its_kind_and_its_evidence():
     assert doubt("wrong_output", kind="NaN").evidence == {"kind": "NaN"}
 
 
-def test_every_kind_says_in_one_sentence_what_it_means_and_what_to_do():
+def test_every_kind_has_one_sentence_with_meaning_and_advice():
     for kind in KINDS.values():
         assert kind.severity in SEVERITIES
         assert kind.sentence == sentence(kind.name)

@@ -64,7 +64,7 @@ def test_a_metric_made_of_bytes_is_in_mb():
     assert not METRICS["bytes_accessed"].is_in_bytes
 
 
-def test_what_stands_for_peak_memory_and_energy_is_in_order_of_preference():
+def test_columns_of_peak_memory_and_energy_are_in_order_of_preference():
     assert PEAK_MEMORY == (
         "memory_device_process_peak_mb",
         "memory_device_reserved_peak_mb",

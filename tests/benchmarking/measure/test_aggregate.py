@@ -187,7 +187,7 @@ def test_every_column_has_a_value_or_a_reason():
     assert set(summarise("id", POINT, [failed(0)], []).missing) == set(METRICS)
 
 
-def test_validity_is_that_of_the_worst_doubt():
+def test_validity_is_the_worst_doubts_severity():
     steal = Doubt(kind="steal", severity="noisy", evidence={"steal_share": 0.02})
     nan = Doubt(kind="wrong_output", severity="invalid")
     both = [measured(0, around(100), doubts=(steal,)), measured(1, around(100), doubts=(steal, nan))]
@@ -203,7 +203,7 @@ def test_the_runs_own_doubts_are_added():
     assert (result.doubts, result.validity) == ((vm,), "valid")
 
 
-def test_launches_that_disagree_are_doubted():
+def test_launches_that_disagree_raise_a_doubt():
     result = summarise("id", POINT, [measured(0, around(100)), measured(1, around(120))], [])
     assert [one.kind for one in result.doubts] == ["launch_spread"]
     assert result.validity == "noisy"
@@ -220,7 +220,7 @@ def test_nodes_that_fell_back_to_the_cpu_are_invalid():
     assert summarise("id", POINT, [measured(0, around(100))], [load]).validity == "invalid"
 
 
-def test_one_launch_that_measured_is_enough_and_the_others_failure_is_a_doubt():
+def test_one_measured_launch_is_enough_and_a_failed_one_is_a_doubt():
     result = summarise("id", POINT, [measured(0, around(100)), failed(1)], [])
     assert (result.status, result.launches, result.error) == ("ok", 1, None)
     (doubt,) = result.doubts
@@ -239,7 +239,7 @@ def test_one_launch_that_measured_is_enough_and_the_others_failure_is_a_doubt():
         ([], "skipped", "no launch measured this point"),
     ],
 )
-def test_without_numbers_the_launches_common_status_and_error_stay(launches, status, error):
+def test_without_numbers_the_launches_common_status_and_error_are_kept(launches, status, error):
     result = summarise("id", POINT, launches, [])
     assert (result.status, result.error, result.validity, result.metrics) == (status, error, None, {})
     assert result.missing["latency_median_ms"] == ("not_run" if status == "skipped" else "failed")

@@ -28,7 +28,7 @@ def test_the_three_numbers_by_hand():
     assert (found.equal_token_share, found.problem) == (None, None)
 
 
-def test_of_several_arrays_each_number_is_the_worst_one_s():
+def test_for_several_arrays_each_number_is_the_worst():
     reference = {"a": array(3, 4), "b": array(0, 1)}
     found = compare({"a": array(3, 4.5), "b": array(0.2, 1)}, reference)
     assert (found.max_abs_error, found.relative_l2) == (0.5, pytest.approx(0.2))
@@ -37,7 +37,7 @@ def test_of_several_arrays_each_number_is_the_worst_one_s():
     assert found.by_array["a"]["relative_l2"] == pytest.approx(0.1)
 
 
-def test_an_array_the_reference_has_not_is_not_compared():
+def test_an_array_that_the_reference_lacks_is_not_compared():
     found = compare({"logits": array(1), "more": array(9)}, {"logits": array(1)})
     assert (found.relative_l2, set(found.by_array)) == (0.0, {"logits"})
 
@@ -49,7 +49,7 @@ def test_equal_tokens_are_counted_place_by_place_beyond_the_first_that_differs()
     assert (found.max_abs_error, found.relative_l2, found.cosine) == (None, None, None)
 
 
-def test_no_tokens_at_all_have_no_share():
+def test_without_tokens_there_is_no_share():
     nothing = {"tokens": np.zeros((2, 0), dtype=np.int64)}
     assert compare(nothing, nothing).equal_token_share is None
 
@@ -60,7 +60,7 @@ def test_two_outputs_of_zeros_are_the_same():
 
 
 @pytest.mark.parametrize(("output", "reference"), [((0, 0), (3, 4)), ((3, 4), (0, 0))])
-def test_zeros_in_the_place_of_an_output_are_all_wrong(output, reference):
+def test_zeros_instead_of_an_output_are_all_wrong(output, reference):
     found = compare({"x": array(*output)}, {"x": array(*reference)})
     assert (found.relative_l2, found.cosine) == (1.0, 0.0)
 
@@ -84,7 +84,7 @@ def test_sums_over_large_values_do_not_overflow():
         ({"other": array(1, 2)}, "the output has no logits"),
     ],
 )
-def test_what_cannot_be_compared_differs(output, problem):
+def test_outputs_that_cannot_be_compared_differ(output, problem):
     found = compare(output, {"logits": array(1, 2)})
     assert (found.problem, found.relative_l2) == (problem, None)
     (doubt,) = about_difference(found, "int4")
@@ -106,7 +106,7 @@ def test_readings_are_the_numbers_there_are_and_a_reason_for_the_others():
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_at_the_tolerance_an_output_is_let_through_and_beyond_it_is_not(precision):
+def test_an_output_passes_at_the_tolerance_and_fails_beyond_it(precision):
     tolerance = TOLERANCES[precision]
     at = Comparison(relative_l2=tolerance.relative_l2, cosine=tolerance.cosine)
     assert about_difference(at, precision) == ()
@@ -121,13 +121,13 @@ def test_at_the_tolerance_an_output_is_let_through_and_beyond_it_is_not(precisio
     assert kinds(about_difference(turned, precision)) == [("output_differs", "invalid")]
 
 
-def test_a_number_that_is_none_is_never_let_through():
+def test_nan_never_passes():
     found = Comparison(relative_l2=math.nan, cosine=math.nan)
     assert kinds(about_difference(found, "int4")) == [("output_differs", "invalid")]
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_tokens_are_judged_at_float32_alone(precision):
+def test_tokens_are_compared_at_float32_only(precision):
     none_equal = Comparison(relative_l2=0.0, cosine=1.0, equal_token_share=0.0)
     assert bool(about_difference(none_equal, precision)) is (precision == "float32")
 

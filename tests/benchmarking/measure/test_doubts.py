@@ -33,7 +33,7 @@ def spread(iqr):
         (0.26, [("very_noisy", "noisy")]),
     ],
 )
-def test_spread_is_judged_by_the_interquartile_range(iqr, expected):
+def test_spread_is_measured_by_the_interquartile_range(iqr, expected):
     assert kinds(samples(spread(iqr))) == expected
 
 
@@ -45,7 +45,7 @@ def test_spread_at_its_threshold_is_no_doubt():
     assert kinds(samples(wider)) == []
 
 
-def test_a_spread_of_nothing_at_all_is_invalid():
+def test_a_spread_of_zero_is_invalid():
     assert kinds(samples([5.0] * 30)) == [("zero_spread", "invalid")]
     assert kinds(samples([5.0] * 3)) == [("zero_spread", "invalid"), ("few_samples", "info")]
     assert kinds(samples([5.0] * 2)) == [("few_samples", "info")]
@@ -53,7 +53,7 @@ def test_a_spread_of_nothing_at_all_is_invalid():
 
 
 @pytest.mark.parametrize(("n", "expected"), [(19, [("few_samples", "info")]), (20, []), (21, [])])
-def test_few_samples(n, expected):
+def test_fewer_than_20_samples_are_few(n, expected):
     assert (
         kinds(samples([100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8, 100.1] * 3)[0:0] + samples(_mild(n))) == expected
     )
@@ -64,7 +64,7 @@ def _mild(n):
 
 
 @pytest.mark.parametrize(("tau", "expected"), [(4.99, []), (5.0, []), (5.01, [("correlated", "noisy")])])
-def test_correlated_samples(tau, expected):
+def test_correlated_samples_are_a_doubt(tau, expected):
     assert kinds(doubts.about_samples(_with(tau=tau), None)) == expected
 
 
@@ -82,7 +82,7 @@ def _with(**fields):
     ("change", "expected"),
     [(0.05, []), (-0.05, []), (0.051, [("drift", "noisy")]), (-0.051, [("drift", "noisy")]), (None, [])],
 )
-def test_drift_either_way(change, expected):
+def test_drift_in_either_direction_is_a_doubt(change, expected):
     assert kinds(doubts.about_samples(_with(), change)) == expected
 
 
@@ -105,7 +105,7 @@ def test_a_missed_target_is_noise(reason, width, expected):
 
 
 @pytest.mark.parametrize(("steady", "expected"), [(True, []), (None, []), (False, [("not_steady", "info")])])
-def test_warm_up_that_gave_up(steady, expected):
+def test_a_warm_up_that_reached_its_limit_is_not_steady(steady, expected):
     assert kinds(doubts.about_warm_up(steady, 300)) == expected
 
 
@@ -140,7 +140,7 @@ def window(values, is_accelerator=True):
     return doubts.about_window(values, is_accelerator=is_accelerator)
 
 
-def test_nothing_known_is_nothing_doubted():
+def test_unknown_counters_raise_no_doubt():
     assert window({}) == ()
 
 
@@ -153,7 +153,7 @@ def test_several_threads_may_wait_a_little_longer(threads, share, is_doubt):
     assert all(one.evidence["busy_threads"] == threads for one in found)
 
 
-def test_strangers_on_the_device_make_it_invalid():
+def test_other_processes_on_the_device_make_it_invalid():
     assert window({"foreign_pids": []}) == ()
     (doubt,) = window({"foreign_pids": [12, 13]})
     assert (doubt.kind, doubt.severity, doubt.evidence) == ("foreign_process", "invalid", {"foreign_pids": [12, 13]})
@@ -197,7 +197,7 @@ def test_a_silent_fallback_to_the_cpu_is_invalid():
     assert doubts.about_placement({}) == ()
 
 
-def test_a_renderer_on_the_processor_is_said():
+def test_a_software_adapter_raises_a_doubt():
     adapter = {"vendor": "google", "architecture": "swiftshader"}
     (doubt,) = doubts.about_adapter({"is_simulated": True, "adapter": adapter})
     assert (doubt.kind, doubt.severity, doubt.evidence) == ("software_adapter", "info", adapter)
@@ -213,7 +213,7 @@ def test_launches_that_differ_by_more_than_ten_percent(medians, is_doubt):
     assert kinds(doubts.about_launches(medians, {})) == ([("launch_spread", "noisy")] if is_doubt else [])
 
 
-def test_a_failed_launch_beside_a_good_one_is_noise():
+def test_a_failed_launch_next_to_a_good_one_is_noise():
     (doubt,) = doubts.about_launches([100.0], {1: "killed by signal 9"})
     assert (doubt.kind, doubt.severity, doubt.evidence) == (
         "launch_failed",
@@ -231,7 +231,7 @@ def test_a_failed_launch_beside_a_good_one_is_noise():
         ({"is_container": True, "container": "docker"}, "container"),
     ],
 )
-def test_the_environment_is_good_to_know(values, kind):
+def test_the_environment_raises_doubts_for_information(values, kind):
     assert kinds(doubts.about_environment(Readings(values=values))) == [(kind, "info")]
 
 
@@ -250,12 +250,12 @@ def test_a_plain_environment_raises_no_doubt():
         ({"power_cap_w": 350.0}, []),
     ],
 )
-def test_the_device_is_good_to_know_about_too(facts, expected):
+def test_the_device_raises_doubts_for_information(facts, expected):
     device = Device(type="cuda", selector="cuda:0", found=True, facts=Readings(values=facts))
     assert [one.kind for one in doubts.about_environment(Readings(), device)] == expected
 
 
-def test_an_emulator_is_told_from_a_device_and_the_null_device_imitates_nothing():
+def test_an_emulator_raises_a_doubt_and_the_null_device_does_not():
     emulator = Device(type="qnn", selector="qnn", found=True, name="Qualcomm HTP emulator", simulated=True)
     (doubt,) = doubts.about_environment(Readings(), emulator)
     assert (doubt.kind, doubt.severity) == ("simulator", "info")
@@ -264,7 +264,7 @@ def test_an_emulator_is_told_from_a_device_and_the_null_device_imitates_nothing(
     assert doubts.about_environment(Readings(), null) == ()
 
 
-def test_a_precision_that_nothing_computes_in_is_told():
+def test_an_emulated_precision_is_invalid():
     (doubt,) = doubts.about_emulation({"emulated_precision": "float16", "compute_types": {"float": 17}})
     assert (doubt.kind, doubt.severity) == ("emulated_precision", "invalid")
     assert doubt.evidence == {"precision": "float16", "compute_types": {"float": 17}}
@@ -305,11 +305,11 @@ def test_threads_off_the_list_make_a_result_invalid():
         ({"cpus_allowed": 1}, False),
     ],
 )
-def test_more_threads_than_processors_or_quota_are_said(verified, is_doubted):
+def test_more_threads_than_processors_or_quota_raise_a_doubt(verified, is_doubted):
     assert [doubt.kind for doubt in doubts.about_threads(verified)] == (["oversubscribed"] if is_doubted else [])
 
 
-def test_memory_on_another_node_is_said_with_its_share():
+def test_memory_on_another_node_raises_a_doubt_with_its_share():
     """10 of 100 bytes are away; at 5 of 100 nothing is said."""
     away = {"numa_node": 1, "memory_bytes_by_numa_node": {"0": 10, "1": 90}}
     (doubt,) = doubts.about_memory_placement(away)
@@ -320,7 +320,7 @@ def test_memory_on_another_node_is_said_with_its_share():
     assert doubts.about_memory_placement({"memory_bytes_by_numa_node": {"0": 1}}) == ()
 
 
-def test_a_display_and_an_application_clock_are_said():
+def test_a_display_and_an_application_clock_raise_doubts():
     facts = {"is_display_active": True, "clock_application_hz": 1_005_000_000, "clock_default_hz": 1_980_000_000}
     device = Device(type="cuda", selector="cuda:0", found=True, facts=Readings(values=facts))
     found = doubts.about_environment(Readings(), device)

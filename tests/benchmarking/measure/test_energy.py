@@ -83,12 +83,12 @@ def test_slow_calls_end_after_the_window_that_passed_the_time_limit(fake):
     assert energy_pass(bench).extra["energy_calls"] == [10]
 
 
-def test_a_counter_that_strangers_move_is_not_read(fake):
+def test_a_counter_that_other_processes_move_is_not_read(fake):
     states = [Readings(values={"foreign_pids": [77]})]
     bench = fake.bench([5], handle=fake.handle(power_w=10.0, states=states))
     result = energy_pass(bench)
     assert bench.operation.calls == 0
-    assert all(why.startswith("not_applicable: foreign processes") for why in result.missing.values())
+    assert all(why.startswith("not_applicable: other processes") for why in result.missing.values())
 
 
 def test_windows_too_short_for_a_counter_are_not_run(fake):
@@ -97,7 +97,7 @@ def test_windows_too_short_for_a_counter_are_not_run(fake):
     assert bench.operation.calls == 0
 
 
-def test_a_stranger_that_came_meanwhile_spoils_the_windows(fake):
+def test_a_process_that_appears_during_the_windows_invalidates_them(fake):
     states = [Readings(), Readings(values={"foreign_pids": [77]})]
     result = energy_pass(fake.bench([100], handle=fake.handle(power_w=10.0, states=states)))
     assert result.metrics == {}

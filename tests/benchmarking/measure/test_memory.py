@@ -139,7 +139,7 @@ def test_the_sampler_keeps_the_largest_of_each_name():
     assert sampler.stop() == {"a": 5, "b": 9}
 
 
-def test_the_sampler_hands_on_what_a_reading_raised():
+def test_the_sampler_raises_what_a_reading_raised():
     answers = iter([{"a": 1}])
     sampler = PeakSampler(lambda: next(answers), 0.001)
     sampler._thread.join(5)
@@ -153,7 +153,7 @@ def _until(claim, limit_s=5.0):
         time.sleep(0.001)
 
 
-def test_the_memory_pass_calls_with_peaks_started_anew(fake):
+def test_the_memory_pass_resets_the_peaks_before_its_calls(fake):
     peaks = Readings(values={"device_allocated_peak_bytes": 700, "device_reserved_peak_bytes": 900})
     bench = fake.bench([5], handle=fake.handle(peaks=peaks))
     result = memory_pass(bench)
@@ -165,7 +165,7 @@ def test_the_memory_pass_calls_with_peaks_started_anew(fake):
     assert ("peak_rss_infer_bytes" in result.metrics) != ("peak_rss_infer_bytes" in result.missing)
 
 
-def test_memory_in_use_is_sampled_and_the_difference_leaves_out_what_others_hold(fake):
+def test_memory_in_use_is_sampled_and_the_delta_excludes_other_processes(fake):
     in_use = [Readings(values={"device_process_bytes": own, "device_used_bytes": used}) for own, used in _USE]
     result = memory_pass(fake.bench([5], handle=fake.handle(in_use=in_use)))
     assert result.metrics["device_process_peak_bytes"] == 450
@@ -176,15 +176,15 @@ def test_memory_in_use_is_sampled_and_the_difference_leaves_out_what_others_hold
 _USE = [(100, 600), (450, 950), (300, 800)]  # at rest, then as sampled
 
 
-def test_a_stranger_leaves_no_difference_to_tell(fake):
+def test_another_process_on_the_device_leaves_no_global_delta(fake):
     in_use = [Readings(values={"device_process_bytes": 1, "device_used_bytes": 2})]
     handle = fake.handle(in_use=in_use, states=[Readings(values={"foreign_pids": [4]})])
     result = memory_pass(fake.bench([5], handle=handle))
     assert result.metrics["device_process_peak_bytes"] == 1
-    assert result.missing["device_global_delta_bytes"].startswith("not_applicable: a foreign process")
+    assert result.missing["device_global_delta_bytes"].startswith("not_applicable: another process")
 
 
-def test_of_a_model_in_other_processes_their_memory_is_sampled(fake):
+def test_the_memory_of_a_model_in_other_processes_is_sampled(fake):
     class Elsewhere(fake.operation):
         def resident_bytes(self):
             return 700 if self.calls else 300

@@ -84,13 +84,13 @@ def test_a_machine_without_these_files_has_reasons(tmp_path):
     assert unread <= changed.missing.keys()
 
 
-def test_clocks_of_cpufreq_go_before_those_of_cpuinfo(tmp_path):
+def test_clocks_of_cpufreq_are_preferred_to_those_of_cpuinfo(tmp_path):
     root = machine(tmp_path)
     write(root, {f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq": "1800000\n" for cpu in range(64)})
     assert noise.counters(root).values["cpu_frequency_hz"] == 1_800_000_000.0
 
 
-def test_sensors_of_hwmon_stand_in_for_missing_zones(tmp_path):
+def test_sensors_of_hwmon_replace_missing_thermal_zones(tmp_path):
     write(tmp_path, {"sys/class/hwmon/hwmon3/name": "k10temp\n", "sys/class/hwmon/hwmon3/temp1_input": "61250\n"})
     assert noise.counters(tmp_path).values["temperatures_c"] == {"hwmon3 k10temp temp1_input": 61.25}
 
@@ -150,7 +150,7 @@ def test_a_scripted_clock_is_not_touched_by_the_hosts_noise(fake):
     assert closed["missing"]["host"].startswith("not_applicable")
 
 
-def test_states_taken_together_by_hand():
+def test_states_are_combined_by_hand():
     joined = summarise_states(
         [
             Readings(

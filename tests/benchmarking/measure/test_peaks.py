@@ -58,7 +58,7 @@ def test_equal_rates_are_one_peak():
 
 
 @pytest.mark.parametrize("fields", [{"validity": "invalid"}, {"status": "failed", "validity": None, "error": "x"}])
-def test_what_came_out_wrong_is_no_peak_and_hides_none(fields):
+def test_an_invalid_result_is_no_peak_and_hides_none(fields):
     wrong, right = with_peak(workload(), (product(1000, 0.001, **fields), product(100, 1.0)))
     assert "peak_flops_per_sec" not in wrong.metrics
     assert right.metrics["peak_flops_per_sec"] == 2e9
@@ -69,7 +69,7 @@ def test_results_of_models_are_left_as_they_are():
     assert with_peak(workload("feature-extraction"), results) == results
 
 
-def test_the_table_marks_the_peaks_and_tells_the_doubts_and_what_was_not_measured(make_run):
+def test_the_table_marks_the_peaks_and_shows_doubts_and_what_was_not_measured(make_run):
     run = make_run(precision="bfloat16")
     results = (product(1000, 500.0), product(2000, 500.0, validity="noisy"), copy(4_000_000_000, 2.0))
     results = (*with_peak(workload(), results[:2]), *with_peak(workload(), results[2:]))

@@ -36,7 +36,7 @@ def test_a_quiet_operation_is_measured_pass_by_pass(fake):
     assert [one.phase for one in seen] == ["first_call", "warmup", "measure", "memory"]
 
 
-def test_what_the_operation_knows_is_stored_with_the_reasons_for_what_it_does_not(fake):
+def test_the_operations_readings_are_stored_with_the_reasons_for_missing_ones(fake):
     handle = fake.handle()
     known = Readings(values={"active_parameter_count": 12}, missing={"tokenize_ms": "not_applicable: no tokenizer"})
     result = measure(fake.operation(handle, [5, 6], known=known), handle, fixed_iterations=3)
@@ -106,7 +106,7 @@ def test_a_missing_token_ends_the_point_at_its_first_call(fake):
     assert operation.calls == 1
 
 
-def test_what_the_operation_raises_goes_through(fake):
+def test_exceptions_of_the_operation_pass_through(fake):
     handle = fake.handle()
     operation = fake.operation(handle, [5])
     operation.run = lambda mark: 1 / 0
@@ -122,13 +122,13 @@ def test_a_wrong_output_is_measured_and_invalid(fake):
     assert (doubt.severity, doubt.evidence) == ("invalid", {"problem": "NaN in the output"})
 
 
-def test_calls_that_all_last_the_same_are_not_believed(fake):
+def test_calls_of_equal_length_are_invalid(fake):
     handle = fake.handle()
     result = measure(fake.operation(handle, [100]), handle)
     assert [one.kind for one in result.doubts] == ["zero_spread"]
 
 
-def test_device_times_are_kept_beside_the_wall(fake):
+def test_device_times_are_stored_with_wall_times(fake):
     handle = fake.handle(has_events=True)
     result = measure(fake.operation(handle, [4, 6]), handle, fixed_iterations=4)
     assert wall(result, metric="latency_device").values == (3.0, 2.0, 3.0, 2.0)
@@ -173,7 +173,7 @@ def test_energy_is_measured_where_a_counter_exists(fake):
     assert result.extra["energy_method"] == "counter"
 
 
-def test_compile_time_is_the_first_call_less_a_steady_one(fake):
+def test_compile_time_is_the_first_call_minus_a_steady_one(fake):
     handle = fake.handle()
     operation = fake.operation(handle, [2000, *[100, 102, 98] * 50])
     settings = Settings(fixed_iterations=3, fixed_warmup_iterations=3)

@@ -29,7 +29,7 @@ def make(fake):
     return make_both
 
 
-def test_samples_are_what_the_call_says_and_the_time_spent_is_the_clocks(make):
+def test_samples_are_the_calls_own_times_and_the_time_spent_is_the_clocks(make):
     handle, operation = make()
     watch = Stopwatch(operation, handle)
     watch.run(3)
@@ -38,7 +38,7 @@ def test_samples_are_what_the_call_says_and_the_time_spent_is_the_clocks(make):
     assert watch.spent_ns == 300 * MS
 
 
-def test_the_devices_events_are_not_taken_for_the_call(make):
+def test_a_call_that_times_itself_has_no_device_events(make):
     handle, operation = make(has_events=True)
     watch = Stopwatch(operation, handle)
     watch.run(1)
@@ -71,7 +71,7 @@ def test_short_calls_that_time_themselves_are_never_put_into_blocks(fake):
     assert {samples.inner_loops for samples in measured.samples} == {1}
 
 
-def test_marks_that_the_call_brings_itself_are_taken_for_the_clocks(fake):
+def test_marks_of_the_call_replace_those_of_the_clock(fake):
     class MarksItself(fake.operation):
         times_itself = marks_itself = True
 

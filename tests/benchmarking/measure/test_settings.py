@@ -32,6 +32,6 @@ def test_flags_change_the_profile():
         ({"launches": 0}, "--launches"),
     ],
 )
-def test_counts_that_cannot_be_are_usage_errors(flags, name):
+def test_invalid_counts_are_usage_errors(flags, name):
     with pytest.raises(UsageError, match=name):
         settings("standard", **flags)

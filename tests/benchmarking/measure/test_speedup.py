@@ -37,14 +37,14 @@ def test_launches_with_the_same_number_are_paired():
     )
 
 
-def test_a_drift_that_both_share_costs_the_interval_nothing():
+def test_a_common_drift_does_not_widen_the_interval():
     found = speed_up(result({0: 10.0, 1: 20.0, 2: 30.0}), result({0: 5.0, 1: 10.0, 2: 15.0}))
     assert found == SpeedUp(
         ratio=2.0, low=pytest.approx(2.0, abs=1e-12), high=pytest.approx(2.0, abs=1e-12), scope="between"
     )
 
 
-def test_two_common_launches_leave_the_medians_own_intervals():
+def test_two_common_launches_use_the_medians_own_intervals():
     """10 (8 .. 12.5) over 5 (4 .. 6.25): every distance is ln 1.25 = 0.223144, together sqrt(2) times that, 0.315573;
     2 x exp(-+0.315573) = 1.4587 .. 2.7421."""
     base = result({0: 10.0, 1: 10.0, 2: 10.0}, (8.0, 12.5))
@@ -55,7 +55,7 @@ def test_two_common_launches_leave_the_medians_own_intervals():
     )
 
 
-def test_the_distances_that_point_the_same_way_go_together():
+def test_distances_in_the_same_direction_are_combined():
     """The ratio is lowest where the baseline is at its low end and the other at its high end: with no distance there
     the lower end is the ratio itself."""
     found = speed_up(result({0: 10.0}, (10.0, 20.0)), result({0: 5.0}, (2.5, 5.0)))
@@ -64,7 +64,7 @@ def test_the_distances_that_point_the_same_way_go_together():
     assert found.high == pytest.approx(2.0 * 2 ** (2**0.5))
 
 
-def test_without_intervals_there_is_a_ratio_alone():
+def test_without_intervals_there_is_only_a_ratio():
     assert speed_up(result({0: 10.0}), result({0: 5.0}, (4.0, 6.0))) == SpeedUp(ratio=2.0)
 
 

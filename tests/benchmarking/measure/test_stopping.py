@@ -50,7 +50,7 @@ def test_stops_at_the_maximum_of_time_between_looks(fake):
     assert result.relative_half_width is None
 
 
-def test_slow_calls_are_taken_three_times_whatever_the_limit(fake):
+def test_slow_calls_are_timed_three_times_despite_the_limit(fake):
     assert len(latency_pass(fake.bench([60_000]), 1).watch) == 3
 
 
@@ -80,7 +80,7 @@ def test_independent_noise_seldom_looks_like_a_plateau():
     assert plateaus <= 12
 
 
-def test_the_device_is_looked_at_between_timed_regions_only(fake):
+def test_the_device_is_read_between_timed_regions_only(fake):
     handle = fake.handle()
     handle.state = lambda state=handle.state: (handle.events.append("state"), state())[1]
     latency_pass(fake.bench([100 * factor for factor in QUIET], handle=handle), 1)

@@ -61,7 +61,7 @@ def test_the_time_limit_ends_the_calls_but_never_before_three(fake):
     assert len(longer) == 5
 
 
-def test_run_gives_the_last_output(fake):
+def test_run_returns_the_last_output(fake):
     handle = fake.handle()
     assert Stopwatch(fake.operation(handle, [1]), handle).run(3) == 3
 
@@ -73,7 +73,7 @@ def test_blocks_last_at_least_a_millisecond(call_ns, loops):
     assert inner_loops_for(call_ns) == loops
 
 
-def test_garbage_collection_is_off_inside_and_back_after_an_exception():
+def test_garbage_collection_is_off_inside_and_restored_after_an_exception():
     assert gc.isenabled()
     with pytest.raises(ZeroDivisionError), quiet_gc():
         _fail_without_collection()

@@ -22,37 +22,37 @@ def test_decaying_calls_become_steady_in_the_first_two_windows_that_are_alike(fa
     assert result.values_ms[0] == 500.0
 
 
-def test_a_first_value_that_sticks_out_is_not_steady_yet(fake):
+def test_a_first_value_that_is_an_outlier_is_not_steady(fake):
     bench = fake.bench([90, *[50 * factor for factor in JITTER] * 100])
     assert warm(bench).calls == 30  # 20 would do for the medians
 
 
-def test_the_minimum_time_holds_although_calls_are_alike(fake):
+def test_the_minimum_time_applies_although_calls_are_alike(fake):
     calls_ms = [2 * factor for factor in JITTER]
     assert warm(fake.bench(calls_ms)).calls == 250  # 0.5 s on a CPU
     accelerator = fake.handle(torch_name="cuda:0")
     assert warm(fake.bench(calls_ms, handle=accelerator)).calls == 500  # 1 s elsewhere
 
 
-def test_a_steady_drift_gives_up_at_the_cap_of_calls(fake):
+def test_a_steady_drift_ends_at_the_maximum_of_calls(fake):
     bench = fake.bench([10 * 1.02**i for i in range(100)], warmup_max_calls=60)
     result = warm(bench)
     assert (result.steady, result.calls) == (False, 60)
 
 
-def test_the_cap_of_time_gives_up_too(fake):
+def test_the_maximum_of_time_ends_the_warm_up(fake):
     bench = fake.bench([400 * 1.05**i for i in range(40)], warmup_max_time_s=16.0)
     result = warm(bench)
     assert result.steady is False
     assert 16_000 <= sum(result.values_ms) < 16_000 + max(result.values_ms)
 
 
-def test_calls_too_slow_for_two_windows_are_not_judged(fake):
+def test_calls_too_slow_for_two_windows_leave_it_open_whether_they_are_steady(fake):
     result = warm(fake.bench([12_000]))
     assert (result.steady, result.calls) == (None, 3)
 
 
-def test_slow_calls_are_judged_by_windows_of_five(fake):
+def test_slow_calls_have_windows_of_five(fake):
     assert warm(fake.bench([600 * factor for factor in JITTER])).calls == 10
 
 
@@ -88,12 +88,12 @@ def test_a_fixed_number_of_warm_up_calls_is_kept_exactly(fake):
     assert (result.calls, result.values_ms, result.steady) == (4, (5.0, 6.0, 5.0, 6.0), None)
 
 
-def test_without_warm_up_the_first_call_tells_the_block(fake):
+def test_without_warm_up_the_first_call_sets_the_block(fake):
     result = warm(fake.bench([5], fixed_warmup_iterations=0), first_call_ns=100_000)
     assert (result.calls, result.values_ms, result.next_inner_loops) == (0, (), 10)
 
 
-def test_a_clock_that_stands_still_ends_all_the_same(fake):
+def test_the_warm_up_ends_on_a_clock_that_stands_still(fake):
     assert warm(fake.bench([0.0], warmup_max_calls=20), may_block=False).steady is False
 
 

@@ -1,7 +1,7 @@
 from benchmarking.measure.bench import Reporter
 
 
-def test_reports_come_at_most_four_times_a_second_but_each_phase_at_once():
+def test_reports_come_at_most_four_times_a_second_and_at_the_start_of_each_phase():
     seconds = iter([0.0, 0.0, 0.1, 0.2, 0.25, 0.3])
     seen = []
     live = Reporter(seen.append, clock_s=lambda: next(seconds))
@@ -13,7 +13,7 @@ def test_reports_come_at_most_four_times_a_second_but_each_phase_at_once():
     assert [(one.phase, one.elapsed_s) for one in seen] == [("warmup", 0.0), ("measure", 0.2), ("memory", 0.3)]
 
 
-def test_a_report_tells_calls_median_and_interval():
+def test_a_report_has_calls_median_and_interval():
     seen = []
     Reporter(seen.append)("measure", [float(i) for i in range(30, 0, -1)])
     assert (seen[0].calls, seen[0].median_ms, seen[0].low_ms, seen[0].high_ms) == (30, 16.0, 9.0, 22.0)
@@ -25,5 +25,5 @@ def test_no_calls_have_no_median():
     assert (seen[0].calls, seen[0].median_ms, seen[0].low_ms) == (0, None, None)
 
 
-def test_without_a_receiver_the_values_are_not_even_looked_at():
+def test_without_a_receiver_the_values_are_not_read():
     assert Reporter(None)("measure", None) is None  # which nothing could be computed from

@@ -41,7 +41,7 @@ def test_without_generation_there_are_no_token_times(fake):
 
 
 @pytest.mark.parametrize("marks", [1, 3])
-def test_a_call_with_another_number_of_tokens_is_refused(fake, marks):
+def test_a_call_with_the_wrong_number_of_tokens_is_an_error(fake, marks):
     timed = watch(fake, [[("token", 5)] * 2, [("token", 5)] * marks], 2, 2)
     with pytest.raises(BenchhouseError, match=f"call 1 generated {marks} tokens where 2 were asked"):
         check_tokens(timed, 2)
@@ -63,7 +63,7 @@ def test_a_single_token_is_all_prefill(fake):
     assert phase_series(watch(fake, [[("token", 50), 3]], 1, 1)) == {"phase_prefill": (50.0,)}
 
 
-def test_a_phase_that_comes_several_times_gives_a_value_each_time(fake):
+def test_a_repeated_phase_gives_a_value_each_time(fake):
     timed = watch(fake, [[("step", 4), ("step", 6), ("step", 5)]], 2, None)
     assert phase_series(timed) == {"phase_step": (4.0, 6.0, 5.0) * 2}
 
@@ -76,7 +76,7 @@ def test_a_phase_ends_when_the_device_is_done_and_a_token_when_it_is_marked(fake
     assert handle.events == ["reset", "sync", "now", "run", "sync", "now", "now", "sync", "now"]
 
 
-def test_phases_that_a_call_does_not_have_are_not_applicable():
+def test_phases_that_a_call_lacks_are_not_applicable():
     reasons = phase_reasons({"phase_encode"})
     assert "phase_encode" not in reasons
     assert reasons["phase_step"] == "not_applicable: the call has no such phase"
