@@ -101,7 +101,7 @@ def test_a_process_that_appears_during_the_windows_invalidates_them(fake):
     states = [Readings(), Readings(values={"foreign_pids": [77]})]
     result = energy_pass(fake.bench([100], handle=fake.handle(power_w=10.0, states=states)))
     assert result.metrics == {}
-    assert result.missing["energy_gpu_j_per_call"].startswith("not_applicable: foreign")
+    assert result.missing["energy_gpu_j_per_call"].startswith("not_applicable: other processes")
 
 
 def test_energy_can_be_left_out(fake):
