@@ -1,8 +1,6 @@
-"""Takes things out of the build cache: builds, and what makers that were cut off left behind.
+"""Deletes from the build cache: builds, leftovers of interrupted ones, and what a command with `--lean-cache` made.
 
-Whoever makes a build holds its lock, so nothing is touched whose lock cannot be had at once.
-
-A cache that is no larger after a command than before: what the command made new is deleted at its end.
+A process that makes a build holds its lock: nothing is deleted whose lock is not free.
 """
 
 from __future__ import annotations
@@ -23,16 +21,16 @@ from benchmarking.core.text import size_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freed:
-    """What was taken out."""
+    """What was deleted."""
 
     count: int
     size_bytes: int
     in_use: tuple[Path, ...] = ()
-    """What somebody is at, which stays."""
+    """What another process has locked, which is kept."""
 
 
 def delete_folders(root: Path, folders: Sequence[Path]) -> Freed:
-    """Delete the folders of builds, which lie at `root`/kind/digest. Raises StorageError."""
+    """Delete folders of builds, each `root`/kind/digest. Raises StorageError."""
     count = size_bytes = 0
     in_use: list[Path] = []
     for folder in folders:
@@ -45,20 +43,20 @@ def delete_folders(root: Path, folders: Sequence[Path]) -> Freed:
 
 
 def sweep_leftovers(root: Path, contents: Contents) -> Freed:
-    """Delete half-made builds and lock files that nobody holds. Raises StorageError."""
+    """Delete incomplete builds and lock files that no process holds. Raises StorageError."""
     folders = [one for one in contents.leftovers if one.path != one.lock]
     locks = [one for one in contents.leftovers if one.path == one.lock]
     count = size_bytes = 0
-    for leftover in (*folders, *locks):  # taking a folder's lock makes the lock's file, too: locks last
+    for leftover in (*folders, *locks):  # locking a folder creates its lock file: locks last
         if _sweep(root, leftover):
             count, size_bytes = count + 1, size_bytes + leftover.size_bytes
     return Freed(count=count, size_bytes=size_bytes)
 
 
 def _delete(root: Path, folder: Path) -> int | None:
-    """Delete a build's folder; its bytes, or None when somebody holds its lock."""
+    """Delete a build's folder: its bytes, or None when another process holds its lock."""
     _check_place(root, folder)
-    with _said(folder), _held(lock_of(folder)) as is_held:
+    with _storage_errors(folder), _held(lock_of(folder)) as is_held:
         if not is_held:
             return None
         freed_bytes = folder_bytes(folder) if folder.is_dir() else folder.lstat().st_size
@@ -68,14 +66,14 @@ def _delete(root: Path, folder: Path) -> int | None:
 
 def _sweep(root: Path, leftover: Leftover) -> bool:
     _check_place(root, leftover.path)
-    with _said(leftover.path), _held(leftover.lock) as is_held:
+    with _storage_errors(leftover.path), _held(leftover.lock) as is_held:
         if is_held and leftover.path != leftover.lock:
             _remove(leftover.path)
         return is_held
 
 
 def _remove(path: Path) -> None:
-    """A build's record goes first, so that half of one is never found."""
+    """Delete a build, its record first, so that an incomplete one is never found."""
     if not path.is_dir():
         path.unlink()
         return
@@ -86,25 +84,26 @@ def _remove(path: Path) -> None:
 def _check_place(root: Path, path: Path) -> None:
     """Raise StorageError unless the path is two levels below the root, with no link on the way."""
     if path.parent.parent != root or ".." in path.parts or path.is_symlink() or path.parent.is_symlink():
-        raise StorageError(f"{path} is no build of the cache {root}: it is left alone")
+        raise StorageError(f"{path} is not a build in the cache {root}: it is not deleted")
 
 
 @contextmanager
 def _held(lock: Path) -> Iterator[bool]:
-    """Hold a lock, if it can be had at once, and take its file away: whoever waited for it makes a new one."""
+    """Whether a lock is free; if so it is held, and its file then deleted: a process that waits for it makes
+    another."""
     from filelock import FileLock, Timeout
 
     try:
         with FileLock(lock, timeout=0):
             yield True
-            with suppress(PermissionError):  # Windows: a file that is open stays until it is let go, which deletes it
+            with suppress(PermissionError):  # Windows: an open file is deleted when it is closed
                 lock.unlink(missing_ok=True)
     except Timeout:
         yield False
 
 
 @contextmanager
-def _said(path: Path) -> Iterator[None]:
+def _storage_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -113,9 +112,9 @@ def _said(path: Path) -> Iterator[None]:
 
 @contextmanager
 def lean_cache(*, is_lean: bool, say: Callable[[str], None]) -> Iterator[None]:
-    """Inside, builds that this process and its workers make are listed; at the end, however that comes, they go.
+    """At the end, also after an error, delete the builds that this process and its workers made inside.
 
-    Builds that were there before stay, as does what other commands make meanwhile. `say` is told what was freed.
+    Older builds and those of other commands are kept. `say` gets a line on what was freed.
     """
     if not is_lean:
         yield
@@ -127,12 +126,12 @@ def lean_cache(*, is_lean: bool, say: Callable[[str], None]) -> Iterator[None]:
         try:
             yield
         finally:
-            _put_back(before)
-            say(_words(_delete_build(made)))
+            _restore(before)
+            say(_words(_delete_listed(made)))
 
 
-def _delete_build(made: Path) -> Freed:
-    """Delete what is listed in the file, as far as it is still there."""
+def _delete_listed(made: Path) -> Freed:
+    """Delete the builds that are listed in a file."""
     root = BuildStore().root
     lines = made.read_text(encoding="utf-8").split() if made.exists() else []
     folders = [root.joinpath(*line.split("/")) for line in dict.fromkeys(lines)]
@@ -140,12 +139,12 @@ def _delete_build(made: Path) -> Freed:
 
 
 def _words(freed: Freed) -> str:
-    kept = f"; {len(freed.in_use)} in use elsewhere stay" if freed.in_use else ""
+    kept = f"; {len(freed.in_use)} in use elsewhere, kept" if freed.in_use else ""
     builds = "build" if freed.count == 1 else "builds"
     return f"lean cache: {freed.count} {builds} deleted, {size_text(freed.size_bytes)} freed{kept}"
 
 
-def _put_back(before: str | None) -> None:
+def _restore(before: str | None) -> None:
     if before is None:
         del os.environ[MADE_VARIABLE]
     else:

@@ -1,8 +1,6 @@
-"""What is in the build cache: whole builds, broken ones, what makers that were cut off left behind, and links.
+"""What is in the build cache (builds, broken ones, leftovers of interrupted ones, links), and selecting from it.
 
-A symbolic link is never followed and never taken for a build: it may lead anywhere.
-
-Which builds of a cache are meant.
+A symbolic link is never followed and never counts as a build: it may lead anywhere.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ LOCK_SUFFIX = ".lock"
 
 NAME = re.compile(rf"[0-9a-f]{{{DIGEST_LENGTH}}}|\.[0-9a-f]{{{DIGEST_LENGTH}}}(\.lock|-.+)")
 
-"""A build's folder; its lock, or a folder it is being made in. Anything else is somebody else's."""
+"""A build's folder, its lock, or the temporary folder it is made in. Other files are not the cache's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,24 +32,24 @@ class KeptBuild:
     build: Build
     folder: Path
     last_used_s: float
-    """When it was last made or found, in seconds since the epoch."""
+    """When it was made or last used, in seconds since the epoch."""
     size_bytes: int
-    """Of everything in its folder, as it is now."""
+    """Of everything in its folder now."""
 
     @property
     def model_id(self) -> str | None:
-        """The model it was made from; None where its record does not name one."""
+        """The model it was made from; None when its record names none."""
         return _word(self.build.parts.get("model_id"))
 
     @property
     def precision(self) -> str | None:
-        """The precision of what it holds; None where its record does not name one."""
+        """The precision of its content; None when its record names none."""
         return _word(self.build.parts.get("precision"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokenBuild:
-    """A folder where a build should be and is none."""
+    """A folder in the place of a build, without a valid record."""
 
     folder: Path
     why: str
@@ -59,16 +57,16 @@ class BrokenBuild:
     """When its folder was last written to, in seconds since the epoch."""
     size_bytes: int
     model_id: None = None
-    """Nobody knows."""
+    """Unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftover:
-    """A folder that a build was being made in, or a lock file. Of no use unless somebody is at it right now."""
+    """The temporary folder of a build, or a lock file: useless unless a process is making the build right now."""
 
     path: Path
     lock: Path
-    """Whoever is at it holds this."""
+    """Held by the process that makes the build."""
     size_bytes: int
 
 
@@ -80,11 +78,11 @@ class Contents:
     broken: tuple[BrokenBuild, ...]
     leftovers: tuple[Leftover, ...]
     links: tuple[Path, ...]
-    """Symbolic links, which are left alone."""
+    """Symbolic links, which are never deleted."""
 
 
 def read_contents(root: Path) -> Contents:
-    """What is under `<cache folder>/builds`. Raises StorageError when that cannot be read."""
+    """The content of `<cache folder>/builds`. Raises StorageError when it cannot be read."""
     try:
         found = [_classified(entry) for entry in _entries(root)]
     except OSError as error:
@@ -98,17 +96,17 @@ def read_contents(root: Path) -> Contents:
 
 
 def lock_of(folder: Path) -> Path:
-    """The lock that whoever makes the build in a folder holds."""
+    """The lock of the build in a folder, held while it is made."""
     return folder.with_name(f".{folder.name}{LOCK_SUFFIX}")
 
 
 def folder_bytes(folder: Path) -> int:
-    """The sizes of all files under a folder; links count as themselves. A file that goes meanwhile counts nothing."""
+    """The sizes of all files under a folder; a link counts as itself, a file that is deleted while reading as 0."""
     return sum(_size(Path(parent) / name) for parent, _, names in os.walk(folder) for name in names)
 
 
 def _entries(root: Path) -> Iterator[Path]:
-    """What is named as a build or its maker's traces are, in the folders of kinds; and links, there and above."""
+    """What has the name of a build, a lock or a temporary folder, in the folders of the kinds; and all links."""
     for kind in sorted(root.iterdir()) if root.is_dir() else ():
         if kind.is_symlink():
             yield kind
@@ -131,7 +129,7 @@ def _build(folder: Path) -> KeptBuild | BrokenBuild:
     try:
         build = from_json(Build, json.loads(record.read_text(encoding="utf-8")), str(record))
         if (build.kind, build.digest) != (folder.parent.name, folder.name):
-            raise ValueError(f"its record is that of {build.kind}/{build.digest}")
+            raise ValueError(f"its record belongs to {build.kind}/{build.digest}")
         last_used_s = record.stat().st_mtime
     except OSError as error:
         return _broken(folder, f"no {RECORD} ({error.strerror})")
@@ -167,19 +165,19 @@ Candidate = KeptBuild | BrokenBuild
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What a build must be to be meant: everything that is given here."""
+    """Which builds to select: those that meet every condition given."""
 
     digests: tuple[str, ...] = ()
-    """Digests or their first digits, of which one is enough."""
+    """Digests or unique prefixes; a build must have one of them."""
     kind: str | None = None
     model: str | None = None
     older_than_days: float | None = None
-    """Days since it was last used, at least; of a broken one, since its folder was last written to."""
+    """At least so many days since its last use; of a broken build, since its folder was last written to."""
     everything: bool = False
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is given at all."""
+        """Whether no condition is given."""
         narrowed = (self.kind, self.model, self.older_than_days)
         return not self.digests and not self.everything and all(one is None for one in narrowed)
 
@@ -187,10 +185,10 @@ class Choice:
 def select_builds(
     contents: Contents, choice: Choice, *, confirmed: bool, now_s: float | None = None
 ) -> tuple[Path, ...]:
-    """The folders of the builds that are meant, broken ones among them.
+    """The folders of the selected builds, broken ones included.
 
-    Raises UsageError when nothing says which, for a digest that no build or more than one has, for a kind or model that
-    no build is of, and for all without `confirmed`.
+    Raises UsageError for an empty choice, for a digest of no build or of several, for a kind or model without builds,
+    and for `everything` without `confirmed`.
     """
     if choice.is_empty:
         raise UsageError("which builds? name digests, --kind, --model, --older-than DAYS, or --all --yes")
@@ -198,11 +196,11 @@ def select_builds(
     named = {folder for digest in choice.digests for folder in _of_digest(candidates, digest)}
     _check_known(candidates, choice)
     now_s = time.time() if now_s is None else now_s
-    meant = [one for one in candidates if (not choice.digests or one.folder in named) and _meets(one, choice, now_s)]
+    selected = [one for one in candidates if (not choice.digests or one.folder in named) and _meets(one, choice, now_s)]
     if choice.everything and not confirmed:
-        size = size_text(sum(one.size_bytes for one in meant))
-        raise UsageError(f"--all would delete {len(meant)} builds, {size}: add --yes if that is meant")
-    return tuple(one.folder for one in meant)
+        size = size_text(sum(one.size_bytes for one in selected))
+        raise UsageError(f"--all would delete {len(selected)} builds, {size}: add --yes to confirm")
+    return tuple(one.folder for one in selected)
 
 
 def _of_digest(candidates: Sequence[Candidate], digest: str) -> list[Path]:
@@ -216,12 +214,12 @@ def _of_digest(candidates: Sequence[Candidate], digest: str) -> list[Path]:
 
 
 def _check_known(candidates: Sequence[Candidate], choice: Choice) -> None:
-    """Raise UsageError for a kind or model of which there is nothing: a word that is misspelt deletes nothing."""
+    """Raise UsageError for a kind or model without builds: a misspelt word must not delete nothing in silence."""
     kinds = sorted({one.folder.parent.name for one in candidates})
     models = sorted({one.model_id for one in candidates if one.model_id is not None})
     for flag, word, known in (("--kind", choice.kind, kinds), ("--model", choice.model, models)):
         if word is not None and word not in known:
-            raise UsageError(f"{flag} {word}: no build is of it; there are {', '.join(known) or 'none at all'}")
+            raise UsageError(f"{flag} {word}: no such build; found {', '.join(known) or 'no builds'}")
 
 
 def _meets(one: Candidate, choice: Choice, now_s: float) -> bool:

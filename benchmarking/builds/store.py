@@ -1,11 +1,9 @@
-"""Builds on disk: each in a folder of its own, named by the hash of everything that it was made from.
+"""Builds on disk, each in a folder named by the hash of everything that it was made from.
 
-    <cache folder>/builds/<kind>/<digest>/build.json and the build's own files
+    <cache folder>/builds/<kind>/<digest>/build.json and the build's files
 
-A build is made in a folder beside its place, under a lock, and moved there whole: what is found under a digest is
-complete. Nothing in it is ever changed; another input is another digest.
-
-What builds of a model have in common: the model's part of their keys, and what is said of several together.
+A build is made in a temporary folder under a lock and renamed when it is complete: what is found under a digest is
+whole. It never changes afterwards; other inputs have another digest.
 """
 
 from __future__ import annotations
@@ -30,21 +28,21 @@ CACHE_VARIABLE = "BENCHHOUSE_CACHE_DIR"
 
 MADE_VARIABLE = "BENCHHOUSE_MADE_BUILDS"
 
-"""Names a file to which every build that is new in the cache is added, a line of kind/digest each."""
+"""Environment variable with a file that lists the new builds, a line of kind/digest each."""
 
 DIGEST_LENGTH = 32
 
-"""Hex digits of SHA-256 in a folder's name: 128 bits never meet by chance, and paths stay short."""
+"""Hex digits of SHA-256 in a folder's name: 128 bits do not collide by chance, and paths stay short."""
 
 
 Make = Callable[[Path], Mapping[str, Json]]
 
-"""Fills an empty folder and says what there is to know of it."""
+"""Fills an empty folder and returns the build's facts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildKey:
-    """Everything that a build depends on. Same key, same build."""
+    """Everything that a build depends on: equal keys are the same build."""
 
     kind: str
     """onnx, openvino, reference, ...: the folder above."""
@@ -53,13 +51,13 @@ class BuildKey:
 
     @property
     def digest(self) -> str:
-        """What the build's folder is called."""
+        """The name of the build's folder."""
         return canonical_hash({"kind": self.kind, **self.parts})[:DIGEST_LENGTH]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build:
-    """A build that is there: the content of its `build.json`."""
+    """A build in the cache: the content of its `build.json`."""
 
     kind: str
     digest: str
@@ -69,44 +67,51 @@ class Build:
     build_s: float
     """Seconds it took to make."""
     size_bytes: int
-    """Of its files together."""
+    """Of all its files."""
     facts: Mapping[str, Json] = field(default_factory=dict)
-    """What its maker says of it: exporter, file names, ..."""
+    """What its maker returned: exporter, file names, ..."""
 
 
 class BuildStore:
-    """The builds of one cache folder. Making the object touches nothing."""
+    """The builds of one cache folder. Constructing it reads and writes nothing."""
 
     def __init__(self, cache_dir: Path | None = None) -> None:
         self.root = (cache_dir or default_cache_dir()) / "builds"
 
     def folder(self, key: BuildKey) -> Path:
-        """Where a build is, or would be."""
+        """The folder of a build, whether or not it exists."""
         return self.root / key.kind / key.digest
 
     def find(self, key: BuildKey) -> Build | None:
-        """The build of a key, or None. Its time of use is noted, for those who clear the cache by age.
-
-        Raises FormatError for a record that is none."""
+        """The build of a key, or None. Updates its time of last use. Raises FormatError for an invalid record."""
         return self.find_digest(key.kind, key.digest)
 
     def find_digest(self, kind: str, digest: str) -> Build | None:
-        """The build of a digest that somebody else has computed, as `find` gives it."""
+        """`find` by a digest that was computed before."""
         record = self.root / kind / digest / RECORD
         if not record.exists():
             return None
-        with suppress(OSError):  # a cache that may only be read can be used all the same
+        with suppress(OSError):  # a read-only cache can be used too
             os.utime(record)
         return _read(record)
 
-    def get(self, key: BuildKey, make: Make, rebuild: Rebuild = "if_needed") -> tuple[Build, bool]:
-        """The build of a key, made if it is not there, and whether it was made now.
+    def require(self, key: BuildKey, subject: str) -> tuple[Path, Build]:
+        """The folder and record of a build that was prepared. Raises BenchhouseError when it is missing."""
+        if (build := self.find(key)) is None:
+            raise BenchhouseError(
+                f"no {key.kind} build of {subject} ({key.digest}) is in {self.root}: "
+                "it was deleted since the run began; run it again"
+            )
+        return self.folder(key), build
 
-        `rebuild` "always" makes it anew, "never" raises BenchhouseError when it is not there. Raises StorageError when
-        it cannot be written; what `make` raises goes through, and leaves nothing behind.
+    def get(self, key: BuildKey, make: Make, rebuild: Rebuild = "if_needed") -> tuple[Build, bool]:
+        """The build of a key, made when it is missing, and whether it was made now.
+
+        `rebuild` "always" makes it again, "never" raises BenchhouseError when it is missing. Raises StorageError when
+        it cannot be written; an error of `make` passes through and leaves nothing behind.
         """
         if rebuild != "always" and (found := self.find(key)) is not None:
-            return found, False  # without the lock, which a cache that may only be read does not give
+            return found, False  # without the lock, which a read-only cache cannot give
         with self._lock(key):
             if rebuild != "always" and (found := self.find(key)) is not None:
                 return found, False
@@ -118,9 +123,9 @@ class BuildStore:
             return self._made(key, make), True
 
     def emptied(self, key: BuildKey) -> Path:
-        """An empty folder in a build's place, for what fills it while it is used: `keep` makes a build of it."""
+        """An empty folder in a build's place, for a cache that fills while it is used; `keep` then makes it a build."""
         place = self.folder(key)
-        with self._lock(key), self._said():
+        with self._lock(key), self._storage_errors():
             is_new = not place.exists()
             (place / RECORD).unlink(missing_ok=True)
             shutil.rmtree(place, ignore_errors=True)
@@ -130,34 +135,34 @@ class BuildStore:
         return place
 
     def keep(self, key: BuildKey, *, build_s: float, facts: Mapping[str, Json]) -> Build:
-        """The build that the folder in its place has become."""
-        with self._lock(key), self._said():
+        """Make the folder in a build's place the build."""
+        with self._lock(key), self._storage_errors():
             return self._recorded(key, self.folder(key), build_s, facts)
 
     def _made(self, key: BuildKey, make: Make) -> Build:
         place = self.folder(key)
-        with self._said():
+        with self._storage_errors():
             place.parent.mkdir(parents=True, exist_ok=True)
             temporary = Path(tempfile.mkdtemp(prefix=f".{key.digest}-", dir=place.parent))
         try:
             started_s = time.monotonic()
             facts = make(temporary)
-            with self._said():
+            with self._storage_errors():
                 build = self._recorded(key, temporary, time.monotonic() - started_s, facts)
                 temporary.chmod(0o755)
-                was_there = place.exists()
-                if was_there:
-                    (place / RECORD).unlink(missing_ok=True)  # first, so that half of the old one is never found
+                existed = place.exists()
+                if existed:
+                    (place / RECORD).unlink(missing_ok=True)  # first, so that an incomplete build is never found
                     shutil.rmtree(place)
                 temporary.rename(place)
-                if not was_there:
+                if not existed:
                     _note_made(key)
             return build
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
     def _recorded(self, key: BuildKey, folder: Path, build_s: float, facts: Mapping[str, Json]) -> Build:
-        """The record of what is in a folder, written into it."""
+        """Write the record of a folder's content into the folder."""
         build = Build(
             kind=key.kind,
             digest=key.digest,
@@ -169,17 +174,17 @@ class BuildStore:
         )
         newborn = folder / f".{RECORD}.new"
         newborn.write_text(dumps(build), encoding="utf-8")
-        newborn.replace(folder / RECORD)  # whole from the moment it is there
+        newborn.replace(folder / RECORD)  # atomic: the record is never read half-written
         return build
 
     @contextmanager
     def _lock(self, key: BuildKey) -> Iterator[None]:
-        """One process at a time makes a build; the others wait and find it."""
+        """One process at a time makes a build; the others wait for it."""
         from filelock import FileLock
 
         place = self.folder(key)
         lock = FileLock(place.with_name(f".{key.digest}.lock"))
-        with self._said():
+        with self._storage_errors():
             place.parent.mkdir(parents=True, exist_ok=True)
             lock.acquire()
         try:
@@ -188,17 +193,17 @@ class BuildStore:
             lock.release()
 
     @contextmanager
-    def _said(self) -> Iterator[None]:
+    def _storage_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             raise StorageError(
-                f"cannot write to the build cache {self.root}: {error.strerror}; name another with --cache-dir"
+                f"cannot write to the build cache {self.root}: {error.strerror}; choose another with --cache-dir"
             ) from error
 
 
 def default_cache_dir() -> Path:
-    """`$BENCHHOUSE_CACHE_DIR`, or the platform's folder for caches of this user."""
+    """`$BENCHHOUSE_CACHE_DIR`, or the user's cache folder on this platform."""
     named = os.environ.get(CACHE_VARIABLE)
     if named:
         return Path(named).expanduser()
@@ -208,7 +213,7 @@ def default_cache_dir() -> Path:
 
 
 def _note_made(key: BuildKey) -> None:
-    """Add a build to the list of those that were made, where somebody keeps one; lines this short are never torn."""
+    """Add a new build to the list of them, if there is one; a line this short is written at once."""
     path = os.environ.get(MADE_VARIABLE)
     if path:
         with open(path, "a", encoding="utf-8") as file:
@@ -220,7 +225,7 @@ def _read(record: Path) -> Build:
         return from_json(Build, json.loads(record.read_text(encoding="utf-8")), str(record))
     except (OSError, ValueError, FormatError) as error:
         raise FormatError(
-            f"{record}: no record of a build ({error}): delete its folder, or --rebuild always"
+            f"{record}: invalid record of a build ({error}): delete its folder, or use --rebuild always"
         ) from error
 
 
@@ -228,10 +233,10 @@ WEIGHT_FILES = "**/*.safetensors"
 
 
 def model_parts(workload: Workload) -> dict[str, Json]:
-    """The parts of a key that say which model with which weights.
+    """The parts of a key that identify the model and its weights.
 
-    A local folder's weight files count with their sizes and times of change: its revision is made of names and sizes,
-    which stay the same when somebody trains on and saves over them.
+    The weight files of a local folder are included with sizes and modification times: its revision is made of names and
+    sizes alone, which training further and saving over them does not change.
     """
     parts: dict[str, Json] = {
         "model_id": workload.model_id,
@@ -249,8 +254,8 @@ def model_parts(workload: Workload) -> dict[str, Json]:
 
 
 def combined_facts(kind: str, made: Sequence[tuple[Build, bool]]) -> dict[str, Json]:
-    """What there is to know of builds, each with whether it was made now: the first one's facts and `digest`, all
-    `digests`, `build_s` and `size_bytes` as sums, and `is_new` when any is. The shape of `Preparation.build`."""
+    """The facts of several builds, each with whether it was made now: those of the first and its `digest`, all
+    `digests`, the sums `build_s` and `size_bytes`, and `is_new` when any is new. The shape of `Preparation.build`."""
     builds = [build for build, _ in made]
     facts: Mapping[str, Json] = builds[0].facts
     return {

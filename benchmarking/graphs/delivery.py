@@ -1,4 +1,4 @@
-"""Exports for people to keep: a bundle's files in a folder of theirs, checked there against the torch model."""
+"""Exports to a folder of the user's: a bundle's files, compared there with the torch model."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ PRECISIONS: Mapping[Format, tuple[Precision, ...]] = {
     "onnx": ("float32", "float16", "int8", "int4"),
     "openvino": ("float32", "float16"),
 }
-"""What files are written in. OpenVINO's smaller ones are made when a model is loaded, by its runtime."""
+"""Precisions of the files. OpenVINO's runtime makes lower ones when it loads a model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """What is to be exported, and where to."""
+    """A requested export."""
 
     cell: Cell
     point: Point
@@ -40,12 +40,12 @@ class Export:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered:
-    """What lies in the folder now."""
+    """A finished export."""
 
     files: Mapping[str, int]
     """Name -> bytes."""
     agreement: Mapping[str, Json]
-    """How far the graphs in these very files are from the eager float32 model (`export.agreement.compare_at`)."""
+    """How far the graphs in these files are from the eager float32 model (`export.agreement.compare_at`)."""
 
 
 def check_request(export: Export) -> None:
@@ -56,14 +56,14 @@ def check_request(export: Export) -> None:
             f"--precision {export.cell.precision}: {export.format} files are written in {', '.join(allowed)}"
         )
     if export.folder.exists() and (not export.folder.is_dir() or any(export.folder.iterdir())):
-        raise UsageError(f"--output-dir {export.folder}: it is not an empty folder: name another, or empty it")
+        raise UsageError(f"--output-dir {export.folder}: not an empty folder: choose another, or empty it")
 
 
 def deliver(export: Export, say: Callable[[str], None]) -> Delivered:
-    """Export, put the files in the folder, and compare what they compute with the torch model.
+    """Export (or take the export from the build cache), write the files, and compare them with the torch model.
 
-    The export itself comes from the build cache where it is there. Raises BenchhouseError when the model cannot be
-    exported, the graphs do not agree or the folder cannot be written."""
+    Raises BenchhouseError when the model cannot be exported, the graphs do not agree or the folder cannot be
+    written."""
     check_request(export)
     store = BuildStore()
     precision: Precision = "float32" if export.format == "openvino" else export.cell.precision
@@ -80,8 +80,7 @@ def deliver(export: Export, say: Callable[[str], None]) -> Delivered:
 
 @contextmanager
 def _filled_whole(folder: Path) -> Iterator[Path]:
-    """A folder beside the one that is wanted, which takes its place at the end: an export that fails, or computes
-    something else, leaves nothing behind."""
+    """A temporary folder that is renamed to the requested one at the end: a failed export leaves nothing behind."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
@@ -120,8 +119,8 @@ def _to_openvino(export: Export, source: Path, folder: Path) -> None:
 
 
 def _agreement(export: Export, folder: Path) -> dict[str, Json]:
-    """The delivered files beside the float32 torch model, at the points of every export and, where a length was asked
-    for, at that length."""
+    """The delivered files compared with the float32 torch model, at the points of every export and at the requested
+    one."""
     from benchmarking.graphs.export.agreement import (
         PlainRunner,
         checked_points,
@@ -143,5 +142,5 @@ def _agreement(export: Export, folder: Path) -> dict[str, Json]:
 
 
 def manifest_last(name: str) -> tuple[bool, str]:
-    """Sorting key: graphs and weights first, the manifest behind them."""
+    """Sorting key: graphs and weights first, then the manifest."""
     return name == MANIFEST, name

@@ -1,11 +1,10 @@
-"""Bundles at lower precisions, made from the float32 one.
+"""Bundles at int8 and int4, converted from the float32 bundle.
 
-int8  ONNX Runtime's dynamic quantization: weights of matrix products in 8 bits, activations quantized as they come
+int8  ONNX Runtime's dynamic quantization: weights of matrix products in 8 bits, activations quantized during the call
 int4  weights of matrix products in 4 bits, blocks of 32 with a scale each; activations stay float32
 
-Inputs, outputs and states stay as they are in float32's graphs. float16 is no conversion: the half-precision torch
-model is exported, so that states and floating-point inputs are float16 in the graph, as they are in torch.
-"""
+Inputs, outputs and states stay float32. float16 is not a conversion: the half-precision torch model is exported, so
+that states and floating-point inputs are float16 in the graph as in torch."""
 
 from __future__ import annotations
 
@@ -20,13 +19,13 @@ from benchmarking.core.records import Json, Precision
 from benchmarking.graphs.bundle import read_bundle, write_bundle
 
 INT4_BLOCK = 32
-"""Weights that share a scale. Smaller is more exact and larger in bytes; 32 is what the kernels are tuned for."""
+"""Weights that share a scale. A smaller block is more accurate and takes more bytes; kernels are tuned for 32."""
 
 
 def converted(bundle_folder: Path, precision: Precision, out_folder: Path) -> dict[str, Json]:
-    """Fill an empty folder with the bundle at int8 or int4, and say what is in it.
+    """Fill an empty folder with the bundle at int8 or int4: the facts of its build.
 
-    Raises UnsupportedError without onnxruntime's quantizers and for a bundle in which nothing was left to quantize,
+    Raises UnsupportedError without onnxruntime's quantizers and for a bundle without weights to quantize,
     BenchhouseError when a quantizer fails."""
     from benchmarking.graphs.export.exporter import summary
     from benchmarking.graphs.export.files import weights
@@ -64,12 +63,12 @@ def _quantized(name: str, source: Path, target: Path, precision: Precision) -> N
 
 def _to_int8(source: Path, target: Path) -> None:
     """Only matrix products: ONNX Runtime has no kernel for convolutions with signed 8-bit weights, and embeddings are
-    no arithmetic. Each column has a scale of its own: with one for the whole weight, trained outliers leave the other
-    values few steps (MiniLM's output was off by 37 % instead of 18 %).
+    lookups. Each column has its own scale: with a single scale for the whole weight, trained outliers leave the other
+    values few steps (the error of MiniLM's output was 37 % instead of 18 %).
 
     Weights take 7 of the 8 bits. Processors without VNNI add pairs of products in 16 bits, which two large ones exceed:
-    the sum is then cut off without a word, and a product of random matrices was off by 21 % instead of 1 %. With 7 bits
-    it cannot be, and the same file computes the same everywhere."""
+    the sum saturates silently, and the error of a product of random matrices was 21 % instead of 1 %. With 7 bits it
+    cannot, and a file computes the same on every processor."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     quantize_dynamic(
@@ -92,9 +91,9 @@ def _to_int4(source: Path, target: Path) -> None:
 
 
 def _quantizable(source: Path) -> Any:
-    """The model with its matrix products in the one form that the quantizers look for: a MatMul of a constant.
+    """The model with its matrix products in the form that the quantizers look for: a MatMul of a constant.
 
-    Exporters write `Gemm` where there is a bias, and leave a weight that is an embedding too (a tied last layer) to be
+    Exporters write `Gemm` where there is a bias, and leave a weight that is also an embedding (a tied last layer) to be
     transposed when the model is loaded."""
     import onnx
     from onnxruntime.quantization.onnx_model import ONNXModel
@@ -108,7 +107,7 @@ def _quantizable(source: Path) -> Any:
         graph.initializer.append(onnx.numpy_helper.from_array(array.transpose(order).copy(), node.output[0]))
         graph.node.remove(node)
     model.replace_gemm_with_matmul()
-    # Shapes noted beside the graph are of the weights as they lay before, and inferring shapes anew trips over them.
+    # The recorded shapes are those before the transposition, on which shape inference fails.
     del graph.value_info[:]
     return model.model
 
@@ -117,7 +116,7 @@ QUANTIZERS: Mapping[str, tuple[Callable[[Path, Path], None], frozenset[str]]] = 
     "int8": (_to_int8, frozenset({"MatMulInteger", "DynamicQuantizeMatMul"})),
     "int4": (_to_int4, frozenset({"MatMulNBits"})),
 }
-"""By precision: what makes the file, and the operators that must then be in it."""
+"""Precision -> what makes the file, and operators of which the file must then have some."""
 
 
 def _operators(path: Path, wanted: frozenset[str]) -> Counter[str]:

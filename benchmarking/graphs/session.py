@@ -1,8 +1,8 @@
-"""From a cell and a point to the bundle of graphs that its runtime loads, and to the call that is made of it.
+"""What runtimes on graphs call: the bundle of graphs of a cell and a point, and the operation on it.
 
-prepare   ensure_bundle(cell, points, store, rebuild)      in the preparing process; takes torch
-open      find_bundle(cell, point), read_bundle(folder)    in the measuring process; takes no torch
-operation graph_operation(bundle, runner, workload, point, processing)
+prepare    ensure_bundle(cell, points, store, rebuild)      in the preparing process; needs torch
+open       find_bundle(cell, point), read_bundle(folder)    in the measuring process; needs no torch
+operation  graph_operation(bundle, runner, workload, point, processing)
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from benchmarking.builds.store import Build, BuildKey, BuildStore, combined_facts, model_parts
 from benchmarking.core.contracts import TRANSFORMERS_EXPORTER, Recipe
-from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
+from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Workload
 from benchmarking.graphs.given_files import OPTIMUM, given_file, given_file_identity
@@ -28,31 +28,31 @@ if TYPE_CHECKING:
 
 KIND = "onnx"
 EXPORT_VERSION = 3
-"""Grows when the same model is exported to other graphs than before: older bundles are then not found any more."""
+"""Incremented when the same model is exported to different graphs, so that older bundles are not found any more."""
 DEFAULT_OPSET = 20
 PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "float16", "int8", "int4")
-"""Precisions that there are bundles of. TF32 is float32 in the files."""
+"""Precisions of bundles. TF32 is float32 in the files."""
 QUANTIZED: tuple[Precision, ...] = ("int8", "int4")
-"""Those that are made from the float32 bundle."""
+"""Precisions that are converted from the float32 bundle."""
 EXPORT_PACKAGES = ("torch", "onnx", "onnxscript")
 QUANTIZER_PACKAGES = ("onnxruntime", "onnxruntime-gpu", "onnx")
 
 
 def why_not(workload: Workload) -> str | None:
-    """None, or why there are no graphs of this model and task."""
+    """None, or why this model and task cannot be exported."""
     recipe = recipe_of(workload)
     return recipe if isinstance(recipe, str) else None
 
 
 def missing() -> str | None:
-    """None, or what an export needs that is not installed, and how to get it."""
+    """None, or which packages an export needs that are not installed."""
     absent = [name for name in ("torch", "transformers", "onnx", "onnxscript") if version_of(name) is None]
     return f"exporting to ONNX needs {', '.join(absent)}: pip install {' '.join(absent)}" if absent else None
 
 
 def bundle_key(cell: Cell, point: Point, precision: Precision | None = None, opset: int = DEFAULT_OPSET) -> BuildKey:
-    """What the bundle of a point depends on. `precision` is the graphs' own where the runtime makes the cell's from it
-    (a hint, a quantizer that works on float32). Raises UnsupportedError for a workload without graphs."""
+    """What the bundle of a point depends on. `precision` is that of the graphs where the runtime converts them to the
+    cell's (by a hint, or a quantizer of float32). Raises UnsupportedError for a workload without graphs."""
     recipe = _recipe(cell.workload)
     wanted = _stored_precision(precision or cell.precision)
     given = given_file(cell.workload, recipe, wanted)
@@ -76,11 +76,10 @@ def ensure_bundle(
     precision: Precision | None = None,
     opset: int = DEFAULT_OPSET,
 ) -> Mapping[str, Json]:
-    """See that the store has the bundles of these points, one for each key. What there is to know of them together:
-    `kind`, `digest` (of the first), `digests`, `build_s` and `size_bytes` (sums), `is_new`, and the first's facts.
+    """Make the bundles of these points that the store lacks, one for each key: their facts (`combined_facts`).
 
-    Raises UnsupportedError for a workload without graphs, BenchhouseError when the export fails or computes something
-    else than the torch model does."""
+    Raises UnsupportedError for a workload without graphs, BenchhouseError when the export fails or does not compute
+    what the torch model does."""
     by_digest = {(key := bundle_key(cell, point, precision, opset)).digest: (key, point) for point in points}
     made = [_ensured(cell, key, point, store, rebuild) for key, point in by_digest.values()]
     return combined_facts(KIND, made)
@@ -94,23 +93,17 @@ def find_bundle(
     opset: int = DEFAULT_OPSET,
 ) -> Path:
     """The folder of a point's bundle. Raises BenchhouseError when it is not in the store."""
-    store = store or BuildStore()
     key = bundle_key(cell, point, precision, opset)
-    if store.find(key) is None:
-        raise BenchhouseError(
-            f"no {KIND} build of {cell.workload.model_id} at {point.label} ({key.digest}) is in {store.root}: "
-            "it was deleted since the run began; run it again"
-        )
-    return store.folder(key)
+    return (store or BuildStore()).require(key, f"{cell.workload.model_id} at {point.label}")[0]
 
 
 def graph_operation(
     bundle: Bundle, runner: GraphRunner, workload: Workload, point: Point, processing: Processing | None = None
 ) -> GraphOperation:
-    """The call at a point on a loaded bundle, its inputs made and in place.
+    """The call at a point on a loaded bundle, its inputs made and placed.
 
-    `processing` makes the inputs as the model's own tokenizer does; open it once a session with `open_processing`, so
-    that its loading is in the load. Raises UsageError for a point that the model cannot take."""
+    `processing` makes the inputs with the model's tokenizer; open it once a session with `open_processing`, so that its
+    loading is part of the load. Raises UsageError for a point that the model cannot run."""
     from benchmarking.graphs.operations import operation_of
 
     family = plugin_of(workload)
@@ -122,8 +115,8 @@ def graph_operation(
 
 
 def _ensured(cell: Cell, key: BuildKey, point: Point, store: BuildStore, rebuild: Rebuild) -> tuple[Build, bool]:
-    """The build of a key, and whether it was made now. A quantized bundle is made of the float32 one, which stays."""
-
+    """The build of a key, and whether it was made now. A quantized bundle is converted from the float32 bundle, which
+    is kept."""
     precision = next(name for name in PRECISIONS if name == key.parts["precision"])
     opset = int(str(key.parts["opset"]))
 
@@ -151,12 +144,12 @@ def _recipe(workload: Workload) -> Recipe:
 
 def _stored_precision(precision: Precision) -> Precision:
     if precision not in PRECISIONS:
-        raise UnsupportedError(f"there are no graphs in {precision}: they come in {', '.join(PRECISIONS)}")
+        raise UnsupportedError(f"no graphs in {precision}: supported are {', '.join(PRECISIONS)}")
     return "float32" if precision == "tf32" else precision
 
 
 def _packages(recipe: Recipe) -> tuple[str, ...]:
-    """What makes the graphs, and has the code of the models."""
+    """The packages that make the graphs and that have the code of the models."""
     return (*EXPORT_PACKAGES, "transformers" if recipe.exporter == TRANSFORMERS_EXPORTER else "diffusers")
 
 

@@ -174,7 +174,7 @@ def _locator(cell: Cell, settings: SessionSettings) -> Locate:
         bundle = read_bundle(exported)
         sizes = fixed.point_dimensions(cell, point, bundle)
         if cell.runtime_mode["qnn_backend"] == HTP:
-            folder, _ = fixed.find_fixed(fixed.fixed_key(KIND, cell, point, sizes, _depends_on(cell)))
+            folder, _ = fixed.find_fixed(KIND, cell, point, sizes, _depends_on(cell))
             return GraphSource(folder=folder, bundle=bundle, settings=settings)
         whole = dataclasses.replace(settings, dimensions=sizes, entries=NO_FALLBACK)
         return GraphSource(folder=exported, bundle=bundle, settings=whole)

@@ -95,7 +95,7 @@ class TensorRt(Runtime):
             graphs = find_bundle(cell, point)
             bundle = read_bundle(graphs)
             sizes = fixed.point_dimensions(cell, point, bundle)
-            folder, build = fixed.find_fixed(fixed.fixed_key(KIND, cell, point, sizes, depends_on(cell)))
+            folder, build = fixed.find_fixed(KIND, cell, point, sizes, depends_on(cell))
             prepared[str(folder)] = build.facts[ENGINES]
             return GraphSource(folder=graphs, bundle=bundle, settings=engine_settings(cell, sizes, folder))
 

@@ -149,8 +149,8 @@ def test_builds_are_chosen_by_what_they_are(arguments, gone):
     [
         ([], "which builds?"),
         (["--all"], "--all would delete 1 builds"),
-        (["--kind", "onx"], "there are onnx"),
-        (["--model", "bert"], "there are tiny-bert"),
+        (["--kind", "onx"], "found onnx"),
+        (["--model", "bert"], "found tiny-bert"),
         (["--older-than", "soon"], "takes a number from 0"),
         (["--older-than", "-1"], "takes a number from 0"),
         (["zzzz"], "no build has a digest that begins with 'zzzz'"),

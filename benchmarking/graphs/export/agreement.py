@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from benchmarking.measure.correctness import Comparison
 
 TRACED_BATCH_SIZE, TRACED_SEQUENCE_LENGTH, TRACED_AUDIO_S = 2, 7, 0.6
-"""What graphs are traced at where the size is free: small, no two alike, and none of them 1, which exporters take for
-something that broadcasts."""
+"""Traced sizes of free axes: small, all different, and none of them 1, which exporters treat as an axis that
+broadcasts."""
 CHECKED = ((3, 12, 0.9), (1, 9, 0.7))
 """Batch sizes, sequence lengths and seconds of audio at which graphs and torch are compared."""
 CHECKED_NEW_TOKENS, CHECKED_STEPS = 4, 2
@@ -57,7 +57,7 @@ def checked_points(workload: Workload, point: Point, recipe: Recipe) -> tuple[Po
 def check_agreement(
     model: Any, workload: Workload, bundle: Bundle, folder: Path, point: Point, recipe: Recipe, precision: Precision
 ) -> dict[str, Json]:
-    """How far the graphs are from the model. Raises as `compare_at` does."""
+    """How far the graphs in a folder are from the model. Raises as `compare_at` does."""
     try:
         runner = PlainRunner(bundle, folder)
     except Exception as error:
@@ -68,8 +68,8 @@ def check_agreement(
 def compare_at(
     points: Sequence[Point], model: Any, workload: Workload, bundle: Bundle, runner: GraphRunner, precision: Precision
 ) -> dict[str, Json]:
-    """How far a bundle's graphs are from the model, at the worst of the points: `relative_l2`, `max_abs_error`,
-    `equal_token_share`, and the points. Raises BenchhouseError when it is more than the precision's tolerance."""
+    """The largest difference of a bundle's graphs from the model over these points: `relative_l2`, `max_abs_error`,
+    `equal_token_share`. Raises BenchhouseError when it exceeds the precision's tolerance."""
     found = [_compared(model, workload, bundle, runner, where, precision) for where in points]
     shares = [one.equal_token_share for one in found if one.equal_token_share is not None]
     return {

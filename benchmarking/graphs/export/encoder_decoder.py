@@ -1,11 +1,10 @@
-"""A model of an encoder and a decoder as three graphs.
+"""An encoder-decoder model as three graphs.
 
-encoder  the family's inputs in, hidden states out
-cross    those in, and out what every layer of the decoder keeps of them (keys and values of its cross-attention)
-decode   tokens, what is kept of those before and what is kept of the encoder's output in; logits and what to keep out
+encoder  from the family's inputs to hidden states
+cross    from those to the keys and values of the decoder's cross-attention, layer by layer
+decode   from tokens, the keys and values of earlier tokens, and those of cross, to logits, keys and values
 
-So nothing of the encoder's output is computed again in a step, and what it costs to keep it is in the prefill, where
-torch has it too.
+So no step computes anything of the encoder's output again, and the cost of cross is in the prefill, as in torch.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ HIDDEN = "encoded"
 Encode = Callable[[Mapping[str, torch.Tensor]], torch.Tensor]
 """From the family's inputs to the hidden states."""
 Decode = Callable[[torch.Tensor, torch.Tensor, Any], torch.Tensor]
-"""From tokens, hidden states and a cache to logits; the cache is changed."""
+"""From tokens, hidden states and a cache, which it changes, to logits."""
 
 
 class Encoder(torch.nn.Module):
@@ -44,8 +43,8 @@ class Encoder(torch.nn.Module):
 
 
 class Cross(torch.nn.Module):
-    """What the decoder keeps of the hidden states: the rest of the step that makes it is nobody's output, and so is
-    left out of the graph."""
+    """The decoder's keys and values of the hidden states. The rest of the step that makes them feeds no output, so the
+    exporter leaves it out of the graph."""
 
     def __init__(self, model: torch.nn.Module, decode: Decode) -> None:
         super().__init__()
@@ -71,20 +70,20 @@ class Decoder(torch.nn.Module):
         for layer in range(self._layers):
             for part, prefix in ((cache.self_attention_cache, "past"), (cache.cross_attention_cache, "cross")):
                 part.update(tensors[f"{prefix}_{layer}_{KEY}"], tensors[f"{prefix}_{layer}_{VALUE}"], layer)
-            cache.is_updated[layer] = True  # so that the layer takes what it is given
+            cache.is_updated[layer] = True  # so that the layer uses the given keys and values
         first = tensors[f"cross_0_{KEY}"]
-        # The layers ask for hidden states to see that there is an encoder, and for their length; not for their values.
+        # The layers read whether there are hidden states, and their length, but not their values.
         unread = torch.zeros((first.shape[0], first.shape[2], self._hidden_size), dtype=first.dtype)
         logits = self._decode(input_ids, unread, cache)
         return {"logits": logits, **kept(cache.self_attention_cache, "present")}
 
 
 def plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
-    """The three graphs of a model with `get_encoder`, as transformers' sequence-to-sequence models are."""
+    """The three graphs of a model with `get_encoder`, as transformers' sequence-to-sequence models have."""
     encoder = model.get_encoder()
     inputs = family_inputs(model, workload, traced_point(workload, point, recipe))
     with torch.no_grad():
-        kind = type(encoder(**inputs))  # a mixture of experts' has fields of its own, which the model asks for
+        kind = type(encoder(**inputs))  # that of a mixture of experts has further fields, which the model reads
 
     def decode(tokens: torch.Tensor, encoded: torch.Tensor, cache: Any) -> torch.Tensor:
         output = model(
@@ -101,7 +100,7 @@ def plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
 
 
 def caption_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
-    """BLIP's: the image tower is the encoder, and the prompt is the beginning of the caption."""
+    """The three graphs of BLIP: the image tower is the encoder, and the prompt is the beginning of the caption."""
     from benchmarking.workloads.support import synthetic_inputs
     from benchmarking.workloads.vision_text import own_size
 
@@ -129,13 +128,13 @@ def caption_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -
 
 
 def three_graphs(model: Any, inputs: Mapping[str, torch.Tensor], encoder: Encoder, decode: Decode) -> dict[str, Traced]:
-    """The graphs from how the two halves are called."""
+    """The graphs of two halves, given as an encoder and a step of the decoder."""
     with torch.no_grad():
         encoded = encoder(**inputs)[HIDDEN]
         cache = empty_cache()
         decode(torch.ones((encoded.shape[0], TRACED_PAST), dtype=torch.int64), encoded, cache)
     past, cross = kept(cache.self_attention_cache, "past"), kept(cache.cross_attention_cache, "cross")
-    # Text is as long as it is; pictures and spectrograms make hidden states of one length.
+    # The number of hidden states is free for text, and fixed for images and spectrograms.
     is_free = any(len(FREE_AXES.get(name, ())) > 1 for name in inputs)
     length = {1: ENCODED} if is_free else {}
     return {
@@ -182,7 +181,7 @@ def _decode_graph(
 
 
 def empty_cache() -> Any:
-    """A cache of both attentions with nothing in it."""
+    """An empty cache of both attentions."""
     from transformers import DynamicCache, EncoderDecoderCache
 
     return EncoderDecoderCache(DynamicCache(), DynamicCache())

@@ -25,9 +25,8 @@ def export_bundle(
 ) -> dict[str, Json]:
     """Fill an empty folder with the bundle of a workload whose fixed axes are a point's: the facts of its build.
 
-    The graphs are checked, and what they compute is compared with the torch model at a shape that they were not traced
-    at. Raises UnsupportedError for a workload without graphs, BenchhouseError when the export fails or the outputs
-    differ, with the numbers."""
+    The graphs are checked, and compared with the torch model at shapes that they were not traced at. Raises
+    UnsupportedError for a workload without graphs, BenchhouseError when the export fails or the outputs differ."""
     from benchmarking.graphs.export.agreement import check_agreement
     from benchmarking.runtimes.support.torch.model_loading import load_model, parameter_count
 

@@ -1,20 +1,13 @@
-"""A model that reads a picture among the tokens of its prompt, as three graphs.
+"""Which graphs are traced of a model: of a forward pass, a decoder, a prompt with an image, a denoiser.
 
-encoder  pixels in, the picture's embeddings out
-prefill  the prompt and those in; the embeddings take the places of their placeholders
-decode   a token and what is kept of those before in, as of any decoder
-
-A decoder-only model as one graph: tokens and what is kept of those before in, logits and what to keep out.
-
-The prompt goes through the same graph as the tokens after it, with nothing kept yet (a past of length 0). Keys and
-values of every layer are kept whole, also where a layer looks back over a window only: the mask that is in the graph
-sees to that.
-
-A denoiser as one graph, called once a step: latents and the step in, the noise in them out.
-
-The step's own arithmetic stays outside, as torch's is outside the model; the numbers it takes are in the bundle.
-
-One pass through a model as one graph.
+forward         "model": one pass
+decoder         "decode": from tokens, and the keys and values of earlier ones, to logits, keys and values. The prompt
+                goes through the same graph, with a past of length 0. The keys and values of all positions are kept,
+                also by a layer with a sliding window, which its mask in the graph takes care of.
+picture prompt  "encoder": from pixels to the image's embeddings; "prefill": from the prompt, with the embeddings in
+                the place of its placeholders, to logits, keys and values; "decode" as above
+denoiser        "model": from latents and a time step to the noise in them. The scheduler's arithmetic is outside, as in
+                torch; its numbers are in the bundle's facts.
 """
 
 from __future__ import annotations
@@ -69,7 +62,7 @@ class PicturePrompt(torch.nn.Module):
         from transformers import DynamicCache
 
         is_picture = input_ids == self._placeholder
-        # The first placeholder of a row takes the first embedding, and so on; text takes any, which is then left out.
+        # Placeholder n of a row gets embedding n. Text positions gather any embedding, which `where` then discards.
         order = (is_picture.to(torch.int64).cumsum(dim=1) - 1).clamp(min=0)
         placed = features.gather(1, order[..., None].expand(-1, -1, features.shape[-1]))
         words = self.model.get_input_embeddings()(input_ids)
@@ -120,7 +113,7 @@ KEY, VALUE = "key", "value"
 
 
 class CachedStep(torch.nn.Module):
-    """A model over a cache that is given and taken as tensors: past_0_key, past_0_value, past_1_key, ..."""
+    """A model whose cache goes in and out as tensors: past_0_key, past_0_value, past_1_key, ..."""
 
     def __init__(self, model: Any, layers: int) -> None:
         super().__init__()
@@ -139,7 +132,7 @@ class CachedStep(torch.nn.Module):
 
 
 def decoder_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
-    """The graph "decode", which takes the prompt too."""
+    """The graph "decode", which reads the prompt too."""
     from transformers import DynamicCache
 
     cache = DynamicCache()
@@ -168,7 +161,7 @@ def kept(cache: Any, prefix: str) -> dict[str, torch.Tensor]:
 
 
 def growing_states(past: Mapping[str, torch.Tensor]) -> tuple[State, ...]:
-    """States that begin with no position (axis 2 of batch x heads x positions x width)."""
+    """States that start with 0 positions (axis 2 of batch x heads x positions x width)."""
     return tuple(
         State(
             input=name,
@@ -183,7 +176,7 @@ LATENTS, TIMESTEP, NOISE = "latents", "timestep", "noise"
 
 
 class Denoiser(torch.nn.Module):
-    """The family's own call of its model for one step."""
+    """The family's call of its model for one step."""
 
     def __init__(self, model: Any, workload: Workload) -> None:
         super().__init__()
@@ -195,7 +188,7 @@ class Denoiser(torch.nn.Module):
 
 
 def denoiser_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
-    """The graph "model", and the schedule: the share of the image left at each trained step."""
+    """The graph "model", and the noise schedule: the share of the image left at each trained step."""
     where = traced_point(workload, point, recipe)
     inputs = family_inputs(model, workload, where)
     name = latents_input(workload.config)
@@ -227,7 +220,7 @@ FREE_AXES: Mapping[str, Mapping[int, str]] = {
 
 
 class FamilyCall(torch.nn.Module):
-    """The family's own call of its model, so that everything it passes besides the inputs is in the graph."""
+    """The family's call of its model, so that all it passes besides the inputs is part of the graph."""
 
     def __init__(self, model: Any, workload: Workload, point: Point, outputs: tuple[str, ...]) -> None:
         super().__init__()
@@ -242,7 +235,7 @@ class FamilyCall(torch.nn.Module):
 
 
 def forward_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
-    """The graph "model": the family's inputs in, what it compares out."""
+    """The graph "model": from the family's inputs to the outputs that it compares."""
     where = traced_point(workload, point, recipe)
     inputs = family_inputs(model, workload, where)
     outputs, more = _outputs(model, workload, where, inputs)
@@ -259,7 +252,7 @@ def forward_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -
 
 
 def family_inputs(model: Any, workload: Workload, point: Point) -> dict[str, torch.Tensor]:
-    """A family's inputs as tensors, those of floating point in the dtype of the model's parameters."""
+    """A family's inputs as tensors, floating-point ones in the dtype of the model's parameters."""
     from benchmarking.workloads.support.generation import floats_as
 
     arrays = plugin_of(workload).inputs(workload, point, workload.seed)
@@ -269,8 +262,8 @@ def family_inputs(model: Any, workload: Workload, point: Point) -> dict[str, tor
 def _outputs(
     model: Any, workload: Workload, point: Point, inputs: Mapping[str, torch.Tensor]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The fields of the model's output that the family compares, and its other tensors: what torch computes the graph
-    computes too (BERT's pooler), which it would leave out if nobody asked for it."""
+    """The fields of the model's output that the family compares, and its other tensors. Without these the exporter
+    would leave out what torch computes (BERT's pooler)."""
     with torch.no_grad():
         operation = plugin_of(workload).torch_operation(model, workload, point, inputs, {})
         operation.reset()

@@ -1,9 +1,8 @@
-"""A state-space model as two graphs: "prefill" reads a prompt into states of a fixed size, "decode" changes them.
+"""A state-space model as two graphs: "prefill" reads a prompt into states of a fixed size, "decode" updates them.
 
-transformers' torch code of Mamba's scan is a loop in Python, which an exporter would write out step by step, at one
-length and with thousands of nodes. Here the loop stays one: it is traced as torch's scan operator, which becomes ONNX's
-Scan, and the graph takes prompts of any length. Mamba-2 computes in blocks and needs none of this.
-"""
+transformers implements Mamba's scan as a loop in Python, which an exporter would unroll at one length, into thousands
+of nodes. Here it is traced as torch's scan operator, which becomes ONNX's Scan, and the graph takes prompts of any
+length. Mamba-2 computes in blocks and needs none of this."""
 
 from __future__ import annotations
 
@@ -23,11 +22,11 @@ from benchmarking.workloads.support.generation import takes
 
 CONV, RECURRENT = "conv", "recurrent"
 SCAN = "mamba_selective_scan"
-"""What transformers' modules call the loop."""
+"""The loop's name in transformers' modules."""
 
 
 class Prefill(torch.nn.Module):
-    """The prompt in, states out: those of the convolution as wide as it is, however short the prompt."""
+    """From the prompt to states; those of the convolution always have its width, however short the prompt."""
 
     def __init__(self, model: Any, width: int) -> None:
         super().__init__()
@@ -44,7 +43,7 @@ class Prefill(torch.nn.Module):
 
 
 class Decode(torch.nn.Module):
-    """A token and the states in, the states after it out."""
+    """From a token and the states to the logits and the states after it."""
 
     def __init__(self, model: Any, layers: int) -> None:
         super().__init__()
@@ -88,7 +87,7 @@ def plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
 
 
 def states_of(cache: Any, prefix: str) -> dict[str, torch.Tensor]:
-    """The states of every layer by name. Each is a tensor of its own, never one that a step writes to."""
+    """The states of every layer by name, cloned: a step writes to the layers' own tensors."""
     tensors: dict[str, torch.Tensor] = {}
     for index, layer in enumerate(cache.layers):
         tensors[f"{prefix}_{index}_{CONV}"] = layer.conv_states[0].clone()
@@ -97,7 +96,7 @@ def states_of(cache: Any, prefix: str) -> dict[str, torch.Tensor]:
 
 
 class looping:  # noqa: N801 - used as a function: with looping(model)
-    """Inside, the model's scan is torch's operator instead of a loop in Python."""
+    """Inside, the model's scan is torch's scan operator instead of a loop in Python."""
 
     def __init__(self, model: Any) -> None:
         self._module = sys.modules[type(model).__module__]
@@ -146,13 +145,13 @@ def selective_scan(
 
 
 def _widened(state: torch.Tensor, width: int) -> torch.Tensor:
-    """A convolution's state with zeros before a prompt that is shorter than it, as the convolution itself has them: the
-    traced graph keeps as many positions as there are."""
+    """A convolution's state padded on the left with zeros to its width, as the convolution does itself: the traced
+    graph keeps only as many positions as the prompt has."""
     return torch.cat([state.new_zeros((*state.shape[:-1], width)), state], dim=-1)[..., -width:]
 
 
 def _fill(layer: Any, conv: torch.Tensor, recurrent: torch.Tensor) -> None:
-    """Give a layer of an empty cache its states. They are cloned: the layer writes to its own in place."""
+    """Set the states of a layer of an empty cache, cloned because the layer updates them in place."""
     layer.conv_states[0], layer.recurrent_states[0] = conv.clone(), recurrent.clone()
     layer.conv_kernel_size[0] = conv.shape[-1]
     layer.is_conv_states_initialized[0] = layer.is_recurrent_states_initialized[0] = True

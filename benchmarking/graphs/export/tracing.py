@@ -1,4 +1,4 @@
-"""One graph: a torch module and example inputs in, an ONNX file out."""
+"""The export of one graph: from a torch module and example inputs to an ONNX file."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ BATCH, SEQUENCE, PAST, ENCODED = "batch", "sequence", "past", "encoded"
 """Names of free dimensions."""
 
 Axes = Mapping[str, Mapping[int, str]]
-"""Input -> its free axes, by number, with what they are called."""
+"""Input -> number of a free axis -> its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traced:
-    """A graph to be made. The module is called with the inputs as keywords and gives a dict of tensors; of these names
-    the graph's inputs and outputs are."""
+    """A graph to export. The module is called with the inputs as keywords and returns a dict of tensors; the graph's
+    inputs and outputs have the same names."""
 
     module: Any
     inputs: Mapping[str, Any]
@@ -43,28 +43,27 @@ class Traced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The graphs of a bundle to be made, and what its manifest says besides."""
+    """The graphs of a bundle to export, and further fields of its manifest."""
 
     graphs: Mapping[str, Traced]
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
 def installed_exporter(wanted: str) -> str:
-    """The exporter, or torch's own where transformers is too old to have one. Which it was is in the bundle."""
+    """The exporter, or torch's where transformers is too old to have one. The bundle records which."""
     if wanted == TRANSFORMERS_EXPORTER and importlib.util.find_spec(TRANSFORMERS_EXPORTER) is None:
         return TORCH_EXPORTER
     return wanted
 
 
 def write(traced: Traced, path: Path, exporter: str, opset: int) -> None:
-    """Trace and convert a graph, its weights in `<file>.data` beside it. Raises BenchhouseError with what the exporter
-    said when it cannot."""
+    """Trace and convert a graph; its weights go to `<file>.data`. Raises BenchhouseError with the exporter's error."""
     convert = _by_transformers if exporter == TRANSFORMERS_EXPORTER else _by_torch
-    with quiet() as said:
+    with quiet() as printed:
         try:
             convert(traced, path, opset)
         except Exception as error:
-            log.debug("%s", said.getvalue())
+            log.debug("%s", printed.getvalue())
             raise BenchhouseError(
                 f"{exporter} cannot export the graph {path.stem!r}: {type(error).__name__}: {first_line(error)}"
             ) from error
@@ -72,14 +71,14 @@ def write(traced: Traced, path: Path, exporter: str, opset: int) -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[io.StringIO]:
-    """Exporters print their progress and warn of versions: that is kept from the terminal, and given to the caller."""
-    said = io.StringIO()
+    """Inside, what exporters print (progress, warnings of versions) goes to a buffer instead of the terminal."""
+    printed = io.StringIO()
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), warnings.catch_warnings():
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            yield said
+            yield printed
     finally:
         logging.disable(before)
 
@@ -109,12 +108,12 @@ def _by_torch(traced: Traced, path: Path, opset: int) -> None:
             opset_version=opset,
             dynamo=True,
         )
-    assert program is not None  # it is None only for the older exporter
+    assert program is not None  # None only from the older exporter
     program.save(str(path), external_data=True)
 
 
 def _flat(forward: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
-    """The function with each keyword named in its signature, where the exporter looks for them."""
+    """The function with its keywords named in its signature, where the exporter looks for them."""
 
     def flat(**inputs: Any) -> Any:
         return forward(**inputs)
@@ -125,7 +124,7 @@ def _flat(forward: Callable[..., Any], names: Sequence[str]) -> Callable[..., An
 
 
 def _dynamic_shapes(traced: Traced) -> dict[str, dict[int, Any]]:
-    """torch's own word for free axes: it works out their relations, and `files.tidy` sees that none was fixed."""
+    """The free axes in torch's terms: torch derives their relations, and `files.tidy` checks that none was fixed."""
     from torch.export import Dim
 
     return {name: dict.fromkeys(traced.axes.get(name, {}), Dim.AUTO) for name in traced.inputs}

@@ -153,7 +153,7 @@ def test_a_damaged_record_is_one_clear_line_and_always_gets_over_it(store, text)
     store.get(KEY, writes("old"))
     (store.folder(KEY) / RECORD).write_text(text)
     for ask in (lambda: store.find(KEY), lambda: store.get(KEY, writes("a"))):
-        with pytest.raises(FormatError, match=r"build\.json: no record of a build .*--rebuild always") as raised:
+        with pytest.raises(FormatError, match=r"build\.json: invalid record of a build .*--rebuild always") as raised:
             ask()
         assert "\n" not in str(raised.value)
     assert store.get(KEY, writes("new"), "always")[1]
@@ -164,7 +164,7 @@ def test_a_file_in_the_place_of_the_cache_is_one_clear_line(tmp_path):
     (tmp_path / "builds").write_text("")
     with pytest.raises(StorageError, match=r"cannot write to the build cache .*") as raised:
         BuildStore(tmp_path).get(KEY, writes("a"))
-    assert "name another with --cache-dir" in str(raised.value)
+    assert "choose another with --cache-dir" in str(raised.value)
     assert BuildStore(tmp_path).find(KEY) is None
 
 
@@ -192,7 +192,7 @@ def test_a_read_only_cache_is_used_without_its_lock_and_without_noting_the_time(
     monkeypatch.setattr("os.utime", refuse)
     monkeypatch.setattr("filelock.FileLock.acquire", refuse)
     assert store.get(KEY, fails) == (build, False)
-    with pytest.raises(StorageError, match=r"cannot write to the build cache .*Permission denied; name another"):
+    with pytest.raises(StorageError, match=r"cannot write to the build cache .*Permission denied; choose another"):
         store.get(BuildKey(kind="onnx", parts={"opset": 1}), writes("a"))
 
 

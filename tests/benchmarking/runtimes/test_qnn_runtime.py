@@ -98,7 +98,7 @@ def opened(bert, monkeypatch):
     monkeypatch.setattr(qnn.graphs, "find_bundle", lambda cell, point: "exported")
     monkeypatch.setattr(fixed_shapes, "point_dimensions", lambda cell, point, bundle: SIZES)
     monkeypatch.setattr(fixed_shapes, "fixed_key", lambda *parts: parts)
-    monkeypatch.setattr(fixed_shapes, "find_fixed", lambda key: ("compiled", None))
+    monkeypatch.setattr(fixed_shapes, "find_fixed", lambda *key: ("compiled", None))
     monkeypatch.setattr(qnn, "version_of", lambda name: "2.7.0")
 
     def open_at(backend, **mode):

@@ -98,13 +98,12 @@ def fixed_key(
     return BuildKey(kind=kind, parts=parts)
 
 
-def find_fixed(key: BuildKey) -> tuple[Path, Build]:
-    """The folder and record of a compiled build. Raises BenchhouseError when it is not there any more."""
-    store = BuildStore()
-    build = store.find(key)
-    if build is None:
-        raise BenchhouseError(f"the {key.kind} build {key.digest} is gone from {store.root}: run it again")
-    return store.folder(key), build
+def find_fixed(
+    kind: str, cell: Cell, point: Point, sizes: Mapping[str, int], depends_on: Mapping[str, Json]
+) -> tuple[Path, Build]:
+    """The folder and record of a compiled build. Raises BenchhouseError when it is not in the store."""
+    key = fixed_key(kind, cell, point, sizes, depends_on)
+    return BuildStore().require(key, f"{cell.workload.model_id} at {point.label}")
 
 
 def _sizes(graph: Graph, arrays: Mapping[str, np.ndarray]) -> dict[str, int]:

@@ -101,14 +101,8 @@ def ensure_builds(cell: Cell, points: Sequence[Point], store: BuildStore, rebuil
 
 def find_build(cell: Cell, point: Point, store: BuildStore | None = None) -> Path:
     """The folder of a point's build. Raises BenchhouseError when it is not in the store."""
-    store = store or BuildStore()
     key = build_key(cell, point)
-    if store.find(key) is None:
-        raise BenchhouseError(
-            f"no {KIND} build of {cell.workload.model_id} at {point.label} ({key.digest}) is in {store.root}: "
-            "it was deleted since the run began; run it again"
-        )
-    return store.folder(key)
+    return (store or BuildStore()).require(key, f"{cell.workload.model_id} at {point.label}")[0]
 
 
 def graph_file(graph: str) -> str:
