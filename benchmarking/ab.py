@@ -22,8 +22,7 @@ from pathlib import Path
 
 from benchmarking.core.command_line import Parser, note, positive_int, run_command
 from benchmarking.core.errors import StorageError, UsageError
-from benchmarking.core.measured_run import MeasuredRun
-from benchmarking.core.provenance import uuid7
+from benchmarking.core.provenance import MeasuredRun, uuid7
 from benchmarking.core.records import Device, Json, Run, to_json
 from benchmarking.core.terminal import Page
 from benchmarking.sweep.plan import flags

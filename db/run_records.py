@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import FURTHER, POINT_COLUMNS
-from benchmarking.core.measured_run import MeasuredRun
+from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.records import (
     Cell,
     Device,

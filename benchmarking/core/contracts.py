@@ -10,7 +10,8 @@ of type `Runtime`. A worker process uses them in this order:
     operation.run(mark)                            the timed call, many times
 
 Default methods describe the ordinary case, so a plugin overrides only what differs. `supports`, `check`, `missing` and
-`problem` return None when all is well, else the reason in words. The device's side is in `device_contracts`.
+`problem` return None when all is well, else the reason in words. `device_contracts` has the contract of devices,
+`graph_contracts` that of exported graphs.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from benchmarking.core.options import Option, chosen_settings
+from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Cell, Device, Family, Json, Point, Precision, Readings, Rebuild, Scalar, Workload
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from benchmarking.builds.store import BuildStore
     from benchmarking.core.device_contracts import DeviceHandle
+    from benchmarking.core.graph_contracts import Recipe
 
 TOKEN = "token"
 
@@ -161,6 +163,64 @@ class Session(ABC):
         """Release the model and its memory."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """An option that a runtime declares; flags, YAML keys, help and tables derive from it.
+
+    Its value is one of the settings that distinguish a series (`Runtime.mode`).
+    """
+
+    name: str
+    """The key in the settings of a run and in a YAML list; the flag with `-` for `_`."""
+    help: str
+    """A noun phrase: what the option chooses. Equal in all runtimes that share the option."""
+    values: tuple[str, ...] = ()
+    """The accepted values, the default first; empty for any value."""
+    default: str | None = None
+    """The default in words, if it is not the first of `values`."""
+    is_filled_in: bool = True
+    """Whether the default is written to the settings; otherwise the runtime completes them."""
+    has_flag: bool = True
+    """Whether it has a flag and a YAML key; False when only a file of the runtime sets it."""
+
+    @property
+    def flag(self) -> str:
+        """The flag: "--compile-mode"."""
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def values_in_words(self) -> str:
+        """Values and default in words: "dynamic or static (default: dynamic)"."""
+        default = self.default or (self.values[0] if len(self.values) > 1 else None)
+        listed = " or ".join(filter(None, (", ".join(self.values[:-1]), *self.values[-1:])))
+        return " ".join(filter(None, (listed, default and f"(default: {default})")))
+
+    def chosen(self, runtime: str, value: Scalar | None) -> Scalar:
+        """The given value, or the default. Raises UsageError for a value that the runtime does not accept."""
+        if value is None:
+            return self.values[0]
+        if self.values and value not in self.values:
+            raise UsageError(f"{self.name} {value!r}: runtime {runtime} has {', '.join(self.values)}")
+        return value
+
+
+def chosen_settings(
+    runtime: str, offered: Sequence[Option], given: Mapping[str, Scalar], where: str
+) -> dict[str, Scalar]:
+    """A runtime's settings from the options it offers and the given values, with defaults filled in.
+
+    Raises UsageError for an option that is not offered; `where` ends that sentence (" at task fill-mask on cpu").
+    """
+    names = [option.name for option in offered]
+    if unknown := sorted(set(given) - set(names)):
+        raise UsageError(f"runtime {runtime} has no option {unknown[0]!r}{where}; it has {', '.join(names) or 'none'}")
+    return {
+        option.name: option.chosen(runtime, given.get(option.name))
+        for option in offered
+        if option.name in given or (option.is_filled_in and option.values)
+    }
+
+
 class Runtime(ABC):
     """A way to run models. Importing the module imports neither torch nor a vendor package."""
 
@@ -185,7 +245,7 @@ class Runtime(ABC):
     packages: tuple[str, ...] = ()
     """Distributions whose versions affect its results; `--list-runtimes` shows the installed ones."""
     declared_options: tuple[Option, ...] = ()
-    """Every option it has, for any workload and device; flags, YAML keys and help are derived from them."""
+    """All its options, for any workload and device."""
 
     @property
     def is_compared(self) -> bool:
@@ -201,8 +261,8 @@ class Runtime(ABC):
         """None, or why it cannot run this workload on this device at this precision."""
 
     def options(self, workload: Workload, device: Device | None = None) -> tuple[Option, ...]:
-        """The declared options that apply to this workload, on a device or (None) on any, with the values they accept
-        there, the default first."""
+        """The options that apply to this workload on a device (None: on any), with the values accepted there, the
+        default first."""
         return self.declared_options
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
@@ -248,97 +308,8 @@ class Runtime(ABC):
         """
 
 
-Placed = Any
-"""A tensor where the runtime needs it: an OrtValue on the device, an openvino.Tensor, a numpy array."""
-States = Any
-"""What a graph passes from one call to the next; a runtime may keep it inside (OpenVINO's stateful models)."""
-
-
-class GraphRunner(ABC):
-    """The exported graphs of one model, loaded in one runtime.
-
-    Its calls are part of the timed region and do nothing beyond their task.
-    """
-
-    @abstractmethod
-    def place(self, array: np.ndarray) -> Placed:
-        """Put an array where the graphs read it; the copy stays valid and unchanged while its operation uses it.
-
-        Timed only for the tokens of a generation and the latents of a denoising step.
-        """
-
-    @abstractmethod
-    def fetch(self, tensor: Placed) -> np.ndarray:
-        """A tensor on the host, after waiting for the device. May be the runner's own buffer, valid until the graph's
-        next call."""
-
-    @abstractmethod
-    def call(self, graph: str, feeds: Mapping[str, Placed]) -> Mapping[str, Placed]:
-        """Run a stateless graph; its outputs by name."""
-
-    @abstractmethod
-    def begin(self, graph: str, batch_size: int, first: Mapping[str, Placed]) -> States:
-        """Fresh states of a graph. `first` maps the inputs of states that another graph's outputs initialize; all
-        other states are zero or empty."""
-
-    @abstractmethod
-    def step(self, graph: str, feeds: Mapping[str, Placed], states: States) -> tuple[Mapping[str, Placed], States]:
-        """Run a stateful graph: its outputs without the states, and the new states."""
-
-    def verified(self) -> Mapping[str, Json]:
-        """What the calls really ran on, read back afterwards; empty when the runtime does not report it."""
-        return {}
-
-
 Modality = Literal["text", "image", "audio"]
 """A kind of input that a tokenizer or processor makes."""
-
-
-ExportPlan = Literal["forward", "decoder", "recurrent", "picture-prompt", "sequence-to-sequence", "caption", "denoiser"]
-"""How a model is taken apart into graphs: `graphs/export/` has a function for each."""
-
-BundleKind = Literal["forward", "decoder", "encoder-decoder", "denoiser"]
-"""Which calls are made of the graphs, as `graphs/bundle.py` describes them."""
-
-BUNDLE_KINDS: Mapping[ExportPlan, BundleKind] = {
-    "forward": "forward",
-    "decoder": "decoder",
-    "recurrent": "decoder",
-    "picture-prompt": "decoder",
-    "sequence-to-sequence": "encoder-decoder",
-    "caption": "encoder-decoder",
-    "denoiser": "denoiser",
-}
-
-TRANSFORMERS_EXPORTER, TORCH_EXPORTER = "transformers.exporters", "torch.onnx"
-"""The first knows how transformers' models must be traced, the second takes any torch module."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    """How a workload is exported to graphs."""
-
-    plan: ExportPlan
-    fixed_axes: tuple[str, ...] = ()
-    """Names in `Point.axes` whose value is built into the graphs, so that another value is another bundle."""
-    exporter: str = TRANSFORMERS_EXPORTER
-    start_tokens: tuple[int, ...] = ()
-    """Tokens that a decoder with an encoder starts from; empty for the start token in the model's configuration."""
-    block_size: int = 0
-    """Positions that the model computes together; 0 for a model without blocks."""
-    shortest_prompt: int | None = None
-    """A prompt length that takes another path through the model, at which the graphs are compared with torch too."""
-    torch_facts: tuple[str, ...] = ()
-    """Readings of the torch operation that no graph can give, kept in the bundle's facts."""
-
-    @property
-    def kind(self) -> BundleKind:
-        """Which calls are made of the graphs."""
-        return BUNDLE_KINDS[self.plan]
-
-    def signature(self, point: Point) -> dict[str, Json]:
-        """The values of a point that the bundle depends on."""
-        return {name: point.axes[name] for name in self.fixed_axes if point.axes.get(name) is not None}
 
 
 class WorkloadFamily(ABC):
@@ -356,13 +327,13 @@ class WorkloadFamily(ABC):
     modalities: tuple[Modality, ...] = ()
     """The models' inputs, and so the processors they may have; empty when nothing is preprocessed (latents)."""
     unsupported_model_types: frozenset[str] = frozenset()
-    """Well-known `model_type`s of the family that it does not run: an error names the family instead of "unknown"."""
+    """Well-known `model_type`s of the family that are not supported, so that the error can name the family."""
     has_routed_experts: bool = False
-    """Whether a router sends each token to a few experts; rounding can change which."""
+    """Whether a router sends each token to a few experts, a choice that rounding can change."""
     has_attention_cache: bool = True
     """Whether its models keep keys and values that grow with the text."""
     can_split_batch: bool = True
-    """Whether the rows of a batch do not depend on each other, so that each of several devices can take some."""
+    """Whether the rows of a batch are independent, so that several devices can each take some."""
     unit: str = "samples"
     """What `items_per_call` counts, in words."""
 
@@ -432,12 +403,11 @@ class WorkloadFamily(ABC):
         return f"family {self.name} has no export to graphs"
 
     def image_tokens(self, workload: Workload, point: Point) -> int:
-        """Positions of the prompt that a point's image takes."""
+        """Number of prompt positions that an image occupies."""
         return 0
 
     def graph_readings(self, workload: Workload, point: Point, facts: Mapping[str, Json]) -> Readings:
-        """What `FamilyOperation.readings` gives for a torch model, for a call of exported graphs whose bundle has these
-        facts."""
+        """The equivalent of `FamilyOperation.readings` for a call of exported graphs, from their bundle's facts."""
         return Readings()
 
     def verified(self, model: Any) -> Mapping[str, Json]:

@@ -1,4 +1,4 @@
-"""Where and when something was made: ids and time stamps, and the commit, versions and command of a run."""
+"""Ids, time stamps, the commit and versions of a run, and what is needed to measure it again."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import subprocess
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import MappingProxyType
 
 from benchmarking import __version__
 from benchmarking.core.plugins import version_of
-from benchmarking.core.records import Provenance
+from benchmarking.core.records import Json, Point, Precision, Provenance, Scalar, WeightsKind
 
 PACKAGES = (
     "torch",
@@ -83,3 +85,48 @@ def _utc(unix_seconds: str | None) -> str | None:
     if not unix_seconds:
         return None
     return datetime.fromtimestamp(int(unix_seconds), UTC).isoformat().replace("+00:00", "Z")
+
+
+NOT_REPEATABLE = MappingProxyType(
+    {
+        "module": "a torch module was passed in Python: call benchmark_model again",
+        "bench": "it is a user-written benchmark: run its file again",
+        "import": "another tool measured it: run that tool again",
+    }
+)
+"""Source of the model -> why no command can measure it again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRun:
+    """What a stored run was measured with: enough to request the same measurement again.
+
+    The stored command line is not part of it; it is never executed.
+    """
+
+    run_id: str
+    model_id: str
+    model_source: str
+    task: str
+    weights: WeightsKind
+    device: str
+    """The device that ran, also when "auto" was requested."""
+    runtime: str
+    runtime_mode: Mapping[str, Scalar]
+    """The runtime's options by name."""
+    precision: Precision
+    num_threads: int | None
+    cpu_list: str | None
+    settings: Mapping[str, Json]
+    tags: Mapping[str, str]
+    origin_format: str | None
+    """The format it was imported from; None for our own runs."""
+    hashed_keys: Mapping[str, Json]
+    """What its hardware id is computed from."""
+    points: tuple[Point, ...]
+    has_skipped_points: bool
+
+    @property
+    def why_not_repeatable(self) -> str | None:
+        """Why no command can measure it again; None when one can."""
+        return NOT_REPEATABLE.get("import" if self.origin_format is not None else self.model_source)

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarking.core.contracts import BundleKind
 from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.graph_contracts import BundleKind
 from benchmarking.core.records import Json, dumps, from_json
 
 MANIFEST = "bundle.json"

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarking.builds.store import RECORD, BuildStore
-from benchmarking.core.contracts import Recipe
 from benchmarking.core.errors import BenchhouseError, StorageError, UsageError, first_line
+from benchmarking.core.graph_contracts import Recipe
 from benchmarking.core.records import Cell, Json, Point, Precision
 from benchmarking.graphs.bundle import MANIFEST, read_bundle, write_bundle
 from benchmarking.graphs.session import DEFAULT_OPSET, bundle_key, ensure_bundle

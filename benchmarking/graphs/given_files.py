@@ -13,8 +13,8 @@ import re
 import shutil
 from pathlib import Path
 
-from benchmarking.core.contracts import Recipe
 from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.graph_contracts import Recipe
 from benchmarking.core.records import Json, Precision, Workload
 from benchmarking.graphs.bundle import Graph, State, Tensor
 from benchmarking.graphs.export.files import check, tensors, weight_files

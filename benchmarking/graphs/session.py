@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarking.builds.store import Build, BuildKey, BuildStore, combined_facts, model_parts
-from benchmarking.core.contracts import TRANSFORMERS_EXPORTER, Recipe
 from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.graph_contracts import TRANSFORMERS_EXPORTER, Recipe
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Workload
 from benchmarking.graphs.given_files import OPTIMUM, given_file, given_file_identity
@@ -22,7 +22,7 @@ from benchmarking.workloads.support.families import plugin_of, recipe_of
 from benchmarking.workloads.support.processing import Processing, open_processing
 
 if TYPE_CHECKING:
-    from benchmarking.core.contracts import GraphRunner
+    from benchmarking.core.graph_contracts import GraphRunner
     from benchmarking.graphs.bundle import Bundle
     from benchmarking.graphs.operations import GraphOperation
 

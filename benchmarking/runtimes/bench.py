@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.benches.model_benchmark import BenchmarkConfig, ModelBenchmark, overrides, timed_by
-from benchmarking.core.contracts import Mark, Operation, Runtime, Session, Stage
+from benchmarking.core.contracts import Mark, Operation, Option, Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, always_after
-from benchmarking.core.options import Option
 from benchmarking.core.records import (
     NOT_APPLICABLE,
     NOT_SUPPORTED,

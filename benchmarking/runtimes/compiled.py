@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.contracts import Session
+from benchmarking.core.contracts import Option, Session
 from benchmarking.core.errors import UnsupportedError
-from benchmarking.core.options import Option
 from benchmarking.core.records import Cell, Device, Point, Scalar, Workload
 from benchmarking.devices.support.kinds import has
 from benchmarking.runtimes.support.torch.quantization import QUANTIZATION

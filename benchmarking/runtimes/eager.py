@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.contracts import Session, Stage
-from benchmarking.core.options import Option
+from benchmarking.core.contracts import Option, Session, Stage
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
 from benchmarking.devices.support.handles import SEPARATOR, parts
 from benchmarking.runtimes.support import placement

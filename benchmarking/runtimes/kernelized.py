@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarking.core.contracts import Stage
+from benchmarking.core.contracts import Option, Stage
 from benchmarking.core.errors import UsageError
-from benchmarking.core.options import Option
 from benchmarking.core.records import Cell, Device, Json, Scalar, Workload
 from benchmarking.runtimes.support.torch.runtime import ATTENTION, CACHE, PACKAGES, TorchRuntime
 

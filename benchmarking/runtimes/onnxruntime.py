@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from benchmarking.builds.store import BuildStore
-from benchmarking.core.contracts import Runtime, Session, Stage
+from benchmarking.core.contracts import Option, Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import UsageError
-from benchmarking.core.options import Option
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.graphs import session as graphs
 from benchmarking.graphs.bundle import read_bundle

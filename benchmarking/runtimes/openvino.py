@@ -12,10 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarking.builds.store import BuildStore
-from benchmarking.core.contracts import Runtime, Session, Stage
+from benchmarking.core.contracts import Option, Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import UnsupportedError, UsageError
-from benchmarking.core.options import Option
 from benchmarking.core.plugins import is_installed
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.devices.openvino import import_openvino

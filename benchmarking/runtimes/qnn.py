@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.builds.store import BuildStore
 from benchmarking.core import plugins
-from benchmarking.core.contracts import Runtime, Session, Stage
+from benchmarking.core.contracts import Option, Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import UnsupportedError, UsageError
-from benchmarking.core.options import Option
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.devices.qnn import BACKENDS, REFERENCE

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarking import ab
 from benchmarking.core.errors import UsageError
-from benchmarking.core.measured_run import MeasuredRun
+from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.records import Device, Point
 from benchmarking.devices.support import host as host_module
 from benchmarking.devices.support import kinds

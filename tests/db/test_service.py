@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from benchmarking.core.measured_run import MeasuredRun
+from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.records import dumps, from_json
 from db.service import main
 from db.warehouse import Warehouse

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.contracts import ExportPlan, Recipe
+from benchmarking.core.graph_contracts import ExportPlan, Recipe
 from benchmarking.core.records import Json, Point, Precision, Workload
 from benchmarking.graphs.bundle import Bundle, Graph, write_bundle
 from benchmarking.graphs.given_files import OPTIMUM, given_file, graphs_of

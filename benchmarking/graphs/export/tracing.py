@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarking.core.contracts import TORCH_EXPORTER, TRANSFORMERS_EXPORTER
 from benchmarking.core.errors import BenchhouseError, first_line
+from benchmarking.core.graph_contracts import TORCH_EXPORTER, TRANSFORMERS_EXPORTER
 from benchmarking.graphs.bundle import State
 
 log = logging.getLogger(__name__)

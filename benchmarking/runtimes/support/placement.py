@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 
+from benchmarking.core.contracts import Option
 from benchmarking.core.errors import UnsupportedError
-from benchmarking.core.options import Option
 from benchmarking.core.records import Cell, Device, Point, Precision, Workload
 from benchmarking.devices.support.handles import parts
 from benchmarking.workloads.support.families import family_named

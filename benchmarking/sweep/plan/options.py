@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from benchmarking.core import plugins
-from benchmarking.core.contracts import Runtime
+from benchmarking.core.contracts import Option, Runtime
 from benchmarking.core.errors import UsageError
-from benchmarking.core.options import Option
 from benchmarking.core.records import Cell, Scalar, Workload
 from benchmarking.runtimes.support.lookup import default_runtime
 

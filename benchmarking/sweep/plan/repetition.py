@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarking.core.axes import AXES
 from benchmarking.core.errors import UnsupportedError, UsageError
-from benchmarking.core.measured_run import MeasuredRun
+from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.records import Point, Scalar
 from benchmarking.measure.settings import settings
 from benchmarking.sweep.plan.request import Request

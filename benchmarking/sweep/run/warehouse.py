@@ -15,7 +15,7 @@ from benchmarking.core import child_process
 from benchmarking.core.codec import from_json
 from benchmarking.core.command_line import note
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, StorageError
-from benchmarking.core.measured_run import MeasuredRun
+from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.records import Json
 
 SERVICE = "db.service"

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from benchmarking.core.errors import UsageError
-from benchmarking.core.measured_run import MeasuredRun
+from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.records import Point
 from db.analysis.gate.candidates import Candidate, repeated
 from db.analysis.gate.findings import Finding, confirmed, worst_first

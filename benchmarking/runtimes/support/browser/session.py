@@ -14,8 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from benchmarking.core.contracts import GraphRunner, Mark, Operation, Session, Stage
+from benchmarking.core.contracts import Mark, Operation, Session, Stage
 from benchmarking.core.errors import BenchhouseError, FormatError, UnsupportedError, UsageError
+from benchmarking.core.graph_contracts import GraphRunner
 from benchmarking.core.records import Cell, Json, Point, Readings
 from benchmarking.core.units import NS_PER_MS
 from benchmarking.graphs.bundle import Bundle, read_bundle

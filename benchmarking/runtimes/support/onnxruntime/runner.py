@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from benchmarking.core.contracts import GraphRunner, Placed, States
+from benchmarking.core.graph_contracts import GraphRunner, Placed, States
 from benchmarking.core.records import Json, Precision
 from benchmarking.devices.support.ort_providers import HOST_MEMORY
 from benchmarking.graphs.bundle import Bundle, Graph

@@ -6,9 +6,9 @@ import importlib.util
 from collections.abc import Sequence
 
 from benchmarking.core import plugins
+from benchmarking.core.contracts import Option
 from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import UnsupportedError
-from benchmarking.core.options import Option
 from benchmarking.core.plugins import are_all_assumed
 from benchmarking.core.records import Device, Precision, Scalar
 from benchmarking.devices.support import ort_providers as directml

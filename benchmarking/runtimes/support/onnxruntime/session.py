@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarking.core.contracts import GraphRunner, Operation, Session, Stage
+from benchmarking.core.contracts import Operation, Session, Stage
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.graph_contracts import GraphRunner
 from benchmarking.core.records import Cell, Json, Point
 from benchmarking.graphs.bundle import Bundle
 from benchmarking.graphs.session import graph_operation

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.contracts import GraphRunner, Mark, Operation, Placed, Session, Stage
+from benchmarking.core.contracts import Mark, Operation, Session, Stage
 from benchmarking.core.errors import OutOfMemoryError
+from benchmarking.core.graph_contracts import GraphRunner, Placed
 from benchmarking.core.records import Cell, Json, Point, Readings
 from benchmarking.core.units import NS_PER_MS
 from benchmarking.graphs.bundle import Graph, State

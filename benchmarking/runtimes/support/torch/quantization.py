@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from benchmarking.core.contracts import Option
 from benchmarking.core.errors import UnsupportedError, UsageError, first_line
-from benchmarking.core.options import Option
 from benchmarking.core.plugins import is_installed
 from benchmarking.core.records import Device, Json, Precision, Scalar
 from benchmarking.devices.support.kinds import has, names_with

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarking.core.axes import AXES
 from benchmarking.core.errors import UnsupportedError, UsageError
-from benchmarking.core.measured_run import MeasuredRun
+from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.records import Point
 from benchmarking.run_hardware_benchmark import _parser
 from benchmarking.sweep.plan import flags
@@ -110,8 +110,8 @@ def test_the_request_asks_for_what_the_command_line_asks_for():
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"model_source": "module"}, "a torch module was handed over in Python"),
-        ({"model_source": "bench"}, "a user's own benchmark"),
+        ({"model_source": "module"}, "a torch module was passed in Python"),
+        ({"model_source": "bench"}, "a user-written benchmark"),
         ({"model_source": "import", "origin_format": "llama-bench"}, "another tool measured it"),
     ],
 )
