@@ -68,12 +68,12 @@ def furnished(tmp_path_factory: pytest.TempPathFactory, make_run: RunMaker) -> P
 
 
 @pytest.fixture
-def scratch(furnished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def scratch(furnished: Path, build_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder: a copy, in which the commands of this environment are found and no network is."""
     shutil.copytree(furnished, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
-    monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(build_cache))
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
     monkeypatch.setenv("COLUMNS", "120")
     return tmp_path

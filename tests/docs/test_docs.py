@@ -104,7 +104,7 @@ def test_every_block_of_the_page_runs_or_is_marked_as_output(page, scratch, monk
 def copy_packages(folder: Path) -> None:
     """Copies of the packages, to which a page adds files; commands run these where the folder is on PYTHONPATH."""
     for package in PACKAGES:
-        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / package, folder / package)  # with what is compiled already
     shutil.copytree(ROOT / "schema", folder / "db" / "schema")
 
 

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
+from benchmarking import __version__
 from tests.helpers.doc_pages import blocks
 from tests.helpers.paths import ROOT
 
@@ -128,3 +129,8 @@ def test_the_plugins_shown_on_a_page_meet_the_lint_rules_of_the_house(tmp_path):
     for step in (("check",), ("format", "--check")):
         ruff = (sys.executable, "-m", "ruff", *step, "--config", str(ROOT / "pyproject.toml"))
         assert "warning" not in run(*ruff, *map(str, files))
+
+
+def test_the_project_and_its_package_have_the_same_version():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["version"] == __version__
