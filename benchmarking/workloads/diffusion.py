@@ -1,9 +1,8 @@
 """Diffusion models: from noise to an image in many passes through one denoiser, a UNet or a transformer (DiT).
 
-A call is the whole denoising loop of the point's steps, with the DDIM step of `_denoising`. It is the denoiser's work
-alone: no text encoder makes the prompt's embeddings, which are seeded numbers of the shape that CLIP gives (77 tokens),
-and no VAE makes pixels of the latents, which are an eighth of `image_size` a side. There is no classifier-free guidance
-(one pass a step and image; with guidance it would be two). Images a call is its batch size.
+A call is the whole denoising loop of the point's steps (`support.denoising`), and the denoiser's work alone: no text
+encoder runs (the prompt's embeddings are seeded numbers of CLIP's shape, 77 tokens), and no VAE (the latents are an
+eighth of `image_size` a side). There is no classifier-free guidance: one pass a step and image instead of two.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ if TYPE_CHECKING:
 
 AXES = ("image_size", "steps")
 DEFAULT_IMAGE_SIZE = 512
-"""Where the configuration names none."""
+"""Without one in the configuration."""
 DEFAULT_STEPS = (20,)
 
 PIXELS_PER_LATENT = 8
-"""A side: what the VAEs of Stable Diffusion, SDXL and DiT make of an image."""
+"""A side, in the VAEs of Stable Diffusion, SDXL and DiT."""
 PROMPT_TOKENS = 77
-"""Length of the prompt's embeddings, which CLIP's text encoder pads every prompt to."""
+"""Length of the prompt's embeddings, to which CLIP's text encoder pads every prompt."""
 TIME_IDS = 6
 """SDXL's sizes: original height and width, cut from the top and left, wanted height and width."""
 
@@ -46,16 +45,16 @@ DIT = NoiseSchedule(beta_start=0.0001, beta_end=0.02, beta_schedule="linear", st
 
 
 class Diffusion(WorkloadFamily):
-    """Stable Diffusion's UNets (1, 2 and XL), and DiT. A call takes no tokens, and diffusers' models take torch's
-    scaled-dot-product attention: no other is offered here."""
+    """Stable Diffusion's UNets (1, 2 and XL), and DiT. A call has no tokens, and attention is always torch's
+    scaled-dot-product attention."""
 
     name: Family = "diffusion"
     unit = "images"
     can_split_batch = False
-    """The latents of a batch share the step that they are at."""
+    """The latents of a batch share their step."""
     model_types = frozenset({denoising.UNET, denoising.DIT, denoising.OLD_TRANSFORMER})
     tasks: tuple[str, ...] = ("text-to-image", "unconditional-image-generation")
-    """The hub has no name for images of a class, which DiT makes: it counts them as unconditional, no prompt given."""
+    """The hub has no task for images of a class, which DiT makes: it counts them as unconditional (no prompt)."""
 
     def tasks_of(self, config: Mapping[str, Json]) -> tuple[str, ...]:
         return (self.tasks[1 if _is_dit(config) else 0],)
@@ -79,7 +78,7 @@ class Diffusion(WorkloadFamily):
         return None
 
     def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
-        """Noise, batch x channels x latent height x latent width, and what the denoiser is told of the image."""
+        """Noise, batch x channels x latent height x latent width, and the denoiser's conditions."""
         import numpy as np
 
         config, batch_size = workload.config, point.batch_size
@@ -123,7 +122,7 @@ class Diffusion(WorkloadFamily):
 
 
 def denoiser_of(model: Any, config: Mapping[str, Json], inputs: dict[str, Any]) -> Denoiser:
-    """A step's pass through the model: `inputs` are those beside the noise and the step."""
+    """A step's pass through the model: `inputs` are those besides the noise and the step."""
     return _dit(model, inputs) if _is_dit(config) else _unet(model, inputs)
 
 
@@ -134,7 +133,7 @@ def _unet(model: Any, inputs: dict[str, Any]) -> Denoiser:
 
 
 def _dit(model: Any, inputs: dict[str, Any]) -> Denoiser:
-    """DiT also tells how sure it is, in a second half of its channels, which DDIM has no use for."""
+    """DiT's channels have its variance in their second half, which DDIM does not use."""
 
     def noise_in(latents: Any, times: Any) -> Any:
         output = model(latents, times, class_labels=inputs["class_labels"], return_dict=False)[0]
@@ -158,12 +157,12 @@ def schedule_of(config: Mapping[str, Json]) -> NoiseSchedule:
 
 
 def _pixels_per_unit(config: Mapping[str, Json]) -> int:
-    """What an image's side must be a multiple of: a latent's pixels, and in a DiT a patch of latents."""
+    """An image's side must be a multiple of this: a latent's pixels, and in a DiT a patch of latents."""
     return PIXELS_PER_LATENT * (integer(config, "patch_size", 2) if _is_dit(config) else 1)
 
 
 def _pooled_size(config: Mapping[str, Json]) -> int:
-    """Width of SDXL's embedding of the whole prompt: what its projection takes, less the embeddings of the sizes."""
+    """Width of SDXL's embedding of the whole prompt: its projection's input, less the embeddings of the sizes."""
     taken = integer(config, "projection_class_embeddings_input_dim", 2816)
     return taken - TIME_IDS * integer(config, "addition_time_embed_dim", 256)
 

@@ -1,13 +1,11 @@
-"""Models that read pictures and text together: LLaVA and Qwen2-VL, which write text about them, and FLAVA.
+"""Models of pictures and text together: LLaVA and Qwen2-VL, which write text about them, and FLAVA.
 
-The sequence length is that of the whole prompt: the placeholders of the picture (576 in LLaVA-1.5, one for each block
-of 28 x 28 pixels in Qwen2-VL) and the text around them; FLAVA's is its text alone. There is one picture a sequence.
-FLAVA generates nothing: its task is feature-extraction, and its output the multimodal embeddings of picture and text.
-
-Calls of models that read pictures: greedy generation after picture and prompt, or one pass over both.
+The sequence length is that of the whole prompt: the picture's placeholders (576 in LLaVA-1.5, one a block of 28 x 28
+pixels in Qwen2-VL) and the text around them; FLAVA's is its text alone. There is one picture a sequence.
 
 A generating call has three phases: image_encode (the vision part and its projection), prefill (the prompt with the
-picture's embeddings in it, to the first token) and decode.
+picture's embeddings, to the first token) and decode. FLAVA generates nothing: its task is feature-extraction, in one
+pass, and its output the multimodal embeddings of picture and text.
 """
 
 from __future__ import annotations
@@ -72,7 +70,7 @@ class Multimodal(TransformersFamily):
         prompt = prompt_of(workload.config)
         if isinstance(prompt, LlavaPrompt) and prompt.tower not in prompt.towers:
             known = ", ".join(prompt.towers)
-            return f"{workload.model_id} sees with a {prompt.tower}, which is not supported: {known} are"
+            return f"{workload.model_id} has a {prompt.tower}, which is not supported: supported are {known}"
         if (problem := wrong_axes(workload, point, self.axes(workload))) is not None:
             return problem
         size, length = int(point.axes["image_size"]), point.sequence_length or 0
@@ -86,7 +84,7 @@ class Multimodal(TransformersFamily):
         return too_long(workload, length, point.new_tokens or 0, shared_positions=True)
 
     def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
-        """Token ids with the picture's placeholders, and the pictures as the model's processor gives them."""
+        """Token ids with the picture's placeholders, and the pictures in the form of the model's processor."""
         import numpy as np
 
         prompt, size = prompt_of(workload.config), int(point.axes["image_size"])
@@ -119,7 +117,7 @@ IMAGE_ENCODE = "image_encode"
 
 
 class ImageTextGeneration(DecoderGeneration):
-    """LLaVA's: the picture's embeddings take the places of its placeholders, and the text model does the rest."""
+    """LLaVA's: the picture's embeddings replace its placeholders in the text model's input."""
 
     def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any], cache: str, placeholder: int) -> None:
         super().__init__(model, point, inputs, cache)
@@ -138,11 +136,11 @@ class ImageTextGeneration(DecoderGeneration):
         return super().run(mark)
 
     def _encode(self) -> Any:
-        """The pictures as the text model sees them: placeholders of all of them x hidden size."""
+        """The pictures' embeddings: placeholders of all pictures x hidden size."""
         import torch
 
         output = self._model.get_image_features(**self._pixels)
-        features = getattr(output, "pooler_output", output)  # transformers 5.0 gave them bare
+        features = getattr(output, "pooler_output", output)  # transformers 5.0 returned them directly
         return features.flatten(0, -2) if isinstance(features, torch.Tensor) else torch.cat(tuple(features))
 
     def _step(self, tokens: Any) -> Any:
@@ -152,7 +150,7 @@ class ImageTextGeneration(DecoderGeneration):
         return output.logits[:, -1]
 
     def _words(self, tokens: Any) -> dict[str, Any]:
-        """What is taken in: tokens, or of the prompt the embeddings, with the picture's among them."""
+        """The step's input: tokens, or the prompt's embeddings with the picture's among them."""
         if tokens is not self._prompt:
             return {"input_ids": tokens}
         embeddings = self._model.get_input_embeddings()(tokens)
@@ -160,12 +158,12 @@ class ImageTextGeneration(DecoderGeneration):
         return {"inputs_embeds": embeddings.masked_scatter(self._is_picture, features)}
 
     def _positions(self) -> dict[str, Any]:
-        """Where the tokens of this step are, for a model that does not count them along its cache."""
+        """The positions of this step's tokens, for a model that does not derive them from its cache."""
         return {}
 
 
 class GridTextGeneration(ImageTextGeneration):
-    """Qwen2-VL's: every token has three positions, and those of a picture lie in a square."""
+    """Qwen2-VL's: every token has three positions, and those of a picture form a square."""
 
     def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any], cache: str, placeholder: int) -> None:
         import torch
@@ -174,7 +172,7 @@ class GridTextGeneration(ImageTextGeneration):
         rows = self._is_picture[:, :, 0].tolist()
         positions = torch.tensor([grid_positions(row, self._steps - 1) for row in rows], device=self._prompt.device)
         lengths = [self._prompt.shape[1]] + [1] * (self._steps - 1)
-        # Made and cut before the call, so that no step of it waits for numbers from the host.
+        # Made before the call, so that no step waits for numbers from the host.
         self._by_step = torch.split(positions.transpose(0, 1), lengths, dim=-1)
         self._left: Iterator[Any] = iter(())
 
@@ -206,10 +204,10 @@ def as_parameters(model: Any, tensor: Any) -> Any:
 
 
 def grid_positions(is_picture: list[bool], more: int) -> list[list[int]]:
-    """The positions of a prompt's tokens and of `more` after it: in time, in height and in width.
+    """The positions of a prompt's tokens and of `more` after it: in time, height and width.
 
-    Of text all three are one number, that goes up by one. A square picture of n x n placeholders after text up to p - 1
-    has p in time, p to p + n - 1 in height and width, and the text after it goes on at p + n (Wang et al., "Qwen2-VL",
+    In text the three are equal and increase by one. A square picture of n x n placeholders after text up to p - 1 has p
+    in time and p to p + n - 1 in height and width, and the text after it continues at p + n (Wang et al., "Qwen2-VL",
     2024, multimodal rotary embedding).
     """
     before, tokens = is_picture.index(True), sum(is_picture)

@@ -1,14 +1,11 @@
-"""Retrieval-augmented generation: encode a question, search a corpus for it, read what was found, write the answer.
+"""Retrieval-augmented generation: encode a question, search a corpus, read the documents found, write the answer.
 
-Retrieval over a corpus, and a generator that reads what was found.
+The search is exact: the inner products of every question with every document, and the largest of them, by torch on the
+model's device, in float32 at any precision (tf32 applies here too). The questions' vectors are already there, so
+nothing waits for the host, and exact indexes of vector databases are one matrix product as well.
 
-The search is exact: the inner product of every question with every document, and the largest of them. It is done by
-torch on the model's device, in float32 whatever the model's precision (a cell of tf32 has tf32 products here too): the
-questions' vectors are there already, so nothing waits for the host, and one matrix product is what the exact indexes of
-vector databases come to.
-
-The corpus is made, not read: seeded unit vectors, and passages of seeded ordinary tokens of one fixed length. It is in
-place before a call. What a generator reads for each document is the passage and then the question.
+The corpus is synthetic: seeded unit vectors, and passages of seeded ordinary tokens of one length, in place before a
+call. For each document the generator reads the passage and then the question.
 """
 
 from __future__ import annotations
@@ -39,17 +36,17 @@ AXES: Mapping[str, tuple[float, ...]] = {
     "top_k": (5,),
     "new_tokens": (16,),
 }
-"""The sequence is the question. The model's own corpus, Wikipedia, is of 21 million documents; 5 is what it reads."""
+"""The sequence is the question. The model's own corpus, Wikipedia, has 21 million documents; it reads 5."""
 
 PARTS = ("question_encoder", "generator")
-"""The keys of the two models' configurations."""
+"""Keys of the two models' configurations."""
 
 QUESTION_ENCODERS = frozenset({"dpr"})
 """Model types whose output is one vector a question."""
 
 
 class Rag(TextFamily):
-    """RAG-token: a DPR question encoder, an exact search, and a BART or T5 that writes from all passages at once."""
+    """RAG-token: a DPR question encoder, an exact search, and a BART or T5 that reads all passages at once."""
 
     name: Family = "rag"
     model_types = frozenset({"rag"})
@@ -63,8 +60,8 @@ class Rag(TextFamily):
         return AXES
 
     def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
-        """Of the question: the encoder has to take it, and the generator has to take it behind a passage, in no more
-        tokens than the model was made to read (`max_combined_length`)."""
+        """Of the question: it must fit into the encoder, and after a passage into the generator, within the length that
+        the model was trained on (`max_combined_length`)."""
         encoder, generator = (positions(part(config, name)) for name in PARTS)
         combined = config.get("max_combined_length")
         behind = [limit for limit in (generator, combined) if isinstance(limit, int)]
@@ -102,7 +99,7 @@ class Rag(TextFamily):
         return model, missing
 
     def verified(self, model: Any) -> Mapping[str, Json]:
-        """`retrieval`: how the corpus is searched; `passage_tokens`: the length of what is read for a document."""
+        """`retrieval`: how the corpus is searched; `passage_tokens`: the length of a document."""
         return {"retrieval": SEARCH, "passage_tokens": PASSAGE_TOKENS}
 
     def recipe(self, workload: Workload) -> Recipe | str:
@@ -118,7 +115,7 @@ class Rag(TextFamily):
 
 
 def _check_parts(workload: Workload) -> None:
-    """Raise UnsupportedError for a model that does not retrieve with one vector or does not write token by token."""
+    """Raise UnsupportedError for another model than RAG-token with a supported question encoder."""
     architectures = workload.config.get("architectures") or ["RagTokenForGeneration"]
     if architectures != ["RagTokenForGeneration"]:
         raise UnsupportedError(f"{workload.model_id} is a {architectures}: only RagTokenForGeneration is run")
@@ -128,7 +125,7 @@ def _check_parts(workload: Workload) -> None:
 
 
 def _set_attention(model: Any, attention: str | None) -> None:
-    """Give both models the attention that was asked for: transformers gives it to the composite alone.
+    """Set the requested attention on both models: transformers sets it on the composite alone.
 
     Raises UnsupportedError for one that a model does not have."""
     for name in PARTS if attention is not None else ():
@@ -138,17 +135,17 @@ def _set_attention(model: Any, attention: str | None) -> None:
         except (ImportError, ValueError) as error:
             raise UnsupportedError(f"attention {attention} for the {name}: {error}") from error
         if (has := own.config._attn_implementation) != attention:
-            raise UnsupportedError(f"asked for attention {attention}, but the {name} has {has}")
+            raise UnsupportedError(f"expected attention {attention}, but the {name} has {has}")
 
 
 def _too_many(workload: Workload, point: Point) -> str | None:
-    """None, or what is wrong with the numbers of documents."""
+    """None, or what is wrong with the number of documents or `top_k`."""
     documents, top_k = point.axes["documents"], point.axes["top_k"]
     for name, value in (("documents", documents), ("top-k", top_k)):
         if value != int(value) or value < 1:
             return f"{name} {value}: {workload.model_id} takes whole numbers from 1"
     if top_k > documents:
-        return f"top-k {top_k} of {documents} documents: no more can be retrieved than there are"
+        return f"top-k {top_k} of {documents} documents: it must not exceed their number"
     return None
 
 
@@ -159,7 +156,7 @@ def _too_long(workload: Workload, point: Point) -> str | None:
     if limit is not None and question > limit:
         return (
             f"sequence length {question}: {workload.model_id} takes questions of at most {limit} tokens, "
-            f"read behind passages of {PASSAGE_TOKENS}"
+            f"read after passages of {PASSAGE_TOKENS}"
         )
     writes = positions(part(workload.config, "generator"))
     if writes is not None and new_tokens > writes:
@@ -168,14 +165,14 @@ def _too_long(workload: Workload, point: Point) -> str | None:
 
 
 PASSAGE_TOKENS = 128
-"""Of every passage: about what 100 words come to, the length of the passages that DPR cut Wikipedia into."""
+"""Of every passage: about 100 words, the length of DPR's passages of Wikipedia."""
 
 SEARCH = "exact inner product by torch on the model's device"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corpus:
-    """Documents, ready to be searched and read."""
+    """Documents to search and read."""
 
     embeddings: Any
     """Unit vectors, documents x width, float32."""
@@ -184,14 +181,14 @@ class Corpus:
 
 
 def workload_of(workload: Workload, name: str) -> Workload:
-    """The workload as its "question_encoder" or "generator" alone, with that one's configuration and vocabulary."""
+    """The workload of its "question_encoder" or "generator" alone, with that model's configuration and vocabulary."""
     config = part(workload.config, name)
     vocab_size = config.get("vocab_size")
     return replace(workload, config=config, vocab_size=vocab_size if isinstance(vocab_size, int) else None)
 
 
 def make_corpus(workload: Workload, documents: int, width: int, device: Any) -> Corpus:
-    """A seeded corpus on a device; the same seed and size give the same one on every platform."""
+    """A seeded corpus on a device; equal for equal seed and size on every platform."""
     import numpy as np
     import torch
 
@@ -226,8 +223,8 @@ class RetrievalGeneration(GreedyGeneration):
         self._model = model
         self._question = inputs["input_ids"]
         self._top_k = int(point.axes["top_k"])
-        self._asked = inputs["generator_input_ids"].repeat_interleave(self._top_k, dim=0)
-        self.prompt_tokens_per_call = self._asked.shape[0] * (PASSAGE_TOKENS + self._asked.shape[1])
+        self._questions = inputs["generator_input_ids"].repeat_interleave(self._top_k, dim=0)
+        self.prompt_tokens_per_call = self._questions.shape[0] * (PASSAGE_TOKENS + self._questions.shape[1])
         self._start = self._question.new_full((point.batch_size, 1), start_token(model.rag.generator))
         width = int(model.config.retrieval_vector_size)
         self._corpus = make_corpus(workload, int(point.axes["documents"]), width, self._question.device)
@@ -247,7 +244,7 @@ class RetrievalGeneration(GreedyGeneration):
         """Find the documents; their numbers, batch x top_k."""
         vectors = self._model.rag.question_encoder(self._question).pooler_output
         self._scores, documents = search(vectors, self._corpus.embeddings, self._top_k)
-        self._read = _texts(self._corpus.passages[documents.flatten()], self._asked)
+        self._read = _texts(self._corpus.passages[documents.flatten()], self._questions)
         return documents
 
     def prefill(self) -> Any:
@@ -272,7 +269,7 @@ class RetrievalGeneration(GreedyGeneration):
 
 
 def _texts(passages: Any, questions: Any) -> Any:
-    """What the generator reads: (batch x top_k) x (PASSAGE_TOKENS + question length), the passage first."""
+    """The generator's input: (batch x top_k) x (PASSAGE_TOKENS + question length), the passage first."""
     import torch
 
     return torch.cat([passages.to(questions.dtype), questions], dim=1)

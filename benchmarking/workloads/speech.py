@@ -1,4 +1,4 @@
-"""Speech models: Whisper, which writes down what it hears, and encoders of waveforms (wav2vec 2.0 and its kin)."""
+"""Speech models: Whisper, which transcribes, and encoders of waveforms (wav2vec 2.0 and its relatives)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 RECOGNITION, FEATURES, CLASSIFICATION = "automatic-speech-recognition", "feature-extraction", "audio-classification"
 WRITES = frozenset({"whisper"})
-"""Model types with a decoder that writes tokens. The others' recognition (CTC) is one pass over the waveform."""
+"""Model types with a decoder. Recognition by the others (CTC) is one pass over the waveform."""
 
 DEFAULT_AUDIO_SECONDS = 10
 DEFAULT_NEW_TOKENS = 16
@@ -36,7 +36,7 @@ DEFAULT_STRIDES = (5, 2, 2, 2, 2, 2, 2)
 """Of wav2vec 2.0's convolutions, which its successors kept."""
 FRAMES_PER_POSITION = 2
 """Whisper's encoder halves the spectrogram's frames."""
-NO_PROMPT = Readings(missing={"prefill_tokens_per_sec": f"{NOT_APPLICABLE}: what is taken in is sound, not tokens"})
+NO_PROMPT = Readings(missing={"prefill_tokens_per_sec": f"{NOT_APPLICABLE}: the input is sound, not tokens"})
 
 
 class Speech(TransformersFamily):
@@ -51,7 +51,7 @@ class Speech(TransformersFamily):
     caches: tuple[str, ...] = CACHES
 
     def tasks_of(self, config: Mapping[str, Json]) -> tuple[str, ...]:
-        """An encoder of waveforms was published for features, unless the head it was published with says otherwise."""
+        """An encoder of waveforms is for features first, unless it was published with another head."""
         if _writes(config):
             return (RECOGNITION,)
         heads = {"ForCTC": RECOGNITION, "ForSequenceClassification": CLASSIFICATION}
@@ -102,7 +102,7 @@ class Speech(TransformersFamily):
 
 
 class WaveformPass(ForwardPass):
-    """`model(input_values)`: every row is as long as was asked, so there is no mask."""
+    """`model(input_values)`: all rows have the requested length, so there is no mask."""
 
     def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any]) -> None:
         super().__init__(model, point, inputs)
@@ -113,8 +113,8 @@ class WaveformPass(ForwardPass):
 
 
 class Transcription(EncoderDecoderGeneration):
-    """Whisper's: the encoder over its whole window, then greedy tokens after the prompt that says what is wanted. No
-    token is suppressed, and none ends a call."""
+    """Whisper's: the encoder over its whole window, then greedy tokens after the prompt (language, task). No token is
+    suppressed, and none ends a call."""
 
     def __init__(self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], cache: str) -> None:
         positions = _frames(workload.config) // FRAMES_PER_POSITION
@@ -126,7 +126,7 @@ class Transcription(EncoderDecoderGeneration):
 
 
 def prompt(config: Mapping[str, Json]) -> tuple[int, ...]:
-    """What the decoder begins with: the start token, then those the configuration forces (language, task, no
+    """The decoder's first tokens: the start token, then those that the configuration forces (language, task, no
     timestamps)."""
     forced = config.get("forced_decoder_ids")
     pairs = forced if isinstance(forced, list) else []
@@ -135,14 +135,14 @@ def prompt(config: Mapping[str, Json]) -> tuple[int, ...]:
 
 
 def window_s(config: Mapping[str, Json]) -> float:
-    """Seconds of audio that Whisper's encoder takes, no more and no less: 30 in every published one."""
+    """Seconds of audio that Whisper's encoder takes, exactly: 30 in every published one."""
     seconds = _frames(config) / synthetic_inputs.FRAMES_PER_S
     return int(seconds) if seconds == int(seconds) else seconds
 
 
 def _too_long(workload: Workload, point: Point) -> str | None:
-    """None, or what goes beyond Whisper's window or its decoder's positions. Shorter audio is filled up with silence,
-    as Whisper itself does."""
+    """None, or what exceeds Whisper's window or its decoder's positions. Shorter audio is padded with silence, as in
+    Whisper itself."""
     seconds, window = point.axes[synthetic_inputs.AUDIO_AXIS], window_s(workload.config)
     if seconds > window:
         return f"{seconds} s of audio: {workload.model_id} takes at most {window} s in a call"
@@ -166,7 +166,7 @@ def _frames(config: Mapping[str, Json]) -> int:
 
 
 def _convolutions(config: Mapping[str, Json]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Kernels and strides of the layers that take in the waveform."""
+    """Kernels and strides of the first layers, over the waveform."""
     return integers(config, "conv_kernel", DEFAULT_KERNELS), integers(config, "conv_stride", DEFAULT_STRIDES)
 
 

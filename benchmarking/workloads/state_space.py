@@ -1,7 +1,4 @@
-"""State-space and other recurrent text models (Mamba, RWKV): a state of a fixed size instead of a growing cache.
-
-Greedy generation with a recurrent state, and which code the recurrence runs in.
-"""
+"""State-space and other recurrent text models (Mamba, RWKV): a state of a fixed size instead of a growing cache."""
 
 from __future__ import annotations
 
@@ -22,20 +19,20 @@ if TYPE_CHECKING:
 
 
 KERNEL_PACKAGES = ("mamba_ssm", "causal_conv1d")
-"""What Mamba's scan and convolution come from where they are installed; transformers has slow ones of its own."""
+"""Packages with Mamba's scan and convolution; without them transformers runs its slow reference code."""
 
 FALLBACK_LOGGER = "transformers.integrations.hub_kernels"
 FALLBACK_WORDS = "reference PyTorch implementation"
 
 CACHES = ("recurrent",)
-"""A state of a fixed size, whatever was read: there is nothing to choose."""
+"""The state has a fixed size: there is no choice of cache."""
 
 
 class RecurrentGeneration(GreedyGeneration):
-    """A state-space model's: the prompt becomes a state of a fixed size, and each token changes it.
+    """A state-space model's: the prompt becomes a state of a fixed size, which each token updates.
 
-    The model makes the state itself in the prefill, as it does in `generate`. No attention mask is passed: nothing is
-    padded, and later steps never have one.
+    The model makes the state in the prefill, as in `generate`. No attention mask is passed: nothing is padded, and
+    later steps never have one.
     """
 
     def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any]) -> None:
@@ -43,7 +40,7 @@ class RecurrentGeneration(GreedyGeneration):
         self._model = model
         self._prompt = inputs["input_ids"]
         self._state_name = "cache_params" if takes(model, "cache_params") else "state"  # Mamba's, RWKV's
-        # As `generate` does: only the last position's logits are needed, and a vocabulary is wide.
+        # As in `generate`: only the last position's logits are needed, and a vocabulary is wide.
         self._last_only = {"logits_to_keep": 1} if takes(model, "logits_to_keep") else {}
 
     def prefill(self) -> Any:
@@ -59,7 +56,7 @@ class RecurrentGeneration(GreedyGeneration):
 
 
 def implementation(model: Any) -> dict[str, Json]:
-    """`recurrence`: "kernels" or "reference", transformers' own torch code, which is slower by an order of magnitude;
+    """`recurrence`: "kernels" or "reference" (transformers' torch code, an order of magnitude slower);
     `recurrence_kernels`: the packages in use, or why each is not."""
     if model.config.model_type == "rwkv":
         return _wkv_implementation(model)
@@ -72,7 +69,7 @@ def implementation(model: Any) -> dict[str, Json]:
 
 
 def quiet_fallback() -> None:
-    """No line on stderr for every kernel that is not there: which code runs is stored instead."""
+    """No line on stderr for every missing kernel: which code runs is stored instead."""
     logging.getLogger(FALLBACK_LOGGER).addFilter(_is_no_fallback)
 
 
@@ -81,7 +78,7 @@ def _is_no_fallback(record: logging.LogRecord) -> bool:
 
 
 def _why_not(package: str) -> str | None:
-    """None for a package that is in use, or its ImportError: transformers imports it where it can."""
+    """None for a package that is in use, or its ImportError."""
     try:
         importlib.import_module(package)
     except (ImportError, OSError) as error:  # OSError: a compiled library that does not fit
@@ -90,7 +87,7 @@ def _why_not(package: str) -> str | None:
 
 
 def _wkv_implementation(model: Any) -> dict[str, Json]:
-    """RWKV's kernel is fetched from a hub, by a model made on a machine with CUDA, and only used there."""
+    """RWKV's kernel is fetched from a hub on machines with CUDA, and used only there."""
     kernel = getattr(sys.modules[type(model).__module__], "rwkv_cuda_kernel", None)
     on_cuda = next(model.parameters()).device.type == "cuda"
     if kernel is not None and on_cuda:
@@ -116,8 +113,7 @@ SHORTEST_PROMPT = 2
 class StateSpace(TextFamily):
     """Mamba, Mamba-2, Falcon Mamba, RWKV-4.
 
-    No length is too long for a recurrence. RWKV's `context_length` is what its CUDA kernel takes at once, and that
-    kernel says so itself.
+    A recurrence has no longest input. RWKV's `context_length` is the limit of its CUDA kernel, which checks it itself.
     """
 
     name: Family = "state-space"

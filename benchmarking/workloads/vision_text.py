@@ -1,7 +1,4 @@
-"""Models of images and text: two towers that compare them (CLIP, SigLIP), and BLIP, which writes captions.
-
-Captions, token by token: an image tower, then a decoder that looks at what the tower saw.
-"""
+"""Models of images and text: two towers that compare them (CLIP, SigLIP), and BLIP, whose decoder writes captions."""
 
 from __future__ import annotations
 
@@ -36,17 +33,17 @@ COMPARISON, CAPTIONING = "zero-shot-image-classification", "image-to-text"
 TEXT, IMAGE = "text_config", "vision_config"
 
 DEFAULT_PROMPT_TOKENS = 4
-""""a picture of" after the token that begins every caption: what BLIP was trained to go on from."""
+"""The first token of every caption and "a picture of": the start that BLIP was trained on."""
 
 DEFAULT_NEW_TOKENS = 16
 
 CLIPS_OLD_END_ID = 2
-"""CLIP's first configurations say that texts end with this id, which they do not: the end is the last id there is."""
+"""CLIP's first configurations end texts with this id, wrongly: the end is the last id of the vocabulary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
-    """What transformers takes where a configuration does not say: SigLIP's published one says almost nothing."""
+    """transformers' defaults for absent keys: SigLIP's published configuration has almost none."""
 
     positions: int
     vocab_size: int
@@ -54,7 +51,7 @@ class Defaults:
     patch_size: int | None = None
     """None for a convolutional image tower."""
     least_size: int = 1
-    """Pixels a side that leave something to every stage of a convolutional image tower."""
+    """Fewest pixels a side for every stage of a convolutional image tower."""
 
 
 DEFAULTS: Mapping[str, Defaults] = {
@@ -79,7 +76,7 @@ class VisionText(TransformersFamily):
     can_split_batch = False
     """Two towers score every image against every text of the batch."""
     caches: tuple[str, ...] = ("dynamic",)
-    """BLIP's attention takes no other."""
+    """BLIP's attention supports no other."""
 
     def tasks_of(self, config: Mapping[str, Json]) -> tuple[str, ...]:
         """Two towers compare; BLIP's image tower and decoder write."""
@@ -101,7 +98,7 @@ class VisionText(TransformersFamily):
         return too_long(workload, length, new_tokens, shared_positions=True) or _wrong_size(workload, point)
 
     def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
-        """One text and one image a row. A text for CLIP ends with the token whose state stands for all of it."""
+        """One text and one image a row. A text for CLIP ends with the token whose state is the text's embedding."""
         text = dict(part(workload.config, TEXT))
         vocab_size = integer(text, "vocab_size", _defaults(workload.config).vocab_size)
         ids = synthetic_inputs.token_ids(replace(workload, config=text, vocab_size=vocab_size), point, seed)
@@ -124,7 +121,7 @@ class VisionText(TransformersFamily):
 
 
 class TwoTowers(ForwardPass):
-    """Both towers once, over as many images as texts, and the likeness of each image to each text: batch x batch."""
+    """Both towers once, over as many images as texts, and the similarity of each image to each text: batch x batch."""
 
     def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any], own_size: int) -> None:
         super().__init__(model, point, {**inputs, **synthetic_inputs.interpolation(model, point, own_size)})
@@ -134,7 +131,7 @@ class TwoTowers(ForwardPass):
         return next((problem for problem in found if problem is not None), None)
 
     def arrays(self, output: Any) -> dict[str, Any]:
-        """Likenesses and both towers' embeddings as float32 numpy arrays: to compare with another runtime's."""
+        """Similarities and both towers' embeddings, as float32 numpy arrays."""
         return {name: host_array(tensor) for name, tensor in _tensors(output).items()}
 
 
@@ -163,9 +160,9 @@ def _defaults(config: Mapping[str, Json]) -> Defaults:
 
 
 class CaptionGeneration(GreedyGeneration):
-    """BLIP's: the phase image_encode, the beginning of the caption as prefill, then a step a token.
+    """BLIP's: the phase image_encode, the start of the caption as prefill, then a step a token.
 
-    The decoder is called as BLIP's own `generate` calls it, but without masks: nothing is padded.
+    The decoder is called as in BLIP's `generate`, but without masks: nothing is padded.
     """
 
     def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any], own_size: int) -> None:
@@ -174,7 +171,7 @@ class CaptionGeneration(GreedyGeneration):
         self._pixels = inputs["pixel_values"]
         self._interpolation = synthetic_inputs.interpolation(self._tower, point, own_size)
         self._prompt = inputs["input_ids"].clone()
-        self._prompt[:, 0] = model.config.text_config.bos_token_id  # what every caption begins with
+        self._prompt[:, 0] = model.config.text_config.bos_token_id  # the first token of every caption
         self._last_only = {"logits_to_keep": 1} if takes(self._decoder, "logits_to_keep") else {}
         self._seen: Any = None
 

@@ -1,7 +1,7 @@
-"""The built-in catalog: published configurations of well-known models, so that they run on a machine without network.
+"""The built-in catalog: published configurations of well-known models, which run on a machine without network.
 
-One file a family in the folder catalog. The facts are the models' own config.json values, less what only concerns
-training or sampling. Nothing is read before it is asked for.
+The folder catalog has one file a family. The facts are the models' config.json values, without those for training or
+sampling only. Files are read on first use.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class Entry:
 
     name: str
     aliases: tuple[str, ...]
-    """Other names of the same model, such as the hub's longer one."""
+    """Other names of the model, such as the hub's longer one."""
     hub: bool
     """False for the tiny models made for this catalog, which no hub has."""
     model_class: str
-    """The transformers class whose parameters `parameter_count` counts: the one the family's default task runs."""
+    """The transformers class that `parameter_count` is of: that of the family's default task."""
     parameter_count: int
-    """As published for that class, shared parameters counted once."""
+    """As published for that class; shared parameters count once."""
     config: Mapping[str, Json]
 
 

@@ -1,4 +1,4 @@
-"""Whether a point can fit into memory: a lower bound of what it needs, from the configuration alone.
+"""Whether a point can fit into memory: a lower bound of its need, from the configuration alone.
 
 weights      parameters x bytes of a value at the precision
 activations  the largest of these moments of a call, in values x bytes of a value:
@@ -6,16 +6,14 @@ activations  the largest of these moments of a call, in values x bytes of a valu
                batch x (tokens x hidden + 2 x heads x tokens^2), the scores before and after softmax, where that is more
              - the last step: the whole cache + logits (batch x vocabulary); of fill-mask logits for every token
              - a layer of the vision part: batch x patches x (hidden + intermediate)
-             with the inputs beside them: batch x 3 x size^2 of pictures, or the latents of a diffusion model; batch x
-             samples x (1 + channels / stride) of the first convolution over sound
+             plus the inputs: batch x 3 x size^2 of pictures, or the latents of a diffusion model; batch x samples x
+             (1 + channels / stride) of the first convolution over sound
 cache        2 x layers x batch x key-value heads x head size x tokens: keys and values
-Activations and cache are there once for every request in flight.
+Every request in flight has its own activations and cache.
 
-It is a bound from below: what it refuses cannot run, what it lets through may still run out of memory. Loading is taken
-to need the weights once, as it does: random ones are filled in place, pretrained ones copied out of a mapped file whose
-pages the system takes back. What a configuration does not tell counts as nothing.
-
-The widths and depths of a model, under whichever names its configuration gives them. What is not there is 0.
+What the bound refuses cannot run; what it admits may still run out of memory. Loading needs the weights once: random
+ones are filled in place, pretrained ones copied out of a mapped file whose pages the system reclaims. Absent keys of a
+configuration count as 0.
 """
 
 from __future__ import annotations
@@ -30,6 +28,7 @@ from benchmarking.devices.support.host import free_host_bytes
 from benchmarking.devices.support.kinds import FREE, TOTAL, free_memory
 from benchmarking.runtimes.support.placement import copies
 from benchmarking.workloads.support.families import family_named
+from benchmarking.workloads.support.transformers_models import EAGER
 from benchmarking.workloads.support.weights import value_count, weight_files
 
 VALUE_BYTES: Mapping[Precision, float] = {
@@ -48,7 +47,7 @@ BYTES_PER_GB = 1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """What a cell's weights need, and what there is for them."""
+    """The memory that a cell's weights need, and the free memory."""
 
     cell: Cell
     weights_bytes: int | None
@@ -57,13 +56,13 @@ class Fit:
 
     @classmethod
     def of(cls, cell: Cell) -> Fit:
-        """Looks at the memory that is free now, and at the headers of the weight files."""
+        """From the memory that is free now, and the headers of the weight files."""
         count = parameter_count(cell.workload)
         weights_bytes = None if count is None else int(count * VALUE_BYTES[cell.precision])
         return cls(cell=cell, weights_bytes=weights_bytes, free=free_memory(cell.device))
 
     def why_not(self, point: Point) -> str | None:
-        """None, or how much more the point needs than there is. None too when one of both is not known."""
+        """None, or how much more the point needs than there is. None too when either is unknown."""
         limit = self.free.values.get(FREE, self.free.values.get(TOTAL))
         if self.weights_bytes is None or not isinstance(limit, int):
             return None
@@ -74,11 +73,11 @@ class Fit:
             return self._refusal(f"{times} + {_size(activations)} for {point.label}", f"{_size(limit)} {where}")
         host = free_host_bytes()
         if self.cell.workload.weights == "random" and self.weights_bytes > host:
-            return self._refusal(", which are made in host memory,", f"{_size(host)} free on the host")
+            return self._refusal(", which are filled in host memory,", f"{_size(host)} free on the host")
         return None
 
     def refused(self, points: Iterable[Point], *, may_skip: bool) -> dict[str, str]:
-        """Reasons by label for the points that do not fit. Raises UnsupportedError for the first, unless they may be
+        """The reasons of the points that do not fit, by label. Raises UnsupportedError for the first unless they may be
         skipped."""
         reasons = {point.label: why for point in points if (why := self.why_not(point)) is not None}
         if reasons and not may_skip:
@@ -87,7 +86,7 @@ class Fit:
 
     @property
     def readings(self) -> Readings:
-        """For the run's record: `weights_needed_bytes` and `free_memory_bytes`, or why there was nothing to check."""
+        """For the run's record: `weights_needed_bytes` and `free_memory_bytes`, or why they are unknown."""
         if self.weights_bytes is None:
             unknown = f"{NOT_SUPPORTED}: the parameters of {self.cell.workload.model_id} have not been counted"
             return self.free | Readings(missing={"weights_needed_bytes": unknown})
@@ -101,25 +100,25 @@ class Fit:
 
 
 def parameter_count(workload: Workload) -> int | None:
-    """Parameters as the catalog has them, or as the headers of the weight files count them (a head that the task leaves
-    out is then among them); None when neither tells."""
+    """Parameters from the catalog, or from the headers of the weight files (which include a head that the task does not
+    use); None when neither has them."""
     if workload.parameter_count is not None or workload.path is None or workload.weights != "pretrained":
         return workload.parameter_count
     try:
         return sum(value_count(path) for path in weight_files(Path(workload.path)))
     except (StorageError, UsageError):
-        return None  # weights in a layout of another library, which the family's own loader knows
+        return None  # weights in another library's layout, which the family's loader reads
 
 
 def activation_bytes(cell: Cell, point: Point) -> int:
-    """The least that a call at the point holds beside the weights."""
+    """The least memory of a call at the point, besides the weights."""
     config, batch, axes = cell.workload.config, point.batch_size, point.axes
     vision, text = vision_of(config), text_of(config, cell.workload.family)
     size, moments = int(axes.get("image_size", 0)), [0]
     if vision is not None and vision.patch:
         moments.append(batch * (size // vision.patch) ** 2 * (vision.hidden + vision.intermediate))
     if text is not None and point.sequence_length is not None:
-        has_scores = cell.runtime_mode.get("attention") == "eager"
+        has_scores = cell.runtime_mode.get("attention") == EAGER
         moments.append(_text_values(text, cell.workload.task, point, has_scores=has_scores))
     inputs = batch * (pixels(config, size) + sound_values(config, axes.get("audio_seconds", 0)))
     values = (inputs + max(moments)) * point.concurrency
@@ -127,7 +126,7 @@ def activation_bytes(cell: Cell, point: Point) -> int:
 
 
 def cache_values(text: Text, batch: int, prompt: int, new: int) -> int:
-    """Keys and values that the cache holds once `new` tokens have been taken in after the prompt."""
+    """Keys and values in the cache after the prompt and `new` tokens."""
     per_token = 2 * text.cached_layers * batch * text.key_value_heads * text.head_size
     if text.cross_attends:
         return per_token * (prompt + new)
@@ -143,14 +142,14 @@ def _text_values(text: Text, task: str, point: Point, *, has_scores: bool) -> in
         logits = batch * tokens * text.vocabulary if task == "fill-mask" else 0
         return max(layer, scores, logits)
     prompt_cache = 0 if text.cross_attends else cache_values(text, batch, tokens, 0)
-    # The last token is not taken in any more; an encoder-decoder's first one is its start token.
-    taken_in = new if text.cross_attends else new - 1
-    last_step = cache_values(text, batch, tokens, taken_in) + batch * text.vocabulary
+    # The last token is never an input; an encoder-decoder's first input is its start token.
+    inputs = new if text.cross_attends else new - 1
+    last_step = cache_values(text, batch, tokens, inputs) + batch * text.vocabulary
     return max(prompt_cache + max(layer, scores), last_step)
 
 
 def _size(count: float) -> str:
-    """Bytes for people: in GB, small ones in MB."""
+    """Bytes in GB, small ones in MB."""
     if count < BYTES_PER_GB / 10:
         return f"{count / 1e6:.1f} MB"
     return f"{count / BYTES_PER_GB:.1f} GB"
@@ -166,12 +165,12 @@ TEXT_PARTS = ("text_config", "generator")
 VISION_PARTS = ("vision_config", "image_config")
 
 SAMPLES_PER_S = 16_000
-"""The rate that the speech models of transformers hear at."""
+"""The rate that the speech models of transformers take."""
 
 COLOURS = 3
 
 LATENT_PIXELS = 8
-"""Pixels a side for a value of a latent: the autoencoders of Stable Diffusion and DiT halve a picture three times."""
+"""Pixels a side of a latent's value: the autoencoders of Stable Diffusion and DiT halve a picture three times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +179,7 @@ class Text:
 
     hidden: int
     intermediate: int
-    """Of a feed-forward layer that every token goes through; 0 with experts, which share the tokens out."""
+    """Of a feed-forward layer that every token passes; 0 with experts, each of which gets some tokens."""
     heads: int
     key_value_heads: int
     head_size: int
@@ -188,7 +187,7 @@ class Text:
     """Layers that keep keys and values."""
     vocabulary: int
     window: int | None
-    """Tokens that attention looks back at, and the cache keeps; None for all."""
+    """Tokens in attention's window and so in the cache; None for all."""
     cross_attends: bool
     """An encoder-decoder: the prompt is cached once, for the decoder's cross-attention."""
 
@@ -200,7 +199,7 @@ class Vision:
     hidden: int
     intermediate: int
     patch: int
-    """Pixels a side; 0 where pictures are not one sequence of patches (convolutions, stages of several widths)."""
+    """Pixels a side; 0 unless pictures are one sequence of patches (convolutions, stages of several widths)."""
 
 
 def text_of(config: Mapping[str, Json], family: Family | None) -> Text | None:
@@ -235,15 +234,14 @@ def vision_of(config: Mapping[str, Json]) -> Vision | None:
 
 
 def pixels(config: Mapping[str, Json], size: int) -> int:
-    """Values of one picture as it goes in: three colours, or the latents of a diffusion model."""
+    """Values of one picture as an input: three colours, or the latents of a diffusion model."""
     if "_class_name" in config:
         return _number(config, "in_channels") * (size // LATENT_PIXELS) ** 2
     return COLOURS * size**2
 
 
 def sound_values(config: Mapping[str, Json], seconds: float) -> int:
-    """Values of one sound as it goes in and comes out of the first convolution (wav2vec2's `conv_dim`,
-    `conv_stride`)."""
+    """Values of one sound as an input and after the first convolution (wav2vec2's `conv_dim`, `conv_stride`)."""
     samples = int(seconds * SAMPLES_PER_S)
     channels, strides = config.get("conv_dim"), config.get("conv_stride")
     if isinstance(channels, list) and isinstance(strides, list) and channels and strides:
@@ -258,7 +256,7 @@ def _part(config: Mapping[str, Json], names: tuple[str, ...]) -> Mapping[str, Js
 
 
 def _number(config: Mapping[str, Json], *names: str) -> int:
-    """The first of the names that has a whole number above 0, else 0."""
+    """The first positive whole number under the names, else 0."""
     values = (config.get(name) for name in names)
     return next((v for v in values if isinstance(v, int) and not isinstance(v, bool) and v > 0), 0)
 
@@ -271,6 +269,6 @@ def _key_value_heads(config: Mapping[str, Json], heads: int) -> int:
 
 
 def _window(config: Mapping[str, Json]) -> int | None:
-    """The shortest window: where some layers see everything, it bounds them from below all the same."""
+    """The shortest window: a lower bound even where some layers see everything."""
     window = _number(config, "sliding_window")
     return window if window and config.get("use_sliding_window") is not False else None

@@ -1,9 +1,7 @@
-"""Greedy generation, token by token: prefill, argmax, then a decode step for each further token.
+"""Calls of torch models: one forward pass, or greedy generation (prefill, argmax, then a decode step a token).
 
-Own loops rather than the library's `generate`, so that the moment a token reaches the host is known, no stop token ends
-a call early, and nothing but the model is timed. The tokens are those of `generate(do_sample=False)`.
-
-One pass through a model: what encoders do, and decoders asked for features.
+Generation is a loop of ours instead of the library's `generate`, so that the moment a token reaches the host is known,
+no stop token ends a call early, and only the model is timed. The tokens are those of `generate(do_sample=False)`.
 """
 
 from __future__ import annotations
@@ -19,19 +17,19 @@ from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import Point
 
 CACHES = ("dynamic", "static")
-"""Kinds of key-value cache, the default first. They make different cells."""
+"""Kinds of key-value cache, the default first. Each makes a cell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generated:
-    """What a call returns."""
+    """The output of a call."""
 
     tokens: tuple[tuple[int, ...], ...]
     """Batch x new tokens."""
     prefill_logits: Any
-    """Of the last prompt position, batch x vocabulary: the part two runtimes can be compared by whatever they pick."""
+    """Of the last prompt position, batch x vocabulary: comparable between runtimes, whichever tokens they pick."""
     last_logits: Any
-    """Of the last step. A NaN anywhere before reaches them through the cache, so they are the ones to check."""
+    """Of the last step. An earlier NaN reaches them through the cache, so these are checked."""
 
 
 class GreedyGeneration(FamilyOperation):
@@ -48,18 +46,18 @@ class GreedyGeneration(FamilyOperation):
         self._cache: Any = None
 
     def encode(self, mark: Mark) -> None:
-        """What a model does before its prefill in phases of their own, each marked at its end; most do nothing."""
+        """Phases before the prefill, each marked at its end; most models have none."""
 
     @abstractmethod
     def prefill(self) -> Any:
-        """Take in the prompt; the logits of its last position, batch x vocabulary."""
+        """Process the prompt; returns the logits of its last position, batch x vocabulary."""
 
     @abstractmethod
     def decode(self, tokens: Any) -> Any:
-        """Take in one token a sequence (batch x 1); the logits that follow, batch x vocabulary."""
+        """Process one token a sequence (batch x 1); returns the next logits, batch x vocabulary."""
 
     def reset(self) -> None:
-        """Let the last call's cache go. A call begins with its own empty one, whose cost is the call's."""
+        """Release the last call's cache. A call starts with an empty one, whose cost is the call's."""
         self._cache = None
 
     def run(self, mark: Mark) -> Generated:
@@ -78,11 +76,11 @@ class GreedyGeneration(FamilyOperation):
     def problem(self, output: Generated) -> str | None:
         lengths = {len(row) for row in output.tokens}
         if len(output.tokens) != self.items_per_call or lengths != {self._steps}:
-            return f"token count: {len(output.tokens)} rows of {sorted(lengths)}, asked {self._steps} each"
+            return f"token count: {len(output.tokens)} rows of {sorted(lengths)}, expected {self._steps} each"
         return non_finite("prefill logits", output.prefill_logits) or non_finite("last logits", output.last_logits)
 
     def arrays(self, output: Generated) -> dict[str, Any]:
-        """Tokens (int64) and prefill logits (float32) as numpy arrays: to compare with another runtime's."""
+        """Tokens (int64) and prefill logits (float32) as numpy arrays."""
         import numpy as np
 
         return {"tokens": np.array(output.tokens, dtype=np.int64), "logits": host_array(output.prefill_logits)}
@@ -92,14 +90,14 @@ class DecoderGeneration(GreedyGeneration):
     """A decoder-only model's: the prompt goes through the same layers as the tokens after it.
 
     No attention mask is passed, because nothing is padded: positions then come from the cache's length, and prefill
-    takes the causal kernel, as it does with a mask of ones.
+    uses the causal kernel, as with a mask of ones.
     """
 
     def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any], cache: str) -> None:
         super().__init__(point)
         self._model = model
         self._prompt = inputs["input_ids"]
-        # As `generate` does: only the last position's logits are needed, and a vocabulary is wide.
+        # As in `generate`: only the last position's logits are needed, and a vocabulary is wide.
         self._last_only = {"logits_to_keep": 1} if takes(model, "logits_to_keep") else {}
         self._static: Any = None
         if cache == "static":
@@ -126,8 +124,8 @@ class DecoderGeneration(GreedyGeneration):
 class EncoderDecoderGeneration(GreedyGeneration):
     """An encoder-decoder model's: the phase encode, the decoder's first step as prefill, then a step a token.
 
-    `inputs` are the encoder's. `prompt` is what every sequence's decoder begins with, its start token when none is
-    given. `encoded_length` is the length of the encoder's output; None where it is that of the input.
+    `inputs` are the encoder's. `prompt` has the first tokens of every sequence, by default the start token.
+    `encoded_length` is the length of the encoder's output, by default the input's.
     """
 
     def __init__(
@@ -182,20 +180,20 @@ class EncoderDecoderGeneration(GreedyGeneration):
 
 
 def static_cache(model: Any, length: int) -> Any:
-    """A static cache for `length` tokens. It takes its memory in the first call, which is never one of the timed ones,
-    because only the layers know their shapes; later calls clear and use the same memory.
+    """A static cache for `length` tokens. It allocates its memory in the first call, which is never timed, because only
+    the layers know their shapes; later calls clear and reuse it.
 
     Raises UnsupportedError for a model that cannot use one.
     """
     from transformers import StaticCache
 
     if not getattr(model, "_can_compile_fullgraph", True):
-        raise UnsupportedError(f"{type(model).__name__} has no static cache: take the dynamic one")
+        raise UnsupportedError(f"{type(model).__name__} has no static cache: use the dynamic one")
     return StaticCache(config=model.config, max_cache_len=length)
 
 
 def start_token(model: Any) -> int:
-    """The id a decoder begins with. Raises UnsupportedError when the model names none."""
+    """The first id of a decoder. Raises UnsupportedError when the model has none."""
     for config in (model.generation_config, model.config):
         for name in ("decoder_start_token_id", "bos_token_id"):
             value = getattr(config, name, None)
@@ -205,20 +203,20 @@ def start_token(model: Any) -> int:
 
 
 def takes(model: Any, argument: str) -> bool:
-    """Whether the model's forward has this argument; a compiled wrapper is asked for what it wraps."""
+    """Whether the model's forward has this argument; of a compiled wrapper, the wrapped model's."""
     return argument in inspect.signature(getattr(model, "_orig_mod", model).forward).parameters
 
 
 OUTPUT_NAMES = ("logits", "last_hidden_state")
-"""The tensor that an output is about, by the field's name in transformers' outputs."""
+"""The main tensor of an output, by its field in transformers' outputs."""
 
 
 class ForwardPass(FamilyOperation):
     """`model(**inputs)`.
 
-    No attention mask is passed, because nothing is padded. With scaled-dot-product attention transformers then takes
-    the same kernel as for a mask of ones, which it drops after having looked at its values: on a GPU that look waits
-    for the device. With eager attention a mask of ones may be turned into a bias that is added in every layer.
+    No attention mask is passed, because nothing is padded. With scaled-dot-product attention transformers then uses the
+    same kernel as for a mask of ones, which it drops after checking its values: on a GPU that check waits for the
+    device. With eager attention a mask of ones may become a bias that is added in every layer.
     """
 
     def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any]) -> None:
@@ -235,19 +233,19 @@ class ForwardPass(FamilyOperation):
         return non_finite(name, tensor)
 
     def arrays(self, output: Any) -> dict[str, Any]:
-        """The output on the host, as float32 numpy arrays by name: to compare with another runtime's."""
+        """The output on the host, as float32 numpy arrays by name."""
         name, tensor = main_tensor(output)
         return {name: host_array(tensor)}
 
 
 def floats_as(model: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs, those of floating point in the dtype of the model's parameters."""
+    """The inputs, floating-point ones in the dtype of the model's parameters."""
     dtype = next(parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
     return {name: value.to(dtype) if value.is_floating_point() else value for name, value in inputs.items()}
 
 
 def main_tensor(output: Any) -> tuple[str, Any]:
-    """The name and tensor an output is about: logits, else hidden states."""
+    """The name and tensor of an output's logits, else of its hidden states."""
     for name in OUTPUT_NAMES:
         if getattr(output, name, None) is not None:
             return name, getattr(output, name)

@@ -1,9 +1,9 @@
-"""Asks Hugging Face's cache, then its hub, for a model; run as a process of its own, which answers with JSON.
+"""Models in Hugging Face's cache and on its hub.
 
-huggingface_hub is too heavy for the supervisor, and a name that does not resolve must not hang it. `look_up` and
-`fetch_...` are the caller's side, `main` is the process.
+`look_up` and `fetch_...` run `main` in a child process, which prints JSON: huggingface_hub is too heavy for the
+supervisor, and a name that does not resolve must not hang it.
 
-Which models lie in Hugging Face's cache, read from its folders: asking its library takes longer than a listing may.
+`cached_models` lists the cache from its folders, which is faster than the library:
 
     <hub cache>/models--<owner>--<name>/{blobs, refs, snapshots/<commit>/<file: a link to a blob, or the blob>}
 
@@ -30,10 +30,10 @@ NAME_PATTERN = re.compile(r"(\w([\w.-]*\w)?/)?\w([\w.-]*\w)?", re.ASCII)
 MAX_NAME_LENGTH = 96
 
 LOOK_UP_LIMIT_S = 20.0
-"""For the imports, the cache, and the hub's answers about one small file."""
+"""For the imports, the cache, and the hub's response about one small file."""
 
 ANSWER_LIMIT_S = 5.0
-"""For the hub's first word: beyond it, it counts as unreachable."""
+"""For the hub's first response; later it counts as unreachable."""
 
 WEIGHT_FILES = ["model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"]
 
@@ -46,10 +46,10 @@ WEIGHT_FILES += [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What cache and hub have of a model."""
+    """A model found in the cache or on the hub."""
 
     path: Path | None = None
-    """Folder of the snapshot, of a model or a pipeline; None when the model was not found."""
+    """Folder of the snapshot of a model or pipeline; None when it was not found."""
     revision: str | None = None
     """The hub's commit."""
     why_not: str | None = None
@@ -67,22 +67,22 @@ def look_up(name: str) -> Found:
 
 
 def fetch_processors(name: str, revision: str) -> Found:
-    """The files of the model's tokenizer and processors at a commit, from the cache or the hub. A model runs without
-    them, on seeded inputs: `why_not` is no reason to stop."""
+    """The files of the model's tokenizer and processors at a commit, from the cache or the hub. They are optional: a
+    model runs on seeded inputs without them."""
     return _ask("processors", name, revision, limit_s=LOOK_UP_LIMIT_S)
 
 
 def fetch_weights(name: str, revision: str) -> Found:
     """The model's safetensors weights at a commit, with the files of its tokenizer and processors, from the cache or
-    the hub; takes as long as they are large.
+    the hub, without a time limit.
 
-    Progress goes to stderr. `why_not` says what went wrong; the folder is there all the same.
+    Progress goes to stderr. With `why_not`, the folder may still be there.
     """
     return _ask("weights", name, revision, limit_s=None)
 
 
 def is_offline() -> bool:
-    """Whether `HF_HUB_OFFLINE` forbids asking the hub."""
+    """Whether `HF_HUB_OFFLINE` forbids requests to the hub."""
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
 
 
@@ -92,7 +92,7 @@ def _ask(*arguments: str, limit_s: float | None) -> Found:
     except ChildTimeLimitError:
         return Found(why_not=f"the hub did not answer within {limit_s:g} s")
     except ChildError as error:
-        raise BenchhouseError(f"asking the hub for {arguments[1]} failed: {error}") from error
+        raise BenchhouseError(f"the look-up of {arguments[1]} on the hub failed: {error}") from error
     path = answer["path"]
     return Found(path=None if path is None else Path(path), revision=answer["revision"], why_not=answer["why_not"])
 
@@ -139,7 +139,7 @@ def _weights(name: str, revision: str) -> tuple[str | None, str | None]:
             _processors(name, revision)
             return path, None
     except BenchhouseError as error:
-        why_not = str(error)  # incomplete in the cache: the hub has the rest
+        why_not = str(error)  # incomplete in the cache, to be completed from the hub
     if is_offline():
         return path, f"the local cache lacks weights ({why_not or 'no safetensors'}), and HF_HUB_OFFLINE is set"
     fetched, why_not = _snapshot(name, (*WEIGHT_FILES, *HUB_FILES), revision=revision, local_files_only=False)
@@ -160,9 +160,9 @@ def _snapshot(name: str, patterns: Sequence[str], **options: Any) -> tuple[str |
     try:
         path: str = snapshot_download(name, allow_patterns=list(patterns), etag_timeout=ANSWER_LIMIT_S, **options)
     except GatedRepoError:
-        return None, "the hub gives it only to accounts that were granted access: hf auth login"
+        return None, "the hub requires an account with access to it: hf auth login"
     except RepositoryNotFoundError:
-        return None, "the hub has no model of this name, or only for its owner: hf auth login"
+        return None, "the hub has no model of this name, or a private one: hf auth login"
     except LocalEntryNotFoundError as error:
         return None, f"it is not in the local cache, and the hub is not reachable ({_short(error.__cause__ or error)})"
     except HFValidationError as error:
@@ -191,11 +191,11 @@ class CachedModel:
     weights_bytes: int
     """Of the safetensors files of the newest commit; 0 where there are none."""
     revisions: tuple[str, ...]
-    """Commits, the newest first."""
+    """Commits, newest first."""
 
 
 def hub_cache_dir(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where the hub's library keeps its cache: $HF_HUB_CACHE, else hub below $HF_HOME, else below the user's cache."""
+    """The folder of the hub's cache: $HF_HUB_CACHE, else hub in $HF_HOME, else in the user's cache."""
     for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if environment.get(name):
             return Path(environment[name]).expanduser()
@@ -230,13 +230,13 @@ def _model(folder: Path) -> CachedModel:
 
 
 def _on_disk(folder: Path) -> int:
-    """Bytes of the files themselves: the snapshots' links to them count nothing."""
+    """Bytes of the files, without the snapshots' links to them."""
     files = (Path(parent) / name for parent, _, names in os.walk(folder) for name in names)
     return sum(file.lstat().st_size for file in files if not file.is_symlink())
 
 
 def _size(file: Path) -> int:
-    """A file's size through its link; 0 for a link whose blob is gone."""
+    """A file's size through its link; 0 for a broken link."""
     return file.stat().st_size if file.exists() else 0
 
 

@@ -1,7 +1,7 @@
-"""How models that read pictures want them: sizes, placeholders in the prompt, pixels.
+"""Prompts with pictures, by model: sizes, placeholder tokens and pixels.
 
-A prompt is a token of text, the picture (in Qwen2-VL between its start and end marks), and text to the asked length. In
-place of the picture stand as many placeholder tokens as the vision part makes embeddings. FLAVA keeps picture and text
+A prompt is a token of text, the picture (in Qwen2-VL between its start and end marks), and text up to the requested
+length. The picture has as many placeholder tokens as the vision part makes embeddings. FLAVA keeps picture and text
 apart, so that its prompts are text alone.
 """
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 COLOURS = 3
 TEXT_BEFORE = 1
-"""Tokens before the picture: a prompt begins with a mark of its own, or somebody's name."""
+"""Tokens before the picture: a prompt starts with a mark, or a speaker's name."""
 TEXT_AFTER = 1
-"""The fewest after it: something must be asked."""
+"""The fewest tokens after it: a question."""
 
 
 class ImagePrompt(ABC):
     """The prompts of one model."""
 
     placeholder: int | None = None
-    """The token id that stands for an embedding of the picture; None where none does."""
+    """The token id in place of the picture's embeddings; None where there is none."""
 
     def __init__(self, config: Mapping[str, Json]) -> None:
         self.config = config
@@ -39,11 +39,11 @@ class ImagePrompt(ABC):
     @property
     @abstractmethod
     def default_size(self) -> int:
-        """Pixels a side that a picture has when none are asked for."""
+        """Default pixels a side of a picture."""
 
     @abstractmethod
     def wrong_size(self, size: int) -> str | None:
-        """None, or which sizes the model takes, if not this one."""
+        """None, or the sizes that the model takes, if not this one."""
 
     @abstractmethod
     def tokens(self, size: int) -> int:
@@ -51,7 +51,7 @@ class ImagePrompt(ABC):
 
     @abstractmethod
     def pixels(self, batch_size: int, size: int, generator: Any) -> dict[str, np.ndarray]:
-        """Pictures as a processor gives them: normal values, by the names of the model's arguments."""
+        """Pictures in a processor's form: normal values, by the names of the model's arguments."""
 
     def marks(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Ids right before and right after the placeholders."""
@@ -69,7 +69,7 @@ class ImagePrompt(ABC):
         inner = replace(
             workload,
             vocab_size=vocabulary if isinstance(vocabulary, int) else None,
-            config={**workload.config, **named},  # an id with a meaning, and so none of the text's
+            config={**workload.config, **named},  # an id with a meaning is not used in text
         )
         ids = synthetic_inputs.token_ids(inner, point, seed)
         if self.placeholder is not None:
@@ -80,7 +80,7 @@ class ImagePrompt(ABC):
 
 
 class FixedImage(ImagePrompt):
-    """A picture of the one size that the vision part has positions for."""
+    """A picture of the only size that the vision part has positions for."""
 
     vision_part: str
 
@@ -93,7 +93,7 @@ class FixedImage(ImagePrompt):
         return integer(self.vision, "image_size", 224)
 
     def wrong_size(self, size: int) -> str | None:
-        return None if size == self.default_size else f"pictures of {self.default_size} pixels a side, and no others"
+        return None if size == self.default_size else f"pictures of {self.default_size} pixels a side only"
 
     def pixels(self, batch_size: int, size: int, generator: Any) -> dict[str, np.ndarray]:
         shape = (batch_size, integer(self.vision, "num_channels", COLOURS), size, size)
@@ -101,11 +101,11 @@ class FixedImage(ImagePrompt):
 
 
 class LlavaPrompt(FixedImage):
-    """A placeholder for each patch; the vision part's own summary token is left out ("default") or kept ("full")."""
+    """A placeholder a patch; the vision part's summary token is left out ("default") or kept ("full")."""
 
     vision_part = "vision_config"
     towers: Mapping[str, int] = {"clip_vision_model": 1, "siglip_vision_model": 0}
-    """Vision parts that are known, with their summary tokens."""
+    """Supported vision parts, and how many summary tokens they have."""
 
     def __init__(self, config: Mapping[str, Json]) -> None:
         super().__init__(config)
@@ -122,7 +122,7 @@ class LlavaPrompt(FixedImage):
 
 
 class FlavaPrompt(FixedImage):
-    """A picture beside the text, which has no place for it."""
+    """A picture apart from the text, which has no placeholders."""
 
     vision_part = "image_config"
 
@@ -131,9 +131,9 @@ class FlavaPrompt(FixedImage):
 
 
 class Qwen2VLPrompt(ImagePrompt):
-    """A picture of any size in whole blocks of patches, each block (2 x 2 patches of 14 pixels) one placeholder.
+    """A picture of any size in whole blocks of patches; each block (2 x 2 patches of 14 pixels) is one placeholder.
 
-    Qwen2.5-VL's too: its other vision part is fed and placed alike.
+    Qwen2.5-VL's too: its different vision part has the same inputs and placeholders.
     """
 
     blocks_by_default = 16
@@ -161,7 +161,7 @@ class Qwen2VLPrompt(ImagePrompt):
         return ((start,), (end,)) if start and end else ((), ())
 
     def pixels(self, batch_size: int, size: int, generator: Any) -> dict[str, np.ndarray]:
-        """Patches of all pictures one after the other, and of each picture its patches in time, height and width."""
+        """The patches of all pictures in sequence, and each picture's number of patches in time, height and width."""
         import numpy as np
 
         side = size // self.patch

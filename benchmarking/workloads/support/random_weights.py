@@ -1,8 +1,7 @@
-"""Seeded random weights that a model of any size gets in about the time it takes to write them.
+"""Seeded random weights, made in about the time it takes to write them.
 
 Every tensor has its own stream of numbers, seeded by the seed and the tensor's name. So the values depend on neither
-the order nor the number of threads, and a model has the same weights on every platform and in every precision (up to
-the rounding of the precision).
+the order nor the number of threads, and are the same on every platform and in every precision (up to rounding).
 """
 
 from __future__ import annotations
@@ -16,27 +15,26 @@ from typing import Any
 
 DEFAULT_STANDARD_DEVIATION = 0.02
 CHUNK_VALUES = 1 << 20
-"""4 MB of float32: fits into a core's cache share, and bounds what is needed beside a half-precision model."""
+"""4 MB of float32: fits into a core's share of the cache, and bounds the memory besides a half-precision model."""
 
 RANDOM_INITIALISERS = frozenset({"normal_", "uniform_", "kaiming_uniform_", "xavier_uniform_"})
-"""torch's in-place random fills, by name; with them skipped, making a model costs milliseconds."""
+"""torch's in-place random fills; without them, building a model takes milliseconds."""
 
 AS_CONSTRUCTED = frozenset(
     {"A_log", "D", "time_decay", "time_first", "time_mix_key", "time_mix_receptance", "time_mix_value"}
 )
-"""Parameters of recurrences (Mamba's, RWKV's) that keep what their own constructors compute, which draws nothing: a
-decay per channel, from fast to slow. Normal values would make every channel forget at the same pace."""
+"""Parameters of recurrences (Mamba's, RWKV's) that keep their constructors' values, which are not random: a decay per
+channel, from fast to slow. Normal values would make every channel forget at the same rate."""
 
 TIME_STEP_BIASES = ("dt_bias", "dt_proj.bias")
-"""Ends of the names of Mamba's biases of the time step."""
+"""Endings of the names of Mamba's biases of the time step."""
 
 
 @contextmanager
 def skip_random_initialisation() -> Iterator[None]:
     """A context in which torch's random fills do nothing.
 
-    A model made in it has its buffers and its structure as always, computed by its own constructor, and parameters
-    whose memory has not been touched.
+    A model built in it has the usual structure and buffers, and parameters whose memory is untouched.
     """
     import torch
     from torch.overrides import TorchFunctionMode
@@ -47,11 +45,11 @@ def skip_random_initialisation() -> Iterator[None]:
             name = getattr(func, "__name__", None)
             if name in RANDOM_INITIALISERS:
                 return args[0] if args else kwargs["tensor"]
-            if name == "linalg_qr":  # an orthogonal fill's: of a large embedding, half a minute
+            if name == "linalg_qr":  # of an orthogonal fill: half a minute for a large embedding
                 return args[0], args[0].new_empty(args[0].shape[-1], args[0].shape[-1])
             return func(*args, **kwargs)
 
-    # It draws again until every value is in bounds: with the drawing skipped, that might never end.
+    # It redraws until every value is in bounds: without draws, that might never end.
     truncated_normal = torch.nn.init._no_grad_trunc_normal_
     torch.nn.init._no_grad_trunc_normal_ = lambda tensor, *_, **__: tensor
     try:
@@ -67,8 +65,8 @@ def fill(
     """Fill the model's parameters (those named in `only`, or all) with seeded values, in host memory.
 
     Weights and biases are normal with the configuration's `initializer_range` (0.02 without one); the weights of
-    normalisation layers are 1 and their biases 0, as they are before training; what gives a recurrence its pace is as
-    its constructor makes it (`AS_CONSTRUCTED`, `_fill_time_steps`). Shared parameters are filled once.
+    normalisation layers are 1 and their biases 0, as before training; the rates of recurrences are those of their
+    constructors (`AS_CONSTRUCTED`, `_fill_time_steps`). Shared parameters are filled once.
     """
     import torch
 
@@ -84,14 +82,14 @@ def fill(
             torch.nn.init.constant_(parameter, 0.0 if name.endswith("bias") else 1.0)
         else:
             normal.append((name, parameter.detach()))
-    # Largest first, so that no thread is left with a big tensor at the end.
+    # Largest first, so that no thread ends with a big tensor.
     normal.sort(key=lambda item: -item[1].numel())
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         list(threads.map(lambda item: _fill_normal(item[1], seed, item[0], deviation), normal))
 
 
 def _fill_normal(tensor: Any, seed: int, name: str, standard_deviation: float) -> None:
-    """Normal values, made in float32 a chunk at a time and rounded to the tensor's dtype as they are written."""
+    """Normal values, made in float32 by chunks and rounded to the tensor's dtype when written."""
     import numpy as np
     import torch
 
@@ -106,7 +104,7 @@ def _fill_normal(tensor: Any, seed: int, name: str, standard_deviation: float) -
 
 
 def _fill_time_steps(tensor: Any, seed: int, name: str, config: Any) -> None:
-    """Biases b whose time steps softplus(b) are log-uniform between the configuration's `time_step_min` and
+    """Biases b whose time steps dt = softplus(b) are log-uniform between the configuration's `time_step_min` and
     `time_step_max`, and at least `time_step_floor`: b = dt + ln(1 - exp(-dt)), as Mamba's authors initialise it."""
     import numpy as np
     import torch

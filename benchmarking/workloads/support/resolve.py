@@ -1,7 +1,7 @@
-"""From the name of a model to the workload: where its configuration and weights are, its family, its task, its limits.
+"""From the name of a model to its workload: configuration, weights, family, task and limits.
 
-Runs in the supervisor, so it imports neither torch nor transformers: config.json is read as JSON, and the hub is asked
-in a process of its own.
+Runs in the supervisor, so it imports neither torch nor transformers: config.json is read as JSON, and the hub is
+queried by a child process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarking.workloads.support.weights import revision_of, weight_files
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where a model comes from and what was decided about its weights."""
+    """A model's origin, and the choice of its weights."""
 
     kind: Literal["catalog", "local", "hub"]
     config: Mapping[str, Json]
@@ -34,10 +34,10 @@ class Source:
 
 
 def resolve(model_id: str, *, task: str | None = None, weights: WeightsChoice = "auto", seed: int = 0) -> Workload:
-    """The workload for a local folder, a hub name or a name of the catalog.
+    """The workload of a local folder, a hub name or a name of the catalog.
 
-    Raises UsageError for a name that leads nowhere (with near ones), a model that no family takes or a task it does not
-    have; StorageError and FormatError for files that are missing or broken.
+    Raises UsageError for an unknown name (with similar ones), a model of no family or a task that it does not have;
+    StorageError and FormatError for missing or broken files.
     """
     source = _source(model_id, weights)
     plugin = family_of(source.config, model_id)
@@ -79,7 +79,7 @@ def _source(model_id: str, weights: WeightsChoice) -> Source:
 
 
 def _local(folder: Path, weights: WeightsChoice) -> Source:
-    """A folder's model. What is broken in it is an error even when the weights could be random: it was asked for."""
+    """A folder's model. Broken weights are an error even if they could be random: the folder was requested."""
     source = Source(kind="local", config=read_config(folder), weights="random", path=folder)
     if weights == "random":
         return source
@@ -131,7 +131,7 @@ def _with_hub_weights(source: Source, model_id: str, revision: str, weights: Wei
 
 
 def _near(model_id: str) -> str:
-    """Names of the catalog that look alike, and how to see them all."""
+    """Similar names of the catalog, and how to list all."""
     names = catalog.names()
     short = {name.rsplit("/", 1)[-1].lower(): name for name in reversed(names)}
     close = difflib.get_close_matches(model_id.rsplit("/", 1)[-1].lower(), list(short), n=3)

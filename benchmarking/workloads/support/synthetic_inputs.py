@@ -1,10 +1,6 @@
-"""Inputs that look like text: seeded token ids, every row as long as was asked, nothing padded.
+"""Seeded inputs: token ids, pictures, sound, waveforms, spectrograms and pixel values, and the sizes that models take.
 
-Pictures and sound that look and sound like some: what processors turn into inputs. Seeded, not recorded.
-
-Sound as speech models take it: seeded waveforms and spectrograms, and how much of it a model can be given.
-
-Images as models take them: seeded pixel values, and the sizes that a model can be given.
+All rows have the requested length, and nothing is padded. The same seed and point give the same values.
 """
 
 from __future__ import annotations
@@ -22,15 +18,15 @@ if TYPE_CHECKING:
 
 
 VOCABULARY_MARGIN = 20
-"""One in twenty ids is left out at either end of the vocabulary. Special, unused and single-byte tokens sit there
-(BERT's first 999, T5's last 128), and a configuration names few of them."""
+"""One in twenty ids is left out at either end of the vocabulary: special, unused and single-byte tokens are there
+(BERT's first 999, T5's last 128), and a configuration lists few of them."""
 
-MODALITIES = frozenset({"audio", "image", "video", "vision"})
-"""Words in the names of a configuration's ids that stand for something other than text."""
+NOT_TEXT = frozenset({"audio", "image", "video", "vision"})
+"""Words in the keys of a configuration's placeholder ids."""
 
 
 def token_ids(workload: Workload, point: Point, seed: int) -> np.ndarray:
-    """Random token ids, int64 of shape (batch_size, sequence_length); the same seed and point give the same ids."""
+    """Random token ids, int64 of shape (batch_size, sequence_length)."""
     import numpy as np
 
     if point.sequence_length is None:
@@ -45,19 +41,19 @@ def token_ids(workload: Workload, point: Point, seed: int) -> np.ndarray:
 
 
 def special_ids(workload: Workload) -> list[int]:
-    """The ids the configuration gives a meaning to (`pad_token_id`, `eos_token_id`, ...), sorted."""
+    """The ids with a meaning in the configuration (`pad_token_id`, `eos_token_id`, ...), sorted."""
     named = (value for key, value in workload.config.items() if key.endswith("_token_id"))
     return sorted({number for value in named for number in _numbers(value)})
 
 
 def placeholder_ids(workload: Workload) -> list[int]:
-    """The ids that stand in a prompt for pictures, video or sound (`image_token_id`, `image_token_index`, ...)."""
+    """The placeholder ids of pictures, video or sound in a prompt (`image_token_id`, `image_token_index`, ...)."""
     named = {key: value for key, value in workload.config.items() if key.endswith(("_token_id", "_token_index"))}
-    return sorted({n for key, value in named.items() if MODALITIES & set(key.split("_")) for n in _numbers(value)})
+    return sorted({n for key, value in named.items() if NOT_TEXT & set(key.split("_")) for n in _numbers(value)})
 
 
 def vocabulary_size(workload: Workload) -> int | None:
-    """The number of ids the model has embeddings for, where a text model inside it may be what says so."""
+    """The number of ids that the model, or the text model inside it, has embeddings for."""
     inner = workload.config.get("text_config")
     nested = inner.get("vocab_size") if isinstance(inner, dict) else None
     size = workload.vocab_size if workload.vocab_size is not None else nested
@@ -70,7 +66,7 @@ def _numbers(value: Json) -> list[int]:
 
 
 PHOTO_SIZE = (640, 480)
-"""Width and height in pixels: a photo of the sets that vision models are trained on (COCO's median)."""
+"""Width and height in pixels: the median of COCO, a common training set."""
 
 PHOTO_SOURCE = f"seeded photo-like pictures of {PHOTO_SIZE[0]} x {PHOTO_SIZE[1]} pixels"
 SOUND_SOURCE = "seeded speech-like sound"
@@ -83,7 +79,7 @@ LOUDNESS = 0.3
 
 
 def photos(count: int, seed: int) -> list[np.ndarray]:
-    """Pictures as uint8 arrays of height x width x 3: soft patches of colour under fine grain, no two alike."""
+    """Pictures as uint8 arrays of height x width x 3: soft patches of colour under fine grain, all different."""
     import numpy as np
 
     generator = np.random.default_rng([seed, count])
@@ -115,7 +111,7 @@ def sounds(count: int, seconds: float, rate_hz: int, seed: int) -> list[np.ndarr
 
 
 def _smooth(coarse: np.ndarray, height: int, width: int) -> np.ndarray:
-    """The coarse picture stretched over the full size, colours running into each other (bilinear)."""
+    """The coarse picture enlarged to the full size by bilinear interpolation."""
     import numpy as np
 
     rows = np.linspace(0, coarse.shape[0] - 1.001, height)
@@ -131,12 +127,10 @@ def _smooth(coarse: np.ndarray, height: int, width: int) -> np.ndarray:
 AUDIO_AXIS = "audio_seconds"
 
 SAMPLES_PER_S = 16_000
-"""The rate every speech model here was trained at."""
+"""The rate that every supported speech model was trained at."""
 
 FRAMES_PER_S = 100
-"""Columns of a log-mel spectrogram: a window moves on by 10 ms."""
-
-SYLLABLES_PER_S = 4.0
+"""Columns of a log-mel spectrogram: windows are 10 ms apart."""
 
 LOUDEST, SILENCE = 1.4, -0.6
 """Bounds of log-mel values as Whisper scales them: (log10 of the power + 4) / 4, cut 8 decades below the loudest."""
@@ -144,7 +138,7 @@ LOUDEST, SILENCE = 1.4, -0.6
 
 def waveforms(point: Point, seed: int) -> np.ndarray:
     """Noise that swells and fades in syllables, float32 of shape (batch size, samples), each row of mean 0 and variance
-    1 as processors make it. The same seed and point give the same."""
+    1 as from processors."""
     import numpy as np
 
     samples = sample_count(point)
@@ -158,8 +152,8 @@ def waveforms(point: Point, seed: int) -> np.ndarray:
 
 
 def log_mel(point: Point, seed: int, *, bins: int, frames: int) -> np.ndarray:
-    """Spectrograms on Whisper's scale, float32 of shape (batch size, bins, frames), silent after the point's audio: a
-    shorter recording is filled up with silence. The same seed and point give the same."""
+    """Spectrograms on Whisper's scale, float32 of shape (batch size, bins, frames), padded with silence after the
+    point's audio."""
     import numpy as np
 
     heard = frame_count(point)
@@ -180,7 +174,7 @@ def frame_count(point: Point) -> int:
 
 
 def receptive_field(kernels: Sequence[int], strides: Sequence[int]) -> int:
-    """Samples that a stack of convolutions without padding needs for one value: 1 + sum of (kernel - 1) times the
+    """Samples that a stack of convolutions without padding needs for one value: 1 + the sum of (kernel - 1) times the
     strides before it."""
     field, jump = 1, 1
     for kernel, stride in zip(kernels, strides, strict=True):
@@ -190,19 +184,19 @@ def receptive_field(kernels: Sequence[int], strides: Sequence[int]) -> int:
 
 
 def audio_per_call(point: Point) -> Readings:
-    """Seconds of audio in a call, all rows together: what the real-time factor is computed from."""
+    """Seconds of audio in a call, all rows together, for the real-time factor."""
     return Readings(values={"audio_seconds_per_call": point.batch_size * point.axes[AUDIO_AXIS]})
 
 
 IMAGE_AXIS = "image_size"
 
 CHANNELS = 3
-"""Red, green and blue, where a configuration does not say otherwise."""
+"""Red, green and blue, unless the configuration has another number."""
 
 
 def pixel_values(config: Mapping[str, Json], point: Point, seed: int) -> np.ndarray:
-    """Standard normal values, float32 of shape (batch size, channels, image size, image size): what processors make of
-    photos by taking the mean away and dividing by the standard deviation. The same seed and point give the same."""
+    """Standard normal values, float32 of shape (batch size, channels, image size, image size): processors standardise
+    photos to them."""
     import numpy as np
 
     channels, size = integer(config, "num_channels", CHANNELS), int(point.axes[IMAGE_AXIS])
@@ -211,10 +205,8 @@ def pixel_values(config: Mapping[str, Json], point: Point, seed: int) -> np.ndar
 
 
 def own_size(config: Mapping[str, Json], default: int) -> int:
-    """Pixels a side of the images that a configuration is made for; `default` where it does not say.
-
-    Raises UnsupportedError for images that are not square.
-    """
+    """Pixels a side of the configuration's images, or `default`. Raises UnsupportedError for images that are not
+    square."""
     value = config.get(IMAGE_AXIS, default)
     sides = set(value) if isinstance(value, list) else {value}
     side = sides.pop() if len(sides) == 1 else None
@@ -224,14 +216,14 @@ def own_size(config: Mapping[str, Json], default: int) -> int:
 
 
 def interpolation(model: Any, point: Point, own_size: int) -> dict[str, bool]:
-    """The argument that makes a model with a table of positions take images of another size than its own. It then
-    interpolates the table in every call: that is part of the work."""
+    """The argument that makes a model with a table of positions accept images of another size than its own. It then
+    interpolates the table in every call, which is part of the work."""
     other = point.axes[IMAGE_AXIS] != own_size and takes(model, "interpolate_pos_encoding")
     return {"interpolate_pos_encoding": True} if other else {}
 
 
 def cut_up(model_id: str, size: float, patch_size: int) -> str | None:
-    """None, or why images of this size are no whole number of patches: the rest of their pixels would be ignored."""
+    """None, or the sizes that are whole numbers of patches: remaining pixels would be ignored."""
     if size % patch_size == 0:
         return None
     below = int(size // patch_size) * patch_size
@@ -240,5 +232,5 @@ def cut_up(model_id: str, size: float, patch_size: int) -> str | None:
 
 
 def too_small(model_id: str, size: float, least: int) -> str | None:
-    """None, or what the smallest images are that leave something to every stage of the model."""
+    """None, or the smallest size that every stage of the model can use."""
     return None if size >= least else f"image size {size}: {model_id} takes images of at least {least} pixels a side"

@@ -1,8 +1,7 @@
-"""The safetensors files of a folder: which there are, and whether they are whole. Nothing but headers is read.
+"""The safetensors files of a folder: whether they are complete, and how much of them is in the page cache.
 
-How much of some files the page cache holds: what reading them costs depends on it more than on anything else.
-
-Linux tells by cachestat(2), since 6.5, or by mincore(2) over a mapping. Elsewhere there is no call for it.
+Only headers are read. Load times depend on the page cache more than on anything else; Linux reports it by cachestat(2),
+since 6.5, or by mincore(2) over a mapping. Other systems have no call for it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from benchmarking.core.errors import FormatError, StorageError, UsageError
 from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_APPLICABLE, NOT_SUPPORTED, Json, Workload
 
 STEMS = ("model", "diffusion_pytorch_model")
-"""How transformers and diffusers name weight files, before .safetensors, .safetensors.index.json or -00001-of-..."""
+"""transformers' and diffusers' names of weight files, before .safetensors, .safetensors.index.json or -00001-of-..."""
 
 PICKLED_PATTERNS = ("pytorch_model*.bin", "diffusion_pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 
@@ -33,43 +32,43 @@ Tensor = dict[str, Any]
 LENGTH_BYTES = 8
 
 MAX_HEADER_BYTES = 100_000_000
-"""safetensors' own limit; a longer header means that the file is something else."""
+"""safetensors' own limit; a file with a longer header is something else."""
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:
     """The weight files, one or all shards; empty when there are none.
 
-    Raises UsageError when there are only pickled weights, StorageError for a missing shard, FormatError for a file
-    that is broken off or not safetensors.
+    Raises UsageError when there are only pickled weights, StorageError for a missing shard, FormatError for a truncated
+    file or another format.
     """
     files = _files(folder)
     for path in files:
         check_whole(path)
     if not files and (pickled := pickled_files(folder)):
         raise UsageError(
-            f"{folder} has only pickled weights ({pickled[0].name}), which can run code when read. Convert them: load "
-            "the model with transformers where you trust it and call save_pretrained, which writes safetensors"
+            f"{folder} has only pickled weights ({pickled[0].name}), which can run code when loaded. Convert them: "
+            "load the model with transformers where you trust it, and call save_pretrained, which writes safetensors"
         )
     return files
 
 
 def pickled_files(folder: Path) -> tuple[Path, ...]:
-    """Weight files in formats that are not read."""
+    """Weight files in formats that are not supported."""
     return tuple(sorted(path for pattern in PICKLED_PATTERNS for path in folder.glob(pattern)))
 
 
 def revision_of(files: tuple[Path, ...]) -> str:
-    """SHA-256 (hex) of the files' names and sizes: tells versions of a local folder apart without reading weights."""
+    """SHA-256 (hex) of the files' names and sizes: the version of a local folder, without reading weights."""
     text = "\n".join(f"{path.name} {path.stat().st_size}" for path in files)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def check_whole(path: Path) -> None:
-    """Raise FormatError unless the file is as long as its safetensors header says."""
+    """Raise FormatError when the file is shorter than its safetensors header requires."""
     tensors, header_end = _header(path)
     needed = header_end + max((entry["data_offsets"][1] for entry in tensors.values()), default=0)
     if (size := path.stat().st_size) < needed:
-        raise FormatError(f"{path} is broken off: {size} bytes of {needed}. Fetch it again")
+        raise FormatError(f"{path} is truncated: {size} bytes of {needed}. Fetch it again")
 
 
 def tensor_names(path: Path) -> frozenset[str]:
@@ -93,7 +92,7 @@ def _header(path: Path) -> tuple[dict[str, Tensor], int]:
         header = file.read(length)
     if len(header) < length:
         size = path.stat().st_size
-        raise FormatError(f"{path} is broken off: {size} bytes of at least {LENGTH_BYTES + length}. Fetch it again")
+        raise FormatError(f"{path} is truncated: {size} bytes of at least {LENGTH_BYTES + length}. Fetch it again")
     return _tensors(path, header), LENGTH_BYTES + length
 
 
@@ -101,7 +100,7 @@ def _tensors(path: Path, header: bytes) -> dict[str, Tensor]:
     try:
         tensors = {name: entry for name, entry in json.loads(header).items() if name != "__metadata__"}
         for entry in tensors.values():
-            entry["data_offsets"][1] + math.prod(entry["shape"])  # both there, both numbers
+            entry["data_offsets"][1] + math.prod(entry["shape"])  # raises unless both exist and are numbers
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise FormatError(f"{path} is not a safetensors file: its header cannot be read") from error
     return tensors
@@ -117,7 +116,7 @@ def _files(folder: Path) -> tuple[Path, ...]:
 
 
 def _shards(folder: Path, index: Path) -> tuple[Path, ...]:
-    """The files that an index of shards names. Raises StorageError for a missing one, FormatError for a bad index."""
+    """The files in an index of shards. Raises StorageError for a missing one, FormatError for a bad index."""
     try:
         weight_map: dict[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
         shards = sorted(set(weight_map.values()))
@@ -133,7 +132,7 @@ def _shards(folder: Path, index: Path) -> tuple[Path, ...]:
     absent = [tensor for tensor, name in weight_map.items() if tensor not in held[name]]
     if absent:
         raise FormatError(
-            f"{index} names {len(absent)} tensors that its files do not hold, the first is {absent[0]}. Fetch the "
+            f"{index} lists {len(absent)} tensors that its files do not have, the first is {absent[0]}. Fetch the "
             "model again"
         )
     return tuple(paths.values())
@@ -161,8 +160,7 @@ class _Pages(ctypes.Structure):
 
 
 def page_cache_of(workload: Workload) -> dict[str, Json]:
-    """`weights_file_bytes` and the state of the weight files, as `page_cache` gives it; empty for random weights, which
-    no file is read for."""
+    """`weights_file_bytes` and the `page_cache` state of the weight files; empty for random weights."""
     if workload.weights != "pretrained" or workload.path is None:
         return {}
     files = weight_files(Path(workload.path))
@@ -170,10 +168,10 @@ def page_cache_of(workload: Workload) -> dict[str, Json]:
 
 
 def page_cache(files: Sequence[Path]) -> dict[str, Json]:
-    """The state of the files together: `page_cache` is warm (99 % of the pages and more), cold (1 % and less), mixed
-    or unknown; `page_cache_share` is the share of pages in memory, or `page_cache_reason` why it is not known."""
+    """The state of all files: `page_cache` is warm (99 % of the pages or more), cold (1 % or less), mixed or unknown;
+    `page_cache_share` is the share of pages in memory, or `page_cache_reason` why it is unknown."""
     if sys.platform != "linux":
-        return _unknown(f"{NOT_SUPPORTED}: {sys.platform} does not tell which pages of a file it holds")
+        return _unknown(f"{NOT_SUPPORTED}: {sys.platform} has no call for the pages of a file in memory")
     if not sum(path.stat().st_size for path in files):
         return _unknown(f"{NOT_APPLICABLE}: no file to read")
     try:
@@ -194,7 +192,7 @@ def _unknown(reason: str) -> dict[str, Json]:
 
 
 def _resident_pages(path: Path) -> tuple[int, int]:
-    """Pages of the file in memory, and all of them. Raises OSError."""
+    """The file's pages in memory, and all its pages. Raises OSError."""
     size = path.stat().st_size
     if not size:
         return 0, 0
@@ -203,37 +201,37 @@ def _resident_pages(path: Path) -> tuple[int, int]:
         cached = _cachestat(file.fileno(), size)
         if cached is not None:
             return min(cached, total), total
-        _check_mincore_tells(path)
+        _check_mincore_works(path)
         return _mincore(file.fileno(), size, total), total
 
 
 def _cachestat(descriptor: int, size: int) -> int | None:
-    """Pages of an open file in memory; None where the kernel or a sandbox has no cachestat, or keeps it back."""
+    """Pages of an open file in memory; None where the kernel has no cachestat, or a sandbox forbids it."""
     pages = _Pages()
-    asked = _Range(0, size)
-    answer = ctypes.CDLL(None).syscall(
-        ctypes.c_long(CACHESTAT_NUMBER), ctypes.c_uint(descriptor), ctypes.byref(asked), ctypes.byref(pages), 0
+    whole = _Range(0, size)
+    status = ctypes.CDLL(None).syscall(
+        ctypes.c_long(CACHESTAT_NUMBER), ctypes.c_uint(descriptor), ctypes.byref(whole), ctypes.byref(pages), 0
     )
-    return int(pages.cached) if answer == 0 else None
+    return int(pages.cached) if status == 0 else None
 
 
-def _check_mincore_tells(path: Path) -> None:
-    """Raise PermissionError for a file that is neither this user's nor writable: of those mincore says, since Linux
-    5.2, that every page is in memory."""
+def _check_mincore_works(path: Path) -> None:
+    """Raise PermissionError for a file that is neither this user's nor writable: since Linux 5.2 mincore reports every
+    page of those as in memory."""
     if path.stat().st_uid != os.geteuid() and not os.access(path, os.W_OK):
-        raise PermissionError(f"{path.name} is another user's, of whose pages Linux tells nothing")
+        raise PermissionError(f"{path.name} is another user's: Linux does not report its pages")
 
 
 def _mincore(descriptor: int, size: int, total: int) -> int:
     """Pages of an open file in memory, by mapping it without touching a page. Raises OSError."""
     library = ctypes.CDLL(None, use_errno=True)
-    # A private mapping may be written to, which ctypes asks for before it gives an address; nothing is written.
+    # ctypes only gives the address of a writable mapping, so it is a private one; nothing is written.
     with mmap.mmap(descriptor, size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE) as mapping:
         start = ctypes.c_char.from_buffer(mapping)
         vector = (ctypes.c_ubyte * total)()
-        answer = library.mincore(ctypes.c_void_p(ctypes.addressof(start)), ctypes.c_size_t(size), vector)
+        status = library.mincore(ctypes.c_void_p(ctypes.addressof(start)), ctypes.c_size_t(size), vector)
         error = ctypes.get_errno()
         del start  # the mapping cannot be closed while something points into it
-    if answer != 0:
+    if status != 0:
         raise OSError(error, f"mincore: {os.strerror(error)}")
     return sum(byte & 1 for byte in bytes(vector))

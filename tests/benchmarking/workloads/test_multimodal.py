@@ -77,7 +77,7 @@ def test_placeholders_are_as_many_as_the_vision_part_gives():
     [
         ("tiny-llava", 6, 28, 4, None),
         ("tiny-llava", 5, 28, 4, "length 5: a picture of 28 pixels a side is 4 tokens of .* must have 6 or more"),
-        ("tiny-llava", 64, 100, 4, "image size 100: tiny-llava takes pictures of 28 pixels a side, and no others"),
+        ("tiny-llava", 64, 100, 4, "image size 100: tiny-llava takes pictures of 28 pixels a side only"),
         ("tiny-llava", 1020, 28, 4, None),
         ("tiny-llava", 1021, 28, 4, "are 1025: tiny-llava takes at most 1024"),
         ("Qwen/Qwen2-VL-2B-Instruct", 260, 448, 4, None),
@@ -99,7 +99,7 @@ def test_a_vision_part_that_is_not_known_is_refused():
     workload = resolve("tiny-llava")
     config = {**workload.config, "vision_config": {"model_type": "pixtral"}}
     point = Point(batch_size=1, sequence_length=64, new_tokens=4, axes={"image_size": 28})
-    assert "sees with a pixtral, which is not supported" in PLUGIN.check(replace(workload, config=config), point)
+    assert "has a pixtral, which is not supported" in PLUGIN.check(replace(workload, config=config), point)
 
 
 def test_pictures_too_large_for_the_default_lengths_are_refused_with_the_numbers():

@@ -182,7 +182,7 @@ def test_attention_that_a_part_does_not_have_is_refused():
         ({"axes": {"documents": 3, "top_k": 3, "steps": 2}}, "has no number of steps"),
         ({"sequence_length": None}, "lacks its sequence length"),
         ({"new_tokens": None}, "lacks its number of new tokens"),
-        ({"sequence_length": 173}, "questions of at most 172 tokens, read behind passages of 128"),
+        ({"sequence_length": 173}, "questions of at most 172 tokens, read after passages of 128"),
         ({"new_tokens": 513}, "generates at most 512"),
     ],
 )

@@ -108,7 +108,7 @@ def test_transcriptions_work_is_counted_and_calls_leave_nothing_behind(whisper, 
     assert operation.prompt_tokens_per_call is None
     assert operation.readings(first) == Readings(
         values={"audio_seconds_per_call": 4.5},
-        missing={"prefill_tokens_per_sec": "not_applicable: what is taken in is sound, not tokens"},
+        missing={"prefill_tokens_per_sec": "not_applicable: the input is sound, not tokens"},
     )
 
 

@@ -232,7 +232,7 @@ def test_small_points_fit_where_big_ones_do_not(free):
 
 def test_random_weights_are_made_on_the_host_first(free):
     free(10**12, host=300)
-    assert "which are made in host memory, at float32, 0.0 MB free on the host" in (
+    assert "which are filled in host memory, at float32, 0.0 MB free on the host" in (
         Fit.of(cell(DECODER, parameter_count=100)).why_not(GENERATE)
     )
     pretrained = cell(DECODER, parameter_count=100, weights="pretrained")

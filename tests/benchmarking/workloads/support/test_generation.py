@@ -138,7 +138,7 @@ def test_nan_of_a_later_step_and_missing_tokens_are_problems(loaded):
         prefill_logits=good.prefill_logits,
         last_logits=good.last_logits,
     )
-    assert operation.problem(short) == "token count: 3 rows of [8], asked 9 each"
+    assert operation.problem(short) == "token count: 3 rows of [8], expected 9 each"
 
 
 def test_static_cache_takes_its_memory_once(loaded):

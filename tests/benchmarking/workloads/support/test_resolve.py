@@ -144,7 +144,7 @@ def test_an_index_that_names_tensors_no_shard_holds_is_refused(tmp_path, save_ti
     data = json.loads(index.read_text())
     data["weight_map"] |= dict.fromkeys(["ghost.weight", "ghost.bias"], "model-00001-of-00003.safetensors")
     index.write_text(json.dumps(data))
-    with pytest.raises(FormatError, match=r"names 2 tensors that its files do not hold, the first is ghost\.weight"):
+    with pytest.raises(FormatError, match=r"lists 2 tensors that its files do not have, the first is ghost\.weight"):
         resolve(str(folder))
 
 
@@ -164,10 +164,10 @@ def test_broken_off_weights_are_found_from_the_header(tmp_path):
     path = write_weights(folder / "model.safetensors")
     whole = path.read_bytes()
     path.write_bytes(whole[:-1])
-    with pytest.raises(FormatError, match=f"broken off: {len(whole) - 1} bytes of {len(whole)}"):
+    with pytest.raises(FormatError, match=f"truncated: {len(whole) - 1} bytes of {len(whole)}"):
         resolve(str(folder))
     path.write_bytes(whole[:20])
-    with pytest.raises(FormatError, match="broken off"):
+    with pytest.raises(FormatError, match="truncated"):
         resolve(str(folder))
 
 
@@ -198,7 +198,7 @@ def test_broken_index_of_shards_is_refused(tmp_path):
     ("config", "error", "message"),
     [
         ("{", FormatError, "is not JSON"),
-        ("[1]", FormatError, "holds no JSON object"),
+        ("[1]", FormatError, "it is no JSON object"),
         ('{"model_type": "bert", "x": NaN}', FormatError, "NaN is not allowed"),
         ({"architectures": ["BertModel"]}, UsageError, "has no model_type"),
         ({"model_type": 3}, UsageError, "has no model_type"),
@@ -324,7 +324,7 @@ def test_broken_hub_process_is_an_error(monkeypatch):
     monkeypatch.setattr(child_process, "OWN_PYTHON", (shutil.which("false"),))
     if shutil.which("false") is None:
         pytest.skip("needs a program that only fails")
-    with pytest.raises(BenchhouseError, match="asking the hub for gpt2 failed: exit code 1"):
+    with pytest.raises(BenchhouseError, match="the look-up of gpt2 on the hub failed: exit code 1"):
         hub_module.look_up("gpt2")
 
 

@@ -79,7 +79,7 @@ def test_other_systems_say_that_they_do_not_tell(file, monkeypatch):
     monkeypatch.setattr(sys, "platform", "win32")
     assert weights.page_cache([file]) == {
         "page_cache": "unknown",
-        "page_cache_reason": "not_supported: win32 does not tell which pages of a file it holds",
+        "page_cache_reason": "not_supported: win32 has no call for the pages of a file in memory",
     }
 
 
