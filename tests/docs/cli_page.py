@@ -94,7 +94,7 @@ def _contents() -> str:
 def command(name: str, parser: argparse.ArgumentParser, level: int = 2) -> str:
     parts = [f"{'#' * level} {name}\n", _prose(parser.description)]
     for group in parser._action_groups:
-        parts.append(_group(group.title or "", list(group._group_actions)))
+        parts.append(_group(group))
     parts.append(_prose(parser.epilog))
     for child, summary, subparser in subcommands(parser):
         own = subparser.description or f"{summary[:1].upper()}{summary[1:]}."
@@ -110,10 +110,10 @@ def subcommands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, arg
             yield from ((child, summaries.get(child, ""), own) for child, own in action.choices.items())
 
 
-def _group(title: str, actions: list[argparse.Action]) -> str:
+def _group(group: argparse._ArgumentGroup) -> str:
     """The table of a group of flags; nothing for one without flags of its own."""
-    rows = [(_signature(action), _help(action)) for action in actions if _is_shown(action)]
-    return _table((title, ""), rows) if rows else ""
+    rows = [(_signature(action), _help(action)) for action in group._group_actions if _is_shown(action)]
+    return _table((group.title or "", _plain(group.description or "")), rows) if rows else ""
 
 
 def _is_shown(action: argparse.Action) -> bool:
