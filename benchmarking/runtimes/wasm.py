@@ -21,7 +21,7 @@ NOT_NATIVE: Mapping[Precision, str] = {
 
 
 class Wasm(browser.BrowserRuntime):
-    """The runtime `wasm`. It has no modes; threads are `--num-threads`."""
+    """The runtime `wasm`. It has no options; `--num-threads` sets its threads."""
 
     name = "wasm"
     script = SCRIPT

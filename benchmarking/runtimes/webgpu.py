@@ -1,6 +1,6 @@
-"""ONNX Runtime Web on WebGPU: a model's exported graphs on the GPU that a real browser shows its pages.
+"""ONNX Runtime Web on WebGPU: a model's exported graphs on the GPU that a real browser gives its pages.
 
-On device cpu the GPU is the browser's own software renderer. That is no device: its numbers are marked as simulated.
+On device cpu the adapter is the browser's software renderer, whose results are marked as simulated.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from benchmarking.runtimes.support.browser.adapter import FLOAT16_FEATURE, Adapt
 from benchmarking.runtimes.support.onnxruntime.runtime import IO_MODE
 
 SCRIPT = "ort.webgpu.bundle.min.mjs"
-"""The native WebGPU provider, compiled to WebAssembly. The older one in ort.all.bundle computes wrong values for models
-with free dimensions, and says nothing."""
+"""The native WebGPU provider, compiled to WebAssembly. The older one in ort.all.bundle silently computes wrong values
+for models with free dimensions."""
 PRECISIONS: tuple[Precision, ...] = ("float32", "float16", "int4")
-NOT_THERE: Mapping[Precision, str] = {
+UNSUPPORTED: Mapping[Precision, str] = {
     "int8": "the WebGPU provider has no kernels for dynamically quantized products: they would run on the processor",
     "bfloat16": "WebGPU's shaders have no bfloat16",
     "tf32": "tf32 is a mode of NVIDIA's tensor cores, which WebGPU does not offer",
@@ -30,7 +30,7 @@ NOT_THERE: Mapping[Precision, str] = {
 
 
 class WebGpu(browser.BrowserRuntime):
-    """The runtime `webgpu`. Mode io_mode: whether inputs, outputs and states stay on the GPU or go through the host."""
+    """The runtime `webgpu`. Its option io_mode: whether inputs, outputs and states stay on the GPU."""
 
     name = "webgpu"
     script = SCRIPT
@@ -42,7 +42,7 @@ class WebGpu(browser.BrowserRuntime):
         if (why_not := why_not_gpu(device)) is not None:
             return why_not
         if precision not in PRECISIONS:
-            return NOT_THERE.get(precision, f"runtime webgpu has {', '.join(PRECISIONS)}, not {precision}")
+            return UNSUPPORTED.get(precision, f"runtime webgpu has {', '.join(PRECISIONS)}, not {precision}")
         return graphs.why_not(workload)
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
@@ -72,10 +72,10 @@ class WebGpu(browser.BrowserRuntime):
         return session
 
 
-def _checked(told: Mapping[str, Any] | None, cell: Cell) -> Adapter:
-    """The adapter that the page was told of, when it is what was asked for: shown before the model is loaded, and that
-    of the GPU device which ONNX Runtime then made of it."""
-    adapter = check_adapter(None if told is None else Adapter.told(told), cell.device)
+def _checked(info: Mapping[str, Any] | None, cell: Cell) -> Adapter:
+    """The page's adapter, if it is the requested one: that of the page before the model is loaded, and that of the GPU
+    device which ONNX Runtime then opens on it."""
+    adapter = check_adapter(None if info is None else Adapter.from_page(info), cell.device)
     if cell.precision == "float16" and FLOAT16_FEATURE not in adapter.features:
         raise UnsupportedError(f"asked for float16, but {adapter.label} has no {FLOAT16_FEATURE}")
     return adapter

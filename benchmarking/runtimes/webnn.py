@@ -1,8 +1,8 @@
-"""ONNX Runtime Web on WebNN: a model's exported graphs handed to the browser's own neural networks, where it has them.
+"""ONNX Runtime Web on WebNN: a model's exported graphs as the browser's own neural networks, where it has them.
 
-2026-11-21: the kind of device is a hint to WebNN, which answers it with the processor where it has nothing else, and
-says nothing. So a context for a GPU counts only if the browser says that it is accelerated, and the page's GPU is the
-device's vendor's. A page is never told that it has an NPU, so none is claimed.
+2026-11-21: the kind of device is a hint to WebNN, which silently falls back to the processor. So a context for a GPU
+counts only if the browser reports it as accelerated and the page's GPU is the device's vendor's. A page cannot learn
+that there is an NPU, so none is supported.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from benchmarking.runtimes.support.browser.adapter import Adapter, ask_browser, 
 from benchmarking.runtimes.support.onnxruntime.fixed_shapes import why_not_forward
 
 SCRIPT = "ort.webgpu.bundle.min.mjs"
-"""It has WebNN's provider, too."""
+"""It has WebNN's provider too."""
 PROCESSOR, GPU = "cpu", "gpu"
 """WebNN's kinds of device."""
 PRECISIONS: Mapping[str, tuple[Precision, ...]] = {PROCESSOR: ("float32",), GPU: ("float32", "float16")}
-"""The processor's networks take float16 and compute in float32."""
+"""On the processor WebNN takes float16 and computes in float32."""
 NAMES = {PROCESSOR: "the processor", GPU: "GPUs"}
 
 
 class WebNn(browser.BrowserRuntime):
-    """The runtime `webnn`. It has no modes."""
+    """The runtime `webnn`. It has no options."""
 
     name = "webnn"
     script = SCRIPT
@@ -49,7 +49,7 @@ class WebNn(browser.BrowserRuntime):
         from benchmarking.runtimes.support.browser.page import ModelPage, PageSettings
 
         if cell.num_threads is not None:
-            raise UnsupportedError("--num-threads: the browser settles how many threads its networks run on")
+            raise UnsupportedError("--num-threads: the browser decides how many threads its networks run on")
         kind = device_kind(cell.device)
         settings = PageSettings(
             script=self.script,
@@ -60,16 +60,17 @@ class WebNn(browser.BrowserRuntime):
             io_mode="host",
             is_fixed=True,
         )
-        told: dict[str, Json] = {"webnn_device_type": kind}
+        verified: dict[str, Json] = {"webnn_device_type": kind}
 
         def check(page: ModelPage) -> None:
-            told["webnn_accelerated"] = check_context(page.browser.call("contextTold"), cell.device)
+            verified["webnn_accelerated"] = check_context(page.browser.call("contextTold"), cell.device)
             if kind == GPU:
                 adapter: Mapping[str, Any] | None = page.browser.call("adapter")
-                told.update(check_adapter(None if adapter is None else Adapter.told(adapter), cell.device).verified())
+                page_adapter = None if adapter is None else Adapter.from_page(adapter)
+                verified.update(check_adapter(page_adapter, cell.device).verified())
 
         session = browser.open_session(cell, stage, points, settings, check)
-        session.verified = {**session.verified, **told}
+        session.verified = {**session.verified, **verified}
         return session
 
 
@@ -78,19 +79,19 @@ def device_kind(device: Device) -> str:
     return PROCESSOR if has(device.type, lambda kind: kind.is_processor) else GPU
 
 
-def check_context(told: Mapping[str, Any], device: Device) -> bool | None:
-    """Whether the browser says that its context is accelerated; None where it does not tell. Raises BenchhouseError
-    where there is no context, or none of the device."""
-    if (why_not := told.get("whyNot")) is not None:
+def check_context(context: Mapping[str, Any], device: Device) -> bool | None:
+    """Whether the browser reports its context as accelerated; None where it does not report it. Raises BenchhouseError
+    without a context, or for one of another device."""
+    if (why_not := context.get("whyNot")) is not None:
         raise BenchhouseError(f"the browser runs no neural networks on {device.selector}: {why_not}")
-    accelerated: bool | None = told["accelerated"]
+    accelerated: bool | None = context["accelerated"]
     if device_kind(device) == PROCESSOR and accelerated:
         raise UnsupportedError("asked for WebNN on the processor, but the browser's context is an accelerator's")
     if device_kind(device) == GPU and not accelerated:
         says = "does not say that" if accelerated is None else "denies that"
         raise UnsupportedError(
-            f"asked for WebNN on {device.selector}, but the browser {says} its context is accelerated: it may be the "
-            "processor's"
+            f"asked for WebNN on {device.selector}, but the browser {says} its context is accelerated: "
+            "it may run on the processor"
         )
     return accelerated
 
@@ -108,7 +109,7 @@ def _why_not_browser(device: Device) -> str | None:
 
 def _why_not_device(device: Device) -> str | None:
     if has(device.type, lambda kind: kind.is_npu(device)):
-        return f"a page is not told whether WebNN runs on the NPU, so runtime webnn is not on {device.type}"
+        return f"a page cannot learn whether WebNN runs on the NPU, so runtime webnn is not on {device.type}"
     why_not = why_not_gpu(device)
     return None if why_not is None else why_not.replace("WebGPU", "WebNN")
 

@@ -58,7 +58,7 @@ def test_the_processor_and_gpus_are_supported_and_an_npu_is_never_claimed(bert, 
     assert PLUGIN.supports(CPU, bert, "float32") is None
     assert PLUGIN.supports(CUDA, bert, "float16") is None
     assert PLUGIN.supports(NPU, bert, "float32") == (
-        "a page is not told whether WebNN runs on the NPU, so runtime webnn is not on openvino"
+        "a page cannot learn whether WebNN runs on the NPU, so runtime webnn is not on openvino"
     )
     null = Device(type="null", selector="null", found=True)
     assert PLUGIN.supports(null, bert, "float32").startswith("browsers run WebNN on GPUs of ")
@@ -108,7 +108,7 @@ def test_it_has_no_options(bert):
     with pytest.raises(UsageError, match="runtime webnn has no option 'io_mode'; it has none"):
         PLUGIN.mode(CPU, bert, {"io_mode": "host"})
     cell = Cell(workload=bert, device=CPU, requested_device="cpu", runtime="webnn", num_threads=2)
-    with pytest.raises(UnsupportedError, match="the browser settles how many threads its networks run on"):
+    with pytest.raises(UnsupportedError, match="the browser decides how many threads its networks run on"):
         PLUGIN.open(cell, None, None, ())
 
 

@@ -1,10 +1,7 @@
-"""Which GPU a browser shows its pages, and whether it is the device that was asked for.
+"""Which GPU a browser gives its pages, and whether it is the requested device; and what WebNN the browser has.
 
-A page cannot name a GPU: it asks for the fast one and is told the vendor. So a device is served when it is the only one
-of its model in the machine and the adapter is its vendor's; everything else is refused rather than guessed.
-
-What this machine's browser says of its neural networks, asked in a process of its own before anything is planned.
-"""
+A page cannot name a GPU: it requests the fast one and learns the vendor. So a device is supported when it is the only
+one of its model in the machine and the adapter is its vendor's; anything else is refused rather than guessed."""
 
 from __future__ import annotations
 
@@ -22,14 +19,14 @@ from benchmarking.devices.support.kinds import has, kind_of, names_with, process
 
 SOFTWARE_WORDS = ("swiftshader", "llvmpipe", "lavapipe", "warp", "microsoft basic render")
 
-"""Of the architecture or description of renderers that run on the processor, for browsers that do not say so."""
+"""Words in the architecture or description of software renderers, for browsers that do not mark them."""
 
 FLOAT16_FEATURE = "shader-f16"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapter:
-    """What a page was told of its adapter."""
+    """A page's adapter, as the page sees it."""
 
     vendor: str
     architecture: str
@@ -39,8 +36,8 @@ class Adapter:
     features: tuple[str, ...]
 
     @classmethod
-    def told(cls, info: Mapping[str, Any]) -> Adapter:
-        """From the page's answer."""
+    def from_page(cls, info: Mapping[str, Any]) -> Adapter:
+        """The adapter in the page's answer."""
         return cls(
             vendor=str(info.get("vendor") or ""),
             architecture=str(info.get("architecture") or ""),
@@ -58,11 +55,11 @@ class Adapter:
 
     @property
     def label(self) -> str:
-        """In words."""
+        """Its name in messages."""
         return " ".join(filter(None, (self.vendor, self.architecture, self.description))) or "an adapter without a name"
 
     def verified(self) -> dict[str, Json]:
-        """What is stored of it."""
+        """The stored facts."""
         return {
             "adapter": {
                 "vendor": self.vendor,
@@ -77,7 +74,7 @@ class Adapter:
 
 
 def why_not_gpu(device: Device) -> str | None:
-    """None, or why no page can be told to run on this device; on a CPU it is a software adapter."""
+    """None, or why no page can use this device; on the processor it is a software adapter."""
     if has(device.type, lambda kind: kind.is_processor):
         return None
     gpus = names_with(lambda kind: kind.gpu_vendor is not None)
@@ -87,12 +84,12 @@ def why_not_gpu(device: Device) -> str | None:
     if not has(device.type, lambda kind: kind.is_gpu(device)):
         return f"browsers run WebGPU on {device.type}'s GPU, not on {device.selector}"
     if device.count > 1:
-        return f"a page cannot choose among {device.count} x {device.name}: browsers show it one adapter, unnamed"
+        return f"a page cannot choose among {device.count} x {device.name}: browsers give it one unnamed adapter"
     return None
 
 
 def check_adapter(adapter: Adapter | None, device: Device) -> Adapter:
-    """The adapter, when it is the device. Raises BenchhouseError when it is another, or none."""
+    """The adapter, if it is the device. Raises BenchhouseError for another or none."""
     if adapter is None:
         raise BenchhouseError(f"device {device.selector!r}: the browser gives the page no WebGPU adapter")
     kind = kind_of(device.type)
@@ -103,7 +100,7 @@ def check_adapter(adapter: Adapter | None, device: Device) -> Adapter:
     if adapter.is_software:
         raise BenchhouseError(
             f"device {device.selector!r} ({device.name}): the browser's adapter is in software ({adapter.label}); "
-            "it does not see the GPU: look at chrome://gpu, and at the Vulkan driver on Linux"
+            "it does not see the GPU: check chrome://gpu, and the Vulkan driver on Linux"
         )
     if kind is None or adapter.vendor.lower() != kind.gpu_vendor:
         raise BenchhouseError(
@@ -114,12 +111,12 @@ def check_adapter(adapter: Adapter | None, device: Device) -> Adapter:
 
 TIMEOUT_S = 120.0
 
-"""To start a browser and to ask it; two seconds on a slow machine."""
+"""Limit for starting a browser and asking it, which takes two seconds on a slow machine."""
 
 
 @cache
 def ask_browser(kind: str) -> Mapping[str, Any]:
-    """What the browser answers to WebNN's kind of device: `accelerated`, or `whyNot`. Asked once by a process."""
+    """This machine's browser on WebNN's kind of device: `accelerated`, or `whyNot`. Asked in a child process, once."""
     done = run_module("benchmarking.runtimes.support.browser.adapter", kind, limit_s=TIMEOUT_S)
     if done.exit_code is None:
         return {"whyNot": f"the browser did not answer within {TIMEOUT_S:g} s"}
@@ -130,7 +127,7 @@ def ask_browser(kind: str) -> Mapping[str, Any]:
 
 
 def main() -> int:
-    """Ask for the kind of device in the first argument; the answer goes to stdout as JSON."""
+    """Ask the browser about the kind of device in the first argument; print the answer as JSON."""
     from benchmarking.runtimes.support.browser.browser import WEBNN_FLAGS, Browser, find_browser, why_no_browser
     from benchmarking.runtimes.support.browser.page import PAGE, PAGE_FILES, Site
 

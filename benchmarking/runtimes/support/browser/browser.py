@@ -1,12 +1,7 @@
-"""A Chromium that runs one page for as long as a model is measured on it.
+"""A browser of the Chromium family with one page: finding it on this machine, driving it, and reading its memory.
 
-It is driven through a pair of pipes. When this process ends, however it ends, the pipes break, and the driver and the
-browser end with it.
-
-Finds a browser of the Chromium family on this machine. Nothing is ever downloaded.
-
-What a model takes in a browser: the processes that hold it, and the page's own figures.
-"""
+The browser is driven through a pair of pipes: when this process ends, for any reason, they break, and the driver and
+the browser end too. Nothing is ever downloaded."""
 
 from __future__ import annotations
 
@@ -25,34 +20,34 @@ from benchmarking.core.records import NOT_SUPPORTED, Json, Readings
 
 START_TIMEOUT_MS = 60_000.0
 
-"""To start the browser, and to open the page: either takes a second on a slow machine."""
+"""Limit for starting the browser and for opening the page; each takes a second on a slow machine."""
 
 CONSOLE_LINES = 20_000
 
-"""Of the console that are kept: a model's nodes with their providers are some thousand lines."""
+"""Lines of the console that are kept: a model's nodes with their providers are some thousand lines."""
 
 MODEL_PROCESSES = ("renderer", "GPU")
 
-"""The browser's processes that hold models: the page's own, and the one that talks to the GPU."""
+"""Types of the browser's processes that hold models: the page's, and the one that drives the GPU."""
 
 
 SOFTWARE_FLAGS = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
 
-"""WebGPU on the processor, which browsers offer only when they are told to."""
+"""They switch on WebGPU on the processor."""
 
 HARDWARE_FLAGS: Mapping[str, tuple[str, ...]] = {
     "linux": ("--enable-unsafe-webgpu", "--enable-features=Vulkan"),
 }
 
-"""Where WebGPU has to be switched on, by platform."""
+"""They switch on WebGPU on the GPU where it is off by default, by platform."""
 
 INFORMATION_FLAGS = ("--enable-webgpu-developer-features",)
 
-"""The adapter then tells its model's name."""
+"""They let the page read the adapter's model name."""
 
 WEBNN_FLAGS = ("--enable-features=WebMachineLearningNeuralNetwork",)
 
-"""WebNN, which browsers offer only when they are told to."""
+"""They switch on WebNN."""
 
 ISOLATION_FLAGS = ("--disable-extensions", "--disable-background-networking")
 
@@ -61,7 +56,7 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 WARNING = "[W:onnxruntime"
 
-"""ONNX Runtime's warnings come as errors of the console."""
+"""ONNX Runtime's warnings, which appear as errors of the console."""
 
 GONE_WORDS = ("crash", "closed")
 
@@ -69,7 +64,7 @@ MEMORY_WORDS = ("out of memory", "bad_alloc", "array buffer allocation failed", 
 
 
 class Browser:
-    """A browser with one open page. A context manager; `close` may be called twice."""
+    """A browser with one open page, as a context manager. `close` may be called twice."""
 
     def __init__(self, executable: Path, url: str, flags: Sequence[str] = ()) -> None:
         """Raises BenchhouseError when the browser does not start or does not open the page."""
@@ -78,8 +73,8 @@ class Browser:
         self._error = Error
         self._cleanup = ExitStack()
         self.console: deque[str] = deque(maxlen=CONSOLE_LINES)
-        """What the page wrote, the newest last."""
-        self._complaints: deque[str] = deque(maxlen=20)
+        """The page's output, the newest line last."""
+        self._errors: deque[str] = deque(maxlen=20)
         driver: Any = sync_playwright().start()
         self._cleanup.callback(driver.stop)
         try:
@@ -105,8 +100,8 @@ class Browser:
         self.close()
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """What a method of the page's `benchhouse` gives. Raises OutOfMemoryError and BenchhouseError, with the
-        console's last complaint when the page is gone."""
+        """The result of a method of the page's `benchhouse`. Raises OutOfMemoryError and BenchhouseError, with the
+        console's last error when the page has crashed or closed."""
         try:
             return self._page.evaluate(
                 "([method, values]) => globalThis.benchhouse[method](...values)", [method, list(arguments)]
@@ -120,53 +115,53 @@ class Browser:
     def process_ids(self) -> tuple[int, ...]:
         """The browser's processes that hold models."""
         session = self._browser.new_browser_cdp_session()
-        told: Any = session.send("SystemInfo.getProcessInfo")
+        answer: Any = session.send("SystemInfo.getProcessInfo")
         session.detach()
-        return tuple(int(one["id"]) for one in told["processInfo"] if one["type"] in MODEL_PROCESSES)
+        return tuple(int(one["id"]) for one in answer["processInfo"] if one["type"] in MODEL_PROCESSES)
 
     def close(self) -> None:
-        """End the browser and what drives it."""
+        """End the browser and its driver."""
         self._cleanup.close()
 
     def _end(self) -> None:
-        with suppress(self._error):  # it is gone already
+        with suppress(self._error):  # it has ended already
             self._browser.close()
 
     def _opened(self, url: str) -> Any:
         page: Any = self._browser.new_page()
-        page.on("console", self._heard)
-        page.on("pageerror", lambda error: self._complaints.append(first_line(str(error))))
+        page.on("console", self._keep_message)
+        page.on("pageerror", lambda error: self._errors.append(first_line(str(error))))
         page.goto(url, timeout=START_TIMEOUT_MS)
         page.wait_for_function("globalThis.benchhouse !== undefined", timeout=START_TIMEOUT_MS)
         return page
 
-    def _heard(self, message: Any) -> None:
+    def _keep_message(self, message: Any) -> None:
         text = COLOURS.sub("", message.text)
         self.console.append(text)
         if message.type == "error" and WARNING not in text:
-            self._complaints.append(first_line(text))
+            self._errors.append(first_line(text))
 
     def _why(self, error: Exception) -> str:
-        """What was wrong. A page that is gone cannot say it: then with the last that was heard of it."""
-        said = first_line(str(error).partition("Error: ")[2] or str(error))
-        is_gone = any(word in said.lower() for word in GONE_WORDS)
-        last = self._complaints[-1] if is_gone and self._complaints else None
-        return said if last is None or last in said else f"{said} (the console's last error: {last})"
+        """The reason of an error; for a page that has crashed or closed with the console's last error."""
+        reason = first_line(str(error).partition("Error: ")[2] or str(error))
+        is_gone = any(word in reason.lower() for word in GONE_WORDS)
+        last = self._errors[-1] if is_gone and self._errors else None
+        return reason if last is None or last in reason else f"{reason} (the console's last error: {last})"
 
 
 def webgpu_flags(*, software: bool, platform: str = sys.platform) -> tuple[str, ...]:
-    """The flags that give the page a WebGPU adapter: the processor's, or the GPU's."""
+    """The flags that give the page a WebGPU adapter, in software or of the GPU."""
     chosen = SOFTWARE_FLAGS if software else HARDWARE_FLAGS.get(platform, ())
     return (*chosen, *INFORMATION_FLAGS)
 
 
 def first_line(text: str) -> str:
-    """The first line that says something; what follows is the stack."""
+    """The first line that is not empty; a stack trace follows it."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
 
 
 def driver_facts() -> dict[str, Json]:
-    """What drives the browser."""
+    """The version of the browser's driver."""
     from importlib.metadata import version
 
     return {"playwright": version("playwright")}
@@ -178,7 +173,7 @@ def _is_root() -> bool:
 
 NAMED_BY = "BENCHHOUSE_BROWSER"
 
-"""Environment variable with the path of the browser to take."""
+"""Environment variable with the path of the browser."""
 
 
 NAMES = (
@@ -192,12 +187,12 @@ NAMES = (
     "msedge",
 )
 
-"""What packages call the program, in the order they are looked for on PATH."""
+"""The program's names in packages, in the order of the search on PATH."""
 
 
 MACOS = ("Google Chrome", "Chromium", "Microsoft Edge")
 
-"""Applications, in /Applications or the user's own."""
+"""Applications in /Applications and ~/Applications."""
 
 WINDOWS = (
     ("Google", "Chrome", "Application", "chrome.exe"),
@@ -205,7 +200,7 @@ WINDOWS = (
     ("Microsoft", "Edge", "Application", "msedge.exe"),
 )
 
-"""Under one of the folders for programs."""
+"""Paths below the folders for programs."""
 
 WINDOWS_FOLDERS = ("PROGRAMFILES", "PROGRAMFILES(X86)", "LOCALAPPDATA")
 
@@ -218,7 +213,7 @@ INSTALL: Mapping[str, str] = {
 
 
 def find_browser(environment: Mapping[str, str] | None = None, platform: str = sys.platform) -> Path | None:
-    """The browser that `$BENCHHOUSE_BROWSER` names, else the first that is found; None when there is none."""
+    """The browser in `$BENCHHOUSE_BROWSER`, else the first one found; None when there is none."""
     environment = os.environ if environment is None else environment
     named = environment.get(NAMED_BY)
     if named:
@@ -228,12 +223,12 @@ def find_browser(environment: Mapping[str, str] | None = None, platform: str = s
 
 
 def why_no_browser(environment: Mapping[str, str] | None = None, platform: str = sys.platform) -> str | None:
-    """None, or what to do about there being none."""
+    """None, or why no browser was found and what to install."""
     environment = os.environ if environment is None else environment
     if find_browser(environment, platform) is not None:
         return None
     if environment.get(NAMED_BY):
-        return f"{NAMED_BY} names {environment[NAMED_BY]}, which is no file"
+        return f"{NAMED_BY} names {environment[NAMED_BY]}, which is not a file"
     return f"no Chromium, Chrome or Edge found: {INSTALL.get(platform, INSTALL['linux'])}, or name it in {NAMED_BY}"
 
 
@@ -262,11 +257,11 @@ class BrowserMemory:
         self._gone = psutil.NoSuchProcess
         self._processes: list[Any] = []
         for process_id in browser.process_ids():
-            with suppress(psutil.NoSuchProcess):  # it ended between being listed and being looked at
+            with suppress(psutil.NoSuchProcess):  # it has ended since it was listed
                 self._processes.append(psutil.Process(process_id))
 
     def resident_bytes(self) -> int:
-        """Resident memory of the page's process and the GPU's, now; pages that both map count in each."""
+        """Resident memory of the page's process and the GPU process now; shared pages count in both."""
         total = 0
         for process in self._processes:
             with suppress(self._gone):
@@ -274,14 +269,14 @@ class BrowserMemory:
         return total
 
     def readings(self) -> Readings:
-        """`wasm_memory_bytes` (of all WebAssembly memories together, which only ever grow) and `js_heap_bytes`."""
-        told = self._browser.call("memory")
-        sizes = told["wasmBytes"]
+        """`wasm_memory_bytes` (of all WebAssembly memories together, which only grow) and `js_heap_bytes`."""
+        answer = self._browser.call("memory")
+        sizes = answer["wasmBytes"]
         named: dict[str, Json] = {
             "wasm_memory_bytes": sum(sizes) if sizes else None,
-            "js_heap_bytes": told["heapBytes"],
+            "js_heap_bytes": answer["heapBytes"],
         }
-        why = f"{NOT_SUPPORTED}: this browser's pages are not told"
+        why = f"{NOT_SUPPORTED}: not readable in this browser's pages"
         return Readings(
             values={name: value for name, value in named.items() if value is not None},
             missing={name: why for name, value in named.items() if value is None},

@@ -1,7 +1,6 @@
 """ONNX Runtime Web: the files of the npm package that a page loads, fetched once and kept as a build.
 
-The package's hash is fixed here with its version: what comes from a registry, a mirror or a cache is these bytes or
-nothing.
+The package's hash is fixed here with its version: other bytes from a registry, a mirror or a cache are refused.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ from benchmarking.core.records import Json, Rebuild
 PACKAGE = "onnxruntime-web"
 VERSION = "1.30.0"
 INTEGRITY = "sha512-q0y+JrrtukXSzsBWEMccVfqX25LRmosXHF+CaRJmg8pZClzcV7svNc4rKY3jL02Vb7QmRMDs1SigqR4CXAfKYQ=="
-"""Of the package's tarball, as the npm registry publishes it (Subresource Integrity)."""
+"""Hash of the package's tarball, as the npm registry publishes it (Subresource Integrity)."""
 
 KIND = "ort-web"
 FOLDER_NAMED_BY = "BENCHHOUSE_ORT_WEB_DIR"
-"""Environment variable with a folder that has the package's dist/, or is it, to take in place of the registry's."""
+"""Environment variable with a folder that has the package's dist/, or is it, used instead of the registry."""
 REGISTRY = "https://registry.npmjs.org/"
 REGISTRY_NAMED_BY = ("npm_config_registry", "NPM_CONFIG_REGISTRY")
 TIMEOUT_S = 300.0
 MAX_TARBALL_BYTES = 256 << 20
-"""The package has some 30 MB packed; what is larger than this is something else."""
+"""The packed package has about 30 MB; anything larger than this is not it."""
 SUFFIXES = (".bundle.min.mjs", ".wasm", ".asyncify.mjs", ".jsep.mjs", ".jspi.mjs", "-threaded.mjs")
-"""Of the files in dist/ that pages load: bundles, WebAssembly and its glue. The rest is the same code in other forms,
-and maps for debuggers."""
+"""Endings of the files in dist/ that pages load: bundles, WebAssembly and its glue code. The rest is the same code in
+other forms, and debuggers' maps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,17 +49,17 @@ class Library:
     version: str
     folder: Path
     source: str
-    """What gave them: the npm package with its hash, or the folder that was named."""
+    """The npm package with its hash, or the named folder."""
 
     def file(self, name: str) -> Path:
-        """One of them. Raises BenchhouseError when it is not there."""
+        """One of the files. Raises BenchhouseError when it is missing."""
         path = self.folder / name
         if not path.is_file():
-            raise BenchhouseError(f"{self.folder} has no {name}: it is no dist/ of {PACKAGE} {VERSION}")
+            raise BenchhouseError(f"{self.folder} has no {name}: it is not the dist/ of {PACKAGE} {VERSION}")
         return path
 
     def files(self) -> dict[str, Path]:
-        """All that a page may load, by name."""
+        """All files that a page may load, by name."""
         return {path.name: path for path in sorted(self.folder.iterdir()) if path.name.endswith(SUFFIXES)}
 
 
@@ -70,7 +69,7 @@ def library_key() -> BuildKey:
 
 
 def ensure_library(store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
-    """See that the files are there, fetching them when they are not. Raises BenchhouseError when they cannot be had."""
+    """Fetch the files if they are missing. Raises BenchhouseError when that fails."""
     if _named_folder() is not None:
         library = find_library(store)
         return {"version": library.version, "source": library.source}
@@ -79,12 +78,12 @@ def ensure_library(store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
 
 
 def find_library(store: BuildStore) -> Library:
-    """The files that are there. Raises BenchhouseError when there are none."""
+    """The files in the named folder or in the store. Raises BenchhouseError when there are none."""
     named = _named_folder()
     if named is not None:
         dist = named / "dist" if (named / "dist").is_dir() else named
         if not dist.is_dir():
-            raise BenchhouseError(f"{FOLDER_NAMED_BY} names {named}, which is no folder")
+            raise BenchhouseError(f"{FOLDER_NAMED_BY} names {named}, which is not a folder")
         return Library(version=_version_in(dist), folder=dist, source=str(dist))
     found: Build | None = store.find(library_key())
     if found is None:
@@ -93,10 +92,10 @@ def find_library(store: BuildStore) -> Library:
 
 
 def unpack(tarball: bytes, folder: Path) -> list[str]:
-    """Put the files that pages load into a folder; their names. Raises BenchhouseError for another package's bytes."""
+    """Unpack the files that pages load into a folder: their names. Raises BenchhouseError for a checksum mismatch."""
     found = "sha512-" + base64.b64encode(hashlib.sha512(tarball).digest()).decode()
     if found != INTEGRITY:
-        raise BenchhouseError(f"what came as {PACKAGE} {VERSION} is not it: its hash is {found}, not {INTEGRITY}")
+        raise BenchhouseError(f"checksum mismatch for {PACKAGE} {VERSION}: expected {INTEGRITY}, got {found}")
     names: list[str] = []
     with tarfile.open(fileobj=io.BytesIO(tarball), mode="r:gz") as archive:
         for member in archive:
@@ -117,7 +116,7 @@ def _fetch(folder: Path) -> Mapping[str, Json]:
 
 
 def _packed_by(npm: str) -> bytes:
-    """The tarball as npm gets it: from the registry, mirror or cache that this user's npm is set to."""
+    """The tarball from the registry, mirror or cache that the user's npm is configured for."""
     with tempfile.TemporaryDirectory(prefix="benchhouse-npm-") as folder:
         command = [npm, "pack", f"{PACKAGE}@{VERSION}", "--pack-destination", folder, "--ignore-scripts"]
         try:
@@ -128,8 +127,10 @@ def _packed_by(npm: str) -> bytes:
             raise _cannot(f"npm pack did not end in {TIMEOUT_S:g} s") from None
         packed = list(Path(folder).glob("*.tgz"))
         if done.returncode != 0 or len(packed) != 1:
-            told = [line for line in done.stderr.splitlines() if "error" in line.lower() and "log" not in line.lower()]
-            raise _cannot(f"npm pack: {told[0].strip() if told else f'exit code {done.returncode}'}")
+            errors = [
+                line for line in done.stderr.splitlines() if "error" in line.lower() and "log" not in line.lower()
+            ]
+            raise _cannot(f"npm pack: {errors[0].strip() if errors else f'exit code {done.returncode}'}")
         return packed[0].read_bytes()
 
 
@@ -137,7 +138,7 @@ def _downloaded() -> bytes:
     registry = next((os.environ[name] for name in REGISTRY_NAMED_BY if os.environ.get(name)), REGISTRY)
     url = f"{registry.rstrip('/')}/{PACKAGE}/-/{PACKAGE}-{VERSION}.tgz"
     if not url.startswith(("https://", "http://")):
-        raise _cannot(f"the registry {registry} is no web address")
+        raise _cannot(f"the registry {registry} is not a web address")
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
             content: bytes = response.read(MAX_TARBALL_BYTES + 1)
@@ -165,9 +166,9 @@ def _named_folder() -> Path | None:
 
 
 def _version_in(dist: Path) -> str:
-    """What the package's own file beside dist/ says."""
+    """The version in package.json next to dist/."""
     try:
-        told = json.loads((dist.parent / "package.json").read_text(encoding="utf-8"))
+        package = json.loads((dist.parent / "package.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return "unknown"
-    return str(told.get("version", "unknown")) if isinstance(told, dict) else "unknown"
+    return str(package.get("version", "unknown")) if isinstance(package, dict) else "unknown"

@@ -1,9 +1,9 @@
-"""A model's bundle in a page: what is told to the page before its calls, and what comes back from them.
+"""A model's bundle in a page: what is sent to the page before its calls, and what it returns; and the page's web
+server.
 
-The little web server a page is measured on: loopback only, and nothing but what was put up is served.
-
-Every address begins with a secret, so that no other page or user of the machine reads a model. Addresses are looked up
-in a table and never joined to a folder: there is no path to climb out of.
+The server listens on loopback only and serves only what was put into its table. Every address begins with a secret, so
+that no other page or user of the machine can read a model. Addresses are looked up in the table and never joined to a
+folder, so no path leads out of it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PAGE_FILES = ("page.html", "page.js", "calls.js", "tensors.js")
 
 MAX_BUNDLE_BYTES = 4 << 30
 
-"""What WebAssembly can address; ONNX Runtime is WebAssembly for the GPU too, and reads the weights there."""
+"""The memory that WebAssembly can address. ONNX Runtime reads the weights there, for the GPU too."""
 
 
 ByName = Mapping[str, "np.ndarray"]
@@ -46,20 +46,20 @@ class PageSettings:
     """How ONNX Runtime Web is set up in a page."""
 
     script: str
-    """The package's bundle that is loaded: its parts compute differently."""
+    """The package's bundle that is loaded; the bundles compute differently."""
     provider: Mapping[str, str]
     """The execution provider's name and options in ONNX Runtime Web."""
     profiled_as: str
     """That provider's name in profiles ("WebGpuExecutionProvider")."""
     num_threads: int
     flags: tuple[str, ...]
-    """Of the browser."""
+    """The browser's flags."""
     io_mode: str
-    """host, or device: inputs and outputs, and what graphs hand to each other, stay on the GPU."""
+    """host, or device: inputs, outputs and what graphs pass to each other stay on the GPU."""
     uses_gpu: bool = False
     """Whether outputs can stay on a GPU."""
     is_fixed: bool = False
-    """Whether graphs are opened for each point by itself, at its own sizes."""
+    """Whether graphs are opened for each point separately, at its sizes."""
 
 
 class ModelPage:
@@ -86,7 +86,7 @@ class ModelPage:
             self._cleanup = started.pop_all()
 
     def fetch(self, folder: Path, bundle: Bundle) -> None:
-        """Bring a bundle's files into the page. Raises UnsupportedError for more than WebAssembly can hold."""
+        """Load a bundle's files into the page. Raises UnsupportedError for more than WebAssembly can address."""
         paths = {
             name: [folder / file for file in files_of(folder / graph.file)] for name, graph in bundle.graphs.items()
         }
@@ -94,22 +94,22 @@ class ModelPage:
         if size >= MAX_BUNDLE_BYTES:
             raise UnsupportedError(f"the graphs have {size} bytes; WebAssembly addresses {MAX_BUNDLE_BYTES}")
         self._graphs = graphs_description(bundle, on_device=self.settings.io_mode == "device")
-        told = {}
-        for name, (model, *beside) in paths.items():
-            for path in (model, *beside):
+        files = {}
+        for name, (model, *weights) in paths.items():
+            for path in (model, *weights):
                 self._site.put(f"build/{path.name}", path)
-            external = [{"path": path.name, "url": f"build/{path.name}"} for path in beside]
+            external = [{"path": path.name, "url": f"build/{path.name}"} for path in weights]
             on_device = self._graphs[name]["on_device"] if self.settings.uses_gpu else []
-            told[name] = {"url": f"build/{model.name}", "external": external, "onDevice": on_device}
-        self.browser.call("fetch", told)
+            files[name] = {"url": f"build/{model.name}", "external": external, "onDevice": on_device}
+        self.browser.call("fetch", files)
 
     def open(self, dimensions: Mapping[str, int] | None = None) -> Mapping[str, Any]:
-        """Make the sessions, their free dimensions fixed at these sizes; what the page reads back of them."""
+        """Open the sessions, their free dimensions fixed at these sizes: what the page reads back of them."""
         opened: Mapping[str, Any] = self.browser.call("open", None if dimensions is None else dict(dimensions))
         return opened
 
     def prepare(self, bundle: Bundle, point: Point, inputs: ByName, more: Mapping[str, Json]) -> None:
-        """Put a point's inputs in place; `more` is what its kind of call needs besides."""
+        """Place a point's inputs; `more` is what its kind of call needs besides."""
         arrays = {}
         for number, (name, array) in enumerate(inputs.items()):
             url = f"in/{number}"
@@ -131,22 +131,22 @@ class ModelPage:
 
     def call(self) -> Mapping[str, Any]:
         """One timed call: `number`, `wallMs` and `marks`."""
-        told: Mapping[str, Any] = self.browser.call("call")
-        return told
+        timed: Mapping[str, Any] = self.browser.call("call")
+        return timed
 
     def output(self, number: int, names: tuple[str, ...]) -> tuple[dict[str, np.ndarray], list[list[int]] | None]:
-        """Arrays of a call's output by name, those of the names that it has, and its tokens."""
+        """The arrays of a call's output that have these names, and its tokens."""
         import numpy as np
 
         urls = {name: f"out/{index}" for index, name in enumerate(names)}
         for url in urls.values():
             self._site.expect(url)
-        told = self.browser.call("send", number, urls)
+        sent = self.browser.call("send", number, urls)
         arrays = {
             name: np.frombuffer(self._site.take(urls[name]), dtype=_numpy_name(one["dtype"])).reshape(one["shape"])
-            for name, one in told["arrays"].items()
+            for name, one in sent["arrays"].items()
         }
-        return arrays, told["tokens"]
+        return arrays, sent["tokens"]
 
     def close(self) -> None:
         """End the browser and the server."""
@@ -154,40 +154,40 @@ class ModelPage:
 
 
 def files_of(path: Path) -> tuple[str, ...]:
-    """The names of an ONNX file and of the files beside it that have its weights."""
+    """The names of an ONNX file and of the files with its weights."""
     import onnx
 
     model = onnx.load(str(path), load_external_data=False)
-    beside = {
+    weights = {
         entry.value
         for tensor in model.graph.initializer
         if tensor.data_location == onnx.TensorProto.EXTERNAL
         for entry in tensor.external_data
         if entry.key == "location"
     }
-    if foreign := [name for name in beside if Path(name).name != name]:
+    if foreign := [name for name in weights if Path(name).name != name]:
         raise UnsupportedError(f"{path.name} has its weights in {foreign[0]}, outside its folder")
-    return (path.name, *sorted(beside))
+    return (path.name, *sorted(weights))
 
 
 def graphs_description(bundle: Bundle, *, on_device: bool) -> dict[str, Any]:
-    """What the page needs to know of the graphs, with the outputs that are fetched, and those that stay on a device."""
-    told = {}
+    """The graphs as the page needs them, with the outputs that it fetches and those that stay on a device."""
+    described = {}
     for name, graph in bundle.graphs.items():
-        handed_on = _handed_on(bundle, name, graph)
-        about = [*([graph.result] if graph.result else []), *graph.more_results.values()]
-        # A generation's logits and a step's noise are for the host, whatever the mode.
-        staying = [*handed_on, *(about if bundle.kind == "forward" else [])] if on_device else []
-        told[name] = {
+        passed_on = _passed_on(bundle, name, graph)
+        wanted = [*([graph.result] if graph.result else []), *graph.more_results.values()]
+        # A generation's logits and a step's noise are for the host in every mode.
+        staying = [*passed_on, *(wanted if bundle.kind == "forward" else [])] if on_device else []
+        described[name] = {
             **{key: value for key, value in asdict(graph).items() if key in ("inputs", "feeds", "states", "result")},
-            "fetched": list(dict.fromkeys([*about, *handed_on])),
+            "fetched": list(dict.fromkeys([*wanted, *passed_on])),
             "on_device": staying,
         }
-    return told
+    return described
 
 
-def _handed_on(bundle: Bundle, name: str, graph: Graph) -> list[str]:
-    """The outputs of a graph that another one, or its own next step, takes in."""
+def _passed_on(bundle: Bundle, name: str, graph: Graph) -> list[str]:
+    """The outputs of a graph that are inputs of another graph or of its own next step."""
     sources = [source for other in bundle.graphs.values() for source in other.feeds.values()]
     fed = [source.removeprefix(f"{name}.") for source in sources if source.startswith(f"{name}.")]
     states = [state.output for state in graph.states]
@@ -209,7 +209,7 @@ CONTENT_TYPES: Mapping[str, str] = {
     ".json": "application/json",
 }
 
-"""A module or WebAssembly of another type is refused by browsers; what is not named here is bytes."""
+"""Browsers refuse a module or WebAssembly of another type; other endings are served as bytes."""
 
 BYTES = "application/octet-stream"
 
@@ -222,12 +222,12 @@ ISOLATION: Mapping[str, str] = {
     "X-Content-Type-Options": "nosniff",
 }
 
-"""The first two make the page cross-origin isolated: without it there is no shared memory, and so no threads of
-WebAssembly, and the page's clock is rounded to 100 us instead of 5."""
+"""The first two make the page cross-origin isolated. Otherwise there is no shared memory, so WebAssembly has no
+threads, and the page's clock is rounded to 100 us instead of 5."""
 
 
 class Site:
-    """What is served, until it is closed: files and arrays to fetch, and places where the page may post an array."""
+    """The web server: files and arrays to fetch, and names under which the page may post an array."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -246,26 +246,26 @@ class Site:
 
     @property
     def url(self) -> str:
-        """What every address of the site begins with; ends in a slash."""
+        """The beginning of every address of the site; ends in a slash."""
         return f"http://{self.host}/{self._secret}/"
 
     def put(self, name: str, content: Path | bytes) -> None:
-        """Serve a file (read when it is asked for) or bytes under a name such as "ort/ort.wasm"."""
+        """Serve a file (read at each request) or bytes under a name such as "ort/ort.wasm"."""
         with self._lock:
             self._content[name] = content
 
     def remove(self, name: str) -> None:
-        """Serve it no more."""
+        """Stop serving a name."""
         with self._lock:
             self._content.pop(name, None)
 
     def expect(self, name: str) -> None:
-        """Take what is posted to a name; anything else that is posted is refused."""
+        """Accept a post to a name; posts to other names are refused."""
         with self._lock:
             self._posted[name] = None
 
     def take(self, name: str) -> bytes:
-        """What was posted, which is forgotten then. Raises BenchhouseError when nothing was."""
+        """Remove and return what was posted. Raises BenchhouseError when nothing was."""
         with self._lock:
             posted = self._posted.pop(name, None)
         if posted is None:
@@ -273,7 +273,7 @@ class Site:
         return posted
 
     def close(self) -> None:
-        """Serve nothing any more."""
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -310,7 +310,7 @@ def _handler_of(site: Site) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            found = site._found(self.path) if self._is_for_us() else None
+            found = site._found(self.path) if self._is_own_host() else None
             if found is None:
                 return self._answer(HTTPStatus.NOT_FOUND)
             name, content = found
@@ -325,17 +325,17 @@ def _handler_of(site: Site) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             length = self.headers.get("Content-Length", "")
-            if not self._is_for_us() or not length.isdecimal():
+            if not self._is_own_host() or not length.isdecimal():
                 self.close_connection = True
                 return self._answer(HTTPStatus.NOT_FOUND)
             is_kept = site._received(self.path, self.rfile.read(int(length)))
             return self._answer(HTTPStatus.NO_CONTENT if is_kept else HTTPStatus.NOT_FOUND)
 
         def log_message(self, format: str, *values: Any) -> None:
-            """Nothing is printed: stderr is for trouble."""
+            """Print nothing: stderr is for errors."""
 
-        def _is_for_us(self) -> bool:
-            """Against pages elsewhere that let their own name point to this address."""
+        def _is_own_host(self) -> bool:
+            """Whether the request names this host: other sites could make their name resolve to this address."""
             return self.headers.get("Host") == site.host
 
         def _answer(self, status: HTTPStatus, kind: str = BYTES, length: int = 0) -> None:

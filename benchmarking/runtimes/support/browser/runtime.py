@@ -57,10 +57,10 @@ def open_session(
     settings: PageSettings,
     check: Callable[[ModelPage], None] = lambda page: None,
 ) -> BrowserSession:
-    """A browser, ONNX Runtime Web in it, and the first point's bundle. `check` looks at the page before the bundle is
-    loaded, and raises when it is not what was asked for. Raises BenchhouseError, leaving nothing behind.
+    """A browser with ONNX Runtime Web and the first point's bundle. `check` gets the page before the bundle is loaded,
+    and raises when it is not what was requested. Raises BenchhouseError, leaving nothing behind.
 
-    Verifies what holds for every runtime in a browser: threads, isolation, and the weights' precision."""
+    Verifies what every runtime in a browser needs: threads, isolation, and the weights' precision."""
     from benchmarking.runtimes.support.browser.library import find_library
     from benchmarking.runtimes.support.browser.page import ModelPage
     from benchmarking.runtimes.support.browser.session import BrowserSession, check_weights
@@ -87,14 +87,14 @@ def open_session(
 
 
 def num_threads(cell: Cell) -> int:
-    """Threads of WebAssembly: those asked for, or as many as ONNX Runtime takes elsewhere."""
+    """Threads of WebAssembly: the requested number, or ONNX Runtime's default elsewhere."""
     from benchmarking.runtimes.support.onnxruntime.options import default_num_threads
 
     return cell.num_threads or default_num_threads()
 
 
 def check_threads(wanted: int, verified: Mapping[str, Json]) -> None:
-    """Raise when the page runs on fewer threads than it was told: it then only writes a line to its console."""
+    """Raise when the page runs on fewer threads than requested, of which it only writes a line to its console."""
     if wanted > 1 and not verified["cross_origin_isolated"]:
         raise UnsupportedError("the browser does not isolate the page, so WebAssembly has no threads there")
     if verified["num_threads"] != wanted:

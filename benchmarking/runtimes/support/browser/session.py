@@ -1,9 +1,7 @@
-"""A model in a page as a session: calls that the page makes and times, and outputs brought back to be checked.
+"""A model in a page as a session: the page makes and times the calls, and outputs come back to be checked.
 
-Where the kernels of a call in a page ran, from the profile that ONNX Runtime Web writes to the console.
-
-The format is that of ONNX Runtime's profiles elsewhere: a JSON list of events, here one to a line, with other lines of
-the console between them.
+Which provider ran the kernels of a call is read from the profile that ONNX Runtime Web writes to the console: a JSON
+list of events as elsewhere, here one event to a line, with other lines of the console between them.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ MODEL, PROMPT, LATENTS = "model", "prompt", "latents"
 
 
 class PassThroughRunner(GraphRunner):
-    """What stands for a runner where the page makes the calls: arrays stay what they are."""
+    """The runner of operations whose calls the page makes: arrays stay as they are."""
 
     def place(self, array: np.ndarray) -> np.ndarray:
         return array
@@ -54,7 +52,7 @@ class PassThroughRunner(GraphRunner):
         return tensor
 
     def call(self, graph: str, feeds: Mapping[str, Any]) -> NoReturn:
-        raise BenchhouseError(f"graph {graph} is in the page, which makes its calls")
+        raise BenchhouseError(f"graph {graph} is in the page, which makes the calls")
 
     def begin(self, graph: str, batch_size: int, first: Mapping[str, Any]) -> NoReturn:
         self.call(graph, first)
@@ -64,13 +62,13 @@ class PassThroughRunner(GraphRunner):
 
 
 class PageOperation(Operation):
-    """A call that the page makes and times. Its output stays there until it is asked for."""
+    """A call that the page makes and times. Its output stays in the page until it is needed."""
 
     times_itself = True
     marks_itself = True
 
     def __init__(self, inner: GraphOperation, page: ModelPage, bundle: Bundle) -> None:
-        """`inner` knows the counts, the names of the arrays and what is wrong with them; it makes no call."""
+        """`inner` has the counts, the names of the arrays and their checks; it makes no call."""
         self.items_per_call = inner.items_per_call
         self.tokens_per_call = inner.tokens_per_call
         self.prompt_tokens_per_call = inner.prompt_tokens_per_call
@@ -79,23 +77,24 @@ class PageOperation(Operation):
         self._page = page
         self._bundle = bundle
         self._memory = BrowserMemory(page.browser)
-        self._told: Mapping[str, Any] = {}
+        self._timed: Mapping[str, Any] = {}
         self._fetched: tuple[int, Any] | None = None
 
     def reset(self) -> None:
-        """The page lets go of the last call's output before it starts its clock."""
+        """The page releases the last call's output before it starts its clock."""
 
     def run(self, mark: Mark) -> int:
-        """The number of the call, by which its output is asked for."""
-        self._told = self._page.call()
-        return int(self._told["number"])
+        """The number of the call, which identifies its output."""
+        self._timed = self._page.call()
+        return int(self._timed["number"])
 
     def own_times_ns(self) -> Mapping[str, int]:
-        """What the page measured: from the call to its outputs on the host, or with the GPU's queue empty."""
-        return {"latency_wall": round(self._told["wallMs"] * NS_PER_MS)}
+        """The time from the call to its outputs on the host, or to an empty queue of the GPU, as the page measured
+        it."""
+        return {"latency_wall": round(self._timed["wallMs"] * NS_PER_MS)}
 
     def own_marks_ns(self) -> Sequence[tuple[str, int]]:
-        return [(name, round(at_ms * NS_PER_MS)) for name, at_ms in self._told["marks"]]
+        return [(name, round(at_ms * NS_PER_MS)) for name, at_ms in self._timed["marks"]]
 
     def problem(self, output: int) -> str | None:
         return self._inner.problem(self._on_host(output))
@@ -116,12 +115,12 @@ class PageOperation(Operation):
         return self._memory.resident_bytes()
 
     def _on_host(self, number: int) -> Any:
-        """The output of a call as the runtimes in this process give it."""
+        """The output of a call in the form of runtimes in this process."""
         if self._fetched is None or self._fetched[0] != number:
-            self._fetched = number, self._brought(number)
+            self._fetched = number, self._from_page(number)
         return self._fetched[1]
 
-    def _brought(self, number: int) -> Any:
+    def _from_page(self, number: int) -> Any:
         from benchmarking.workloads.support.generation import Generated
 
         if self._bundle.kind == "forward":
@@ -138,7 +137,7 @@ class PageOperation(Operation):
 
 
 class BrowserSession(Session):
-    """A model in a page. The first point's bundle comes with the load, another point's when it needs another."""
+    """A model in a page. The first point's bundle is loaded at once, those of other points when they are needed."""
 
     def __init__(
         self, cell: Cell, points: Sequence[Point], page: ModelPage, processing: Processing, stage: Stage
@@ -175,7 +174,7 @@ class BrowserSession(Session):
         return PageOperation(inner, self.page, bundle)
 
     def resident_bytes(self) -> int:
-        """Of the browser's processes that hold the model."""
+        """Resident memory of the browser's processes that hold the model."""
         return BrowserMemory(self.page.browser).resident_bytes()
 
     def close(self) -> None:
@@ -203,8 +202,8 @@ class BrowserSession(Session):
 def page_inputs(
     bundle: Bundle, point: Point, arrays: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, np.ndarray], dict[str, Json]]:
-    """What a point's call takes in, as the page wants it: `<graph>.<input>` for the family's inputs, `prompt`,
-    `latents` and `timestep.<step>` for the rest; and the steps of a denoising loop."""
+    """The inputs of a point's call in the page: `<graph>.<input>` for the family's inputs, `prompt`, `latents` and
+    `timestep.<step>` for the rest; and the steps of a denoising loop."""
     import numpy as np
 
     found: dict[str, np.ndarray] = {}
@@ -228,7 +227,7 @@ def page_inputs(
 
 
 def _prompt(bundle: Bundle, point: Point, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """What a decoder takes in first, in its type."""
+    """The first tokens of a decoder, in its type."""
     first = bundle.graphs.get("prefill", bundle.graphs["decode"])
     dtype = next(first.input(tensor).dtype for tensor, source in first.feeds.items() if source == "tokens")
     if bundle.kind == "decoder":
@@ -237,7 +236,7 @@ def _prompt(bundle: Bundle, point: Point, arrays: Mapping[str, np.ndarray]) -> n
 
 
 def check_weights(cell: Cell, bundle_dtypes: Mapping[str, int]) -> None:
-    """Raise UnsupportedError for graphs whose weights are not of the precision that was asked for."""
+    """Raise UnsupportedError for graphs whose weights are not in the requested precision."""
     held = {name for name, count in bundle_dtypes.items() if count}
     wanted = {"int8": {"int8", "uint8"}, "int4": {"int4", "uint4", "uint8"}}.get(cell.precision, {cell.precision})
     if not held & wanted:
@@ -245,7 +244,7 @@ def check_weights(cell: Cell, bundle_dtypes: Mapping[str, int]) -> None:
 
 
 def _describe(bundle: Bundle, page: ModelPage, opened: Mapping[str, Any]) -> dict[str, Json]:
-    """What really runs: browser, library, threads, and what the files hold."""
+    """What really runs: browser, library, threads, and the types of the weights in the files."""
     return {
         "browser": page.browser.version,
         "user_agent": page.started["userAgent"],
@@ -265,37 +264,36 @@ def _describe(bundle: Bundle, page: ModelPage, opened: Mapping[str, Any]) -> dic
 
 
 def _size_bytes(folder: Path) -> int:
-    """Of the graphs' files."""
+    """Bytes of the graphs' files."""
     return sum(file.stat().st_size for file in folder.iterdir() if file.is_file() and file.suffix != ".json")
 
 
 BEGIN = "profile of "
 
-"""What the page writes before each graph's profile, followed by the graph's name."""
+"""The line before each graph's profile begins so, followed by the graph's name."""
 
 EVENT = '{"cat" :'
 
 
 def profile_of(page: ModelPage) -> Mapping[str, Json]:
-    """Where one call more ran, in sessions that are profiled. Raises FormatError without a profile."""
+    """Where the kernels of one further call ran, in profiled sessions. Raises FormatError without a profile."""
     page.browser.console.clear()
     page.browser.call("profile")
-    told = kernels(page.browser.console)
+    ran = kernels(page.browser.console)
     page.browser.console.clear()
-    return page_placement(told, page.settings.profiled_as)
+    return page_placement(ran, page.settings.profiled_as)
 
 
-def page_placement(told: Sequence[Kernel], wanted: str) -> dict[str, Json]:
-    """What `placement` tells, with `nodes_of_whole_numbers_on_cpu` told apart: ids, positions and masks.
+def page_placement(ran: Sequence[Kernel], wanted: str) -> dict[str, Json]:
+    """The facts of `placement`, with a separate count `nodes_of_whole_numbers_on_cpu` of ids, positions and masks.
 
-    WebGPU's shaders have no 64-bit integers, so its provider leaves such nodes to the processor on purpose, as it does
-    those about shapes. A matrix product of integers is none of them."""
-    told_all = placement(told, wanted)
-    different = {kernel.name: kernel for kernel in told}.values()
+    WebGPU's shaders have no 64-bit integers, so its provider leaves such nodes to the processor on purpose, like those
+    about shapes. Matrix products of integers are not counted there."""
+    different = {kernel.name: kernel for kernel in ran}.values()
     on_cpu = [kernel for kernel in different if kernel.provider == CPU != wanted and not kernel.is_about_shapes]
     unasked = [kernel for kernel in on_cpu if not _is_of_whole_numbers(kernel)]
     return {
-        **told_all,
+        **placement(ran, wanted),
         "nodes_on_cpu_unasked": len(unasked),
         "nodes_of_whole_numbers_on_cpu": len(on_cpu) - len(unasked),
         "operators_on_cpu_unasked": dict(sorted(Counter(kernel.operator for kernel in unasked).items())),
@@ -308,7 +306,7 @@ def _is_of_whole_numbers(kernel: Kernel) -> bool:
 
 
 def kernels(console: Iterable[str]) -> tuple[Kernel, ...]:
-    """The kernels of all profiles on a console. Raises FormatError when there is none."""
+    """The kernels in all profiles on a console. Raises FormatError when there is no profile."""
     events: dict[str, list[str]] = {}
     graph: str | None = None
     for line in (line for message in console for line in message.splitlines()):

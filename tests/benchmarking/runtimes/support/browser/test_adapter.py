@@ -6,7 +6,7 @@ from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import Device
 from benchmarking.runtimes.support.browser.adapter import Adapter, check_adapter, why_not_gpu
 
-SWIFTSHADER = Adapter.told(
+SWIFTSHADER = Adapter.from_page(
     {
         "vendor": "google",
         "architecture": "swiftshader",
@@ -17,7 +17,7 @@ SWIFTSHADER = Adapter.told(
     }
 )
 """As Chromium 156 tells it."""
-NVIDIA = Adapter.told({"vendor": "nvidia", "architecture": "hopper", "features": ["shader-f16"]})
+NVIDIA = Adapter.from_page({"vendor": "nvidia", "architecture": "hopper", "features": ["shader-f16"]})
 
 
 def device(kind, selector=None, **fields):
@@ -39,7 +39,7 @@ def test_what_the_page_was_told_is_kept():
 
 
 def test_what_a_browser_does_not_tell_is_empty_and_not_software():
-    silent = Adapter.told({})
+    silent = Adapter.from_page({})
     assert silent.label == "an adapter without a name"
     assert not silent.is_software
 
@@ -54,12 +54,12 @@ def test_what_a_browser_does_not_tell_is_empty_and_not_software():
     ],
 )
 def test_renderers_on_the_processor_are_simulators(info):
-    assert Adapter.told(info).verified()["is_simulated"] is True
+    assert Adapter.from_page(info).verified()["is_simulated"] is True
 
 
 @pytest.mark.parametrize(("kind", "vendor"), [("cuda", "nvidia"), ("rocm", "amd"), ("mps", "apple")])
 def test_the_vendors_adapter_is_the_device(kind, vendor):
-    adapter = Adapter.told({"vendor": vendor})
+    adapter = Adapter.from_page({"vendor": vendor})
     assert check_adapter(adapter, device(kind, f"{kind}:0")) is adapter
     assert adapter.verified()["is_simulated"] is False
     assert why_not_gpu(device(kind)) is None
@@ -67,7 +67,7 @@ def test_the_vendors_adapter_is_the_device(kind, vendor):
 
 def test_an_intel_gpu_is_openvinos_device():
     assert why_not_gpu(device("openvino", "openvino:GPU")) is None
-    assert check_adapter(Adapter.told({"vendor": "intel"}), device("openvino", "openvino:GPU"))
+    assert check_adapter(Adapter.from_page({"vendor": "intel"}), device("openvino", "openvino:GPU"))
     assert why_not_gpu(device("openvino", "openvino:NPU")) == (
         "browsers run WebGPU on openvino's GPU, not on openvino:NPU"
     )
@@ -75,7 +75,7 @@ def test_an_intel_gpu_is_openvinos_device():
 
 def test_another_vendors_adapter_is_refused():
     with pytest.raises(BenchhouseError, match=r"'cuda:0' .*another vendor's: intel gen-12lp"):
-        check_adapter(Adapter.told({"vendor": "intel", "architecture": "gen-12lp"}), device("cuda", "cuda:0"))
+        check_adapter(Adapter.from_page({"vendor": "intel", "architecture": "gen-12lp"}), device("cuda", "cuda:0"))
 
 
 def test_software_is_never_taken_for_a_gpu():
@@ -96,7 +96,7 @@ def test_no_adapter_is_a_reason():
 
 def test_one_of_several_gpus_cannot_be_chosen():
     assert why_not_gpu(device("cuda", "cuda:1", count=2)) == (
-        "a page cannot choose among 2 x a cuda: browsers show it one adapter, unnamed"
+        "a page cannot choose among 2 x a cuda: browsers give it one unnamed adapter"
     )
 
 

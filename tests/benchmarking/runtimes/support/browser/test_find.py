@@ -32,7 +32,9 @@ def test_a_named_one_that_is_not_there_is_no_reason_to_take_another(program, tmp
     other = program("bin", "chromium")
     environment = {"BENCHHOUSE_BROWSER": str(tmp_path / "absent"), "PATH": str(other.parent)}
     assert find_browser(environment, "linux") is None
-    assert why_no_browser(environment, "linux") == f"BENCHHOUSE_BROWSER names {tmp_path / 'absent'}, which is no file"
+    assert (
+        why_no_browser(environment, "linux") == f"BENCHHOUSE_BROWSER names {tmp_path / 'absent'}, which is not a file"
+    )
 
 
 @pytest.mark.parametrize("name", ["chromium", "chromium-browser", "google-chrome", "microsoft-edge"])

@@ -86,7 +86,7 @@ def test_only_what_pages_load_is_unpacked_and_nothing_leaves_the_folder(tarball,
 
 
 def test_other_bytes_are_refused_before_they_are_looked_at(tarball, tmp_path):
-    with pytest.raises(BenchhouseError, match=r"is not it: its hash is sha512-"):
+    with pytest.raises(BenchhouseError, match=r"checksum mismatch for .*got sha512-"):
         library.unpack(tarball + b"\0", tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -118,7 +118,7 @@ def test_an_unreachable_registry_is_a_reason(without_npm, monkeypatch, tmp_path)
 
 def test_a_registry_that_is_no_web_address_is_not_opened(without_npm, monkeypatch, tmp_path):
     monkeypatch.setenv("npm_config_registry", "file:///etc")
-    with pytest.raises(BenchhouseError, match="the registry file:///etc is no web address"):
+    with pytest.raises(BenchhouseError, match="the registry file:///etc is not a web address"):
         library.ensure_library(BuildStore(tmp_path), "if_needed")
 
 
@@ -164,7 +164,7 @@ def test_a_folder_may_be_given_instead(monkeypatch, tmp_path):
 
 def test_a_given_folder_that_is_not_there_is_said(monkeypatch, tmp_path):
     monkeypatch.setenv("BENCHHOUSE_ORT_WEB_DIR", str(tmp_path / "absent"))
-    with pytest.raises(BenchhouseError, match=r"BENCHHOUSE_ORT_WEB_DIR names .*absent, which is no folder"):
+    with pytest.raises(BenchhouseError, match=r"BENCHHOUSE_ORT_WEB_DIR names .*absent, which is not a folder"):
         library.find_library(BuildStore(tmp_path))
 
 

@@ -252,7 +252,7 @@ def test_software_adapters_say_what_they_are(page):
     if page.settings.provider["name"] != "webgpu":
         assert page.open()["adapter"] is None
         return
-    shown, used = (Adapter.told(told) for told in (page.browser.call("adapter"), page.open()["adapter"]))
+    shown, used = (Adapter.from_page(told) for told in (page.browser.call("adapter"), page.open()["adapter"]))
     assert shown.is_software
     assert replace(shown, features=()) == replace(used, features=())
     assert set(used.features) <= set(shown.features)

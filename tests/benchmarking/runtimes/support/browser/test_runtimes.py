@@ -53,7 +53,7 @@ def test_without_a_browser_it_says_what_to_install(plugin, monkeypatch, tmp_path
     if importlib.util.find_spec("playwright") is None:
         pytest.skip("playwright is not installed, which is said first")
     monkeypatch.setenv("BENCHHOUSE_BROWSER", str(tmp_path / "absent"))
-    assert plugin.missing() == f"BENCHHOUSE_BROWSER names {tmp_path / 'absent'}, which is no file"
+    assert plugin.missing() == f"BENCHHOUSE_BROWSER names {tmp_path / 'absent'}, which is not a file"
 
 
 def test_wasm_runs_on_the_processor_alone(bert):

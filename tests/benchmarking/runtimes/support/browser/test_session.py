@@ -208,7 +208,7 @@ def test_readings_have_the_pages_memory_or_the_reason(make):
     operation = make(FORWARD, FakePage({"out": np.zeros(2)}))
     readings = operation.readings(operation.run(None))
     assert readings.values["wasm_memory_bytes"] == (1 << 24) + (1 << 16)
-    assert readings.missing["js_heap_bytes"] == "not_supported: this browser's pages are not told"
+    assert readings.missing["js_heap_bytes"] == "not_supported: not readable in this browser's pages"
 
 
 def test_inputs_are_of_the_graphs_types_under_the_graphs_names():
