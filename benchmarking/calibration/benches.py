@@ -1,4 +1,4 @@
-"""The two benchmarks of a calibration. Their points' axes and options say the size."""
+"""The two benchmarks of a calibration: matrix products and copies. Axes of their points hold the size."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from benchmarking.devices.support.kinds import names_with
 from benchmarking.measure.peaks import CACHE_MARGIN, COPY_AXIS, MATRIX_AXIS, TASK
 
 CHECKED = 8
-"""Rows and columns of a product that are compared with one in float64 on the host."""
+"""Rows and columns of a product that are compared with float64 on the host."""
 TOLERANCES: dict[Precision, float] = {"float32": 1e-4, "tf32": 1e-2, "float16": 1e-2, "bfloat16": 5e-2}
 """Largest error of a product of standard normal matrices, relative to the square root of their size, which is the
-standard deviation of its entries. float32 has 1e-6, and would have 5e-4 if it were rounded to TF32 unasked."""
+standard deviation of its entries. float32 reaches 1e-6; unrequested TF32 would show as 5e-4."""
 SEED = 0
 
 
@@ -48,7 +48,7 @@ class MatrixProduct(ModelBenchmark):
         return self._multiply(self._left, self._right, out=self._product)
 
     def problem(self, output: Any) -> str | None:
-        """A corner is compared; the whole must be finite."""
+        """Compares a corner of the product; all of it must be finite."""
         if not bool(output.isfinite().all()):
             return "NaN or Inf in the product"
         rows, columns = (part.cpu().double() for part in (self._left[:CHECKED], self._right[:, :CHECKED]))
@@ -77,7 +77,7 @@ class Copy(ModelBenchmark):
         size_bytes, cache_bytes = int(self.config.axes[COPY_AXIS]), int(self.config.options["cache_bytes"])
         if size_bytes < CACHE_MARGIN * cache_bytes:
             raise BenchhouseError(f"a copy of {size_bytes} bytes would stay in the cache of {cache_bytes} bytes")
-        # Written with values of its own: untouched pages are all the same page, which never leaves the cache.
+        # Distinct values: untouched pages all map to one page, which never leaves the cache.
         self._source = torch.arange(size_bytes // 4, dtype=torch.float32, device=self.torch_device)
         self._target = torch.zeros_like(self._source)
 

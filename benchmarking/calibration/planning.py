@@ -1,4 +1,4 @@
-"""From `--calibrate-device` to plans: one for each precision's matrix products, and one for the copy."""
+"""Plans of `--calibrate-device`: one per precision for matrix products, and one for copies."""
 
 from __future__ import annotations
 
@@ -23,25 +23,26 @@ from benchmarking.sweep.run.lock import device_lock
 
 FILE = str(Path(__file__).with_name("benches.py"))
 WARMUP_MAX_TIME_S = 3.0
-"""Enough for clocks to rise; every point is another try."""
+"""Enough for clocks to rise; there are several points anyway."""
 PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "bfloat16", "float16")
-"""Those torch multiplies matrices in; tf32 on NVIDIA's GPUs only."""
+"""Precisions in which torch multiplies matrices; tf32 on NVIDIA GPUs only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """What is to be measured of a device, and what cannot be."""
+    """The measurements of a device, and what cannot be measured."""
 
     device: Device
     plans: tuple[CellPlan, ...]
     remarks: Mapping[str, str]
-    """What is not measured, or assumed -> why."""
+    """What is not measured or is assumed -> why."""
 
 
 def plan_calibration(planning: BenchPlanning, requested: str, say: Callable[[str], None] = note) -> Calibration:
-    """The calibration of the device that is asked for; tries sizes on it, which takes some seconds. `say` is told.
+    """The calibration of the requested device. Searches for sizes on it, which takes some seconds and is announced by
+    `say`.
 
-    Raises UsageError for a device that torch cannot use, and BenchhouseError when nothing of it can be measured.
+    Raises UsageError for a device that torch cannot use, and BenchhouseError when nothing can be measured.
     """
     machine = Machine()
     device = select(requested, _why_not, machine.devices)
@@ -53,7 +54,7 @@ def plan_calibration(planning: BenchPlanning, requested: str, say: Callable[[str
     remarks = _remarks(device, sizes)
     benches = tuple(_benches(sizes))
     if not benches:
-        raise BenchhouseError(f"nothing of {device.selector} can be measured: {remarks}")
+        raise BenchhouseError(f"nothing on {device.selector} can be measured: {remarks}")
     wishes = replace(planning, device=requested, settings=_settings(planning.settings))
     return Calibration(device=device, plans=plan_benches(benches, wishes, machine), remarks=remarks)
 
@@ -62,14 +63,14 @@ def _remarks(device: Device, sizes: Sizes) -> dict[str, str]:
     others = (name for name in device.precisions if name not in PRECISIONS)
     remarks: dict[str, str] = dict.fromkeys(others, f"{NOT_SUPPORTED}: torch has no matrix product in it")
     if not sizes.cache_known:
-        remarks["last-level cache"] = f"nobody tells its size: {sizes.cache_bytes / 1e6:.0f} MB are assumed"
+        remarks["last-level cache"] = f"unknown size: {sizes.cache_bytes / 1e6:.0f} MB are assumed"
     return {**remarks, **sizes.missing}
 
 
-def _settings(asked: Settings) -> Settings:
-    """As asked, less what a peak does not need: its energy, its memory, and a long wait for a quiet machine."""
-    warmup_s = min(asked.warmup_max_time_s, WARMUP_MAX_TIME_S)
-    return replace(asked, energy_windows=0, memory_calls=1, warmup_max_time_s=warmup_s)
+def _settings(given: Settings) -> Settings:
+    """The given settings, without what a peak does not need: energy, memory, and a long warm-up."""
+    warmup_s = min(given.warmup_max_time_s, WARMUP_MAX_TIME_S)
+    return replace(given, energy_windows=0, memory_calls=1, warmup_max_time_s=warmup_s)
 
 
 def _why_not(device: Device) -> str | None:

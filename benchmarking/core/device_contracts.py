@@ -97,6 +97,14 @@ class DeviceHandle:
         """Bytes in use now (`IN_USE_NAMES`). Must be cheap enough to be called every 20 ms."""
         return Readings(missing=dict.fromkeys(IN_USE_NAMES, NO_MEMORY))
 
+    def free_memory_bytes(self) -> int | None:
+        """Memory free for new tensors; None when they are in the machine's memory."""
+        return None
+
+    def last_level_cache_bytes(self) -> int | None:
+        """Size of the last-level cache, summed over a processor's caches; None when unknown."""
+        return None
+
     def state(self) -> Readings:
         """Clocks, temperature, power and throttling now (`STATE_NAMES`).
 

@@ -12,6 +12,7 @@ from benchmarking.core.units import NS_PER_MS
 from benchmarking.devices.support.energy import HostEnergy
 from benchmarking.devices.support.handles import HostHandle
 from benchmarking.devices.support.host import host_facts, text_fact, usable_memory_bytes
+from benchmarking.devices.support.host_linux import last_level_cache_bytes
 from benchmarking.devices.support.ort_providers import OrtProvider
 from benchmarking.devices.support.reading import UnreadableError, absent, gather, read_int, read_text
 
@@ -47,6 +48,9 @@ class CpuHandle(HostHandle):
         super().__init__(energy)
         self._sys = sys
         self._system = system or platform.system()
+
+    def last_level_cache_bytes(self) -> int | None:
+        return last_level_cache_bytes(self._sys / "devices/system/cpu") if self._system == "Linux" else None
 
     def state(self) -> Readings:
         shared = absent(f"{NOT_APPLICABLE}: a CPU is shared by all", ("foreign_pids",))

@@ -304,3 +304,24 @@ def _throttling(stat: str) -> tuple[int, int] | None:
         return None
     lost_ns = fields["throttled_usec"] * 1000 if "throttled_usec" in fields else fields.get("throttled_time", 0)
     return fields["nr_throttled"], lost_ns
+
+
+CACHE_SIZE_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def last_level_cache_bytes(cpus: Path) -> int | None:
+    """The sum of the caches of the highest level, each shared by several processors; None when a part is unknown."""
+    levels: dict[int, dict[str, int]] = {}
+    try:
+        for folder in cpus.glob("cpu[0-9]*/cache/index[0-9]*"):
+            if read_text(folder / "type") != "Instruction":
+                shared = levels.setdefault(read_int(folder / "level"), {})
+                shared[read_text(folder / "shared_cpu_list")] = cache_size_bytes(read_text(folder / "size"))
+    except (UnreadableError, ValueError):
+        return None  # containers and some boards hide a part: a sum without it would be too small
+    return sum(levels[max(levels)].values()) if levels else None
+
+
+def cache_size_bytes(text: str) -> int:
+    """A cache size in Linux's notation ("32768K") as bytes."""
+    return int(text.rstrip("KMG")) * CACHE_SIZE_UNITS.get(text[-1:], 1)

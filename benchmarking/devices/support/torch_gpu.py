@@ -130,6 +130,12 @@ class TorchGpuHandle(WatchedGpuHandle):
         with self._torch.cuda.device(self._index):
             self._torch.cuda.empty_cache()
 
+    def free_memory_bytes(self) -> int | None:
+        return int(self._torch.cuda.mem_get_info(self._index)[0])
+
+    def last_level_cache_bytes(self) -> int | None:
+        return int(getattr(self._torch.cuda.get_device_properties(self._index), "L2_cache_size", 0)) or None
+
     def reset_peak_memory(self) -> None:
         self._torch.cuda.reset_peak_memory_stats(self._index)
 

@@ -124,14 +124,14 @@ def test_what_is_not_measured_or_assumed_is_told():
     remarks = plan_calibration(wishes, "cpu", lambda text: None).remarks
     assert remarks["float16"] == "not_supported: no kernel"
     assert remarks["int8"] == "not_supported: torch has no matrix product in it"
-    assert remarks["last-level cache"] == "nobody tells its size: 0 MB are assumed"
+    assert remarks["last-level cache"] == "unknown size: 0 MB are assumed"
 
 
 def test_a_device_with_nothing_to_measure_is_an_error(monkeypatch, capsys):
     none = Sizes(matrices={}, copies_bytes=(), cache_bytes=1, cache_known=True, missing={"copy": "too small"})
     monkeypatch.setattr("benchmarking.calibration.planning.find_sizes", lambda device, precisions: none)
     assert main(ONCE) == 1
-    assert "nothing of cpu can be measured" in capsys.readouterr().err
+    assert "nothing on cpu can be measured" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

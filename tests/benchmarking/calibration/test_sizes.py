@@ -1,4 +1,4 @@
-"""How large the products and copies of a calibration are."""
+"""The sizes of products and copies in a calibration."""
 
 from __future__ import annotations
 
@@ -6,14 +6,7 @@ import pytest
 import torch
 
 from benchmarking.calibration import sizes as module
-from benchmarking.calibration.sizes import (
-    best_rate,
-    last_level_cache_bytes,
-    linux_cache_bytes,
-    search,
-    size_bytes,
-    sizes_for,
-)
+from benchmarking.calibration.sizes import best_rate, search, sizes_for
 from benchmarking.devices.cpu import PLUGIN as CPU
 from benchmarking.devices.cpu import CpuHandle
 
@@ -90,7 +83,7 @@ def test_copies_grow_until_they_take_long_enough(monkeypatch):
     assert sized == [MIB, 2 * MIB, 4 * MIB]
 
 
-def test_a_search_on_this_processor_finds_sizes_and_says_what_it_cannot(monkeypatch):
+def test_a_search_on_this_processor_finds_sizes_and_the_reasons_for_missing_ones(monkeypatch):
     real = module._product
 
     def product(handle, size, dtype):
@@ -106,30 +99,3 @@ def test_a_search_on_this_processor_finds_sizes_and_says_what_it_cannot(monkeypa
     assert max(found.matrices["float32"]) ** 2 * 4 * 3 <= 16 * MIB
     assert found.missing["float16"] == "not_supported: no kernel for 'Half'"
     assert bool(found.copies_bytes) != ("copy" in found.missing)
-
-
-def cache(cpus, cpu, index, level, kind, size, shared):
-    folder = cpus / f"cpu{cpu}" / "cache" / f"index{index}"
-    folder.mkdir(parents=True)
-    for name, value in (("level", level), ("type", kind), ("size", size), ("shared_cpu_list", shared)):
-        (folder / name).write_text(f"{value}\n")
-
-
-def test_the_last_level_caches_are_added_each_once(tmp_path):
-    for cpu in range(4):
-        cache(tmp_path, cpu, 0, 1, "Data", "32K", str(cpu))
-        cache(tmp_path, cpu, 1, 1, "Instruction", "64K", str(cpu))
-        cache(tmp_path, cpu, 2, 3, "Unified", "32M", "0-1" if cpu < 2 else "2-3")
-    assert linux_cache_bytes(tmp_path) == 64 * MIB
-    assert last_level_cache_bytes("mps", tmp_path) is None
-
-
-def test_a_cache_that_is_told_in_part_or_not_at_all_is_unknown(tmp_path):
-    assert linux_cache_bytes(tmp_path) is None
-    cache(tmp_path, 0, 0, 1, "Data", "32K", "0")
-    (tmp_path / "cpu0" / "cache" / "index0" / "size").unlink()
-    assert linux_cache_bytes(tmp_path) is None
-
-
-def test_sizes_are_in_linuxs_notation():
-    assert [size_bytes(text) for text in ("32K", "8M", "1G", "512")] == [32768, 8 * MIB, 1024 * MIB, 512]

@@ -1,0 +1,42 @@
+"""The size of the last-level cache."""
+
+from __future__ import annotations
+
+from benchmarking.core.device_contracts import DeviceHandle
+from benchmarking.devices.cpu import CpuHandle
+from benchmarking.devices.support.host_linux import cache_size_bytes, last_level_cache_bytes
+
+MIB = 1 << 20
+
+
+def cache(cpus, cpu, index, level, kind, size, shared):
+    folder = cpus / f"cpu{cpu}" / "cache" / f"index{index}"
+    folder.mkdir(parents=True)
+    for name, value in (("level", level), ("type", kind), ("size", size), ("shared_cpu_list", shared)):
+        (folder / name).write_text(f"{value}\n")
+
+
+def test_each_last_level_cache_is_added_once(tmp_path):
+    for cpu in range(4):
+        cache(tmp_path, cpu, 0, 1, "Data", "32K", str(cpu))
+        cache(tmp_path, cpu, 1, 1, "Instruction", "64K", str(cpu))
+        cache(tmp_path, cpu, 2, 3, "Unified", "32M", "0-1" if cpu < 2 else "2-3")
+    assert last_level_cache_bytes(tmp_path) == 64 * MIB
+
+
+def test_a_cache_that_is_listed_in_part_or_not_at_all_is_unknown(tmp_path):
+    assert last_level_cache_bytes(tmp_path) is None
+    cache(tmp_path, 0, 0, 1, "Data", "32K", "0")
+    (tmp_path / "cpu0" / "cache" / "index0" / "size").unlink()
+    assert last_level_cache_bytes(tmp_path) is None
+
+
+def test_sizes_are_read_in_the_notation_of_linux():
+    assert [cache_size_bytes(text) for text in ("32K", "8M", "1G", "512")] == [32768, 8 * MIB, 1024 * MIB, 512]
+
+
+def test_the_processor_has_it_on_linux_and_other_devices_do_not(tmp_path):
+    cache(tmp_path / "devices" / "system" / "cpu", 0, 2, 3, "Unified", "32M", "0")
+    assert CpuHandle(sys=tmp_path, system="Linux").last_level_cache_bytes() == 32 * MIB
+    assert CpuHandle(sys=tmp_path, system="Darwin").last_level_cache_bytes() is None
+    assert DeviceHandle().last_level_cache_bytes() is None
