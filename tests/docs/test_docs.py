@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import shutil
 import urllib.parse
@@ -26,6 +27,7 @@ MAY_BE_WIDE = re.compile(r"\||<!--|\d+\. ")
 PACKAGES = ("benchmarking", "db", "visualize")
 ADDING = ROOT / "docs" / "adding-a-plugin.md"
 PLACE = re.compile(r"`((?:benchmarking|db|visualize|schema|tests|examples)/[\w/.-]*)`")
+DOTTED = re.compile(r"\b(?:benchmarking|db|visualize|tests)(?:\.[a-z_]+)+(?:\.[A-Z]\w+)?\b(?!/)")
 KINDS_OF_PLUGINS = (
     "benchmarking/devices",
     "benchmarking/runtimes",
@@ -124,6 +126,22 @@ def test_every_file_and_folder_that_a_page_names_exists(page):
     made = {block.file_name for block in blocks(page) if block.kind == "file"}
     named = set(PLACE.findall(page.read_text(encoding="utf-8"))) - made
     assert [place for place in sorted(named) if not (ROOT / place).exists()] == []
+
+
+def test_every_module_that_a_page_names_exists(page):
+    text = page.read_text(encoding="utf-8")
+    made = {block.file_name.removesuffix(".py").replace("/", ".") for block in blocks(page) if block.kind == "file"}
+    assert [name for name in sorted(set(DOTTED.findall(text)) - made) if not is_module_or_part(name)] == []
+
+
+def is_module_or_part(name: str) -> bool:
+    """Whether the name is that of a module, or of something in one."""
+    if (ROOT / name.replace(".", "/")).with_suffix(".py").is_file() or (ROOT / name.replace(".", "/")).is_dir():
+        return True
+    module, _, attribute = name.rpartition(".")
+    return (ROOT / module.replace(".", "/")).with_suffix(".py").is_file() and hasattr(
+        importlib.import_module(module), attribute
+    )
 
 
 def test_every_kind_of_plugin_has_a_worked_example():
