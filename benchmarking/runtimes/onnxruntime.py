@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from benchmarking.builds.store import BuildStore
-from benchmarking.core.contracts import Option, Runtime, Session, Stage
+from benchmarking.core.contracts import Option, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
@@ -16,18 +16,16 @@ from benchmarking.runtimes.support.onnxruntime import runtime as shared
 from benchmarking.workloads.support.families import plugin_of
 
 QUANTIZATIONS: Mapping[Precision, str] = {"int8": "dynamic", "int4": "weight-only"}
-"""How the graphs of a precision are quantized: activations too as they come, or the weights alone."""
+"""How the graphs of a precision are quantized: weights and, during the call, activations; or the weights alone."""
 CACHE = Option(name="cache", help="key-value cache of models that generate", values=("dynamic",))
-"""The graphs' states grow by a token a step; ONNX Runtime has no other cache of theirs."""
+"""The graphs' states grow by a token a step; there is no other cache."""
 
 
-class OnnxRuntime(Runtime):
-    """The runtime `onnxruntime`. Mode io_mode: whether a call takes and gives the host's arrays, or the device's;
-    provider, where it is not the device's first."""
+class OnnxRuntime(shared.OrtRuntime):
+    """The runtime `onnxruntime`. Its settings: io_mode (whether inputs and outputs are in the host's or the device's
+    memory), provider where it is not the device's default, quantization, and cache in generation."""
 
     name = "onnxruntime"
-    prepares = True
-    needs_no_torch = True
     packages: tuple[str, ...] = ("onnxruntime", "onnxruntime-gpu", "onnx")
     declared_options = (
         Option(
@@ -46,9 +44,6 @@ class OnnxRuntime(Runtime):
         CACHE,
     )
 
-    def missing(self) -> str | None:
-        return shared.installed()
-
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
         known = shared.providers_of(device)
         if not known:
@@ -63,7 +58,7 @@ class OnnxRuntime(Runtime):
         return tuple(option for option in self.declared_options if option is not CACHE or generates)
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        """Bound to the device where it has memory of its own, else `run`, as each is used there."""
+        """io_mode is device by default where the device has its own memory, else host."""
         mode = dict(super().mode(device, workload, options))
         provider = shared.provider_of(device, mode.pop("provider", None))
         mode.setdefault("io_mode", "device" if provider.has_own_memory else "host")
@@ -81,9 +76,6 @@ class OnnxRuntime(Runtime):
             has = f"is quantized {method} here" if method else "is not quantized; int8 and int4 are"
             raise UsageError(f"quantization {asked!r}: in runtime onnxruntime {precision} {has}")
         return mode if method is None else {**mode, "quantization": method}
-
-    def import_libraries(self) -> None:
-        import onnxruntime  # noqa: F401
 
     def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
         return graphs.ensure_bundle(cell, points, store, rebuild)

@@ -1,8 +1,8 @@
 """Qualcomm's QNN through ONNX Runtime's plugin: graphs compiled for the tensor processor, its GPU or the CPU.
 
-2026-11-21: on x86 the tensor processor is emulated. Results of an emulator say whether a graph compiles and computes
-the right thing; its times are marked simulated and are never ranked as the device's. The same holds for the backend
-`cpu`, which is QNN's reference: slow, and right.
+2026-11-21: on x86 the tensor processor is emulated. An emulator shows whether a graph compiles and computes correctly;
+its times are marked as simulated and never ranked as the device's. The same holds for the backend `cpu`, QNN's slow
+reference implementation.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.builds.store import BuildStore
 from benchmarking.core import plugins
-from benchmarking.core.contracts import Option, Runtime, Session, Stage
+from benchmarking.core.contracts import Option, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.plugins import version_of
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 KIND = "qnn"
 HTP = "htp"
-"""The tensor processor: of the backends the one with contexts that can be kept, and with clocks to hold."""
+"""The tensor processor: the only backend with compiled contexts that can be kept, and with clocks that can be held."""
 NO_FALLBACK: Mapping[str, str] = {"session.disable_cpu_ep_fallback": "1"}
 PERFORMANCE_MODES = (
     "burst",
@@ -49,15 +49,13 @@ PERFORMANCE_MODES = (
     "power_saver",
     "sustained_high_performance",
 )
-"""The tensor processor's, the default first. QNN takes any other word with a warning and runs as it likes."""
+"""Of the tensor processor, the default first. QNN warns of any other word and uses a mode of its choice."""
 
 
-class Qnn(Runtime):
-    """The runtime `qnn`. Modes: qnn_backend, what computes; performance_mode, how fast the clocks of htp are held."""
+class Qnn(shared.OrtRuntime):
+    """The runtime `qnn`. Its options: qnn_backend, and performance_mode of the backend htp."""
 
     name = "qnn"
-    prepares = True
-    needs_no_torch = True
     packages: tuple[str, ...] = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-qnn")
     declared_options = (
         Option(
@@ -75,7 +73,7 @@ class Qnn(Runtime):
     )
 
     def missing(self) -> str | None:
-        if (absent := shared.installed()) is not None:
+        if (absent := super().missing()) is not None:
             return absent
         if importlib.util.find_spec("onnxruntime_qnn") is None:
             return "not installed: onnxruntime-qnn: pip install --no-deps onnxruntime-qnn"
@@ -111,9 +109,6 @@ class Qnn(Runtime):
             )
         return mode
 
-    def import_libraries(self) -> None:
-        import onnxruntime  # noqa: F401
-
     def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
         if cell.runtime_mode["qnn_backend"] != HTP:
             return graphs.ensure_bundle(cell, points, store, rebuild)
@@ -134,37 +129,36 @@ class Qnn(Runtime):
         session = OrtSession(cell, points, locate, open_processing(cell.workload, stage), stage)
         backend = str(cell.runtime_mode["qnn_backend"])
         check_backend(session.verified["provider_options"], qnn.backends[backend])
-        told: dict[str, Json] = {
+        verified: dict[str, Json] = {
             "backend": backend,
             "is_reference_backend": backend == REFERENCE,
             "is_simulated": cell.device.simulated or backend == REFERENCE,
             "context_cache": backend == HTP,
         }
-        session.verified = {**session.verified, **told}
+        session.verified = {**session.verified, **verified}
         return session
 
 
-def check_backend(told: Json, wanted: str) -> None:
-    """Raise UnsupportedError for a session whose provider says that it loaded another library than was asked for."""
-    found = told.get("backend_path") if isinstance(told, dict) else None
+def check_backend(options: Json, wanted: str) -> None:
+    """Raise UnsupportedError for a session whose provider reports another library than the requested one."""
+    found = options.get("backend_path") if isinstance(options, dict) else None
     if found != wanted:
         raise UnsupportedError(f"asked QNN for the backend {wanted}, but the session has {found or 'none'}")
 
 
 def _chosen_backend(device: Device, asked: Scalar | None) -> str:
-    """The backend that is asked for, else the device's first. Raises UnsupportedError for one whose library is not
-    installed."""
+    """The requested backend, else the device's first. Raises UnsupportedError for one that is not installed."""
     listed = device.facts.values.get("backends")
-    there = [str(backend) for backend in listed] if isinstance(listed, list) else list(BACKENDS)
-    backend = there[0] if asked is None else str(asked)
-    if backend not in there:
-        raise UnsupportedError(f"qnn_backend {backend!r}: onnxruntime-qnn has {', '.join(there)} on this machine")
+    installed = [str(backend) for backend in listed] if isinstance(listed, list) else list(BACKENDS)
+    backend = installed[0] if asked is None else str(asked)
+    if backend not in installed:
+        raise UnsupportedError(f"qnn_backend {backend!r}: onnxruntime-qnn has {', '.join(installed)} on this machine")
     return backend
 
 
 def _locator(cell: Cell, settings: SessionSettings) -> Locate:
-    """Finds the graphs of a point: compiled contexts for the tensor processor, else those that were exported, with the
-    point's sizes, which the backend compiles when they are loaded."""
+    """Finds the graphs of a point: compiled contexts for the tensor processor, else the exported graphs at the point's
+    sizes, which the backend compiles when it loads them."""
     from benchmarking.graphs.bundle import read_bundle
     from benchmarking.runtimes.support.onnxruntime.session import GraphSource
 
@@ -182,8 +176,8 @@ def _locator(cell: Cell, settings: SessionSettings) -> Locate:
 
 
 def compile_contexts(folder: Path, bundle: Bundle, settings: SessionSettings, out: Path) -> dict[str, Json]:
-    """Compile every graph of a bundle into a context that the backend loads as it is: `out` gets files of the same
-    names. Raises UnsupportedError when the backend leaves nodes to the CPU, BenchhouseError when it fails."""
+    """Compile every graph of a bundle into a context that the backend can load: files of the same names in `out`.
+    Raises UnsupportedError when the backend leaves nodes to the CPU, BenchhouseError when it fails."""
     from benchmarking.runtimes.support.onnxruntime.options import assigned_nodes, open_graph
 
     nodes: dict[str, Json] = {}
@@ -191,13 +185,13 @@ def compile_contexts(folder: Path, bundle: Bundle, settings: SessionSettings, ou
         entries = {
             "ep.context_enable": "1",
             "ep.context_file_path": str(out / graph.file),
-            "ep.context_embed_mode": "0",  # beside the graph: inside it a context is limited to 2 GB
+            "ep.context_embed_mode": "0",  # in a separate file: inside the graph a context is limited to 2 GB
             **NO_FALLBACK,
         }
         session = open_graph(folder / graph.file, dataclasses.replace(settings, entries=entries))
         nodes[name] = dict[str, Json](assigned_nodes(session) or {})
         if not (out / graph.file).exists():
-            raise UnsupportedError(f"QNN made no context of graph {name!r}: nothing of it was compiled")
+            raise UnsupportedError(f"QNN made no context of graph {name!r}: no node of it was compiled")
     return {"assigned_nodes": nodes, "dimensions": dict(settings.dimensions)}
 
 
@@ -207,7 +201,7 @@ def _settings(cell: Cell, handle: QnnHandle) -> SessionSettings:
 
     backend = str(cell.runtime_mode["qnn_backend"])
     if backend not in handle.backends:
-        raise UnsupportedError(f"QNN's backend {backend} is gone: there is {', '.join(handle.backends)}")
+        raise UnsupportedError(f"QNN's backend {backend} is missing now: found {', '.join(handle.backends)}")
     htp = {"htp_performance_mode": str(cell.runtime_mode["performance_mode"])} if backend == HTP else {}
     provider = OrtProvider(
         name=handle.provider,
@@ -224,7 +218,7 @@ def _settings(cell: Cell, handle: QnnHandle) -> SessionSettings:
 
 
 def _depends_on(cell: Cell) -> dict[str, Json]:
-    """A context is for one processor, one backend and one version of QNN."""
+    """A context depends on the processor, the backend and the version of QNN."""
     return {
         "device": cell.device.name,
         "machine": platform.machine(),

@@ -1,4 +1,5 @@
-"""NVIDIA's TensorRT through ONNX Runtime's provider: an engine for each shape, built beforehand and kept."""
+"""NVIDIA's TensorRT through ONNX Runtime's provider: an engine for each shape, built beforehand and kept in the
+cache."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from benchmarking.builds.store import BuildStore
 from benchmarking.core import plugins
-from benchmarking.core.contracts import Runtime, Session, Stage
+from benchmarking.core.contracts import Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.plugins import version_of
@@ -29,29 +30,27 @@ if TYPE_CHECKING:
 KIND = "tensorrt"
 PROVIDER = "TensorrtExecutionProvider"
 PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "float16")
-"""Int8 engines need calibration data, which graphs quantized as they run have none of."""
+"""Int8 engines need calibration data, which dynamically quantized graphs do not have."""
 TENSORRT_PACKAGES = ("tensorrt", "tensorrt-cu13", "tensorrt-cu12")
 TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
 ENGINE = "*.engine"
 TIMINGS = "tensorrt-timings"
 ENGINES = "engines"
-"""The fact of a build that says how many there are."""
+"""The fact of a build with their number."""
 CACHE_PATH = "trt_engine_cache_path"
 TIMING_CACHE_PATH = "trt_timing_cache_path"
 LIBRARY = "tensorrt"
 
 
-class TensorRt(Runtime):
-    """The runtime `tensorrt`. Mode io_mode, as for the runtime onnxruntime on a GPU."""
+class TensorRt(shared.OrtRuntime):
+    """The runtime `tensorrt`. Its option io_mode is that of the runtime onnxruntime on a GPU."""
 
     name = "tensorrt"
-    prepares = True
-    needs_no_torch = True
     packages: tuple[str, ...] = ("onnxruntime-gpu", *TENSORRT_PACKAGES)
     declared_options = (shared.IO_MODE,)
 
     def missing(self) -> str | None:
-        if (absent := shared.installed()) is not None:
+        if (absent := super().missing()) is not None:
             return absent
         if not _has_provider_library():
             return "the installed ONNX Runtime is built without TensorRT: pip install onnxruntime-gpu"
@@ -66,9 +65,6 @@ class TensorRt(Runtime):
         if precision not in PRECISIONS:
             return f"runtime tensorrt has {', '.join(PRECISIONS)}, not {precision}"
         return fixed.why_not_forward(self.name, workload)
-
-    def import_libraries(self) -> None:
-        import onnxruntime  # noqa: F401
 
     def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
         def make(folder: Path, bundle: Bundle, sizes: Mapping[str, int], out: Path) -> Mapping[str, Json]:
@@ -109,7 +105,7 @@ class TensorRt(Runtime):
 
 
 def engine_settings(cell: Cell, sizes: Mapping[str, int], cache: Path) -> SessionSettings:
-    """How sessions are opened whose engines are in `cache`, or go there."""
+    """The settings of sessions with their engines in `cache`."""
     from benchmarking.devices.support.ort_providers import OrtProvider
     from benchmarking.runtimes.support.onnxruntime.options import SessionSettings, default_num_threads
 
@@ -120,10 +116,10 @@ def engine_settings(cell: Cell, sizes: Mapping[str, int], cache: Path) -> Sessio
         install="onnxruntime-gpu tensorrt",
         precisions=PRECISIONS,
         options={
-            "device_id": "0",  # of the one GPU that is left visible
+            "device_id": "0",  # of the only visible GPU
             "trt_engine_cache_enable": "1",
             CACHE_PATH: str(cache),
-            "trt_timing_cache_enable": "1",  # how fast TensorRT found each kernel, so that it need not try them again
+            "trt_timing_cache_enable": "1",  # TensorRT's timings of kernels, so that it need not repeat them
             TIMING_CACHE_PATH: str(timing_cache(cache)),
         },
         precision_options={"float16": {"trt_fp16_enable": "1"}},
@@ -133,50 +129,50 @@ def engine_settings(cell: Cell, sizes: Mapping[str, int], cache: Path) -> Sessio
         provider=provider,
         precision=cell.precision,
         num_threads=cell.num_threads or default_num_threads(),
-        beside=(device_provider.name,),
+        fallbacks=(device_provider.name,),
         dimensions=dict(sizes),
     )
 
 
 def build_engines(folder: Path, bundle: Bundle, settings: SessionSettings, out: Path) -> dict[str, Json]:
-    """Have the engines of all graphs built into `out`. Raises BenchhouseError when none is made."""
+    """Build the engines of all graphs into `out`. Raises BenchhouseError when there are none."""
     from benchmarking.runtimes.support.onnxruntime.options import assigned_nodes, open_graph
 
     nodes: dict[str, Json] = {}
     for name, graph in bundle.graphs.items():
-        session = open_graph(folder / graph.file, settings)  # with fixed shapes engines are built here
+        session = open_graph(folder / graph.file, settings)  # builds the engines, since the shapes are fixed
         nodes[name] = dict[str, Json](assigned_nodes(session) or {})
     if not (count := count_engines(out)):
-        raise BenchhouseError(f"TensorRT built no engine of {', '.join(bundle.graphs)}: look at what it printed")
+        raise BenchhouseError(f"TensorRT built no engine of {', '.join(bundle.graphs)}: see what it printed")
     return {ENGINES: count, "assigned_nodes": nodes, "dimensions": dict(settings.dimensions)}
 
 
 def timing_cache(engines: Path) -> Path:
-    """The folder of the times that engines beside these share, of whatever model and shape: TensorRT itself keeps those
-    of different GPUs and versions apart."""
+    """The folder of kernel timings that all engines share: TensorRT keeps those of different GPUs and versions
+    apart."""
     return engines.parent.parent / TIMINGS
 
 
 def count_engines(folder: Path) -> int:
-    """Engines in a folder."""
+    """The number of engines in a folder."""
     return len(list(folder.glob(ENGINE)))
 
 
 def check_engines_were_used(folder: Path, prepared: Json) -> None:
-    """Raise BenchhouseError when loading has built engines that were there: they are then not what was prepared, and
-    the load's time is that of a build."""
+    """Raise BenchhouseError when loading built engines again: they are not the prepared ones, and the load's time
+    includes a build."""
     if (now := count_engines(folder)) != prepared:
         raise BenchhouseError(
-            f"TensorRT built engines anew instead of loading those in {folder} ({prepared} then, {now} now): "
+            f"TensorRT built engines again instead of loading those in {folder} (expected {prepared}, found {now}): "
             "--rebuild always makes them for this version"
         )
 
 
 def load_tensorrt(precision: Precision) -> None:
-    """Load TensorRT's libraries, which ONNX Runtime's provider takes from the process.
+    """Load TensorRT's libraries, which ONNX Runtime's provider then finds in the process.
 
     TensorRT rounds float32 products to TF32 by default, and the provider has no option for it; NVIDIA's libraries read
-    the environment when they are loaded. Raises UnsupportedError when they have been, with another setting."""
+    an environment variable when they are loaded. Raises UnsupportedError when it had another value then."""
     wanted = "1" if precision == "tf32" else "0"
     if LIBRARY in sys.modules and os.environ.get(TF32_OVERRIDE) != wanted:
         raise UnsupportedError(f"TensorRT is loaded already in this process: start it with {TF32_OVERRIDE}={wanted}")
@@ -185,7 +181,7 @@ def load_tensorrt(precision: Precision) -> None:
 
 
 def depends_on(cell: Cell) -> dict[str, Json]:
-    """An engine is for one GPU model and driver, and one version of TensorRT."""
+    """An engine depends on the GPU model, its driver, and the version of TensorRT."""
     return {
         "device": cell.device.name,
         "compute_capability": cell.device.facts.values.get("compute_capability"),
@@ -200,7 +196,7 @@ def _tensorrt_version() -> str | None:
 
 
 def _has_provider_library() -> bool:
-    """Whether the provider's library lies in the package, which is told without importing it."""
+    """Whether the package has the provider's library, without importing it."""
     spec = importlib.util.find_spec("onnxruntime")
     if spec is None or spec.origin is None:
         return False

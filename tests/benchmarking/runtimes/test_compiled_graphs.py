@@ -88,7 +88,7 @@ def test_free_dimensions_are_those_of_the_inputs_at_the_point():
 
 def test_a_dimension_that_no_input_tells_is_an_error():
     unknown = Graph(file="m.onnx", inputs=(Tensor(name="z", dtype="float32", shape=("depth",)),), outputs=())
-    with pytest.raises(BenchhouseError, match="no input of the model tells the size of depth"):
+    with pytest.raises(BenchhouseError, match="no input of the model has the dimension depth"):
         fixed_shapes.fixed_dimensions(
             Bundle(kind="forward", graphs={"model": unknown}, exporter=""), {"a": np.zeros(1)}
         )
@@ -176,7 +176,7 @@ def test_engines_are_built_once_for_a_shape_and_found_again(monkeypatch, tmp_pat
 def test_half_precision_is_switched_on_for_the_engines_and_cuda_takes_the_rest(tmp_path):
     settings = tensorrt.engine_settings(cell_of("tensorrt", GPU), {"batch": 2}, tmp_path)
     assert settings.provider_options["trt_fp16_enable"] == "1"
-    assert (settings.provider_options["trt_engine_cache_path"], settings.beside) == (
+    assert (settings.provider_options["trt_engine_cache_path"], settings.fallbacks) == (
         str(tmp_path),
         ("CUDAExecutionProvider",),
     )
@@ -205,7 +205,7 @@ def test_engines_that_are_built_anew_are_not_the_prepared_ones(tmp_path):
     (tmp_path / "a.engine").touch()
     tensorrt.check_engines_were_used(tmp_path, 1)
     (tmp_path / "b.engine").touch()
-    with pytest.raises(BenchhouseError, match=r"instead of loading those in .* \(1 then, 2 now\)"):
+    with pytest.raises(BenchhouseError, match=r"instead of loading those in .* \(expected 1, found 2\)"):
         tensorrt.check_engines_were_used(tmp_path, 1)
 
 
@@ -220,7 +220,7 @@ def test_tf32_is_kept_out_of_float32_engines(monkeypatch):
 
 
 def test_what_is_missing_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(tensorrt.shared, "installed", lambda: None)
+    monkeypatch.setattr(tensorrt.shared.OrtRuntime, "missing", lambda self: None)
     monkeypatch.setattr(tensorrt, "_has_provider_library", lambda: False)
     assert tensorrt.PLUGIN.missing().endswith("built without TensorRT: pip install onnxruntime-gpu")
     monkeypatch.setattr(tensorrt, "_has_provider_library", lambda: True)
@@ -228,7 +228,6 @@ def test_what_is_missing_says_what_to_install(monkeypatch):
     assert tensorrt.PLUGIN.missing().endswith("pip install tensorrt")
     monkeypatch.setattr(tensorrt, "_tensorrt_version", lambda: "10.9")
     assert tensorrt.PLUGIN.missing() is None
-    monkeypatch.setattr(qnn.shared, "installed", lambda: None)
     monkeypatch.setattr(qnn.importlib.util, "find_spec", lambda name: None)
     assert qnn.PLUGIN.missing().endswith("pip install --no-deps onnxruntime-qnn")
 
@@ -253,7 +252,7 @@ def test_an_amd_gpu_is_chosen_by_its_unique_id_or_not_at_all(monkeypatch, unwatc
     told = Device(type="rocm", selector="rocm:1", found=True, facts=Readings(values={"unique_id": "0x77ab"}))
     rocm.PLUGIN.watch(told)
     assert os.environ["ROCR_VISIBLE_DEVICES"] == "GPU-77ab"
-    with pytest.raises(UnsupportedError, match="leave it alone visible with ROCR_VISIBLE_DEVICES"):
+    with pytest.raises(UnsupportedError, match="make it the only visible one with ROCR_VISIBLE_DEVICES"):
         rocm.PLUGIN.watch(Device(type="rocm", selector="rocm:1", found=True))
 
 

@@ -129,5 +129,5 @@ def test_the_reference_says_what_it_is_and_is_never_ranked(opened):
 
 def test_a_backend_that_is_gone_is_said(bert, opened):
     handle = SimpleNamespace(backends={"htp": "/lib/htp.so"}, provider="q", provider_devices=tuple)
-    with pytest.raises(UnsupportedError, match=r"QNN's backend gpu is gone: there is htp"):
+    with pytest.raises(UnsupportedError, match=r"QNN's backend gpu is missing now: found htp"):
         PLUGIN.open(cell(bert, "gpu"), handle, None, (Point(batch_size=1),))

@@ -1,4 +1,4 @@
-"""Graphs at one fixed shape: what compilers for a device (TensorRT, QNN) make of a bundle for a point, and keep."""
+"""Graphs compiled for one fixed shape by a device's compiler (TensorRT, QNN), for a point, and kept as builds."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 INPUTS = "inputs."
 MakeFixed = Callable[[Path, Bundle, Mapping[str, int], Path], Mapping[str, Json]]
-"""Compiles the bundle in the first folder, its free dimensions fixed, into the last one, and tells facts of it."""
+"""Compiles the bundle in the first folder at fixed sizes of its free dimensions into the last folder: its facts."""
 
 
 def why_not_forward(runtime: str, workload: Workload) -> str | None:
-    """None for a workload that is one pass through one graph; else why it cannot have one fixed shape."""
+    """None for a workload that is one pass through one graph; else why it has no single fixed shape."""
     recipe = recipe_of(workload)
     if isinstance(recipe, str):
         return recipe
@@ -35,19 +35,19 @@ def why_not_forward(runtime: str, workload: Workload) -> str | None:
 
 
 def fixed_dimensions(bundle: Bundle, arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
-    """The sizes of the free dimensions of all graphs when these are the inputs. Raises BenchhouseError for one that no
-    input tells."""
+    """The sizes of the free dimensions of all graphs with these inputs. Raises BenchhouseError for a dimension of no
+    input."""
     sizes: dict[str, int] = {}
     for graph in bundle.graphs.values():
         sizes |= _sizes(graph, arrays)
         free = {size for tensor in graph.inputs for size in tensor.shape if isinstance(size, str)}
         if unknown := sorted(free - set(sizes)):
-            raise BenchhouseError(f"no input of the model tells the size of {', '.join(unknown)}")
+            raise BenchhouseError(f"no input of the model has the dimension {', '.join(unknown)}")
     return sizes
 
 
 def point_dimensions(cell: Cell, point: Point, bundle: Bundle) -> dict[str, int]:
-    """The sizes at a point, from the inputs that the family makes for it."""
+    """The sizes at a point, from the family's inputs."""
     arrays = plugin_of(cell.workload).inputs(cell.workload, point, cell.workload.seed)
     return fixed_dimensions(bundle, arrays)
 
@@ -61,7 +61,7 @@ def ensure_fixed(
     depends_on: Mapping[str, Json],
     make: MakeFixed,
 ) -> Mapping[str, Json]:
-    """See that the store has the bundles of these points, and of each what a compiler makes of it.
+    """Make the bundles of these points and compile each, where the store lacks them.
 
     The facts are those of the bundles, with the compiled builds under the kind's name."""
     facts = graphs.ensure_bundle(cell, points, store, rebuild)
@@ -72,12 +72,12 @@ def ensure_fixed(
         sizes = point_dimensions(cell, point, bundle)
         key = fixed_key(kind, cell, point, sizes, depends_on)
 
-        def compile_it(
+        def compiled_into(
             out: Path, folder: Path = folder, bundle: Bundle = bundle, sizes: Mapping[str, int] = sizes
         ) -> Mapping[str, Json]:
             return make(folder, bundle, sizes, out)
 
-        made.append(store.get(key, compile_it, rebuild))
+        made.append(store.get(key, compiled_into, rebuild))
     compiled: list[Json] = [
         {**build.facts, "digest": build.digest, "build_s": build.build_s, "is_new": is_new} for build, is_new in made
     ]
@@ -87,7 +87,7 @@ def ensure_fixed(
 def fixed_key(
     kind: str, cell: Cell, point: Point, sizes: Mapping[str, int], depends_on: Mapping[str, Json]
 ) -> BuildKey:
-    """What a compiled graph depends on: the bundle, the shape, and the device and versions in `depends_on`."""
+    """The key of compiled graphs: the bundle, the shape, and the device and versions in `depends_on`."""
     parts: dict[str, Json] = {
         "model_id": cell.workload.model_id,
         "bundle": graphs.bundle_key(cell, point).digest,

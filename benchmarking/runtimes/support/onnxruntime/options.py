@@ -1,4 +1,4 @@
-"""ONNX Runtime sessions: opened with everything explicit, and refused when they are not what was asked for."""
+"""ONNX Runtime sessions: opened with every setting explicit, and refused when they are not what was requested."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ASSIGNMENT = "session.record_ep_graph_assignment_info"
 SPINNING = "session.intra_op.allow_spinning"
 NVIDIA = ("CUDAExecutionProvider", "TensorrtExecutionProvider")
 OUT_OF_MEMORY_TEXTS = ("failed to allocate memory", "bad_alloc", "out of memory", "bfcarena")
-"""How ONNX Runtime words a failed allocation: the CPU's arena, the C++ library, CUDA, and the arena of a GPU."""
+"""Texts of a failed allocation: of the CPU's arena, the C++ library, CUDA, and a GPU's arena."""
 ERRORS = (
     "EPFail",
     "EngineError",
@@ -38,46 +38,46 @@ ERRORS = (
     "NotImplemented",
     "RuntimeException",
 )
-"""ONNX Runtime's exceptions, which have no base of their own; a version may lack some."""
+"""ONNX Runtime's exceptions, which share no base class; a version may lack some."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSettings:
-    """What sessions are opened with."""
+    """The settings of sessions."""
 
     provider: OrtProvider
     precision: Precision
     num_threads: int
-    beside: tuple[str, ...] = ()
-    """Providers that take what the wanted one leaves, before the CPU's."""
+    fallbacks: tuple[str, ...] = ()
+    """Providers for the nodes that the requested one does not take, before the CPU's."""
     dimensions: Mapping[str, int] = field(default_factory=dict)
-    """Sizes that free dimensions are fixed at, by name, for providers that know only fixed ones."""
+    """Sizes of free dimensions by name, for providers that need fixed ones."""
     plugin_devices: tuple[Any, ...] = ()
-    """ONNX Runtime's own entries of the device, for a provider that came as a plugin."""
+    """ONNX Runtime's entries of the device, for a provider that is a plugin."""
     extra_options: Mapping[str, str] = field(default_factory=dict)
-    """Options of the provider beside those that its device and precision give it."""
+    """Options of the provider besides those of its device and precision."""
     entries: Mapping[str, str] = field(default_factory=dict)
-    """Entries of the session's configuration."""
+    """Entries of the session configuration."""
 
     @property
     def provider_options(self) -> dict[str, str]:
-        """All options of the wanted provider."""
+        """All options of the requested provider."""
         return {**self.provider.options_at(self.precision), **self.extra_options}
 
 
 def open_graph(path: Path, settings: SessionSettings, *, profile: Path | None = None) -> Any:
-    """A session of an ONNX file on the wanted provider; `profile` begins the name of the file its profile goes to.
+    """A session of an ONNX file on the requested provider; `profile` is the prefix of its profile's file name.
 
-    Raises UnsupportedError when the session would run without the wanted provider: ONNX Runtime only prints a line when
-    a provider does not load, and then takes the CPU.
+    Raises UnsupportedError when the session would run without that provider: when it does not load, ONNX Runtime only
+    prints a line and uses the CPU.
     """
     import onnxruntime
 
     options = _session_options(settings, profile)
     if settings.provider.name in NVIDIA:
-        onnxruntime.preload_dlls()  # CUDA's libraries from their pip packages, where the system has none
+        onnxruntime.preload_dlls()  # CUDA's libraries from pip packages, when the system has none
     with ort_errors(f"loading {path.name} on {settings.provider.name}"):
         if settings.plugin_devices:
             options.add_provider_for_devices(list(settings.plugin_devices), settings.provider_options)
@@ -91,8 +91,7 @@ def open_graph(path: Path, settings: SessionSettings, *, profile: Path | None = 
 
 
 def default_num_threads() -> int:
-    """The physical cores this process may use: ONNX Runtime's own choice, but for the affinity and the quota that it
-    does not look at."""
+    """The physical cores that this process may use: ONNX Runtime's default, but within the CPU affinity and quota."""
     facts = host_facts()
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = facts.values.get("cgroup_cpu_quota_cores")
@@ -102,7 +101,7 @@ def default_num_threads() -> int:
 
 
 def in_force(session: Any, settings: SessionSettings) -> dict[str, Json]:
-    """The session's settings, read back where it tells them."""
+    """The session's settings, read back where it reports them."""
     options = session.get_session_options()
     return {
         "providers": list[Json](session.get_providers()),
@@ -113,18 +112,18 @@ def in_force(session: Any, settings: SessionSettings) -> dict[str, Json]:
         "execution_mode": _word(options.execution_mode).removeprefix("ORT_").lower(),
         "memory_pattern": options.enable_mem_pattern,
         "allow_spinning": options.get_session_config_entry(SPINNING) == "1",
-        **_devices_told(settings),
+        **_provider_devices(settings),
     }
 
 
-def _devices_told(settings: SessionSettings) -> dict[str, Json]:
-    """What ONNX Runtime says of the devices that a session was told of, where it was."""
-    told: list[Json] = [dict(sorted(dict(entry.device.metadata).items())) for entry in settings.plugin_devices]
-    return {"provider_devices": told} if told else {}
+def _provider_devices(settings: SessionSettings) -> dict[str, Json]:
+    """ONNX Runtime's metadata of the devices that a plugin's session was given."""
+    entries: list[Json] = [dict(sorted(dict(entry.device.metadata).items())) for entry in settings.plugin_devices]
+    return {"provider_devices": entries} if entries else {}
 
 
 def assigned_nodes(session: Any) -> dict[str, int] | None:
-    """The nodes given to each provider when the graph was cut up; None where ONNX Runtime is too old to tell (1.23)."""
+    """Nodes by provider after partitioning; None where ONNX Runtime is too old to report them (1.23)."""
     if not hasattr(session, "get_provider_graph_assignment_info"):
         return None
     counts: Counter[str] = Counter()
@@ -135,7 +134,7 @@ def assigned_nodes(session: Any) -> dict[str, int] | None:
 
 @contextmanager
 def ort_errors(doing: str) -> Iterator[None]:
-    """Inside, what ONNX Runtime raises becomes an error of this project with the first line of what it said."""
+    """Inside, ONNX Runtime's exceptions become this project's errors, with the first line of their message."""
     try:
         yield
     except error_types() as error:
@@ -143,27 +142,27 @@ def ort_errors(doing: str) -> Iterator[None]:
 
 
 def error_types() -> tuple[type[Exception], ...]:
-    """The exceptions that ONNX Runtime raises; RuntimeError is what becomes of those of its C++ code."""
+    """The exceptions that ONNX Runtime raises; RuntimeError comes from its C++ code."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     return (*(getattr(state, name) for name in ERRORS if hasattr(state, name)), MemoryError, RuntimeError)
 
 
 def translate_error(doing: str, error: BaseException) -> BenchhouseError:
-    """The project's error for what ONNX Runtime raised while doing something."""
+    """This project's error for an exception of ONNX Runtime."""
     text = str(error).lower()
     if isinstance(error, MemoryError) or any(part in text for part in OUT_OF_MEMORY_TEXTS):
-        return OutOfMemoryError(f"out of memory while {doing}: {_said(error)}")
+        return OutOfMemoryError(f"out of memory while {doing}: {_message(error)}")
     if type(error).__name__ == "NotImplemented":
-        return UnsupportedError(f"{doing}: ONNX Runtime has no kernel for it: {_said(error)}")
-    return BenchhouseError(f"{doing}: ONNX Runtime said: {_said(error)}")
+        return UnsupportedError(f"{doing}: ONNX Runtime has no kernel for it: {_message(error)}")
+    return BenchhouseError(f"{doing}: ONNX Runtime failed: {_message(error)}")
 
 
-def _said(error: BaseException) -> str:
-    """What it said, without the places in its source code: "... [ONNXRuntimeError] : 1 : FAIL : " comes before it."""
+def _message(error: BaseException) -> str:
+    """Its message without the source location and code before it: "... [ONNXRuntimeError] : 1 : FAIL : "."""
     text = first_line(error) or type(error).__name__
-    code, found, said = text.rpartition("[ONNXRuntimeError] : ")[2].rpartition(" : ")
-    return said if found and code.partition(" : ")[0].isdigit() else text
+    code, found, message = text.rpartition("[ONNXRuntimeError] : ")[2].rpartition(" : ")
+    return message if found and code.partition(" : ")[0].isdigit() else text
 
 
 def _session_options(settings: SessionSettings, profile: Path | None) -> Any:
@@ -175,7 +174,7 @@ def _session_options(settings: SessionSettings, profile: Path | None) -> Any:
     options.intra_op_num_threads = settings.num_threads
     options.inter_op_num_threads = 1
     options.enable_mem_pattern = settings.provider.has_memory_pattern
-    options.log_severity_level = 3  # errors; below it every transformer of the graph has something to say
+    options.log_severity_level = 3  # errors; at lower levels every graph transformer prints
     for name, size in settings.dimensions.items():
         options.add_free_dimension_override_by_name(name, size)
     for key, value in {SPINNING: "1", ASSIGNMENT: "1", **settings.entries}.items():
@@ -188,7 +187,7 @@ def _session_options(settings: SessionSettings, profile: Path | None) -> Any:
 
 def _providers(settings: SessionSettings) -> list[tuple[str, dict[str, str]]]:
     wanted: list[tuple[str, dict[str, str]]] = [(settings.provider.name, settings.provider_options)]
-    wanted += [(name, {"device_id": "0"}) for name in settings.beside]
+    wanted += [(name, {"device_id": "0"}) for name in settings.fallbacks]
     return wanted if settings.provider.name == CPU else [*wanted, (CPU, {})]
 
 
@@ -202,11 +201,11 @@ def _check_providers(session: Any, settings: SessionSettings) -> None:
     nodes = assigned_nodes(session)
     if wanted != CPU and nodes and not nodes.get(wanted):
         raise UnsupportedError(
-            f"asked ONNX Runtime for {wanted}, which the session names first, but which took nothing of the graph: "
-            f"all of it went to {', '.join(nodes)}"
+            f"asked ONNX Runtime for {wanted}, which is the session's first provider but took no node of the graph: "
+            f"all of them went to {', '.join(nodes)}"
         )
 
 
 def _word(member: object) -> str:
-    """The name of an enumeration's member."""
+    """The name of a member of an enumeration."""
     return str(getattr(member, "name", member)).rpartition(".")[2]

@@ -1,6 +1,6 @@
 """Where the kernels of an ONNX Runtime session ran, read from the profile that the session wrote.
 
-A session's list of providers says what may be used. Which provider a kernel really ran on is in the profile alone.
+A session lists the providers that it may use; only the profile has the provider that a kernel really ran on.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ KERNEL_SUFFIX = "_kernel_time"
 WHOLE = frozenset({"int32", "int64", "uint8", "bool"})
 PRODUCTS = frozenset({"MatMul", "Gemm", "FusedMatMul", "FusedGemm", "Conv", "FusedConv", "NhwcFusedConv", "Attention"})
 PRODUCTS |= {"MultiHeadAttention", "GroupQueryAttention"}
-"""Operators in which nearly all of a transformer's arithmetic is, in the type of their first input."""
+"""Operators with nearly all of a transformer's arithmetic, which is in the type of their first input."""
 QUANTIZED_PRODUCTS: Mapping[str, str] = {
     **dict.fromkeys(("MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "ConvInteger"), "int8"),
     **dict.fromkeys(("QLinearMatMul", "QLinearConv", "QGemm", "QAttention"), "int8"),
     "MatMulNBits": "float with weights of few bits",
 }
-"""Those with weights in integers, and what they compute in, whatever goes in."""
+"""Operators with integer weights -> what they compute in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,27 +45,27 @@ class Kernel:
 
     @property
     def is_about_shapes(self) -> bool:
-        """Whether it only works out sizes and positions: whole numbers in at most one dimension. ONNX Runtime keeps
-        such nodes on the CPU on purpose, beside a GPU too, because the CPU needs their results."""
+        """Whether it only computes sizes and positions: whole numbers in at most one dimension. ONNX Runtime keeps
+        such nodes on the CPU on purpose, with a GPU too, because the CPU needs their results."""
         return bool(self.outputs) and all(kind in WHOLE and rank <= 1 for kind, rank in self.outputs)
 
 
 def read_profile(path: Path, graph: str) -> tuple[Kernel, ...]:
-    """The kernels in a profile, their names with the graph's before them. Raises FormatError for another file."""
+    """The kernels in a profile, their names prefixed with the graph's. Raises FormatError for any other file."""
     try:
         events = json.loads(path.read_text(encoding="utf-8"))
         return tuple(_kernel(event, graph) for event in events if _is_kernel(event))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FormatError(f"{path}: no profile of ONNX Runtime ({type(error).__name__}: {error})") from error
+        raise FormatError(f"{path}: not a profile of ONNX Runtime ({type(error).__name__}: {error})") from error
 
 
 def placement(kernels: Sequence[Kernel], wanted: str) -> dict[str, Json]:
-    """Where the kernels ran, `wanted` being the provider that was asked for.
+    """Where the kernels ran; `wanted` is the requested provider.
 
     nodes, nodes_by_provider        different kernels; a part that a provider compiled counts as one
     time_share_by_provider          of the kernels' time
-    nodes_on_cpu_unasked            ran on the CPU's provider although another was asked for, without the next
-    nodes_of_shapes_on_cpu          such as those, but only about sizes and positions
+    nodes_on_cpu_unasked            ran on the CPU's provider although another was requested, without the next
+    nodes_of_shapes_on_cpu          the same, but only about sizes and positions
     operators_on_cpu_unasked        the operators of the former, with their numbers
     compute_types                   what matrix products and convolutions compute in, with their numbers: a CPU without
                                     kernels for float16 gets float32 ones, and casts around them
@@ -89,14 +89,14 @@ def _is_kernel(event: Mapping[str, Any]) -> bool:
 
 
 def _kernel(event: Mapping[str, Any], graph: str) -> Kernel:
-    told = event["args"]
+    details = event["args"]
     return Kernel(
-        name=f"{graph}/{told.get('node_index', '')}/{str(event['name']).removesuffix(KERNEL_SUFFIX)}",
-        operator=str(told.get("op_name", "")),
-        provider=str(told["provider"]),
+        name=f"{graph}/{details.get('node_index', '')}/{str(event['name']).removesuffix(KERNEL_SUFFIX)}",
+        operator=str(details.get("op_name", "")),
+        provider=str(details["provider"]),
         duration_us=int(event["dur"]),
-        input_types=tuple(kind for kind, _ in _typed(told.get("input_type_shape", ()))),
-        outputs=_typed(told.get("output_type_shape", ())),
+        input_types=tuple(kind for kind, _ in _typed(details.get("input_type_shape", ()))),
+        outputs=_typed(details.get("output_type_shape", ())),
     )
 
 
@@ -105,7 +105,7 @@ def _typed(listed: Iterable[Mapping[str, Sequence[int]]]) -> tuple[tuple[str, in
 
 
 def _product_type(kernel: Kernel) -> str | None:
-    """What a product computes in; None for what is no product."""
+    """The type that a product computes in; None for another operator."""
     if kernel.operator in QUANTIZED_PRODUCTS:
         return QUANTIZED_PRODUCTS[kernel.operator]
     return kernel.input_types[0] if kernel.operator in PRODUCTS and kernel.input_types else None
@@ -116,7 +116,7 @@ def _counted(names: Iterable[str]) -> dict[str, Json]:
 
 
 def _time_shares(kernels: Sequence[Kernel]) -> dict[str, Json]:
-    """Empty where the profile's clock, which counts microseconds, has seen no time pass."""
+    """Empty when no time passed on the profile's clock, which counts microseconds."""
     total = sum(kernel.duration_us for kernel in kernels)
     by_provider: Counter[str] = Counter()
     for kernel in kernels:

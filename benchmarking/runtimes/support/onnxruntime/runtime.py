@@ -1,4 +1,4 @@
-"""What the runtimes over ONNX Runtime share: which providers drive a device, builds, and opening a session."""
+"""What the runtimes over ONNX Runtime share: requirements, and which execution provider runs on a device."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Sequence
 
 from benchmarking.core import plugins
-from benchmarking.core.contracts import Option
+from benchmarking.core.contracts import Option, Runtime
 from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.plugins import are_all_assumed
@@ -21,11 +21,19 @@ ALWAYS = "CPUExecutionProvider"
 """The provider that every ONNX Runtime has."""
 
 
-def installed() -> str | None:
-    """None, or what must be installed to export models and run them in ONNX Runtime."""
-    if importlib.util.find_spec("onnxruntime") is None:
-        return "not installed: onnxruntime: pip install onnxruntime (onnxruntime-gpu for NVIDIA GPUs)"
-    return graphs.missing()
+class OrtRuntime(Runtime):
+    """A runtime that runs a model's exported graphs in ONNX Runtime, in a process without torch."""
+
+    prepares = True
+    needs_no_torch = True
+
+    def missing(self) -> str | None:
+        if importlib.util.find_spec("onnxruntime") is None:
+            return "not installed: onnxruntime: pip install onnxruntime (onnxruntime-gpu for NVIDIA GPUs)"
+        return graphs.missing()
+
+    def import_libraries(self) -> None:
+        import onnxruntime  # noqa: F401
 
 
 def providers_of(device: Device) -> tuple[OrtProvider, ...]:
@@ -37,10 +45,10 @@ def providers_of(device: Device) -> tuple[OrtProvider, ...]:
 
 
 def built_provider(device: Device, known: Sequence[OrtProvider], word: Scalar | None = None) -> OrtProvider | str:
-    """The provider of a device that is named, else the first that need not be, if the installed ONNX Runtime is built
-    with it; or why there is none.
+    """The named provider of a device, else the first that can be a default, if the installed ONNX Runtime has it; or
+    why there is none.
 
-    That one is built in does not mean that it loads: what the session runs on is looked at when it is opened.
+    A provider that is built in may still not load: `open_graph` checks what the session runs on.
     """
     wanted = [one for one in known if (not one.on_request_only if word is None else one.word == word)]
     if not wanted:
@@ -63,8 +71,8 @@ def _not_built(device: Device, known: Sequence[OrtProvider], wanted: Sequence[Or
     import onnxruntime
 
     needed = " or ".join(f"{one.name} ({one.install})" for one in wanted)
-    there = [one.word for one in known if one.name in built and one not in wanted]
-    choose = f" (--provider {there[0]} takes what is there)" if there else ""
+    others = [one.word for one in known if one.name in built and one not in wanted]
+    choose = f" (--provider {others[0]} is available)" if others else ""
     return (
         f"{device.selector} needs ONNX Runtime with {needed}: pip install {wanted[0].install}. "
         f"Found: onnxruntime {onnxruntime.__version__} with {', '.join(built)}{choose}"
@@ -72,8 +80,7 @@ def _not_built(device: Device, known: Sequence[OrtProvider], wanted: Sequence[Or
 
 
 def provider_of(device: Device, word: Scalar | None = None) -> OrtProvider:
-    """The provider that sessions on a device ask for: the one that is named, or the device's own. Raises
-    UnsupportedError where there is none."""
+    """The provider for a device: the named one, or the device's default. Raises UnsupportedError when there is none."""
     known = providers_of(device)
     found = built_provider(device, known, word) if known else f"ONNX Runtime has no provider for {device.type}"
     if isinstance(found, str):
@@ -82,14 +89,14 @@ def provider_of(device: Device, word: Scalar | None = None) -> OrtProvider:
 
 
 def possible_provider(device: Device, known: Sequence[OrtProvider]) -> OrtProvider | str:
-    """The device's own provider if it can be had, else one that can be where it is named, or why there is none."""
+    """The device's default provider if it is available, else one that is available by name, or why there is none."""
     own = built_provider(device, known)
     named = (built_provider(device, known, one.word) for one in known if one.on_request_only)
     return own if isinstance(own, OrtProvider) else next((one for one in named if isinstance(one, OrtProvider)), own)
 
 
 def check_named_precision(word: Scalar | None, precision: Precision) -> None:
-    """Raise UnsupportedError for a precision that a provider which is only taken by name does not have."""
+    """Raise UnsupportedError for a precision that a provider which must be named does not have."""
     for provider in (directml.PROVIDER,):
         if provider.word == word and precision not in provider.precisions:
             raise UnsupportedError(f"provider {word} has {', '.join(provider.precisions)}, not {precision}")

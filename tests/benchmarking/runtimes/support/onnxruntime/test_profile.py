@@ -85,5 +85,5 @@ def test_no_kernel_and_no_time_give_no_share():
 def test_another_file_is_no_profile(tmp_path, text):
     path = tmp_path / "profile.json"
     path.write_text(text)
-    with pytest.raises(FormatError, match="no profile of ONNX Runtime"):
+    with pytest.raises(FormatError, match="not a profile of ONNX Runtime"):
         read_profile(path, "model")

@@ -27,7 +27,7 @@ from benchmarking.runtimes.support.onnxruntime.options import (
     open_graph,
     translate_error,
 )
-from benchmarking.runtimes.support.onnxruntime.runner import load_graphs, runner_of
+from benchmarking.runtimes.support.onnxruntime.session import load_graphs, runner_of
 
 SETTINGS = SessionSettings(provider=ORT_PROVIDER, precision="float32", num_threads=1)
 CUDA = dataclasses.replace(SETTINGS, provider=cuda.ORT_PROVIDER)
@@ -201,7 +201,7 @@ def session_that(providers, nodes):
 
 def test_a_provider_that_is_named_first_and_takes_nothing_is_refused():
     named = ["CUDAExecutionProvider", "CPUExecutionProvider"]
-    with pytest.raises(UnsupportedError, match="took nothing of the graph: all of it went to CPUExecutionProvider"):
+    with pytest.raises(UnsupportedError, match="took no node of the graph: all of them went to CPUExecutionProvider"):
         options._check_providers(session_that(named, [("CPUExecutionProvider", 3)]), CUDA)
     options._check_providers(session_that(named, [("CPUExecutionProvider", 3), (named[0], 1)]), CUDA)
 
@@ -242,7 +242,7 @@ def test_threads_are_the_cores_that_may_be_used(monkeypatch, cores, quota, allow
 
 def test_trouble_is_told_in_one_line_without_places_in_source_code():
     long = "/src/x.cc:71 virtual f() Error: [ONNXRuntimeError] : 1 : FAIL : no such thing\nmore"
-    assert str(translate_error("loading", RuntimeError(long))) == "loading: ONNX Runtime said: no such thing"
+    assert str(translate_error("loading", RuntimeError(long))) == "loading: ONNX Runtime failed: no such thing"
     assert isinstance(
         translate_error("running", RuntimeError("Failed to allocate memory for requested buffer")), OutOfMemoryError
     )
@@ -252,7 +252,7 @@ def test_trouble_is_told_in_one_line_without_places_in_source_code():
 def test_a_file_that_is_no_graph_is_an_error_of_ours(tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(b"nothing")
-    with pytest.raises(BenchhouseError, match=r"loading model\.onnx on CPUExecutionProvider: ONNX Runtime said: "):
+    with pytest.raises(BenchhouseError, match=r"loading model\.onnx on CPUExecutionProvider: ONNX Runtime failed: "):
         open_graph(path, SETTINGS)
 
 
@@ -270,5 +270,5 @@ def test_bfloat16_on_the_cpu_is_refused_by_onnx_runtime_itself(tmp_path):
 @IO_MODES
 def test_a_call_that_fails_is_an_error_of_ours(forward, io_mode):
     runner = runner_of(load_graphs(*forward, SETTINGS), io_mode)
-    with pytest.raises(BenchhouseError, match="running graph 'model': ONNX Runtime said: "):
+    with pytest.raises(BenchhouseError, match="running graph 'model': ONNX Runtime failed: "):
         runner.call("model", {"x": runner.place(np.zeros((2, 5), dtype=np.float32))})
