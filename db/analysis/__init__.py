@@ -1,1 +1,1 @@
-"""Judges what is stored: two selections against each other, a series' history, the newest run against its segment."""
+"""Judges stored results: compares selections, finds changes in histories, gates the newest run, recommends."""

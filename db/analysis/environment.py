@@ -1,19 +1,19 @@
-"""Whether findings speak of the machine and not of the code: when nearly everything moved the same way. Pure.
+"""Detects changes of the machine rather than the code: nearly everything moved the same way. Pure.
 
 The rule, for results of one machine in one session:
 
-    1. What shares code counts once: the points of one model on one runtime at one precision (a `group`) move together
-       whenever that code changes, so their median stands for them.
-    2. There are at least 5 groups: chance alone points 4 of them one way once in 8 times.
-    3. At least 80 % of them moved the same way, and so many do by a fair coin at most once in 20 times (sign test, one
-       way; groups that did not move at all count as moved the other way).
+    1. Shared code counts once: the points of one model, runtime and precision (a `group`) move together whenever their
+       code changes, so a group counts by its median.
+    2. There are at least 5 groups: by chance alone, 4 move the same way once in 8 times.
+    3. At least 80 % of the groups moved the same way, which fair coins do at most once in 20 times (one-sided sign
+       test; unchanged groups count as moved the other way).
     4. Their median change is at least 1 %.
-    5. All findings point that way.
+    5. All findings moved that way.
 
-2026-11-21: 3 and 5 are asked for together. That all findings point one way is also what a change of code does that
-several models share; only what the others did, which no judge flagged, tells the two apart. A slow-down of everything
-by a new version of torch meets the rule too. So the verdict says where to look first, and never turns a regression into
-none: what a fresh session shows again, on a quiet machine, still has to be explained.
+2026-11-21: rule 3 is required besides 5, since a change of code that several models share also moves all findings one
+way; only the series without a finding distinguish the two. A new version of torch that slows everything down meets the
+rules as well. So the verdict says where to look first, and never cancels a regression: one that a fresh session on an
+idle machine shows again must still be explained.
 """
 
 from __future__ import annotations
@@ -32,41 +32,41 @@ MIN_CHANGE = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shift:
-    """How one series moved."""
+    """The change of one series."""
 
     group: str
-    """What its code is shared with: the series of one model, runtime and precision have the same."""
+    """The same for all series that share code: those of one model, runtime and precision."""
     ratio: float
-    """After over before, above 1 for worse: of a metric where higher is better, before over after."""
+    """After / before, or before / after for a metric where higher is better: above 1 is worse."""
     is_finding: bool
-    """Whether a judge called it a change."""
+    """Whether it was judged a change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Together:
-    """That a session's series moved together."""
+    """The common change of a session's series."""
 
     direction: Literal["worse", "better"]
     moved: int
     """Groups that moved that way."""
     groups: int
     ratio: float
-    """Median of the groups' ratios."""
+    """Median over the groups."""
     chance: float
-    """Probability of so many by a fair coin."""
+    """Probability of as many with fair coins."""
 
     @property
     def text(self) -> str:
-        """In words, without the verdict."""
+        """In words."""
         return (
-            f"{self.moved} of {self.groups} pairs of model and runtime became {self.direction} together, "
-            f"by {abs(self.ratio - 1):.1%} in the middle (by chance: {self.chance:.2g})"
+            f"{self.moved} of {self.groups} combinations of model, runtime and precision became {self.direction}, "
+            f"by {abs(self.ratio - 1):.1%} (median; probability by chance {self.chance:.2g})"
         )
 
 
 def moved_together(shifts: Iterable[Shift]) -> Together | None:
-    """How the series of one machine and session moved together, by the rule above; None where they did not, where too
-    few groups were judged to tell, and where there are no findings to explain."""
+    """The common change of the series of one machine and session, by the rules above; None where there is none, and
+    where there are no findings to explain."""
     known = tuple(shifts)
     findings = [shift for shift in known if shift.is_finding]
     ratios = _by_group(known)
@@ -85,7 +85,7 @@ def moved_together(shifts: Iterable[Shift]) -> Together | None:
 
 
 def sign_chance(heads: int, tosses: int) -> float:
-    """Probability of at least so many heads in so many tosses of a fair coin."""
+    """Probability of at least as many heads in so many tosses of a fair coin."""
     return float(sum(comb(tosses, count) for count in range(heads, tosses + 1)) / 2**tosses)
 
 

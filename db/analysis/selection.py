@@ -1,15 +1,15 @@
-"""What a user means by "these results": words on a command line, as a condition on the view all_results.
+"""Selections of results: words on a command line as a condition on the view all_results.
 
     SELECTION  = PART ("," PART)*        all parts must hold
     PART       = FIELD "=" VALUE ("|" VALUE)*
                | "tag." NAME "=" VALUE
-               | "since=" DATE | "until=" DATE       of history_time; until a date means its whole day
+               | "since=" DATE | "until=" DATE       of history_time; until includes the whole day
                | a run or session id, or its first 8 characters or more
                | a git commit, or its first 7 characters or more
                | "latest"                            the newest session: the runs of one command
-               | "sql:" CONDITION                    the rest of the text, in SQL, on the columns of all_results
+               | "sql:" CONDITION                    the rest of the text: SQL on the columns of all_results
 
-Values are bound, never pasted. A condition in SQL is the user's own, on a connection that only reads.
+Values are bound, never inserted into the SQL. The user's own SQL runs on a read-only connection.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ FIELDS = {
 }
 """Word -> column."""
 PREFIXED = ("run", "session", "commit", "hardware", "series")
-"""Fields whose value may be the beginning of the column's."""
+"""Fields whose value may be a prefix of the column's."""
 NUMBERS = ("threads", *AXIS_FIELDS)
 NEWEST = "session_id = (SELECT session_id FROM all_results ORDER BY started_at DESC, run_id DESC LIMIT 1)"
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f-]*)?")
@@ -59,26 +59,26 @@ class Selection:
     """A condition on the view all_results."""
 
     text: str
-    """As it was typed."""
+    """As typed."""
     condition: str
     """SQL with a `?` for each of `values`."""
     values: tuple[str | int | datetime, ...] = ()
     named: frozenset[str] = frozenset()
-    """The columns that were named: two selections that name the same one mean to differ in it."""
+    """The columns in the selection: two selections with the same column are meant to differ in it."""
     run_condition: str | None = None
-    """What of it is a condition on benchmark_runs alone: the ids and commits that were named; None without any."""
+    """Its part that is a condition on benchmark_runs alone (ids and commits); None without any."""
     run_values: tuple[str, ...] = ()
     is_whole_runs: bool = False
-    """Whether that is all of it."""
+    """Whether that part is the whole selection."""
 
     @classmethod
     def parse(cls, text: str) -> Selection:
-        """The selection that the words mean. Raises UsageError for a word that means none."""
+        """Parse the words. Raises UsageError for an invalid one."""
         before, has_sql, sql = text.partition("sql:")
         parts = [_part(word.strip()) for word in before.split(",") if word.strip()]
         if has_sql:
             if not sql.strip():
-                raise UsageError("sql: is empty: a condition on the columns of all_results comes behind it")
+                raise UsageError("sql: is empty: expected a condition on the columns of all_results after it")
             parts.append(cls(text=sql, condition=f"({sql})"))
         return cls(
             text=text,
@@ -100,7 +100,7 @@ def _part(word: str) -> Selection:
         return _bare(word)
     field, values = field.strip(), [value.strip() for value in text.split("|")]
     if not all(values):
-        raise UsageError(f"{word!r}: a value is missing behind the =: for example runtime=eager")
+        raise UsageError(f"{word!r}: no value after =, expected for example runtime=eager")
     if field.startswith("tag.") and field != "tag.":
         return _any_of(word, f"tags['{_quoted(field[4:])}']", values, named=field)
     if field in ("since", "until"):
@@ -117,7 +117,7 @@ def _part(word: str) -> Selection:
 
 
 def _series(word: str, values: list[str]) -> Selection:
-    """By the series' own id, or by that of one that it is read as part of."""
+    """By the series' own id, or that of the series it is an alias of."""
     begins = " OR ".join(f"starts_with({name}, ?)" for _ in values for name in ("s.series_id", "canonical_series_id"))
     condition = f"""series_id IN (
         SELECT coalesce(canonical_series_id, s.series_id)
@@ -135,10 +135,10 @@ def _bare(word: str) -> Selection:
     columns += ["git_commit"] if COMMIT.fullmatch(word) else []
     if not columns:
         raise UsageError(
-            f"{word!r} selects nothing: give a run id (its first 8 characters or more), a commit, latest, "
+            f"{word!r} is not a selection, expected a run id (at least its first 8 characters), a commit, latest, "
             f"FIELD=VALUE with a field of {', '.join(FIELDS)}, tag.NAME, since, until, or sql:CONDITION"
         )
-    # Asked of the runs alone: over several columns of the view it would be asked of every result, all of it read.
+    # On the runs alone: over several columns of the view, it would read all results.
     runs = f"({' OR '.join(f'starts_with({column}, ?)' for column in columns)})"
     values = (word,) * len(columns)
     return Selection(

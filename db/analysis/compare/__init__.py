@@ -1,1 +1,1 @@
-"""One selection of results judged against another."""
+"""Compares one selection of results with another."""

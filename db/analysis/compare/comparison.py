@@ -1,9 +1,7 @@
-"""Compares two selections of stored results, point by point, or the values of a column inside one.
+"""Compares two selections of stored results point by point, or the values of a column in one selection.
 
 2026-11-22: sides count as interleaved where they ran on one host and the middle launch of each ran between the first
-and the last of the other, by the times at which the launches began to measure. A drift of the machine then is in both.
-
-What a comparison comes to: frozen records, which go to JSON as they are.
+and the last of the other, by the times at which the launches began to measure. A drift of the machine is then in both.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from typing import TYPE_CHECKING
 from benchmarking.core.metrics import Metric
 from db.analysis.compare import judging, reading
 from db.analysis.compare.judging import Judgement, Pair
-from db.analysis.compare.matching import Matched, Measured, Standing, allowed_across, differences, match
+from db.analysis.compare.matching import Matched, Measured, Representative, allowed_across, differences, match
 from db.analysis.environment import Shift, moved_together
 from db.analysis.selection import Selection
 
@@ -25,15 +23,85 @@ if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
 SUBJECT = ("model_id", "device", "runtime", "precision", "num_threads")
-"""Columns that say what was measured, beside the point."""
+"""Columns that identify what was measured, besides the point."""
 PROVENANCE = ("git_commit", "tool_version", "host", "driver")
 SAME_RESULT = "the same result is on both sides: narrow one of the selections"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """A result in a comparison."""
+
+    result_id: str
+    run_id: str
+    started_at: str
+    """Of the run, UTC, ISO 8601."""
+    results: int
+    """The number of selected results of the point, of which this is the newest comparable one."""
+    launches: int
+    """Launches with a value."""
+    value: float | None
+    """The result's, in the metric's unit."""
+    validity: str | None
+    doubts: tuple[str, ...]
+    """Kinds, without those of severity info."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A point of both sides and its judgement."""
+
+    point: str
+    """Label of the point, or of both points where they differ."""
+    subject: Mapping[str, tuple[str | None, str | None]]
+    """Model, device, runtime, ... of both sides."""
+    differs: Mapping[str, tuple[object, object]]
+    """The series keys in which the sides differ, with both values."""
+    is_simulated: bool
+    """Whether a script or an emulator ran, so that the numbers are not a device's."""
+    before: Side
+    after: Side
+    judgement: Judgement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Single:
+    """A point of one side only."""
+
+    point: str
+    subject: Mapping[str, str | None]
+    result_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Two sides and their findings, worst first."""
+
+    before: str
+    """The selection as the user typed it."""
+    after: str
+    metric: str
+    unit: str
+    findings: tuple[Finding, ...] = ()
+    only_before: tuple[Single, ...] = ()
+    only_after: tuple[Single, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Findings by verdict."""
+    provenance: Mapping[str, tuple[object, object]] = field(default_factory=dict)
+    """Commit, host and versions that differ in the same way in all pairs."""
+    moved_together: str | None = None
+    """In words, that nearly everything moved one way, which suggests the machine and not the code; else None."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing could be compared."""
+        return all(one.judgement.verdict == "not comparable" for one in self.findings)
 
 
 def compare(
     warehouse: Warehouse, before: Selection, after: Selection, metric: Metric, across: Collection[str] = ()
 ) -> Comparison:
-    """One selection against the other; columns that both name with values of their own, and `across`, may differ."""
+    """Compare the selections; columns to which they give different values, and `across`, may differ."""
     earlier, later = reading.measured(warehouse, (before, after), metric)
     matched = match(earlier, later, allowed_across({*across, *meant_to_differ(before, after)}))
     return _comparison(warehouse, matched, metric, before.text, after.text)
@@ -48,7 +116,7 @@ def compare_within(
     baseline: str | None = None,
     across: Collection[str] = (),
 ) -> Comparison:
-    """Each value of the column against the baseline, which is the first that was measured unless it is named."""
+    """Compare each value of the column with the baseline, by default the first that was measured."""
     groups: dict[str, list[Measured]] = {}
     (results,) = reading.measured(warehouse, (selection,), metric)
     for result in sorted(results, key=lambda one: (one.started_at, one.run_id)):
@@ -66,14 +134,14 @@ def compare_within(
 
 
 def meant_to_differ(before: Selection, after: Selection) -> frozenset[str]:
-    """The columns that both name, less those of which both say the same: batch=1 on both sides is no difference."""
+    """The columns that both selections have with different words: batch=1 on both sides is no difference."""
     one, other = ({word.strip() for word in each.text.partition("sql:")[0].split(",")} for each in (before, after))
     named = [{name for word in words for name in Selection.parse(word).named} for words in (one - other, other - one)]
     return frozenset(named[0] & named[1])
 
 
 def is_interleaved(before: Sequence[datetime], after: Sequence[datetime]) -> bool:
-    """Whether launches that began at these times took turns: the middle one of each side within the other side."""
+    """Whether launches that began at these times were interleaved: the middle one of each side is within the other."""
     if not before or not after:
         return False
     first, second = sorted(before), sorted(after)
@@ -86,9 +154,9 @@ def _middle_is_within(times: Sequence[datetime], others: Sequence[datetime]) -> 
 
 
 def _comparison(warehouse: Warehouse, matched: Matched, metric: Metric, before: str, after: str) -> Comparison:
-    everyone = [*matched.pairs, *matched.refused]
+    all_pairs = [*matched.pairs, *matched.refused]
     at_once = [one.result for pair in matched.pairs if _are_at_once(*pair) for one in pair]
-    details = reading.details(warehouse, [one.result for pair in everyone for one in pair], at_once, metric)
+    details = reading.details(warehouse, [one.result for pair in all_pairs for one in pair], at_once, metric)
     pairs = [_pair(base, one, details) for base, one in matched.pairs]
     pairs += [
         Pair(before=(), after=(), why_not=_differing(differences(base.result.keys, one.result.keys)))
@@ -96,7 +164,7 @@ def _comparison(warehouse: Warehouse, matched: Matched, metric: Metric, before: 
     ]
     judgements = judging.judge(pairs, metric)
     findings = [
-        _finding(base, one, judgement, details) for (base, one), judgement in zip(everyone, judgements, strict=True)
+        _finding(base, one, judgement, details) for (base, one), judgement in zip(all_pairs, judgements, strict=True)
     ]
     return Comparison(
         before=before,
@@ -112,14 +180,14 @@ def _comparison(warehouse: Warehouse, matched: Matched, metric: Metric, before: 
     )
 
 
-def _are_at_once(before: Standing, after: Standing) -> bool:
-    """Whether the two runs were under way on one host at the same time, as runs are whose launches take turns."""
+def _are_at_once(before: Representative, after: Representative) -> bool:
+    """Whether the two runs overlapped on one host, as interleaved runs do."""
     one, other = before.result, after.result
     overlap = one.started_at <= other.finished_at and other.started_at <= one.finished_at
     return one.about["host"] == other.about["host"] and overlap
 
 
-def _pair(before: Standing, after: Standing, details: reading.Details) -> Pair:
+def _pair(before: Representative, after: Representative, details: reading.Details) -> Pair:
     one, other = before.result, after.result
     scatter = [details.scatter.get(series_id) for series_id in (one.series_id, other.series_id)]
     known = [each for each in scatter if each is not None]
@@ -134,7 +202,7 @@ def _pair(before: Standing, after: Standing, details: reading.Details) -> Pair:
 
 
 def _why_not(before: Measured, after: Measured) -> str | None:
-    """Why two results of one point may not be compared, or None."""
+    """Why two results are not comparable, or None."""
     if before.result_id == after.result_id:
         return SAME_RESULT
     unfit = [f"{name}: {one.unfit}" for name, one in (("A", before), ("B", after)) if one.unfit is not None]
@@ -142,15 +210,15 @@ def _why_not(before: Measured, after: Measured) -> str | None:
 
 
 def _differing(keys: Mapping[str, tuple[object, object]]) -> str:
-    """Every differing key with both values: "hardware cpu_model: X / Y"."""
-    return "; ".join(f"{name}: {_said(one)} / {_said(other)}" for name, (one, other) in keys.items())
+    """Each differing key with both values: "hardware cpu_model: X / Y"."""
+    return "; ".join(f"{name}: {_text(one)} / {_text(other)}" for name, (one, other) in keys.items())
 
 
-def _said(value: object) -> str:
+def _text(value: object) -> str:
     return "none" if value is None else str(value)
 
 
-def _finding(before: Standing, after: Standing, judgement: Judgement, details: reading.Details) -> Finding:
+def _finding(before: Representative, after: Representative, judgement: Judgement, details: reading.Details) -> Finding:
     one, other = before.result, after.result
     return Finding(
         point=other.point if one.point == other.point else f"{one.point} / {other.point}",
@@ -163,13 +231,13 @@ def _finding(before: Standing, after: Standing, judgement: Judgement, details: r
     )
 
 
-def _side(standing: Standing, details: reading.Details) -> Side:
-    result = standing.result
+def _side(representative: Representative, details: reading.Details) -> Side:
+    result = representative.result
     return Side(
         result_id=result.result_id,
         run_id=result.run_id,
         started_at=result.started_at.isoformat(),
-        results=standing.results,
+        results=representative.results,
         launches=len(details.values.get(result.result_id, ())),
         value=result.value,
         validity=result.validity,
@@ -177,14 +245,14 @@ def _side(standing: Standing, details: reading.Details) -> Side:
     )
 
 
-def _single(standing: Standing) -> Single:
-    result = standing.result
+def _single(representative: Representative) -> Single:
+    result = representative.result
     subject = {name: result.about[name] for name in SUBJECT}
     return Single(point=result.point, subject=subject, result_id=result.result_id)
 
 
 def _badness(finding: Finding, metric: Metric) -> tuple[int, float]:
-    """What findings are sorted by: changes for the worse, then all that was compared, then what cannot be."""
+    """A sort key: changes for the worse, then other compared results, then results that are not comparable."""
     judgement = finding.judgement
     if judgement.change is None:
         return 0, 0.0
@@ -192,10 +260,10 @@ def _badness(finding: Finding, metric: Metric) -> tuple[int, float]:
     return 2 if judgement.is_worse else 1, by if metric.is_worse(judgement.change) else -by
 
 
-def _provenance(pairs: Sequence[tuple[Standing, Standing]]) -> Mapping[str, tuple[object, object]]:
-    """What about the code and its surroundings differs, and does so alike in all pairs."""
-    told = [differences(_surroundings(before.result), _surroundings(after.result)) for before, after in pairs]
-    return {name: both for name, both in told[0].items() if all(one.get(name) == both for one in told)} if told else {}
+def _provenance(pairs: Sequence[tuple[Representative, Representative]]) -> Mapping[str, tuple[object, object]]:
+    """The differences of code, host and versions that all pairs share."""
+    each = [differences(_surroundings(before.result), _surroundings(after.result)) for before, after in pairs]
+    return {name: both for name, both in each[0].items() if all(one.get(name) == both for one in each)} if each else {}
 
 
 def _surroundings(result: Measured) -> dict[str, str | None]:
@@ -203,8 +271,8 @@ def _surroundings(result: Measured) -> dict[str, str | None]:
 
 
 def _moved_together(findings: Sequence[Finding], metric: Metric) -> str | None:
-    """That everything moved together although nothing that was asked for differs, and the sides did not take turns,
-    in which the machine's state cancels; else None."""
+    """The common change, in words, of sides that differ in no key and were not interleaved (else the machine's state
+    cancels); None without one."""
     judged = [(one, one.judgement.change) for one in findings if one.judgement.change is not None]
     if any(one.differs or one.judgement.scope == "interleaved" for one, _ in judged):
         return None
@@ -217,73 +285,3 @@ def _moved_together(findings: Sequence[Finding], metric: Metric) -> str | None:
         for one, change in judged
     )
     return None if together is None else together.text
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
-    """A result in a comparison."""
-
-    result_id: str
-    run_id: str
-    started_at: str
-    """Of the run, UTC, ISO 8601."""
-    results: int
-    """How many of the point were selected; the newest that may be compared is this one."""
-    launches: int
-    """With a value of their own."""
-    value: float | None
-    """Of the whole result, in the metric's unit."""
-    validity: str | None
-    doubts: tuple[str, ...]
-    """Kinds, those that are only good to know left out."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """A point on both sides, and what is to be said of it."""
-
-    point: str
-    """Label of the point; of both, where they differ."""
-    subject: Mapping[str, tuple[str | None, str | None]]
-    """Model, device, runtime, ... of both sides."""
-    differs: Mapping[str, tuple[object, object]]
-    """Keys of what makes a series in which the sides differ, with both values."""
-    is_simulated: bool
-    """Whether a script or an emulator ran: the numbers are then nothing that a device is fast or slow by."""
-    before: Side
-    after: Side
-    judgement: Judgement
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Single:
-    """A point that only one side has."""
-
-    point: str
-    subject: Mapping[str, str | None]
-    result_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """Two sides, worst first."""
-
-    before: str
-    """In the user's words."""
-    after: str
-    metric: str
-    unit: str
-    findings: tuple[Finding, ...] = ()
-    only_before: tuple[Single, ...] = ()
-    only_after: tuple[Single, ...] = ()
-    counts: Mapping[str, int] = field(default_factory=dict)
-    """Verdict -> how many."""
-    provenance: Mapping[str, tuple[object, object]] = field(default_factory=dict)
-    """Commit, host, versions: what differs in the same way between all that were compared."""
-    moved_together: str | None = None
-    """That nearly everything moved one way, in words: the machine has changed sooner than the code. None where not."""
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing could be compared."""
-        return all(one.judgement.verdict == "not comparable" for one in self.findings)

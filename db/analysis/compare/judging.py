@@ -1,19 +1,18 @@
-"""Judges the difference of two results from the values of their launches. Pure.
+"""Judges the difference of two results by the values of their launches. Pure.
 
 With a(i) and b(j) the logarithms of the launches' own values, n and m how many there are, and s their standard
 deviations:
 
     change     exp(mean b - mean a) - 1: the ratio of the geometric means
-    SE^2       s_a^2 / n + s_b^2 / m, and for sides that were not interleaved + r_a^2 + r_b^2, r being by how much one
-               run of a side's series differs from the next (`run_scatter`): what the launches of a run have in common
-               is in neither s
+    SE^2       s_a^2 / n + s_b^2 / m, and for sides that were not interleaved + r_a^2 + r_b^2, r being the variation
+               between runs of a side's series (`run_scatter`): neither s has what the launches of a run share
     df         SE^4 / sum of each term squared over its own degrees of freedom (Welch and Satterthwaite)
     interval   95 %, exp(mean b - mean a -+ t(0.975, df) SE) - 1
     p          two-sided, of t = (mean b - mean a) / SE
     q          Benjamini and Hochberg's, over all differences that are judged together
 
-A difference is a change where q <= 0.01 and it is at least 2 %. Samples inside a launch are no part of this: where
-there is no true change a test on them finds one in a third of all cases. Worked examples are in the tests.
+A difference is a change where q <= 0.01 and it is at least 2 %. Samples inside a launch are not used: without a true
+change, a test on them finds one in a third of all cases. Worked examples are in the tests.
 """
 
 from __future__ import annotations
@@ -29,24 +28,24 @@ from benchmarking.core.metrics import Metric
 
 MAX_Q = 0.01
 MIN_CHANGE = 0.02
-"""Smaller changes are never called one, however sure they are; an interval inside it means equal for all purposes."""
+"""Smaller changes are never reported; an interval inside it means equivalent."""
 CONFIDENCE = 0.95
 MIN_LAUNCHES = 3
-"""With 2 on a side, the interval is so wide that it says nothing, and its own width is a matter of luck."""
+"""With 2 on a side, the interval is too wide to be useful, and its width is mostly chance."""
 MIN_HISTORY_RUNS = 5
-"""Of 4 differences the median still is within a factor of two of the truth, mostly."""
+"""The median of 4 differences is mostly within a factor of two of the truth."""
 MEDIAN_OF_ABSOLUTE_NORMAL = 0.6744897501960817
-SMALL = f"something has changed, but whether by {MIN_CHANGE:.0%} is open"
-WIDE = "neither a change nor its absence is sure enough"
+SMALL = f"the change is significant, but may be smaller than {MIN_CHANGE:.0%}"
+WIDE = f"the interval is too wide to tell a change of {MIN_CHANGE:.0%} from none"
 Word = Literal["faster", "slower", "more", "less", "equivalent", "inconclusive", "not comparable"]
 Scope = Literal["interleaved", "between sessions", "within session"]
 WORDS: Mapping[str, tuple[Word, Word]] = {"MB": ("more", "less")}
-"""Unit -> what a rise and a fall are called; anything else is faster or slower."""
+"""Unit -> words for a rise and a fall; other units have faster and slower."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunScatter:
-    """By how much runs of a series differ from each other."""
+    """The variation between runs of a series."""
 
     sd: float
     """Of the logarithm of a run's value: 0.01 is about 1 %."""
@@ -116,11 +115,11 @@ def false_discovery_rates(p_values: Sequence[float]) -> list[float]:
 
 
 def run_scatter(values: Sequence[float]) -> RunScatter | None:
-    """How much one run differs from the next, from one value a run, oldest first; None for fewer than 5 runs.
+    """The variation between runs, from one value for each, oldest first; None for fewer than 5 runs.
 
     The median of |ln v(k + 1) - ln v(k)|, over 0.6745 and sqrt 2, which makes it the standard deviation where the
-    runs are independent. Neighbours, since they are what is compared, and the median, since a level that has changed
-    once must not hide the next change. What the launches inside a run add is in it too: it errs on the wide side.
+    runs are independent. Neighbours, since those are compared, and the median, since one change of level must not hide
+    the next. It includes the variation of launches inside a run, so that it errs on the wide side.
     """
     logs = [math.log(value) for value in values if value > 0]
     if len(logs) < MIN_HISTORY_RUNS:
@@ -130,11 +129,11 @@ def run_scatter(values: Sequence[float]) -> RunScatter | None:
 
 
 def _compared(pair: Pair) -> Judgement:
-    """The change and, where the launches allow it, how sure it is; the verdict is still open."""
+    """The change and, with enough launches, its interval; without the final verdict."""
     if pair.why_not is not None:
         return Judgement(verdict="not comparable", reason=pair.why_not)
     if not pair.before or not pair.after or min(*pair.before, *pair.after) <= 0:
-        return Judgement(verdict="not comparable", reason="a value that is not above 0 has no ratio to another")
+        return Judgement(verdict="not comparable", reason="a value is not above 0, so there is no ratio")
     before, after = ([math.log(value) for value in values] for values in (pair.before, pair.after))
     plain = Judgement(
         verdict="inconclusive",
@@ -144,7 +143,7 @@ def _compared(pair: Pair) -> Judgement:
     )
     if min(len(before), len(after)) < MIN_LAUNCHES:
         counts = f"{len(before)} and {len(after)}"
-        return replace(plain, reason=f"{counts} launches: a verdict takes {MIN_LAUNCHES} on each side")
+        return replace(plain, reason=f"{counts} launches: a verdict requires {MIN_LAUNCHES} on each side")
     scatter = () if pair.is_interleaved else pair.run_scatter
     scope: Scope = "interleaved" if pair.is_interleaved else "between sessions" if scatter else "within session"
     low, high, p_value = _welch(before, after, scatter or ())
@@ -152,7 +151,7 @@ def _compared(pair: Pair) -> Judgement:
 
 
 def _welch(before: Sequence[float], after: Sequence[float], scatter: Sequence[RunScatter]) -> tuple[float, ...]:
-    """Low and high end of the change's interval, and p. Launches that do not differ at all leave nothing to doubt."""
+    """Low and high end of the change's interval, and p; without any variation the change is exact."""
     from scipy.special import stdtr, stdtrit
 
     difference = fmean(after) - fmean(before)
@@ -169,13 +168,13 @@ def _welch(before: Sequence[float], after: Sequence[float], scatter: Sequence[Ru
 
 
 def _variance(values: Sequence[float]) -> float:
-    """The sample's; `statistics.variance` counts in fractions, a hundred times as long."""
+    """The sample variance; `statistics.variance` uses fractions, which takes a hundred times as long."""
     mean = fmean(values)
     return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
 
 
 def _degrees(scatter: RunScatter) -> float:
-    """Of freedom that the median of the differences is worth: a third of those of a variance, by simulation."""
+    """Degrees of freedom of the median difference: a third of those of a variance, by simulation."""
     return (scatter.runs - 1) / 3
 
 
@@ -192,7 +191,7 @@ def _with_verdict(one: Judgement, metric: Metric) -> Judgement:
 
 
 def word(change: float, metric: Metric) -> Word:
-    """What a change of the metric is called: memory is more or less, all else faster or slower."""
+    """The word for a change of the metric."""
     if metric.unit in WORDS:
         rise, fall = WORDS[metric.unit]
         return rise if change > 0 else fall

@@ -1,6 +1,6 @@
-"""Reads from a warehouse what comparing results takes.
+"""Reads the results of a comparison from a warehouse, with each launch's value of the metric.
 
-Each launch's own value of a metric: what is compared, since samples inside one launch are not independent.
+Launches are compared, since samples inside a launch are not independent.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 ABOUT = ("model_id", "device", "runtime", "precision", "num_threads", "host", "git_commit", "tool_version", "driver")
 UNFIT_SHARE = 0.5
-"""Of the launches: where so many are very noisy, the middle one is. Fewer are what launches are repeated for. It is
-said of the calls' times, so that it does not touch memory, or what a load takes."""
+"""A result is not compared where so many of its launches are very noisy, since the median one then is. This applies to
+times of calls only, not to memory or load time."""
 RUNS = "SELECT run_id FROM benchmark_runs WHERE {condition}"
 RUNS_OF_RESULTS = "SELECT DISTINCT run_id FROM all_results WHERE {condition}"
 RESULTS = """
@@ -39,16 +39,15 @@ SELECT
 FROM all_results WHERE run_id IN ({runs}) AND {condition}
 ORDER BY started_at, run_id, batch_size, sequence_length, new_tokens, concurrency, result_id
 """
-"""The runs are found first and their ids are named: a comparison with values reaches the runs as well as their results,
-and of a million results those of other runs are then not read."""
+"""Restricted to the ids of the runs, which are found first: so the results of other runs are not read."""
 EVIDENCE = """
 SELECT result_id, extra->'doubts' AS doubts, missing['{metric}'] AS why_missing
 FROM benchmark_results
 WHERE run_id IN ({runs}) AND result_id IN (SELECT unnest(?))
 """
-"""The wide columns, which take longer than all others, of those results alone that have something in them."""
+"""The wide columns, which take longest to read, of the results that have values in them."""
 VERSIONS = "SELECT run_id, versions FROM benchmark_runs WHERE run_id IN (SELECT unnest($runs))"
-"""Not beside each result: a map in a join takes longer than all the rest."""
+"""Read apart: joining a map takes longer than the rest of the query."""
 KEYS = "SELECT {column} AS id, hashed_keys FROM {table} WHERE {column} IN (SELECT unnest($ids))"
 STARTS = """
 SELECT result_id, min(started_at) AS started_at
@@ -60,7 +59,7 @@ GROUP BY result_id, launch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What the wide columns say about one result."""
+    """The wide columns of one result."""
 
     doubts: Sequence[Mapping[str, Any]] = ()
     why_missing: str | None = None
@@ -68,26 +67,31 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Details:
-    """What is only read of the results that are compared, by result_id."""
+    """Read for compared results only, by result_id."""
 
     values: Mapping[str, tuple[float, ...]]
     """Each launch's own value."""
     starts: Mapping[str, tuple[datetime, ...]]
     """When each launch began to measure."""
     scatter: Mapping[str, RunScatter]
-    """By series_id; of series with history enough."""
+    """By series_id, where there are enough earlier runs."""
 
 
 def measured(warehouse: Warehouse, selections: Sequence[Selection], metric: Metric) -> list[list[Measured]]:
     """The results of each selection, oldest first."""
-    with ThreadPoolExecutor() as pool:  # DuckDB plans each on one core, and that takes longer than the answer
+    with ThreadPoolExecutor() as pool:  # DuckDB plans a query on one core, which takes longer than running it
         sides = list(pool.map(lambda selection: _selected(warehouse, selection, metric), selections))
         rows = [row for side in sides for row in side]
-        told = pool.submit(_evidence, warehouse, rows, metric)
+        in_doubt = pool.submit(_evidence, warehouse, rows, metric)
         installed = pool.submit(_versions, warehouse, rows)
         of_series = pool.submit(_keys, warehouse, "series", "series_id", rows)
         of_hardware = pool.submit(_keys, warehouse, "hardware_info", "hardware_id", rows)
-    evidence, versions, series, hardware = told.result(), installed.result(), of_series.result(), of_hardware.result()
+    evidence, versions, series, hardware = (
+        in_doubt.result(),
+        installed.result(),
+        of_series.result(),
+        of_hardware.result(),
+    )
 
     @cache  # a series has many results, which share their keys
     def keys(series_id: str, hardware_id: str, *, is_simulated: bool) -> tuple[Keys, str]:
@@ -116,13 +120,13 @@ def _selected(warehouse: Warehouse, selection: Selection, metric: Metric) -> lis
 
 
 def _evidence(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]], metric: Metric) -> dict[str, Evidence]:
-    """By result_id; of results with doubts, or without a value."""
-    told = [row for row in rows if row["doubts"] or row["value"] is None]
-    if not told:
+    """By result_id, for results with doubts or without a value."""
+    in_doubt = [row for row in rows if row["doubts"] or row["value"] is None]
+    if not in_doubt:
         return {}
-    runs = sorted({row["run_id"] for row in told})
+    runs = sorted({row["run_id"] for row in in_doubt})
     sql = EVIDENCE.format(metric=metric.column, runs=_marks(runs))
-    found = warehouse.query(sql, [*runs, [row["result_id"] for row in told]]).dicts()
+    found = warehouse.query(sql, [*runs, [row["result_id"] for row in in_doubt]]).dicts()
     return {
         row["result_id"]: Evidence(doubts=json.loads(row["doubts"] or "[]"), why_missing=row["why_missing"])
         for row in found
@@ -140,12 +144,12 @@ def _marks(values: Sequence[object]) -> str:
 
 
 def details(warehouse: Warehouse, results: Sequence[Measured], at_once: Sequence[Measured], metric: Metric) -> Details:
-    """The rest about results that are compared; when launches began, of those that were measured `at_once` alone."""
+    """Launch values and run variation of compared results; start times of launches only for results run `at_once`."""
     with ThreadPoolExecutor() as pool:
-        asked = pool.submit(launch_values, warehouse, sorted({result.result_id for result in results}), metric)
+        launches = pool.submit(launch_values, warehouse, sorted({result.result_id for result in results}), metric)
         starts = pool.submit(_starts, warehouse, at_once)
         scatter = pool.submit(scatter_of, warehouse, results, metric)
-    values = {key: tuple(own.values()) for key, own in asked.result().items()}
+    values = {key: tuple(own.values()) for key, own in launches.result().items()}
     single = {one.result_id: (one.value,) for one in results if one.value is not None}
     return Details(values={**single, **values}, starts=starts.result(), scatter=scatter.result())
 
@@ -194,7 +198,7 @@ def _unfit(row: Mapping[str, Any], evidence: Evidence, metric: Metric) -> str | 
         return f"{row['status'].replace('_', ' ')}: {row['error']}"
     if row["validity"] == "invalid":
         kinds = [doubt["kind"] for doubt in evidence.doubts if doubt["severity"] == "invalid"]
-        return f"invalid ({', '.join(kinds) or 'nobody says why'})"
+        return f"invalid ({', '.join(kinds) or 'no doubt stored'})"
     noisy, launches = _very_noisy_launches(evidence, row["launches"]), row["launches"]
     if metric.source == "samples" and noisy and noisy >= UNFIT_SHARE * launches:
         return f"very noisy in {noisy} of {launches} launch{'es' * (launches != 1)}"
@@ -204,9 +208,9 @@ def _unfit(row: Mapping[str, Any], evidence: Evidence, metric: Metric) -> str | 
 
 
 def _very_noisy_launches(evidence: Evidence, launches: int) -> int:
-    """In how many launches the samples scattered too far; in all, where the doubt does not say in which."""
-    told = [doubt["evidence"] for doubt in evidence.doubts if doubt["kind"] == UNFIT_DOUBT]
-    return max((len(one.get("launches", range(launches))) for one in told), default=0)
+    """The number of very noisy launches; all of them where the doubt does not name any."""
+    named = [doubt["evidence"] for doubt in evidence.doubts if doubt["kind"] == UNFIT_DOUBT]
+    return max((len(one.get("launches", range(launches))) for one in named), default=0)
 
 
 STATISTICS = """
@@ -223,7 +227,7 @@ WHERE result_id IN (SELECT unnest($results)) AND phase = 'measure' AND metric = 
     AND r.{column} IS NOT NULL
 ORDER BY result_id, launch
 """
-"""A result's rate is the median of its launches', so that what is done in a call need not be known."""
+"""A launch's rate, scaled so that the launches' median is the result's rate: the work of a call need not be known."""
 READINGS = """
 SELECT result_id, launch, value
 FROM (
@@ -251,13 +255,13 @@ WHERE value IS NOT NULL
 ORDER BY result_id, launch
 """
 PATHS = {"first_call": "$.{name}", "reading": "$.metrics.{name}"}
-"""Where a launch's single reading is in what is kept of the launch, by the metric's source."""
+"""Path of a reading in a launch's JSON, by the metric's source."""
 
 
 def launch_values(warehouse: Warehouse, result_ids: Iterable[str], metric: Metric) -> dict[str, dict[int, float]]:
-    """result_id -> launch -> the launch's value, in the metric's unit; a result without such values is not there.
+    """result_id -> launch -> the launch's value, in the metric's unit, for results that have such values.
 
-    A p99 is there only for launches with samples enough for one (299).
+    A p99 needs 299 samples in a launch.
     """
     parameters: dict[str, object] = {"results": list(result_ids)}
     if metric.source == "load_time":

@@ -1,7 +1,7 @@
-"""Reads how much the runs of a series differ from each other: what two runs of different sessions are judged against.
+"""Reads the variation between runs of a series, by which two runs of different sessions are judged.
 
-Of each series the newest sessions count. Those of its cell (model, hardware, runtime and precision) are read first, so
-that a comparison takes no longer for a history of years; older ones only for series that the newest did not measure.
+The newest sessions of each series are used. Those of its cell (model, hardware, runtime and precision) are read first,
+so that years of history do not slow a comparison; older ones only for series that the newest did not measure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
 MAX_SESSIONS = 40
-"""Older ones tell about a machine and a program that are no more."""
+"""Older ones are of another state of the machine and the program."""
 CELL = ("model_id", "hardware_id", "runtime", "precision")
 MEMBERS = """
 SELECT s.series_id AS own_id, coalesce(alias.canonical_series_id, s.series_id) AS series_id
@@ -41,7 +41,7 @@ FROM {source}
 WHERE run_id IN (SELECT unnest($runs)) AND series_id IN (SELECT unnest($members)) AND status = 'ok' AND {metric} > 0
     AND validity IS DISTINCT FROM 'invalid' AND NOT list_contains(doubts, $unfit)
 """
-"""As few columns as can be, and of one table where that has the metric: they are read of many results."""
+"""Few columns, of one table where it has the metric, since many results are read."""
 WITH_LOADS = "benchmark_results JOIN (SELECT run_id, load_time_s FROM benchmark_runs) USING (run_id)"
 Run = Mapping[str, Any]
 Sessions = dict[str, list[tuple[datetime, float]]]
@@ -49,7 +49,7 @@ Sessions = dict[str, list[tuple[datetime, float]]]
 
 
 def scatter_of(warehouse: Warehouse, results: Sequence[Measured], metric: Metric) -> dict[str, RunScatter]:
-    """By series_id, from one value a session, the results' own runs left out; of series with history enough."""
+    """By series_id, from one value for each session without the results' own runs, where there are enough of them."""
     if not results:
         return {}
     found = {series_id: run_scatter(own) for series_id, own in _histories(warehouse, results, metric).items()}
@@ -57,15 +57,15 @@ def scatter_of(warehouse: Warehouse, results: Sequence[Measured], metric: Metric
 
 
 def _histories(warehouse: Warehouse, results: Sequence[Measured], metric: Metric) -> dict[str, list[float]]:
-    """series_id -> the geometric mean of each of the newest sessions that measured it, oldest first."""
+    """series_id -> the geometric mean of each of its newest sessions, oldest first."""
     members = warehouse.query(MEMBERS, {"series": sorted({result.series_id for result in results})}).dicts()
     canonical = {row["own_id"]: row["series_id"] for row in members}
-    which = {
+    parameters = {
         "members": list(canonical),
         "compared": sorted({result.run_id for result in results}),
         "until": max(result.history_time for result in results),
     }
-    newest, older = _by_age(warehouse.query(RUNS, which).dicts())
+    newest, older = _by_age(warehouse.query(RUNS, parameters).dicts())
     found: dict[str, Sessions] = {}
     _add(found, warehouse, newest, canonical, metric)
     lacking = {own: series for own, series in canonical.items() if len(found.get(series, ())) < MAX_SESSIONS}
@@ -74,7 +74,7 @@ def _histories(warehouse: Warehouse, results: Sequence[Measured], metric: Metric
 
 
 def _by_age(runs: Iterable[Run]) -> tuple[list[Run], list[Run]]:
-    """The runs of each cell's newest sessions, and the others. A session is as old as the newest run in it."""
+    """The runs of each cell's newest sessions, and the others. A session's age is that of its newest run."""
     cells: dict[tuple[str, ...], dict[str, list[Run]]] = {}
     for run in runs:
         sessions = cells.setdefault(tuple(run[name] for name in CELL), {})
@@ -94,14 +94,14 @@ def _add(
     canonical: Mapping[str, str],
     metric: Metric,
 ) -> None:
-    """What the runs measured of those series."""
+    """Add the values of those series in the runs."""
     if not runs or not canonical:
         return
     known = {run["run_id"]: run for run in runs}
     source = WITH_LOADS if metric.source == "load_time" else "benchmark_results"
     sql = VALUES.format(metric=metric.column, source=source)
-    which = {"runs": list(known), "members": list(canonical), "unfit": UNFIT_DOUBT}
-    for row in warehouse.query(sql, which).dicts():
+    parameters = {"runs": list(known), "members": list(canonical), "unfit": UNFIT_DOUBT}
+    for row in warehouse.query(sql, parameters).dicts():
         run = known[row["run_id"]]
         sessions = found.setdefault(canonical[row["own_id"]], {})
         sessions.setdefault(run["session_id"], []).append((run["time"], row["value"]))
@@ -115,5 +115,5 @@ def _session_means(sessions: Sessions) -> list[float]:
 
 
 def _mean(values: Sequence[float]) -> float:
-    """The geometric one; most sessions measure a point once."""
+    """The geometric mean; most sessions measure a point once."""
     return values[0] if len(values) == 1 else geometric_mean(values)

@@ -1,7 +1,4 @@
-"""Alerts: regressions that somebody should look at, each stored once, and what they turned out to be.
-
-Raises alerts for what the history found: a confirmed regression, as the gate would have for the same commits.
-"""
+"""Alerts: regressions for a person to look at, from the gate and the history, each stored once, with their triage."""
 
 from __future__ import annotations
 
@@ -23,12 +20,12 @@ if TYPE_CHECKING:
 
 Triage = Literal["new", "regression", "improvement", "method", "hardware", "noise"]
 TRIAGES: tuple[Triage, ...] = get_args(Triage)
-"""What an alert can be: nobody looked yet; real, for the worse or the better; another way of measuring; another state
-of the machine; chance."""
+"""new: untriaged; regression and improvement: real; method: another way of measuring; hardware: another state of the
+machine; noise: chance."""
 OPEN: tuple[Triage, ...] = ("new", "regression")
-"""With these an alert is still about the level that its series has: what it names is kept out of the segment."""
+"""Triages of open alerts, whose results are left out of the gate's segment."""
 MIN_PREFIX = 4
-"""Characters of an id below which it would name one alert by luck only."""
+"""Characters of an alert id that a prefix needs."""
 OPEN_OF = """
 SELECT alert_id, series_id, first_commit, result_id, parameters FROM alerts
 WHERE metric = $metric AND detector = $detector AND series_id IN (SELECT unnest($series))
@@ -67,19 +64,19 @@ SET_TRIAGE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredAlerts:
-    """What became of the findings."""
+    """The alerts for the findings."""
 
     new: tuple[str, ...] = ()
-    """Ids of the alerts that were made."""
+    """Ids of new alerts."""
     known: tuple[str, ...] = ()
-    """Ids of those that were there already, for the same range of commits."""
+    """Ids of existing alerts about the same."""
 
 
 def store_alerts(warehouse: Warehouse, findings: Iterable[Finding], parameters: Parameters) -> StoredAlerts:
     """Raise an alert for each regression, unless an open one is about the same.
 
-    The same is: of the same series and metric, and not worse before the same commit (where there is none, the same
-    run). What shows it again is added to what the alert names. Alerts of a session share a group. All or nothing.
+    The same is: of the same series and metric, after the same last good commit (without commits, the same run). The
+    finding's results are then added to that alert. Alerts of a session share a group. All or nothing.
     """
     regressed = [finding for finding in findings if finding.verdict == "regressed"]
     new, known = [], []
@@ -97,7 +94,7 @@ def store_alerts(warehouse: Warehouse, findings: Iterable[Finding], parameters: 
 
 
 def list_alerts(warehouse: Warehouse, selection: Selection, triages: Sequence[str] = TRIAGES) -> list[dict[str, Any]]:
-    """The alerts of these triages about results that are selected, newest first, with what was measured beside them."""
+    """The alerts of these triages about selected results, newest first, with the columns of the results."""
     rows = warehouse.query(
         LIST_ALERTS.format(condition=selection.condition), (*selection.values, list(triages))
     ).dicts()
@@ -105,9 +102,9 @@ def list_alerts(warehouse: Warehouse, selection: Selection, triages: Sequence[st
 
 
 def set_triage(warehouse: Warehouse, prefixes: Sequence[str], triage: Triage, note: str | None) -> tuple[str, ...]:
-    """Say what the alerts turned out to be; gives their ids. A note that is None leaves the one there is.
+    """Set the triage of the alerts; gives their ids. A note of None keeps the existing one.
 
-    Raises UsageError for the beginning of an id that none or several have; then nothing is changed.
+    Raises UsageError for a prefix of no id or of several; then nothing is changed.
     """
     alert_ids = tuple(dict.fromkeys(_found(warehouse, prefix) for prefix in prefixes))
     now = datetime.now(UTC).replace(tzinfo=None)
@@ -119,13 +116,13 @@ def set_triage(warehouse: Warehouse, prefixes: Sequence[str], triage: Triage, no
 
 def _found(warehouse: Warehouse, prefix: str) -> str:
     if len(prefix) < MIN_PREFIX:
-        raise UsageError(f"{prefix!r}: give {MIN_PREFIX} characters of an alert's id or more")
+        raise UsageError(f"{prefix!r}: expected an alert id or at least its first {MIN_PREFIX} characters")
     ids = [row["alert_id"] for row in warehouse.query(FIND, [prefix]).dicts()]
     if len(ids) == 1:
         return str(ids[0])
     if not ids:
-        raise UsageError(f"no alert's id begins with {prefix!r}: benchhouse alert list shows them")
-    raise UsageError(f"{len(ids)} alerts' ids begin with {prefix!r}: give more of it")
+        raise UsageError(f"no alert has an id that begins with {prefix!r}: benchhouse alert list shows the ids")
+    raise UsageError(f"{len(ids)} alerts have an id that begins with {prefix!r}: give a longer prefix")
 
 
 def _open(connection: Any, finding: Finding) -> list[dict[str, Any]]:
@@ -138,7 +135,7 @@ def _open(connection: Any, finding: Finding) -> list[dict[str, Any]]:
 
 
 def _same(alerts: Sequence[dict[str, Any]], finding: Finding) -> dict[str, Any] | None:
-    """The alert that is about the same as the finding."""
+    """The alert about the same as the finding, if any."""
     last_good = finding.candidate.segment[-1]
     for alert in alerts:
         if finding.candidate.result_id in alert["parameters"]["results"]:
@@ -195,7 +192,7 @@ def _extended(alert: Mapping[str, Any], finding: Finding) -> dict[str, Any]:
 
 
 def _results(finding: Finding) -> list[str]:
-    """The results that show what the finding says."""
+    """The results that show the regression."""
     ids = (finding.candidate.result_id, finding.again_result_id)
     return [result_id for result_id in ids if result_id is not None]
 
@@ -208,12 +205,12 @@ WHERE metric = $metric AND (
 )
 ORDER BY created_at, alert_id LIMIT 1
 """
-"""The alert that is about the change, whatever its triage is: what somebody called noise is not raised again."""
+"""The alert about the change, of any triage: a change triaged as noise is not raised again."""
 LINK = "UPDATE alerts SET change_point_id = coalesce(change_point_id, $change_point_id) WHERE alert_id = $alert_id"
 
 
 def raise_alerts(warehouse: Warehouse, regressions: Iterable[Regression]) -> StoredAlerts:
-    """An alert for each confirmed regression that has none. Those of a session share a group. All or nothing."""
+    """Raise an alert for each confirmed regression without one. Alerts of a session share a group. All or nothing."""
     new, known = [], []
     with warehouse.transaction() as connection:
         for regression in regressions:

@@ -1,10 +1,10 @@
-"""What the gate judges: the newest results of series, each with its segment, the runs it is judged against.
+"""The gate's candidates: the newest results of series, each with its segment, the earlier runs it is judged by.
 
 A segment is the runs of the series before the result, in the order of the history, since the series' last confirmed
-change point, without the result's own session. Results that are invalid or throttled are left out: their numbers speak
-of something else than the code. So are those that an open alert of this segment names: a regression that nobody has
-looked at yet must not widen the interval until it passes for the normal state. For the same reason a change point at
-what a new alert names begins no segment: the gate stays closed until somebody says what the alert is.
+change point, without the result's own session. Invalid and throttled results are left out: their numbers do not depend
+on the code alone. So are the results of an open alert in the segment: an untriaged regression must not widen the
+interval until it counts as normal. For the same reason a change point at a result of a new alert does not begin a
+segment: the gate keeps failing until the alert is triaged.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 FIT = ("valid", "noisy")
-"""The validities of results that can be judged, and judged against."""
+"""Validities of results that are judged, and of those in a segment."""
 UNFIT_DOUBT = "very_noisy"
-"""And a doubt with which they cannot."""
+"""Results with this doubt are neither judged nor in a segment."""
 REACH = 200
-"""Runs of a series that are looked at: enough for the most a segment uses, whatever is left out of it."""
+"""Runs of a series that are read: enough for a full segment after some are left out."""
 COLUMNS = (
     *("result_id", "run_id", "session_id", "series_id", "hardware_id", "started_at", "history_time", "git_commit"),
     *("model_id", "device", "device_name", "runtime", "runtime_mode", "precision"),
@@ -41,7 +41,7 @@ SAME = (
     *("result_id", "run_id", "session_id", "series_id", "hardware_id", "git_commit", "model_id", "device"),
     *("device_name", "runtime", "precision", "status", "error", "validity", "value"),
 )
-"""Fields of a candidate that are columns of the same name."""
+"""Fields of a candidate with the name of their column."""
 RESULTS = """
 SELECT {columns}, {metric} AS value FROM all_results WHERE {condition}
 QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY started_at DESC, result_id DESC) = 1
@@ -59,7 +59,7 @@ WITH judged AS (
     FROM judged
     JOIN all_results r ON r.series_id = judged.series_id
     JOIN change_points c ON c.result_id = r.result_id AND c.metric = $metric AND c.state = 'confirmed'
-        AND c.result_id NOT IN (SELECT unnest($untold))
+        AND c.result_id NOT IN (SELECT unnest($new_alerts))
     WHERE row(r.history_time, r.started_at, r.result_id) <= judged.place
     GROUP BY judged_id
 )
@@ -92,7 +92,7 @@ class Earlier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A result that is to be judged by one of its metrics."""
+    """A result to be judged by one of its metrics."""
 
     metric: Metric
     result_id: str
@@ -111,40 +111,40 @@ class Candidate:
     error: str | None
     validity: str | None
     doubts: tuple[str, ...]
-    """Kinds, without those that are only good to know."""
+    """Kinds, without those of severity info."""
     value: float | None
-    """In the metric's unit; None where there is none."""
+    """In the metric's unit; None where it was not measured."""
     missing: str | None
-    """Why there is none."""
+    """Why it was not measured."""
     segment: tuple[Earlier, ...]
     """Oldest first."""
 
     @property
     def unfit(self) -> str | None:
-        """Why its value says nothing of the code; None where it does, or where there is none."""
+        """Why its value cannot be judged; None where it can, or where there is none."""
         if self.validity in FIT and UNFIT_DOUBT not in self.doubts:
             return None
         return f"{self.validity}: {', '.join(self.doubts)}"
 
     @property
     def values(self) -> tuple[float, ...]:
-        """Those of the segment, oldest first."""
+        """The segment's values, oldest first."""
         return tuple(earlier.value for earlier in self.segment)
 
     @property
     def subject(self) -> str:
-        """What is measured, without the point: "bert-base-uncased, cuda:0, eager, float16"."""
+        """The series without the point: "bert-base-uncased, cuda:0, eager, float16"."""
         return ", ".join((self.model_id, self.device, self.runtime, self.precision))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Alerted:
-    """What an open alert says of a result."""
+    """An open alert about a result."""
 
     last_good: str
-    """Result it was found to be worse than."""
+    """The newest result before the regression."""
     is_new: bool
-    """Whether nobody has said yet what it is."""
+    """Whether it is untriaged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +201,7 @@ def _segments(warehouse: Warehouse, result_ids: Sequence[str], metric: Metric) -
         "metric": metric.column,
         "fit": list(FIT),
         "unfit": UNFIT_DOUBT,
-        "untold": [result_id for result_id, alert in alerted.items() if alert.is_new],
+        "new_alerts": [result_id for result_id, alert in alerted.items() if alert.is_new],
     }
     found: dict[str, list[Earlier]] = {}
     for row in warehouse.query(SEGMENTS.format(metric=metric.column, reach=REACH), parameters).dicts():
@@ -211,7 +211,7 @@ def _segments(warehouse: Warehouse, result_ids: Sequence[str], metric: Metric) -
 
 
 def _alerted(warehouse: Warehouse, metric: Metric) -> dict[str, _Alerted]:
-    """By each result that an open alert names."""
+    """The open alerts by result."""
     found: dict[str, _Alerted] = {}
     for row in warehouse.query(ALERTED, {"metric": metric.column, "detector": DETECTOR}).dicts():
         parameters = json.loads(row["parameters"])
@@ -222,7 +222,7 @@ def _alerted(warehouse: Warehouse, metric: Metric) -> dict[str, _Alerted]:
 
 
 def _without_alerted(segment: Sequence[Earlier], alerted: Mapping[str, _Alerted]) -> tuple[Earlier, ...]:
-    """The segment without what alerts name that were raised in it. One from before it spoke of another level."""
+    """The segment without the results of alerts raised in it. An earlier alert was about another level."""
     here = {earlier.result_id for earlier in segment}
     left_out = {result_id for result_id, alert in alerted.items() if alert.last_good in here}
     return tuple(earlier for earlier in segment if earlier.result_id not in left_out)
@@ -240,5 +240,5 @@ def _candidate(row: Row, metric: Metric, segment: tuple[Earlier, ...]) -> Candid
 
 
 def doubt_kinds(extra: str) -> tuple[str, ...]:
-    """The kinds of doubt, without those that are only good to know."""
+    """The kinds of doubt, without those of severity info."""
     return tuple(doubt["kind"] for doubt in json.loads(extra)["doubts"] if doubt["severity"] != "info")

@@ -1,14 +1,14 @@
-"""What the gate finds: a verdict for each candidate, what a fresh session said to it, and whether all moved together.
+"""The gate's findings: a verdict for each candidate, confirmed by a fresh session if there was one. Pure.
 
-Pure. Verdicts, worst first:
+Verdicts, worst first:
 
-    failed           it cannot be measured any more
-    regressed        worse than its segment leads one to expect; with a fresh session, in that too
-    not confirmed    worse, but not in a fresh session
-    improved         better than its segment leads one to expect
+    failed           measured before, but not any more
+    regressed        worse than its segment predicts; after --confirm, in the fresh session too
+    not confirmed    worse, but not in the fresh session
+    improved         better than its segment predicts
     fine             neither
-    unfit            measured, but the result is doubtful: nothing is said
-    not enough data  too few runs before it, or no number
+    unfit            measured, but too doubtful to be judged
+    not enough data  too few runs before it, or no value
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ OUTCOMES: Mapping[Outcome, Verdict] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A candidate and what is said of it."""
+    """A candidate and its verdict."""
 
     candidate: Candidate
     verdict: Verdict
     why: str | None = None
-    """Why it failed, is unfit or there is no verdict; why a regression could not be measured again."""
+    """Why it failed, is unfit or has no verdict; why a regression could not be measured again."""
     judgement: Judgement | None = None
-    """None for what failed or is unfit."""
+    """None for a failed or unfit candidate."""
     again: Judgement | None = None
-    """Of the same point in a fresh session, against the same segment; None where it was not measured again."""
+    """Of the same point in a fresh session, by the same segment; None where it was not measured again."""
     again_result_id: str | None = None
     together: Together | None = None
-    """With it: environment, not code."""
+    """The common change of its session, which suggests the environment and not the code; else None."""
     repeat: str | None = None
-    """The command that measures it again, or why there is none; None where nobody needs it."""
+    """The command that measures it again, or why there is none; None where it is not needed."""
 
     @property
     def ratio(self) -> float:
-        """By how much it is worse: 1.1 is 10 % slower, or 10 % fewer a second; 1 without a verdict."""
+        """How much worse it is: 1.1 is 10 % slower, or 10 % fewer per second; 1 without a verdict."""
         change = self.judgement.relative_change if self.judgement is not None else None
         if change is None:
             return 1.0
@@ -67,26 +67,25 @@ def found(candidates: Iterable[Candidate], parameters: Parameters = DEFAULTS) ->
 
 
 def confirmed(finding: Finding, again: Candidate | None, why_not: str | None, parameters: Parameters) -> Finding:
-    """The finding after its point was measured again; `again` is None, and `why_not` says why, where it was not.
+    """The finding after its point was measured again; where it was not, `again` is None and `why_not` the reason.
 
-    Only a value that is worse too confirms a regression. One that could not be had refutes nothing: what was found
-    stays, with the reason.
+    A regression is confirmed by a value that is worse, too. Without a value the verdict stays, with the reason.
     """
     if again is None or again.value is None or again.unfit is not None:
         reason = why_not or (again and (again.error or again.unfit or again.missing)) or "its series was not measured"
         return replace(finding, why=f"could not be measured again: {reason}")
     judgement = judge(finding.candidate.values, again.value, finding.candidate.metric, parameters)
-    told = replace(finding, again=judgement, again_result_id=again.result_id)
-    return told if judgement.outcome == "worse" else replace(told, verdict="not confirmed", together=None)
+    measured = replace(finding, again=judgement, again_result_id=again.result_id)
+    return measured if judgement.outcome == "worse" else replace(measured, verdict="not confirmed", together=None)
 
 
 def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """By verdict, then by how much worse; what differs in less than is shown stays in its order."""
+    """By verdict, then by ratio; findings that differ by less than is shown keep their order."""
     return tuple(sorted(findings, key=lambda finding: (VERDICTS.index(finding.verdict), -round(finding.ratio, 3))))
 
 
 def exit_code(findings: Sequence[Finding]) -> int:
-    """1 when anything regressed or failed, 3 when nothing at all could be judged, else 0."""
+    """1 when anything regressed or failed, 3 when nothing could be judged, else 0."""
     verdicts = {finding.verdict for finding in findings}
     if verdicts & set(BAD):
         return EXIT_FAILED
@@ -94,7 +93,7 @@ def exit_code(findings: Sequence[Finding]) -> int:
 
 
 def counts(findings: Iterable[Finding]) -> dict[Verdict, int]:
-    """How many findings there are of each verdict, worst first."""
+    """The number of findings of each verdict, worst first."""
     verdicts = [finding.verdict for finding in findings]
     return {verdict: verdicts.count(verdict) for verdict in VERDICTS if verdict in verdicts}
 
@@ -112,7 +111,7 @@ def _finding(candidate: Candidate, parameters: Parameters) -> Finding:
 
 
 def _unmeasured(candidate: Candidate) -> Finding:
-    """A point without numbers: a failure where there were numbers before, else nothing to judge."""
+    """A point without numbers: failed where it had numbers before, else not enough data."""
     why = f"{candidate.status.replace('_', ' ')}: {candidate.error}"
     runs = len(candidate.segment)
     if candidate.status == "skipped" or not runs:
@@ -122,7 +121,7 @@ def _unmeasured(candidate: Candidate) -> Finding:
 
 
 def _with_environment(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings, those of a machine and session whose series moved together marked."""
+    """The findings, with the common change of their machine and session where there is one."""
     groups: dict[tuple[str, str, str], list[Finding]] = {}
     for finding in findings:
         if finding.verdict in ("regressed", "improved", "fine"):

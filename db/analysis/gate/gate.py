@@ -1,9 +1,9 @@
-"""The gate: is the newest value of a series worse than what the runs before it lead one to expect? Pure.
+"""The gate: judges the newest value of a series by the runs before it. Pure.
 
-2026-11-21: a prediction interval, not the one run before and not a z-score: it knows how much the series scatters and
-how few runs say so, so that its share of false alarms is the one it states (tests/perf/gate.py prints it, for five
-kinds of noise). The price is patience: no verdict below 10 runs. One alarm in a hundred is still one a day in a
-project of a hundred series, which is why `benchhouse check --confirm` measures again before it calls one regressed.
+2026-11-21: a prediction interval, not the previous run and not a z-score: it accounts for the scatter of the series and
+the number of runs, so that the share of false alarms is the stated one (tests/perf/gate.py prints it, for five kinds of
+noise). The cost: no verdict below 10 runs. One false alarm in a hundred is still one a day in a project of a hundred
+series, so `benchhouse check --confirm` measures again before it calls a series regressed.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ Outcome = Literal["fine", "worse", "better", "not_enough_data"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """What the gate is set to."""
+    """The gate's settings."""
 
     confidence: float = 0.99
-    """Of the one-sided prediction interval: 1 - the share of false alarms, where the noise is normal."""
+    """Of the one-sided prediction interval: 1 - the share of false alarms with normal noise."""
     min_change: float = 0.02
-    """Changes up to this share are fine however sure they are: nobody acts on them."""
+    """Changes up to this share are fine, even significant ones: nobody acts on them."""
     min_points: int = 10
-    """Below, the interval is so wide that fine would mean nothing."""
+    """With fewer, the interval is too wide to be useful."""
     max_points: int = 40
-    """Older ones are left out: the machine drifts, and the interval hardly becomes narrower."""
+    """Older ones are not used: the machine drifts, and the interval hardly becomes narrower."""
 
 
 DEFAULTS = Parameters()
@@ -39,25 +39,25 @@ DEFAULTS = Parameters()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What the gate says of a value, all in the metric's own unit."""
+    """The judgement of a value; values are in the metric's unit."""
 
     outcome: Outcome
     value: float
     n: int
-    """Runs it was judged against."""
+    """Runs before it that were used."""
     why: str | None = None
     """Why there is no verdict; None where there is one."""
     centre: float | None = None
     """Geometric mean of those runs; None without a verdict, like all below."""
     low: float | None = None
-    """Ends of what was to be expected, each at the stated confidence by itself."""
+    """Ends of the interval, each one-sided at the stated confidence."""
     high: float | None = None
     relative_change: float | None = None
     """value / centre - 1."""
 
 
 def judge(before: Sequence[float], value: float, metric: Metric, parameters: Parameters = DEFAULTS) -> Judgement:
-    """The value against the values of the runs before it, oldest first: one a run, of one segment.
+    """Judge a value by those of the runs before it, oldest first: one for each run of one segment.
 
     Worse (or better) is a value beyond mean(x) +- t * sd(x) * sqrt(1 + 1/n), x the logarithms and t the quantile of
     Student's distribution with n - 1 degrees of freedom, that differs from the geometric mean by more than
@@ -76,9 +76,9 @@ def judge(before: Sequence[float], value: float, metric: Metric, parameters: Par
 
 
 def prediction_interval(values: Sequence[float], confidence: float) -> tuple[float, float, float]:
-    """Geometric mean, and the lower and upper end of what one further value stays above, and below, with `confidence`.
+    """The geometric mean, and the ends that one further value stays above, and below, each with `confidence`.
 
-    At least 2 values, all above 0. Of equal ones all three are the same.
+    Takes at least 2 values, all above 0. For equal values all three are the same.
     """
     import numpy as np
     from scipy.special import stdtrit
@@ -91,9 +91,9 @@ def prediction_interval(values: Sequence[float], confidence: float) -> tuple[flo
 
 
 def _why_not(used: Sequence[float], value: float, parameters: Parameters) -> str | None:
-    """Why the value cannot be judged."""
+    """Why the value cannot be judged; None where it can."""
     if len(used) < parameters.min_points:
-        return f"{len(used)} run{'s' * (len(used) != 1)} before it, {parameters.min_points} are needed"
+        return f"{len(used)} run{'s' * (len(used) != 1)} before it, at least {parameters.min_points} required"
     if min((*used, value)) <= 0:
-        return "a value of 0 has no logarithm: this metric cannot be judged here"
+        return "a value is not above 0, so it has no logarithm"
     return None

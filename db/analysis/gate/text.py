@@ -1,8 +1,6 @@
-"""What the gate found, for a terminal and for a pull request.
+"""The gate's findings as text, Markdown, JSON, and the JUnit XML that CI servers show.
 
-What the gate found, as JSON has it.
-
-What the gate found as JUnit's XML, which CI servers show: a test case for each series and metric.
+JUnit has a test case for each series and metric.
 """
 
 from __future__ import annotations
@@ -20,29 +18,29 @@ from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import markdown_escaped, markdown_table, number, visible, visible_lines
 from db.analysis.gate.findings import BAD, JUDGED, Finding, Verdict, counts, exit_code
 from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, Parameters
+from db.analysis.wording import heading, listed, listed_doubts, optional_number, percent_change
 
-MAX_KINDS = 2
 MAX_NAMES = 4
+"""Series that are listed in a note; the others are counted."""
 SUBJECTS = ("model_id", "device", "runtime", "precision")
-HEADINGS = {"model_id": "model"}
 WITH_REASON: tuple[Verdict, ...] = ("failed", "regressed", "unfit", "not enough data")
 
 
 def gate_text(findings: Sequence[Finding], parameters: Parameters, page: Page = PLAIN) -> str:
-    """For a terminal: a row for each series that was judged, worst first, and below it what is to be known."""
+    """For a terminal: a row for each judged series, worst first, and notes on the verdicts."""
     table = _table(findings)
     parts = [visible_lines(_head(findings))]
     parts += [table_text(table, page)] if table.rows else []
-    parts.append(visible_lines("\n".join([summary(findings), *_remarks(findings, parameters)])))
+    parts.append(visible_lines("\n".join([summary(findings), *_notes(findings, parameters)])))
     return "\n\n".join(parts)
 
 
 def gate_markdown(findings: Sequence[Finding], parameters: Parameters) -> str:
-    """For a comment on a pull request; no text in it is taken for markup."""
+    """For a comment on a pull request, with names escaped."""
     table = _table(findings)
     parts = [f"**{markdown_escaped(summary(findings))}**", markdown_escaped(_head(findings))]
     parts += [markdown_table(table.headings, table.rows, right=table.numbers)] if table.rows else []
-    parts.append("\n".join(f"- {markdown_escaped(line)}" for line in _remarks(findings, parameters)))
+    parts.append("\n".join(f"- {markdown_escaped(line)}" for line in _notes(findings, parameters)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -55,20 +53,21 @@ def summary(findings: Iterable[Finding]) -> str:
 
 
 def subject(finding: Finding) -> str:
-    """What the finding is about: model, device, runtime, precision and point."""
+    """The series of a finding: model, device, runtime, precision and point."""
     return f"{finding.candidate.subject}, {finding.candidate.point.label}"
 
 
 def sentence(finding: Finding) -> str:
-    """What is found, in a sentence."""
+    """A finding in a sentence."""
     judgement = finding.judgement
     if judgement is None or judgement.relative_change is None:
         return finding.why or finding.verdict
     assert judgement.centre is not None
     unit = finding.candidate.metric.unit
     text = (
-        f"{finding.candidate.metric.column} {number(judgement.value)} {unit} is {judgement.relative_change:+.1%} from "
-        f"{number(judgement.centre)} {unit}, the mean of {judgement.n} runs; expected {_expected(finding)}"
+        f"{finding.candidate.metric.column} is {number(judgement.value)} {unit}, "
+        f"{percent_change(judgement.relative_change)} from the mean of {judgement.n} runs, {number(judgement.centre)} "
+        f"{unit}; expected {_expected(finding)}"
     )
     if finding.again is not None:
         text += f"; in a fresh session {number(finding.again.value)} {unit}"
@@ -81,26 +80,25 @@ def _head(findings: Sequence[Finding]) -> str:
     commits = sorted({(finding.candidate.git_commit or "")[:10] for finding in findings} - {""})
     shared = [name for name in SUBJECTS if len(_values(findings, name)) == 1]
     words = [f"session {', '.join(sessions)}", *([f"commit {', '.join(commits)}"] if commits else [])]
-    words += [f"{HEADINGS.get(name, name)} {getattr(first, name)}" for name in shared]
+    words += [f"{heading(name)} {getattr(first, name)}" for name in shared]
     return ", ".join(words)
 
 
 def _table(findings: Sequence[Finding]) -> Table:
-    """A row for each finding with a verdict; what is the same in all of them is in the head."""
+    """A row for each judged finding, without the subjects that all of them share."""
     shown = [finding for finding in findings if finding.verdict in JUDGED]
     several = [name for name in SUBJECTS if len(_values(findings, name)) > 1]
     several_metrics = len({finding.candidate.metric.column for finding in findings}) > 1
     number_column = partial(Column[Finding], is_number=True)
     columns = [
-        *(
-            Column(heading=HEADINGS.get(name, name), text=partial(_subject_word, name=name), is_key=True)
-            for name in several
-        ),
+        *(Column(heading=heading(name), text=partial(_subject_word, name=name), is_key=True) for name in several),
         Column(heading="point", text=lambda one: one.candidate.point.label, is_key=True),
         *([Column[Finding](heading="metric", text=lambda one: one.candidate.metric.column)] if several_metrics else []),
-        number_column(heading="mean", text=lambda one: _number(one.judgement.centre if one.judgement else None)),
-        number_column(heading="now", text=lambda one: _number(one.judgement.value if one.judgement else None)),
-        number_column(heading="again", text=lambda one: _number(one.again.value if one.again else None)),
+        number_column(
+            heading="mean", text=lambda one: optional_number(one.judgement.centre if one.judgement else None)
+        ),
+        number_column(heading="now", text=lambda one: optional_number(one.judgement.value if one.judgement else None)),
+        number_column(heading="remeasured", text=lambda one: optional_number(one.again.value if one.again else None)),
         Column(heading="unit", text=lambda one: one.candidate.metric.unit),
         number_column(heading="change", text=_change),
         Column(heading="expected", text=_expected),
@@ -115,13 +113,9 @@ def _subject_word(finding: Finding, name: str) -> str:
     return str(getattr(finding.candidate, name))
 
 
-def _number(value: float | None) -> str | None:
-    return None if value is None else number(value)
-
-
 def _change(finding: Finding) -> str | None:
     change = finding.judgement.relative_change if finding.judgement else None
-    return None if change is None else f"{change:+.1%}"
+    return None if change is None else percent_change(change)
 
 
 def _runs(finding: Finding) -> str:
@@ -129,7 +123,7 @@ def _runs(finding: Finding) -> str:
 
 
 def _expected(finding: Finding) -> str | None:
-    """Up to, or from, which value nothing is wrong."""
+    """The range of expected values."""
     judgement, is_lower_better = finding.judgement, finding.candidate.metric.better == "lower"
     if judgement is None or judgement.high is None or judgement.low is None:
         return None
@@ -137,19 +131,18 @@ def _expected(finding: Finding) -> str | None:
 
 
 def _doubts(finding: Finding) -> str | None:
-    doubts = finding.candidate.doubts
-    return ", ".join(doubts[:MAX_KINDS]) + (f" +{len(doubts) - MAX_KINDS}" if len(doubts) > MAX_KINDS else "") or None
+    return listed_doubts(finding.candidate.doubts) or None
 
 
-def _remarks(findings: Sequence[Finding], parameters: Parameters) -> list[str]:
-    """What the verdicts rest on, why there is none, and what to do."""
+def _notes(findings: Sequence[Finding], parameters: Parameters) -> list[str]:
+    """What the verdicts are based on, why some are missing, and what to do."""
     lines = [f"environment, not code: {text}" for text in sorted(_together(findings))]
     if lines:
-        lines.append("that does not prove it: see what changed on the machine, measure again when it is quiet")
+        lines.append("this is not proof: check what changed on the machine, and measure again when it is idle")
     if any(finding.verdict in JUDGED for finding in findings):
         lines.append(
-            f"regressed: worse than {parameters.confidence:.0%} of runs would be if nothing had changed, and by more "
-            f"than {parameters.min_change:.0%}"
+            f"regressed: beyond the {parameters.confidence:.0%} prediction interval of the runs before, and worse than "
+            f"their mean by more than {parameters.min_change:.0%}"
         )
     lines += _reasons(findings)
     lines += [f"measure again: {text}" for text in dict.fromkeys(_repeats(findings))]
@@ -165,17 +158,15 @@ def _together(findings: Iterable[Finding]) -> set[str]:
 
 
 def _reasons(findings: Iterable[Finding]) -> list[str]:
-    """Each reason with the series it is about, the first of them named."""
+    """Each reason with its series."""
     about: dict[tuple[str, str], list[str]] = {}
     for one in findings:
         if one.why is not None and one.verdict in WITH_REASON:
             about.setdefault((one.verdict, one.why), []).append(subject(one))
-    return [f"{verdict}: {why} ({_listed(names)})" for (verdict, why), names in about.items()]
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return "; ".join(names[:MAX_NAMES]) + more
+    return [
+        f"{why if why.startswith(verdict) else f'{verdict}: {why}'} ({listed(names, MAX_NAMES, '; ')})"
+        for (verdict, why), names in about.items()
+    ]
 
 
 def _values(findings: Iterable[Finding], name: str) -> set[str]:
@@ -189,7 +180,7 @@ SUBJECT = (
 
 
 def gate_document(findings: Sequence[Finding], parameters: Parameters) -> dict[str, Any]:
-    """All findings, worst first, with the exit code they lead to."""
+    """For JSON: all findings, worst first, and the exit code."""
     return {
         "detector": DETECTOR,
         "detector_version": DETECTOR_VERSION,
@@ -224,11 +215,11 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 NAME = "benchhouse check"
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 has no way to write."""
+"""Characters that XML 1.0 cannot represent."""
 
 
 def junit_xml(findings: Sequence[Finding]) -> str:
-    """The findings as a document: failures are what regressed or failed, skipped is what could not be judged."""
+    """A test suite: regressed or failed findings are failures, those that could not be judged are skipped."""
     failures = sum(finding.verdict in BAD for finding in findings)
     skipped = sum(finding.verdict not in JUDGED for finding in findings)
     counts = {"tests": len(findings), "failures": failures, "errors": 0, "skipped": skipped}
@@ -248,14 +239,14 @@ def _case(suite: ElementTree.Element, finding: Finding) -> None:
     case = ElementTree.SubElement(
         suite, "testcase", {"classname": _safe(candidate.subject), "name": _safe(name), "time": "0"}
     )
-    said = _safe(sentence(finding))
+    message = _safe(sentence(finding))
     if finding.verdict in BAD:
-        failure = ElementTree.SubElement(case, "failure", {"message": said, "type": finding.verdict})
+        failure = ElementTree.SubElement(case, "failure", {"message": message, "type": finding.verdict})
         failure.text = "\n".join(map(_safe, _details(finding)))
     elif finding.verdict not in JUDGED:
-        ElementTree.SubElement(case, "skipped", {"message": said})
+        ElementTree.SubElement(case, "skipped", {"message": message})
     else:
-        ElementTree.SubElement(case, "system-out").text = f"{finding.verdict}: {said}"
+        ElementTree.SubElement(case, "system-out").text = f"{finding.verdict}: {message}"
 
 
 def _details(finding: Finding) -> list[str]:
@@ -266,5 +257,5 @@ def _details(finding: Finding) -> list[str]:
 
 
 def _safe(text: str) -> str:
-    """The text without characters that XML cannot hold; ElementTree escapes the rest."""
+    """The text without characters that XML cannot represent; ElementTree escapes the rest."""
     return NOT_XML.sub("?", visible(text))

@@ -1,1 +1,1 @@
-"""Series over time, and where their level changed."""
+"""Histories of series, their change points and regressions."""

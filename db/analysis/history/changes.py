@@ -1,11 +1,9 @@
-"""Finds the change points of every series in a warehouse, and keeps the table change_points as they are now.
+"""Finds the change points of all series in a warehouse and updates the table change_points.
 
-What is found depends on the results alone: searching again changes nothing, and two warehouses with the same runs hold
-the same rows. A row is one place, a first changed result by one metric; when later runs move the place or do not bear
-it out, it is withdrawn, and stays as a trace of what was said. Only series in which something is new are searched: the
-table history_scans knows what was there the last time.
-
-Brings the stored change points up to date before they are asked for, writing only when there is something new.
+They depend on the results alone: searching again changes nothing, and warehouses with the same runs have the same rows.
+A row is a first changed result by one metric. When later runs move the change or do not confirm it, the row is
+withdrawn, but kept. Only series with new results are searched: the table history_scans has the state of the last
+search.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 BATCH = 1000
-"""Series that are searched and stored in one transaction: what is done stays done when a long search is killed."""
+"""Series that are searched and stored in one transaction, so that a killed search keeps the finished batches."""
 DETECTED = (
     *("value_before", "value_after", "relative_change", "p_value", "state"),
     *("run_id", "last_good_result_id", "last_good_run_id"),
@@ -40,7 +38,7 @@ FIT_RESULTS = f"""
 status = 'ok' AND validity IN ({", ".join(f"'{name}'" for name in FIT)}) AND NOT list_contains(doubts, '{UNFIT_DOUBT}')
     AND {{metric}} > 0
 """
-"""The results that make a history: the same that the gate judges against, with a number that has a logarithm."""
+"""The results in a history: those of the gate's segments, with a value above 0."""
 DIGESTS = f"""
 WITH points AS (
     SELECT series_id, count(*) AS points, bit_xor(hash(result_id, history_time, started_at, {{metric}})) AS content
@@ -86,49 +84,49 @@ WHERE series_id IN (SELECT unnest($series))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Searched:
-    """What a search came to: counts of series, and of change points."""
+class SearchCounts:
+    """Counts of series and change points in a search."""
 
     series: int = 0
-    """In which something was new."""
+    """Series with new results."""
     found: int = 0
     confirmed: int = 0
-    """Found now or known, and confirmed since the last search."""
+    """New or known ones, confirmed since the last search."""
     withdrawn: int = 0
 
     @property
     def text(self) -> str:
         """In words."""
         return (
-            f"searched {self.series} series with something new: {self.found} new change points, "
+            f"searched {self.series} series with new results: {self.found} new change points, "
             f"{self.confirmed} confirmed, {self.withdrawn} withdrawn"
         )
 
-    def __add__(self, other: Searched) -> Searched:
-        return Searched(**{name: value + getattr(other, name) for name, value in asdict(self).items()})
+    def __add__(self, other: SearchCounts) -> SearchCounts:
+        return SearchCounts(**{name: value + getattr(other, name) for name, value in asdict(self).items()})
 
 
 def stale_series(warehouse: Warehouse, metric: Metric, parameters: Parameters = DEFAULT) -> list[str]:
-    """The series in which something is new since they were last searched; also after a change of the detector."""
+    """The series with new results since their last search, or a new version of the detector."""
     asked = {"metric": metric.column, "detector": _detector(parameters)}
     return [row["series_id"] for row in warehouse.query(STALE.format(metric=metric.column), asked).dicts()]
 
 
-def update_changes(warehouse: Warehouse, metric: Metric, parameters: Parameters = DEFAULT) -> Searched:
-    """Bring the stored change points of one metric up to date."""
+def update_changes(warehouse: Warehouse, metric: Metric, parameters: Parameters = DEFAULT) -> SearchCounts:
+    """Update the stored change points of one metric."""
     stale = stale_series(warehouse, metric, parameters)
-    total = Searched()
+    total = SearchCounts()
     for start in range(0, len(stale), BATCH):
         total += _search(warehouse, stale[start : start + BATCH], metric, parameters)
     return total
 
 
 def change_point_id(metric: str, result_id: str) -> str:
-    """The same wherever the same place is found."""
+    """The id of a change point, equal in all warehouses."""
     return canonical_hash({"metric": metric, "result_id": result_id})[:32]
 
 
-def _search(warehouse: Warehouse, series: Sequence[str], metric: Metric, parameters: Parameters) -> Searched:
+def _search(warehouse: Warehouse, series: Sequence[str], metric: Metric, parameters: Parameters) -> SearchCounts:
     now = datetime.now(UTC).replace(tzinfo=None)
     asked = {"series": list(series), "metric": metric.column}
     stored = {row["change_point_id"]: row for row in warehouse.query(STORED, asked).dicts()}
@@ -150,13 +148,13 @@ def _search(warehouse: Warehouse, series: Sequence[str], metric: Metric, paramet
         for key, row in found.items()
         if row["state"] == "confirmed" and stored.get(key, {}).get("state") != "confirmed"
     ]
-    return Searched(series=len(series), found=len(new), confirmed=len(confirmed), withdrawn=len(gone))
+    return SearchCounts(series=len(series), found=len(new), confirmed=len(confirmed), withdrawn=len(gone))
 
 
 def _found(
     warehouse: Warehouse, series: Sequence[str], metric: Metric, parameters: Parameters, now: datetime
 ) -> Iterator[Row]:
-    """The rows that the series' change points have now."""
+    """The rows of the series' current change points."""
     points = warehouse.query(POINTS.format(metric=metric.column), {"series": list(series)}).arrow()
     values = points.column("value").to_numpy()
     common = {
@@ -183,7 +181,7 @@ def _numbers(change: Change) -> Row:
 
 
 def _between(points: Any, place: int) -> Row:
-    """The results and runs that a change at the place lies between."""
+    """The results and runs around a change at the index."""
     result_ids, run_ids = points.column("result_id"), points.column("run_id")
     return {
         "result_id": result_ids[place].as_py(),
@@ -204,27 +202,27 @@ def _differs(row: Row, stored: Mapping[str, Any]) -> bool:
 
 
 def _write(connection: Connection, statement: str, rows: Sequence[Row]) -> None:
-    """Run a statement on the rows, all at once."""
+    """Execute a statement with all rows at once."""
     if rows:
         connection.execute(statement, {name: [row[name] for row in rows] for name in COLUMNS})
 
 
 def _detector(parameters: Parameters) -> str:
-    """What in a digest stands for the rule that was searched by."""
+    """The detector and its parameters, for a digest."""
     return f"{NAME} {VERSION} {canonical_hash(asdict(parameters))[:16]}"
 
 
-def refresh_changes(path: str, metrics: Sequence[Metric], *, lock_timeout_s: float) -> Searched:
-    """What was done. Raises as `Warehouse.open` does.
+def refresh_changes(path: str, metrics: Sequence[Metric], *, lock_timeout_s: float) -> SearchCounts:
+    """Update the stored change points of a warehouse file. Raises as `Warehouse.open` does.
 
-    The file is opened for reading first: others may go on reading it, unless there is something to store.
+    The file is opened for writing only when there is something to store, so that others can read it meanwhile.
     """
     try:
         with Warehouse.open(path, read_only=True, lock_timeout_s=lock_timeout_s) as warehouse:
             stale = [metric for metric in metrics if stale_series(warehouse, metric)]
-    except OutdatedError:  # opened for writing it is brought up to date
+    except OutdatedError:  # opening it for writing upgrades it
         stale = list(metrics)
-    done = Searched()
+    done = SearchCounts()
     if stale:
         with Warehouse.open(path, lock_timeout_s=lock_timeout_s, create=False) as warehouse:
             for metric in stale:

@@ -2,14 +2,14 @@
 
 Fleming and others, "Hunter: Using Change Point Detection to Hunt for Performance Regressions" (ICPE 2023), which takes
 the statistic of E-divisive (Matteson and James, 2014) and replaces its permutations by Student's t test.
-Here the statistic has the exponent 2, for which it is the sum of squares between the two sides: the one for a change of
-level, linear in time. What is added guards against what made the method cry wolf on histories without any change:
+Here the statistic has the exponent 2, with which it is the sum of squares between the two sides: suited to changes of
+level, and computed in linear time. Additions prevent false alarms on histories without a change:
 
-- the values are clipped to what lies around them, so that single outliers neither make nor hide a change;
-- a change must have 2 points on either side, be 2 % of the median at least, and part the points (see `superiority`);
-- it is suspected until it survives the next run.
+- values are clipped to those around them, so that single outliers neither make nor hide a change;
+- a change needs 2 points on either side, 2 % of the median, and separated points (see `superiority`);
+- it is suspected until the next run confirms it.
 
-All on the logarithm of the values: a change is a ratio. Pure: nothing is read or stored, the same values give the same.
+It works on the logarithms of the values: a change is a ratio. Pure: equal values give equal changes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 NAME = "split-merge-t"
 VERSION = "1"
-"""Raised when the same values and parameters give other changes."""
+"""Increased when equal values and parameters give other changes."""
 CLIP_WIDTH = 7
 CLIP_REACH = CLIP_WIDTH // 2
 SD_OF_RESIDUALS = 1.815
@@ -40,39 +40,39 @@ State = Literal["suspected", "confirmed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """What a change must be; stored beside every change that was found."""
+    """Conditions of a change, stored with each change found."""
 
     p_value: float = 1e-4
     """Of the t test between the segments on either side, at most."""
     split_p_value: float = 1e-3
-    """Of a candidate: looser, since what else changes in its window hides it; merging tests all of them again."""
+    """Of a candidate: looser, since other changes in its window hide it; merging tests all candidates again."""
     hidden_p_value: float = 1e-6
-    """Of a candidate beside a place that is none itself: stricter, since it is looked for among all of those."""
+    """Of a candidate next to a place that is not one itself: stricter, since many places are tested."""
     window: int = 60
-    """Points a candidate is looked for in, and at most tested with on either side: older ones say nothing about now."""
+    """Points that are searched for a candidate, and the most on either side in a test: older ones are not relevant."""
     clip_sd: float = 3.0
-    """Robust standard deviations around the rolling median that a value may be away."""
+    """Largest distance of a value from the rolling median, in robust standard deviations."""
     points_beside: int = 2
     """Points on either side, at least."""
     near: int = 30
-    """Points next to it, on either side, that medians and superiority are of: what comes later, a short fall back to
-    the old level for one, takes back nothing of what was seen here."""
+    """Points on either side that medians and superiority are computed from, so that later values, such as a short
+    return to the old level, do not undo a change."""
     least_change: float = 0.02
     """Change of the median, as a fraction."""
     superiority: float = 0.9
     """Probability that a value of the higher side exceeds one of the lower side, at least."""
     shift: int = 2
-    """Points a change may move when a run is added, and still be the same one."""
+    """Points by which a change may move with a new run and still be the same one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A place where the level changed."""
+    """A change of level."""
 
     index: int
-    """Of the first value after the change."""
+    """Index of the first value after the change."""
     value_before: float
-    """Median of the values next to it, in their unit."""
+    """Median of the near values before, in their unit."""
     value_after: float
     p_value: float
     state: State
@@ -89,8 +89,8 @@ DEFAULT = Parameters()
 def detect(values: Sequence[float], parameters: Parameters = DEFAULT) -> tuple[Change, ...]:
     """The changes of a history, one value a run in their order, oldest first.
 
-    A change is confirmed when it was there before the newest value came, else suspected. Raises ValueError for a value
-    that is not positive and finite.
+    A change is confirmed when the history without the newest value has it, too, else suspected. Raises ValueError for a
+    value that is not positive and finite.
     """
     logs = _logarithms(values)
     found = _places(logs, parameters)
@@ -105,8 +105,8 @@ def detect(values: Sequence[float], parameters: Parameters = DEFAULT) -> tuple[C
 def winsorised(logs: Floats, parameters: Parameters = DEFAULT) -> Floats:
     """The values clipped to the rolling median of 7 plus and minus 3 robust standard deviations.
 
-    The newest three, whose window is cut off, may be near the median of what follows them instead: else the first runs
-    after a step would be taken for outliers. Nothing is clipped where more than half of the residuals are 0.
+    The newest three, whose window is incomplete, may be near the median of the values after them instead: else the
+    first runs after a step would be clipped. Nothing is clipped where more than half of the residuals are 0.
     """
     middle = _rolling_median(logs)
     reach = parameters.clip_sd * SD_OF_RESIDUALS * float(np.median(np.abs(logs - middle)))
@@ -120,21 +120,21 @@ def winsorised(logs: Floats, parameters: Parameters = DEFAULT) -> Floats:
 
 
 def superiority(before: Floats, after: Floats) -> float:
-    """Probability that a value of one side exceeds one of the other, ties half: 0.5 for equal sides, 1 for parted."""
+    """Probability that a value of one side exceeds one of the other, ties half: 0.5 for equal, 1 for separate sides."""
     rises = float(np.sign(after[:, None] - before[None, :]).mean())
     return (1 + abs(rises)) / 2
 
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """A candidate, with the segments beside it: start <= before < at <= after < end."""
+    """A candidate with its two segments: start <= before < at <= after < end."""
 
     start: int
     at: int
     end: int
 
     def near(self, values: Floats, parameters: Parameters) -> tuple[Floats, Floats]:
-        """The values next to it: those before, and those after."""
+        """The near values before it, and after it."""
         start, end = max(self.start, self.at - parameters.near), min(self.end, self.at + parameters.near)
         return values[start : self.at], values[self.at : end]
 
@@ -142,7 +142,7 @@ class _Sides:
 def _logarithms(values: Sequence[float]) -> Floats:
     array = np.asarray(values, dtype=np.float64)
     if not (np.isfinite(array) & (array > 0)).all():
-        raise ValueError("a history takes values that are positive and finite")
+        raise ValueError("the values of a history must be positive and finite")
     return np.log(array)
 
 
@@ -166,10 +166,10 @@ def _windows(count: int, parameters: Parameters) -> Iterator[tuple[int, int]]:
 
 
 def _split(clipped: Floats, start: int, end: int, parameters: Parameters) -> list[int]:
-    """Candidates between start and end, in order: the best place, if the test finds it likely, and those on both sides.
+    """Candidates between start and end, in order: the best place, if it passes the test, and those on both sides.
 
-    A rise and its repair hide each other: the best place for a single step between them is a poor one. So where it is
-    unlikely its sides are looked at as well, by a stricter test; what is found there parts the rest once more.
+    A rise and its repair hide each other, since no single step fits well. So where the best place fails, both of its
+    sides are searched with a stricter test, and then the ranges between the candidates found.
     """
     place, p_value = _best_place(clipped, start, end, parameters)
     if p_value <= parameters.split_p_value:
@@ -202,7 +202,7 @@ def _best_place(clipped: Floats, start: int, end: int, parameters: Parameters) -
 
 
 def _merge(logs: Floats, clipped: Floats, candidates: list[int], parameters: Parameters) -> dict[_Sides, float]:
-    """Drops the weakest candidate, which joins the segments beside it, until every one left passes."""
+    """Drop the weakest candidate, which joins its segments, until all remaining ones pass."""
     tested: dict[_Sides, tuple[bool, float]] = {}
     while True:
         sides = list(_beside(candidates, len(logs), parameters))
@@ -222,7 +222,7 @@ def _beside(candidates: list[int], count: int, parameters: Parameters) -> Iterat
 
 
 def _test(logs: Floats, clipped: Floats, sides: _Sides, parameters: Parameters) -> tuple[bool, float]:
-    """Whether the candidate fails, and its p-value: the larger, the weaker."""
+    """Whether the candidate fails, and its p-value; a larger one is weaker."""
     p_value = _p_value(clipped[sides.start : sides.at], clipped[sides.at : sides.end])
     before, after = sides.near(logs, parameters)
     fails = (
@@ -235,7 +235,7 @@ def _test(logs: Floats, clipped: Floats, sides: _Sides, parameters: Parameters) 
 
 
 def _p_value(before: Floats, after: Floats) -> float:
-    """Of Student's t test with a common variance: a side of two points has none of its own to speak of."""
+    """Of Student's t test with a common variance, since a side may have only two points."""
     n, m = len(before), len(after)
     apart = float(after.mean() - before.mean())
     squares = float(((before - before.mean()) ** 2).sum() + ((after - after.mean()) ** 2).sum())
@@ -255,7 +255,7 @@ def _change(sides: _Sides, p_value: float, near: tuple[Floats, Floats], state: S
 
 
 def _rolling_median(values: Floats) -> Floats:
-    """Of the 7 values around each; fewer at the ends."""
+    """The median of the 7 values around each, of fewer at the ends."""
     padded = np.full(len(values) + 2 * CLIP_REACH, np.nan)
     padded[CLIP_REACH : CLIP_REACH + len(values)] = values
     ordered = np.sort(np.lib.stride_tricks.sliding_window_view(padded, CLIP_WIDTH), axis=1)  # NaN comes last

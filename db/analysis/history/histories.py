@@ -1,6 +1,6 @@
-"""Reads the history of each selected series: one point a run, in the order of the commits, with its change points.
+"""Reads histories: the runs of each selected series in the order of their commits, with change points.
 
-Which series there are, and which of them are read as another one: after a rename, or when a parameter came in.
+Also lists series, and joins one to another as its alias: after a rename, or for a new parameter.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ ORDER BY series_id, history_time, started_at, result_id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryPoint:
-    """What a run says of a series."""
+    """A run of a series."""
 
     result_id: str
     run_id: str
     session_id: str
     history_time: datetime
-    """Of the commit, else of the run's start, UTC."""
+    """Time of the commit, else start of the run, UTC."""
     git_commit: str | None
     value: float
     """In the metric's unit."""
@@ -63,7 +63,7 @@ class HistoryPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangePoint:
-    """A change with the results it lies between."""
+    """A change with the results around it."""
 
     change: Change
     last_good: HistoryPoint
@@ -72,18 +72,18 @@ class ChangePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """A series over time. What selects results shortens what is shown, never what changes are looked for in."""
+    """A series over time. A selection limits what is shown; changes are always detected in the whole series."""
 
     series_id: str
     subject: Mapping[str, str | None]
-    """Columns for people: model_id, device, runtime, precision, device_name, as of its newest run."""
+    """Columns to show, of its newest run: model_id, device, runtime, precision, device_name."""
     point: Point
     points: tuple[HistoryPoint, ...]
-    """Oldest first; those that were selected."""
+    """The selected ones, oldest first."""
     change_points: tuple[ChangePoint, ...]
-    """Oldest first; those whose first changed result was selected."""
+    """Those whose first changed result is selected, oldest first."""
     left_out: int
-    """Selected results without a number to judge: failed, invalid, throttled or very noisy."""
+    """Number of selected results that failed, are invalid, throttled or very noisy, or have no value."""
 
 
 def histories(
@@ -94,7 +94,7 @@ def histories(
     limit: int | None = None,
     parameters: Parameters = DEFAULT,
 ) -> tuple[tuple[History, ...], int]:
-    """The histories of the series that have selected results, by model, at most `limit`; and how many there are."""
+    """The histories of at most `limit` series with selected results, by model; and the number of such series."""
     newest = ", ".join(f"max_by({name}, (started_at, result_id)) AS {name}" for name in NEWEST)
     sql = SERIES.format(metric=metric.column, condition=selection.condition, newest=newest)
     series = warehouse.query(sql, selection.values).dicts()
@@ -134,8 +134,8 @@ def _point(row: Mapping[str, Any]) -> HistoryPoint:
     return HistoryPoint(**{name: row[name] for name in names})
 
 
-LEAST_LETTERS = 4
-"""Of a series' id: fewer would mean several ones before long."""
+MIN_PREFIX = 4
+"""Of a series id that a prefix needs."""
 LISTED = """
 SELECT
     s.series_id, a.canonical_series_id AS read_as, a.reason, s.model_id, s.runtime, s.precision, s.batch_size,
@@ -162,39 +162,39 @@ UNALIAS = "DELETE FROM series_alias WHERE series_id = ?"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedSeries:
-    """What was joined, or taken apart again."""
+    """An alias that was made or removed."""
 
     series_id: str
     read_as: str
     differs: Mapping[str, tuple[Json, Json]]
-    """Key -> its value in the one series, and in the other."""
+    """Key -> its value in the series, and in the other one."""
     repointed: int = 0
-    """Series that were read as this one, and are now read as the other, too."""
+    """Earlier aliases of this series, now aliases of the other one."""
 
 
 def list_series(warehouse: Warehouse, selection: Selection) -> list[dict[str, Any]]:
-    """The series that have selected results: their ids, what they are of, runs, first and newest time, alias."""
+    """The series with selected results: their ids, subjects, runs, first and newest time, alias."""
     return warehouse.query(LISTED.format(condition=selection.condition), selection.values).dicts()
 
 
 def join_series(warehouse: Warehouse, old: str, new: str, reason: str) -> JoinedSeries:
-    """Have one series read as another one from now on; each by its id, or how that begins.
+    """Make one series an alias of another, each given by its id or a unique prefix.
 
-    What was read as the old one is read as the new one too, and a new one that is itself read as another one stands
-    for that: no chains. Raises UsageError for series that are not there, that are joined otherwise already, or whose
-    numbers are not of one kind.
+    Aliases of the old series become aliases of the new one; a new series that is itself an alias is replaced by its
+    target, so that there are no chains. Raises UsageError for unknown series, ones that are aliases already, and ones
+    whose numbers are not comparable.
     """
     (old_id, old_keys), (new_id, new_keys) = _series(warehouse, old), _series(warehouse, new)
     target = _read_as(warehouse, new_id) or new_id
     if target == old_id:
-        what = "are one series" if old_id == new_id else f"are joined already: {new_id} is read as {old_id}"
+        what = "are the same series" if old_id == new_id else f"are joined already: {new_id} is an alias of {old_id}"
         raise UsageError(f"{old_id} and {new_id} {what}")
     known = _read_as(warehouse, old_id)
     if known is not None:
-        raise UsageError(f"{old_id} is read as {known} already: first say benchhouse series unalias {old_id}")
+        raise UsageError(f"{old_id} is already an alias of {known}: first run benchhouse series unalias {old_id}")
     differs = differences(old_keys, new_keys)
     if unlike := [name for name in ALWAYS if name in differs]:
-        raise UsageError(f"{old_id} and {new_id} differ in {', '.join(unlike)}: their numbers do not mean the same")
+        raise UsageError(f"{old_id} and {new_id} differ in {', '.join(unlike)}: their numbers are not comparable")
     repointed = len(warehouse.query("SELECT 1 FROM series_alias WHERE canonical_series_id = ?", [old_id]).dicts())
     with warehouse.transaction() as connection:
         connection.execute(REPOINT, [target, old_id])
@@ -203,26 +203,26 @@ def join_series(warehouse: Warehouse, old: str, new: str, reason: str) -> Joined
 
 
 def part_series(warehouse: Warehouse, old: str) -> JoinedSeries:
-    """Have a series read as itself again. Raises UsageError for one that is not there, or that is no alias."""
+    """Remove a series' alias. Raises UsageError for an unknown series, or one that is not an alias."""
     old_id, old_keys = _series(warehouse, old)
     known = _read_as(warehouse, old_id)
     if known is None:
-        raise UsageError(f"{old_id} is read as itself: benchhouse series list shows what is read as another one")
+        raise UsageError(f"{old_id} is not an alias: benchhouse series list shows the aliases")
     with warehouse.transaction() as connection:
         connection.execute(UNALIAS, [old_id])
     return JoinedSeries(series_id=old_id, read_as=known, differs=differences(old_keys, _series(warehouse, known)[1]))
 
 
 def _series(warehouse: Warehouse, text: str) -> tuple[str, dict[str, Json]]:
-    """Id and keys of the series that is meant."""
-    if len(text) < LEAST_LETTERS:
-        raise UsageError(f"{text!r} is too short for a series' id: give {LEAST_LETTERS} letters or more")
+    """Id and keys of the series with this id or prefix."""
+    if len(text) < MIN_PREFIX:
+        raise UsageError(f"{text!r} is too short: expected a series id or at least its first {MIN_PREFIX} characters")
     rows = warehouse.query(NAMED, [text]).dicts()
     if not rows:
-        raise UsageError(f"no series has an id that begins with {text!r}: benchhouse series list shows them")
+        raise UsageError(f"no series has an id that begins with {text!r}: benchhouse series list shows the ids")
     if len(rows) > 1:
         named = ", ".join(row["series_id"] for row in rows)
-        raise UsageError(f"{text!r} begins the id of several series ({named}): give more letters")
+        raise UsageError(f"several series have an id that begins with {text!r} ({named}): give a longer prefix")
     keys: dict[str, Json] = json.loads(rows[0]["hashed_keys"])
     hardware = {"id": keys.get("hardware_id")}
     return rows[0]["series_id"], keys_of(keys, hardware, is_simulated=False)

@@ -22,9 +22,9 @@ WHERE metric IN (SELECT unnest(?)) AND {dates} AND {selected}
 ORDER BY times_worse DESC, history_time, result_id
 """
 SELECTED = "result_id IN (SELECT result_id FROM all_results WHERE {condition})"
-"""Reads all results: left out where nothing is selected."""
+"""Reads all results, hence omitted where everything is selected."""
 BEFORE = 10
-"""Runs whose median a session's value is held against."""
+"""Runs whose median a session's value is compared with."""
 SHIFTS = f"""
 WITH fit AS (
     SELECT series_id, result_id, session_id, hardware_id, model_id, runtime, precision, {{metric}} AS value,
@@ -51,12 +51,12 @@ SAME = (
     *("value_before", "value_after", "relative_change", "times_worse", "relative_change_now", "p_value"),
     *("last_good_commit", "first_bad_commit", "detector", "detector_version"),
 )
-"""Fields of a regression that are columns of the same name."""
+"""Fields of a regression with the name of their column."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regression:
-    """A row of the view regressions; what the fields mean is told there."""
+    """A row of the view regressions, where the fields are described."""
 
     metric: Metric
     point: Point
@@ -86,13 +86,13 @@ class Regression:
     detector: str
     detector_version: str
     together: Together | None = None
-    """How the session that it was first seen in moved as a whole; with it: environment, not code."""
+    """The common change of the session of the first changed result, which suggests the environment; else None."""
 
 
 def regressions(
     warehouse: Warehouse, metrics: Sequence[Metric], *, dates: Selection = EVERYTHING, selection: Selection = EVERYTHING
 ) -> tuple[Regression, ...]:
-    """Those whose first changed result is of the dates (since, until) and selected, worst first."""
+    """The regressions whose first changed result is within the dates (since, until) and selected, worst first."""
     chosen = "TRUE" if selection == EVERYTHING else SELECTED.format(condition=selection.condition)
     sql = REGRESSIONS.format(dates=dates.condition, selected=chosen)
     asked = [[metric.column for metric in metrics], *dates.values, *selection.values]
@@ -102,11 +102,11 @@ def regressions(
 
 
 Sessions = Mapping[tuple[str, str, str], Together]
-"""How the series of a metric, machine and session moved together, where they did."""
+"""The common change of the series of a metric, machine and session, where there is one."""
 
 
 def sessions_together(warehouse: Warehouse, places: Iterable[tuple[str, str]]) -> Sessions:
-    """For each metric and session: whether its series moved together, each against the median of its 10 runs before."""
+    """The common changes of each metric and session; a series' change is against the median of its 10 runs before."""
     sessions: dict[str, set[str]] = {}
     for column, session in places:
         sessions.setdefault(column, set()).add(session)

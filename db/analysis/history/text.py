@@ -1,9 +1,4 @@
-"""Regressions for a terminal and for a page in Markdown: worst first, what they share above them.
-
-A row of numbers as a row of bars.
-
-Histories for a terminal: a line a series, what they share above them.
-"""
+"""Histories and regressions as text: what all rows share is in a line above them."""
 
 from __future__ import annotations
 
@@ -18,69 +13,67 @@ from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import markdown_escaped, markdown_table, number, visible_lines
 from db.analysis.history.histories import SUBJECTS, ChangePoint, History
 from db.analysis.history.regressions import Regression
+from db.analysis.wording import heading, percent_change
 
 REGRESSION_SUBJECTS = ("model_id", "device", "runtime", "precision", "device_name")
 NUMBERS = ("change", "before", "after")
 TOGETHER = "environment?"
+SUSPECTED = "suspected: no later run has confirmed it yet"
 
 
 def regressions_text(found: Sequence[Regression], page: Page = PLAIN) -> str:
     """For a terminal."""
-    head, below = (visible_lines(text) for text in (_regression_head(found), "\n".join(remarks(found))))
+    head, below = (visible_lines(text) for text in (_regression_head(found), "\n".join(_regression_notes(found))))
     return "\n\n".join(part for part in (head, table_text(_table(found), page), below) if part)
 
 
 def regressions_markdown(found: Sequence[Regression], title: str) -> str:
-    """A page; no text in it is taken for markup."""
+    """A page, with names escaped."""
     table = _table(found)
     parts = [f"**{markdown_escaped(title)}**", markdown_escaped(_regression_head(found))]
     parts += [markdown_table(table.headings, table.rows, right=table.numbers)]
-    parts.append("\n".join(f"- {markdown_escaped(line)}" for line in remarks(found)))
+    parts.append("\n".join(f"- {markdown_escaped(line)}" for line in _regression_notes(found)))
     return "\n\n".join(part for part in parts if part)
 
 
-def remarks(found: Sequence[Regression]) -> list[str]:
-    """What is to be known of what is shown."""
+def _regression_notes(found: Sequence[Regression]) -> list[str]:
     lines = [
-        f"{len(found)} regression{'s' * (len(found) != 1)}; the cause lies after the first commit, up to the second"
+        f"{len(found)} regression{'s' * (len(found) != 1)}; the cause is after the first commit, up to and including "
+        "the second"
     ]
     if any(one.state == "suspected" for one in found):
-        lines.append("suspected: it has not yet survived another run")
+        lines.append(SUSPECTED)
     together = {one.session_id: one.together for one in found if one.together is not None}
     lines += [f"{TOGETHER} in session {session}: {how.text}" for session, how in sorted(together.items())]
     return lines
 
 
-def commit_range(one: Regression) -> str:
+def _commit_range(one: Regression) -> str:
     """ "1a2b3c4d5e..6f7a8b9c0d", as git log takes it."""
     return "..".join((commit or NOTHING)[:COMMIT_LETTERS] for commit in (one.last_good_commit, one.first_bad_commit))
 
 
-def current_value(one: Regression) -> str:
-    """Where the series stands today against before: "put right", or by how much it is off."""
+def _change_now(one: Regression) -> str:
+    """Today's level against the one before the regression; "recovered" where less than half of it is left."""
     metric, change = one.metric, one.relative_change_now
-    is_right = not metric.is_worse(change) or abs(change) < abs(one.relative_change) / 2
-    return f"{change:+.1%}{' put right' * is_right}"
+    is_recovered = not metric.is_worse(change) or abs(change) < abs(one.relative_change) / 2
+    return f"{percent_change(change)}{' recovered' * is_recovered}"
 
 
 def _regression_head(found: Sequence[Regression]) -> str:
-    shared = [
-        f"{NAMES.get(name, name)} {getattr(found[0], name)}"
-        for name in REGRESSION_SUBJECTS
-        if not _differs(found, name)
-    ]
+    shared = [f"{heading(name)} {getattr(found[0], name)}" for name in REGRESSION_SUBJECTS if not _differs(found, name)]
     metrics = [] if len(_metrics(found)) > 1 else [found[0].metric.column]
     return ", ".join([*metrics, *shared])
 
 
 def _table(found: Sequence[Regression]) -> Table:
-    """What is the same in all rows is in the head."""
+    """A row for each regression, without the subjects that all of them share."""
     several = [name for name in REGRESSION_SUBJECTS if _differs(found, name)]
     measured = ["metric"] if len(_metrics(found)) > 1 else []
-    headings = (*NUMBERS, "unit", *measured, *(NAMES.get(name, name) for name in several), "point", "since")
+    headings = (*NUMBERS, "unit", *measured, *(heading(name) for name in several), "point", "since")
     rows = tuple(
         (
-            f"{one.relative_change:+.1%}",
+            percent_change(one.relative_change),
             number(one.value_before),
             number(one.value_after),
             one.metric.unit,
@@ -88,9 +81,9 @@ def _table(found: Sequence[Regression]) -> Table:
             *(str(getattr(one, name) or NOTHING) for name in several),
             one.point.label,
             f"{one.history_time:%Y-%m-%d}",
-            commit_range(one),
+            _commit_range(one),
             one.state + (f", {TOGETHER}" if one.together is not None else ""),
-            current_value(one),
+            _change_now(one),
         )
         for one in found
     )
@@ -110,11 +103,11 @@ def _metrics(found: Sequence[Regression]) -> set[Metric]:
 BARS = "▁▂▃▄▅▆▇█"
 ASCII_BARS = "_.-~=+*#"
 LEAST_RANGE = 0.1
-"""Of the median: what changes less than this looks nearly flat, and not like a mountain range."""
+"""Of the median: smaller variation is drawn nearly flat."""
 
 
 def sparkline(values: Sequence[float], width: int, bars: str = BARS) -> str:
-    """One bar a value, or, of more values than `width`, one for the median of each of `width` equal parts."""
+    """One bar for each value; of more values than `width`, one for the median of each of `width` equal parts."""
     shown = _parts(values, width)
     if not shown:
         return ""
@@ -127,7 +120,7 @@ def sparkline(values: Sequence[float], width: int, bars: str = BARS) -> str:
 
 
 def bars_for(encoding: str | None) -> str:
-    """The bars that text in the encoding can have."""
+    """The bars that the encoding can represent."""
     try:
         BARS.encode(encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -142,22 +135,21 @@ def _parts(values: Sequence[float], width: int) -> list[float]:
     return [median(values[start:end]) for start, end in pairwise(bounds)]
 
 
-NAMES = {"model_id": "model", "device_name": "hardware"}
 SERIES_LETTERS = 8
-"""Of a series' id: enough to select it by (series=...)."""
+"""Of a series id: enough to select it by (series=...)."""
 COMMIT_LETTERS = 10
 MAX_CHANGES = 3
-"""Change points that a line tells, the newest ones; the others are counted."""
+"""Change points in a line, the newest ones; the others are counted."""
 WIDTH = 40
 """Bars of a history in a file."""
 BARS_SHARE = 5
-"""On a terminal a history takes this part of its columns, so that it is never folded."""
+"""On a terminal a history takes at most this fraction of the columns, so that it is never folded."""
 
 
 def histories_text(histories: Sequence[History], metric: Metric, *, bars: str = BARS, page: Page = PLAIN) -> str:
-    """The table, newest values to the right of their bars, and below it what the words in it mean."""
+    """For a terminal: a row for each series with its newest value, and notes."""
     several = [name for name in SUBJECTS if len({history.subject[name] for history in histories}) > 1]
-    headings = ("series", *(NAMES.get(name, name) for name in several), "point", "runs", "history", metric.unit)
+    headings = ("series", *(heading(name) for name in several), "point", "runs", "history", metric.unit)
     keys = len(several) + 2
     width = WIDTH if page.width is None else max(1, min(LONG_WORD, page.width // BARS_SHARE))
     table = Table(
@@ -166,7 +158,7 @@ def histories_text(histories: Sequence[History], metric: Metric, *, bars: str = 
         numbers=(keys, keys + 2),
         keys=keys,
     )
-    head, below = (visible_lines(text) for text in (_head(histories, several, metric), "\n".join(_remarks(histories))))
+    head, below = (visible_lines(text) for text in (_head(histories, several, metric), "\n".join(_notes(histories))))
     return "\n\n".join(part for part in (head, table_text(table, page), below) if part)
 
 
@@ -174,7 +166,7 @@ def change_text(found: ChangePoint) -> str:
     """ "+10.2% 2026-03-01 1a2b3c4d5e confirmed" """
     commit = found.first_changed.git_commit
     words = (
-        f"{found.change.relative_change:+.1%}",
+        percent_change(found.change.relative_change),
         f"{found.first_changed.history_time:%Y-%m-%d}",
         *((commit[:COMMIT_LETTERS],) if commit else ()),
         found.change.state,
@@ -184,7 +176,7 @@ def change_text(found: ChangePoint) -> str:
 
 def _head(histories: Sequence[History], several: Sequence[str], metric: Metric) -> str:
     first = histories[0].subject
-    shared = [f"{NAMES.get(name, name)} {first[name]}" for name in SUBJECTS if name not in several and first[name]]
+    shared = [f"{heading(name)} {first[name]}" for name in SUBJECTS if name not in several and first[name]]
     return "\n".join([metric.column, *([", ".join(shared)] if shared else [])])
 
 
@@ -203,19 +195,20 @@ def _row(history: History, several: Sequence[str], bars: str, width: int) -> tup
 
 def _changes(history: History) -> str:
     found = history.change_points
-    more = f"; {len(found) - MAX_CHANGES} before" if len(found) > MAX_CHANGES else ""
+    more = f"; {len(found) - MAX_CHANGES} earlier" if len(found) > MAX_CHANGES else ""
     return "; ".join(map(change_text, reversed(found[-MAX_CHANGES:]))) + more
 
 
-def _remarks(histories: Sequence[History]) -> list[str]:
-    """What is to be known of what is shown."""
+def _notes(histories: Sequence[History]) -> list[str]:
     changes = [found.change for history in histories for found in history.change_points]
     left_out = sum(history.left_out for history in histories)
     lines = []
     if changes:
-        lines.append(f"{len(changes)} change{'s' * (len(changes) != 1)}; the date is that of the first changed run")
+        lines.append(f"{len(changes)} change{'s' * (len(changes) != 1)}; each date is that of the first changed run")
     if any(change.state == "suspected" for change in changes):
-        lines.append("suspected: it has not yet survived another run")
+        lines.append(SUSPECTED)
     if left_out:
-        lines.append(f"{left_out} left out: failed, invalid, throttled, very noisy or without the number")
+        lines.append(
+            f"left out: {left_out} results that failed, are invalid, throttled or very noisy, or have no value"
+        )
     return lines

@@ -1,1 +1,1 @@
-"""Which measured configuration meets a need."""
+"""Recommends a measured configuration that meets limits."""

@@ -1,4 +1,4 @@
-"""Reads from a warehouse the measured ways to run a model, by what they were given to do."""
+"""Reads the measured options of a model from a warehouse, by workload."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ MODELS = "SELECT DISTINCT model_id FROM all_results ORDER BY model_id"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What was given to do: options of the same one can be compared."""
+    """What was computed: options of one workload can be compared."""
 
     task: str
     weights: str
     config_hash: str
     model_revision: str | None
     definition: str | None
-    """Whose definitions the numbers follow; None for our own."""
+    """The definition of imported numbers; None for our own."""
     sequence_length: int | None
     new_tokens: int | None
     axes: tuple[tuple[str, float], ...]
     has_tokens: bool
-    """Whether throughput counts tokens, and not items."""
+    """Whether throughput is in tokens, not items."""
 
     @property
     def text(self) -> str:
@@ -67,14 +67,14 @@ class Workload:
         sizes = [f"s{self.sequence_length}"] if self.sequence_length is not None else []
         sizes += [f"n{self.new_tokens}"] if self.new_tokens is not None else []
         sizes += [f"{name}={value:g}" for name, value in self.axes]
-        whose = [] if self.definition is None else [f"as {self.definition} measures"]
+        whose = [] if self.definition is None else [f"definition of {self.definition}"]
         return ", ".join([self.task, " ".join(sizes), f"{self.weights} weights", *whose]).replace(", ,", ",")
 
 
 def options_by_workload(
     warehouse: Warehouse, model_id: str, selection: Selection
 ) -> dict[Workload, tuple[Option, ...]]:
-    """The newest valid (else noisy) result of each series of the model, by workload. Simulated ones are left out."""
+    """The newest valid (else noisy) result of each series of the model, by workload, without simulated ones."""
     rows = warehouse.query(OPTIONS.format(condition=selection.condition), (model_id, *selection.values)).dicts()
     found: dict[Workload, list[Option]] = {}
     for row in rows:
@@ -83,12 +83,12 @@ def options_by_workload(
 
 
 def models(warehouse: Warehouse) -> tuple[str, ...]:
-    """The models that anything is stored of."""
+    """All stored models."""
     return tuple(row["model_id"] for row in warehouse.query(MODELS).dicts())
 
 
 def why_no_options(warehouse: Warehouse, model_id: str, selection: Selection) -> str:
-    """What there is instead, for a model without an option."""
+    """Counts of the results of a model without an option."""
     row = warehouse.query(UNFIT.format(condition=selection.condition), (model_id, *selection.values)).dicts()[0]
     kinds = {
         "simulated": "simulated",
@@ -96,8 +96,8 @@ def why_no_options(warehouse: Warehouse, model_id: str, selection: Selection) ->
         "unmeasured": "failed or skipped",
         "without_throughput": "without a throughput",
     }
-    told = [f"{row[name]} {words}" for name, words in kinds.items() if row[name]]
-    return f"{row['n']} results are selected" + (f", {', '.join(told)}" if told else "")
+    unusable = [f"{row[name]} {words}" for name, words in kinds.items() if row[name]]
+    return f"{row['n']} results are selected" + (f", {', '.join(unusable)}" if unusable else "")
 
 
 def _workload(row: Row) -> Workload:
@@ -134,19 +134,19 @@ def _option(row: Row) -> Option:
 
 
 def _tokens_per_sec(row: Row) -> float | None:
-    """None for models without tokens, and where an import has no number above 0."""
+    """None for models without tokens, and for imports without a positive number."""
     rate: float | None = row["throughput_tokens_per_sec"]
     return rate if rate is not None and rate > 0 else None
 
 
 def _mode(row: Row) -> dict[str, object]:
-    """What else makes it a series of its own."""
+    """The settings of the runtime, threads and processors, which distinguish series."""
     bound = {"threads": row["num_threads"], "processors": row["cpu_list"]}
     return {**json.loads(row["runtime_mode"]), **{name: value for name, value in bound.items() if value is not None}}
 
 
 def _energy(row: Row, items: int) -> tuple[float | None, str | None]:
-    """J per item and what of: the whole chip where that was read, else the sum of the parts that were."""
+    """J per item, and of which parts: the whole chip where that was measured, else the sum of its measured parts."""
     parts: Sequence[str] = [name for name in ENERGY if row[name] is not None]
     parts = parts[:1] if parts and parts[0] == ENERGY[0] else parts
     if not parts:
@@ -156,7 +156,7 @@ def _energy(row: Row, items: int) -> tuple[float | None, str | None]:
 
 
 def _why_no_energy(missing: Mapping[str, str]) -> str:
-    """The reason of the part of the machine that there is, else of any."""
+    """The reason of a part that the machine has, else of any part."""
     reasons = [missing[name] for name in ENERGY if name in missing]
-    there = [reason for reason in reasons if not reason.startswith(NOT_APPLICABLE)]
-    return next(iter((*there, *reasons)), "not measured")
+    applicable = [reason for reason in reasons if not reason.startswith(NOT_APPLICABLE)]
+    return next(iter((*applicable, *reasons)), "not measured")

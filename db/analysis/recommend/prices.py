@@ -1,10 +1,10 @@
-"""What an hour of a device costs, from a user's YAML file:
+"""Prices per hour of devices, from a user's YAML file:
 
 currency: EUR
 per_hour:
   cuda: 2.50                      # a type of device
-  NVIDIA H100 80GB HBM3: 3.90     # its name, which counts before the type
-  4f1c09d2a7be5310: 0             # a hardware_id, which counts before both
+  NVIDIA H100 80GB HBM3: 3.90     # its name, preferred to the type
+  4f1c09d2a7be5310: 0             # a hardware_id, preferred to both
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KEYS = ("currency", "per_hour")
 SECONDS_PER_HOUR = 3600
 MILLION = 1_000_000
 MAX_BYTES = 1_000_000
-"""No list of prices is longer, and aliases of aliases make memory run out of what is."""
+"""Of a file: far above any list of prices, and nested YAML aliases of a larger one could exhaust memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Prices:
     """By hardware_id, name or type of the device, names and types in lower case."""
 
     def of(self, hardware_id: str, device_name: str | None, device_type: str) -> float | None:
-        """The price of an hour of the device, None where the file has none."""
+        """The price of an hour of the device; None where the file has none."""
         for key in (hardware_id, device_name, device_type):
             if key is not None and key.lower() in self.per_hour:
                 return self.per_hour[key.lower()]
@@ -41,36 +41,36 @@ class Prices:
 
 
 def cost_per_million(price_per_hour: float, throughput_per_sec: float) -> float:
-    """What a million costs of what a device does so many of in a second: price / 3600 / throughput * 10^6.
+    """The price of a million items (or tokens) at a throughput: price / 3600 / throughput * 10^6.
 
-    3.60 an hour at 1000 tokens a second is 0.001 a second, so 1 a million tokens.
+    3.60 per hour at 1000 tokens/s is 0.001 per second, so 1 per million tokens.
     """
     return price_per_hour / SECONDS_PER_HOUR / throughput_per_sec * MILLION
 
 
 def read_prices(path: Path) -> Prices:
-    """The prices in a file. Raises UsageError that names the file and what is wrong in it, StorageError."""
+    """The prices in a file. Raises UsageError for an invalid one, StorageError for one that cannot be read."""
     data = _yaml(path)
     if not isinstance(data, dict) or set(data) != set(KEYS):
         found = ", ".join(map(str, data)) if isinstance(data, dict) else type(data).__name__
-        raise UsageError(f"{path}: takes the keys currency and per_hour, both: found {found or 'nothing'}")
+        raise UsageError(f"{path}: expected the keys currency and per_hour, found {found or 'nothing'}")
     currency, per_hour = data["currency"], data["per_hour"]
     if not isinstance(currency, str) or not currency.strip():
-        raise UsageError(f"{path}: currency takes a word such as EUR: found {currency!r}")
+        raise UsageError(f"{path}: currency: expected a word such as EUR, found {currency!r}")
     if not isinstance(per_hour, dict) or not per_hour:
-        raise UsageError(f"{path}: per_hour takes devices and their prices, such as cuda: 2.50")
+        raise UsageError(f"{path}: per_hour: expected devices with prices, such as cuda: 2.50, found {per_hour!r}")
     prices: dict[str, float] = {}
     for device, price in per_hour.items():
         key = str(device).lower()
         if key in prices:
-            raise UsageError(f"{path}: per_hour: {device} is there twice")
+            raise UsageError(f"{path}: per_hour: {device} occurs twice")
         prices[key] = _price(path, device, price)
     return Prices(currency=currency.strip(), per_hour=prices)
 
 
 def _price(path: Path, device: object, price: object) -> float:
     if isinstance(price, bool) or not isinstance(price, int | float) or not math.isfinite(price) or price < 0:
-        raise UsageError(f"{path}: per_hour: {device}: takes a number from 0: found {price!r}")
+        raise UsageError(f"{path}: per_hour: {device}: expected a number from 0, found {price!r}")
     return float(price)
 
 
@@ -79,11 +79,11 @@ def _yaml(path: Path) -> Any:
 
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise UsageError(f"{path}: too long for a list of prices")
+            raise UsageError(f"{path}: larger than {MAX_BYTES // 1_000_000} MB, too large for a list of prices")
         return yaml.safe_load(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise StorageError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: not a text file (UTF-8)") from error
+        raise UsageError(f"{path}: not UTF-8 text") from error
     except yaml.YAMLError as error:
-        raise UsageError(f"{path}: no YAML: {' '.join(str(error).split())}") from error
+        raise UsageError(f"{path}: not YAML: {' '.join(str(error).split())}") from error

@@ -1,11 +1,11 @@
-"""Which of what was measured meets a user's limits, what of it nothing else beats, and which to take. Pure.
+"""Which measured options meet a user's limits, which are on the Pareto front, and which to choose. Pure.
 
-A limit on latency is held against the upper end of the median's 95 % interval, one on throughput against the rate at
-that latency: what is promised has to hold on a bad day of the median too. Tails, memory, energy and times to the first
-token have no interval and are taken as measured. What was not measured meets no limit.
+A limit on latency applies to the upper end of the median's 95 % interval, one on throughput to the rate at that
+latency, so that a promise holds despite the median's uncertainty. Tails, memory, energy and time to first token have no
+interval and are compared as measured. An unmeasured quantity meets no limit.
 
-The front (Pareto's) is of latency, throughput, memory, energy per item and cost, as far as all options of a workload
-have them: an option is on it where no other is as good in all and better in one.
+The axes of the front are those of latency, throughput, memory, energy per item and cost that all options of a workload
+have: an option is on it where no other is at least as good in all and better in one.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from db.analysis.recommend.prices import Prices, cost_per_million
 Quantity = Literal["latency", "latency_p99", "ttft", "memory", "energy", "throughput", "cost"]
 Aim = Literal["latency", "throughput", "memory", "energy", "cost"]
 AIMS: tuple[Aim, ...] = ("latency", "throughput", "memory", "energy", "cost")
-"""The axes of the front, and what can be asked for most of."""
+"""The axes of the front, and the values of --prefer."""
 WAITING: tuple[Quantity, ...] = ("latency", "latency_p99", "ttft")
-"""Limits on how long somebody waits."""
+"""Limits on the time a user waits."""
 UNITS: Mapping[Quantity, str] = {
     "latency": "ms",
     "latency_p99": "ms",
@@ -37,7 +37,7 @@ UNITS: Mapping[Quantity, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """A measured way to run the model: hardware, runtime, precision and batch."""
+    """A measured configuration of the model: hardware, runtime, precision and batch."""
 
     result_id: str
     run_id: str
@@ -47,7 +47,7 @@ class Option:
     device_type: str
     runtime: str
     runtime_mode: Mapping[str, object] = field(default_factory=dict)
-    """Its settings, with the number of threads and the processors it was bound to."""
+    """Its settings, number of threads and bound processors."""
     precision: str
     point: Point
     validity: str
@@ -57,15 +57,15 @@ class Option:
     latency_high_ms: float | None = None
     """Upper end of its 95 % interval; None where there were too few samples."""
     is_between: bool = False
-    """Whether the interval speaks of launches, and not only of the calls inside them."""
+    """Whether the interval covers the spread between launches, not only that of calls."""
     latency_p99_ms: float | None = None
     ttft_ms: float | None = None
     memory_mb: float | None = None
-    """Peak, of the device where it was read, else of the process."""
+    """Peak, of the device where it was measured, else of the process."""
     energy_j: float | None = None
     """Per item, idle power included."""
     energy_of: str | None = None
-    """Which parts of the machine that is of: "gpu", "cpu_pkg + dram", ..."""
+    """Parts of the machine: "gpu", "cpu_pkg + dram", ..."""
     throughput: float
     """Tokens a second where the model has tokens, else items."""
     price_per_hour: float | None = None
@@ -86,13 +86,13 @@ class Miss:
     quantity: Quantity
     limit: float
     value: float | None
-    """What was held against the limit; None where it was not measured."""
+    """The value compared with the limit; None where it was not measured."""
     why: str | None = None
     """Why it was not measured."""
 
     @property
     def excess(self) -> float:
-        """By how much it is off: 0.1 is 10 % too much (or too little); infinite for what was not measured."""
+        """The relative excess: 0.1 is 10 % too much (or too little); infinite where it was not measured."""
         if self.value is None:
             return math.inf
         worse, better = (self.limit, self.value) if self.quantity == "throughput" else (self.value, self.limit)
@@ -101,7 +101,7 @@ class Miss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rated:
-    """An option held against the limits and against the others of its workload."""
+    """An option with its missed limits and its place among those of its workload."""
 
     option: Option
     misses: tuple[Miss, ...]
@@ -113,35 +113,35 @@ class Rated:
 
     @property
     def excess(self) -> float:
-        """By how much it misses the limit it is furthest from, of those that it was measured for; 0 where it fits."""
+        """The largest excess over its measured limits; 0 where it meets them."""
         return max((miss.excess for miss in self.misses if miss.value is not None), default=0.0)
 
     @property
     def unknown(self) -> int:
-        """How many limits it was not measured for."""
+        """The number of limits whose quantity was not measured."""
         return sum(miss.value is None for miss in self.misses)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """The options of one workload, best first: those that fit, then the others, the nearest first."""
+    """The options of one workload, best first: those that meet the limits, then the others, the closest first."""
 
     rated: tuple[Rated, ...]
     aim: Aim
-    """What the best one is best in."""
+    """What the options are ranked by."""
     axes: tuple[Aim, ...]
     """Of the front."""
 
     @property
     def best(self) -> Rated | None:
-        """The one to take; None where nothing fits."""
+        """The recommended option; None where none meets the limits."""
         return self.rated[0] if self.rated and self.rated[0].fits else None
 
 
 def recommend(options: Sequence[Option], limits: Mapping[Quantity, float], aim: Aim | None = None) -> Recommendation:
     """The options of one workload, rated. At least one option.
 
-    Without an aim it is cost where all have a price; else throughput, or latency where only a throughput is asked for.
+    The default aim is cost where all have a price, latency where the only limit is on throughput, else throughput.
     """
     axes = tuple(axis for axis in AIMS if _is_shared(axis, options))
     chosen = _aim(limits, axes) if aim is None else aim
@@ -154,14 +154,14 @@ def misses(option: Option, limits: Mapping[Quantity, float]) -> tuple[Miss, ...]
     """The limits that the option does not meet."""
     found = []
     for quantity, limit in limits.items():
-        value, why = held(option, quantity)
+        value, why = limited_value(option, quantity)
         if value is None or (value < limit if quantity == "throughput" else value > limit):
             found.append(Miss(quantity=quantity, limit=limit, value=value, why=why))
     return tuple(found)
 
 
-def held(option: Option, quantity: Quantity) -> tuple[float | None, str | None]:
-    """What is held against a limit; or None and why there is nothing."""
+def limited_value(option: Option, quantity: Quantity) -> tuple[float | None, str | None]:
+    """The value that a limit applies to; or None and the reason."""
     high = option.latency_high_ms
     if quantity in ("latency", "throughput") and high is None:
         return None, "too few samples for an interval"
@@ -216,7 +216,7 @@ def _aim(limits: Mapping[Quantity, float], axes: Sequence[Aim]) -> Aim:
 
 
 def _goodness(option: Option, axis: Aim) -> float:
-    """Lower is better; what has no value comes last."""
+    """A sort key on an axis: lower is better, a missing value is last."""
     value = axis_value(option, axis)
     if value is None:
         return math.inf
@@ -224,7 +224,7 @@ def _goodness(option: Option, axis: Aim) -> float:
 
 
 def _front(options: Sequence[Option], axes: Sequence[Aim]) -> list[Option]:
-    """The options that no other one beats: none is as good on all axes and better on one."""
+    """The options for which no other is at least as good on all axes and better on one."""
     places = [tuple(_goodness(option, axis) for axis in axes) for option in options]
     return [
         option
@@ -234,7 +234,7 @@ def _front(options: Sequence[Option], axes: Sequence[Aim]) -> list[Option]:
 
 
 def _order(rated: Rated, aim: Aim) -> tuple[float, ...]:
-    """What fits first, the best of it before the others; valid before noisy where that is equal."""
+    """A sort key: options that meet the limits first, the best before the others; at equality valid before noisy."""
     option = rated.option
     return (
         float(rated.unknown),

@@ -1,4 +1,4 @@
-"""Recommendations for a terminal: what to take and why, then all that was measured, best first."""
+"""Recommendations for a terminal: the best option and why, then all options, best first."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, relative_error, visible_lines
 from db.analysis.recommend.options import Workload
 from db.analysis.recommend.recommendation import UNITS, Aim, Miss, Option, Quantity, Rated, Recommendation
+from db.analysis.wording import listed_doubts, optional_number
 
-MAX_KINDS = 2
 WORDS: Mapping[Quantity, str] = {
     "latency": "latency",
     "latency_p99": "p99 latency",
     "ttft": "time to first token",
     "memory": "peak memory",
-    "energy": "energy an item",
+    "energy": "energy per item",
     "throughput": "throughput",
     "cost": "cost",
 }
@@ -28,12 +28,12 @@ AIMS: Mapping[Aim, str] = {
     "latency": "the lowest latency",
     "throughput": "the highest throughput",
     "memory": "the least memory",
-    "energy": "the least energy an item",
+    "energy": "the least energy per item",
     "cost": "the lowest cost",
 }
 HELD = (
-    "a limit on latency is held against the upper end of the median's 95 % interval (up to), one on throughput against "
-    "the rate at that latency; p99, memory, energy and time to first token have no interval and count as measured"
+    "limits on latency apply to the upper end of the median's 95 % interval (up to), limits on throughput to the rate "
+    "at that latency; p99, memory, energy and time to first token have no interval and are compared as measured"
 )
 
 
@@ -44,11 +44,11 @@ def recommendation_text(
     currency: str | None,
     page: Page = PLAIN,
 ) -> str:
-    """What to take for a workload and why, and the table of its options."""
+    """The recommended option of a workload and why, and the table of its options."""
     unit = "tokens/s" if workload.has_tokens else "items/s"
     table = table_of(_columns(found, unit, currency), found.rated)
     above = [_title(workload, found, limits, unit), *_advice(found, unit, currency, limits)]
-    below = [f"front: no other one is as good in {_listed(found.axes)} and better in one of them"]
+    below = [f"front: no other option is at least as good in {_joined(found.axes)} and better in one of them"]
     below += [HELD] if limits else []
     texts = (visible_lines("\n".join(above)), table_text(table, page), visible_lines("\n".join(below)))
     return "\n\n".join(texts)
@@ -57,8 +57,8 @@ def recommendation_text(
 def _title(workload: Workload, found: Recommendation, limits: Mapping[Quantity, float], unit: str) -> str:
     fitting = sum(one.fits for one in found.rated)
     total = len(found.rated)
-    asked = ", ".join(_limit(quantity, limit, unit) for quantity, limit in limits.items())
-    met = f"{fitting} of {total} meet {asked}" if limits else f"{total} measured, no limits"
+    required = ", ".join(_limit(quantity, limit, unit) for quantity, limit in limits.items())
+    met = f"{fitting} of {total} meet {required}" if limits else f"{total} options, no limits"
     return f"{workload.text}: {met}"
 
 
@@ -69,13 +69,13 @@ def _limit(quantity: Quantity, limit: float, unit: str) -> str:
 
 
 def _advice(found: Recommendation, unit: str, currency: str | None, limits: Mapping[Quantity, float]) -> list[str]:
-    """The recommendation with its reason, or what comes nearest."""
+    """The recommendation with its reason, or the closest option."""
     first = found.rated[0]
     name = _name(first, found)
     if found.best is None:
         missed = "; ".join(_missed(miss, unit) for miss in first.misses)
-        return [f"nothing fits; the nearest: {name}: {missed}"]
-    among = "of those that fit" if limits else "of all"
+        return [f"no option meets the limits; the closest: {name}: {missed}"]
+    among = "of those that meet the limits" if limits else "of all"
     figures = _figure(first.option, found.aim, unit, currency)
     doubts = f"; {_doubts(first)}" if first.option.validity != "valid" else ""
     return [f"recommended: {name}: {AIMS[found.aim]} {among}, {figures}{doubts}"]
@@ -84,11 +84,11 @@ def _advice(found: Recommendation, unit: str, currency: str | None, limits: Mapp
 def _figure(option: Option, aim: Aim, unit: str, currency: str | None) -> str:
     throughput = f"{number(option.throughput)} {unit} at {number(option.latency_ms)} ms"
     if aim == "cost" and option.cost is not None:
-        return f"{number(option.cost)} {currency} a million {unit.removesuffix('/s')}, {throughput}"
+        return f"{number(option.cost)} {currency} per million {unit.removesuffix('/s')}, {throughput}"
     if aim == "memory" and option.memory_mb is not None:
         return f"{number(option.memory_mb)} MB, {throughput}"
     if aim == "energy" and option.energy_j is not None:
-        return f"{number(option.energy_j)} J an item, {throughput}"
+        return f"{number(option.energy_j)} J per item, {throughput}"
     return throughput
 
 
@@ -96,7 +96,7 @@ def _missed(miss: Miss, unit: str) -> str:
     """ "latency 25 ms, 25 % over 20 ms" """
     shown = unit if miss.quantity == "throughput" else UNITS[miss.quantity]
     if miss.value is None:
-        return f"{WORDS[miss.quantity]} is not known ({miss.why})"
+        return f"{WORDS[miss.quantity]} unknown ({miss.why})"
     side = "below" if miss.quantity == "throughput" else "over"
     off = abs(miss.value / miss.limit - 1) if miss.limit else None
     share = "" if off is None else f"{off:.1%} "
@@ -106,7 +106,7 @@ def _missed(miss: Miss, unit: str) -> str:
 def _name(rated: Rated, found: Recommendation) -> str:
     option = rated.option
     words = [_device(option, found), _runtime(option, found), option.precision, f"batch {option.point.batch_size}"]
-    words += [f"{option.point.concurrency} in flight"] if option.point.concurrency > 1 else []
+    words += [f"concurrency {option.point.concurrency}"] if option.point.concurrency > 1 else []
     return ", ".join(words)
 
 
@@ -123,14 +123,16 @@ def _columns(found: Recommendation, unit: str, currency: str | None) -> list[Col
             text=lambda one: str(one.option.point.concurrency) if several else None,
         ),
         numbers(heading=METRICS["latency_median_ms"].heading, text=lambda one: number(one.option.latency_ms)),
-        numbers(heading="up to", text=lambda one: _number(one.option.latency_high_ms)),
-        numbers(heading=METRICS["latency_p99_ms"].heading, text=lambda one: _number(one.option.latency_p99_ms)),
-        numbers(heading=METRICS["time_to_first_token_ms"].heading, text=lambda one: _number(one.option.ttft_ms)),
+        numbers(heading="up to", text=lambda one: optional_number(one.option.latency_high_ms)),
+        numbers(heading=METRICS["latency_p99_ms"].heading, text=lambda one: optional_number(one.option.latency_p99_ms)),
+        numbers(
+            heading=METRICS["time_to_first_token_ms"].heading, text=lambda one: optional_number(one.option.ttft_ms)
+        ),
         numbers(heading=unit, text=lambda one: number(one.option.throughput)),
-        numbers(heading="peak MB", text=lambda one: _number(one.option.memory_mb)),
-        numbers(heading="J/item", text=lambda one: _number(one.option.energy_j)),
+        numbers(heading="peak MB", text=lambda one: optional_number(one.option.memory_mb)),
+        numbers(heading="J/item", text=lambda one: optional_number(one.option.energy_j)),
         words(heading="energy of", text=lambda one: one.option.energy_of),
-        numbers(heading=f"{currency}/M {unit.removesuffix('/s')}", text=lambda one: _number(one.option.cost)),
+        numbers(heading=f"{currency}/M {unit.removesuffix('/s')}", text=lambda one: optional_number(one.option.cost)),
         numbers(heading=METRICS["output_error"].heading, text=lambda one: _error(one.option.output_error)),
         words(heading="front", text=lambda one: "yes" if one.is_on_front else None),
         words(heading="misses", text=lambda one: ", ".join(WORDS[miss.quantity] for miss in one.misses) or None),
@@ -139,36 +141,29 @@ def _columns(found: Recommendation, unit: str, currency: str | None) -> list[Col
 
 
 def _device(option: Option, found: Recommendation) -> str:
-    """The device's name, with what tells it from another machine's device of that name."""
+    """The device's name, with the hardware_id where another machine has a device of that name."""
     name = option.device_name or option.device
     same = {one.option.hardware_id for one in found.rated if (one.option.device_name or one.option.device) == name}
     return name if len(same) == 1 else f"{name} ({option.hardware_id[:8]})"
 
 
 def _runtime(option: Option, found: Recommendation) -> str:
-    """The runtime, with those of its settings in which it is there more than once."""
+    """The runtime, with the settings in which its options differ."""
     modes = [one.option.runtime_mode for one in found.rated if one.option.runtime == option.runtime]
     names = {name for mode in modes for name in mode}
-    told = [name for name in sorted(names) if len({json.dumps(mode.get(name)) for mode in modes}) > 1]
-    said = ", ".join(f"{name} {option.runtime_mode[name]}" for name in told if name in option.runtime_mode)
-    return f"{option.runtime} ({said})" if said else option.runtime
+    differing = [name for name in sorted(names) if len({json.dumps(mode.get(name)) for mode in modes}) > 1]
+    settings = ", ".join(f"{name} {option.runtime_mode[name]}" for name in differing if name in option.runtime_mode)
+    return f"{option.runtime} ({settings})" if settings else option.runtime
 
 
 def _doubts(one: Rated) -> str | None:
-    kinds = one.option.doubts
-    more = f" +{len(kinds) - MAX_KINDS}" if len(kinds) > MAX_KINDS else ""
-    named = ", ".join(kinds[:MAX_KINDS]) + more
     noisy = "noisy: " if one.option.validity != "valid" else ""
-    return f"{noisy}{named}" or None
-
-
-def _number(value: float | None) -> str | None:
-    return None if value is None else number(value)
+    return f"{noisy}{listed_doubts(one.option.doubts)}" or None
 
 
 def _error(value: float | None) -> str | None:
     return None if value is None else relative_error(value)
 
 
-def _listed(words: Sequence[str]) -> str:
+def _joined(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -61,18 +61,18 @@ def chosen(runs, tmp_path_factory):
         ("model=gpt2,sql:batch_size IN (1, 4)", [1]),
     ],
 )
-def test_words_select(chosen, words, numbers):
+def test_words_select_results(chosen, words, numbers):
     assert chosen(Selection.parse(words)) == numbers
 
 
-def test_a_run_or_a_session_is_named_by_how_its_id_begins(chosen, runs):
+def test_a_run_or_session_is_selected_by_an_id_prefix(chosen, runs):
     assert chosen(Selection.parse(runs[1].run_id)) == [1]
     assert chosen(Selection.parse(runs[1].run_id[:13])) == [1]
     assert chosen(Selection.parse(f"session={runs[2].session_id[:8]}")) == [2, 3]
     assert chosen(Selection.parse(f"run={runs[0].run_id}|{runs[3].run_id[:8]}")) == [0, 3]
 
 
-def test_a_selection_knows_what_it_named():
+def test_a_selection_has_its_columns():
     assert Selection.parse("runtime=eager,tag.side=a,batch=1").named == {"runtime", "tag.side", "batch_size"}
     assert (EVERYTHING.condition, EVERYTHING.named) == ("TRUE", frozenset())
 
@@ -88,16 +88,16 @@ def test_values_are_bound_and_never_part_of_the_statement(chosen):
     ("words", "problem"),
     [
         ("modle=gpt2", "unknown selection 'modle': did you mean model"),
-        ("model=", "a value is missing behind the ="),
-        ("model=a|", "a value is missing behind the ="),
+        ("model=", "no value after ="),
+        ("model=a|", "no value after ="),
         ("batch=two", "expected a whole number, found 'two'"),
         ("since=yesterday", "expected a date or time in ISO 8601"),
-        ("nonsense", "'nonsense' selects nothing"),
-        ("abc123", "selects nothing"),  # too short for a commit
+        ("nonsense", "'nonsense' is not a selection"),
+        ("abc123", "is not a selection"),  # too short for a commit
         ("tag.=x", "unknown selection 'tag.'"),
         ("sql: ", "sql: is empty"),
     ],
 )
-def test_words_that_mean_nothing_are_one_clear_line(words, problem):
+def test_invalid_words_are_one_clear_line(words, problem):
     with pytest.raises(UsageError, match=problem.replace("|", r"\|")):
         Selection.parse(words)

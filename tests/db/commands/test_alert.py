@@ -80,12 +80,12 @@ def test_a_triage_is_set_by_prefix_with_a_note_that_stays(listed, raised, capsys
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("set", "a1fe5c", "noise"), "2 alerts' ids begin with 'a1fe5c': give more of it"),
-        (("set", "a1fe5c1", "ffff", "noise"), "no alert's id begins with 'ffff'"),
-        (("set", "a1", "noise"), "give 4 characters"),
+        (("set", "a1fe5c", "noise"), "2 alerts have an id that begins with 'a1fe5c': give a longer prefix"),
+        (("set", "a1fe5c1", "ffff", "noise"), "no alert has an id that begins with 'ffff'"),
+        (("set", "a1", "noise"), "expected an alert id or at least its first 4 characters"),
         (("set", "a1fe5c1", "nosie"), "unknown triage 'nosie': known: new, regression"),
         (("list", "--triage", "nosie"), "unknown triage 'nosie': did you mean noise"),
-        (("list", "nonsense"), "'nonsense' selects nothing"),
+        (("list", "nonsense"), "'nonsense' is not a selection"),
         ((), "required: list|raise|set"),
         (("raise", "--since", "soon"), "expected a date or time in ISO 8601"),
         (("raise", "--metric", "latency"), "unknown metric 'latency'"),

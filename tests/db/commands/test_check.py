@@ -165,7 +165,7 @@ def test_too_few_runs_are_no_verdict_and_exit_code_3(checked, stored, measured):
     code, document = checked()
 
     assert code == 3
-    assert {finding["why"] for finding in document["findings"]} == {"0 runs before it, 10 are needed"}
+    assert {finding["why"] for finding in document["findings"]} == {"0 runs before it, at least 10 required"}
 
 
 def test_a_series_without_history_beside_one_with_it_does_not_fail_the_gate(checked, stored, measured):
@@ -318,4 +318,4 @@ def test_the_gate_stays_closed_until_somebody_says_what_the_alert_is(checked, hi
     capsys.readouterr()
     code, document = checked()
     assert code == 3
-    assert {finding["why"] for finding in document["findings"]} == {"4 runs before it, 10 are needed"}
+    assert {finding["why"] for finding in document["findings"]} == {"4 runs before it, at least 10 required"}

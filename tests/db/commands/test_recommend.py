@@ -84,9 +84,9 @@ def test_nothing_fits_is_exit_code_1_with_the_nearest(measured, capsys):
 
     out = capsys.readouterr().out
     assert code == 1
-    assert "nothing fits; the nearest: Test CPU, onnxruntime, float32, batch 1" in out
+    assert "no option meets the limits; the closest: Test CPU, onnxruntime, float32, batch 1" in out
     assert "latency 4.3 ms, 7.5% over 4 ms" in out
-    assert "energy an item is not known (not_supported)" in out
+    assert "energy per item unknown (not_supported)" in out
 
 
 def test_the_table_has_cost_and_front(measured, capsys, tmp_path):
@@ -99,10 +99,10 @@ def test_the_table_has_cost_and_front(measured, capsys, tmp_path):
 
     out = capsys.readouterr().out.splitlines()
     assert code == 0
-    assert out[2] == "feature-extraction, s32, random weights: 2 measured, no limits"
+    assert out[2] == "feature-extraction, s32, random weights: 2 options, no limits"
     # 32 tokens in 4 ms are 8000 a second; 2.88 an hour are 0.0008 a second: 0.1 a million.
     assert out[3] == (
-        "recommended: Test CPU, onnxruntime, float32, batch 1: the lowest cost of all, 0.1 EUR a million tokens, "
+        "recommended: Test CPU, onnxruntime, float32, batch 1: the lowest cost of all, 0.1 EUR per million tokens, "
         "8000 tokens/s at 4 ms"
     )
     assert out[5].split() == [
@@ -120,7 +120,7 @@ def test_the_table_has_cost_and_front(measured, capsys, tmp_path):
         (("w",), 3, "no result of w can be compared: 1 results are selected, 1 invalid or throttled"),
         (("bert-base-uncased", "--batch", "77"), 3, "0 results are selected"),
         (("bert-base-uncased", "--price", "/nowhere.yaml"), 1, "cannot read /nowhere.yaml"),
-        (("bert-base-uncased", "--among", "nonsense"), 2, "'nonsense' selects nothing"),
+        (("bert-base-uncased", "--among", "nonsense"), 2, "'nonsense' is not a selection"),
         (("bert-base-uncased", "--latency-ms", "fast"), 2, "takes a number from 0"),
     ],
 )

@@ -86,7 +86,7 @@ def slower_at(label, factor):
     return change
 
 
-def test_points_are_judged_one_by_one_and_the_worst_comes_first(store, sides):
+def test_points_are_judged_one_by_one_and_sorted_worst_first(store, sides):
     store("a")
     store("b", day=1, change=slower_at("b2 s32", 1.1))
     found = sides()
@@ -104,7 +104,7 @@ def test_points_are_judged_one_by_one_and_the_worst_comes_first(store, sides):
     assert not found.is_empty
 
 
-def test_another_machine_is_refused_with_the_key_and_both_values(store, sides):
+def test_another_machine_is_not_comparable_and_the_reason_has_both_values(store, sides):
     def elsewhere(run):
         keys = {**run.hardware.hashed_keys, "cpu_model": "Test CPU 4000"}
         hardware = {name: getattr(run.hardware, name) for name in Hardware.__dataclass_fields__}
@@ -120,7 +120,7 @@ def test_another_machine_is_refused_with_the_key_and_both_values(store, sides):
     assert verdicts(sides(across=["hardware_id"])) == {"b1 s32": "equivalent"}
 
 
-def test_what_both_selections_name_may_differ_and_its_settings_with_it(store, sides):
+def test_a_field_of_both_selections_may_differ_with_its_settings(store, sides):
     store("a", batch_sizes=(1,), sequence_lengths=(32,), runtime="eager")
     store(
         "b", batch_sizes=(1,), sequence_lengths=(32,), cell={"runtime": "compiled", "runtime_mode": {"dynamic": "auto"}}
@@ -132,14 +132,14 @@ def test_what_both_selections_name_may_differ_and_its_settings_with_it(store, si
     assert verdicts(sides(across=[across_column("runtime")])) == {"b1 s32": "equivalent"}
 
 
-def test_what_both_name_alike_is_not_meant_to_differ(store, sides):
+def test_an_equal_field_of_both_selections_must_be_equal(store, sides):
     store("a", batch_sizes=(1,), sequence_lengths=(32,))
     store("b", batch_sizes=(1, 2), sequence_lengths=(32,))
     assert verdicts(sides("tag.side=a,batch=1|2", "tag.side=b,batch=1|2")) == {"b1 s32": "equivalent"}
     assert verdicts(sides("tag.side=a,batch=1", "tag.side=b,batch=2")) == {"b1 s32 / b2 s32": "slower"}
 
 
-def test_another_definition_is_never_compared_whatever_may_differ(store, sides):
+def test_results_of_two_definitions_are_never_compared(store, sides):
     theirs = Origin(format="tool", definition="tool: mean of all calls")
     store("a", batch_sizes=(1,), sequence_lengths=(32,))
     store("b", batch_sizes=(1,), sequence_lengths=(32,), origin=theirs)
@@ -149,7 +149,7 @@ def test_another_definition_is_never_compared_whatever_may_differ(store, sides):
     assert verdicts(sides("tag.side=b", "tag.side=c")) == {"b1 s32": "equivalent"}
 
 
-def test_the_newest_fit_result_stands_for_a_point_and_the_others_are_counted(store, sides):
+def test_the_newest_comparable_result_of_a_point_is_used_and_the_others_are_counted(store, sides):
     def invalid(run):
         wrong = Doubt(kind="wrong_output", severity="invalid", evidence={})
         return replace(run, results=tuple(replace(one, validity="invalid", doubts=(wrong,)) for one in run.results))
@@ -160,7 +160,7 @@ def test_the_newest_fit_result_stands_for_a_point_and_the_others_are_counted(sto
     store("b", day=3, slowdown=4.0, change=invalid)
     (finding, *_) = sides().findings
     assert (finding.after.run_id, finding.after.results) == (fit.run_id, 3)
-    assert "B: of up to 3 results of a point the newest that can be compared stands" in comparison_text(sides())
+    assert "B: the newest comparable result of each point, of up to 3" in comparison_text(sides())
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_the_newest_fit_result_stands_for_a_point_and_the_others_are_counted(sto
         ({"status": "failed", "error": "out of memory", "validity": None}, "B: failed: out of memory"),
     ],
 )
-def test_an_unfit_side_is_refused_with_its_reason(store, sides, fields, reason):
+def test_an_unfit_side_is_not_comparable_with_its_reason(store, sides, fields, reason):
     def spoiled(run):
         own = dict(fields)
         if "doubts" in own:
@@ -186,7 +186,7 @@ def test_an_unfit_side_is_refused_with_its_reason(store, sides, fields, reason):
     assert (finding.judgement.verdict, finding.judgement.reason) == ("not comparable", reason)
 
 
-def test_one_very_noisy_launch_of_five_leaves_a_side_fit(store, sides):
+def test_one_very_noisy_launch_of_five_leaves_a_side_comparable(store, sides):
     def once(run):
         doubt = Doubt(kind="very_noisy", severity="noisy", evidence={"launches": [3]})
         return replace(run, results=tuple(replace(one, validity="noisy", doubts=(doubt,)) for one in run.results))
@@ -197,13 +197,13 @@ def test_one_very_noisy_launch_of_five_leaves_a_side_fit(store, sides):
     assert (finding.judgement.verdict, finding.after.doubts) == ("equivalent", ("very_noisy",))
 
 
-def test_the_same_result_on_both_sides_is_no_comparison(store, sides):
+def test_the_same_result_on_both_sides_is_not_compared(store, sides):
     store("a", batch_sizes=(1,), sequence_lengths=(32,))
     (finding,) = sides("latest", "tag.side=a").findings
     assert finding.judgement.reason == "the same result is on both sides: narrow one of the selections"
 
 
-def test_a_missing_metric_is_told_with_its_stored_reason(store, sides):
+def test_a_missing_metric_has_its_stored_reason(store, sides):
     store("a", batch_sizes=(1,), sequence_lengths=(32,))
     store("b", batch_sizes=(1,), sequence_lengths=(32,))
     (finding,) = sides(metric=JUDGED["latency_p99_ms"]).findings
@@ -219,7 +219,7 @@ def test_points_of_one_side_only_are_listed(store, sides):
     assert "only in B: bert-base-uncased, cpu, eager, float32: b4 s32" in comparison_text(found)
 
 
-def test_lists_of_models_are_not_told_as_pairs_of_strangers(store, sides):
+def test_unrelated_lists_of_models_are_not_paired(store, sides):
     for model in ("m1", "m2"):
         store("a", batch_sizes=(1,), sequence_lengths=(32,), model_id=model)
     for model in ("m2", "m3"):
@@ -229,14 +229,14 @@ def test_lists_of_models_are_not_told_as_pairs_of_strangers(store, sides):
     assert [one.subject["model_id"] for one in found.only_before + found.only_after] == ["m1", "m3"]
 
 
-def test_two_models_beside_each_other_are_refused_by_their_names(store, sides):
+def test_two_models_are_not_comparable_by_their_names(store, sides):
     store("a", batch_sizes=(1,), sequence_lengths=(32,), model_id="m1")
     store("b", batch_sizes=(1,), sequence_lengths=(32,), model_id="m2")
     assert sides().findings[0].judgement.reason.endswith("model_id: m1 / m2")
     assert verdicts(sides("model=m1", "model=m2")) == {"b1 s32": "equivalent"}
 
 
-def test_a_rename_that_an_alias_tells_does_not_part_a_series(store, sides, warehouse):
+def test_an_aliased_rename_keeps_a_series_comparable(store, sides, warehouse):
     store("a", batch_sizes=(1,), sequence_lengths=(32,), model_id="old-name")
     store("b", batch_sizes=(1,), sequence_lengths=(32,), model_id="new-name")
     ids = {
@@ -248,15 +248,15 @@ def test_a_rename_that_an_alias_tells_does_not_part_a_series(store, sides, wareh
     assert verdicts(sides()) == {"b1 s32": "equivalent"}
 
 
-def test_launches_that_took_turns_are_interleaved(store, sides):
+def test_alternating_launches_are_interleaved(store, sides):
     store("a", batch_sizes=(1,), sequence_lengths=(32,))
     store("b", batch_sizes=(1,), sequence_lengths=(32,), day=5 / 24 / 60)  # five minutes later, launches ten apart
     (finding,) = sides().findings
     assert finding.judgement.scope == "interleaved"
-    assert "the sides ran in turns: a drift of the machine is in both" in comparison_text(sides())
+    assert "A and B were interleaved: a drift of the machine affects both" in comparison_text(sides())
 
 
-def test_turns_are_told_by_the_middle_launches():
+def test_interleaving_is_decided_by_the_middle_launches():
     times = [START + timedelta(minutes=minute) for minute in range(10)]
     assert is_interleaved([times[0], times[3], times[4]], [times[1], times[2], times[5]])  # A B B A A B
     assert not is_interleaved(times[:5], times[5:])  # A A A A A B B B B B
@@ -264,7 +264,7 @@ def test_turns_are_told_by_the_middle_launches():
     assert not is_interleaved([], times)
 
 
-def test_history_of_a_series_makes_a_verdict_speak_of_other_sessions(store, sides):
+def test_with_a_history_a_verdict_covers_other_sessions(store, sides):
     one = {"batch_sizes": (1,), "sequence_lengths": (32,)}
     for day, slowdown in enumerate((1.0, 1.1, 0.95, 1.05, 0.9, 1.0)):
         store("earlier", day=day, slowdown=slowdown, **one)
@@ -276,7 +276,7 @@ def test_history_of_a_series_makes_a_verdict_speak_of_other_sessions(store, side
 
 
 @pytest.mark.parametrize("name", ["throughput_samples_per_sec", "load_time_s"])
-def test_what_is_not_a_latency_has_its_history_too(store, sides, name):
+def test_metrics_other_than_latency_have_a_history_too(store, sides, name):
     one = {"batch_sizes": (1,), "sequence_lengths": (32,)}
     for day in range(6):
         store("earlier", day=day, **one)
@@ -285,7 +285,7 @@ def test_what_is_not_a_latency_has_its_history_too(store, sides, name):
     assert sides(metric=JUDGED[name]).findings[0].judgement.scope == "between sessions"
 
 
-def test_later_runs_are_no_history(store, sides):
+def test_later_runs_are_not_part_of_the_history(store, sides):
     one = {"batch_sizes": (1,), "sequence_lengths": (32,)}
     store("a", day=0, **one)
     store("b", day=1, slowdown=1.1, **one)
@@ -294,7 +294,7 @@ def test_later_runs_are_no_history(store, sides):
     assert sides().findings[0].judgement.scope == "within session"
 
 
-def test_many_models_that_move_together_are_told_as_the_environment(store, sides):
+def test_many_models_that_move_together_are_reported_as_environment(store, sides):
     one = {"batch_sizes": (1,), "sequence_lengths": (32,)}
     for model in range(6):
         store("a", model_id=f"m{model}", **one)
@@ -305,7 +305,7 @@ def test_many_models_that_move_together_are_told_as_the_environment(store, sides
     assert "6 slower: environment, not code?" in comparison_text(found)
 
 
-def test_by_compares_each_value_with_the_first_or_the_named_one(store, warehouse):
+def test_by_compares_each_value_with_the_first_or_the_baseline(store, warehouse):
     one = {"batch_sizes": (1,), "sequence_lengths": (32,), "precision": "float32"}
     store("a", runtime="eager", **one)
     store("a", day=1, runtime="onnxruntime", slowdown=0.5, **one)
@@ -319,7 +319,7 @@ def test_by_compares_each_value_with_the_first_or_the_named_one(store, warehouse
     assert {one.subject["runtime"][0] for one in named.findings} == {"openvino"}
 
 
-def test_code_and_versions_that_differ_are_told(store, sides):
+def test_differing_code_and_versions_are_reported(store, sides):
     def newer(run):
         versions = {**run.provenance.versions, "torch": "2.14.0"}
         return replace(run, provenance=replace(run.provenance, git_commit="1" * 40, versions=versions))
@@ -342,13 +342,13 @@ def test_markdown_of_a_hostile_name_is_text(store, sides):
     assert "evil\\|&lt;img" in text
 
 
-def test_keys_that_are_null_are_as_keys_that_are_not_there():
+def test_null_keys_equal_absent_ones():
     one = keys_of({"model_id": "m", "num_threads": None, "axes": {"steps": 4}}, {"cpu_model": "X"}, is_simulated=False)
     assert one == {"axes steps": 4, "hardware cpu_model": "X", "model_id": "m", "simulated": False}
     assert differences(one, {**one, "num_threads": 2}) == {"num_threads": (None, 2)}
 
 
-def test_across_all_lets_everything_differ_but_the_point_and_the_definitions():
+def test_across_all_allows_everything_but_point_and_definition_to_differ():
     may_differ = allowed_across(["all"])
     assert may_differ("hardware cpu_model")
     assert may_differ("model_id")

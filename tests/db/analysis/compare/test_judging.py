@@ -49,7 +49,7 @@ def test_interval_and_p_are_those_of_scipys_welch_test():
     assert (judged.low, judged.high) == pytest.approx((math.expm1(interval.low), math.expm1(interval.high)))
 
 
-def test_sides_that_ran_at_other_times_are_less_sure_by_how_much_runs_differ():
+def test_the_variation_between_runs_widens_the_interval_of_sides_not_interleaved():
     # SE^2 = 2e-4 / 3 + 2 * 0.02^2 = 8.6667e-4, df = SE^4 / (2 * (1e-4 / 3)^2 / 2 + 2 * (4e-4)^2 / 3) = 6.9690
     from scipy import stats
 
@@ -61,23 +61,23 @@ def test_sides_that_ran_at_other_times_are_less_sure_by_how_much_runs_differ():
     assert (judged.verdict, judged.scope) == ("inconclusive", "between sessions")
 
 
-def test_in_turns_the_scatter_of_runs_is_no_part_of_the_interval():
+def test_the_variation_between_runs_is_ignored_for_interleaved_sides():
     scatter = RunScatter(sd=0.02, runs=10)
     judged = alone(STEADY, SLOWER, run_scatter=(scatter, scatter), is_interleaved=True)
     assert (judged.scope, judged.p_value) == ("interleaved", alone(STEADY, SLOWER).p_value)
 
 
-def test_without_history_a_verdict_speaks_of_these_sessions_only():
+def test_without_history_a_verdict_is_within_session():
     assert alone(STEADY, SLOWER).scope == "within session"
 
 
-def test_equal_sides_are_equivalent_when_the_interval_is_inside_two_percent():
+def test_equal_sides_are_equivalent_when_the_interval_is_within_two_percent():
     close = values(0.0, 0.001, -0.001)
     assert alone(close, close).verdict == "equivalent"
     assert alone(STEADY, STEADY).verdict == "inconclusive"  # half = 0.0227, as above
 
 
-def test_a_sure_change_below_two_percent_is_never_called_one():
+def test_a_significant_change_below_two_percent_is_not_reported():
     close, little = values(0.0, 0.0001, -0.0001), values(0.0195, 0.0196, 0.0194)
     judged = alone(close, little)
     assert judged.q_value < 1e-4
@@ -85,10 +85,10 @@ def test_a_sure_change_below_two_percent_is_never_called_one():
     wider = alone(values(0.0, 0.0005, -0.0005), values(0.0195, 0.02, 0.019))
     assert wider.q_value < 0.01
     assert (wider.verdict, wider.is_worse) == ("inconclusive", None)
-    assert wider.reason == "something has changed, but whether by 2% is open"
+    assert wider.reason == "the change is significant, but may be smaller than 2%"
 
 
-def test_launches_without_any_scatter_leave_nothing_to_doubt():
+def test_without_variation_the_change_is_exact():
     judged = alone((10.0, 10.0, 10.0), (11.0, 11.0, 11.0))
     assert (judged.verdict, judged.p_value, judged.q_value) == ("slower", 0.0, 0.0)
     assert (judged.low, judged.high) == pytest.approx((0.1, 0.1))
@@ -96,7 +96,7 @@ def test_launches_without_any_scatter_leave_nothing_to_doubt():
     assert (same.verdict, same.change, same.p_value, same.low, same.high) == ("equivalent", 0.0, 1.0, 0.0, 0.0)
 
 
-def test_one_side_without_scatter_leaves_the_others():
+def test_one_side_without_variation_leaves_that_of_the_other():
     from scipy import stats
 
     judged = alone((10.0, 10.0, 10.0), SLOWER)
@@ -105,21 +105,21 @@ def test_one_side_without_scatter_leaves_the_others():
 
 
 @pytest.mark.parametrize(("before", "after"), [((10.0,), (20.0,)), ((10.0, 10.1), (20.0, 20.1, 20.2))])
-def test_below_three_launches_there_is_a_change_and_no_verdict(before, after):
+def test_with_two_launches_there_is_a_change_but_no_verdict(before, after):
     judged = alone(before, after)
     assert judged.change == pytest.approx(1.0, abs=0.02)
     assert (judged.verdict, judged.low, judged.p_value, judged.q_value) == ("inconclusive", None, None, None)
-    assert judged.reason == f"{len(before)} and {len(after)} launches: a verdict takes 3 on each side"
+    assert judged.reason == f"{len(before)} and {len(after)} launches: a verdict requires 3 on each side"
 
 
-def test_what_may_not_be_compared_is_told_with_its_reason_and_no_numbers():
+def test_results_that_are_not_comparable_have_a_reason_and_no_numbers():
     judged = alone(STEADY, SLOWER, why_not="A: invalid (wrong_output)")
     assert (judged.verdict, judged.reason, judged.change) == ("not comparable", "A: invalid (wrong_output)", None)
     assert alone((0.0, 1.0, 1.0), SLOWER).verdict == "not comparable"
     assert alone((), SLOWER).verdict == "not comparable"
 
 
-def test_q_is_the_least_p_times_n_over_its_rank_of_all_that_are_not_before_it():
+def test_q_is_benjamini_and_hochbergs():
     # ranks: .005 -> .02, .01 -> .02, .03 -> .04, .04 -> .04
     from scipy import stats
 
@@ -129,7 +129,7 @@ def test_q_is_the_least_p_times_n_over_its_rank_of_all_that_are_not_before_it():
     assert false_discovery_rates(list(many)) == pytest.approx(list(stats.false_discovery_control(many)))
 
 
-def test_among_many_comparisons_a_change_has_to_be_surer():
+def test_among_many_comparisons_a_change_needs_a_smaller_p():
     # p = 0.00026 by itself; among 100 that are equal, its q is 0.026.
     one, equal = Pair(before=STEADY, after=SLOWER), Pair(before=STEADY, after=STEADY)
     assert judge([one], LATENCY)[0].verdict == "slower"
@@ -138,7 +138,7 @@ def test_among_many_comparisons_a_change_has_to_be_surer():
     assert among.verdict == "inconclusive"
 
 
-def test_only_what_has_a_p_is_part_of_the_comparison():
+def test_only_findings_with_a_p_count_for_q():
     pairs = [
         Pair(before=(1.0,), after=(2.0,)),
         Pair(before=STEADY, after=SLOWER),
@@ -148,7 +148,7 @@ def test_only_what_has_a_p_is_part_of_the_comparison():
     assert [one.q_value for one in judged] == [None, judged[1].p_value, None]
 
 
-def test_words_follow_the_metric():
+def test_verdict_words_depend_on_the_metric():
     assert word(0.1, JUDGED["latency_median_ms"]) == "slower"
     assert word(0.1, JUDGED["throughput_samples_per_sec"]) == "faster"
     assert word(-0.1, JUDGED["throughput_samples_per_sec"]) == "slower"
@@ -201,6 +201,6 @@ def test_a_change_of_five_percent_is_found_with_five_launches():
     assert replay(0.05, 5, count=500) >= 0.97
 
 
-def test_levels_that_differ_from_run_to_run_are_no_changes_once_there_is_a_history():
+def test_levels_that_vary_between_runs_are_no_changes_once_there_is_a_history():
     assert replay(0.0, 5, between_runs=0.02, count=800) >= 0.15  # nobody knows of them
     assert replay(0.0, 5, between_runs=0.02, history=20, count=800) <= 0.012

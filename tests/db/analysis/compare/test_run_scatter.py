@@ -39,7 +39,7 @@ def test_only_the_newest_sessions_count(warehouse, write_history, told):
     assert told(last_of(values)) == [run_scatter(QUIET)]
 
 
-def test_a_series_that_the_newest_sessions_left_out_is_told_from_older_ones(warehouse, write_history, told):
+def test_a_series_missing_from_the_newest_sessions_uses_older_ones(warehouse, write_history, told):
     values = [*WILD, *QUIET, 10.0]
     ids = write_history(warehouse, values, model_id="tiny-bert")
     with warehouse.transaction() as connection:
@@ -56,7 +56,7 @@ def test_runs_of_one_session_are_one_value(warehouse, write_history, told):
     assert told(last_of(values)) == [run_scatter([*QUIET[:10], geometric_mean(QUIET[10:20]), *QUIET[20:]])]
 
 
-def test_another_cells_sessions_push_none_out(warehouse, write_history, told):
+def test_sessions_of_another_cell_do_not_count(warehouse, write_history, told):
     values = [*QUIET, 10.0]
     write_history(warehouse, values, model_id="tiny-bert")
     write_history(warehouse, values, model_id="tiny-bert", runtime="compiled", first=len(values))

@@ -54,12 +54,15 @@ def test_all_models_slower_in_a_session_is_environment_and_still_exit_code_1():
     assert exit_code(findings) == 1
     text = gate_text(findings, DEFAULTS)
     assert "6 regressed: environment, not code?" in text.splitlines()
-    assert "environment, not code: 6 of 6 pairs of model and runtime became worse together, by 6.0% in the" in text
+    assert (
+        "environment, not code: 6 of 6 combinations of model, runtime and precision became worse, by 6.0% (median"
+        in text
+    )
     assert "**6 regressed: environment, not code?**" in gate_markdown(findings, DEFAULTS)
-    assert gate_document(findings, DEFAULTS)["findings"][0]["environment"].startswith("6 of 6 pairs")
+    assert gate_document(findings, DEFAULTS)["findings"][0]["environment"].startswith("6 of 6 combinations")
 
 
-def test_series_the_gate_did_not_flag_count_for_the_environment():
+def test_series_without_a_finding_count_for_the_environment():
     findings = found([candidate(11.0), *(candidate(10.25, model) for model in "abcde")])
 
     assert counts(findings) == {"regressed": 1, "fine": 5}
@@ -67,7 +70,7 @@ def test_series_the_gate_did_not_flag_count_for_the_environment():
     assert [finding.together for finding in findings[1:]] == [None] * 5
 
 
-def test_sessions_and_machines_are_judged_apart():
+def test_sessions_and_machines_are_judged_separately():
     apart = [candidate(10.6, model, session_id=model) for model in "abcdef"]
 
     assert all(finding.together is None for finding in found(apart))
@@ -93,14 +96,14 @@ def test_worst_comes_first():
         ({}, "not enough data", "no latency_median_ms: not measured"),
     ],
 )
-def test_what_has_no_number_has_a_verdict_and_a_reason(fields, verdict, why):
+def test_a_candidate_without_a_value_has_a_verdict_and_a_reason(fields, verdict, why):
     (finding,) = found([candidate(None, **fields)])
 
     assert (finding.verdict, finding.why) == (verdict, why)
     assert sentence(finding) == why
 
 
-def test_only_what_is_worse_again_is_confirmed():
+def test_only_a_repeated_regression_is_confirmed():
     (finding,) = found([candidate(11.0)])
 
     again = confirmed(finding, candidate(11.1, result_id="again"), None, DEFAULTS)
@@ -118,7 +121,7 @@ def test_only_what_is_worse_again_is_confirmed():
         (candidate(11.0, validity="throttled", doubts=("heat",)), None, "throttled: heat"),
     ],
 )
-def test_what_could_not_be_measured_again_stays_regressed_with_the_reason(again, why_not, reason):
+def test_a_regression_that_cannot_be_measured_again_stays_with_the_reason(again, why_not, reason):
     (finding,) = found([candidate(11.0)])
 
     told = confirmed(finding, again, why_not, DEFAULTS)
@@ -126,7 +129,7 @@ def test_what_could_not_be_measured_again_stays_regressed_with_the_reason(again,
     assert (told.verdict, told.why) == ("regressed", f"could not be measured again: {reason}")
 
 
-def test_environment_that_a_fresh_session_does_not_show_is_gone():
+def test_an_unconfirmed_finding_has_no_environment_note():
     finding = everything(1.06)[0]
 
     assert confirmed(finding, candidate(10.0), None, DEFAULTS).together is None

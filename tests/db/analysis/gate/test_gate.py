@@ -20,7 +20,7 @@ REACH = T_99_DF9 * 0.01 * math.sqrt(10 / 9) * math.sqrt(1.1)
 """0.031192: t(0.99, 9) * sd * sqrt(1 + 1/10)."""
 
 
-def test_the_interval_is_the_one_worked_by_hand():
+def test_the_interval_equals_a_hand_calculation():
     centre, low, high = prediction_interval(TWO_LEVELS, 0.99)
 
     assert centre == pytest.approx(10.0)
@@ -38,13 +38,13 @@ def test_a_value_is_worse_just_beyond_the_interval_and_not_inside(value, outcome
     assert judgement.n == 10
 
 
-def test_more_is_better_where_the_metric_says_so():
+def test_higher_is_better_for_a_throughput():
     assert judge(TWO_LEVELS, 10.5, THROUGHPUT).outcome == "better"
     assert judge(TWO_LEVELS, 9.5, THROUGHPUT).outcome == "worse"
 
 
 @pytest.mark.parametrize(("value", "outcome"), [(10.19, "fine"), (10.21, "worse"), (10.0, "fine"), (9.79, "better")])
-def test_runs_that_do_not_scatter_at_all_leave_the_two_percent(value, outcome):
+def test_without_variation_only_the_two_percent_limit_applies(value, outcome):
     assert judge([10.0] * 10, value, LATENCY).outcome == outcome
 
 
@@ -52,14 +52,14 @@ def test_nine_runs_are_not_enough():
     judgement = judge(TWO_LEVELS[:9], 20.0, LATENCY)
 
     assert judgement.outcome == "not_enough_data"
-    assert judgement.why == "9 runs before it, 10 are needed"
+    assert judgement.why == "9 runs before it, at least 10 required"
     assert judgement.relative_change is None
-    assert judge([], 20.0, LATENCY).why == "0 runs before it, 10 are needed"
-    assert judge([1.0], 20.0, LATENCY).why == "1 run before it, 10 are needed"
+    assert judge([], 20.0, LATENCY).why == "0 runs before it, at least 10 required"
+    assert judge([1.0], 20.0, LATENCY).why == "1 run before it, at least 10 required"
 
 
 @pytest.mark.parametrize(("before", "value"), [([0.0] + [1.0] * 9, 1.0), ([1.0] * 10, 0.0)])
-def test_a_value_of_nothing_has_no_verdict(before, value):
+def test_a_value_of_zero_has_no_verdict(before, value):
     judgement = judge(before, value, LATENCY)
 
     assert judgement.outcome == "not_enough_data"
@@ -73,7 +73,7 @@ def test_only_the_last_forty_runs_count():
     assert judge([*long_ago, *TWO_LEVELS * 3], 10.5, LATENCY).outcome == "fine"
 
 
-def test_the_parameters_are_taken():
+def test_the_parameters_apply():
     wide = Parameters(confidence=0.999, min_points=2, max_points=4, min_change=0.5)
 
     assert judge(TWO_LEVELS, 14.9, LATENCY, wide).outcome == "fine"
@@ -90,7 +90,7 @@ def errors(share: float) -> float:
 
 
 @pytest.mark.parametrize("name", STATED)
-def test_false_alarms_stay_within_what_is_stated(name):
+def test_false_alarms_stay_within_the_stated_share(name):
     kind, stated = STATED[name]
 
     seen = replay(kind, replays=REPLAYS, seed=1)
@@ -100,7 +100,7 @@ def test_false_alarms_stay_within_what_is_stated(name):
 
 
 @pytest.mark.parametrize(("name", "most"), [("heavy tail (t3)", 0.021), ("5 % outliers, all slower", 0.038)])
-def test_false_alarms_of_what_has_only_slow_outliers_are_known_and_confirming_ends_them(name, most):
+def test_false_alarms_of_one_sided_outliers_are_known_and_confirming_removes_them(name, most):
     seen = replay(UNSTATED[name], replays=REPLAYS, seed=1)
 
     assert seen.flagged <= most + errors(most)
@@ -108,7 +108,7 @@ def test_false_alarms_of_what_has_only_slow_outliers_are_known_and_confirming_en
 
 
 @pytest.mark.parametrize("step", POWER)
-def test_true_steps_are_found_as_often_as_is_stated(step):
+def test_true_steps_are_found_as_often_as_stated(step):
     seen = replay(noise.normal, replays=REPLAYS, seed=1, step=step)
 
     assert seen.flagged == pytest.approx(POWER[step].flagged, abs=errors(POWER[step].flagged) + 0.005)

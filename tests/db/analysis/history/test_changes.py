@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarking.core.metrics import JUDGED
-from db.analysis.history.changes import Searched, change_point_id, stale_series, update_changes
+from db.analysis.history.changes import SearchCounts, change_point_id, stale_series, update_changes
 from db.analysis.history.detector import DEFAULT, NAME, VERSION
 from db.analysis.history.histories import join_series, part_series
 
@@ -22,9 +22,9 @@ def stored(warehouse, columns=COLUMNS):
     return [tuple(row.values()) for row in warehouse.query(sql).dicts()]
 
 
-def test_a_change_is_stored_with_the_results_it_lies_between(warehouse, write_history):
+def test_a_change_is_stored_with_the_results_around_it(warehouse, write_history):
     results = write_history(warehouse, [*QUIET, *STEP])
-    assert update_changes(warehouse, MEDIAN) == Searched(series=1, found=1, confirmed=1, withdrawn=0)
+    assert update_changes(warehouse, MEDIAN) == SearchCounts(series=1, found=1, confirmed=1, withdrawn=0)
     assert stored(warehouse) == [(results[12], results[11], "confirmed", 10.0, 12.0)]
     (row,) = warehouse.query("SELECT * FROM change_points").dicts()
     assert row["relative_change"] == pytest.approx(0.2)
@@ -34,34 +34,34 @@ def test_a_change_is_stored_with_the_results_it_lies_between(warehouse, write_hi
     assert json.loads(row["parameters"])["p_value"] == 1e-4
 
 
-def test_a_change_is_suspected_until_the_next_run_bears_it_out(warehouse, write_history):
+def test_a_change_is_suspected_until_the_next_run_confirms_it(warehouse, write_history):
     results = write_history(warehouse, [*QUIET, *STEP[:2]])
     assert update_changes(warehouse, MEDIAN).confirmed == 0
     assert stored(warehouse, "result_id, state") == [(results[12], "suspected")]
     write_history(warehouse, STEP[2:], first=14)
-    assert update_changes(warehouse, MEDIAN) == Searched(series=1, found=0, confirmed=1, withdrawn=0)
+    assert update_changes(warehouse, MEDIAN) == SearchCounts(series=1, found=0, confirmed=1, withdrawn=0)
     assert stored(warehouse, "result_id, state") == [(results[12], "confirmed")]
 
 
-def test_a_change_that_later_runs_do_not_bear_out_is_withdrawn_and_can_come_back(warehouse, write_history):
+def test_a_change_that_later_runs_contradict_is_withdrawn_and_can_return(warehouse, write_history):
     results = write_history(warehouse, [*QUIET, *STEP[:2]])
     update_changes(warehouse, MEDIAN)
     write_history(warehouse, QUIET, first=14)
-    assert update_changes(warehouse, MEDIAN) == Searched(series=1, found=0, confirmed=0, withdrawn=1)
+    assert update_changes(warehouse, MEDIAN) == SearchCounts(series=1, found=0, confirmed=0, withdrawn=1)
     assert stored(warehouse, "result_id, state") == [(results[12], "withdrawn")]
     warehouse.query("DELETE FROM benchmark_results WHERE result_id > ?", [results[-1]])
     update_changes(warehouse, MEDIAN)
     assert stored(warehouse, "result_id, state") == [(results[12], "suspected")]
 
 
-def test_searching_again_changes_nothing_and_looks_at_nothing(warehouse, write_history):
+def test_searching_again_finds_no_stale_series(warehouse, write_history):
     write_history(warehouse, [*QUIET, *STEP])
     update_changes(warehouse, MEDIAN)
     before = stored(warehouse, "*")
     assert stale_series(warehouse, MEDIAN) == []
-    assert update_changes(warehouse, MEDIAN) == Searched()
+    assert update_changes(warehouse, MEDIAN) == SearchCounts()
     warehouse.query("DELETE FROM history_scans")
-    assert update_changes(warehouse, MEDIAN) == Searched(series=1)
+    assert update_changes(warehouse, MEDIAN) == SearchCounts(series=1)
     assert stored(warehouse, "*") == before
 
 
@@ -70,44 +70,46 @@ def test_only_series_with_new_results_are_searched(warehouse, write_history):
     write_history(warehouse, QUIET, runtime="compiled")
     assert update_changes(warehouse, MEDIAN).series == 2
     write_history(warehouse, STEP, runtime="compiled", first=12)
-    assert update_changes(warehouse, MEDIAN) == Searched(series=1, found=1, confirmed=1)
+    assert update_changes(warehouse, MEDIAN) == SearchCounts(series=1, found=1, confirmed=1)
 
 
-def test_another_setting_of_the_detector_searches_everything_again(warehouse, write_history):
+def test_other_parameters_of_the_detector_search_everything_again(warehouse, write_history):
     write_history(warehouse, [*QUIET, *STEP])
     update_changes(warehouse, MEDIAN)
-    assert update_changes(warehouse, MEDIAN, replace(DEFAULT, least_change=0.3)) == Searched(series=1, withdrawn=1)
+    assert update_changes(warehouse, MEDIAN, replace(DEFAULT, least_change=0.3)) == SearchCounts(series=1, withdrawn=1)
 
 
-def test_each_metric_has_change_points_of_its_own(warehouse, write_history):
+def test_each_metric_has_its_own_change_points(warehouse, write_history):
     write_history(warehouse, [*QUIET, *STEP])
     update_changes(warehouse, MEDIAN)
-    assert update_changes(warehouse, JUDGED["throughput_samples_per_sec"]) == Searched(series=1, found=1, confirmed=1)
+    assert update_changes(warehouse, JUDGED["throughput_samples_per_sec"]) == SearchCounts(
+        series=1, found=1, confirmed=1
+    )
     assert len(set(stored(warehouse, "change_point_id"))) == 2
 
 
-def test_results_that_say_nothing_of_the_code_are_no_part_of_the_history(warehouse, write_history):
+def test_unfit_results_are_not_part_of_the_history(warehouse, write_history):
     results = write_history(warehouse, [*QUIET, *STEP])
     sql = "UPDATE benchmark_results SET {} WHERE result_id IN (SELECT unnest(?))"
     warehouse.query(sql.format("validity = 'invalid'"), [results[12:13]])
     warehouse.query(sql.format("doubts = ['very_noisy']"), [results[13:14]])
     warehouse.query(sql.format("latency_median_ms = NULL"), [results[14:15]])
-    assert update_changes(warehouse, MEDIAN) == Searched(series=1)
+    assert update_changes(warehouse, MEDIAN) == SearchCounts(series=1)
 
 
-def test_an_alias_joins_two_histories_and_taking_it_back_parts_them(warehouse, write_history):
+def test_an_alias_joins_two_histories_and_removing_it_separates_them(warehouse, write_history):
     old = write_history(warehouse, QUIET, model_id="old-name")
     new = write_history(warehouse, STEP, model_id="new-name", first=12)
-    assert update_changes(warehouse, MEDIAN) == Searched(series=2)
+    assert update_changes(warehouse, MEDIAN) == SearchCounts(series=2)
     ids = {row["model_id"]: row["series_id"] for row in warehouse.query("SELECT * FROM series").dicts()}
     join_series(warehouse, ids["old-name"], ids["new-name"], "renamed")
-    assert update_changes(warehouse, MEDIAN) == Searched(series=1, found=1, confirmed=1)
+    assert update_changes(warehouse, MEDIAN) == SearchCounts(series=1, found=1, confirmed=1)
     assert stored(warehouse, "result_id, last_good_result_id, series_id") == [(new[0], old[-1], ids["new-name"])]
     part_series(warehouse, ids["old-name"])
-    assert update_changes(warehouse, MEDIAN) == Searched(series=1, withdrawn=1)
+    assert update_changes(warehouse, MEDIAN) == SearchCounts(series=1, withdrawn=1)
 
 
-def test_the_order_is_that_of_the_commits_even_where_they_were_measured_backwards(warehouse, write_history):
+def test_the_order_is_that_of_the_commits_even_if_measured_backwards(warehouse, write_history):
     results = write_history(warehouse, [*QUIET, *STEP])
     warehouse.query(
         "UPDATE benchmark_runs SET started_at = TIMESTAMP '2027-01-01' - (git_commit_time - TIMESTAMP '2026-01-01')"

@@ -21,7 +21,7 @@ def places(values):
     return [change.index for change in detect(values)]
 
 
-def test_a_step_is_found_at_its_first_run_with_the_medians_beside_it():
+def test_a_step_is_found_at_its_first_run_with_the_medians_around_it():
     (change,) = detect([*QUIET, 12.0, 12.2, 11.8])
     assert (change.index, change.value_before, change.value_after) == (12, 10.0, 12.0)
     assert change.relative_change == pytest.approx(0.2)
@@ -36,7 +36,7 @@ def test_the_p_value_is_students():
     assert change.p_value == pytest.approx(1.1440e-6, rel=1e-3)
 
 
-def test_a_step_is_suspected_until_it_survives_the_next_run():
+def test_a_step_is_suspected_until_the_next_run():
     steps = [12.0, 12.2, 11.8]
     states = [[change.state for change in detect([*QUIET, *steps[:count]])] for count in range(4)]
     assert states == [[], [], ["suspected"], ["confirmed"]]
@@ -55,7 +55,7 @@ def test_a_step_is_suspected_until_it_survives_the_next_run():
         pytest.param([*QUIET, *(1.015 * value for value in QUIET)], id="less than 2 %"),
     ],
 )
-def test_what_is_no_change(values):
+def test_these_histories_have_no_change(values):
     assert detect(values) == ()
 
 
@@ -82,13 +82,13 @@ def test_a_regression_and_its_repair_are_two_changes(runs, step):
     assert [change.relative_change for change in changes] == pytest.approx([step - 1, 1 / step - 1], abs=0.01)
 
 
-def test_a_change_long_ago_stays_where_it_was_as_runs_come_in():
+def test_an_old_change_stays_in_place_as_runs_are_added():
     values = noise.normal(300, np.random.default_rng(3), 0.01)
     values[100:] *= 1.05
     assert {tuple(places(values[:count])) for count in range(110, 301, 10)} == {(100,)}
 
 
-def test_nothing_depends_on_the_unit():
+def test_changes_do_not_depend_on_the_unit():
     values = noise.normal(60, np.random.default_rng(5), 0.02)
     values[40:] *= 1.2
     assert places(values) == places(values * 1e-9) == places(values * 1e9) == [40]
@@ -138,7 +138,7 @@ def test_a_step_is_found_at_least_as_often_as_stated(step, after):
     assert seen >= STEPPED * stated - 3 * (STEPPED * stated * (1 - stated)) ** 0.5
 
 
-def test_every_kind_of_noise_is_around_one_and_has_no_change_in_it():
+def test_every_kind_of_noise_is_around_one_without_a_change():
     assert set(noise.NOISES) == set(FALSE_ALARMS)
     for name, make in noise.NOISES.items():
         values = make(20_000, np.random.default_rng(7), 0.02)
@@ -146,7 +146,7 @@ def test_every_kind_of_noise_is_around_one_and_has_no_change_in_it():
         assert np.median(values[:10_000]) == pytest.approx(np.median(values[10_000:]), rel=0.002), name
 
 
-def test_each_noise_is_what_it_is_called():
+def test_each_noise_has_its_name_s_properties():
     def logs(make):
         return np.log(make(50_000, np.random.default_rng(8), 0.02))
 

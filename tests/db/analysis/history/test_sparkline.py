@@ -10,7 +10,7 @@ def test_the_lowest_value_has_the_lowest_bar_and_the_highest_the_highest():
     assert sparkline([1.0, 8.0], 40, ASCII_BARS) == "_#"
 
 
-def test_what_hardly_changes_is_flat():
+def test_small_variation_is_flat():
     # The range is widened to a tenth of the median: 95.5 ... 105.5 for 100 and 101, in steps of 1.25.
     assert sparkline([100.0, 101.0], 40) == "▄▅"
     assert sparkline([5.0, 5.0, 5.0], 40) == "▅▅▅"
@@ -26,5 +26,5 @@ def test_more_values_than_bars_are_medians_of_equal_parts():
     ("encoding", "bars"),
     [("utf-8", BARS), ("ascii", ASCII_BARS), ("latin-1", ASCII_BARS), (None, ASCII_BARS), ("no-such", ASCII_BARS)],
 )
-def test_the_bars_are_those_that_the_output_can_have(encoding, bars):
+def test_the_bars_fit_the_encoding(encoding, bars):
     assert bars_for(encoding) == bars

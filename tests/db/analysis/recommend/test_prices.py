@@ -18,14 +18,14 @@ def price_file(tmp_path):
     return write
 
 
-def test_a_million_tokens_cost_what_was_worked_by_hand():
+def test_the_cost_of_a_million_tokens_equals_a_hand_calculation():
     """3.60 an hour is 0.001 a second, in which there are 1000 tokens: 0.000001 a token."""
     assert cost_per_million(3.60, 1000.0) == pytest.approx(1.0)
     assert cost_per_million(3.60, 250.0) == pytest.approx(4.0)
     assert cost_per_million(0.0, 250.0) == 0.0
 
 
-def test_the_id_counts_before_the_name_and_the_name_before_the_type(price_file):
+def test_the_id_is_preferred_to_the_name_and_the_name_to_the_type(price_file):
     prices = read_prices(price_file("currency: EUR\nper_hour:\n  cuda: 2\n  NVIDIA H100: 3.9\n  4f1c09d2a7be5310: 0\n"))
 
     assert prices.currency == "EUR"
@@ -38,30 +38,30 @@ def test_the_id_counts_before_the_name_and_the_name_before_the_type(price_file):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "takes the keys currency and per_hour, both: found NoneType"),
+        ("", "expected the keys currency and per_hour, found NoneType"),
         ("- 1\n", "found list"),
         ("currency: EUR\n", "found currency"),
         ("currency: EUR\nper_hour: {cpu: 1}\nmore: 2\n", "found currency, per_hour, more"),
-        ("currency: 7\nper_hour: {cpu: 1}\n", "currency takes a word such as EUR: found 7"),
-        ("currency: EUR\nper_hour: [1]\n", "per_hour takes devices"),
-        ("currency: EUR\nper_hour: {cpu: -1}\n", "cpu: takes a number from 0: found -1"),
-        ("currency: EUR\nper_hour: {cpu: yes}\n", "cpu: takes a number from 0: found True"),
+        ("currency: 7\nper_hour: {cpu: 1}\n", "currency: expected a word such as EUR, found 7"),
+        ("currency: EUR\nper_hour: [1]\n", "per_hour: expected devices"),
+        ("currency: EUR\nper_hour: {cpu: -1}\n", "cpu: expected a number from 0, found -1"),
+        ("currency: EUR\nper_hour: {cpu: yes}\n", "cpu: expected a number from 0, found True"),
         ("currency: EUR\nper_hour: {cpu: .inf}\n", "found inf"),
-        ("currency: EUR\nper_hour: {cpu: 1, CPU: 2}\n", "CPU is there twice"),
-        ("currency: [\n", "no YAML"),
-        ("!!python/object/apply:os.system ['true']\n", "no YAML"),
+        ("currency: EUR\nper_hour: {cpu: 1, CPU: 2}\n", "CPU occurs twice"),
+        ("currency: [\n", "not YAML"),
+        ("!!python/object/apply:os.system ['true']\n", "not YAML"),
     ],
 )
-def test_a_bad_file_is_refused_with_the_place(price_file, text, said):
+def test_an_invalid_file_is_refused_with_the_place(price_file, text, said):
     with pytest.raises(UsageError, match=r"prices\.yaml") as raised:
         read_prices(price_file(text))
     assert said in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
-def test_a_file_that_is_not_there_or_no_text_is_named(tmp_path):
+def test_a_missing_or_binary_file_is_named(tmp_path):
     with pytest.raises(StorageError, match=r"cannot read .*none\.yaml"):
         read_prices(tmp_path / "none.yaml")
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UsageError, match="not a text file"):
+    with pytest.raises(UsageError, match="not UTF-8 text"):
         read_prices(tmp_path / "binary.yaml")

@@ -28,7 +28,7 @@ def front(found):
     return {one.option.result_id for one in found.rated if one.is_on_front}
 
 
-def test_a_limit_is_held_against_the_upper_end_of_the_interval_not_the_median():
+def test_a_latency_limit_applies_to_the_upper_end_of_the_interval():
     one = option("a", latency_ms=9.5, high_ms=10.5)
 
     assert misses(one, {"latency": 10.5}) == ()
@@ -37,7 +37,7 @@ def test_a_limit_is_held_against_the_upper_end_of_the_interval_not_the_median():
     assert miss.excess == pytest.approx(0.05)
 
 
-def test_throughput_is_held_at_that_latency():
+def test_a_throughput_limit_applies_at_that_latency():
     """100 a second at 10 ms are 80 a second at 12.5 ms."""
     one = option("a", latency_ms=10.0, high_ms=12.5, throughput=100.0)
 
@@ -47,7 +47,7 @@ def test_throughput_is_held_at_that_latency():
     assert miss.excess == pytest.approx(0.25)
 
 
-def test_what_was_not_measured_meets_no_limit_and_says_why():
+def test_an_unmeasured_quantity_meets_no_limit_and_has_a_reason():
     one = option("a", high_ms=None, missing={"latency_p99_ms": "too_few_samples"})
 
     assert [miss.why for miss in misses(one, {"latency": 99.0, "throughput": 1.0})] == [
@@ -58,7 +58,7 @@ def test_what_was_not_measured_meets_no_limit_and_says_why():
     assert misses(one, {"memory": 1.0})[0].why == "not measured"
 
 
-def test_the_front_is_what_nothing_beats():
+def test_the_front_has_the_options_that_none_beats():
     options = [
         option("fast", latency_ms=5, throughput=200, memory_mb=900.0),
         option("small", latency_ms=9, throughput=150, memory_mb=300.0),
@@ -73,7 +73,7 @@ def test_the_front_is_what_nothing_beats():
     assert front(recommend([options[0], replace(options[0], result_id="twin")], {})) == {"fast", "twin"}
 
 
-def test_an_axis_that_one_option_has_not_is_no_axis():
+def test_an_axis_needs_a_value_of_every_option():
     options = [option("a", memory_mb=1.0, energy_j=1.0, energy_of="gpu"), option("b", energy_j=2.0, energy_of="soc")]
 
     assert recommend(options, {}).axes == ("latency", "throughput")
@@ -108,7 +108,7 @@ def test_the_cheapest_is_recommended_where_all_have_a_price():
     assert recommend([with_prices(one, only_cpu) for one in (gpu, cpu)], {}).aim == "throughput"
 
 
-def test_where_nothing_fits_the_nearest_comes_first():
+def test_where_no_option_meets_the_limits_the_closest_is_first():
     options = [
         option("far", latency_ms=30, high_ms=30),
         option("near", latency_ms=12, high_ms=12),
@@ -122,7 +122,7 @@ def test_where_nothing_fits_the_nearest_comes_first():
     assert found.rated[0].excess == pytest.approx(0.2)
 
 
-def test_the_nearest_is_judged_by_the_limit_it_is_furthest_from():
+def test_the_closest_is_judged_by_its_largest_excess():
     both = {"latency": 10.0, "memory": 100.0}
     one = option("a", high_ms=11.0, memory_mb=150.0)
     other = option("b", high_ms=14.0, memory_mb=90.0)
@@ -130,7 +130,7 @@ def test_the_nearest_is_judged_by_the_limit_it_is_furthest_from():
     assert order(recommend([one, other], both)) == ["b", "a"]
 
 
-def test_of_equals_the_valid_one_is_taken():
+def test_of_equal_options_the_valid_one_is_recommended():
     noisy = replace(option("noisy", latency_ms=9.9), validity="noisy")
 
     assert order(recommend([noisy, option("valid")], {})) == ["valid", "noisy"]

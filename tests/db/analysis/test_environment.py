@@ -14,7 +14,7 @@ def shifts(ratios, *, findings=(0,), groups=None):
     ]
 
 
-def test_the_chance_of_heads_is_the_binomial_tail():
+def test_the_chance_is_the_binomial_tail():
     assert sign_chance(5, 5) == 1 / 32
     assert sign_chance(7, 8) == 9 / 256
     assert sign_chance(0, 3) == 1
@@ -27,9 +27,9 @@ def test_six_models_that_all_became_slower_are_the_environment():
     assert (together.moved, together.groups) == (6, 6)
     assert together.ratio == pytest.approx(1.055)
     assert together.chance == 1 / 64
-    assert (
-        together.text
-        == "6 of 6 pairs of model and runtime became worse together, by 5.5% in the middle (by chance: 0.016)"
+    assert together.text == (
+        "6 of 6 combinations of model, runtime and precision became worse, by 5.5% (median; probability by chance "
+        "0.016)"
     )
 
 
@@ -44,29 +44,29 @@ def test_one_model_among_steady_ones_is_code():
     assert moved_together(shifts([1.30, 1.003, 0.998, 1.001, 0.997, 1.002])) is None
 
 
-def test_a_fraction_of_a_percent_is_no_shift_however_many_share_it():
+def test_a_fraction_of_a_percent_is_not_a_common_change():
     assert moved_together(shifts([1.2, *[1.004] * 9])) is None
     assert moved_together(shifts([1.2, *[1.012] * 9])) is not None
 
 
-def test_a_finding_the_other_way_is_not_of_the_environment():
+def test_a_finding_the_other_way_rules_out_the_environment():
     ratios = [0.80, *[1.05] * 9]
 
     assert moved_together(shifts(ratios, findings=(1,))) is not None
     assert moved_together(shifts(ratios, findings=(0, 1))) is None
 
 
-def test_four_fifths_are_needed():
+def test_four_fifths_must_move_the_same_way():
     slower = [1.05] * 16
     assert moved_together(shifts([*slower, *[0.99] * 4])).moved == 16
     assert moved_together(shifts([*slower[1:], *[0.99] * 5])) is None
 
 
-def test_what_did_not_move_counts_against_it():
+def test_unchanged_series_count_against_it():
     assert moved_together(shifts([1.05] * 5 + [1.0] * 2)) is None
 
 
-def test_all_for_the_better_is_the_environment_too():
+def test_a_common_improvement_is_the_environment_too():
     assert moved_together(shifts([0.9] * 6)).direction == "better"
 
 

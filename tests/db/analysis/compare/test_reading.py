@@ -50,5 +50,5 @@ def test_every_kind_of_metric_has_a_value_for_each_launch(warehouse, result, col
 
 
 @pytest.mark.parametrize("column", ["latency_p99_ms", "time_per_output_token_ms", "compile_s"])
-def test_what_was_not_measured_has_no_values(warehouse, result, column):
+def test_an_unmeasured_metric_has_no_values(warehouse, result, column):
     assert launch_values(warehouse, [result.result_id], JUDGED[column]) == {}
