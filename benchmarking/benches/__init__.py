@@ -1,6 +1,6 @@
-"""People's own benchmarks: classes in files of a folder, run like everything else. `examples/` holds one to copy.
+"""User-written benchmarks: subclasses of `ModelBenchmark` in a folder of files, measured like models.
 
-A file defines a `ModelBenchmark`; `discover` finds the files of a folder, `plan_benches` makes plans of them.
+`discovery` finds them, `planning` turns them into plans of runs; `examples/` has one to copy.
 """
 
 from __future__ import annotations

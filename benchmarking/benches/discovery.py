@@ -1,11 +1,8 @@
-"""Finds the benchmarks in a folder. Their files are imported by a process of its own, so this one stays as it is.
+"""Finds the benchmarks in a folder, and loads one from its file.
 
-Lists the benchmarks of files, in a process of its own: files on stdin as JSON, one JSON line each on stdout.
-
-A line begins a file ({"importing": path}), so that a file that ends the process is known by name; the next one is what
-is in it ({"benches": [...]}) or what is wrong with it ({"error": "..."}).
-
-A benchmark's file as a module, and the benchmarks in it. This runs people's code: only in processes of its own.
+User code is imported in child processes only. As a child, this module takes paths on stdin as JSON and writes JSON
+lines to stdout: for each file {"importing": path}, so that a file that ends the process is known, then {"benches":
+[...]} or {"error": "..."}.
 """
 
 from __future__ import annotations
@@ -30,55 +27,52 @@ from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.records import from_json, to_json
 
 TIME_LIMIT_S = 300.0
-
 """For importing all files: the first import of torch from a slow disk takes a minute."""
-
 EXAMPLES = Path(__file__).with_name("examples")
-
-"""The folder of the benchmarks that ship as examples."""
+"""The folder of the examples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """A class somebody wrote, as it was found, with what it is to be measured on."""
+    """A user-written benchmark class that was found, with the configs to measure."""
 
     path: str
     """Its file."""
     class_name: str
     configs: tuple[BenchmarkConfig, ...]
     devices: tuple[str, ...]
-    """Kinds of device it runs on; empty for any."""
+    """Kinds of device that it supports; empty for any."""
     timed_by: TimedBy
     task: str
     is_mock: bool
 
     @property
     def label(self) -> str:
-        """For people: file and class."""
+        """File and class, for messages."""
         return f"{Path(self.path).stem}.{self.class_name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discovery:
-    """What a folder holds."""
+    """The benchmarks of a folder."""
 
     benches: tuple[Bench, ...]
-    """To be measured, in the order of their files."""
+    """Those to measure, in the order of their files."""
     left_out: Mapping[str, str]
-    """Label -> why it is not to be measured."""
+    """Label -> why it is not measured."""
 
 
 def discover(
     folder: Path, *, include: Sequence[str] = (), exclude: Sequence[str] = (), enable_mock: bool = False
 ) -> Discovery:
-    """The benchmarks in a folder and those below it, in every `*.py` whose name does not begin with "_" or ".".
+    """The benchmarks in a folder and its sub-folders, in each `*.py` whose name does not begin with "_" or ".".
 
-    A pattern ("bert*") is held against the file's name, the class's, "file.Class" and each config's name. `include`
+    A pattern ("bert*") is matched against the names of the file, the class, "file.Class" and each config. `include`
     keeps what matches one of its patterns, `exclude` drops it; a file whose name is excluded is not imported. Mock
-    benchmarks are left out unless they are enabled.
+    benchmarks are omitted unless they are enabled.
 
-    Raises UsageError for a folder that is not there, for a file that cannot be imported (with the line), and when
-    nothing is left.
+    Raises UsageError for a missing folder, for a file that cannot be imported (with the line), and when no benchmark
+    remains.
     """
     files = [path for path in _files(folder) if not _matches(exclude, _names_of_file(path, folder))]
     kept, left_out = [], {}
@@ -87,7 +81,7 @@ def discover(
         if bench.is_mock and not enable_mock:
             left_out[bench.label] = "a mock: --enable-mock runs it"
         elif not configs:
-            left_out[bench.label] = "left out by --include and --exclude"
+            left_out[bench.label] = "excluded by --include and --exclude"
         else:
             kept.append(replace(bench, configs=configs))
     if not kept:
@@ -98,7 +92,7 @@ def discover(
 
 def _files(folder: Path) -> list[Path]:
     if not folder.is_dir():
-        raise UsageError(f"--benches {folder}: there is no such folder")
+        raise UsageError(f"--benches {folder}: no such folder")
     root = folder.resolve()
     found = sorted(root.rglob("*.py"))
     return [path for path in found if not any(part[0] in "._" for part in path.relative_to(root).parts)]
@@ -120,7 +114,7 @@ def _matches(patterns: Sequence[str], names: Sequence[str]) -> bool:
 
 
 def _listed(files: Sequence[Path]) -> list[Bench]:
-    """What the files hold. Raises UsageError for the first that cannot be imported."""
+    """The benchmarks in the files. Raises UsageError for the first file that cannot be imported."""
     if not files:
         return []
     answers = _answers(files)
@@ -135,13 +129,13 @@ def _listed(files: Sequence[Path]) -> list[Bench]:
         errors.append(f"listing the benchmarks {answers.end}")
     if errors:
         more = f" (and {len(errors) - 1} more such files)" if len(errors) > 1 else ""
-        raise UsageError(f"{errors[0]}{more}; --exclude leaves a file out by its name")
+        raise UsageError(f"{errors[0]}{more}; --exclude skips a file by its name")
     return benches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answers:
-    """What the listing process said, and how it ended."""
+    """The output of the child process, and how it ended."""
 
     lines: list[dict[str, Any]]
     end: str
@@ -162,21 +156,21 @@ def _lines(text: str) -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    """Answer for each file. What the files print goes to stderr."""
+    """List the benchmarks of each file on stdin. The output of the files themselves goes to stderr."""
     home = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     for path in map(Path, json.load(sys.stdin)):
-        _say(home, {"importing": str(path)})
-        _say(home, _listed_class(path))
+        _write(home, {"importing": str(path)})
+        _write(home, _contents(path))
     return 0
 
 
-def _say(home: IO[str], answer: dict[str, Any]) -> None:
+def _write(home: IO[str], answer: dict[str, Any]) -> None:
     home.write(json.dumps(answer) + "\n")
     home.flush()
 
 
-def _listed_class(path: Path) -> dict[str, Any]:
+def _contents(path: Path) -> dict[str, Any]:
     try:
         return {"benches": [_described(path, bench) for bench in classes(load_module(path))]}
     except BenchhouseError as error:
@@ -184,7 +178,7 @@ def _listed_class(path: Path) -> dict[str, Any]:
 
 
 def _described(path: Path, bench: type[ModelBenchmark]) -> dict[str, Any]:
-    """A benchmark as `discovery.Bench` reads it. What is wrong with the class is told with its place in the file."""
+    """A benchmark as JSON of a `Bench`. Errors of the class name its line in the file."""
     line = inspect.getsourcelines(bench)[1]
     try:
         return {
@@ -205,9 +199,9 @@ def _described(path: Path, bench: type[ModelBenchmark]) -> dict[str, Any]:
 
 
 def load_module(path: Path) -> ModuleType:
-    """The file as a module, its own folder first on the path, so that it can import what lies beside it.
+    """The file as a module, with its folder first on the module path, so that it can import its neighbours.
 
-    Raises UsageError that names the file and the line where importing it went wrong.
+    Raises UsageError with the file and line at which the import failed.
     """
     name = f"benchhouse_bench_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -216,7 +210,7 @@ def load_module(path: Path) -> ModuleType:
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pickling look a class's module up by its name
+    sys.modules[name] = module  # dataclasses and pickle look up a class's module by name
     try:
         spec.loader.exec_module(module)
     except FileNotFoundError as error:
@@ -227,7 +221,7 @@ def load_module(path: Path) -> ModuleType:
 
 
 def classes(module: ModuleType) -> tuple[type[ModelBenchmark], ...]:
-    """The benchmarks a file defines, in its order. Bases for others begin with "_" or have abstract methods left."""
+    """The benchmarks that a file defines, in order; without base classes, which begin with "_" or are abstract."""
     found = (value for value in vars(module).values() if inspect.isclass(value) and issubclass(value, ModelBenchmark))
     return tuple(
         dict.fromkeys(
@@ -239,7 +233,7 @@ def classes(module: ModuleType) -> tuple[type[ModelBenchmark], ...]:
 
 
 def load_class(path: Path, name: str) -> type[ModelBenchmark]:
-    """A benchmark by its file and class. Raises BenchhouseError when it is not there any more."""
+    """A benchmark by its file and class. Raises BenchhouseError when it no longer exists."""
     for each in classes(load_module(path)):
         if each.__name__ == name:
             return each
@@ -247,7 +241,7 @@ def load_class(path: Path, name: str) -> type[ModelBenchmark]:
 
 
 def error_location(path: Path, error: BaseException) -> str:
-    """The file and, as far as the error tells, the line in it."""
+    """The file and, if the error has one, the line in it."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return f"{path}, line {error.lineno}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]

@@ -1,7 +1,4 @@
-"""The class that people derive their own benchmarks from.
-
-What one measurement of somebody's benchmark is of, and every combination of such things.
-"""
+"""The base class of user-written benchmarks, and the configs that say what to measure."""
 
 from __future__ import annotations
 
@@ -20,48 +17,48 @@ TimedBy = Literal["benchhouse", "bench"]
 
 
 class ModelBenchmark(ABC):
-    """A benchmark of one's own. For each of its configs, in a fresh process a launch:
+    """A user-written benchmark. Each of its configs is measured in fresh processes, one per launch.
 
-    `setup_model()`, then calls until the profile is content, then `cleanup_model()`, which runs however that ended,
-    unless the process itself was ended (by a time limit, a crash, a kill).
+    A process runs `setup_model()`, then calls as the profile requires, then `cleanup_model()`; the latter also after a
+    failure, but not when the process itself is killed or exceeds its time limit.
 
-    What a call is, one of:
-      - `run()`: it is timed from outside, with the device waited for on both sides, as everything else is;
-      - `measure_latency()` and/or `measure_time_to_first_token()`: they take the time themselves and return it in
-        milliseconds. These are stored as they are, with the mark that the benchmark timed itself. With the latter alone
-        a call ends at its first token, and that is its latency too.
+    Define one kind of call:
+      - `run()`: timed from outside like a model, waiting for the device before and after;
+      - `measure_latency()` and/or `measure_time_to_first_token()`: the benchmark measures its own times and returns
+        them in milliseconds. Results are marked accordingly (doubt `timed_by_itself`). With the latter alone, a call
+        ends at its first token, which is then also its latency.
 
-    What any of them raises is a failed result with its reason, and the other results go on.
+    An exception makes the result failed, with the reason; other results are not affected.
     """
 
     configs: ClassVar[Iterable[BenchmarkConfig] | Callable[[], Iterable[BenchmarkConfig]]] = ()
-    """What to measure: a list, or a class method that gives one. Without any: one config with the class's name."""
+    """What to measure: a list, or a class method that returns one. Empty: one config named after the class."""
     devices: ClassVar[tuple[str, ...]] = ()
-    """Kinds of device it runs on ("cpu", "cuda", ...); empty for any."""
+    """Kinds of device that it supports (values of `--device`); empty for any."""
     marks_tokens: ClassVar[bool] = False
-    """`run()` calls `self.mark("token")` for each of `config.new_tokens` tokens as it reaches the host."""
+    """Whether `run()` calls `self.mark("token")` for each of `config.new_tokens` tokens when it reaches the host."""
     is_mock: ClassVar[bool] = False
-    """An example that measures nothing real, left out unless asked for."""
+    """Whether it is an example that measures nothing real; skipped without --enable-mock."""
     task: ClassVar[str] = "benchmark"
-    """The task its results are stored under."""
+    """The task under which its results are stored."""
 
     def __init__(self, config: BenchmarkConfig) -> None:
         self.config = config
-        """What is to be measured now: the fields of its point, name, variant, precision, axes and options. How often it
-        is called, and its tags, are not the benchmark's business and not in it."""
+        """The current config: name, variant, precision, options and the fields of its point. Numbers of calls and tags
+        are not filled in."""
         self.torch_device: str | None = None
-        """The device as torch calls it ("cpu", "cuda:0"), set before `setup_model`; None where torch cannot use it."""
+        """The device's name in torch ("cpu", "cuda:0"), set before `setup_model`; None when torch cannot use it."""
         self.synchronize: Callable[[], None] = _nothing
         """Waits for the device."""
         self.mark: Callable[[str], None] = _no_mark
-        """Inside `run()`: mark("token") for a token that has reached the host, mark("encode") at the end of a phase."""
+        """For use in `run()`: mark("token") when a token has reached the host, mark("encode") at the end of a phase."""
 
     @abstractmethod
     def setup_model(self) -> None:
-        """Make ready whatever a call needs, for `self.config` on `self.torch_device`. Not timed."""
+        """Prepare everything that a call needs, for `self.config` on `self.torch_device`. Not timed."""
 
-    def cleanup_model(self) -> None:  # noqa: B027 - many have nothing to let go
-        """Let it go again. Runs also after `setup_model` or a call raised, so take nothing for granted."""
+    def cleanup_model(self) -> None:  # noqa: B027 - many have nothing to release
+        """Release it. Also called after `setup_model` or a call failed, so do not assume that it is complete."""
 
     def run(self) -> Any:
         """The call to time. May return before the device is done."""
@@ -76,92 +73,90 @@ class ModelBenchmark(ABC):
         raise NotImplementedError
 
     def problem(self, output: Any) -> str | None:
-        """What is wrong with what `run()` returned, or None. Such a result is invalid. Asked once, not timed."""
+        """What is wrong with an output of `run()`, which makes the result invalid; or None. Called once, not timed."""
         return None
 
     def work(self) -> Mapping[str, float]:
-        """What a call computes and moves, if known: `flops`, `bytes_accessed`. What is not named is counted, if
-        the benchmark is timed from outside and uses torch."""
+        """`flops` and `bytes_accessed` of a call, if known. Missing ones are counted if `run()` uses torch."""
         return {}
 
 
 def _nothing() -> None:
-    """Before there is a device there is nothing to wait for."""
+    """`synchronize` before a device is open."""
 
 
 def _no_mark(name: str) -> None:
-    """Outside a timed call a mark means nothing."""
+    """`mark` outside a timed call."""
 
 
 def overrides(bench: type[ModelBenchmark], method: str) -> bool:
-    """Whether a benchmark has its own version of a method."""
+    """Whether a benchmark overrides a method."""
     return getattr(bench, method) is not getattr(ModelBenchmark, method)
 
 
 def timed_by(bench: type[ModelBenchmark]) -> TimedBy:
-    """Who takes the time of a benchmark's calls. Raises UsageError for one that leaves it open."""
+    """Who measures the time of a benchmark's calls. Raises UsageError when it defines no call or two kinds."""
     own = [name for name in ("measure_latency", "measure_time_to_first_token") if overrides(bench, name)]
     if overrides(bench, "run"):
         if own:
-            raise UsageError(f"{bench.__name__} has both run and {own[0]}: leave one out, only one can be the call")
+            raise UsageError(f"{bench.__name__} has both run and {own[0]}: remove one, only one can be the call")
         return "benchhouse"
     if not own:
         raise UsageError(
-            f"{bench.__name__} has nothing to time: give it run, measure_latency or measure_time_to_first_token"
+            f"{bench.__name__} has nothing to time: define run, measure_latency or measure_time_to_first_token"
         )
     return "bench"
 
 
 def configs_of(bench: type[ModelBenchmark]) -> tuple[BenchmarkConfig, ...]:
-    """What a benchmark is to be measured on. Raises UsageError for what are no configs, or two of the same."""
+    """The configs of a benchmark. Raises UsageError for anything else than configs, and for duplicates."""
     given = bench.configs() if callable(bench.configs) else bench.configs
     if not isinstance(given, Iterable):
-        raise UsageError(f"{bench.__name__}.configs is a list of BenchmarkConfig: got {given!r}")
+        raise UsageError(f"{bench.__name__}.configs must be a list of BenchmarkConfig: got {given!r}")
     configs = tuple(given) or (BenchmarkConfig(name=bench.__name__),)
     for index, config in enumerate(configs):
         if not isinstance(config, BenchmarkConfig):
-            raise UsageError(f"{bench.__name__}.configs is a list of BenchmarkConfig: it holds {config!r}")
+            raise UsageError(f"{bench.__name__}.configs must be a list of BenchmarkConfig: it holds {config!r}")
         if config in configs[:index]:
             raise UsageError(f"{bench.__name__}.configs holds the same config twice: {config}")
     return configs
 
 
 COUNTS = ("batch_size", "sequence_length", "new_tokens", "iterations")
-
-"""Fields that are whole numbers from 1, or None where that is their default."""
+"""Fields that are whole numbers from 1, or None if that is their default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkConfig:
-    """One thing to measure. Raises UsageError for a value that cannot be."""
+    """One thing to measure. Raises UsageError for an invalid value."""
 
     name: str
-    """What the results are found by: their model_id."""
+    """The model_id of the results."""
     variant: str | None = None
-    """Which way of doing it ("compiled", "static cache"): variants are different series of results."""
+    """The implementation ("compiled", "static cache"); each variant is a series of its own."""
     batch_size: int = 1
-    """Items a call, which throughput counts."""
+    """Items per call, which throughput counts."""
     sequence_length: int | None = None
-    """Tokens of each item's input."""
+    """Input tokens per item."""
     new_tokens: int | None = None
-    """Tokens generated for each item."""
+    """Generated tokens per item."""
     axes: Mapping[str, int | float] = field(default_factory=dict)
-    """Further places on the grid by name, such as image_size."""
+    """Further axes of the grid by name, such as image_size."""
     device: str = "auto"
-    """As `--device` takes it."""
+    """A value of `--device`."""
     precision: Precision = "float32"
     iterations: int | None = None
-    """Exactly this many timed calls a launch; None: until the interval is narrow enough, as the profile says."""
+    """Exactly this many timed calls per launch; None: as the profile requires."""
     warmup_iterations: int | None = None
-    """Exactly this many calls before them; None: until steady."""
+    """Exactly this many warm-up calls; None: until steady."""
     options: Mapping[str, Scalar] = field(default_factory=dict)
-    """Whatever else the benchmark wants to know; other options make another series of results."""
+    """Further parameters of the benchmark; different options are different series."""
     tags: Mapping[str, str] = field(default_factory=dict)
-    """Labels of the run."""
+    """Tags of the run."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
-            raise UsageError(f"a benchmark's name is a text: got {self.name!r}")
+            raise UsageError(f"a benchmark's name must be a non-empty string: got {self.name!r}")
         choice(self.precision, PRECISIONS, f"precision of {self.name}")
         for count in COUNTS:
             _check_count(self, count, least=1)
@@ -171,7 +166,7 @@ class BenchmarkConfig:
 
     @property
     def point(self) -> Point:
-        """The place on the grid."""
+        """The point of the grid."""
         return Point(
             batch_size=self.batch_size,
             sequence_length=self.sequence_length,
@@ -181,9 +176,10 @@ class BenchmarkConfig:
 
 
 def create_config_variants(base: BenchmarkConfig, values: Mapping[str, Sequence[Any]]) -> tuple[BenchmarkConfig, ...]:
-    """Every combination of the values by field, all else as in `base`; the last field varies fastest.
+    """A config for every combination of values (field -> list), otherwise equal to `base`; the last field varies
+    fastest.
 
-    Raises UsageError for a field that there is not, with near names, and for values that are no list.
+    Raises UsageError for an unknown field, with similar names, and for values that are not a list.
     """
     known = tuple(f.name for f in dataclasses.fields(BenchmarkConfig))
     for name, listed in values.items():

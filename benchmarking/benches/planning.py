@@ -1,4 +1,4 @@
-"""From benchmarks to the plans of cells: the same plans that models get."""
+"""Plans of user-written benchmarks: the same plans of cells as for models."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from benchmarking.benches.model_benchmark import BenchmarkConfig
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Json, Precision, Workload, canonical_hash
 from benchmarking.measure.settings import Settings
+from benchmarking.runtimes.bench import PLUGIN as BENCH_RUNTIME
 from benchmarking.sweep.plan.plan import CellPlan, Machine, ascending
 from benchmarking.sweep.plan.request import DEFAULT_TIMEOUT_S, Request, plan_points
-
-RUNTIME = "bench"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchPlanning:
-    """What of a command's wishes goes for its benchmarks."""
+    """The options of a command that apply to its benchmarks."""
 
     session_id: str
     settings: Settings
-    """Their fixed numbers of calls, where given, come before those of a config."""
+    """Fixed numbers of calls here take precedence over those of a config."""
     device: str | None = None
-    """In place of what the configs say, as `--device` takes it."""
+    """A value of `--device` that replaces the configs' device."""
     precision: Precision | None = None
-    """In place of what the configs say."""
+    """Replaces the configs' precision."""
     timeout_s: float = DEFAULT_TIMEOUT_S
     skip_unsupported: bool = False
     command: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
-    """Added to those of the configs, before which they come."""
+    """Added to the configs' tags; these take precedence."""
     description: str | None = None
 
 
 def plan_benches(
     benches: Sequence[Bench], planning: BenchPlanning, machine: Machine | None = None
 ) -> tuple[CellPlan, ...]:
-    """One plan for all configs of a benchmark that differ in their point only. Raises UsageError for what cannot be."""
+    """One plan for all configs of a benchmark that differ in their point only. Raises UsageError for invalid
+    configs."""
     machine = Machine() if machine is None else machine
     return tuple(_plan(bench, configs, planning, machine) for bench in benches for configs in _cells(bench.configs))
 
 
 def _cells(configs: Sequence[BenchmarkConfig]) -> list[list[BenchmarkConfig]]:
-    """The configs, those of a cell together."""
+    """The configs grouped by cell."""
     cells: dict[str, list[BenchmarkConfig]] = {}
     for config in configs:
         rest = replace(config, batch_size=1, sequence_length=None, new_tokens=None, axes={})
@@ -58,7 +58,7 @@ def _plan(bench: Bench, configs: Sequence[BenchmarkConfig], planning: BenchPlann
     request = Request(
         model_id=first.name,
         device=planning.device or first.device,
-        runtime=RUNTIME,
+        runtime=BENCH_RUNTIME.name,
         precision=planning.precision or first.precision,
         options={} if first.variant is None else {"variant": first.variant},
         settings=replace(
@@ -80,7 +80,7 @@ def _plan(bench: Bench, configs: Sequence[BenchmarkConfig], planning: BenchPlann
 
 
 def workload_of(bench: Bench, config: BenchmarkConfig) -> Workload:
-    """A benchmark as a workload. Its file's folder is no part of what it is; the worker finds it by `path`."""
+    """A benchmark as a workload. The folder of its file does not affect its identity; the worker finds it by `path`."""
     about: dict[str, Json] = {
         "bench": bench.class_name,
         "file": Path(bench.path).name,

@@ -168,7 +168,7 @@ def test_what_is_unsupported_can_be_stored_as_skipped_beside_the_others(tmp_path
         (["--models", "tiny-bert", "--precisions", "float64"], "unknown 'float64': known: float32"),
         (["--models", "tiny-bert", "--report", "a.pdf"], "takes a file that ends with .md or .html"),
         (["--models", "tiny-bert", "--include", "x*"], "no model matches 'x*'"),
-        (["--models", "tiny-bert", "--benches", "none"], "--benches none: there is no such folder"),
+        (["--models", "tiny-bert", "--benches", "none"], "--benches none: no such folder"),
         (["--benches", "none", "--batch-sizes", "2"], "--batch-sizes is for models"),
         (["--resume"], "no unfinished batch in benchmark_results"),
         (["--resume", "--models", "tiny-bert"], "--resume continues a batch with the settings it was started with"),

@@ -1,1 +1,1 @@
-"""Benchmarks to copy. `batch_benchmark --benches` on this folder runs them, given --enable-mock."""
+"""Example benchmarks to copy. `batch_benchmark --benches FOLDER --enable-mock` runs them."""

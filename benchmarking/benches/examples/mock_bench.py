@@ -1,10 +1,10 @@
-"""A benchmark to copy: it needs no torch and measures nothing real, so it runs only with --enable-mock.
+"""An example to copy. It needs no torch and measures nothing real, so it runs only with --enable-mock.
 
     batch_benchmark --benches benches --enable-mock
 
-To make one of your own: copy this file into a folder `benches/`, take `is_mock` away, load your model in `setup_model`
-onto `self.torch_device`, and call it once in `run`. Everything else (warm-up, number of calls, statistics, memory,
-doubts, the database) is done around it.
+To write your own: copy this file into a folder `benches/`, remove `is_mock`, load your model onto `self.torch_device`
+in `setup_model`, and call it once in `run`. Warm-up, number of calls, statistics, memory, doubts and the database are
+taken care of.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from benchmarking import BenchmarkConfig, ModelBenchmark, create_config_variants
 
 MS_PER_TOKEN = 0.02
 SPREAD = (1.00, 1.03, 0.98, 1.01, 0.99)
-"""Factors of successive calls: real ones are never all the same."""
+"""Relative times of successive calls, since real ones are never all equal."""
 
 
 class MockBench(ModelBenchmark):
-    """Waits instead of running a model: the calls are timed from outside."""
+    """Waits instead of running a model; calls are timed from outside."""
 
     is_mock = True
     configs = create_config_variants(
-        BenchmarkConfig(name="mock", sequence_length=16), {"variant": ["plain", "eager"], "batch_size": [1, 4]}
+        BenchmarkConfig(name="mock", sequence_length=16), {"variant": ["plain", "fast"], "batch_size": [1, 4]}
     )
 
     def setup_model(self) -> None:
         tokens = self.config.batch_size * (self.config.sequence_length or 1)
-        self.call_s = tokens * MS_PER_TOKEN / 1000 / (2 if self.config.variant == "eager" else 1)
+        self.call_s = tokens * MS_PER_TOKEN / 1000 / (2 if self.config.variant == "fast" else 1)
 
     def run(self) -> list[float]:
         time.sleep(self.call_s)
@@ -42,7 +42,7 @@ class MockBench(ModelBenchmark):
 
 
 class MockGeneration(ModelBenchmark):
-    """Takes its own times, here from a table, and returns them in milliseconds."""
+    """Measures its own times (here from a formula) and returns them in milliseconds."""
 
     is_mock = True
 

@@ -86,7 +86,7 @@ class Own(ModelBenchmark):
 
 
 @pytest.mark.parametrize("device", ["cpu", "null"])
-def test_times_a_benchmark_takes_itself_are_stored_as_they_are_and_said_to_be_its_own(write, measure, device):
+def test_times_that_a_benchmark_measures_itself_are_stored_unchanged_and_marked(write, measure, device):
     write("one.py", SELF_TIMED)
     (run,) = measure(device=device)
     (result,) = run.results
@@ -104,7 +104,7 @@ def test_times_a_benchmark_takes_itself_are_stored_as_they_are_and_said_to_be_it
     assert run.cell.runtime_mode == {"timed_by": "bench"}
 
 
-def test_a_benchmark_of_first_tokens_alone_ends_there(write, measure):
+def test_a_benchmark_of_first_tokens_only_ends_with_them(write, measure):
     write(
         "one.py",
         "class A(ModelBenchmark):\n def setup_model(self): ...\n def measure_time_to_first_token(self): return 4",
@@ -160,7 +160,7 @@ def test_a_clean_up_that_raises_fails_its_point(write, measure):
     assert [result.error for result in measure()[0].results] == ["ValueError: stuck"] * 2
 
 
-def test_out_of_memory_is_told_as_such_cleaned_up_and_tried_alone(folder, write, measure):
+def test_out_of_memory_is_named_cleaned_up_and_retried_alone(folder, write, measure):
     body = "    def run(self):\n        if self.config.batch_size == 2:\n            raise MemoryError('too big')"
     write("one.py", logging(body))
     (run,) = measure()
@@ -170,7 +170,7 @@ def test_out_of_memory_is_told_as_such_cleaned_up_and_tried_alone(folder, write,
 
 
 @pytest.mark.parametrize("value", ["'fast'", "0", "-1.5", "float('nan')", "None", "True"])
-def test_a_time_that_is_none_fails_the_point(write, measure, value):
+def test_an_invalid_time_fails_the_point(write, measure, value):
     write(
         "one.py", f"class A(ModelBenchmark):\n def setup_model(self): ...\n def measure_latency(self): return {value}"
     )
@@ -203,7 +203,7 @@ def test_a_benchmark_on_torch_is_counted(write, measure):
     assert (result.metrics["flops"], result.metrics["bytes_accessed"]) == (2 * 8**3, 2 * 4 * 64)
 
 
-def test_a_file_that_is_gone_when_it_is_to_run_is_a_failed_load(write, plan, tmp_path):
+def test_a_file_that_disappeared_before_the_run_is_a_failed_load(write, plan, tmp_path):
     from benchmarking.core.provenance import utc_now
     from benchmarking.sweep.run.supervisor import Track, sweep
     from benchmarking.sweep.show.progress import NoProgress
@@ -215,13 +215,13 @@ def test_a_file_that_is_gone_when_it_is_to_run_is_a_failed_load(write, plan, tmp
     assert "one.py: No such file" in track.run(utc_now()).results[0].error
 
 
-def test_a_config_has_its_own_number_of_calls_and_a_command_has_the_last_word(write, plan):
+def test_a_config_has_its_own_number_of_calls_and_a_command_overrides_it(write, plan):
     write("one.py", logging("    configs = [BenchmarkConfig(name='a', iterations=7, warmup_iterations=2)]"))
     assert [one.settings.fixed_iterations for one in plan(iterations=None)] == [7]
     assert [one.settings.fixed_iterations for one in plan(iterations=3)] == [3]
 
 
-def test_a_device_that_a_benchmark_does_not_run_on_is_refused_or_stored_as_skipped(write, plan):
+def test_a_device_that_a_benchmark_does_not_support_is_an_error_or_stored_as_skipped(write, plan):
     write("one.py", logging("    devices = ('cuda',)"))
     with pytest.raises(UnsupportedError, match=r"benchmark one.Logged, logged: .*Logged runs on cuda, not on cpu"):
         plan()
@@ -229,7 +229,7 @@ def test_a_device_that_a_benchmark_does_not_run_on_is_refused_or_stored_as_skipp
     assert set(skipped.skipped) == {"b1", "b2"}
 
 
-def test_a_benchmark_timed_from_outside_cannot_run_where_time_stands_still(write, plan):
+def test_a_benchmark_timed_from_outside_cannot_run_on_a_scripted_clock(write, plan):
     write("one.py", logging(""))
     with pytest.raises(UnsupportedError, match="there a benchmark must time itself"):
         plan(device="null")
@@ -249,7 +249,7 @@ def test_the_runtime_has_one_option(write, plan):
         PLUGIN.mode(cell.device, cell.workload, {"attention": "eager"})
 
 
-def test_a_command_may_ask_for_another_precision_than_a_config(write, plan):
+def test_a_command_overrides_a_configs_precision(write, plan):
     write("one.py", logging(""))
     assert [one.cell.precision for one in plan(precision="bfloat16")] == ["bfloat16"]
     with pytest.raises(UnsupportedError, match="has no tf32"):

@@ -20,18 +20,18 @@ def test_variants_are_every_combination_and_the_last_field_varies_fastest():
     assert {v.sequence_length for v in variants} == {8}
 
 
-def test_no_values_are_the_base_alone():
+def test_without_values_there_is_only_the_base():
     base = BenchmarkConfig(name="b")
     assert create_config_variants(base, {}) == (base,)
 
 
-def test_an_unknown_field_is_told_with_near_names():
+def test_an_unknown_field_is_an_error_with_similar_names():
     with pytest.raises(UsageError, match="unknown field of BenchmarkConfig 'batchsize': did you mean batch_size"):
         create_config_variants(BenchmarkConfig(name="b"), {"batchsize": [1]})
 
 
 @pytest.mark.parametrize("values", ["12", 3, [], {"a": 1}])
-def test_values_that_are_no_list_are_refused(values):
+def test_values_that_are_not_a_list_are_an_error(values):
     with pytest.raises(UsageError, match="variant takes a list of values"):
         create_config_variants(BenchmarkConfig(name="b"), {"variant": values})
 
@@ -54,12 +54,12 @@ def test_values_that_are_no_list_are_refused(values):
         ("tags", {1: "x"}),
     ],
 )
-def test_a_value_that_cannot_be_is_refused(field, value):
+def test_an_invalid_value_is_an_error(field, value):
     with pytest.raises(UsageError):
         BenchmarkConfig(**{"name": "b", field: value})
 
 
-def test_a_variant_that_cannot_be_is_refused_like_a_config():
+def test_an_invalid_variant_is_an_error_like_a_config():
     with pytest.raises(UsageError, match="batch_size of b takes a whole number from 1: got 0"):
         create_config_variants(BenchmarkConfig(name="b"), {"batch_size": [1, 0]})
 
@@ -69,7 +69,7 @@ def test_the_point_is_of_the_grid_fields_and_the_axes():
     assert config.point == Point(batch_size=2, new_tokens=3, axes={"image_size": 32})
 
 
-def test_the_public_names_are_loaded_when_asked_for_and_without_torch():
+def test_the_public_names_are_loaded_on_demand_and_without_torch():
     code = (
         "import sys, benchmarking; before = set(sys.modules); benchmarking.ModelBenchmark;"
         "print('benchmarking.benches' in before, 'torch' in sys.modules, 'numpy' in sys.modules)"

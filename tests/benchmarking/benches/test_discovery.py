@@ -33,7 +33,7 @@ def test_files_of_the_folder_and_below_are_found_and_helpers_are_not(folder, wri
     assert labels(discover(folder)) == ["one.A", "one.B", "two.C"]
 
 
-def test_bases_and_imported_classes_are_no_benchmarks_of_a_file(folder, write):
+def test_base_classes_and_imported_classes_are_not_benchmarks_of_a_file(folder, write):
     write("base.py", plain("Base"))
     write(
         "one.py",
@@ -42,7 +42,7 @@ def test_bases_and_imported_classes_are_no_benchmarks_of_a_file(folder, write):
     assert labels(discover(folder)) == ["base.Base", "one.A"]
 
 
-def test_what_was_found_is_told_and_its_file_was_not_imported_here(folder, write):
+def test_a_benchmark_is_described_without_importing_its_file_here(folder, write):
     path = write(
         "one.py",
         """
@@ -65,7 +65,7 @@ def test_what_was_found_is_told_and_its_file_was_not_imported_here(folder, write
     assert not any(name.startswith("benchhouse_bench_") for name in sys.modules)
 
 
-def test_configs_may_be_a_class_method_and_are_the_class_alone_without_any(folder, write):
+def test_configs_may_be_a_class_method_and_default_to_one_named_after_the_class(folder, write):
     write(
         "one.py",
         plain("A") + "    @classmethod\n    def configs(cls): return [BenchmarkConfig(name=cls.__name__ * 2)]\n",
@@ -84,19 +84,19 @@ def test_configs_may_be_a_class_method_and_are_the_class_alone_without_any(folde
         (("*",), ("two",), ["one.A", "one.B"]),
     ],
 )
-def test_patterns_are_held_against_files_classes_and_names(folder, write, include, exclude, left):
+def test_patterns_match_files_classes_and_names(folder, write, include, exclude, left):
     write("one.py", plain("A") + plain("B"))
     write("sub/two.py", plain("C"))
     assert labels(discover(folder, include=include, exclude=exclude)) == left
 
 
-def test_patterns_choose_single_configs(folder, write):
+def test_patterns_select_single_configs(folder, write):
     write("one.py", plain("A") + '    configs = [BenchmarkConfig(name="small"), BenchmarkConfig(name="large")]\n')
     (bench,) = discover(folder, include=("sm*",)).benches
     assert [config.name for config in bench.configs] == ["small"]
 
 
-def test_mocks_are_left_out_and_said_so_unless_they_are_enabled(folder, write):
+def test_mocks_are_listed_as_omitted_unless_they_are_enabled(folder, write):
     write("one.py", plain("A") + "    is_mock = True\n" + plain("B"))
     found = discover(folder)
     assert labels(found) == ["one.B"]
@@ -104,7 +104,7 @@ def test_mocks_are_left_out_and_said_so_unless_they_are_enabled(folder, write):
     assert labels(discover(folder, enable_mock=True)) == ["one.A", "one.B"]
 
 
-def test_the_examples_that_ship_are_mocks_of_both_ways_of_timing():
+def test_the_examples_are_mocks_with_both_ways_of_timing():
     with pytest.raises(UsageError, match=r"no benchmark to run \(mock_bench.MockBench: a mock"):
         discover(EXAMPLES)
     assert {bench.timed_by for bench in discover(EXAMPLES, enable_mock=True).benches} == {"benchhouse", "bench"}
@@ -115,7 +115,10 @@ def test_the_examples_that_ship_are_mocks_of_both_ways_of_timing():
     [
         ("\n\nimport no_such_package\n", r"one\.py, line 4: ModuleNotFoundError: No module named 'no_such_package'"),
         ("def f(:\n", r"one\.py, line 2: SyntaxError"),
-        (plain("A") + "    configs = [1]\n", r"one\.py, line 3: A\.configs is a list of BenchmarkConfig: it holds 1"),
+        (
+            plain("A") + "    configs = [1]\n",
+            r"one\.py, line 3: A\.configs must be a list of BenchmarkConfig: it holds 1",
+        ),
         (
             plain("A") + "    configs = [BenchmarkConfig(name='a')] * 2\n",
             r"line 3: A\.configs holds the same config twice",
@@ -133,7 +136,7 @@ def test_the_examples_that_ship_are_mocks_of_both_ways_of_timing():
         ),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told_with_its_line(folder, write, body, why):
+def test_an_error_in_a_file_names_its_line(folder, write, body, why):
     write("one.py", body)
     write("two.py", plain("B"))
     with pytest.raises(UsageError, match=why):
@@ -141,19 +144,19 @@ def test_what_is_wrong_with_a_file_is_told_with_its_line(folder, write, body, wh
     assert labels(discover(folder, exclude=("one",))) == ["two.B"]
 
 
-def test_what_a_file_prints_is_not_taken_for_an_answer(folder, write):
+def test_the_output_of_a_file_is_not_read_as_an_answer(folder, write):
     write("one.py", 'print(\'{"error": "x"}\')\n' + plain("A"))
     assert labels(discover(folder)) == ["one.A"]
 
 
-def test_a_folder_that_is_not_there_or_has_none_is_told(folder):
+def test_a_missing_folder_and_one_without_benchmarks_are_errors(folder):
     with pytest.raises(UsageError, match="no benchmark to run in it"):
         discover(folder)
-    with pytest.raises(UsageError, match="there is no such folder"):
+    with pytest.raises(UsageError, match="no such folder"):
         discover(folder / "none")
 
 
-def test_importing_that_never_ends_is_ended(folder, write, monkeypatch):
+def test_an_import_that_never_ends_is_stopped(folder, write, monkeypatch):
     monkeypatch.setattr("benchmarking.benches.discovery.TIME_LIMIT_S", 2.0)
     write("one.py", "import time\ntime.sleep(600)\n")
     with pytest.raises(UsageError, match=r"one\.py: importing it took longer than 2 s"):

@@ -47,7 +47,7 @@ def copying(size_bytes, cache_bytes):
 
 
 @pytest.mark.parametrize(("precision", "size_bytes"), [("float32", 4), ("bfloat16", 2), ("float16", 2)])
-def test_a_product_is_right_and_says_its_work(precision, size_bytes):
+def test_a_product_is_correct_and_reports_its_work(precision, size_bytes):
     bench = product(precision)
     assert bench.problem(bench.run()) is None
     assert bench.work() == {"flops": 2 * 96**3, "bytes_accessed": 3 * 96**2 * size_bytes}
@@ -62,7 +62,7 @@ def test_a_wrong_or_rounded_or_infinite_product_is_a_problem():
     assert bench.problem(right) == "NaN or Inf in the product"
 
 
-def test_tf32_is_off_for_float32_and_put_back_after():
+def test_tf32_is_off_for_float32_and_restored_afterwards():
     torch.set_float32_matmul_precision("high")
     try:
         bench = product()
@@ -79,14 +79,14 @@ def test_a_product_that_was_never_set_up_can_be_cleaned_up():
     assert torch.get_float32_matmul_precision() == before
 
 
-def test_a_copy_is_right_and_moves_what_it_reads_and_writes():
+def test_a_copy_is_correct_and_counts_bytes_read_and_written():
     bench = copying(4096, 1024)
     assert bench.problem(bench.run()) is None
     assert bench.work() == {"bytes_accessed": 8192}
     assert bench.problem(torch.zeros(1024)) == "the copy is not its original"
 
 
-def test_a_copy_that_would_stay_in_the_cache_is_refused():
+def test_a_copy_that_fits_the_cache_is_an_error():
     with pytest.raises(BenchhouseError, match="a copy of 4095 bytes would stay in the cache of 1024 bytes"):
         copying(4095, 1024)
 
@@ -116,7 +116,7 @@ def test_a_dry_run_shows_the_plans_and_measures_nothing(capsys):
 
 
 @pytest.mark.usefixtures("known_sizes")
-def test_what_is_not_measured_or_assumed_is_told():
+def test_remarks_name_what_is_not_measured_or_is_assumed():
     from benchmarking.benches.planning import BenchPlanning
     from benchmarking.measure.settings import settings
 
@@ -141,6 +141,6 @@ def test_a_device_with_nothing_to_measure_is_an_error(monkeypatch, capsys):
         (["--device", "null"], "the calibration multiplies and copies with torch, which runs on cpu, cuda, rocm, mps"),
     ],
 )
-def test_what_cannot_be_calibrated_is_told(capsys, arguments, why):
+def test_a_device_that_cannot_be_calibrated_is_an_error(capsys, arguments, why):
     assert main(["--calibrate-device", *arguments]) == 2
     assert why in capsys.readouterr().err
