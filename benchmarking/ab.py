@@ -288,9 +288,9 @@ def _plain(words: Sequence[str]) -> list[str]:
 def _check_machine(run: MeasuredRun) -> None:
     """Raise UsageError for a run of another kind of machine, with what differs."""
     from benchmarking.devices.support.host import host_facts
-    from benchmarking.devices.support.kinds import hashed_keys
+    from benchmarking.devices.support.kinds import hashed_keys, processor
 
-    here = hashed_keys(Device(type="cpu", selector="cpu", found=True), host_facts())
+    here = hashed_keys(Device(type=processor().name, selector=processor().name, found=True), host_facts())
     there = run.hashed_keys
     differing = [name for name in HOST_KEYS if name in there and there[name] != here[name]]
     if differing:

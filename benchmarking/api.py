@@ -136,15 +136,16 @@ def _device_of(module: Any) -> tuple[Device, DeviceHandle]:
     """The device the module is on, found and opened. Raises UsageError for one that no plugin knows."""
     import torch
 
+    from benchmarking.devices.support.kinds import names_with, processor
     from benchmarking.devices.support.select import probe_all
 
-    place = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
-    kind = "rocm" if place.type == "cuda" and torch.version.hip else place.type
-    if kind not in plugins.names(DEVICES):
+    place = next((parameter.device for parameter in module.parameters()), torch.device(str(processor().torch_type)))
+    names = names_with(lambda kind: kind.torch_type == place.type)
+    if not names:
         raise UsageError(f"the module is on {place}, which is none of {', '.join(plugins.names(DEVICES))}")
-    plugin: DeviceKind = plugins.load(DEVICES, kind)
-    found = [device for device in probe_all((kind,))[kind] if device.found]
+    found = [device for devices in probe_all(names).values() for device in devices if device.found]
     for device in found:
+        plugin: DeviceKind = plugins.load(DEVICES, device.type)
         handle = plugin.open(device)
         if handle.torch_name is not None and _is_same(torch.device(handle.torch_name), place):
             return device, handle

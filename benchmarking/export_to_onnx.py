@@ -15,7 +15,6 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarking.core import plugins
 from benchmarking.core.command_line import Parser, note, positive_int, run_command
 from benchmarking.core.errors import EXIT_OK, UnsupportedError, UsageError
 from benchmarking.core.plugins import is_installed
@@ -23,6 +22,7 @@ from benchmarking.core.records import Cell, Point, Workload
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import Page, stdout_page
 from benchmarking.core.text import size_text
+from benchmarking.devices.support.kinds import processor
 from benchmarking.graphs.delivery import FORMATS, Delivered, Export, check_request, deliver, manifest_last
 from benchmarking.graphs.delivery import PRECISIONS as EXPORTED_PRECISIONS
 from benchmarking.graphs.session import DEFAULT_OPSET, missing, why_not
@@ -106,11 +106,11 @@ def _export(arguments: argparse.Namespace) -> Export:
         note(f"{workload.model_id}: random weights: {workload.weights_reason}")
     if (reason := why_not(workload)) is not None:
         raise UnsupportedError(f"{workload.model_id} ({workload.task}): {reason}")
-    (device,) = plugins.load("benchmarking.devices", "cpu").probe()
+    (device,) = processor().probe()
     cell = Cell(
         workload=workload,
         device=device,
-        requested_device="cpu",
+        requested_device=device.selector,
         runtime={"onnx": "onnxruntime", "openvino": "openvino"}[arguments.format],
         precision=arguments.precision,
     )

@@ -19,6 +19,7 @@ from benchmarking.core.contracts import Runtime
 from benchmarking.core.errors import EXIT_OK, FormatError, StorageError
 from benchmarking.core.plugins import all_assumed
 from benchmarking.core.records import FAMILIES, PRECISIONS, Device, Precision, Readings, Workload
+from benchmarking.devices.support.kinds import kinds
 from benchmarking.sweep.plan.options import runtime_options, runtimes, runtimes_by_values, what_is_chosen
 
 NAME = "support_table"
@@ -26,25 +27,17 @@ START, END = "<!-- support-table -->", "<!-- /support-table -->"
 
 DEVICES: tuple[Device, ...] = tuple(
     Device(
-        type=selector.partition(":")[0],
+        type=kind.name,
         selector=selector,
         found=True,
         name=name,
-        facts=Readings(values=facts),
+        facts=Readings(values={"native_precisions": ["float32", "bfloat16", "float16"]}),
         precisions=PRECISIONS,
     )
-    for selector, name, facts in (
-        ("cpu", "CPU", {"native_precisions": ["float32", "bfloat16", "float16"]}),
-        ("cuda:0", "NVIDIA GPU", {}),
-        ("rocm:0", "AMD GPU", {}),
-        ("mps", "Apple GPU", {}),
-        ("openvino:GPU", "Intel GPU", {}),
-        ("openvino:NPU", "Intel NPU", {}),
-        ("qnn", "Qualcomm NPU", {}),
-    )
+    for kind in kinds()
+    for selector, name in kind.typical.items()
 )
-"""One of each kind, with all that the kind can have."""
-
+"""The typical devices of every kind, with all that they can have."""
 
 SLOTS = ("\N{BULLET}1", "\N{BULLET}2", "\N{BULLET}3")
 """Where the name of a precision, a device and a task was in a note's text."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Readings
@@ -131,6 +133,9 @@ class DeviceKind(ABC):
     """Whether `probe` is quick and imports nothing heavy. Other kinds are probed in a child process with a time limit,
     so that a driver that hangs or crashes does not take the program with it."""
 
+    typical: Mapping[str, str] = MappingProxyType({})
+    """Typical devices of the kind, selector -> name: the columns of the table of support."""
+
     # Where the kind is listed and when `--device auto` picks it.
     is_hardware: bool = True
     """Whether `--list-devices` probes it; if not, it can only be named."""
@@ -144,7 +149,8 @@ class DeviceKind(ABC):
     memory: Memory = "unknown"
     can_be_several: bool = False
     """Whether several devices of the kind can run one model together."""
-    runs_torch: bool = False
+    torch_type: str | None = None
+    """torch's type of its devices ("cpu", "cuda"); None when torch does not run on them."""
     has_tf32: bool = False
     """Whether torch can run float32 matrix products on tensor cores (TF32)."""
     has_cuda_graphs: bool = False
@@ -163,6 +169,11 @@ class DeviceKind(ABC):
     """The vendor string of its GPU adapters in a browser (GPUAdapterInfo.vendor); None when it is not a GPU."""
     pci_vendor_id: int | None = None
     """The same vendor's PCI id, for GPUs that Windows drives through DirectX 12."""
+
+    @property
+    def runs_torch(self) -> bool:
+        """Whether torch runs on its devices."""
+        return self.torch_type is not None
 
     @abstractmethod
     def probe(self) -> tuple[Device, ...]:

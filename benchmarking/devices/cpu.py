@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from pathlib import Path
 from statistics import fmean
+from types import MappingProxyType
 
 from benchmarking.core.device_contracts import STATE_NAMES, DeviceHandle, DeviceKind, Memory
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Precision, Readings
@@ -13,7 +14,7 @@ from benchmarking.devices.support.energy import HostEnergy
 from benchmarking.devices.support.handles import HostHandle
 from benchmarking.devices.support.host import host_facts, text_fact, usable_memory_bytes
 from benchmarking.devices.support.host_linux import last_level_cache_bytes
-from benchmarking.devices.support.ort_providers import OrtProvider
+from benchmarking.devices.support.ort_providers import HOST_MEMORY, OrtProvider
 from benchmarking.devices.support.reading import UnreadableError, absent, gather, read_int, read_text
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "float16", "int8", "int4")
@@ -30,7 +31,7 @@ ORT_PROVIDER = OrtProvider(
     name="CPUExecutionProvider",
     install="onnxruntime",
     precisions=("float32", "float16", "int8", "int4"),  # its kernels have no bfloat16: NOT_IMPLEMENTED
-    memory="cpu",
+    memory=HOST_MEMORY,
 )
 
 TEMPERATURE_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
@@ -99,10 +100,11 @@ class CpuDevice(DeviceKind):
     """Found on every machine."""
 
     name = "cpu"
+    typical = MappingProxyType({"cpu": "CPU"})
     is_processor = True
     auto_ranks = ((70, ""),)
     memory: Memory = "host"
-    runs_torch = True
+    torch_type: str | None = "cpu"
     has_torchao_kernels = True
     runs_openvino = True
     sdpa_kernels = ("math", "flash")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter
+from types import MappingProxyType
 from typing import Any
 
 from benchmarking.core.device_contracts import DeviceHandle, DeviceKind, Memory
@@ -16,9 +17,10 @@ from benchmarking.core.records import Device, Json, Precision, Readings
 from benchmarking.devices.support import nvml as nvidia
 from benchmarking.devices.support import ort_providers as directml
 from benchmarking.devices.support.host import host_facts, usable_memory_bytes
-from benchmarking.devices.support.ort_providers import OrtProvider
+from benchmarking.devices.support.ort_providers import GPU_MEMORY, OrtProvider
 from benchmarking.devices.support.reading import UnreadableError
 from benchmarking.devices.support.torch_gpu import (
+    TORCH_TYPE,
     TorchGpuHandle,
     WatchedGpuHandle,
     import_torch,
@@ -50,7 +52,7 @@ ORT_PROVIDER = OrtProvider(
     precisions=("float32", "tf32", "bfloat16", "float16", "int8", "int4"),
     options={"device_id": "0", "use_tf32": "0"},  # of the one GPU that `watch` leaves visible; TF32 is on by default
     precision_options={"tf32": {"use_tf32": "1"}},
-    memory="cuda",
+    memory=GPU_MEMORY,
 )
 
 
@@ -58,10 +60,11 @@ class CudaDevice(DeviceKind):
     """NVIDIA GPUs. `module` may be a recording of NVML."""
 
     name = "cuda"
+    typical = MappingProxyType({"cuda:0": "NVIDIA GPU"})
     auto_ranks = ((10, ""),)
     memory: Memory = "own"
     can_be_several = True
-    runs_torch = True
+    torch_type: str | None = TORCH_TYPE
     has_tf32 = True
     has_cuda_graphs = True
     has_flash_attention = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import platform
+from types import MappingProxyType
 from typing import Any
 
 from benchmarking.core.device_contracts import IN_USE_NAMES, PEAK_NAMES, STATE_NAMES, DeviceHandle, DeviceKind, Memory
@@ -71,9 +72,10 @@ class MpsDevice(DeviceKind):
     """Apple's GPU. `run` may replay output of sysctl and system_profiler."""
 
     name = "mps"
+    typical = MappingProxyType({"mps": "Apple GPU"})
     auto_ranks = ((30, ""),)
     memory: Memory = "host"
-    runs_torch = True
+    torch_type: str | None = "mps"
     sdpa_kernels = ("math",)
     gpu_vendor = "apple"
     probes_in_process = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from benchmarking.core.device_contracts import IN_USE_NAMES, STATE_NAMES, DeviceHandle, DeviceKind
@@ -86,6 +87,7 @@ class OpenVinoDevice(DeviceKind):
     """Every device that OpenVINO lists. `module` may be a recording in its place."""
 
     name = "openvino"
+    typical = MappingProxyType({"openvino:GPU": "Intel GPU", "openvino:NPU": "Intel NPU"})
     auto_ranks = ((40, "GPU"), (41, "NPU"), (60, "CPU"))
     gpu_vendor = "intel"
     pci_vendor_id = 0x8086

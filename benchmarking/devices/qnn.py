@@ -6,6 +6,7 @@ import importlib
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from benchmarking.core.device_contracts import STATE_NAMES, DeviceHandle, DeviceKind
@@ -66,6 +67,7 @@ class QnnDevice(DeviceKind):
     """The NPU. The two modules may be recordings."""
 
     name = "qnn"
+    typical = MappingProxyType({"qnn": "Qualcomm NPU"})
     auto_ranks = ((50, ""),)
     implied_runtime: str | None = "qnn"
 

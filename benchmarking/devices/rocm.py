@@ -7,6 +7,7 @@ import os
 import platform
 from collections import Counter
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from benchmarking.core.device_contracts import DeviceHandle, DeviceKind, Memory
@@ -15,9 +16,10 @@ from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Precision, Re
 from benchmarking.devices.support import amd
 from benchmarking.devices.support.amd import Node, SysfsMonitor, node_facts, nodes
 from benchmarking.devices.support.handles import Monitor
-from benchmarking.devices.support.ort_providers import OrtProvider
+from benchmarking.devices.support.ort_providers import GPU_MEMORY, OrtProvider
 from benchmarking.devices.support.reading import UnreadableError, absent, read_text
 from benchmarking.devices.support.torch_gpu import (
+    TORCH_TYPE,
     TorchGpuHandle,
     WatchedGpuHandle,
     import_torch,
@@ -39,14 +41,14 @@ ORT_PROVIDERS = (
         install="onnxruntime-migraphx",
         precisions=ORT_PRECISIONS,
         options={"device_id": "0"},
-        memory="cuda",
+        memory=GPU_MEMORY,
     ),
     OrtProvider(
         name="ROCMExecutionProvider",
         install="onnxruntime-rocm",
         precisions=ORT_PRECISIONS,
         options={"device_id": "0"},
-        memory="cuda",
+        memory=GPU_MEMORY,
     ),
 )
 """On the one GPU that `watch` leaves visible. ONNX Runtime's name of HIP's memory is CUDA's too, as in torch."""
@@ -61,10 +63,11 @@ class RocmDevice(DeviceKind):
     """AMD GPUs. `sys` and `dev` are the kernel's trees; `module` may be a recording of amdsmi."""
 
     name = "rocm"
+    typical = MappingProxyType({"rocm:0": "AMD GPU"})
     auto_ranks = ((20, ""),)
     memory: Memory = "own"
     can_be_several = True
-    runs_torch = True
+    torch_type: str | None = TORCH_TYPE
     has_cuda_graphs = True
     has_flash_attention = True
     has_torchao_kernels = True

@@ -174,7 +174,7 @@ def empty(folder):
         (break_header, 1, "model-00002-of-00003.safetensors is not a safetensors file: its header cannot be read"),
         (lambda folder: shards(folder)[2].write_bytes(shards(folder)[2].read_bytes()[:-1]), 1, "is truncated"),
         (break_index, 1, "lists 1 tensors that its files do not have, the first is ghost.weight"),
-        (pickle_only, 2, "only pickled weights (pytorch_model.bin), which can run code when read"),
+        (pickle_only, 2, "only pickled weights (pytorch_model.bin), which can run code when loaded"),
         (mistype, 2, "unknown model_type 'brt' (did you mean bert, "),
         (empty, 2, "has no config.json"),
     ],

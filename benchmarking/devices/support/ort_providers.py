@@ -20,7 +20,9 @@ from benchmarking.devices.support.kinds import kind_of
 
 SUFFIX = "ExecutionProvider"
 HOST_MEMORY = "cpu"
-"""ONNX Runtime's name for the host's memory."""
+"""ONNX Runtime's name of the host's memory."""
+GPU_MEMORY = "cuda"
+"""ONNX Runtime's name of the memory of NVIDIA's and AMD's GPUs."""
 
 WORDS = {"dml": "directml"}
 """`--provider`'s name where it is not ONNX Runtime's."""

@@ -24,6 +24,9 @@ from benchmarking.devices.support.energy import HostEnergy
 from benchmarking.devices.support.handles import HostHandle, Monitor, with_method
 from benchmarking.devices.support.reading import UnreadableError, absent
 
+TORCH_TYPE = "cuda"
+"""torch's name of GPUs, NVIDIA's and AMD's, and of the version of CUDA that it was built with."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchBuild:
@@ -54,7 +57,7 @@ def parse_build(source: str) -> TorchBuild:
         if isinstance(targets[0], ast.Name) and isinstance(value, ast.Constant) and isinstance(value.value, str):
             constants[targets[0].id] = value.value
     version = constants.get("__version__", "of unknown version")
-    return TorchBuild(version=version, cuda=constants.get("cuda"), hip=constants.get("hip"))
+    return TorchBuild(version=version, cuda=constants.get(TORCH_TYPE), hip=constants.get("hip"))
 
 
 def why_not_torch(backend: str, wheel_index: str) -> str | None:
@@ -115,7 +118,7 @@ class TorchGpuHandle(WatchedGpuHandle):
 
     def __init__(self, index: int, monitor: Monitor, torch: Any, energy: HostEnergy | None = None) -> None:
         super().__init__(monitor, energy)
-        self.torch_name = f"cuda:{index}"
+        self.torch_name = f"{TORCH_TYPE}:{index}"
         self._index = index
         self._torch = torch
 
