@@ -106,7 +106,7 @@ class OpenVinoDevice(DeviceKind):
             core = module.Core()
             names: list[str] = list(core.available_devices)
         except RuntimeError as error:  # what OpenVINO raises for everything
-            return (self._absent(f"OpenVINO {module.__version__} does not start: {_last_line(error)}"),)
+            return (self._absent(f"OpenVINO {module.__version__} does not start: {last_line(error)}"),)
         if not names:
             return (
                 self._absent(f"OpenVINO {module.__version__} has no device: pip install --force-reinstall openvino"),
@@ -221,7 +221,8 @@ def _plain(value: Any) -> Json:
     return str(getattr(value, "name", None) or getattr(value, "to_string", lambda: value)())
 
 
-def _last_line(error: Exception) -> str:
+def last_line(error: BaseException) -> str:
+    """The reason in an error of OpenVINO: its last line, those before it are places in its source code."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
 

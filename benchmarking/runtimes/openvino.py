@@ -1,8 +1,7 @@
 """OpenVINO: graphs exported from the model, on its CPU, GPU and NPU plugins, and on the processor as device cpu.
 
-2026-11-21: device cpu and openvino:CPU are the same processor and the same plugin. They are two devices all the same,
-since a hardware id names what was asked for: on cpu it stands beside the other runtimes of the processor, on openvino
-beside the other devices of OpenVINO.
+2026-11-21: device cpu and openvino:CPU are the same processor and the same plugin, but two devices, since a hardware id
+names the requested one: on cpu results are compared with other runtimes, on openvino with OpenVINO's other devices.
 """
 
 from __future__ import annotations
@@ -43,15 +42,15 @@ QUANTIZATION = Option(
     values=("weight-only", "dynamic"),
     is_filled_in=False,
 )
-LOOPS = frozenset({"new_tokens", "steps"})
-"""Axes of tasks whose calls are several passes through a model, each of which needs the one before."""
 """Weights are quantized by nncf beforehand; with dynamic the activations too, in groups, while a call runs."""
+LOOPS = frozenset({"new_tokens", "steps"})
+"""Axes of tasks whose calls are several passes through a model, each depending on the one before."""
 CACHE = Option(name="cache", help="key-value cache of models that generate", values=("dynamic",))
 
 
 class OpenVino(Runtime):
-    """The runtime `openvino`. Modes: the hint (latency, one request; throughput, as many at once as the point says),
-    whether shapes are dynamic, and for generation the kind of cache, of which there is one."""
+    """The runtime `openvino`. Its options: the hint (latency: one request; throughput: the point's number at once),
+    whether shapes are dynamic, the quantization, and the cache of generation."""
 
     name = "openvino"
     prepares = True
@@ -134,7 +133,7 @@ class OpenVino(Runtime):
 
 
 def _core(handle: DeviceHandle) -> Any:
-    """The device's own core, or a new one for the processor as device cpu."""
+    """The device's core, or a new one for the processor as device cpu."""
     from benchmarking.devices.openvino import OpenVinoHandle
 
     if isinstance(handle, OpenVinoHandle):
@@ -143,14 +142,14 @@ def _core(handle: DeviceHandle) -> Any:
 
 
 def _emulated(device: Device, precision: Precision) -> str | None:
-    """Why a 16-bit precision is not to be had on a processor that does not compute in it: OpenVINO would silently run
-    float32. Where the machine does not tell what it computes in, OpenVINO is asked when the model is loaded."""
+    """None, or why a processor without 16-bit arithmetic cannot run a 16-bit precision: OpenVINO would silently compute
+    in float32. Where the processor's precisions are unknown, OpenVINO is asked when the model is loaded."""
     native = device.facts.values.get("native_precisions")
     if not has(device.type, lambda kind: kind.is_processor) or precision not in SIXTEEN_BITS:
         return None
     if not isinstance(native, list) or precision in native:
         return None
-    return f"OpenVINO runs float32 in place of {precision} on this processor, which has {', '.join(map(str, native))}"
+    return f"OpenVINO runs float32 instead of {precision} on this processor, which has {', '.join(map(str, native))}"
 
 
 def _grows(device: Device, workload: Workload) -> str | None:

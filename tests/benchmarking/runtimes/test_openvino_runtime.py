@@ -36,7 +36,7 @@ def gpt2():
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 def test_a_16_bit_precision_that_a_processor_would_replace_is_refused_before_anything_runs(bert, precision):
     assert PLUGIN.supports(processor(), bert, precision) == (
-        f"OpenVINO runs float32 in place of {precision} on this processor, which has float32"
+        f"OpenVINO runs float32 instead of {precision} on this processor, which has float32"
     )
     assert PLUGIN.supports(processor(("float32", precision)), bert, precision) is None
     assert PLUGIN.supports(processor(()), bert, precision) is None  # it is asked when the model is loaded

@@ -1,10 +1,7 @@
-"""OpenVINO's own files of a bundle of graphs: converted once, weights compressed where the precision asks for it.
+"""A bundle of graphs as OpenVINO's files: converted once, with the weights compressed at int8 and int4.
 
-An "openvino" build holds an `.xml` and a `.bin` for each graph of an "onnx" bundle and the bundle's manifest, so that
-loading it needs nothing else. States become variables of the model: they live in the infer request, and a call hands
-nothing over but tokens.
-
-What OpenVINO says, in plain words: its values as JSON, its errors as one line.
+An "openvino" build holds an `.xml` and a `.bin` for each graph of an "onnx" bundle, and the bundle's manifest. States
+become variables of the model, which live in the infer request, so that a call passes only tokens.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ from benchmarking.builds.store import Build, BuildKey, BuildStore, combined_fact
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.plugins import is_installed
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild
-from benchmarking.devices.openvino import import_openvino
+from benchmarking.devices.openvino import import_openvino, last_line
 from benchmarking.graphs.bundle import MANIFEST, Graph, read_bundle
 from benchmarking.graphs.session import bundle_key, ensure_bundle, find_bundle
 
@@ -28,22 +25,22 @@ KIND = "openvino"
 
 CONVERSION_VERSION = 1
 
-"""Grows when the same bundle is converted to other files than before: older builds are then not found any more."""
+"""Incremented when the same bundle is converted to different files, so that older builds are not found any more."""
 
 SOURCE_PRECISION: Precision = "float32"
 
-"""Of the bundle, whatever the cell's: OpenVINO makes its own lower precisions of float32 graphs."""
+"""The bundle's precision at every precision of the cell: OpenVINO makes lower ones from float32 graphs."""
 
 
 COMPRESSION: Mapping[Precision, str] = {"int8": "INT8_ASYM", "int4": "INT4_SYM"}
 
 """nncf's modes of weight compression. Where 4 bits are not possible (embeddings, the last layer, rows too short for a
-group) it takes 8 bits; how many values are of which type is read back from the files."""
+group) it uses 8 bits; the number of values of each type is read back from the files."""
 
 GROUP_SIZE = 128
 
-"""Weights that share a scale in 4 bits, as the runtimes for language models take it; halved where a row is no multiple
-of it, down to `MIN_GROUP_SIZE`."""
+"""Weights that share a scale in 4 bits, the usual size for language models; halved where a row is not a multiple of it,
+down to `MIN_GROUP_SIZE`."""
 
 MIN_GROUP_SIZE = 32
 
@@ -59,8 +56,8 @@ WEIGHT_TYPES: Mapping[str, str] = {
     "u4": "uint4",
 }
 
-"""OpenVINO's element types of constants that are weights, scales or zero points, and our words. Indices and shapes are
-int64 and int32."""
+"""OpenVINO's element types of weights, scales and zero points -> this project's names. Indices and shapes are int64 and
+int32."""
 
 STORED_TYPES: Mapping[Precision, tuple[str, ...]] = {
     "float16": ("float16",),
@@ -68,11 +65,26 @@ STORED_TYPES: Mapping[Precision, tuple[str, ...]] = {
     "int4": ("int4", "uint4"),
 }
 
-"""Types of which a precision's weights must have some."""
+"""Types of which the weights of a precision must have some."""
+
+
+OUT_OF_MEMORY_TEXTS = (
+    "out of memory",
+    "out_of_memory",
+    "out_of_host_memory",
+    "out_of_device_memory",
+    "bad_alloc",
+    "bad allocation",
+    "cl_mem_object_allocation_failure",
+    "exceeded max size of memory",
+    "can not allocate",
+)
+
+"""Texts of a failed allocation: of C++, OpenCL, Level Zero and the GPU plugin."""
 
 
 def build_key(cell: Cell, point: Point) -> BuildKey:
-    """What the build of a point depends on. Takes no torch and no openvino."""
+    """What the build of a point depends on. Imports neither torch nor openvino."""
     parts: dict[str, Json] = {
         "model_id": cell.workload.model_id,
         "bundle": bundle_key(cell, point, SOURCE_PRECISION).digest,
@@ -84,15 +96,15 @@ def build_key(cell: Cell, point: Point) -> BuildKey:
 
 
 def missing_for(precision: Precision) -> str | None:
-    """None, or what must be installed to build in a precision."""
+    """None, or what must be installed to build a precision."""
     if precision in COMPRESSION and not is_installed("nncf"):
         return f"{precision} on openvino needs nncf, which compresses the weights: pip install nncf"
     return None
 
 
 def ensure_builds(cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
-    """See that the store has the builds of these points, one for each key: what there is to know of them together, and
-    under `source` of the bundles they are made from. Raises BenchhouseError when a graph cannot be converted."""
+    """Make the builds of these points that the store lacks, one for each key: their facts, with those of the bundles
+    under `source`. Raises BenchhouseError when a graph cannot be converted."""
     source = ensure_bundle(cell, points, store, rebuild, SOURCE_PRECISION)
     by_digest = {(key := build_key(cell, point)).digest: (key, point) for point in points}
     made = [_ensured(cell, key, point, store, rebuild) for key, point in by_digest.values()]
@@ -106,7 +118,7 @@ def find_build(cell: Cell, point: Point, store: BuildStore | None = None) -> Pat
 
 
 def graph_file(graph: str) -> str:
-    """The file of a graph in a build; its weights lie beside it."""
+    """The file of a graph in a build."""
     return f"{graph}.xml"
 
 
@@ -125,7 +137,7 @@ def weights_of(model: Any) -> tuple[dict[str, int], int]:
 
 
 def check_weights(dtypes: Mapping[str, int], precision: Precision, model_id: str) -> None:
-    """Raise UnsupportedError for weights of which none is in the precision's type, or, at float32, some are in less."""
+    """Raise UnsupportedError for weights of which none has the precision's type, or, at float32, some have 16 bits."""
     found = ", ".join(f"{count} {name}" for name, count in dtypes.items()) or "none"
     wanted = STORED_TYPES.get(precision)
     if wanted is not None and not any(dtypes.get(name) for name in wanted):
@@ -135,7 +147,7 @@ def check_weights(dtypes: Mapping[str, int], precision: Precision, model_id: str
 
 
 def convert(source: Path, folder: Path, precision: Precision, model_id: str) -> Mapping[str, Json]:
-    """Convert the bundle in `source` into `folder`. Gives the values by type and the bytes, of all graphs together."""
+    """Convert the bundle in `source` into `folder`: the facts of the build."""
     bundle = read_bundle(source)
     dtypes: Counter[str] = Counter()
     weights_bytes = 0
@@ -163,7 +175,7 @@ def _ensured(cell: Cell, key: BuildKey, point: Point, store: BuildStore, rebuild
 
 
 def _convert_graph(source: Path, graph: Graph, target: Path, precision: Precision) -> tuple[dict[str, int], int]:
-    """One graph: read, its states made variables, its weights compressed, saved, and counted as it was saved."""
+    """Read a graph, make variables of its states, compress its weights, save it, and count the saved values."""
     openvino = import_openvino()
     core = openvino.Core()
     try:
@@ -178,8 +190,8 @@ def _convert_graph(source: Path, graph: Graph, target: Path, precision: Precisio
 
 
 def _simplify(model: Any, graph: Graph) -> None:
-    """Simplify the graph as `openvino.convert_model` does, then make variables of its states. Afterwards some of what
-    can be simplified is hidden behind the variables."""
+    """Simplify the graph as `openvino.convert_model` does, then make variables of its states, which would hide some of
+    what can be simplified."""
     from openvino._offline_transformations import apply_make_stateful_transformation, apply_moc_transformations
 
     apply_moc_transformations(model, cf=False)
@@ -216,21 +228,6 @@ def _count(shape: Any) -> int:
     return count
 
 
-OUT_OF_MEMORY_TEXTS = (
-    "out of memory",
-    "out_of_memory",
-    "out_of_host_memory",
-    "out_of_device_memory",
-    "bad_alloc",
-    "bad allocation",
-    "cl_mem_object_allocation_failure",
-    "exceeded max size of memory",
-    "can not allocate",
-)
-
-"""How OpenVINO's plugins word a failed allocation: C++'s own, OpenCL's, Level Zero's and the GPU plugin's."""
-
-
 def plain(value: Any) -> Json:
     """A property's value as JSON: types become their short names ("f32"), enumerations their members' names."""
     if value is None or isinstance(value, bool | int | float | str):
@@ -244,13 +241,7 @@ def plain(value: Any) -> Json:
     return str(getattr(value, "name", value))
 
 
-def last_line(error: BaseException) -> str:
-    """The last line of what OpenVINO said, which is the reason; those before it say where in its sources."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
-
-
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether this is how Python, or OpenVINO on any device, says that memory ran out."""
+    """Whether this error of Python or OpenVINO means that memory ran out."""
     text = str(error).lower()
     return isinstance(error, MemoryError) or any(part in text for part in OUT_OF_MEMORY_TEXTS)

@@ -1,15 +1,11 @@
-"""Compiling for a device of OpenVINO: what is asked for, and what is read back of it.
+"""Compiling a build for a device of OpenVINO, for all shapes or for those of one point; and OpenVINO's model cache.
 
-2026-11-21: OpenVINO takes an INFERENCE_PRECISION_HINT that the device does not have without a word and computes in
-another precision; it keeps the key-value cache in 8 bits unless told otherwise, whatever that hint says. So both are
-set for every cell, and whatever was set is read back from the compiled model: anything else is refused.
+2026-11-21: OpenVINO silently accepts an INFERENCE_PRECISION_HINT that the device lacks, and computes in another
+precision; it keeps the key-value cache in 8 bits by default, whatever the hint. So both are set for every cell, and all
+that was set is read back from the compiled model: a difference is refused.
 
-OpenVINO's model cache as a build: what was compiled for a device once, so that a launch only loads it.
-
-The build "openvino-compiled" is the folder that OpenVINO is given as CACHE_DIR. Making it is the cold compilation, on
-an empty folder; the launches' compilations are warm ones. Whether they were is read back (LOADED_FROM_CACHE).
-
-A build brought into memory and compiled: for any shape at once, or for those of one point.
+The build "openvino-compiled" is the folder that OpenVINO gets as CACHE_DIR. Filling it is the cold compilation; the
+launches compile warm, which is read back too (LOADED_FROM_CACHE).
 """
 
 from __future__ import annotations
@@ -24,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.builds.store import Build, BuildKey, BuildStore
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar
-from benchmarking.devices.openvino import import_openvino
+from benchmarking.devices.openvino import import_openvino, last_line
 from benchmarking.devices.support.kinds import has
 from benchmarking.graphs.bundle import Bundle, Graph, read_bundle
 from benchmarking.runtimes.support.openvino.build import (
@@ -33,7 +29,6 @@ from benchmarking.runtimes.support.openvino.build import (
     find_build,
     graph_file,
     is_out_of_memory,
-    last_line,
     plain,
     weights_of,
 )
@@ -53,31 +48,31 @@ CAPABILITIES: Mapping[Precision, str] = {
     "int4": "INT8",
 }
 
-"""What OPTIMIZATION_CAPABILITIES must list. int4 has no word of its own: weights in it run wherever int8 does."""
+"""What OPTIMIZATION_CAPABILITIES must list. It has no entry for int4, whose weights run wherever int8 does."""
 
 
 HINTS: Mapping[Precision, str] = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
 ACTIVATIONS: Mapping[str, str] = {"CPU": "f32", "GPU": "f16", "NPU": "f16"}
 
-"""INFERENCE_PRECISION_HINT beside weights of 8 and 4 bits: what each kind of device computes in by nature. AUTO is left
-to choose, and what it chose is read back."""
+"""INFERENCE_PRECISION_HINT with weights of 8 and 4 bits: the default of each kind of device. AUTO chooses, and its
+choice is read back."""
 
-HAVE_OWN_WAYS = ("CPU", "GPU")
+HAS_PRECISION_DEFAULTS = ("CPU", "GPU")
 
-"""Kinds of device that store a cache, and quantize activations, in a precision of their own choice unless told."""
+"""Kinds of device that choose the precision of the key-value cache and of activations unless it is set."""
 
 GROUP_SIZES: Mapping[str, int] = {"weight-only": 0, "dynamic": 32}
 
-"""DYNAMIC_QUANTIZATION_GROUP_SIZE by method of quantization: 0 leaves activations alone; 32 is OpenVINO's default,
-which does nothing on a processor without dot products of 8 bits."""
+"""DYNAMIC_QUANTIZATION_GROUP_SIZE by method of quantization: 0 does not quantize activations; 32 is OpenVINO's default,
+which has no effect on a processor without 8-bit dot products."""
 
 
 PERFORMANCE_HINTS: Mapping[str, str] = {"latency": "LATENCY", "throughput": "THROUGHPUT"}
 
 HINTED_REQUESTS = "PERFORMANCE_HINT_NUM_REQUESTS"
 
-"""How many requests will be in flight, so that the device lays out as many streams and no more."""
+"""The number of requests in flight, for which the device creates as many streams."""
 
 
 READ_BACK: Mapping[str, str] = {
@@ -95,15 +90,15 @@ READ_BACK: Mapping[str, str] = {
     "is_from_cache": "LOADED_FROM_CACHE",
 }
 
-"""Our names and OpenVINO's properties of a compiled model; a device that lacks one leaves it out."""
+"""Stored name -> OpenVINO's property of a compiled model; a device may lack some."""
 
 ONLY_IF_ASKED = ("hinted_requests", "kv_cache_precision", "dynamic_quantization_group_size")
 
-"""Those that every model has, whether it keeps a cache or quantizes anything or not."""
+"""Properties that are read only when they were set, since models without a cache or quantization have them too."""
 
 NOT_READ_BACK = ("ENABLE_STARTUP_FALLBACK", "ENABLE_RUNTIME_FALLBACK")
 
-"""Properties of AUTO that a compiled model does not tell; it tells where it is executed."""
+"""Properties of AUTO that a compiled model does not report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,16 +108,15 @@ class Compiled:
     model: Any
     """openvino.CompiledModel."""
     asked: Mapping[str, Scalar]
-    """What it was compiled with."""
+    """The properties it was compiled with."""
     facts: Mapping[str, Json]
     """The properties of `READ_BACK`."""
     compile_s: float
-    """Seconds until it was ready; a model that came from a cache has them too."""
+    """Seconds of the compilation, also of one from a cache."""
 
 
 def device_name(device: Device) -> str:
-    """OpenVINO's name of a device: "GPU.0" of openvino:GPU.0. Device cpu is the same processor as openvino:CPU; it is
-    there so that runtimes compare on one device."""
+    """OpenVINO's name of a device: "GPU.0" of openvino:GPU.0, "CPU" of the processor."""
     return "CPU" if has(device.type, lambda kind: kind.is_processor) else device.selector.partition(":")[2]
 
 
@@ -132,22 +126,22 @@ def kind_of(name: str) -> str:
 
 
 def is_fixed(cell: Cell) -> bool:
-    """Whether every point is compiled at its own shapes."""
+    """Whether every point is compiled at its shapes."""
     return cell.runtime_mode["dynamic"] == "false"
 
 
 def is_concurrent(cell: Cell) -> bool:
-    """Whether a call is a point's number of requests at once."""
+    """Whether a call runs the point's number of requests at once."""
     return cell.runtime_mode["hint"] == "throughput"
 
 
 def is_compiled_alone(cell: Cell) -> bool:
-    """Whether every point is compiled by itself: for its own shapes, or its own number of requests."""
+    """Whether every point is compiled separately: for its shapes, or its number of requests."""
     return is_fixed(cell) or is_concurrent(cell)
 
 
 def check_capabilities(core: Any, name: str, precision: Precision) -> None:
-    """Raise UnsupportedError for a precision that the device would replace by another."""
+    """Raise UnsupportedError for a precision that the device would silently replace by another."""
     listed = plain(core.get_property(name, "OPTIMIZATION_CAPABILITIES"))
     has = [str(capability) for capability in listed] if isinstance(listed, list) else []
     if CAPABILITIES[precision] not in has:
@@ -158,8 +152,8 @@ def check_capabilities(core: Any, name: str, precision: Precision) -> None:
 
 
 def check_dot_products(name: str, method: Scalar | None) -> None:
-    """Raise UnsupportedError for quantized activations on a processor without dot products of 8 bits: OpenVINO takes
-    the group size there, reads it back, and computes with activations in float32."""
+    """Raise UnsupportedError for quantized activations on a processor without 8-bit dot products: OpenVINO accepts and
+    reports the group size there, and computes with activations in float32."""
     from benchmarking.devices.cpu import native_precisions
     from benchmarking.devices.support.host import host_facts
 
@@ -171,13 +165,13 @@ def check_dot_products(name: str, method: Scalar | None) -> None:
         and "int8" not in native_precisions(capabilities)
     ):
         raise UnsupportedError(
-            "--quantization dynamic: this processor has no dot products of 8 bits (VNNI, AMX, dotprod), so that "
-            "OpenVINO would leave activations in float32; --quantization weight-only is what it does"
+            "--quantization dynamic: this processor has no 8-bit dot products (VNNI, AMX, dotprod), so that "
+            "OpenVINO would leave activations in float32: use --quantization weight-only"
         )
 
 
 def properties(cell: Cell, point: Point, *, has_states: bool) -> dict[str, Scalar]:
-    """What a model is compiled with for a cell at a point."""
+    """The properties that a model is compiled with for a cell and a point."""
     name = device_name(cell.device)
     kind = kind_of(name)
     hint = HINTS.get(cell.precision, ACTIVATIONS.get(kind))
@@ -186,15 +180,15 @@ def properties(cell: Cell, point: Point, *, has_states: bool) -> dict[str, Scala
         asked[HINTED_REQUESTS] = point.concurrency
     if hint is not None:
         asked["INFERENCE_PRECISION_HINT"] = hint
-    if hint is not None and has_states and kind in HAVE_OWN_WAYS:
+    if hint is not None and has_states and kind in HAS_PRECISION_DEFAULTS:
         asked["KV_CACHE_PRECISION"] = hint
-    if (method := cell.runtime_mode.get("quantization")) is not None and kind in HAVE_OWN_WAYS:
+    if (method := cell.runtime_mode.get("quantization")) is not None and kind in HAS_PRECISION_DEFAULTS:
         asked["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = GROUP_SIZES[str(method)]
     if cell.num_threads is not None:
         if kind not in ("CPU", AUTO):
             raise UnsupportedError(f"--num-threads is for processors; OpenVINO's {name} has no threads to set")
         asked["INFERENCE_NUM_THREADS"] = cell.num_threads
-    if kind == AUTO:  # otherwise the CPU answers until the chosen device is ready, and whenever it fails
+    if kind == AUTO:  # else the CPU computes until the chosen device is ready, and when it fails
         asked |= dict.fromkeys(NOT_READ_BACK, False)
     return asked
 
@@ -202,15 +196,15 @@ def properties(cell: Cell, point: Point, *, has_states: bool) -> dict[str, Scala
 def compile_graph(
     core: Any, model: Any, cell: Cell, point: Point, *, has_states: bool, cache: Path | None = None
 ) -> Compiled:
-    """The model on the cell's device; `cache` is a folder where OpenVINO keeps what it has compiled.
+    """The model on the cell's device; `cache` is OpenVINO's folder of compiled models.
 
-    Raises BenchhouseError when it does not compile, UnsupportedError when what was compiled is not what was asked for.
+    Raises BenchhouseError when it does not compile, UnsupportedError when its properties are not the requested ones.
     """
     name = device_name(cell.device)
     asked = properties(cell, point, has_states=has_states)
     started_ns = time.perf_counter_ns()
     try:
-        compiled = core.compile_model(model, name, _as_taken(name, asked, cache))
+        compiled = core.compile_model(model, name, _compile_properties(name, asked, cache))
     except (RuntimeError, MemoryError) as error:  # what OpenVINO raises for everything
         if is_out_of_memory(error):
             raise OutOfMemoryError(f"out of memory while compiling for {name}: {last_line(error)}") from error
@@ -222,7 +216,7 @@ def compile_graph(
 
 
 def read_back(compiled: Any, asked: Mapping[str, Scalar]) -> dict[str, Json]:
-    """The compiled model's properties. AUTO's model tells its device's under DEVICE_PROPERTIES."""
+    """The compiled model's properties. A model of AUTO has its device's under DEVICE_PROPERTIES."""
     nested = _property(compiled, "DEVICE_PROPERTIES")
     inner = next(iter(nested.values()), None) if isinstance(nested, dict) and nested else None
     found: dict[str, Json] = {}
@@ -236,7 +230,7 @@ def read_back(compiled: Any, asked: Mapping[str, Scalar]) -> dict[str, Json]:
 
 
 def check(facts: Mapping[str, Json], asked: Mapping[str, Scalar], name: str) -> None:
-    """Raise UnsupportedError where a compiled model is something else than was asked for."""
+    """Raise UnsupportedError for a compiled model whose properties are not the requested ones."""
     check_devices(facts.get("execution_devices"), name)
     ours = {theirs: our for our, theirs in READ_BACK.items()}
     for theirs, wanted in asked.items():
@@ -244,20 +238,20 @@ def check(facts: Mapping[str, Json], asked: Mapping[str, Scalar], name: str) -> 
             continue
         found = facts.get(ours[theirs])
         if found != wanted:
-            what = "says nothing of it" if found is None else f"has {found}"
+            what = "does not report it" if found is None else f"has {found}"
             raise UnsupportedError(f"asked OpenVINO's {name} for {theirs} {wanted}, but the compiled model {what}")
 
 
 def check_devices(found: Json, name: str) -> None:
-    """Raise UnsupportedError for a model that is executed elsewhere than asked. AUTO may choose any device."""
+    """Raise UnsupportedError for a model that runs on another device than requested. AUTO may choose any."""
     devices = [str(device) for device in found] if isinstance(found, list) else []
     elsewhere = [device for device in devices if kind_of(device.strip("()")) != kind_of(name)]
     if name != AUTO and (elsewhere or not devices):
         raise UnsupportedError(f"asked for OpenVINO's {name}, but the model runs on {', '.join(devices) or 'nothing'}")
 
 
-def _as_taken(name: str, asked: Mapping[str, Scalar], cache: Path | None) -> dict[str, Any]:
-    """The properties as `compile_model` takes them: AUTO hands those of a processor on to it."""
+def _compile_properties(name: str, asked: Mapping[str, Scalar], cache: Path | None) -> dict[str, Any]:
+    """The properties in the form of `compile_model`: AUTO passes a processor's on to it."""
     taken: dict[str, Any] = dict(asked)
     if cache is not None:
         taken["CACHE_DIR"] = str(cache)
@@ -267,7 +261,7 @@ def _as_taken(name: str, asked: Mapping[str, Scalar], cache: Path | None) -> dic
 
 
 def _property(compiled: Any, name: str) -> Json:
-    """A property, None where the device has none of that name: OpenVINO raises RuntimeError then."""
+    """A property; None where the device lacks it and OpenVINO raises RuntimeError."""
     try:
         return plain(compiled.get_property(name))
     except (RuntimeError, TypeError):
@@ -275,7 +269,7 @@ def _property(compiled: Any, name: str) -> Json:
 
 
 def _number(value: Json) -> Json:
-    """A whole number that OpenVINO tells as a word, as it does the number of requests."""
+    """A whole number that OpenVINO reports as text, such as the number of requests."""
     return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
@@ -286,16 +280,16 @@ COLD = "compile_cold_s"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cache:
-    """What was compiled before."""
+    """An earlier compilation."""
 
     folder: Path
     cold_s: float
-    """Seconds that it took then."""
+    """Seconds that it took."""
 
 
 def cache_key(cell: Cell, core: Any, point: Point) -> BuildKey:
-    """What is compiled for a point depends on: the build, the device, its driver, what it is compiled with, and, where
-    shapes are fixed, the point."""
+    """What compiled models depend on: the build, the device, its driver, the properties, and, with fixed shapes, the
+    point."""
     name = device_name(cell.device)
     parts: dict[str, Json] = {
         "model_id": cell.workload.model_id,
@@ -311,7 +305,7 @@ def cache_key(cell: Cell, core: Any, point: Point) -> BuildKey:
 
 
 def find_cache(cell: Cell, core: Any, point: Point) -> Cache | None:
-    """The point's cache; None where there is none, as for AUTO, which looks anew at what devices there are."""
+    """The point's cache; None without one, as for AUTO, which chooses a device each time."""
     if device_name(cell.device) == AUTO:
         return None
     store = BuildStore()
@@ -321,7 +315,7 @@ def find_cache(cell: Cell, core: Any, point: Point) -> Cache | None:
 
 
 def ensure_caches(cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> dict[str, Json]:
-    """Compile for every point what is not in the store yet: the seconds of the cold compilations together."""
+    """Compile for every point what the store lacks: the sum of the seconds of the cold compilations, and the builds."""
     if device_name(cell.device) == AUTO:
         return {}
     core = import_openvino().Core()
@@ -354,15 +348,15 @@ class Loaded:
 
 
 def read(core: Any, folder: Path) -> Loaded:
-    """The build in a folder. Raises BenchhouseError for a folder without one."""
+    """Load the build in a folder. Raises BenchhouseError for a folder without one."""
     bundle = read_bundle(folder)
     models = {name: core.read_model(str(folder / graph_file(name))) for name in bundle.graphs}
     return Loaded(folder=folder, bundle=bundle, models=models)
 
 
 def compile_for(cell: Cell, core: Any, loaded: Loaded, point: Point, cache: Path | None = None) -> dict[str, Compiled]:
-    """Every graph on the cell's device: for any shape, or, where shapes are fixed, for the point's. Raises
-    BenchhouseError as `compile_graph` does, and for a graph whose shapes a point does not tell."""
+    """Every graph on the cell's device, for any shape or for the point's. Raises BenchhouseError as `compile_graph`
+    does, and for a graph whose shapes at the point are unknown."""
     models = _reshaped(cell, loaded, point) if is_fixed(cell) else loaded.models
     return {
         name: compile_graph(core, model, cell, point, has_states=bool(loaded.bundle.graphs[name].states), cache=cache)
@@ -371,7 +365,7 @@ def compile_for(cell: Cell, core: Any, loaded: Loaded, point: Point, cache: Path
 
 
 def shapes_at(bundle: Bundle, name: str, point: Point, arrays: Mapping[str, np.ndarray]) -> dict[str, list[int]]:
-    """The shapes of a graph's inputs at a point, whose family's inputs are `arrays`."""
+    """The shapes of a graph's inputs at a point with these arrays as the family's inputs."""
     graph = bundle.graphs[name]
     return {tensor.name: _shape(bundle, graph, tensor.name, point, arrays) for tensor in graph.inputs}
 
@@ -385,8 +379,8 @@ def _reshaped(cell: Cell, loaded: Loaded, point: Point) -> dict[str, Any]:
 
 
 def weights(loaded: Loaded, cell: Cell) -> tuple[dict[str, Json], int]:
-    """For `verified` the types of the weights, and their bytes, both of all graphs together and read from the models.
-    Raises UnsupportedError for weights that are not in the cell's precision."""
+    """The types of the weights of all graphs, for `verified`, and their bytes, read from the models. Raises
+    UnsupportedError for weights that are not in the cell's precision."""
     dtypes: dict[str, int] = {}
     weights_bytes = 0
     for model in loaded.models.values():

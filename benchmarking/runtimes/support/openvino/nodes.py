@@ -1,7 +1,7 @@
-"""Which kernels a compiled model runs, node by node, as its execution graph tells after the first call.
+"""Which kernels a compiled model runs, node by node, from its execution graph after the first call.
 
-Before it, kernels that depend on shapes are not chosen yet. What a node computes in is the end of its kernel's name
-("brgemm_avx512_bf16"), which is what was run; `runtimePrecision` is the type that goes out of it.
+Before that call, kernels that depend on shapes are not chosen yet. A node computes in the precision at the end of its
+kernel's name ("brgemm_avx512_bf16"); `runtimePrecision` is the type of its output.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import NOT_SUPPORTED, Json, Scalar
 
 NO_WORK = frozenset({"Const", "Constant", "Input", "Output", "Parameter", "Result"})
-"""Layers that nothing is computed in."""
+"""Layers without computation."""
 MATRIX_LAYERS = (
     "convolution",
     "deconvolution",
@@ -27,9 +27,9 @@ MATRIX_LAYERS = (
     "attention",
     "sdpa",
 )
-"""Parts of the names of the layers that the work is in, of the plugins for CPU and GPU, in lower case."""
+"""Parts of the names of layers with most of the arithmetic, in the CPU and GPU plugins, in lower case."""
 INTEGERS = frozenset({"i64", "i32", "u64", "u32", "i16", "u16", "boolean"})
-"""Types of indices and shapes, whose arithmetic OpenVINO does on the processor whatever the device."""
+"""Types of indices and shapes, whose arithmetic OpenVINO always does on the processor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,18 +39,17 @@ class Node:
     layer: str
     kernel: str
     precision: str
-    """That goes out of it: "f32", "u8"."""
+    """Type of its output: "f32", "u8"."""
 
     @property
     def is_matrix(self) -> bool:
-        """Whether it is of the kind that the work is in."""
+        """Whether it is one of the layers with most of the arithmetic."""
         layer = self.layer.lower()
         return any(part in layer for part in MATRIX_LAYERS)
 
     @property
     def kernel_precision(self) -> str:
-        """What it computes in: the end of the kernel's name, or the type that goes out where the name has no such
-        end."""
+        """The precision it computes in: the end of the kernel's name, or the type of its output without one."""
         end = self.kernel.rpartition("_")[2].lower()
         return {"fp32": "f32", "fp16": "f16"}.get(end, end) if end else self.precision
 
@@ -61,7 +60,7 @@ class Node:
 
 
 def nodes_of(compiled: Any) -> tuple[Node, ...] | str:
-    """The nodes of a compiled model that compute something; why not, where the plugin does not tell (NPU)."""
+    """The computing nodes of a compiled model, or why the plugin does not report them (NPU)."""
     try:
         operations = compiled.get_runtime_model().get_ops()
     except RuntimeError:
@@ -70,22 +69,22 @@ def nodes_of(compiled: Any) -> tuple[Node, ...] | str:
 
 
 def described(nodes: Sequence[Node], kind: str) -> dict[str, Json]:
-    """What there is to store of the nodes of a device of a kind ("CPU", "GPU")."""
+    """The stored facts of the nodes on a device of a kind ("CPU", "GPU")."""
     matrix = [node for node in nodes if node.is_matrix]
-    told: dict[str, Json] = {
+    facts: dict[str, Json] = {
         "nodes": len(nodes),
         "nodes_by_precision": _counted(node.precision for node in nodes),
         "matrix_nodes_by_precision": _counted(node.kernel_precision for node in matrix),
         "matrix_kernels": _counted(f"{node.layer} {node.kernel}" for node in matrix),
     }
     if kind != "CPU":
-        told["nodes_on_cpu_unasked"] = sum(node.is_on_cpu and node.precision not in INTEGERS for node in nodes)
-    return told
+        facts["nodes_on_cpu_unasked"] = sum(node.is_on_cpu and node.precision not in INTEGERS for node in nodes)
+    return facts
 
 
 def check_kernels(nodes: Sequence[Node], hint: Scalar | None, name: str) -> None:
-    """Raise UnsupportedError when a 16-bit precision was asked for and not one matrix product is computed in it,
-    whatever the compiled model says of its hint."""
+    """Raise UnsupportedError when a 16-bit precision was requested and no matrix product is computed in it, whatever
+    hint the compiled model reports."""
     found = {node.kernel_precision for node in nodes if node.is_matrix}
     if hint in ("f16", "bf16") and found and hint not in found:
         raise UnsupportedError(

@@ -1,7 +1,5 @@
-"""Sessions of the runtime openvino, and the operations that points become in them.
-
-A bundle's graphs as OpenVINO's infer requests: one at a time, or several at once.
-"""
+"""A workload's graphs in OpenVINO: the session, its operations, and infer requests run one at a time or several at
+once."""
 
 from __future__ import annotations
 
@@ -14,10 +12,11 @@ from benchmarking.core.errors import OutOfMemoryError
 from benchmarking.core.graph_contracts import GraphRunner, Placed
 from benchmarking.core.records import Cell, Json, Point, Readings
 from benchmarking.core.units import NS_PER_MS
+from benchmarking.devices.openvino import last_line
 from benchmarking.graphs.bundle import Graph, State
 from benchmarking.graphs.session import graph_operation
 from benchmarking.measure.timing import LATENCY_REQUEST
-from benchmarking.runtimes.support.openvino.build import find_build, is_out_of_memory, last_line
+from benchmarking.runtimes.support.openvino.build import find_build, is_out_of_memory
 from benchmarking.runtimes.support.openvino.compile import (
     COLD,
     Compiled,
@@ -48,8 +47,8 @@ Verify = Callable[[], Mapping[str, Json]]
 class GraphRequest:
     """One infer request of a graph, with the tensors it was last given.
 
-    A tensor that is given again is left where it is: setting one costs some microseconds, and the feeds of a forward
-    pass never change.
+    A tensor that is given again is not set again, which costs some microseconds: the feeds of a forward pass never
+    change.
     """
 
     def __init__(self, request: Any, graph: Graph) -> None:
@@ -78,14 +77,14 @@ class GraphRequest:
         return self.outputs()
 
     def outputs(self) -> dict[str, Placed]:
-        """What the last run left in the request."""
+        """The outputs of the last run."""
         get = self.request.get_tensor
         return {name: get(name) for name in self._outputs}
 
     def begin(self, batch_size: int, first: Mapping[str, Placed]) -> None:
-        """Set every state: to what is in `first` by the state's input, else to zeros or nothing.
+        """Set every state: to the value in `first` by the state's input, else to zeros or an empty tensor.
 
-        `reset_state` alone would leave a free batch dimension at 0, which is not the size of what comes in.
+        `reset_state` alone would leave a free batch dimension at 0, which is not the size of the inputs.
         """
         self.request.reset_state()
         for state, variable in self._states:
@@ -100,13 +99,13 @@ class GraphRequest:
 
 
 class OpenVinoRunner(GraphRunner):
-    """Graphs called one after the other, each in one request: the latency hint."""
+    """Graphs called one after the other, each in one request, as with the latency hint."""
 
     requests = 1
     """In flight at once."""
 
     def __init__(self, compiled: Mapping[str, Any], graphs: Mapping[str, Graph], verify: Verify) -> None:
-        """`compiled` has the openvino.CompiledModel of each graph; `verify` is asked after the timed calls."""
+        """`compiled` has the openvino.CompiledModel of each graph; `verify` is called after the timed calls."""
         self._by_graph = {
             name: GraphRequest(model.create_infer_request(), graphs[name]) for name, model in compiled.items()
         }
@@ -116,7 +115,7 @@ class OpenVinoRunner(GraphRunner):
     def place(self, array: np.ndarray) -> Placed:
         import openvino
 
-        return openvino.Tensor(array)  # a copy, so that the array may go
+        return openvino.Tensor(array)  # a copy, so that the array can be freed
 
     def fetch(self, tensor: Placed) -> np.ndarray:
         array: np.ndarray = tensor.data
@@ -133,7 +132,7 @@ class OpenVinoRunner(GraphRunner):
         return self._by_graph[graph].infer(feeds), None
 
     def request_latency_ms(self) -> float | None:
-        """What OpenVINO says the last call of a graph without states took inside; None before there was one."""
+        """Milliseconds of the last call of a graph without states by OpenVINO's clock; None before the first."""
         return None if self._last is None else float(self._last.request.latency)
 
     def verified(self) -> Mapping[str, Json]:
@@ -141,8 +140,8 @@ class OpenVinoRunner(GraphRunner):
 
 
 class ConcurrentRunner(GraphRunner):
-    """The graph of a forward pass in several requests at once: the throughput hint. A call starts each of them and ends
-    when the last is done."""
+    """The graph of a forward pass in several requests at once, as with the throughput hint. A call starts all of them
+    and ends with the last."""
 
     def __init__(self, compiled: Any, graph: Graph, requests: int, verify: Verify) -> None:
         import openvino
@@ -177,13 +176,13 @@ class ConcurrentRunner(GraphRunner):
         raise NotImplementedError("the throughput hint is for graphs without states")
 
     def request_latency_ms(self) -> float | None:
-        """What OpenVINO says a request of the last call took inside: the median of all of them."""
+        """Milliseconds of a request of the last call by OpenVINO's clock: the median of all requests."""
         from statistics import median
 
         return median(float(each.request.latency) for each in self._by_number)
 
     def verified(self) -> Mapping[str, Json]:
-        """What the compiled model says, and whether all requests of the last call gave the same output."""
+        """The compiled model's facts, and whether all requests of the last call gave the same output."""
         import numpy as np
 
         first = self._by_number[0].outputs()
@@ -196,7 +195,7 @@ class ConcurrentRunner(GraphRunner):
 
 
 def _variables(request: Any, graph: Graph) -> tuple[tuple[State, Any], ...]:
-    """Each state with the request's variable of it, whose name is the state's input and output together."""
+    """Each state with the request's variable, whose name is the state's input and output joined."""
     by_name = {variable.name: variable for variable in request.query_state()}
     return tuple((state, by_name[state.input + state.output]) for state in graph.states)
 
@@ -226,16 +225,16 @@ class CompiledPoint:
 
     compiled: Mapping[str, Compiled]
     cached_s: float | None
-    """Seconds of the cold compilation, where OpenVINO was given what came of it; None without such a cache."""
+    """Seconds of the cold compilation whose cache OpenVINO was given; None without a cache."""
 
     @property
     def facts(self) -> dict[str, Json]:
-        """What was read back of the graphs, and how long they took."""
+        """The properties read back from the graphs, and the compile times."""
         return {**_joined({name: each.facts for name, each in self.compiled.items()}), **self.compile_times}
 
     @property
     def compile_times(self) -> dict[str, Json]:
-        """`compile_cold_s`, and `compile_warm_s` where every graph really came from the cache."""
+        """`compile_cold_s`, and `compile_warm_s` when every graph was really loaded from the cache."""
         took_s = sum(each.compile_s for each in self.compiled.values())
         if self.cached_s is None or not all(each.facts.get("is_from_cache") for each in self.compiled.values()):
             return {COLD: took_s}
@@ -243,9 +242,9 @@ class CompiledPoint:
 
 
 class OpenVinoOperation(Operation):
-    """A point's call: that of the graphs, with what OpenVINO itself knows of it.
+    """A point's call on the graphs, with OpenVINO's own clock.
 
-    A call of several requests does the work of all of them; its latency is the time until the last is done.
+    A call of several requests does the work of all of them; its latency lasts until the last one ends.
     """
 
     has_runtime_clock = True
@@ -276,9 +275,9 @@ class OpenVinoOperation(Operation):
         return self._inner.problem(output)
 
     def readings(self, output: Any) -> Readings:
-        told = self._inner.readings(output)
-        summed = {name: self._of_all(told.values[name]) for name in OF_A_REQUEST if name in told.values}
-        return told | Readings(values={"compile_s": self._compile_s, **summed})
+        own = self._inner.readings(output)
+        summed = {name: self._of_all(own.values[name]) for name in OF_A_REQUEST if name in own.values}
+        return own | Readings(values={"compile_s": self._compile_s, **summed})
 
     def count(self) -> Readings:
         return self._inner.count()
@@ -290,8 +289,8 @@ class OpenVinoOperation(Operation):
         return self._runner.verified()
 
     def runtime_times_ns(self) -> Mapping[str, int]:
-        """What a request took by OpenVINO's clock, without the way in and out of Python, where it is one run of a
-        graph; of several at once their median."""
+        """The time of a request by OpenVINO's clock, without Python's overhead, where a request is one run of a graph;
+        the median of several requests."""
         latency_ms = self._runner.request_latency_ms() if self._is_one_run else None
         return {} if latency_ms is None else {LATENCY_REQUEST: round(latency_ms * NS_PER_MS)}
 
@@ -304,8 +303,8 @@ class OpenVinoSession(Session):
     """A workload's graphs on a device of OpenVINO."""
 
     def __init__(self, cell: Cell, core: Any, stage: Stage, first: Point, processing: Processing) -> None:
-        """Loads the build of the first point; compiles it, unless every point is compiled by itself. Stages:
-        weights_read, and to_device, which is the compiling."""
+        """Loads the build of the first point and compiles it, unless every point is compiled separately. Stages:
+        weights_read, and to_device, which is the compilation."""
         self._cell = cell
         self._core = core
         self._processing = processing
@@ -339,7 +338,7 @@ class OpenVinoSession(Session):
         del self._loaded
 
     def _load_for(self, point: Point) -> None:
-        """Put the graphs of a point that has its own in the place of those that are loaded."""
+        """Load the graphs of a point, unless they are loaded already."""
         folder = find_build(self._cell, point)
         if folder == self._loaded.folder:
             return
@@ -367,8 +366,8 @@ class OpenVinoSession(Session):
 
 
 def verify_execution(cell: Cell, ready: CompiledPoint) -> dict[str, Json]:
-    """What the calls of a point ran on, read back after them. Raises UnsupportedError when it is not what was asked
-    for."""
+    """What the calls of a point ran on, read back after them. Raises UnsupportedError when it is not what was
+    requested."""
     name = device_name(cell.device)
     facts = {graph: read_back(each.model, each.asked) for graph, each in ready.compiled.items()}
     for each in facts.values():
@@ -377,7 +376,7 @@ def verify_execution(cell: Cell, ready: CompiledPoint) -> dict[str, Json]:
 
 
 def _nodes(compiled: Mapping[str, Compiled], name: str) -> dict[str, Json]:
-    """The nodes of all graphs together, or why they are not known."""
+    """The nodes of all graphs, or why they are unknown."""
     together: list[Node] = []
     for each in compiled.values():
         nodes = nodes_of(each.model)
@@ -389,7 +388,7 @@ def _nodes(compiled: Mapping[str, Compiled], name: str) -> dict[str, Json]:
 
 
 def _joined(facts: Mapping[str, Mapping[str, Json]]) -> dict[str, Json]:
-    """The facts of several graphs: what they share once, what differs by graph."""
+    """The facts of several graphs: equal values once, different ones by graph."""
     names = dict.fromkeys(name for each in facts.values() for name in each)
     joined: dict[str, Json] = {}
     for name in names:

@@ -186,14 +186,14 @@ def test_quantized_activations_without_dot_products_of_8_bits_are_refused(monkey
     compiling.check_dot_products("CPU", "weight-only")
     compiling.check_dot_products("GPU", "dynamic")
     if is_refused:
-        with pytest.raises(UnsupportedError, match="this processor has no dot products of 8 bits"):
+        with pytest.raises(UnsupportedError, match="this processor has no 8-bit dot products"):
             compiling.check_dot_products("CPU", "dynamic")
     else:
         compiling.check_dot_products("CPU", "dynamic")
 
 
 def test_a_property_that_nobody_reads_back_is_no_proof():
-    with pytest.raises(UnsupportedError, match="PERFORMANCE_HINT LATENCY, but the compiled model says nothing of it"):
+    with pytest.raises(UnsupportedError, match="PERFORMANCE_HINT LATENCY, but the compiled model does not report it"):
         compiling.check({"execution_devices": ["CPU"]}, {"PERFORMANCE_HINT": "LATENCY"}, "CPU")
 
 
