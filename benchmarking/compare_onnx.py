@@ -18,6 +18,7 @@ from benchmarking.builds.cleaning import lean_cache
 from benchmarking.core.command_line import Parser, names, note, run_command
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.provenance import uuid7
+from benchmarking.runtimes.support.lookup import default_runtime, export_runtimes
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.options import add_runtime_options, runtime_help
 from benchmarking.sweep.plan.several_runtimes import ALL, RuntimePlans, plan_runtimes, show_runtimes
@@ -25,7 +26,6 @@ from benchmarking.sweep.run import session
 from benchmarking.sweep.run.warehouse import database
 
 NAME = "compare_onnx"
-RUNTIMES = ("eager", "onnxruntime", "openvino")
 EXAMPLES = """\
 examples:
   compare_onnx bert-base-uncased --batch-sizes 1,8 --sequence-lengths 128
@@ -55,7 +55,7 @@ def _run(argv: Sequence[str]) -> int:
 def _planned(arguments: argparse.Namespace, argv: Sequence[str]) -> RuntimePlans:
     """The plans. Raises UsageError where there is nothing to compare."""
     request = flags.request(arguments, arguments.model, (NAME, *argv))
-    runtimes = arguments.runtimes or RUNTIMES
+    runtimes = arguments.runtimes or _compared()
     if len(runtimes) < 2 and runtimes != (ALL,):
         raise UsageError(f"--runtimes {runtimes[0]}: a comparison takes two or more")
     planned = plan_runtimes(request, runtimes, uuid7(), may_refuse=arguments.runtimes is None)
@@ -63,6 +63,11 @@ def _planned(arguments: argparse.Namespace, argv: Sequence[str]) -> RuntimePlans
         reasons = "; ".join(f"{runtime}: {why}" for runtime, why in planned.refused.items())
         raise UnsupportedError(f"nothing to compare {planned.plans[0].cell.runtime} with: {reasons}")
     return planned
+
+
+def _compared() -> tuple[str, ...]:
+    """The default runtimes: that of torch, and those of exported graphs."""
+    return (default_runtime(), *export_runtimes().values())
 
 
 def _parser() -> Parser:
@@ -80,7 +85,7 @@ def _parser() -> Parser:
     flags.add_model(model)
     hardware = parser.add_argument_group("device and runtime")
     flags.add_device(hardware)
-    default = f"those of {', '.join(RUNTIMES)} that run here"
+    default = f"those of {', '.join(_compared())} that run here"
     hardware.add_argument(
         "--runtimes", type=names, metavar="R,R", help=runtime_help(several="two or more, or all", otherwise=default)
     )

@@ -26,6 +26,7 @@ from benchmarking.devices.support.kinds import processor
 from benchmarking.graphs.delivery import FORMATS, Delivered, Export, check_request, deliver, manifest_last
 from benchmarking.graphs.delivery import PRECISIONS as EXPORTED_PRECISIONS
 from benchmarking.graphs.session import DEFAULT_OPSET, missing, why_not
+from benchmarking.runtimes.support.lookup import export_runtimes
 from benchmarking.sweep.plan import flags
 from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.resolve import resolve
@@ -111,7 +112,7 @@ def _export(arguments: argparse.Namespace) -> Export:
         workload=workload,
         device=device,
         requested_device=device.selector,
-        runtime={"onnx": "onnxruntime", "openvino": "openvino"}[arguments.format],
+        runtime=export_runtimes()[arguments.format],
         precision=arguments.precision,
     )
     return Export(
@@ -130,7 +131,7 @@ def _point(workload: Workload, max_length: int | None) -> Point:
     default = axes.pop("sequence_length", None)
     if max_length is not None and default is None:
         raise UsageError(f"--max-length {max_length}: {workload.model_id} takes no tokens: leave it out")
-    short = default if default is None or workload.family == "multimodal" else min(int(default), DEFAULT_LENGTH)
+    short = default if default is None or family.counts_image_tokens else min(int(default), DEFAULT_LENGTH)
     length = short if max_length is None else max_length
     point = Point(
         batch_size=1,

@@ -235,6 +235,8 @@ class Runtime(ABC):
     """Whether each point needs a fresh process, because one point changes what is compiled for the next."""
     prepares: bool = False
     """Whether it loads builds (exports, engines) that `prepare` makes from the model."""
+    export_format: str | None = None
+    """The format of exported files that it is the usual runtime of ("onnx"); None for none."""
     runs_on_several: bool = False
     """Whether it can use several devices together (`devices.support.handles`)."""
     concurrency_flag: str | None = None
@@ -401,6 +403,9 @@ class WorkloadFamily(ABC):
     def recipe(self, workload: Workload) -> Recipe | str:
         """How a model of the family is exported to graphs, or why it cannot be."""
         return f"family {self.name} has no export to graphs"
+
+    counts_image_tokens: bool = False
+    """Whether the sequence length includes the positions of images."""
 
     def image_tokens(self, workload: Workload, point: Point) -> int:
         """Number of prompt positions that an image occupies."""

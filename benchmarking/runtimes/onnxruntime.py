@@ -26,6 +26,7 @@ class OnnxRuntime(shared.OrtRuntime):
     memory), provider where it is not the device's default, quantization, and cache in generation."""
 
     name = "onnxruntime"
+    export_format = "onnx"
     packages: tuple[str, ...] = ("onnxruntime", "onnxruntime-gpu", "onnx")
     declared_options = (
         Option(

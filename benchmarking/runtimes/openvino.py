@@ -53,6 +53,7 @@ class OpenVino(Runtime):
     whether shapes are dynamic, the quantization, and the cache of generation."""
 
     name = "openvino"
+    export_format = "openvino"
     prepares = True
     packages: tuple[str, ...] = ("openvino", "nncf", "onnx")
     needs_no_torch = True

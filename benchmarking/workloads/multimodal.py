@@ -52,6 +52,7 @@ class Multimodal(TransformersFamily):
     tasks: tuple[str, ...] = (GENERATION, FEATURES)
     generative_tasks = frozenset({GENERATION})
     caches: tuple[str, ...] = CACHES
+    counts_image_tokens = True
 
     def tasks_of(self, config: Mapping[str, Json]) -> tuple[str, ...]:
         return (FEATURES,) if config.get("model_type") == "flava" else (GENERATION,)

@@ -16,8 +16,16 @@ PACKAGE = "benchmarking.runtimes"
 
 def default_runtime() -> str:
     """The name of the runtime that is used when none is named, and that others are compared with."""
-    found: list[Runtime] = [plugins.load(PACKAGE, name) for name in plugins.names(PACKAGE)]
-    return next(runtime.name for runtime in found if runtime.is_default)
+    return next(runtime.name for runtime in _runtimes() if runtime.is_default)
+
+
+def export_runtimes() -> Mapping[str, str]:
+    """The usual runtime of each format of exported files: format -> runtime."""
+    return {runtime.export_format: runtime.name for runtime in _runtimes() if runtime.export_format is not None}
+
+
+def _runtimes() -> list[Runtime]:
+    return [plugins.load(PACKAGE, name) for name in plugins.names(PACKAGE)]
 
 
 def open_device(runtime: Runtime, plugin: DeviceKind, device: Device) -> DeviceHandle:

@@ -1,0 +1,121 @@
+"""The name of a device, runtime or family is written in its own file alone; other code asks the plugin for its traits.
+
+Importers and exporters translate the words of other formats, which is what they are for: they are left out. Elsewhere
+some names are words of something else too (a package, a file format, a vendor's interface): `HOMONYMS` says what each
+one means where it stands. Both directions are checked, so that no entry outlives its word.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from benchmarking.core import plugins
+from tests.helpers.paths import ROOT
+
+FOLDERS = ("devices", "runtimes", "workloads")
+ROOMS = ("benchmarking", "db", "visualize")
+TRANSLATORS = ("db/importers", "db/exporters")
+FAMILY_ORDER = "a family's word in run files and its place in tables and charts, where a new one follows by name"
+HOMONYMS = {
+    "benchmarking/benches/model_benchmark.py": {"bench": "who times the calls"},
+    "benchmarking/benches/planning.py": {"bench": "the source of a workload, and a key of its facts"},
+    "benchmarking/core/codec.py": {"null": "JSON"},
+    "benchmarking/core/graph_contracts.py": {"encoder-decoder": "a kind of bundle of graphs"},
+    "benchmarking/core/provenance.py": {
+        "bench": "the source of a workload",
+        "onnxruntime": "a package",
+        "openvino": "a package",
+    },
+    "benchmarking/core/records.py": {
+        "bench": "the source of a workload",
+        "decoder-only": FAMILY_ORDER,
+        "diffusion": FAMILY_ORDER,
+        "encoder-decoder": FAMILY_ORDER,
+        "encoder-only": FAMILY_ORDER,
+        "mixture-of-experts": FAMILY_ORDER,
+        "multimodal": FAMILY_ORDER,
+        "rag": FAMILY_ORDER,
+        "speech": FAMILY_ORDER,
+        "state-space": FAMILY_ORDER,
+        "vision": FAMILY_ORDER,
+        "vision-text": FAMILY_ORDER,
+    },
+    "benchmarking/devices/cpu.py": {"onnxruntime": "a package"},
+    "benchmarking/devices/mps.py": {"onnxruntime": "a package"},
+    "benchmarking/devices/qnn.py": {"cpu": "a backend of QNN", "onnxruntime": "a package"},
+    "benchmarking/devices/support/binding.py": {"cpu": "a folder of sysfs"},
+    "benchmarking/devices/support/host_linux.py": {"cpu": "a control group's controller, a key of /proc/cpuinfo"},
+    "benchmarking/devices/support/ort_providers.py": {
+        "cpu": "ONNX Runtime's name of memory",
+        "cuda": "ONNX Runtime's name of memory",
+    },
+    "benchmarking/devices/support/torch_gpu.py": {"cuda": "torch's device"},
+    "benchmarking/export_to_onnx.py": {"openvino": "a file format, and the package that writes it"},
+    "benchmarking/graphs/delivery.py": {"openvino": "a file format"},
+    "benchmarking/graphs/export/agreement.py": {"onnxruntime": "a package"},
+    "benchmarking/graphs/session.py": {"onnxruntime": "a package"},
+    "benchmarking/measure/noise.py": {"cpu": "a folder of sysfs"},
+    "benchmarking/runtimes/qnn.py": {"onnxruntime": "a package"},
+    "benchmarking/runtimes/support/onnxruntime/runtime.py": {"onnxruntime": "a package"},
+    "benchmarking/runtimes/support/openvino/build.py": {"openvino": "a package, and the kind of its builds"},
+    "benchmarking/runtimes/support/openvino/compile.py": {
+        "openvino": "a package",
+        "compiled": "a key of a build's facts",
+    },
+    "benchmarking/runtimes/support/openvino/nodes.py": {"cpu": "a part of a kernel's name"},
+    "benchmarking/runtimes/support/torch/attention_kernels.py": {"eager": "transformers' plain attention"},
+    "benchmarking/runtimes/support/torch/model_loading.py": {"cpu": "torch's device", "mps": "torch's device"},
+    "benchmarking/runtimes/tensorrt.py": {"onnxruntime": "a package"},
+    "benchmarking/runtimes/webnn.py": {"cpu": "WebNN's kind of device"},
+    "benchmarking/workloads/state_space.py": {"cuda": "torch's device"},
+    "benchmarking/workloads/support/synthetic_inputs.py": {"vision": "a word in the keys of configurations"},
+    "benchmarking/workloads/support/transformers_models.py": {"eager": "transformers' plain attention"},
+    "db/commands/export_results.py": {"openvino": "a file format"},
+    "db/contents.py": {"null": "JSON"},
+}
+
+
+def plugin_names() -> set[str]:
+    modules = {name for folder in FOLDERS for name in plugins.names(f"benchmarking.{folder}")}
+    return modules | {name.replace("_", "-") for name in modules}
+
+
+def is_own_file(path: Path, name: str) -> bool:
+    return path.parent.name in FOLDERS and path.stem == name.replace("-", "_")
+
+
+def foreign_names(room: str) -> set[tuple[str, str]]:
+    """(file, name) for each string that is the name of a plugin with another file."""
+    names = plugin_names()
+    files = [path for path in sorted((ROOT / room).rglob("*.py")) if not is_translator(path)]
+    return {
+        (str(path.relative_to(ROOT)), node.value)
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and node.value in names and not is_own_file(path, node.value)
+    }
+
+
+def is_translator(path: Path) -> bool:
+    return str(path.relative_to(ROOT)).startswith(TRANSLATORS)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_plugins_name_is_written_in_its_own_file_alone(room: str) -> None:
+    allowed = {(path, name) for path, words in HOMONYMS.items() if path.startswith(f"{room}/") for name in words}
+    assert foreign_names(room) == allowed
+
+
+def test_names_of_every_folder_are_looked_for() -> None:
+    assert {"cpu", "eager", "encoder-only", "mixture_of_experts"} <= plugin_names()
+
+
+def test_a_name_in_anothers_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.conformance.test_names.ROOT", tmp_path)
+    folder = tmp_path / "benchmarking/runtimes"
+    folder.mkdir(parents=True)
+    (folder / "eager.py").write_text('NAME = "eager"\nDEVICE = "cuda"\n')
+    assert foreign_names("benchmarking") == {("benchmarking/runtimes/eager.py", "cuda")}
