@@ -57,15 +57,15 @@ def page() -> str:
         return "\n".join([HEAD, _contents(), *(command(shown(name), parser) for name, parser in commands.items())])
 
 
-def parser_of(command: str) -> argparse.ArgumentParser:
-    """The parser of a command, which is stopped before it does anything."""
+def parser_of(command: str, *arguments: str) -> argparse.ArgumentParser:
+    """The parser that a command has for these arguments. The command is stopped before it does anything."""
 
     def stop(parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
         raise _Parsed(parser)
 
     with mock.patch.object(argparse.ArgumentParser, "parse_args", stop):
         try:
-            cli.main([command])
+            cli.main([command, *arguments])
         except _Parsed as parsed:
             return parsed.parser
     raise LookupError(f"command {command} parses no arguments")

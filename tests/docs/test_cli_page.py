@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import re
+import shlex
 
 import pytest
 
@@ -38,6 +40,26 @@ def flags_of(parser: argparse.ArgumentParser) -> set[str]:
     children = [child for _, _, child in cli_page.subcommands(parser)]
     own = {flag for action in parser._actions if action.help != argparse.SUPPRESS for flag in action.option_strings}
     return own.union(*map(flags_of, children))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_example_of_a_help_text_is_accepted_by_the_parser_it_is_for(command):
+    for line in examples(cli_page.parser_of(command)):
+        words = shlex.split(line, comments=True)
+        name, arguments = (words[1], words[2:]) if words[0] == "benchhouse" else (words[0], words[1:])
+        parser = cli_page.parser_of(cli.SHORT_NAMES.get(name, name), *arguments)
+        parser.parse_args(arguments)  # exits where they are refused
+
+
+def examples(parser: argparse.ArgumentParser) -> list[str]:
+    """The command lines in the description and at the end of a help text."""
+    text = f"{parser.description}\n{parser.epilog}".replace("\\\n", " ")
+    names = "|".join([*cli.COMMANDS, "benchhouse"])
+    return re.findall(rf"^ +((?:{names})(?:\.py)? .+)$", text, re.MULTILINE)
+
+
+def test_every_command_that_measures_or_draws_has_examples():
+    assert all(examples(cli_page.parser_of(command)) for command in cli.COMMANDS)
 
 
 def test_only_the_page_about_commands_has_generated_blocks():
