@@ -1,25 +1,42 @@
-"""PyTorch with layers replaced by optimised kernels, of Hugging Face's hub or of a folder (package `kernels`).
+"""PyTorch with layers replaced by optimised kernels, from Hugging Face's hub or a folder (package `kernels`).
 
-A repository's code is run when it is loaded: name only folders whose code you trust.
+Loading a kernel executes its repository's code. There are two sources: a named repository (a folder, or one of the hub
+with its version), and the kernels that transformers maps its layers to. From the hub the package loads only what its
+trusted organisations published; no further permission is ever given here.
+
+A layer of a repository replaces the model's modules whose class is marked with its name (as transformers marks its own
+for versions of the package that it knows) or has that name itself: `GELUActivation`, `T5LayerNorm`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarking.core.contracts import Option, Stage
-from benchmarking.core.errors import UsageError
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError, first_line
+from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Device, Json, Scalar, Workload
 from benchmarking.runtimes.support.torch.runtime import ATTENTION, CACHE, PACKAGES, TorchRuntime
 
 OPTION = "kernel_repo"
+HUB = "hub"
+"""The source that is transformers' mapping."""
+ON_HUB = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)@(?P<version>\d+)")
+"""A repository of the hub with its version: "kernels-community/activation@1"."""
+LOADING_ERRORS = (AssertionError, AttributeError, ImportError, OSError, RuntimeError, TypeError, ValueError)
+"""The package's errors for a repository that is missing, not trusted, not for this device, or not a kernel."""
+MAX_NAMED = 8
+"""Classes of layers listed in a message."""
 
 
 class Kernelized(TorchRuntime):
-    """The runtime `kernelized`. Its own mode is where the kernels come from (`kernel_repo`): a folder, a repository of
-    the hub with its version ("owner/name@1"), or "hub", the kernels that transformers maps its layers to."""
+    """The runtime `kernelized`. Its option kernel_repo is the source of the kernels: a folder, a repository of the hub
+    with its version ("owner/name@1"), or "hub", the kernels that transformers maps its layers to."""
 
     name = "kernelized"
     packages: tuple[str, ...] = (*PACKAGES, "kernels")
@@ -37,16 +54,13 @@ class Kernelized(TorchRuntime):
         return {**super().mode(device, workload, options), OPTION: _source(options.get(OPTION))}
 
     def change(self, model: Any, cell: Cell, stage: Stage) -> Mapping[str, Json]:
-        from benchmarking.runtimes.support.torch.hub_kernels import kernelize
-
         with stage("kernelize"):
             return kernelize(model, str(cell.runtime_mode[OPTION]), cell.device.type)
 
 
 def _source(asked: Scalar | None) -> str:
-    """Where kernels come from, a folder in full. Raises UsageError for what is neither a folder nor on the hub."""
-    from benchmarking.runtimes.support.torch.hub_kernels import HUB, ON_HUB
-
+    """The source of the kernels, a folder as an absolute path. Raises UsageError for anything else than a folder or a
+    repository of the hub."""
     source = HUB if asked is None else str(asked)
     folder = Path(source).expanduser()
     if folder.is_dir():
@@ -57,6 +71,154 @@ def _source(asked: Scalar | None) -> str:
         return source
     raise UsageError(
         f"kernel repository {source!r}: neither a folder nor a repository of the hub with its version (owner/name@1)"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The repository of a layer."""
+
+    repo: str
+    """Folder or hub name."""
+    version: int | str | None
+    """The repository's version; on the hub it may be a commit."""
+    layer: Any
+    """The package's reference to it."""
+
+
+def kernelize(model: Any, source: str, device_type: str) -> dict[str, Json]:
+    """Replace layers of a model in place; the fact `kernels_replaced` lists them by name.
+
+    Raises BenchhouseError for a source that cannot be loaded, UnsupportedError when it has no layer of this model.
+    """
+    from kernels import Mode, use_kernel_mapping
+    from kernels import kernelize as kernelize_model
+
+    try:
+        origins = _transformers_own(device_type) if source == HUB else _repository(source)
+        mapping = {name: {device_type: origin.layer} for name, origin in origins.items()}
+        with _marked(model, origins), use_kernel_mapping(mapping, inherit_mapping=False):
+            kernelize_model(model, mode=Mode.INFERENCE, device=device_type)
+            counts = _replaced(model)
+    except LOADING_ERRORS as error:
+        raise BenchhouseError(f"kernels of {source} cannot be used: {first_line(error)}") from error
+    if not counts:
+        raise UnsupportedError(_nothing(model, source, origins))
+    replaced: dict[str, Json] = {
+        name: {"repo": origins[name].repo, "version": origins[name].version, "count": count}
+        for name, count in counts.items()
+    }
+    return {"kernels_replaced": replaced, "kernels_package": version_of("kernels")}
+
+
+def _repository(source: str) -> dict[str, Origin]:
+    """Every layer of a named repository."""
+    import kernels
+
+    on_hub = ON_HUB.fullmatch(source)
+    if on_hub is None:
+        folder = Path(source)
+        layers = _layers(kernels.get_local_kernel(folder))
+        number = _local_version(folder)
+        return {
+            name: Origin(
+                repo=source, version=number, layer=kernels.LocalLayerRepository(repo_path=folder, layer_name=name)
+            )
+            for name in layers
+        }
+    repo, number = on_hub["repo"], int(on_hub["version"])
+    return {
+        name: Origin(
+            repo=repo, version=number, layer=kernels.LayerRepository(repo_id=repo, layer_name=name, version=number)
+        )
+        for name in _layers(kernels.get_kernel(repo, version=number))
+    }
+
+
+def _layers(kernel: Any) -> list[str]:
+    """The names of the layers in a loaded kernel."""
+    from torch import nn
+
+    found = vars(getattr(kernel, "layers", object)).items()
+    return [name for name, value in found if isinstance(value, type) and issubclass(value, nn.Module)]
+
+
+def _local_version(folder: Path) -> int | None:
+    """The version in the metadata of the first build; all builds of a repository have the same."""
+    import json
+
+    for path in sorted(folder.glob("build/*/metadata.json")):
+        number = json.loads(path.read_text(encoding="utf-8")).get("version")
+        return number if isinstance(number, int) else None
+    return None
+
+
+def _transformers_own(device_type: str) -> dict[str, Origin]:
+    """The layers that transformers maps on a device, without those that need permission to run untrusted code.
+
+    Raises UnsupportedError when transformers does not support the installed version of the package.
+    """
+    from transformers.integrations import hub_kernels
+
+    if not hub_kernels.is_kernels_available():
+        raise UnsupportedError(
+            f"transformers {version_of('transformers')} takes kernels {hub_kernels.KERNELS_MIN_VERSION} up to "
+            f"{hub_kernels.KERNELS_MAX_VERSION} from the hub, and {version_of('kernels')} is installed; "
+            "--kernel-repo DIR takes a folder with any"
+        )
+    found: dict[str, Origin] = {}
+    for name, by_device in hub_kernels.get_kernel_mapping_transformers().items():
+        for_device = by_device.get(device_type)
+        layer = _for_inference(for_device)
+        if layer is not None and not getattr(layer, "_trust_remote_code", False):
+            number = getattr(layer, "_version", None) or getattr(layer, "_revision", None)
+            found[name] = Origin(repo=str(getattr(layer, "_repo_id", HUB)), version=number, layer=layer)
+    return found
+
+
+def _for_inference(repository: Any) -> Any:
+    """The repository of a mapping's entry, which may have one for each mode."""
+    from kernels import Mode
+
+    return repository.get(Mode.INFERENCE) if isinstance(repository, dict) else repository
+
+
+@contextmanager
+def _marked(model: Any, origins: Mapping[str, Origin]) -> Iterator[None]:
+    """Inside, the model's classes with a layer's name are marked for the package as replaceable."""
+    from kernels import replace_kernel_forward_from_hub
+
+    classes = {type(module) for module in model.modules()}
+    own = [kind for kind in classes if kind.__name__ in origins and "kernel_layer_name" not in vars(kind)]
+    for kind in own:
+        replace_kernel_forward_from_hub(kind, kind.__name__)
+    try:
+        yield
+    finally:
+        for kind in own:
+            for name in ("kernel_layer_name", "kernel_condition"):
+                if name in vars(kind):
+                    delattr(kind, name)
+
+
+def _replaced(model: Any) -> dict[str, int]:
+    """Modules whose forward is not their class's, counted by the layer's name."""
+    counts: dict[str, int] = {}
+    for module in model.modules():
+        forward = vars(module).get("forward")
+        kind = type(module)
+        if forward is not None and getattr(forward, "__func__", forward) is not kind.forward:
+            name = str(getattr(kind, "kernel_layer_name", kind.__name__))
+            counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def _nothing(model: Any, source: str, origins: Mapping[str, Origin]) -> str:
+    kinds = sorted({type(module).__name__ for module in model.modules() if not list(module.children())})
+    more = f" and {len(kinds) - MAX_NAMED} more" if len(kinds) > MAX_NAMED else ""
+    return (
+        f"no layer of {type(model).__name__} was replaced, so it would run as on the default runtime: {source} has "
+        f"{', '.join(sorted(origins)) or 'no layers'}, the model {', '.join(kinds[:MAX_NAMED])}{more}"
     )
 
 

@@ -96,7 +96,7 @@ def test_of_the_hubs_kernels_those_that_want_any_code_trusted_are_left_out(monke
     from kernels import LayerRepository, Mode
     from transformers.integrations import hub_kernels
 
-    from benchmarking.runtimes.support.torch import hub_kernels as kernels
+    from benchmarking.runtimes import kernelized as kernels
 
     trusted = LayerRepository(repo_id="kernels-community/activation", layer_name="FastGELU", version=1)
     trusting = LayerRepository(repo_id="somebody/gdn", layer_name="Net", version=1, trust_remote_code=True)

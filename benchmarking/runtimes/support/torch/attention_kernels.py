@@ -1,8 +1,7 @@
-"""Attention by name: which implementation and which of torch's kernels a name means, forced and read back.
+"""Attention by name: the implementation and the torch kernel that a name means, enforced and read back.
 
-`sdpa` leaves torch the choice among its kernels of scaled-dot-product attention; `sdpa:flash` and its like allow one of
-them alone, and torch raises where that one cannot run.
-"""
+`sdpa` lets torch choose among its kernels of scaled-dot-product attention; `sdpa:flash` and the like allow only one,
+and torch raises where that one cannot run."""
 
 from __future__ import annotations
 
@@ -24,9 +23,9 @@ BACKENDS: Mapping[str, str] = {
     "efficient": "EFFICIENT_ATTENTION",
     "cudnn": "CUDNN_ATTENTION",
 }
-"""Kernels of scaled-dot-product attention, and what torch.nn.attention.SDPBackend calls each."""
+"""Kernels of scaled-dot-product attention -> their names in torch.nn.attention.SDPBackend."""
 ATTENTIONS = ("eager", SDPA, FLASH_PACKAGE, FLEX, *(f"{SDPA}:{backend}" for backend in BACKENDS))
-"""What `--attention` takes: transformers' implementations, and the kernels of `sdpa`."""
+"""The values of `--attention`: transformers' implementations, and the kernels of `sdpa`."""
 
 KERNELS: tuple[tuple[str, str], ...] = (
     ("aten::_scaled_dot_product_flash_attention", "flash"),
@@ -36,21 +35,21 @@ KERNELS: tuple[tuple[str, str], ...] = (
     ("aten::_scaled_dot_product_fused_attention_overrideable", "overrideable"),
     ("flash_attn::_flash_attn", FLASH_PACKAGE),
 )
-"""How the operator of each kernel begins in a profile (`..._flash_attention_for_cpu`, `..._math_for_mps`)."""
+"""Prefixes of the kernels' operators in a profile (`..._flash_attention_for_cpu`, `..._math_for_mps`)."""
 
 
 def implementation_of(attention: str | None) -> str | None:
-    """What transformers calls it: `sdpa` for `sdpa:flash`."""
+    """Its name in transformers: `sdpa` for `sdpa:flash`."""
     return None if attention is None else attention.partition(":")[0]
 
 
 def backend_of(attention: str | None) -> str | None:
-    """The kernel that alone is allowed: "flash" for `sdpa:flash`; None where torch may choose."""
+    """The only allowed kernel: "flash" for `sdpa:flash`; None where torch may choose."""
     return None if attention is None else attention.partition(":")[2] or None
 
 
 def check(attention: str | None, device: Device) -> None:
-    """Raise UnsupportedError for an attention that a device, or what is installed, does not have."""
+    """Raise UnsupportedError for an attention that the device or the installed packages do not have."""
     backend, kind = backend_of(attention), kind_of(device.type)
     has = () if kind is None else kind.sdpa_kernels
     if backend is not None and backend not in has:
@@ -67,9 +66,9 @@ def check(attention: str | None, device: Device) -> None:
 
 @contextmanager
 def only(attention: str | None) -> Iterator[None]:
-    """Inside, scaled-dot-product attention runs on the one kernel that was named, or raises.
+    """Inside, scaled-dot-product attention runs on the named kernel, or raises.
 
-    torch's switches are the process's: thrown once around a session they cost its calls nothing.
+    torch's switches are process-wide: set once around a session they cost its calls nothing.
     """
     backend = backend_of(attention)
     if backend is None:
@@ -82,7 +81,7 @@ def only(attention: str | None) -> Iterator[None]:
 
 
 def allowed() -> list[Json]:
-    """The kernels that are switched on, read back."""
+    """The enabled kernels, read back."""
     from torch.backends import cuda
 
     switches: dict[str, Any] = {
@@ -95,16 +94,16 @@ def allowed() -> list[Json]:
 
 
 def kernels_run(call: Callable[[], object]) -> dict[str, int]:
-    """Which kernels of attention a call runs, with how often, watched by torch's profiler on the host.
+    """Kernels of attention that a call runs -> how often, recorded by torch's profiler on the host.
 
-    Attention that is made of other operators (transformers' `eager`, or code that a compiler made) has none to show.
+    Attention made of other operators (transformers' `eager`, or compiled code) runs none.
     """
     from torch.autograd import profiler
 
     with profiler.profile() as watched:
         call()
     counts: dict[str, int] = {}
-    # Names alone: torch's own summary of a long generation takes a hundred times as long as the call.
+    # Only names are read: torch's summary of a long generation takes a hundred times as long as the call.
     for event in watched.kineto_results.events():
         name = event.name()
         kernel = next((kernel for begin, kernel in KERNELS if name.startswith(begin)), None)
@@ -114,9 +113,9 @@ def kernels_run(call: Callable[[], object]) -> dict[str, int]:
 
 
 def check_run(attention: str | None, ran: Mapping[str, int], *, is_compiled: bool) -> None:
-    """Raise UnsupportedError when a kernel was named and another one ran, or none.
+    """Raise UnsupportedError when a kernel was named and another ran, or none.
 
-    A compiler takes the math kernel apart into its own code, so that compiled it shows itself by the others' absence.
+    A compiler turns the math kernel into its own code, so compiled it is recognized by the absence of the others.
     """
     backend = backend_of(attention)
     if backend is None or set(ran) == {backend} or (backend == "math" and is_compiled and not ran):

@@ -1,4 +1,4 @@
-"""A workload's torch model, loaded and looked at: what it weighs, and whether it is what was asked for."""
+"""Loading a workload's torch model: its size, its dtypes, and whether it is the requested one."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from benchmarking.workloads.support.families import plugin_of
 def load_model(workload: Workload, precision: Precision, attention: str | None) -> tuple[Any, dict[str, Json]]:
     """The model in host memory and eval mode: pretrained weights from its folder, or seeded random ones.
 
-    The second part is for `verified`: the parameters that pretrained weights lack (the head of another task), which are
-    seeded random values too.
-    """
+    The second value is for `verified`: parameters that the pretrained weights lack (the head of another task), which
+    are seeded random values too."""
     from benchmarking.workloads.support.random_weights import fill, skip_random_initialisation
 
     plugin = plugin_of(workload)
@@ -36,11 +35,11 @@ def load_model(workload: Workload, precision: Precision, attention: str | None) 
 
 
 def copy_to_own_memory(module: Any) -> None:
-    """Move parameters and buffers that lie in a mapped file into memory of the process.
+    """Copy parameters and buffers in a mapped file into the process's memory.
 
-    safetensors lends the file's pages, and a page is read when it is first touched. Without this the reading would not
-    be in the stage that is named for it but in the first calls, and a file that is written to would change the model.
-    Storages that torch has allocated itself, after a conversion, are resizable; borrowed ones are not.
+    safetensors maps the file, whose pages are read on first access. Without the copy, reading would happen in the first
+    calls instead of its stage, and writing to the file would change the model. Storages that torch allocated (after a
+    conversion) are resizable; mapped ones are not.
     """
     for tensor in _tensors(module):
         if not tensor.untyped_storage().resizable():
@@ -54,8 +53,8 @@ def to_device(model: Any, torch_name: str) -> Any:
 
 
 def weights_bytes(module: Any) -> int:
-    """Bytes of the parameters and buffers, every storage counted once however many tensors share it; of a quantized
-    parameter those of the tensors that it is made of."""
+    """Bytes of the parameters and buffers, a shared storage counted once; of a quantized parameter those of the tensors
+    that it wraps."""
     plain = [part for tensor in _tensors(module) for part in _parts(tensor)]
     storages = {(str(t.device), t.untyped_storage().data_ptr()): t.untyped_storage().nbytes() for t in plain}
     return sum(storages.values())
@@ -67,10 +66,10 @@ def parameter_count(module: Any) -> int:
 
 
 def check_finite(module: Any, model_id: str) -> None:
-    """Raise BenchhouseError for weights that hold NaN or infinity, with the first such tensor's name.
+    """Raise BenchhouseError for weights with NaN or infinity, naming the first such tensor.
 
-    A sum is NaN or infinite when a summand is, and needs one reading of the memory; only a tensor whose sum is not
-    finite is looked at value by value.
+    A sum is NaN or infinite when a summand is, and reads the memory once; only a tensor whose sum is not finite is
+    checked value by value.
     """
     import torch
 
@@ -84,9 +83,9 @@ def check_finite(module: Any, model_id: str) -> None:
 
 
 def verify(model: Any, precision: Precision, torch_name: str, attention: str | None) -> dict[str, Json]:
-    """What really runs, read back. Raises UnsupportedError when it is not what was asked for.
+    """What really runs, read back. Raises UnsupportedError when it is not what was requested.
 
-    Parameters that the model's authors keep in float32 beside float16 are as they should be, and are in the answer.
+    Parameters that the model's authors keep in float32 at float16 are correct, and are in the facts.
     """
     import torch
 
@@ -107,9 +106,8 @@ def verify(model: Any, precision: Precision, torch_name: str, attention: str | N
 
 
 def implementation(model: Any, workload: Workload) -> Mapping[str, Json]:
-    """Which code the model runs in, where its family has a choice of it."""
-    plugin = plugin_of(workload)
-    return plugin.verified(model)
+    """Which code the model runs, where its family has a choice."""
+    return plugin_of(workload).verified(model)
 
 
 def describe(module: Any) -> dict[str, Json]:
@@ -132,7 +130,7 @@ def _tensors(module: Any) -> Iterator[Any]:
 
 
 def _parts(tensor: Any) -> list[Any]:
-    """The tensors that hold a tensor's values: itself, or those that a quantized one wraps (integers, scales, ...)."""
+    """The tensors with a tensor's values: itself, or those that a quantized one wraps (integers, scales, ...)."""
     if not is_quantized(tensor):
         return [tensor]
     names, _ = tensor.__tensor_flatten__()
@@ -140,8 +138,8 @@ def _parts(tensor: Any) -> list[Any]:
 
 
 def _true_dtype(parameter: Any) -> str:
-    """The dtype that a parameter's values have in memory. A quantized one says that of its products of itself; its
-    largest part holds the values, packed where that has fewer elements: int4 for two to a byte."""
+    """The dtype of a parameter's values in memory. A quantized parameter reports that of its products instead; its
+    largest part has the values, packed when it has fewer elements: int4 for two to a byte."""
     if not is_quantized(parameter):
         return _dtype_name(parameter.dtype)
     values = max(_parts(parameter), key=lambda part: part.nbytes)

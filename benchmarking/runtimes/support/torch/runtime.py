@@ -1,6 +1,6 @@
-"""What the runtimes on torch share: their options, and loading a model, verifying on the way that it is what was asked.
+"""What the runtimes on torch share: their options, and loading a model, verified to be the requested one.
 
-eager runs the model as it is loaded; the others change it, or how it is called, after the loading.
+The default runtime calls the model as it was loaded; others change it, or how it is called, afterwards.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ CACHE = Option(name="cache", help="key-value cache of models that generate", val
 
 
 class TorchRuntime(Runtime):
-    """A runtime on torch. Its options: attention, for generation the kind of key-value cache, at quantized precisions
-    the method of quantization; and those of the runtime itself."""
+    """A runtime on torch. Options: attention, in generation the kind of cache, at quantized precisions the method of
+    quantization; and those that the runtime adds."""
 
     packages: tuple[str, ...] = PACKAGES
-    """Distributions (of the same name as their modules) that it needs."""
+    """Required distributions, each with the name of its module."""
     declared_options: tuple[Option, ...] = (ATTENTION, CACHE, quantization.QUANTIZATION)
 
     def prepare_process(self, cell: Cell, torch_name: str, points: Sequence[Point], cleanup: ExitStack) -> Any:
-        """What must be done before torch has run anything, undone by `cleanup`; it comes back in `session`."""
+        """Prepare the process before torch runs anything, until `cleanup`; the result is passed to `session`."""
         return None
 
     def change(self, model: Any, cell: Cell, stage: Stage) -> Mapping[str, Json]:
-        """Change the loaded model in place, in a stage of its own; what was done goes to `verified`."""
+        """Change the loaded model in place, in a separate stage: facts for `verified`."""
         return {}
 
     def session(self, loaded: Loaded, prepared: Any) -> Session:
-        """The session on a loaded model. `prepared` is what `prepare_process` gave."""
+        """The session on a loaded model; `prepared` is the result of `prepare_process`."""
         from benchmarking.runtimes.support.torch.session import TorchSession
 
         return TorchSession(loaded)
@@ -104,7 +104,7 @@ class TorchRuntime(Runtime):
             raise UnsupportedError(f"torch cannot use {cell.device.selector}")
         with stage("import"):
             plugin_of(cell.workload).model_class(cell.workload)
-        files = page_cache_of(cell.workload)  # before anything reads them; it is no part of the load
+        files = page_cache_of(cell.workload)  # before anything reads them, so not as part of the load
         processing = open_processing(cell.workload, stage)
         with ExitStack() as cleanup:
             cleanup.callback(settings.set_threads(cell.num_threads))
@@ -127,7 +127,7 @@ class TorchRuntime(Runtime):
             return self.session(loaded, prepared)
 
     def _load(self, cell: Cell, torch_name: str, stage: Stage) -> tuple[Any, int, dict[str, Json]]:
-        """The model on its device, how many parameters it was published with, and what was read back of it."""
+        """The model on its device, its number of parameters before quantization, and the facts read back from it."""
         from benchmarking.runtimes.support.torch import model_loading
 
         attention, precision = _attention_in(cell.runtime_mode), cell.precision

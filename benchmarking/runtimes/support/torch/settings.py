@@ -1,7 +1,5 @@
-"""torch's process-wide settings: precisions, threads, TF32; and how it says that memory ran out.
-
-Nothing here imports torch before it is called.
-"""
+"""torch's process-wide settings (precisions, threads, TF32) and its out-of-memory errors. Imports torch only in
+calls."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from benchmarking.core.errors import OutOfMemoryError
+from benchmarking.core.errors import OutOfMemoryError, first_line
 from benchmarking.core.records import Json, Precision
 
 TORCH_DTYPES: dict[Precision, str] = {
@@ -20,19 +18,19 @@ TORCH_DTYPES: dict[Precision, str] = {
     "int8": "float32",
     "int4": "bfloat16",
 }
-"""Precision -> name of the torch dtype of the parameters. TF32 is float32 in memory, rounded inside matrix products;
-int8 and int4 are what everything but the weights of linear layers has."""
+"""Precision -> name of the torch dtype of the parameters. TF32 is float32 in memory, rounded inside matrix products; at
+int8 and int4 it is the dtype of everything but the weights of linear layers."""
 
 OUT_OF_MEMORY_TEXTS = (
     "defaultcpuallocator: can't allocate memory",
     "defaultcpuallocator: not enough memory",
     "out of memory",
 )
-"""How torch words a failed allocation: CPU on Linux and macOS, CPU on Windows; CUDA, HIP and MPS."""
+"""Texts of a failed allocation: CPU on Linux and macOS, CPU on Windows; CUDA, HIP and MPS."""
 
 
 def dtype_of(precision: Precision) -> Any:
-    """The torch dtype that parameters have at a precision."""
+    """The torch dtype of parameters at a precision."""
     import torch
 
     return getattr(torch, TORCH_DTYPES[precision])
@@ -40,7 +38,7 @@ def dtype_of(precision: Precision) -> Any:
 
 @contextmanager
 def memory_errors(doing: str) -> Iterator[None]:
-    """Inside, a failed allocation raises OutOfMemoryError; other errors pass."""
+    """Inside, a failed allocation raises OutOfMemoryError; other errors pass through."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -50,22 +48,21 @@ def memory_errors(doing: str) -> Iterator[None]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether this is how Python or torch says that memory ran out."""
+    """Whether this error of Python or torch means that memory ran out."""
     text = str(error).lower()
     return isinstance(error, MemoryError) or any(part in text for part in OUT_OF_MEMORY_TEXTS)
 
 
 def out_of_memory(doing: str, error: BaseException) -> OutOfMemoryError:
-    """The project's error for a failed allocation, with the first line of what was said."""
-    said = str(error).strip().split("\n")[0] or type(error).__name__
-    return OutOfMemoryError(f"out of memory while {doing}: {said}")
+    """This project's error for a failed allocation, with the first line of its message."""
+    return OutOfMemoryError(f"out of memory while {doing}: {first_line(error) or type(error).__name__}")
 
 
 def set_threads(num_threads: int | None) -> Callable[[], None]:
-    """Set torch's threads where a number was asked for; what comes back puts the old number back.
+    """Set torch's number of threads, if one is given; the returned function restores the old one.
 
-    The second pool, between operators, can be set once a process and before its first use; an eager forward pass does
-    not use it, so a process that is too far is left as it is. What is in force is in `threads_in_force`.
+    The second pool, between operators, can be set once a process and only before its first use; a forward pass without
+    compilation does not use it, so it is left alone afterwards. `threads_in_force` has the numbers in effect.
     """
     import torch
 
@@ -90,11 +87,11 @@ def threads_in_force() -> dict[str, Json]:
 
 
 class MatmulPrecision:
-    """The flags that let float32 products be rounded to TF32, set for a precision and put back on `restore`.
+    """The flags that round float32 products to TF32, set for a precision until `restore`.
 
-    float32 switches them off and tf32 on, whatever the defaults (torch's own has TF32 off in matrix products and on in
-    cuDNN's convolutions). The two functions used keep torch's older and newer names of the flags consistent, which
-    setting `fp32_precision` alone does not: the older ones then raise when something reads them.
+    float32 switches them off and tf32 on, whatever the defaults (torch's are off in matrix products and on in cuDNN's
+    convolutions). The two functions used keep torch's older and newer flags consistent; setting `fp32_precision` alone
+    does not, and reading the older ones then raises.
     """
 
     def __init__(self, precision: Precision) -> None:
@@ -115,7 +112,7 @@ class MatmulPrecision:
         }
 
     def restore(self) -> None:
-        """Bring back what was in force before."""
+        """Restore the earlier flags."""
         import torch
 
         matmul, cudnn = self._before
