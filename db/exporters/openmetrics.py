@@ -104,7 +104,7 @@ class OpenMetricsExporter:
         others = sorted({name for row in kept for name in row["other_metrics"]} - set(numbers))
         with text_output(request.output) as stream:
             for column in (*numbers, *others):
-                meaning = columns[column].meaning if column in columns else f"{column}, which has no column of its own."
+                meaning = columns[column].meaning if column in columns else f"{column}, which has no column."
                 stream.writelines(_lines(column, meaning, kept))
             stream.write("# EOF\n")
         return request.made

@@ -184,7 +184,7 @@ def _of_row(file: ForeignFile, row: Row) -> Run:
     fields = row.fields
     scenario = fields.must(fields.text, "Scenario").lower()
     division, submitter = _word(fields, "Division"), _word(fields, "Organization")
-    system = _system_beside(file, fields, division, submitter)
+    system = _system_of(file, fields, division, submitter)
     machine = {**_words(system), **{name: word for name, word in _words(fields).items() if word}}
     return foreign_run(
         file,
@@ -206,7 +206,7 @@ def _of_row(file: ForeignFile, row: Row) -> Run:
     )
 
 
-def _system_beside(file: ForeignFile, row: Fields, division: str | None, submitter: str | None) -> Fields:
+def _system_of(file: ForeignFile, row: Fields, division: str | None, submitter: str | None) -> Fields:
     place = systems.Place(division=division, submitter=submitter, root=file.path.parent)
     return systems.system_fields(file, place.system_file(_word(row, "Platform")))
 

@@ -69,15 +69,15 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What can be said of a pair. Changes are relative: 0.1 is 10 % more."""
+    """The judgement of a pair. Changes are relative: 0.1 is 10 % more."""
 
     verdict: Word
     reason: str | None = None
-    """Why the verdict is no better than inconclusive or not comparable."""
+    """Why the verdict is inconclusive or not comparable."""
     is_worse: bool | None = None
-    """Whether a change is one for the worse; None where there is none."""
+    """Whether the change is for the worse; None without a change."""
     before: float | None = None
-    """Geometric mean of the launches' values, in the metric's unit; None where nothing can be compared."""
+    """Geometric mean of the launches' values, in the metric's unit; None where it is not comparable."""
     after: float | None = None
     change: float | None = None
     low: float | None = None
@@ -86,11 +86,11 @@ class Judgement:
     p_value: float | None = None
     q_value: float | None = None
     scope: Scope | None = None
-    """What the interval speaks of: sides that ran in turns, runs of different sessions, or these sessions only."""
+    """What the interval covers: interleaved sides, runs of different sessions, or these sessions only."""
 
 
 def judge(pairs: Sequence[Pair], metric: Metric) -> tuple[Judgement, ...]:
-    """What can be said of each pair; the pairs are one comparison, over which false discoveries are limited."""
+    """Judge all pairs as one comparison, over which the share of false discoveries is limited."""
     compared = [_compared(pair) for pair in pairs]
     found = [one.p_value for one in compared if one.p_value is not None]
     q_values = iter(false_discovery_rates(found))
@@ -100,9 +100,9 @@ def judge(pairs: Sequence[Pair], metric: Metric) -> tuple[Judgement, ...]:
 
 
 def false_discovery_rates(p_values: Sequence[float]) -> list[float]:
-    """Benjamini and Hochberg's q of each p: the least of p(k) * n / k over all k that it is not behind.
+    """Benjamini and Hochberg's q of each p: the least of p(k) * n / k over its own rank and all higher ones.
 
-    As `scipy.stats.false_discovery_control` has it, which takes more than a second to import.
+    Equal to `scipy.stats.false_discovery_control`, which takes more than a second to import.
     """
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     q_values = [0.0] * len(p_values)

@@ -128,8 +128,8 @@ def _found(warehouse: Warehouse, prefix: str) -> str:
 def _open(connection: Any, finding: Finding) -> list[dict[str, Any]]:
     """The open alerts of the finding's series and metric, oldest first."""
     candidate = finding.candidate
-    asked = {"metric": candidate.metric.column, "detector": DETECTOR, "series": [candidate.series_id]}
-    rows = connection.execute(OPEN_OF, {**asked, "open": list(OPEN)}).fetchall()
+    which = {"metric": candidate.metric.column, "detector": DETECTOR, "series": [candidate.series_id]}
+    rows = connection.execute(OPEN_OF, {**which, "open": list(OPEN)}).fetchall()
     names = ("alert_id", "series_id", "first_commit", "result_id", "parameters")
     return [dict(zip(names, (*row[:-1], json.loads(row[-1])), strict=True)) for row in rows]
 
@@ -154,30 +154,33 @@ def _row(finding: Finding, parameters: Parameters) -> dict[str, Any]:
     kept = {
         "confidence": parameters.confidence,
         "min_change": parameters.min_change,
-        "n": judgement.n,
-        "centre": judgement.centre,
-        "low": judgement.low,
-        "high": judgement.high,
-        "value": judgement.value,
+        **{name: getattr(judgement, name) for name in ("n", "centre", "low", "high", "value")},
         "last_good": last_good.result_id,
         "results": _results(finding),
         "environment": None if finding.together is None else finding.together.text,
     }
+    return _new_alert(
+        series_id=candidate.series_id,
+        metric=candidate.metric.column,
+        first_commit=last_good.git_commit,
+        last_commit=candidate.git_commit,
+        group_id=candidate.session_id,
+        relative_change=judgement.relative_change,
+        detector=DETECTOR,
+        detector_version=DETECTOR_VERSION,
+        parameters=json.dumps(kept),
+        result_id=candidate.result_id,
+        confirmed_by=finding.again_result_id,
+    )
+
+
+def _new_alert(**columns: Any) -> dict[str, Any]:
     return {
         "alert_id": uuid7(),
-        "series_id": candidate.series_id,
-        "metric": candidate.metric.column,
-        "first_commit": last_good.git_commit,
-        "last_commit": candidate.git_commit,
-        "group_id": candidate.session_id,
-        "relative_change": judgement.relative_change,
-        "detector": DETECTOR,
-        "detector_version": DETECTOR_VERSION,
-        "parameters": json.dumps(kept),
         "now": datetime.now(UTC).replace(tzinfo=None),
-        "result_id": candidate.result_id,
-        "confirmed_by": finding.again_result_id,
+        "confirmed_by": None,
         "change_point_id": None,
+        **columns,
     }
 
 
@@ -217,8 +220,8 @@ def raise_alerts(warehouse: Warehouse, regressions: Iterable[Regression]) -> Sto
             if regression.state != "confirmed":
                 continue
             row = _alert_row(regression)
-            asked = ("metric", "change_point_id", "series_id", "result_id", "first_commit")
-            same = connection.execute(SAME_CHANGE, {name: row[name] for name in asked}).fetchall()
+            key = ("metric", "change_point_id", "series_id", "result_id", "first_commit")
+            same = connection.execute(SAME_CHANGE, {name: row[name] for name in key}).fetchall()
             if same:
                 alert_id = str(same[0][0])
                 connection.execute(LINK, {"alert_id": alert_id, "change_point_id": regression.change_point_id})
@@ -238,19 +241,12 @@ def _alert_row(regression: Regression) -> dict[str, Any]:
         "results": [regression.result_id],
         "environment": None if regression.together is None else regression.together.text,
     }
-    return {
-        "alert_id": uuid7(),
-        "series_id": regression.series_id,
-        "metric": regression.metric.column,
-        "first_commit": regression.last_good_commit,
-        "last_commit": regression.first_bad_commit,
-        "group_id": regression.session_id,
-        "relative_change": regression.relative_change,
-        "detector": regression.detector,
-        "detector_version": regression.detector_version,
-        "parameters": json.dumps(kept),
-        "now": datetime.now(UTC).replace(tzinfo=None),
-        "result_id": regression.result_id,
-        "confirmed_by": None,
-        "change_point_id": regression.change_point_id,
-    }
+    same = ("series_id", "relative_change", "detector", "detector_version", "result_id", "change_point_id")
+    return _new_alert(
+        metric=regression.metric.column,
+        first_commit=regression.last_good_commit,
+        last_commit=regression.first_bad_commit,
+        group_id=regression.session_id,
+        parameters=json.dumps(kept),
+        **{name: getattr(regression, name) for name in same},
+    )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -37,11 +37,6 @@ COLUMNS = (
     *POINT_COLUMNS,
     *("status", "error", "validity", "doubts", "missing", "extra"),
 )
-SAME = (
-    *("result_id", "run_id", "session_id", "series_id", "hardware_id", "git_commit", "model_id", "device"),
-    *("device_name", "runtime", "precision", "status", "error", "validity", "value"),
-)
-"""Fields of a candidate with the name of their column."""
 RESULTS = """
 SELECT {columns}, {metric} AS value FROM all_results WHERE {condition}
 QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY started_at DESC, result_id DESC) = 1
@@ -229,13 +224,15 @@ def _without_alerted(segment: Sequence[Earlier], alerted: Mapping[str, _Alerted]
 
 
 def _candidate(row: Row, metric: Metric, segment: tuple[Earlier, ...]) -> Candidate:
+    computed: dict[str, Any] = {
+        "metric": metric,
+        "point": Point.from_columns(row),
+        "doubts": doubt_kinds(row["extra"]),
+        "missing": (row["missing"] or {}).get(metric.column),
+        "segment": segment,
+    }
     return Candidate(
-        metric=metric,
-        point=Point.from_columns(row),
-        doubts=doubt_kinds(row["extra"]),
-        missing=(row["missing"] or {}).get(metric.column),
-        segment=segment,
-        **{name: row[name] for name in SAME},
+        **{each.name: row[each.name] for each in fields(Candidate) if each.name not in computed}, **computed
     )
 
 

@@ -205,7 +205,7 @@ def _merge(logs: Floats, clipped: Floats, candidates: list[int], parameters: Par
     """Drop the weakest candidate, which joins its segments, until all remaining ones pass."""
     tested: dict[_Sides, tuple[bool, float]] = {}
     while True:
-        sides = list(_beside(candidates, len(logs), parameters))
+        sides = list(_segments(candidates, len(logs), parameters))
         for side in sides:
             if side not in tested:
                 tested[side] = _test(logs, clipped, side, parameters)
@@ -215,7 +215,7 @@ def _merge(logs: Floats, clipped: Floats, candidates: list[int], parameters: Par
         candidates.remove(weakest.at)
 
 
-def _beside(candidates: list[int], count: int, parameters: Parameters) -> Iterator[_Sides]:
+def _segments(candidates: list[int], count: int, parameters: Parameters) -> Iterator[_Sides]:
     bounds = [0, *candidates, count]
     for start, at, end in zip(bounds, bounds[1:], bounds[2:], strict=False):
         yield _Sides(max(start, at - parameters.window), at, min(end, at + parameters.window))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -45,13 +45,6 @@ LEFT JOIN (
 WHERE session_id IN (SELECT unnest($sessions)) AND before IS NOT NULL
 ORDER BY series_id, result_id
 """
-SAME = (
-    *("result_id", "last_good_result_id", "session_id", "run_id", "series_id", "hardware_id", "change_point_id"),
-    *("history_time", "last_good_time", "model_id", "device", "device_name", "runtime", "precision", "state"),
-    *("value_before", "value_after", "relative_change", "times_worse", "relative_change_now", "p_value"),
-    *("last_good_commit", "first_bad_commit", "detector", "detector_version"),
-)
-"""Fields of a regression with the name of their column."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,9 +128,10 @@ def _by_session(rows: Iterable[Mapping[str, Any]], metric: Metric) -> dict[tuple
 
 
 def _regression(row: Mapping[str, Any], together: Sessions) -> Regression:
-    return Regression(
-        metric=JUDGED[row["metric"]],
-        point=Point.from_columns(row),
-        together=together.get((row["metric"], row["hardware_id"], row["session_id"])),
-        **{name: row[name] for name in SAME},
-    )
+    computed: dict[str, Any] = {
+        "metric": JUDGED[row["metric"]],
+        "point": Point.from_columns(row),
+        "together": together.get((row["metric"], row["hardware_id"], row["session_id"])),
+    }
+    names = [each.name for each in fields(Regression) if each.name not in computed]
+    return Regression(**{name: row[name] for name in names}, **computed)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -45,6 +45,9 @@ HASH_VERSION = 1
 INDEX = re.compile(r":\d+$")
 """The index in a selector such as cuda:1, which is no part of the hardware; the GPU of openvino:GPU is."""
 NOT_STATED = "not_stated: the file does not say"
+
+Limit = tuple[str, int | None, int, int]
+"""Name of a whole number, its value, and the range of its column."""
 
 
 def content_id(*parts: str) -> str:
@@ -171,7 +174,17 @@ def foreign_run(
         started_at=iso(started_at),
         finished_at=iso(finished_at or started_at),
         cell=Cell(
-            workload=_workload(model_id, family, task, model_config or {}, model_revision, weights, parameter_count),
+            workload=Workload(
+                model_id=model_id,
+                family=family,
+                task=task,
+                source="import",
+                config=dict(model_config or {}),
+                config_hash=canonical_hash(dict(model_config or {})),
+                weights=weights,
+                revision=model_revision,
+                parameter_count=parameter_count,
+            ),
             device=device,
             requested_device=device.selector,
             runtime=runtime,
@@ -205,28 +218,6 @@ def foreign_run(
     return run
 
 
-def _workload(
-    model_id: str,
-    family: Family | None,
-    task: str,
-    config: Mapping[str, Json],
-    revision: str | None,
-    weights: WeightsKind,
-    parameter_count: int | None,
-) -> Workload:
-    return Workload(
-        model_id=model_id,
-        family=family,
-        task=task,
-        source="import",
-        config=dict(config),
-        config_hash=canonical_hash(dict(config)),
-        weights=weights,
-        revision=revision,
-        parameter_count=parameter_count,
-    )
-
-
 def foreign_hardware(
     device: Device, cpu_model: str | None, cpu_cores: int | None, cpu_threads: int | None, memory_bytes: int | None
 ) -> Hardware:
@@ -256,10 +247,6 @@ def undated(file: ForeignFile) -> Doubt:
     return Doubt(kind="undated", severity="info", evidence={"file_modified_at": iso(file.modified_at)})
 
 
-Limited = Iterator[tuple[str, int | None, int, int]]
-"""Name of a whole number, its value, and the range of its column."""
-
-
 def check_storable(file: ForeignFile, key: str, run: Run) -> None:
     """Raise FormatError for a run that no warehouse can hold: not a number, out of a column's range, an unpaired
     surrogate, too deep nesting."""
@@ -272,29 +259,29 @@ def check_storable(file: ForeignFile, key: str, run: Run) -> None:
         file.refuse(f"{where}a text holds an unpaired surrogate, which is not a character")
     except RecursionError:
         file.refuse(f"{where}lists and objects are nested too deeply")
-    for name, value, low, high in (*_limited(run), *(each for one in run.results for each in _limited_point(one))):
+    for name, value, low, high in (*_limits(run), *(each for one in run.results for each in _point_limits(one))):
         if value is not None and not low <= value <= high:
             file.refuse(f"{where}{name} is {short(value)}, expected {low} to {high}")
 
 
-def _limited(run: Run) -> Limited:
-    """Whole numbers of a run with the range of their columns."""
+def _limits(run: Run) -> tuple[Limit, ...]:
     hardware, cell = run.hardware, run.cell
-    yield "device_count", hardware.device.count, 1, INT32_MAX
-    yield "device_memory_bytes", hardware.device.memory_bytes, 0, INT64_MAX
-    yield "cpu_cores", hardware.cpu_cores, 1, INT32_MAX
-    yield "cpu_threads", hardware.cpu_threads, 1, INT32_MAX
-    yield "memory_bytes", hardware.memory_bytes, 0, INT64_MAX
-    yield "num_threads", cell.num_threads, 1, INT32_MAX
-    yield "parameter_count", cell.workload.parameter_count, 0, INT64_MAX
+    return (
+        ("device_count", hardware.device.count, 1, INT32_MAX),
+        ("device_memory_bytes", hardware.device.memory_bytes, 0, INT64_MAX),
+        ("cpu_cores", hardware.cpu_cores, 1, INT32_MAX),
+        ("cpu_threads", hardware.cpu_threads, 1, INT32_MAX),
+        ("memory_bytes", hardware.memory_bytes, 0, INT64_MAX),
+        ("num_threads", cell.num_threads, 1, INT32_MAX),
+        ("parameter_count", cell.workload.parameter_count, 0, INT64_MAX),
+    )
 
 
-def _limited_point(result: Result) -> Limited:
-    point = result.point
-    yield "batch_size", point.batch_size, 1, INT32_MAX
-    yield "sequence_length", point.sequence_length, 1, INT32_MAX
-    yield "new_tokens", point.new_tokens, 1, INT32_MAX
-    yield "concurrency", point.concurrency, 1, INT32_MAX
-    yield "launches", result.launches, 0, INT32_MAX
-    yield "iterations", result.iterations, 0, INT64_MAX
-    yield "warmup_iterations", result.warmup_iterations, 0, INT64_MAX
+def _point_limits(result: Result) -> tuple[Limit, ...]:
+    sizes = ("batch_size", "sequence_length", "new_tokens", "concurrency")
+    return (
+        *((name, getattr(result.point, name), 1, INT32_MAX) for name in sizes),
+        ("launches", result.launches, 0, INT32_MAX),
+        ("iterations", result.iterations, 0, INT64_MAX),
+        ("warmup_iterations", result.warmup_iterations, 0, INT64_MAX),
+    )
