@@ -1,8 +1,6 @@
-"""Opens a DuckDB file, waits for it while another process has it, and says in one line what went wrong with it.
+"""Opens DuckDB files: waits for one that is in use, and turns DuckDB's errors into ours.
 
-The only module that imports duckdb.
-
-What DuckDB's errors mean here, told from their words: it has one class for most of them.
+The only module that imports duckdb. DuckDB has one class for most of its errors, so they are recognized by their text.
 """
 
 from __future__ import annotations
@@ -27,15 +25,13 @@ if TYPE_CHECKING:
 
 
 STORAGE_VERSION = "v1.5.0"
-
-"""Format of the files: 1.5 and 2.0 both read and write it; a file in 2.0's own format would shut 1.5 out."""
+"""Format of the files, read and written by DuckDB 1.5 and 2.0; 1.5 cannot read 2.0's own format."""
 
 BLOCK_SIZE_BYTES = 32_768
-
-"""Committing gives each column of a table that is written to a block of its own: with DuckDB's 262 144 a run takes
-twice the time to store, and an empty warehouse 0.8 MB. In 16 384, the smallest there is, samples take more room: they
-are packed 1024 at a time, and what is left of a block behind the last whole packet stays empty. A file keeps the size
-it was made with."""
+"""A commit gives each column of a changed table its own block: with DuckDB's default of 262 144 storing a run takes
+twice the time, and an empty warehouse 0.8 MB. With the minimum of 16 384 samples take more room: they are packed in
+groups of 1024, and the rest of a block behind the last whole group stays empty. A file keeps the size it was created
+with."""
 
 Config = dict[str, str | bool | int | float | list[str]]
 
@@ -45,13 +41,10 @@ FILE_FORMAT: Config = {
 }
 
 WRITER: Config = FILE_FORMAT | {"threads": 1}
-
-"""A run is few rows: more threads make storing it slower, and take a core from whatever else is being measured."""
+"""A run is few rows: more threads make storing it slower, and take cores from measurements."""
 
 QUESTIONS: Config = FILE_FORMAT | {"enable_external_access": False, "errors_as_json": True, "lock_configuration": True}
-
-"""For SQL that somebody types: it reaches no file but this one, and cannot change that it does not; where an error is
-comes as a number."""
+"""For SQL of a user: no other file can be reached, the settings are locked, and errors carry their position."""
 
 Found = TypeVar("Found")
 
@@ -61,59 +54,59 @@ RETRY_MOST_S = 0.5
 
 
 def connect(path: str, config: Config, *, read_only: bool, lock_timeout_s: float) -> DuckDB:
-    """Open the file, trying again while another process holds it. Raises LockedError, FormatError, StorageError."""
+    """Open the file; retries while another process has it open. Raises LockedError, FormatError, StorageError."""
     import duckdb
 
     with translate_errors(path, lock_timeout_s):
         while True:
-            named = _file_named(path)
+            before = _file_id(path)
             try:
-                connection = _waiting(lambda: duckdb.connect(path, read_only=read_only, config=config), lock_timeout_s)
+                connection = _retrying(lambda: duckdb.connect(path, read_only=read_only, config=config), lock_timeout_s)
             except duckdb.Error as error:
                 if read_only or not log_is_unreadable(str(error)):
                     raise
-                _take_log_in(path)
+                _apply_log(path)
                 continue
-            if named in (None, _file_named(path)):
+            if before in (None, _file_id(path)):
                 return connection
-            connection.close()  # the file was replaced by a compact one before it was locked
+            connection.close()  # replaced by a compacted file before it was locked
 
 
 @contextmanager
 def attached(connection: DuckDB, path: str, *, lock_timeout_s: float) -> Iterator[str]:
-    """Another DuckDB file, read beside the connection's own until the end: its name in SQL, to be quoted.
+    """Another DuckDB file, attached read-only to the connection: its name in SQL, to be quoted.
 
-    Waits for the file, and raises, as `connect` does; trouble later on is told of the connection's own file.
+    Waits and raises as `connect` does; later errors name the connection's own file.
     """
-    name = f"beside_{uuid7()}"
+    name = f"attached_{uuid7()}"
     quoted_path = path.replace("'", "''")
-    # Its type is said, since DuckDB would else load an extension for a file that looks like another database's.
+    # Without the type DuckDB would load an extension for a file that looks like another database's.
     statement = f"ATTACH '{quoted_path}' AS \"{name}\" (TYPE duckdb, READ_ONLY)"
     with translate_errors(path, lock_timeout_s):
-        _waiting(lambda: connection.execute(statement), lock_timeout_s)
+        _retrying(lambda: connection.execute(statement), lock_timeout_s)
     try:
         yield name
     finally:
         connection.execute(f'DETACH "{name}"')
 
 
-def _take_log_in(path: str) -> None:
-    """Bring the file's log into it from beside. Raises DuckDB's error where the log is really damaged.
+def _apply_log(path: str) -> None:
+    """Write the file's log into the file. Raises DuckDB's error if the log is damaged.
 
-    DuckDB 1.5 and 2.0 fail to read a log that changes a table with a CHECK when they open its file, but not when they
-    attach it to a database that is open.
+    DuckDB 1.5 and 2.0 cannot read a log that changes a table with a CHECK when they open its file, but can when they
+    attach it to an open database.
     """
     import duckdb
 
     quoted_path = path.replace("'", "''")
     with duckdb.connect(config=FILE_FORMAT) as connection:
-        connection.execute(f"ATTACH '{quoted_path}' AS beside (TYPE duckdb)")
-        connection.execute("CHECKPOINT beside")
-        connection.execute("DETACH beside")
+        connection.execute(f"ATTACH '{quoted_path}' AS attached (TYPE duckdb)")
+        connection.execute("CHECKPOINT attached")
+        connection.execute("DETACH attached")
 
 
-def _waiting(open_it: Callable[[], Found], lock_timeout_s: float) -> Found:
-    """What opening gives, tried again while another process holds the file."""
+def _retrying(open_it: Callable[[], Found], lock_timeout_s: float) -> Found:
+    """The result of opening, retried while another process has the file open."""
     import duckdb
 
     deadline = time.monotonic() + lock_timeout_s
@@ -125,27 +118,27 @@ def _waiting(open_it: Callable[[], Found], lock_timeout_s: float) -> Found:
             left_s = deadline - time.monotonic()
             if left_s <= 0 or not is_locked(str(error)):
                 raise
-        # Jitter, or processes that started together would keep meeting.
+        # Jitter, so that processes that started together do not keep colliding.
         time.sleep(min(left_s, random.uniform(pause_s / 2, pause_s)))
         pause_s = min(RETRY_MOST_S, 1.5 * pause_s)
 
 
 @contextmanager
 def translate_errors(path: str, waited_s: float = 0.0) -> Iterator[None]:
-    """Turn DuckDB's errors into ours, one clear line each."""
+    """Turn DuckDB's errors into ours, of one line each."""
     import duckdb
 
     try:
         yield
     except duckdb.Error as error:
         first: BaseException = error
-        while isinstance(first.__context__, duckdb.Error):  # what a failed ROLLBACK says afterwards helps nobody
+        while isinstance(first.__context__, duckdb.Error):  # not the error of a ROLLBACK that failed
             first = first.__context__
         raise storage_error(str(first), path, waited_s) from error
 
 
-def _file_named(path: str) -> tuple[int, int] | None:
-    """Which file has the name now; None for none."""
+def _file_id(path: str) -> tuple[int, int] | None:
+    """Identity of the file at the path; None without one."""
     try:
         status = os.stat(path)
     except FileNotFoundError:
@@ -154,100 +147,99 @@ def _file_named(path: str) -> tuple[int, int] | None:
 
 
 LOCKED = ("Could not set lock on file", "File is already open in", "being used by another process")
-
-"""The first is what POSIX systems say, the others Windows."""
+"""The first on POSIX systems, the others on Windows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DuckDbMessage:
-    """What DuckDB said."""
+    """An error of DuckDB."""
 
     kind: str
-    """Parser, Binder, Catalog, Conversion, INTERRUPT, ...; empty where it is not told."""
+    """Parser, Binder, Catalog, Conversion, INTERRUPT, ...; empty if unknown."""
     message: str
     position: int | None = None
-    """Where in the statement, in bytes of UTF-8 from 0."""
+    """Position in the statement, in bytes of UTF-8 from 0."""
 
 
 def parse_message(text: str) -> DuckDbMessage:
-    """What an error says, also on a connection whose errors are JSON behind their kind."""
+    """An error's text, which is JSON behind the kind on a connection with `errors_as_json`."""
     start = text.find('{"exception_type"')
     if start < 0:
         return DuckDbMessage(kind="", message=text)
     try:
-        told, _ = json.JSONDecoder().raw_decode(text, start)
+        found, _ = json.JSONDecoder().raw_decode(text, start)
     except ValueError:
         return DuckDbMessage(kind="", message=text)
-    position = told.get("position")
+    position = found.get("position")
     return DuckDbMessage(
-        kind=told["exception_type"],
-        message=told["exception_message"],
+        kind=found["exception_type"],
+        message=found["exception_message"],
         position=int(position) if position is not None else None,
     )
 
 
 class DamagedError(FormatError):
-    """A database file of which a part is not what was written."""
+    """A damaged database file."""
 
     def __init__(self, path: str, damage: str) -> None:
-        """`damage` says which part, and what is wrong with it."""
+        """`damage` names the part, and what is wrong with it."""
         super().__init__(
-            f"{path} is damaged: {damage}: make it anew from the run files with "
+            f"{path} is damaged: {damage}: rebuild it from the run files with "
             f"setup_benchmark_db --rebuild-from FOLDER --db-path {path}"
         )
         self.damage = damage
 
 
-def why(error: StorageError) -> str:
-    """What is wrong, without what to do about it."""
+def problem_of(error: StorageError) -> str:
+    """What is wrong, without the advice."""
     return error.damage if isinstance(error, DamagedError) else str(error)
 
 
 def is_locked(text: str) -> bool:
-    """Whether DuckDB says that another process holds the file."""
+    """Whether the error is that another process has the file open."""
     return any(sign in text for sign in LOCKED)
 
 
 def log_is_unreadable(text: str) -> bool:
-    """Whether DuckDB says that it cannot take in what is in the file's log."""
+    """Whether the error is that the file's log cannot be applied."""
     return "Failure while replaying WAL" in text
 
 
 def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
-    """The error for a user: what happened to the database at `path`, and what to do."""
+    """The error for a user: what is wrong with the database at `path`, and what to do."""
     if is_locked(text):
         return LockedError(
-            f"{path} is locked: {_holder(text)}, waited {waited_s:g} s. Nothing is lost that is in a run file: "
-            f"once the database is free, load it with setup_benchmark_db --ingest FOLDER --db-path {path}"
+            f"{path} is in use by {_holder(text)} (waited {waited_s:g} s). Run files are kept: once the database is "
+            f"free, load them with setup_benchmark_db --ingest FOLDER --db-path {path}"
         )
     damage = _damage(text, path)
     if damage is not None:
         return DamagedError(path, damage)
     if "not a valid DuckDB database" in text:
-        return FormatError(f"{path}: not a DuckDB database (any more): name another file")
+        return FormatError(f"{path}: not a DuckDB database: choose another path")
     if "newer version of DuckDB" in text:
         return FormatError(f"{path}: written by a newer DuckDB: upgrade with pip install -U duckdb")
     return StorageError(f"{path}: {_first_paragraph(parse_message(text).message)}")
 
 
 def _damage(text: str, path: str) -> str | None:
-    """What is broken in the file, or in its log; None where DuckDB speaks of something else."""
+    """What is damaged in the file, or in its log; None for any other error."""
     if log_is_unreadable(text):
         return f"its log {path}.wal cannot be read, or belongs to another file"
     block = re.search(r"does not match stored checksum \d+ in block at location (\d+)", text)
     if block is not None:
-        return f"the block at byte {block[1]} is not what was written"
+        return f"checksum mismatch in the block at byte {block[1]}"
     end = re.search(r"Could not read enough bytes from file.* from location (\d+)", text)
     if end is not None:
-        return f"it is cut off, and should go on behind byte {end[1]}"
+        return f"it is truncated at byte {end[1]}"
     return None
 
 
 def _holder(text: str) -> str:
     pid = re.search(r"\(PID (\d+)\)", text)
-    return f"the process with PID {pid[1]} holds it" if pid else "another process holds it"
+    return f"PID {pid[1]}" if pid else "another process"
 
 
 def _first_paragraph(text: str) -> str:
-    """DuckDB's message without the extract of the statement and the hints that follow it."""
+    """DuckDB's message without the extract of the statement and the hints behind it."""
     return " ".join(text.strip().split("\n\n")[0].split())

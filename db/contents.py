@@ -1,7 +1,7 @@
-"""Whether two rows of the same id say the same: what of a row is its content, and the questions that compare it.
+"""What of a row is its content, and queries that compare the contents of rows with the same id.
 
-A run is one unit with its results and raw samples: its id stands for all of it. What a row says of its own storing
-(from which file, when) is no content, nor is what other columns of it say already.
+A run is one unit with its results and raw samples, identified by its id. How a row was stored (from which file, when)
+is not content, nor are columns that repeat others.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ CLOSE = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """What of a table's rows has to be the same in two rows of the same key."""
+    """What must be equal in two rows of a table with the same key."""
 
     key: tuple[str, ...]
-    apart: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
     """Columns that may differ."""
     only: tuple[str, ...] | None = None
-    """The columns that may not, where most may."""
+    """The columns that must be equal, where most may differ; None for all but `ignored`."""
     filled: tuple[str, ...] = ()
-    """Columns that an upgrade fills and a run of that time leaves empty: they differ only where both have a value."""
+    """Columns that an upgrade fills and runs of that time leave empty: they differ only where both have a value."""
 
 
 CONTENTS = {
-    # What else of a device is told by the first run on it, and two warehouses need not have the same first run.
+    # The rest comes from the first run on the device, which two warehouses need not share.
     "hardware_info": Content(key=("hardware_id",), only=("hashed_keys", "hash_version")),
-    "series": Content(key=("series_id",), apart=("first_seen_at",)),
+    "series": Content(key=("series_id",), ignored=("first_seen_at",)),
     "benchmark_runs": Content(
         key=("run_id",),
-        apart=(
+        ignored=(
             *("source", "source_sha256", "ingested_at"),
-            *("is_simulated", "weight_dtypes"),  # told by device_details and loads
-            *("exporter", "build_kind", "build_digest", "build_s", "build_is_new"),  # told by preparation
+            *("is_simulated", "weight_dtypes"),  # also in device_details and loads
+            *("exporter", "build_kind", "build_digest", "build_s", "build_is_new"),  # also in preparation
         ),
     ),
     "benchmark_results": Content(key=("result_id",), filled=("model_size_mb",)),
-    "raw_benchmark_data": Content(key=("result_id", "launch", "phase", "metric"), apart=("compacted_at",)),
+    "raw_benchmark_data": Content(key=("result_id", "launch", "phase", "metric"), ignored=("compacted_at",)),
     "change_points": Content(key=("change_point_id",), only=("series_id", "metric", "result_id")),
     "alerts": Content(key=("alert_id",), only=("series_id", "metric")),
     "annotations": Content(key=("annotation_id",)),
@@ -56,17 +56,17 @@ RAW = {
         for name in ("sample_count", "mean", "median", "p99")
     },
 }
-"""Raw samples beside their quantiles are no contradiction, if both come to the same."""
-SUMMED = {
+"""Column -> condition of a conflict: raw samples and their quantiles agree if their statistics do."""
+CHECKSUMMED = {
     **CONTENTS,
     "raw_benchmark_data": Content(
         key=CONTENTS["raw_benchmark_data"].key, only=("unit", "started_at", "inner_loops", "sample_count", "samples")
     ),
     "series_alias": Content(key=("series_id",), only=("canonical_series_id",)),
 }
-"""What a checksum is taken of."""
+"""What a checksum covers."""
 PARTS = (("benchmark_runs", "run_id", "benchmark_results"), ("benchmark_results", "result_id", "raw_benchmark_data"))
-"""Whole, its key, and the table of its parts."""
+"""Table, its key, and the table of its parts."""
 
 SAME_FILE = """
 SELECT theirs.run_id, mine.run_id FROM {theirs} theirs JOIN {mine} mine USING (source_sha256)
@@ -84,7 +84,7 @@ WORDS = {
     "alerts": "alert",
     "annotations": "annotation",
 }
-"""What a row of each table is called."""
+"""Table -> one of its rows in words."""
 
 COLUMNS = """
 SELECT table_name, column_name, data_type FROM duckdb_columns()
@@ -92,22 +92,22 @@ WHERE database_name = current_database() AND NOT internal ORDER BY table_name, c
 """
 
 Relation = Callable[[str], str]
-"""Table -> what stands for it after FROM."""
+"""Table -> its name after FROM."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict:
-    """A row that is there twice and does not say the same."""
+    """Two rows with the same key and different content."""
 
     table: str
     subject: str
     """Its key."""
     columns: tuple[str, ...] = ()
-    """Those that differ."""
+    """The columns that differ."""
     problem: str | None = None
-    """What is wrong where no column is to be named."""
+    """What is wrong, if it is not columns."""
     part: str | None = None
-    """The table of its parts, where those are not the same ones."""
+    """The table of its parts, if those are not the same."""
 
     def __str__(self) -> str:
         what = self.problem or f"differs in {', '.join(self.columns)}"
@@ -117,18 +117,18 @@ class Conflict:
 def conflicts(
     connection: Connection, mine: Relation, theirs: Relation, tables: Sequence[str] = tuple(CONTENTS)
 ) -> list[Conflict]:
-    """Everything in which rows of the same key differ, a run's missing parts included; in the order of the tables."""
+    """All conflicts, in the order of the tables; a run with missing parts is one."""
     found: list[Conflict] = []
     types = all_column_types(connection)
     for table in tables:
         rows = connection.execute(_differing(table, types[table], mine(table), theirs(table))).fetchall()
         for subject, columns, texts in rows:
-            differing = tuple(name for name in columns if not _says_the_same(texts.get(name)))
+            differing = tuple(name for name in columns if not _are_equal(texts.get(name)))
             found += [Conflict(table=table, subject=subject, columns=differing)] if differing else []
     for whole, key, part in PARTS:
         if part in tables:
             rows = connection.execute(_incomplete(whole, key, part, mine, theirs)).fetchall()
-            found += [_parted(whole, part, *row) for row in rows]
+            found += [_parts_conflict(whole, part, *row) for row in rows]
     if "benchmark_runs" in tables:
         sql = SAME_FILE.format(mine=mine("benchmark_runs"), theirs=theirs("benchmark_runs"))
         problem = "comes from the same run file as run {}"
@@ -138,28 +138,28 @@ def conflicts(
 
 
 def conflicts_text(found: Sequence[Conflict], most: int = 3) -> str:
-    """The conflicts in a line: the first ones, and how many there are more."""
+    """The first conflicts in a line, and the number of the others."""
     more = f"; and {len(found) - most} more" if len(found) > most else ""
     return "; ".join(map(str, found[:most])) + more
 
 
 def checksum(table: str, names: Sequence[str], relation: str) -> str:
-    """SQL that gives the number of rows and a sum of their contents' hashes, whatever the order of the rows.
+    """SQL for the number of rows and the sum of their contents' hashes, independent of the order of the rows.
 
-    Of raw samples it sees the samples, and not what they come to.
+    Of raw samples it covers the samples, not their statistics.
     """
-    content = SUMMED[table]
+    content = CHECKSUMMED[table]
     kept = [quoted(name) for name in _compared(content, names) if name not in content.filled]
     columns = ", ".join([*content.key, *kept])
     return f"SELECT count(*) AS rows, coalesce(sum(hash({columns})::HUGEINT), 0)::VARCHAR AS sum FROM {relation}"
 
 
 def _compared(content: Content, names: Sequence[str]) -> list[str]:
-    """The columns that are compared, the key apart."""
+    """The columns that are compared, without the key."""
     return [
         name
         for name in names
-        if name not in (*content.key, *content.apart) and (content.only is None or name in content.only)
+        if name not in (*content.key, *content.ignored) and (content.only is None or name in content.only)
     ]
 
 
@@ -172,7 +172,7 @@ def all_column_types(connection: Connection) -> dict[str, dict[str, str]]:
 
 
 def _differing(table: str, types: Mapping[str, str], mine: str, theirs: str) -> str:
-    """SQL that gives key, columns that differ, and for those of JSON both texts."""
+    """SQL for the key, the columns that differ, and both texts of columns of JSON."""
     content = CONTENTS[table]
     special: Mapping[str, str] = RAW if table == "raw_benchmark_data" else {}
     names = _compared(content, list(types))
@@ -188,23 +188,23 @@ def _differing(table: str, types: Mapping[str, str], mine: str, theirs: str) -> 
     """
 
 
-def _says_the_same(texts: Sequence[str | None] | None) -> bool:
-    """Whether two JSON texts differ only in fields that say nothing: a later version of the program writes more of
-    those. False for None, which stands for a column that is not JSON."""
+def _are_equal(texts: Sequence[str | None] | None) -> bool:
+    """Whether two JSON texts differ only in empty fields, of which later versions of the program write more; False for
+    None, a column that is not JSON."""
     if texts is None:
         return False
-    mine, theirs = (_telling(json.loads(text or "null")) for text in texts)
+    mine, theirs = (_without_empty(json.loads(text or "null")) for text in texts)
     return bool(mine == theirs)
 
 
-def _telling(value: Any) -> Any:
+def _without_empty(value: Any) -> Any:
     """The JSON value without the fields that are null, false or empty."""
     if isinstance(value, list):
-        return [_telling(one) for one in value]
+        return [_without_empty(one) for one in value]
     if not isinstance(value, dict):
         return value
-    told = {name: _telling(one) for name, one in value.items()}
-    return {name: one for name, one in told.items() if one is not None and one is not False and one not in ("", [], {})}
+    kept = {name: _without_empty(one) for name, one in value.items()}
+    return {name: one for name, one in kept.items() if one is not None and one is not False and one not in ("", [], {})}
 
 
 def _test(name: str, content: Content, special: Mapping[str, str]) -> str:
@@ -215,7 +215,7 @@ def _test(name: str, content: Content, special: Mapping[str, str]) -> str:
 
 
 def _incomplete(whole: str, key: str, part: str, mine: Relation, theirs: Relation) -> str:
-    """The wholes that both have, and the parts of them that only one has."""
+    """SQL for the rows that both have, with the number of parts that only one has."""
     part_key = ", ".join(dict.fromkeys((key, *CONTENTS[part].key)))
     shared = f"SELECT {key} FROM {mine(whole)} SEMI JOIN {theirs(whole)} USING ({key})"
     sides = (f"(SELECT {part_key} FROM {of(part)} WHERE {key} IN ({shared}))" for of in (mine, theirs))
@@ -227,6 +227,6 @@ def _incomplete(whole: str, key: str, part: str, mine: Relation, theirs: Relatio
     """
 
 
-def _parted(whole: str, part: str, subject: str, here: int, there: int) -> Conflict:
+def _parts_conflict(whole: str, part: str, subject: str, here: int, there: int) -> Conflict:
     counts = [f"{count} of its {part} only {where}" for count, where in ((here, "here"), (there, "there")) if count]
     return Conflict(table=whole, subject=subject, problem=f"has {' and '.join(counts)}", part=part)

@@ -1,4 +1,4 @@
-"""Files that appear under their name only when they are complete, and never over another one."""
+"""Files that appear under their name when they are complete, and never replace another."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from benchmarking.core.errors import StorageError
 from benchmarking.core.provenance import uuid7
 
 NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK)
-"""What `os.link` says on file systems without hard links."""
+"""Errors of `os.link` on file systems without hard links."""
 
 
 @contextmanager
 def temporary_sibling(path: Path) -> Iterator[Path]:
-    """A free name in the same folder to make a file under; what is left of it (and its log) goes away at the end."""
+    """A free path in the same folder for a file in the making; it and its log are deleted at the end."""
     part = path.with_name(f".{path.name}.{uuid7()}.new")
     try:
         yield part
@@ -27,7 +27,7 @@ def temporary_sibling(path: Path) -> Iterator[Path]:
 
 
 def publish(part: Path, path: Path) -> bool:
-    """Give a finished file its name. False when the name is taken; StorageError when it cannot be."""
+    """Give a finished file its name. False if the name is taken. Raises StorageError."""
     try:
         if os.name == "nt":
             part.rename(path)  # on Windows this refuses an existing name; elsewhere it would replace it
@@ -36,16 +36,16 @@ def publish(part: Path, path: Path) -> bool:
     except FileExistsError:
         return False
     except OSError as error:
-        raise StorageError(f"cannot make {path}: {error.strerror}: name another place") from error
+        raise StorageError(f"cannot create {path}: {error.strerror}: choose another path") from error
     return True
 
 
 def make_folder(folder: Path) -> None:
-    """Make the folder and those above it. Raises StorageError."""
+    """Create the folder and its parents. Raises StorageError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StorageError(f"cannot make the folder {folder}: {error.strerror}: name another place") from error
+        raise StorageError(f"cannot create the folder {folder}: {error.strerror}: choose another path") from error
 
 
 def _link(part: Path, path: Path) -> None:
@@ -54,6 +54,6 @@ def _link(part: Path, path: Path) -> None:
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
-        # The name is reserved first, so that nothing is replaced; for a moment an empty file can be seen.
+        # The name is reserved first, so that nothing is replaced; an empty file is visible for a moment.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
         part.replace(path)

@@ -1,12 +1,10 @@
-"""Which result stands for each series: its newest one, and the newest that comparisons accept.
+"""What is kept up to date with each stored run: the latest results of each series, and each device's calibration.
 
-Kept in the table series_heads as runs come in. Finding them in the results, by a window over all of them, would take
-seconds in a warehouse of a million, and every comparison asks for them.
+The table series_heads holds the newest result of each series, and the newest that comparisons accept: computing them
+by a window over all results takes seconds in a warehouse of a million, and every comparison needs them.
 
-What calibration runs say of a device: kept in hardware_info, and always what the runs that are stored say.
-
-It is worked out from all stored calibrations of the device each time one comes in, so that neither the order in which
-run files are loaded nor loading them again makes a difference.
+hardware_info holds what calibration runs measured of a device. It is computed from all stored calibrations of the
+device each time, so the order in which run files are loaded, or loading them twice, makes no difference.
 """
 
 from __future__ import annotations
@@ -23,16 +21,14 @@ if TYPE_CHECKING:
 
 
 CALIBRATION = "device-calibration"
+"""The task of a run that measures a device and not a model; the views exclude it by this name."""
 
-"""Task of the runs that stand for a device, not for a model."""
-
-
-COMPUTED = """
+COMPUTED = f"""
 WITH candidates AS (
     SELECT r.series_id, run.model_id, r.result_id, run.started_at, r.validity = 'valid' AS is_valid,
         r.status = 'ok' AND r.validity <> 'invalid' AS is_accepted
     FROM benchmark_results r JOIN benchmark_runs run USING (run_id)
-    WHERE run.task <> 'device-calibration'
+    WHERE run.task <> '{CALIBRATION}'
 ), latest AS (
     SELECT series_id, model_id, result_id AS latest_result_id, started_at AS latest_started_at
     FROM candidates
@@ -46,49 +42,43 @@ WITH candidates AS (
 )
 SELECT * FROM latest LEFT JOIN accepted USING (series_id)
 """
-
-"""The table as the results make it."""
+"""The table series_heads, computed from the results."""
 
 
 def compute(connection: Connection) -> None:
-    """Make the table anew from the results, inside the caller's transaction."""
+    """Rebuild the table series_heads from the results, inside the caller's transaction."""
     connection.execute("DELETE FROM series_heads")
     connection.execute(f"INSERT INTO series_heads BY NAME {COMPUTED}")
 
 
 def latest_rows(run: Run, row: Row, known: Iterable[Mapping[str, Any]]) -> list[Row]:
-    """The rows of the run's series once it is stored. `row` is the run's own, `known` the rows as they are.
+    """The rows of series_heads for the run's series once it is stored; `row` is the run's own, `known` the rows so far.
 
-    A valid result is accepted before a noisy or throttled one, a newer before an older; an invalid one never.
+    A valid result is preferred to a noisy or throttled one, then a newer to an older; an invalid one is never accepted.
     """
     if run.cell.workload.task == CALIBRATION:
         return []
-    heads: dict[str, Row] = {each["series_id"]: dict(each) for each in known}
+    latest: dict[str, Row] = {each["series_id"]: dict(each) for each in known}
     for result in run.results:
         series_id = rows.series_id(rows.series_keys(run, result.point))
-        head = heads.setdefault(series_id, {"series_id": series_id, "model_id": row["model_id"]})
-        _take_latest(head, result, row)
+        entry = latest.setdefault(series_id, {"series_id": series_id, "model_id": row["model_id"]})
+        _update_latest(entry, result, row)
         if result.status == "ok" and result.validity != "invalid":
-            _take_accepted(head, result, row)
-    return list(heads.values())
+            _update_accepted(entry, result, row)
+    return list(latest.values())
 
 
-def _take_latest(head: Row, result: Result, row: Row) -> None:
+def _update_latest(entry: Row, result: Result, row: Row) -> None:
     key = (row["started_at"], result.result_id)
-    if "latest_result_id" not in head or key > (head["latest_started_at"], head["latest_result_id"]):
-        head["latest_started_at"], head["latest_result_id"] = key
+    if "latest_result_id" not in entry or key > (entry["latest_started_at"], entry["latest_result_id"]):
+        entry["latest_started_at"], entry["latest_result_id"] = key
 
 
-def _take_accepted(head: Row, result: Result, row: Row) -> None:
+def _update_accepted(entry: Row, result: Result, row: Row) -> None:
     key = (result.validity == "valid", row["started_at"], result.result_id)
     names = ("accepted_is_valid", "accepted_started_at", "accepted_result_id")
-    if head.get("accepted_result_id") is None or key > tuple(head[name] for name in names):
-        head.update(zip(names, key, strict=True))
-
-
-TASK = "device-calibration"
-
-"""The task of a calibration run, which is of a device and not of a model; the views leave it out by this name."""
+    if entry.get("accepted_result_id") is None or key > tuple(entry[name] for name in names):
+        entry.update(zip(names, key, strict=True))
 
 
 NEWEST = f"""
@@ -98,7 +88,7 @@ WITH measured AS (
         r.other_metrics['peak_copy_bytes_per_sec'] AS peak_copy
     FROM benchmark_results r
     JOIN benchmark_runs run USING (run_id)
-    WHERE run.task = '{TASK}' AND r.status = 'ok' AND r.validity <> 'invalid'
+    WHERE run.task = '{CALIBRATION}' AND r.status = 'ok' AND r.validity <> 'invalid'
         AND coalesce(peak, peak_copy) IS NOT NULL
 ),
 by_precision AS (
@@ -119,11 +109,8 @@ rest AS (
 )
 SELECT hardware_id, peaks.peak_flops, rest.* EXCLUDE (hardware_id) FROM rest LEFT JOIN peaks USING (hardware_id)
 """
-
-"""For each calibrated device what hardware_info must hold: of each precision, and of the copy, the newest valid
-reading, or the newest noisy one where none is valid: a loaded machine reads low, and a low peak makes every share of it
-high."""
-
+"""What hardware_info must hold for each calibrated device: per precision, and for the copy, the newest valid reading,
+or the newest noisy one if none is valid. A loaded machine reads low, and a low peak makes every utilization high."""
 
 UPDATE = f"""
 UPDATE hardware_info SET
@@ -137,6 +124,6 @@ WHERE hardware_info.hardware_id = newest.hardware_id AND hardware_info.hardware_
 
 
 def apply_calibration(connection: Connection, run: Run) -> None:
-    """Bring the device's row up to date with a run whose rows are in already; nothing to do unless it calibrates."""
-    if run.cell.workload.task == TASK:
+    """Update the device's row after a calibration run was stored; does nothing for any other run."""
+    if run.cell.workload.task == CALIBRATION:
         connection.execute(UPDATE, [run.hardware.hardware_id])

@@ -1,7 +1,7 @@
-"""Brings a database's schema up to what the program knows, one numbered SQL file after the other.
+"""Upgrades the schema of a database by numbered SQL files.
 
-Each migration and its bookkeeping row are one transaction, so that a database is always at a whole version. Migrations
-are never edited; views are, and are replaced whenever a migration ran or their SQL changed.
+Each migration and its bookkeeping row are one transaction, so a database is always at a whole version. Migrations are
+never edited; views are, and are replaced when a migration ran or their SQL changed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from benchmarking.core.errors import FormatError
 
 VIEWS_VERSION = 0
-"""The row of schema_migrations that stands for the views."""
+"""Version of the views' row in schema_migrations."""
 
 INHERITED_COMMENTS = """
 SELECT format('COMMENT ON COLUMN "{}"."{}" IS ''{}''', view_name, column_name, replace(kept.comment, '''', ''''''))
@@ -30,14 +30,14 @@ JOIN (VALUES ('benchmark_results', 1), ('benchmark_runs', 2), ('hardware_info', 
 WHERE shown.comment IS NULL
 QUALIFY row_number() OVER (PARTITION BY view_name, column_name ORDER BY place.number) = 1
 """
-"""One COMMENT statement a column; the first table named wins where several have the column."""
+"""One COMMENT statement for each column of a view; if several tables have the column, the first listed wins."""
 
 
 class Connection(Protocol):
-    """The one method of a DuckDB connection that is needed here."""
+    """The one method of a DuckDB connection that migrations need."""
 
     def execute(self, query: str, parameters: object = ...) -> Any:
-        """Run the statements and give what can be fetched."""
+        """Run the statements; the result can be fetched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Migration:
 
 @cache
 def migrations() -> tuple[Migration, ...]:
-    """Every migration the program knows, in order."""
+    """Every migration, in order."""
     found = [
         Migration(version=int(name.split("_")[0]), name=name, sql=sql) for name, sql in _sql_files("migrations").items()
     ]
@@ -70,16 +70,16 @@ def views() -> Migration:
 
 
 def latest_version() -> int:
-    """The version the program works with."""
+    """The schema version of this program."""
     return migrations()[-1].version
 
 
 def version_of(connection: Connection, name: str) -> int:
     """Version of the database's schema; 0 when it is empty.
 
-    Raises FormatError when it belongs to somebody else or to a newer program. `name` is what to call it.
+    Raises FormatError for a database of something else or of a newer program; `name` is its name in messages.
     """
-    if not _is_made(connection, name):
+    if not _has_schema(connection, name):
         return 0
     version = int(connection.execute("SELECT coalesce(max(version), 0) FROM schema_migrations").fetchall()[0][0])
     if version > latest_version():
@@ -95,7 +95,7 @@ def is_current(connection: Connection, name: str) -> bool:
 
 
 def migrate(connection: Connection, name: str, steps: Sequence[Migration] | None = None) -> None:
-    """Apply what is missing. Raises FormatError as `version_of` does; `steps` is for tests."""
+    """Apply the missing migrations. Raises FormatError as `version_of` does; `steps` is for tests."""
     before = version_of(connection, name)
     pending = [step for step in (migrations() if steps is None else steps) if step.version > before]
     if not pending and _views_digest(connection) == views().sha256:
@@ -108,8 +108,8 @@ def migrate(connection: Connection, name: str, steps: Sequence[Migration] | None
 
 
 def clear(connection: Connection, name: str) -> None:
-    """Drop every table and view, all or none. Raises FormatError when the database belongs to somebody else."""
-    if not _is_made(connection, name):
+    """Drop all tables and views, or none. Raises FormatError for a database of something else."""
+    if not _has_schema(connection, name):
         return
     with without_log(connection), transaction(connection):
         for schema, view in connection.execute(
@@ -123,10 +123,10 @@ def clear(connection: Connection, name: str) -> None:
 
 @contextmanager
 def without_log(connection: Connection) -> Iterator[None]:
-    """Each commit goes into the file at once, and not into its log first.
+    """Commits go into the file at once, not into its log first.
 
-    For changes of the schema: DuckDB 1.5 and 2.0 cannot open a file whose log changes a table with a CHECK, which is
-    what a process would leave behind that is killed after such a commit.
+    For changes of the schema: DuckDB 1.5 and 2.0 cannot open a file whose log changes a table with a CHECK, and a
+    process killed after such a commit leaves one.
     """
     connection.execute("SET checkpoint_threshold = '0KB'")
     try:
@@ -137,7 +137,7 @@ def without_log(connection: Connection) -> Iterator[None]:
 
 @contextmanager
 def transaction(connection: Connection) -> Iterator[None]:
-    """All of what is done inside, or nothing. An error at ROLLBACK has the first one as its context."""
+    """A transaction, rolled back if anything raises. An error of ROLLBACK has the first error as its context."""
     connection.execute("BEGIN")
     try:
         yield
@@ -153,7 +153,7 @@ def quoted(name: str) -> str:
 
 
 def _apply(connection: Connection, step: Migration, finish: Callable[[Connection], None] | None = None) -> None:
-    """The step and its row, both or neither."""
+    """Run the step and store its row in one transaction."""
     now = datetime.now(UTC).replace(tzinfo=None)
     with transaction(connection):
         connection.execute(step.sql)
@@ -166,17 +166,19 @@ def _apply(connection: Connection, step: Migration, finish: Callable[[Connection
 
 
 def _inherit_comments(connection: Connection) -> None:
-    """Give the views' columns that have no comment of their own the one of the table's column they show."""
+    """Give columns of views without a comment the comment of the table's column."""
     for (statement,) in connection.execute(INHERITED_COMMENTS).fetchall():
         connection.execute(statement)
 
 
-def _is_made(connection: Connection, name: str) -> bool:
-    """Whether the schema is there, at whatever version; False when the database is empty."""
+def _has_schema(connection: Connection, name: str) -> bool:
+    """Whether the schema exists, at any version; False for an empty database."""
     tables = sorted(row[0] for row in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall())
     if tables and "schema_migrations" not in tables:
         holds = ", ".join(tables[:3])
-        raise FormatError(f"{name}: a DuckDB database, but not a benchmark warehouse (it holds {holds}): name another")
+        raise FormatError(
+            f"{name}: a DuckDB database, but not a benchmark warehouse (it has {holds}): choose another path"
+        )
     return bool(tables)
 
 

@@ -1,13 +1,11 @@
-"""Rows of the warehouse from a Run. Pure: nothing is read or written, and nothing of the Run is dropped.
+"""Turns a run into rows of the warehouse, and rows into Arrow tables with the types of its columns.
 
-Rows are dictionaries by column name; what is not in one becomes NULL. Maps are lists of pairs, as Arrow takes them.
+Rows are dictionaries by column name, without NULLs; maps are lists of pairs, as Arrow takes them. Nothing of the run is
+dropped.
 
-Arrow tables from rows, typed as the warehouse's columns are: one insert of many rows is one pass over memory.
-
-What makes a series: two results with the same `series_id` are the same thing, measured again.
-
-Software versions and the git commit stay out of it: they are what a series tracks. So do the host's name and the
-selector of the device, since two equal machines, or two equal devices in one, are comparable.
+Results with the same `series_id` measure the same thing. Software versions and the git commit are not part of a series:
+they are what it tracks. Neither are the host's name and the device's selector: equal machines, and equal devices in one
+machine, are comparable.
 """
 
 from __future__ import annotations
@@ -38,10 +36,8 @@ from benchmarking.core.sample_statistics import tail_quantile
 
 Row = dict[str, Any]
 
-
 NEVER_NEGATIVE = ("latency_", "throughput_", "time_", "inter_token_", "prefill_", "decode_", "memory_weights_mb")
-
-"""How metrics begin that cannot be less than 0. Differences can be, and what other tools or users add."""
+"""Prefixes of metrics that cannot be negative. Differences can be, and metrics of other tools or users."""
 
 LOAD_STAGES = ("spawn", "import", "device_init", "weights_read", "to_device")
 
@@ -61,13 +57,13 @@ def run_rows(
         "benchmark_runs": [runs],
         "series": list(series.values()),
         "benchmark_results": [_result_row(run, result, metric_columns) for result in run.results],
-        # Samples of one magnitude side by side pack into fewer bits.
+        # Samples of similar magnitude next to each other compress better.
         "raw_benchmark_data": sorted((row for result in run.results for row in _raw_rows(result)), key=_magnitude),
     }
 
 
 def json_text(value: Any) -> str:
-    """The value as canonical JSON, so that equal values are equal text and can be grouped."""
+    """The value as canonical JSON: equal values are equal text, and can be grouped."""
     return json.dumps(to_json(value), sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
@@ -76,7 +72,7 @@ def utc(text: str, where: str) -> datetime:
     try:
         time = datetime.fromisoformat(text)
         return time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
-    except (ValueError, OverflowError) as error:  # the latter where it is of the years 1 to 9999 but not in UTC
+    except (ValueError, OverflowError) as error:  # OverflowError if its year leaves 1 to 9999 in UTC
         raise FormatError(f"{where}: expected a time in ISO 8601, found {text!r}") from error
 
 
@@ -161,7 +157,7 @@ def _cell_columns(run: Run) -> Row:
 
 
 def _load_columns(loads: tuple[LaunchLoad, ...]) -> Row:
-    """Medians over the launches, in seconds; NULL for a stage that no launch had."""
+    """Medians over the launches, in seconds; NULL for a stage without values."""
     columns: Row = {"load_time_s": median(sum(load.stages_s.values()) for load in loads) if loads else None}
     for stage in LOAD_STAGES:
         seconds = [load.stages_s[stage] for load in loads if stage in load.stages_s]
@@ -170,7 +166,7 @@ def _load_columns(loads: tuple[LaunchLoad, ...]) -> Row:
 
 
 def _verified_columns(run: Run) -> Row:
-    """What the launches read back about what really ran."""
+    """What the launches read back from the loaded model."""
     verified = run.loads[0].verified if run.loads else {}
     dtypes = verified.get("weight_dtypes", verified.get("parameters_by_dtype"))
     names = verified.get("parameter_dtypes")
@@ -180,7 +176,7 @@ def _verified_columns(run: Run) -> Row:
 
 
 def _preparation_columns(preparation: Preparation | None) -> Row:
-    """The build in columns, where a runtime tells it in the column's type, and the whole as it is."""
+    """The build as JSON, and in columns as far as the runtime gives values of their types."""
     if preparation is None:
         return {}
     build = preparation.build
@@ -195,7 +191,7 @@ def _preparation_columns(preparation: Preparation | None) -> Row:
 
 
 def _typed(value: Any, kind: type) -> Any:
-    """The value where it is of the kind (a whole number is a float too), else None."""
+    """The value if it is of the kind (an int is a float too), else None."""
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     return value if isinstance(value, kind) else None
@@ -233,7 +229,7 @@ def _point_columns(point: Point) -> Row:
 
 
 def _axis(point: Point, name: str) -> float | None:
-    """The point's value on the axis, None when it has none. Raises FormatError for half a pixel, step or document."""
+    """The point's value on the axis, None without one. Raises FormatError for a fraction on an axis of whole numbers."""
     value = point.axes.get(name)
     if value is not None and FURTHER[name].kind is int and not float(value).is_integer():
         raise FormatError(f"point {point.label}: {name} is {value}, expected a whole number")
@@ -256,7 +252,7 @@ def _series_row(run: Run, point: Point) -> Row:
 def _result_row(run: Run, result: Result, metric_columns: Collection[str]) -> Row:
     metrics = {name: _possible(value, result, name) for name, value in result.metrics.items()}
     if "doubts" in result.extra:
-        raise FormatError(f'result {result.result_id}: extra may not hold "doubts", which is kept for the doubts')
+        raise FormatError(f'result {result.result_id}: extra has the reserved key "doubts"')
     return {
         "result_id": result.result_id,
         "run_id": run.run_id,
@@ -300,8 +296,8 @@ def _magnitude(row: Row) -> tuple[str, float]:
 
 
 def _launch_columns(samples: Samples) -> Row:
-    """What a launch's samples come to, which stays when they are compacted. Blocks of calls have no tail: a block's
-    mean hides its slowest call."""
+    """Statistics of a launch, which are kept when its samples are compacted. Blocks of calls have no tail: the mean of a
+    block hides its slowest call."""
     values = samples.values
     if not values:
         return {"sample_count": 0}
@@ -314,19 +310,19 @@ def _launch_columns(samples: Samples) -> Row:
 
 
 def _possible(value: float, result: Result, metric: str) -> float:
-    """The value, if a measurement can give it."""
+    """The value, if a measurement can have it. Raises FormatError."""
     if math.isfinite(value) and not (value < 0 and metric.startswith(NEVER_NEGATIVE)):
         return value
-    what = "cannot be less than 0" if math.isfinite(value) else "is no number"
+    what = "cannot be negative" if math.isfinite(value) else "is not a finite number"
     raise FormatError(f"result {result.result_id} ({result.point.label}): {metric} is {value}, which {what}")
 
 
 def arrow_table(rows: Sequence[Mapping[str, Any]], column_types: Mapping[str, str]) -> Any:
     """A `pyarrow.Table` of the rows.
 
-    `column_types` are DuckDB's names of the column types. A column that a row does not have is NULL; a value for a
-    column that is not there is a bug and raises KeyError, so that nothing is dropped unseen. Raises FormatError for a
-    number too large for its column and for text that is not Unicode.
+    `column_types` are DuckDB's type names by column. A column that a row lacks is NULL; a value for an unknown column is
+    a bug and raises KeyError, so that nothing is dropped. Raises FormatError for a number too large for its column and
+    for text that is not Unicode.
     """
     import pyarrow as pa
 
@@ -360,16 +356,14 @@ def _arrow_types() -> dict[str, Any]:
 
 
 SERIES_HASH_VERSION = 1
-
-"""Raised when `series_keys` changes; the histories then start anew, or are joined in `series_alias`."""
+"""Incremented when `series_keys` changes; histories then start again, or are joined in `series_alias`."""
 
 METRIC_DEFINITION = 1
-
-"""Version of what the metrics mean, for runs that do not say it in their settings (`metric_definition`)."""
+"""Version of the metrics' definitions, for runs without it in their settings (`metric_definition`)."""
 
 
 def series_keys(run: Run, point: Point) -> dict[str, Json]:
-    """What the id of the point's series is the hash of."""
+    """What the id of the point's series is a hash of."""
     cell, workload = run.cell, run.cell.workload
     keys: dict[str, Any] = {
         "model_id": workload.model_id,
@@ -387,7 +381,7 @@ def series_keys(run: Run, point: Point) -> dict[str, Json]:
         "hardware_id": run.hardware.hardware_id,
         "metric_definition": metric_definition(run),
     }
-    if cell.cpu_list is not None:  # only then, so that the ids of what was measured before are what they were
+    if cell.cpu_list is not None:  # only then, so that ids of earlier runs stay the same
         keys["cpu_list"] = cell.cpu_list
     if run.origin is not None:
         keys["definition"] = run.origin.definition
@@ -400,6 +394,6 @@ def series_id(keys: dict[str, Json]) -> str:
 
 
 def metric_definition(run: Run) -> int:
-    """Version of the metrics' definitions the run was measured by."""
+    """Version of the metrics' definitions of the run."""
     stated = run.settings.get("metric_definition")
     return stated if isinstance(stated, int) else METRIC_DEFINITION

@@ -1,8 +1,8 @@
-"""Runs as records again, from the rows they were stored in: `db.rows` backwards.
+"""Reads stored runs back as records: `db.rows` backwards.
 
-What rows do not keep, a record cannot have again. A run's file (its name and digest, and when it was stored) stays with
-the warehouse. The device is, for `hardware`, as the first stored run on the hardware found it. And raw samples that
-were compacted to quantiles are gone: `StoredRun.compacted` counts the launches and metrics without them.
+Rows do not keep everything: the run's file (its name, digest and time of storing) is not in the record, `hardware` has
+the device as the first run on the hardware found it, and compacted raw samples are missing: `StoredRun.compacted`
+counts the launches and metrics without them.
 """
 
 from __future__ import annotations
@@ -40,10 +40,9 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 
 STAGES = ("spawn", "import", "device_init", "tokenizer", "weights_read", "to_device")
-"""In the order in which a launch goes through them, and which stored JSON does not keep: their sum, in floating-point
-numbers, depends on it."""
-AT_ONCE = 50
-"""Runs that are read with one query a table."""
+"""In the order of a launch, which stored JSON does not keep: the floating-point sum depends on it."""
+GROUP_SIZE = 50
+"""Runs read with one query per table."""
 RUNS = """
 SELECT run.*, hardware.* EXCLUDE (hardware_id, simulated, first_seen_at)
 FROM benchmark_runs run JOIN hardware_info hardware USING (hardware_id)
@@ -75,22 +74,22 @@ WHERE run_id IN (SELECT run_id FROM all_results WHERE {condition}) ORDER BY star
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRun:
-    """A run as it can be had from the warehouse."""
+    """A run read back from the warehouse."""
 
     run: Run
     compacted: int = 0
-    """Launches and metrics whose raw samples were compacted, and are not in the run."""
+    """Launches and metrics with compacted raw samples, which the run lacks."""
 
 
 def stored_runs(warehouse: Warehouse, run_ids: Sequence[str]) -> Iterator[StoredRun]:
-    """The runs, read some at a time; in order of their start among those. Raises StorageError."""
+    """The runs, read in groups, each in the order of their start. Raises StorageError."""
     metrics = [row["name"] for row in warehouse.query(METRICS).dicts() if row["name"] not in FURTHER]
-    for start in range(0, len(run_ids), AT_ONCE):
-        yield from _some(warehouse, list(run_ids[start : start + AT_ONCE]), metrics)
+    for start in range(0, len(run_ids), GROUP_SIZE):
+        yield from _group(warehouse, list(run_ids[start : start + GROUP_SIZE]), metrics)
 
 
 def measured_runs(warehouse: Warehouse, condition: str, values: Sequence[object]) -> tuple[MeasuredRun, ...]:
-    """What the runs that have results of the condition were measured with, oldest first."""
+    """What the runs with results of the condition were measured with, oldest first."""
     sql = MEASURED_RUNS.format(columns=", ".join(MEASURED_COLUMNS), condition=condition)
     rows = warehouse.query(sql, values).dicts()
     results = _grouped(warehouse, POINTS, [row["run_id"] for row in rows], "run_id")
@@ -108,7 +107,7 @@ def _measured_run(row: Row, results: Sequence[Row]) -> MeasuredRun:
     )
 
 
-def _some(warehouse: Warehouse, run_ids: list[str], metrics: Sequence[str]) -> Iterator[StoredRun]:
+def _group(warehouse: Warehouse, run_ids: list[str], metrics: Sequence[str]) -> Iterator[StoredRun]:
     raw, results = (_grouped(warehouse, sql, run_ids, key) for sql, key in ((RAW, "result_id"), (RESULTS, "run_id")))
     for row in warehouse.query(RUNS, {"runs": run_ids}).dicts():
         own = results.get(row["run_id"], [])

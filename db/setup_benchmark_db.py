@@ -168,7 +168,7 @@ def _rebuild(arguments: argparse.Namespace) -> Report:
         **_files(rebuilt.loaded, places),
         "kept": None if rebuilt.kept is None else str(rebuilt.kept),
         "compared": [dataclasses.asdict(compared) for compared in rebuilt.compared],
-        "brought": None if rebuilt.brought is None else dict(rebuilt.brought.added),
+        "brought": None if rebuilt.copied is None else dict(rebuilt.copied.added),
         "differing": [str(conflict) for conflict in rebuilt.differing],
         "lost": dict(rebuilt.lost),
     }

@@ -1,4 +1,4 @@
-"""Run files: reads them, and loads them into a warehouse. A bad file is refused with its reason; the others go in."""
+"""Reads run files, and loads them into a warehouse. A bad file is refused with a reason; the others are loaded."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
 UNFINISHED = ".partial.jsonl"
-"""Ending of the file of a run that was not finished."""
+"""Suffix of the file of an unfinished run."""
 SUMMARY = "benchmark_summary.json"
-"""What `batch_benchmark` writes beside the runs: it repeats what is in them, and is none."""
+"""The summary that `batch_benchmark` writes into the folder of its runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,17 +34,17 @@ class RunFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """What became of the files that were to be loaded."""
+    """Files by outcome."""
 
     loaded: tuple[Path, ...] = ()
     present: tuple[Path, ...] = ()
-    """Stored already, from this file or another."""
+    """Already stored, from this file or another."""
     refused: tuple[tuple[Path, str], ...] = ()
     """With the reason."""
 
 
 def read_run(path: Path) -> RunFile:
-    """The run in a file. Raises FormatError for one that is cut off, foreign or too new; StorageError."""
+    """The run in a file. Raises FormatError for a truncated, foreign or too new one; StorageError."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -52,23 +52,23 @@ def read_run(path: Path) -> RunFile:
     try:
         data = json.loads(content, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: not JSON, or cut off: {error}") from error
+        raise FormatError(f"{path}: not JSON, or truncated: {error}") from error
     return RunFile(path=path, sha256=hashlib.sha256(content).hexdigest(), run=run_from_json(data, str(path)))
 
 
 def run_files(places: Sequence[Path]) -> tuple[Path, ...]:
-    """The run files named, and those in the folders named and below them, each once. Raises StorageError."""
+    """The run files among the places, and those in folders among them at any depth, each once. Raises StorageError."""
     files = (path for place in places for path in (_entries(place, ".json") if place.is_dir() else [place]))
     return tuple(dict.fromkeys(path for path in files if path.name != SUMMARY))
 
 
 def unfinished_files(places: Sequence[Path]) -> tuple[Path, ...]:
-    """Files of unfinished runs in the folders named and below them. Raises StorageError."""
+    """Files of unfinished runs in the folders, at any depth. Raises StorageError."""
     return tuple(dict.fromkeys(path for place in places if place.is_dir() for path in _entries(place, UNFINISHED)))
 
 
 def ingest_files(warehouse: Warehouse, paths: Sequence[Path]) -> Loaded:
-    """Store the runs of all files that can be read. Raises StorageError when the warehouse cannot take them."""
+    """Store the runs of all readable files. Raises StorageError if the warehouse cannot store them."""
     loaded: list[Path] = []
     present: list[Path] = []
     refused: list[tuple[Path, str]] = []
@@ -83,8 +83,8 @@ def ingest_files(warehouse: Warehouse, paths: Sequence[Path]) -> Loaded:
 
 
 def _entries(folder: Path, ending: str) -> list[Path]:
-    """Files of that ending, those of each folder before those of the folders in it. Hidden folders, and links to
-    folders, which may lead round in circles, are left out."""
+    """Files with that suffix, those of a folder before those of its subfolders. Hidden folders and links to folders,
+    which may form cycles, are skipped."""
 
     def refuse(error: OSError) -> NoReturn:
         raise StorageError(f"cannot read the folder {error.filename}: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""Values of an answer as JSON has them, as CSV has them, and as people read them."""
+"""Values of an answer in JSON, in CSV, and for people."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from benchmarking.core.tables import NOTHING
 from benchmarking.core.text import number, visible
 
 DIGITS = 6
-"""Of a number in an answer."""
+"""Significant digits of a number for people."""
 
 
 def plain(value: Any, kind: str = "") -> Any:
-    """The value as JSON has it; `kind` is its column's type.
+    """The value in JSON; `kind` is its column's type.
 
-    Maps are objects, JSON is what it says, times are ISO 8601 (the warehouse's are UTC), bytes are hexadecimal. What
-    JSON has no number for is text: NaN, the infinities, and decimals that are no 64-bit float.
+    Maps are objects, JSON is itself, times are ISO 8601 (UTC in the warehouse), bytes are hexadecimal. What JSON
+    has no number for is text: NaN, the infinities, and decimals that no 64-bit float equals.
     """
     if value is None or isinstance(value, bool | int):
         return value
@@ -43,7 +43,7 @@ NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
 def exact(value: Any) -> str:
-    """The value as a cell of CSV: floats in the shortest digits that give the same float back, NULL as nothing."""
+    """The value as a cell of CSV: floats in the fewest digits that give the same float, NULL as an empty cell."""
     if isinstance(value, str):
         return value
     if isinstance(value, Decimal):
@@ -55,7 +55,7 @@ def exact(value: Any) -> str:
 
 
 def readable(value: Any) -> str:
-    """The value for people: numbers of six digits, NULL as "-", nothing that a terminal would obey."""
+    """The value for people: numbers with six digits, NULL as "-", control characters made visible."""
     if value is None:
         return NOTHING
     if isinstance(value, float):

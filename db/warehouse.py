@@ -1,9 +1,4 @@
-"""The warehouse: a DuckDB file that runs go into and questions are asked of.
-
-Whether a run that is stored already says what is stored of it.
-
-The answer to a query, as Arrow, pandas or plain dictionaries.
-"""
+"""The warehouse: a DuckDB file that stores runs and answers queries, as Arrow, pandas or dictionaries."""
 
 from __future__ import annotations
 
@@ -47,27 +42,25 @@ if TYPE_CHECKING:
 MEMORY = ":memory:"
 
 REPLACED_PAUSE_S = 0.2
+"""How long a replaced file stays locked, in seconds: a process that has opened but not locked it yet then retries."""
 
-"""How long a replaced file stays locked: who opened it before, and has yet to lock it, is refused and tries again."""
-
-
-SHARED = {"hardware_info": "hardware_id", "series": "series_id"}
-
-"""The tables whose rows runs share, with their keys."""
-
+SHARED_TABLES = {"hardware_info": "hardware_id", "series": "series_id"}
+"""Tables with rows that several runs share -> their keys."""
+RUN_TABLES = ("benchmark_runs", "benchmark_results", "raw_benchmark_data")
+"""Tables in which each row belongs to one run."""
 
 Parameters = Sequence[object] | Mapping[str, object]
 
 
 class OutdatedError(StorageError):
-    """A database of an older version, that was opened for reading only."""
+    """A database of another version, opened read-only."""
 
 
 class Warehouse:
-    """An open warehouse; close it, or use it in a `with` statement. Several threads may ask it; no fork may use it."""
+    """An open warehouse; close it, or use it in a `with` statement. Usable by several threads, not after a fork."""
 
     def __init__(self, connection: DuckDB, path: str, *, read_only: bool) -> None:
-        """Takes over an open connection; `Warehouse.open` makes one."""
+        """Takes over an open connection; use `Warehouse.open`."""
         self._connection = connection
         self._pid = os.getpid()
         self._column_types: dict[str, dict[str, str]] = {}
@@ -84,24 +77,24 @@ class Warehouse:
         lock_timeout_s: float = 30.0,
         create: bool = True,
     ) -> Warehouse:
-        """The warehouse in the file `path` (":memory:" for one that is gone at its end), brought up to date.
+        """The warehouse in the file `path` (":memory:" for a temporary one), upgraded to this version.
 
-        `for_questions` is for SQL that somebody typed (`db.query.questions`): it only reads, and reaches no other file.
-        A file that is missing is made, unless `create` is False or it is only read. One process may hold the file
-        at a time, readers beside each other excepted: waits up to `lock_timeout_s` for it, then raises LockedError.
-        Raises FormatError for a file that is no warehouse or too new, StorageError for one that cannot be opened.
+        `for_questions` is for SQL of a user (`db.query.questions`): read-only, without access to other files. A missing
+        file is created, unless `create` is False or it is read-only. One writer or several readers may have the file
+        open: waits up to `lock_timeout_s` for it, then raises LockedError. Raises FormatError for a file that is not a
+        warehouse or too new, StorageError for one that cannot be opened.
         """
         name = str(path)
         read_only = read_only or for_questions
         if name != MEMORY and not os.path.exists(name):
             if read_only or not create:
-                raise StorageError(f"no database at {name}: make it with setup_benchmark_db --db-path {name}")
+                raise StorageError(f"no database at {name}: create it with setup_benchmark_db --db-path {name}")
             _create(Path(name))
         config = QUESTIONS if for_questions else FILE_FORMAT if read_only else WRITER
         connection = connect(name, config, read_only=read_only, lock_timeout_s=lock_timeout_s)
         warehouse = cls(connection, name, read_only=read_only)
         try:
-            warehouse._bring_up_to_date()
+            warehouse._upgrade()
         except BaseException:
             warehouse.close()
             raise
@@ -109,10 +102,10 @@ class Warehouse:
 
     @classmethod
     def overwrite(cls, path: str | Path, *, lock_timeout_s: float = 30.0) -> Warehouse:
-        """An empty warehouse in the file, whatever warehouse of whatever version was in it.
+        """An empty warehouse in the file; a warehouse of any version in it is dropped.
 
-        The file is emptied under its lock, not replaced, so that nobody else can be writing to it. Raises as `open`
-        does; a file that is no warehouse is left alone.
+        The file is emptied under its lock, not replaced, so that no other process can be writing to it. Raises as
+        `open` does; a file that is not a warehouse is left unchanged.
         """
         name = str(path)
         if os.path.exists(name):
@@ -125,19 +118,19 @@ class Warehouse:
 
     @classmethod
     def compact(cls, path: str | Path, *, lock_timeout_s: float = 30.0) -> None:
-        """Write the file anew without the free blocks that storing leaves in it, about as much as it holds.
+        """Rewrite the file without the free blocks that storing leaves in it, about half of its size.
 
-        A copy is made beside it while nobody may write, and takes its place in one step: whenever this is killed, the
-        file is the old one or the new one, whole. Raises as `open` does; the file must be there, and on Windows, where
-        an open file cannot be replaced, StorageError is raised.
+        A copy is made under the lock and replaces the file in one step, so a kill leaves the old file or the new one.
+        Raises as `open` does; the file must exist. Raises StorageError on Windows, where an open file cannot be
+        replaced.
         """
         if os.name == "nt":
             raise StorageError(f"{path} cannot be replaced under its lock on Windows: make a compact copy as a backup")
         file = Path(path).resolve() if os.path.exists(path) else Path(path)
-        cls.open(file, lock_timeout_s=lock_timeout_s, create=False).close()  # brings what is in its log into it
+        cls.open(file, lock_timeout_s=lock_timeout_s, create=False).close()  # writes its log into it
         with cls.open(file, read_only=True, lock_timeout_s=lock_timeout_s) as held, temporary_sibling(file) as part:
             if file.with_name(f"{file.name}.wal").exists():
-                raise StorageError(f"{file}: a process that used it was killed just now: try again")
+                raise StorageError(f"{file}: its log belongs to a process that was killed just now: try again")
             held._copy_to(part)
             try:
                 shutil.copymode(file, part)
@@ -153,15 +146,15 @@ class Warehouse:
         self.close()
 
     def close(self) -> None:
-        """Let the file go; every run that was ingested is in it."""
+        """Close the file; every ingested run is in it."""
         with translate_errors(self.path):
             self._connection.close()
 
     def ingest(self, run: Run, *, source: str | None = None, source_sha256: str | None = None) -> bool:
-        """Store a run: all of it when this returns True, nothing when it raises.
+        """Store a run, completely or not at all; False if it, or its file (`source_sha256`), is already stored.
 
-        False when the run, or the file it comes from (`source_sha256`), is stored already. Raises FormatError for a
-        number that is none and for another run of a stored one's id, StorageError when the file cannot be written.
+        Raises FormatError for NaN and infinity, and for a run with the id of a different one; StorageError when the
+        file cannot be written.
         """
         with self._using() as connection, migrate.transaction(connection):
             # A foreign file may hold many runs.
@@ -175,21 +168,21 @@ class Warehouse:
             if known:
                 check_same_content(connection, run.run_id, rows, self._columns)
                 return False
-            for table, key in SHARED.items():
+            for table, key in SHARED_TABLES.items():
                 self._insert(table, self._new(table, key, rows[table]))
-            for table in OWN:
+            for table in RUN_TABLES:
                 self._insert(table, rows[table])
-            self._keep_heads(run, rows)
+            self._update_latest(run, rows)
             latest_results.apply_calibration(connection, run)
         return True
 
     def ingest_file(self, path: Path) -> bool:
-        """Store the run of a run file; True, False and errors as with `ingest`, FormatError for a bad file too."""
+        """Store the run of a run file, as `ingest` does; FormatError for a bad file too."""
         file = read_run(path)
         return self.ingest(file.run, source=str(path.resolve()), source_sha256=file.sha256)
 
     def query(self, sql: str, params: Parameters | None = None) -> Table:
-        """The answer to a statement, its `?` or `$name` bound to `params`. Raises StorageError with DuckDB's words."""
+        """The answer to a statement, with `params` bound to its `?` or `$name`. Raises StorageError."""
         import pyarrow as pa
 
         with self._using() as connection, connection.cursor() as cursor:
@@ -198,28 +191,28 @@ class Warehouse:
 
     @contextmanager
     def cursor(self) -> Iterator[DuckDB]:
-        """A cursor of DuckDB's own, for answers read a part at a time. Raises StorageError, as `query` does."""
+        """A DuckDB cursor, for answers read in parts. Raises StorageError, as `query` does."""
         with self._using() as connection, connection.cursor() as cursor:
             yield cursor
 
     @contextmanager
     def transaction(self) -> Iterator[migrate.Connection]:
-        """A connection on which all that is done is kept at the end, or nothing if anything raises."""
+        """A connection inside a transaction, rolled back if anything raises."""
         with self._using() as connection, migrate.transaction(connection):
             yield connection
 
     @contextmanager
-    def beside(self, path: str | Path, *, lock_timeout_s: float = 30.0) -> Iterator[str]:
-        """Another DuckDB file, of whatever kind, to be read in this one's statements: its name there, to be quoted.
+    def attached(self, path: str | Path, *, lock_timeout_s: float = 30.0) -> Iterator[str]:
+        """Any DuckDB file, attached read-only: its name in SQL, to be quoted. Not inside a transaction.
 
-        Waits for it, and raises, as `open` does. Not inside a transaction.
+        Waits and raises as `open` does.
         """
         with self._using() as connection, attached(connection, str(path), lock_timeout_s=lock_timeout_s) as name:
             yield name
 
     def backup(self, target: Path) -> None:
-        """Copy everything into a new file, which appears only when it is complete. Raises StorageError."""
-        taken = StorageError(f"{target} is there already: a backup is never written over a file: name another")
+        """Copy everything into a new file, which appears when it is complete. Raises StorageError."""
+        taken = StorageError(f"{target} already exists, and a backup never replaces a file: choose another path")
         if os.path.exists(target):
             raise taken
         with temporary_sibling(target) as part:
@@ -239,26 +232,26 @@ class Warehouse:
             finally:
                 connection.execute(f"DETACH {migrate.quoted(alias)}")
 
-    def _bring_up_to_date(self) -> None:
+    def _upgrade(self) -> None:
         with self._using() as connection:
             if not self.read_only:
                 migrate.migrate(connection, self.path)
             elif not migrate.is_current(connection, self.path):
                 raise OutdatedError(
-                    f"{self.path}: made by another version of this program, and opened for reading only: "
-                    f"bring it up to date with setup_benchmark_db --db-path {self.path}"
+                    f"{self.path}: of another version of this program, and opened read-only: "
+                    f"upgrade it with setup_benchmark_db --db-path {self.path}"
                 )
 
     @contextmanager
     def _using(self) -> Iterator[DuckDB]:
         if os.getpid() != self._pid:
-            # What a forked child writes through its parent's connection seems to succeed and is lost.
-            raise StorageError(f"{self.path}: opened in another process: open it again after a fork")
+            # Writes of a forked child through its parent's connection seem to succeed, and are lost.
+            raise StorageError(f"{self.path}: opened in another process: open it again after the fork")
         with translate_errors(self.path):
             yield self._connection
 
     def _sources(self, run_id: str, source_sha256: str | None) -> list[str | None]:
-        """Digests of the files that the run, or runs of that file, were stored from; empty when there are none."""
+        """Digests of the files that the run, or runs of that file, were stored from; empty if none is stored."""
         sql = "SELECT source_sha256 FROM benchmark_runs WHERE run_id = ? OR source_sha256 = ?"
         return [row[0] for row in self._connection.execute(sql, [run_id, source_sha256]).fetchall()]
 
@@ -270,13 +263,13 @@ class Warehouse:
         return self._column_types[table]
 
     def _new(self, table: str, key: str, rows: Sequence[Row]) -> list[Row]:
-        """Those of the rows whose key is not in the table."""
+        """The rows whose key is not in the table."""
         sql = f"SELECT {key} FROM {table} WHERE {key} IN (SELECT unnest($keys))"
         known = {row[0] for row in self._connection.execute(sql, {"keys": [row[key] for row in rows]}).fetchall()}
         return [row for row in rows if row[key] not in known]
 
-    def _keep_heads(self, run: Run, rows: Mapping[str, Sequence[Row]]) -> None:
-        """Bring the rows of the run's series in series_heads up to date."""
+    def _update_latest(self, run: Run, rows: Mapping[str, Sequence[Row]]) -> None:
+        """Update the rows of the run's series in series_heads."""
         names = {"ids": [row["series_id"] for row in rows["series"]]}
         which = "FROM series_heads WHERE series_id IN (SELECT unnest($ids))"
         known = Table(self._connection.sql(f"SELECT * {which}", params=names).to_arrow_table()).dicts()
@@ -291,10 +284,10 @@ class Warehouse:
 
 
 def _create(path: Path) -> None:
-    """Make an empty warehouse at `path`, complete from the moment it is there.
+    """Create an empty warehouse at `path`, which appears when it is complete.
 
-    Made beside it and moved: two processes that open a missing file at once could else leave an empty one, which DuckDB
-    refuses for ever. Who comes second drops his own.
+    Two processes that open a missing file at once could otherwise leave an empty file, which DuckDB refuses. The second
+    one drops its own.
     """
     make_folder(path.parent)
     with temporary_sibling(path) as part:
@@ -303,27 +296,22 @@ def _create(path: Path) -> None:
         publish(part, path)
 
 
-OWN = ("benchmark_runs", "benchmark_results", "raw_benchmark_data")
-
-"""The tables in which each row belongs to one run."""
-
-
 def check_same_content(
     connection: DuckDB, run_id: str, rows: Mapping[str, Sequence[Row]], column_types: Callable[[str], Mapping[str, str]]
 ) -> None:
-    """Raise FormatError, with what differs, where the rows of a stored run's id are not those that are stored."""
-    names = {table: f"again_{table}" for table in OWN}
+    """Raise FormatError, with the differences, if the rows differ from those of the stored run of this id."""
+    names = {table: f"again_{table}" for table in RUN_TABLES}
     for table, name in names.items():
         connection.register(name, arrow_table(rows[table], column_types(table)))
-    found = conflicts(connection, str, names.__getitem__, OWN)
+    found = conflicts(connection, str, names.__getitem__, RUN_TABLES)
     for name in names.values():
         connection.unregister(name)
     if found:
-        raise FormatError(f"run {run_id} is stored already, and this says otherwise: {conflicts_text(found)}")
+        raise FormatError(f"run {run_id} is already stored with other content: {conflicts_text(found)}")
 
 
 class Table:
-    """The answer to a query: all of it, no cursor behind."""
+    """The whole answer to a query."""
 
     def __init__(self, arrow: Any) -> None:
         """Wraps a `pyarrow.Table`."""

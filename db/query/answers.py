@@ -1,4 +1,4 @@
-"""Answers written out: as a table that fits a terminal, one value a line, Markdown, CSV or JSON."""
+"""Writes answers: as a table that fits the terminal, one value per line, Markdown, CSV or JSON."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ from db.query.questions import Answer, Column, Row
 from db.values import exact, plain, readable
 
 NARROW = 12
-"""Columns of text that a cell keeps, however many columns there are; a narrower one says too little."""
+"""Least width of a column of text, in characters."""
 NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
 REALS = ("FLOAT", "DOUBLE", "DECIMAL")
 DEFAULT_ROWS = 100
 
-
 Writer = Callable[[Answer, TextIO, Page, int], None]
-"""Writes an answer for a page; the number is that of the rows that people are shown."""
+"""Writes an answer for a page; the number is the most rows shown to people."""
 
 
 def write_table(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
-    """One line a row. Where the page is too narrow, text is cut and columns are left out, and it says so."""
+    """One line per row. On a narrow page text is truncated and columns are left out, with a remark."""
     rows, more = _first(answer, limit)
     slots = [_slot(column, [row[place] for row in rows]) for place, column in enumerate(answer.columns)]
     shown = fitting_columns(slots, page.width)
@@ -38,11 +37,11 @@ def write_table(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
     print(drawn(cells, [width for _, width in shown], page, numbers=numbers, overflow="ellipsis"), file=out)
     _remark(out, len(rows), more)
     if (left := len(slots) - len(shown)) > 0:
-        print(f"{left} more column{'s' * (left > 1)}: name those you want, or take the format vertical", file=out)
+        print(f"{left} more column{'s' * (left > 1)}: select fewer, or use --format vertical", file=out)
 
 
 def write_vertical(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
-    """One line a value, uncut, with a rule over each row."""
+    """One line per value, not truncated, with a rule above each row."""
     rows, more = _first(answer, limit)
     names = [visible(column.name) for column in answer.columns]
     width = max(map(text_width, names))
@@ -54,22 +53,22 @@ def write_vertical(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
 
 
 def write_markdown(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
-    """A table in Markdown, with all rows."""
+    """A table of Markdown with all rows."""
     right = [place for place, column in enumerate(answer.columns) if _is_number(column)]
     rows = [[readable(value) for value in row] for row in answer.rows]
     print(text.markdown_table([column.name for column in answer.columns], rows, right=right), file=out)
 
 
 def write_csv(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
-    """CSV with a line of names: every row, every digit."""
+    """CSV with a header: every row, every digit."""
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([column.name for column in answer.columns])
     writer.writerows([exact(value) for value in row] for row in answer.rows)
 
 
 def write_json(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
-    """A list of one object a row, each in a line of its own."""
-    names = _unlike([column.name for column in answer.columns])
+    """A list of objects, one row per line."""
+    names = _unique([column.name for column in answer.columns])
     out.write("[")
     for number, row in enumerate(answer.rows):
         values = (plain(value, column.type) for value, column in zip(row, answer.columns, strict=True))
@@ -89,7 +88,7 @@ FORMATS = tuple(WRITERS)
 
 
 def write(answer: Answer, name: str, *, out: TextIO | None = None, rows: int = DEFAULT_ROWS) -> None:
-    """Write the answer in the format of that name; to stdout, unless told where."""
+    """Write the answer in the format of that name, to stdout by default."""
     stream = sys.stdout if out is None else out
     WRITERS[name](answer, stream, page_of(stream), rows)
 
@@ -102,13 +101,13 @@ class Filled(Slot):
     """The heading first."""
     is_number: bool
     is_empty: bool
-    """Whether no row has anything in it."""
+    """Whether no row has a value."""
 
 
 def fitting_columns(slots: Sequence[Filled], room: int | None) -> list[tuple[Filled, int]]:
-    """The columns that fit into the room, gaps between them, with their widths.
+    """The columns that fit into the room, with their widths.
 
-    Where not all do, those without anything in them go first, then those on the right, all but one; the widest of the
+    If not all fit, empty columns are dropped first, then columns from the right, except the first; the widest of the
     rest are narrowed.
     """
     if room is None or total_width([slot.width for slot in slots]) <= room:
@@ -124,7 +123,7 @@ def _slot(column: Column, values: Sequence[object]) -> Filled:
     widths = [text_width(cell) for cell in cells]
     is_number = _is_number(column)
     least = max(widths[1:], default=1) if is_number else min(max(widths), NARROW)
-    # A number never loses a digit, text keeps 12 columns.
+    # A number keeps all digits, text at least 12 characters.
     return Filled(
         cells=cells,
         is_number=is_number,
@@ -141,7 +140,7 @@ def _first(answer: Answer, count: int) -> tuple[list[Row], bool]:
 
 
 def _remark(out: TextIO, shown: int, more: bool) -> None:
-    """What is to be said below the rows."""
+    """The remark below the rows."""
     if more:
         print(f"the first {shown} rows; there are more", file=out)
     elif shown == 0:
@@ -152,8 +151,8 @@ def _is_number(column: Column) -> bool:
     return column.type in NUMBERS or column.type.startswith(REALS)
 
 
-def _unlike(names: Iterable[str]) -> list[str]:
-    """The names, with a number behind those that were there before: x, x_1."""
+def _unique(names: Iterable[str]) -> list[str]:
+    """The names, with a number behind repeated ones: x, x_1."""
     found: dict[str, int] = {}
     for name in names:
         free, number = name, 0

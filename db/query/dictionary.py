@@ -1,4 +1,4 @@
-"""The data dictionary: what tables, views and columns there are, what they mean, and in which unit."""
+"""The data dictionary: tables, views and columns with their meaning and unit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
 WIDTH = 100
-"""Columns of text where there is no terminal to fit."""
+"""Width in characters without a terminal."""
 UNITS = {
     "_flops_per_sec": "FLOP/s",
     "_bytes_per_sec": "B/s",
@@ -30,8 +30,7 @@ UNITS = {
     "_w": "W",
     "peak_flops": "FLOP/s",
 }
-"""Ending of a column's name -> unit of its numbers, for columns that are neither metrics nor axes; the first that fits.
-"""
+"""Suffix of a column's name -> unit, for columns that are neither metrics nor axes; the first match counts."""
 ENTRIES = """
 SELECT table_name AS name, 'table' AS kind, coalesce(comment, '') AS meaning FROM duckdb_tables() WHERE NOT internal
 UNION ALL
@@ -61,7 +60,7 @@ class Field:
     name: str
     type: str
     unit: str
-    """Empty for what has none, and where the row tells it."""
+    """Empty for none, and if it is in the row."""
     meaning: str
 
 
@@ -71,7 +70,7 @@ def entries(warehouse: Warehouse) -> tuple[Entry, ...]:
 
 
 def entry(warehouse: Warehouse, name: str) -> Entry:
-    """The table or view of that name. Raises UsageError, with near names."""
+    """The table or view of that name. Raises UsageError, with similar names."""
     known = {found.name: found for found in entries(warehouse)}
     return known[choice(name, tuple(known), "table or view")]
 
@@ -83,13 +82,13 @@ def fields(warehouse: Warehouse, name: str) -> tuple[Field, ...]:
 
 
 def unit_of(column: str) -> str:
-    """The unit that a column's name says: "ms" of latency_median_ms; empty for none."""
+    """The unit of a column, by its name: "ms" of latency_median_ms; empty for none."""
     known = METRICS.get(column) or AXES.get(column)
     return known.unit if known else next((unit for ending, unit in UNITS.items() if column.endswith(ending)), "")
 
 
 def dictionary_answer(warehouse: Warehouse, name: str | None) -> Answer:
-    """The dictionary as an answer: all tables and views, or the columns of the one that is named."""
+    """The dictionary as an answer: all tables and views, or the columns of one."""
     if name is None:
         rows = [(found.name, found.kind, found.meaning) for found in entries(warehouse)]
         return _answer(("name", "kind", "meaning"), rows)
@@ -101,7 +100,7 @@ def dictionary_answer(warehouse: Warehouse, name: str | None) -> Answer:
 
 
 def text(warehouse: Warehouse, name: str | None, *, width: int) -> str:
-    """The dictionary for people, nothing in it cut: what a thing is called, and what it means below it."""
+    """The dictionary for people: each name with its whole meaning below it."""
     if name is None:
         return listing(entries(warehouse), width=width)
     found = entry(warehouse, name)

@@ -1,8 +1,8 @@
-"""Questions in SQL that somebody typed: one statement that only reads, answered within a time limit, a part at a time.
+"""Questions in SQL from users: one read-only statement, answered within a time limit, in parts.
 
-What keeps it to reading is the connection (`Warehouse.open(..., for_questions=True)`): it opens the file read-only,
-reaches no other file and no network, and its settings are locked. Looking at the statement's type only gives clearer
-words, and refuses what would be gone with the connection anyway.
+The connection (`Warehouse.open(..., for_questions=True)`) is what keeps it to reading: the file is opened read-only, no
+other file and no network can be reached, and the settings are locked. The type of the statement is checked only for
+clearer messages, and to refuse what would be lost with the connection.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 Row = tuple[Any, ...]
 
 READING = ("SELECT", "EXPLAIN", "PRAGMA", "MULTI")
-"""Types of statements that read; MULTI is a PIVOT, to DuckDB 2."""
+"""Types of statements that read; MULTI is a PIVOT in DuckDB 2."""
 MISTAKES = ("Parser", "Syntax", "Binder", "Catalog", "Permission", "Invalid Input", "Parameter Not Resolved")
-"""Kinds of errors that lie in the statement; the others lie in the data or the machine."""
+"""Kinds of errors of the statement; all others are of the data or the machine."""
 INTERRUPTED = "Query interrupted"
-"""What the driver makes of a Ctrl-C."""
+"""The driver's error for a Ctrl-C."""
 ROWS_AT_ONCE = 10_000
 
 
 class TimeLimitError(BenchhouseError):
-    """The time limit came before the end of the answer. Exit code 124."""
+    """The time limit was reached. Exit code 124."""
 
     exit_code = EXIT_TIME_LIMIT
 
@@ -43,26 +43,26 @@ class Column:
 
     name: str
     type: str
-    """As DuckDB writes it: VARCHAR, DOUBLE, MAP(VARCHAR, DOUBLE), ..."""
+    """DuckDB's name: VARCHAR, DOUBLE, MAP(VARCHAR, DOUBLE), ..."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a question gives."""
+    """The answer to a question."""
 
     columns: tuple[Column, ...]
     rows: Iterator[Row]
-    """Read from the database as they are taken."""
+    """Read from the database as they are consumed."""
 
 
 @contextmanager
 def answering(
     warehouse: Warehouse, sql: str, params: Mapping[str, str] | None = None, *, timeout_s: float | None = None
 ) -> Iterator[Answer]:
-    """The answer to one statement, `$name` in it bound to `params`; its rows are to be read inside the `with`.
+    """The answer to one statement, with `params` bound to its `$name`; the rows are read inside the `with`.
 
-    Raises UsageError, with line and column, for SQL that cannot be understood, that is none or several statements or
-    changes something; StorageError for what goes wrong with the data; TimeLimitError; KeyboardInterrupt.
+    Raises UsageError, with line and column, for invalid SQL, for no or several statements, and for one that changes
+    something; StorageError for errors of the data; TimeLimitError; KeyboardInterrupt.
     """
     expired = threading.Event()
     try:
@@ -77,14 +77,14 @@ def answering(
         raise KeyboardInterrupt from error
     except StorageError as error:
         if expired.is_set():
-            raise TimeLimitError(f"no answer within {timeout_s:g} s: ask for less, or give it more time") from error
+            raise TimeLimitError(f"no answer within {timeout_s:g} s: narrow it, or raise --timeout") from error
         raise _explained(parse_message(str(error.__cause__)), sql, error) from error
 
 
 @contextmanager
 def _limited(cursor: DuckDB, timeout_s: float | None, expired: threading.Event) -> Iterator[None]:
-    """Interrupt what the cursor does once the time is over, and set `expired`; and when something goes wrong: closing
-    the cursor would else wait for the end of a statement that nobody waits for any more."""
+    """Interrupt the cursor at the time limit, and set `expired`; and on any error, since closing the cursor would
+    otherwise wait for the end of the statement."""
 
     def stop() -> None:
         expired.set()
@@ -105,17 +105,17 @@ def _limited(cursor: DuckDB, timeout_s: float | None, expired: threading.Event) 
 
 
 def _check(cursor: DuckDB, sql: str) -> None:
-    """See that it is one statement, and that it reads. Raises UsageError."""
+    """Raise UsageError unless it is one statement that reads."""
     statements = cursor.extract_statements(sql)
     if not statements:
-        raise UsageError("there is no statement in it: ask for example SELECT * FROM hardware_comparison")
-    # Of a PIVOT, DuckDB 1.5 makes several statements, the first of which have no text.
+        raise UsageError("no statement: give one, such as SELECT * FROM hardware_comparison")
+    # DuckDB 1.5 splits a PIVOT into several statements, of which only the last has a text.
     count = sum(bool(statement.query.strip()) for statement in statements)
     if count > 1:
-        raise UsageError(f"{count} statements: ask one at a time")
+        raise UsageError(f"{count} statements: give one at a time")
     kind = statements[-1].type.name
     if kind not in READING:
-        raise UsageError(f"{kind} is not a question: only statements that read are run (SELECT, DESCRIBE, EXPLAIN)")
+        raise UsageError(f"{kind} is not read-only: use SELECT, DESCRIBE or EXPLAIN")
 
 
 def _rows(cursor: DuckDB) -> Iterator[Row]:
@@ -125,8 +125,8 @@ def _rows(cursor: DuckDB) -> Iterator[Row]:
 
 
 def _explained(words: DuckDbMessage, sql: str, error: StorageError) -> BenchhouseError:
-    """The error for whoever typed the statement."""
-    if "pytz" in words.message:  # the driver needs a package for times with a zone
+    """The error for the user."""
+    if "pytz" in words.message:  # the driver needs that package for times with a zone
         return UsageError("a TIMESTAMP WITH TIME ZONE cannot be shown: cast it, for example now()::TIMESTAMP")
     place = "" if words.position is None else f"{error_position(sql, words.position)}: "
     if words.kind in MISTAKES:

@@ -1,10 +1,8 @@
-"""DuckDB's command-line shell: where it is installed, and the command that opens a warehouse in it, locked down.
+"""DuckDB's command-line shell: where it is installed, the command that opens a warehouse in it, example questions.
 
-The shell's safe mode refuses the commands that read and write files or start programs, shuts off every file but the
-database, and locks the settings. What it leaves open is `.pager COMMAND`, in a terminal only: whoever sits there can
-start programs anyway. Statements from stdin never reach a pager.
-
-A handful of questions that people ask, each as one statement: to run, and to start from.
+The shell's safe mode refuses the commands that read and write files or start programs, closes every file but the
+database, and locks the settings. It allows `.pager COMMAND`, in a terminal only, where the user can start programs
+anyway. Statements from stdin never reach a pager.
 """
 
 from __future__ import annotations
@@ -29,15 +27,13 @@ MODES: dict[str, tuple[str, ...]] = {
     "csv": ("-csv",),
     "json": ("-json",),
 }
-
 """Format -> the shell's flags for it."""
 
 BEFORE_LOCK = (
     "SET autoinstall_known_extensions = false; SET autoload_known_extensions = false;"
     " SET allow_community_extensions = false;"
 )
-
-"""What safe mode leaves as it is, and cannot be changed once it is on."""
+"""Settings that safe mode does not change, and that cannot be changed afterwards."""
 
 COLUMNS_OF = """
 CREATE TEMP MACRO columns_of(name) AS TABLE
@@ -51,9 +47,9 @@ class ShellMissingError(BenchhouseError):
 
 
 def find_shell() -> Path:
-    """The shell's executable: the package's beside this interpreter, else among its scripts, else on PATH.
+    """The shell's executable: in its package, else among this interpreter's scripts, else on PATH.
 
-    The script that the package installs is passed over: it changes a setting, which safe mode refuses, and ends at a
+    The script that the package installs is skipped: it changes a setting, which safe mode refuses, and exits on a
     Ctrl-C that is meant for a statement. Raises ShellMissingError.
     """
     spec = importlib.util.find_spec(PACKAGE)
@@ -64,17 +60,17 @@ def find_shell() -> Path:
         if found is not None and not _is_script(Path(found)):
             return Path(found)
     raise ShellMissingError(
-        "DuckDB's shell is needed, and there is none beside this Python or on PATH: pip install duckdb-cli "
-        '(benchhouse query "SELECT ..." answers without it)'
+        "DuckDB's shell was found neither in this Python's packages nor on PATH: pip install duckdb-cli "
+        '(benchhouse query "SELECT ..." works without it)'
     )
 
 
 def shell_command(shell: Path, db_path: str, mode: str) -> tuple[str, ...]:
-    """The command that opens the database in the shell: no init file is run, nothing but the database can be read."""
+    """The command that opens the database in the shell, locked down; no init file is run."""
     return (
         *(str(shell), "-no-init", "-readonly", *MODES[mode]),
         *("-cmd", BEFORE_LOCK, "-cmd", COLUMNS_OF, "-cmd", ".safe_mode"),
-        os.path.abspath(db_path),  # a name of its own would else be read as a flag
+        os.path.abspath(db_path),  # a relative path could be read as a flag
     )
 
 

@@ -1,9 +1,9 @@
-"""Replaces the raw samples of old results by their quantiles: the file shrinks, and every statistic stays.
+"""Replaces the raw samples of old results by their quantiles: the file shrinks, and every statistic is kept.
 
-2026-11-21: 20 steps, so 21 quantiles a launch. The least, the greatest, quartiles, median, p90 and p95 are among them;
-mean, median and p99 are kept beside them anyway. Between two quantiles the distribution is off by less than 1/20, which
-is below what the samples of one launch can tell at 95 % (1.36 / sqrt(n), Kolmogorov) up to n = 739. Finer steps would
-keep noise, fewer would lose p95. A launch of fewer than twice as many samples stays as it is: little would be won.
+2026-11-21: 20 steps, so 21 quantiles per launch, among them minimum, maximum, quartiles, median, p90 and p95; mean,
+median and p99 are stored anyway. Between two quantiles the distribution is off by less than 1/20, which is below what
+the samples of one launch resolve at 95 % (1.36 / sqrt(n), Kolmogorov) up to n = 739. Finer steps would keep noise,
+coarser ones would lose p95. A launch of fewer than twice as many samples is left unchanged: little would be saved.
 """
 
 from __future__ import annotations
@@ -41,47 +41,47 @@ WHERE {LONG} AND result_id IN (SELECT unnest($results))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What becomes of the raw samples of some results. A row is a launch and a metric."""
+    """The effect on the raw samples of some results. A row is a launch and a metric."""
 
     results: int
-    """Those of which any samples are replaced."""
+    """Results with samples to be replaced."""
     rows: int
     samples: int
-    """In those rows."""
+    """Samples in those rows."""
     short_rows: int
-    """Rows that stay as they are since they have fewer than MIN_SAMPLES."""
+    """Rows left unchanged, with fewer than MIN_SAMPLES samples."""
     compacted_rows: int
-    """Rows that have only quantiles already."""
+    """Rows that have only quantiles."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """The file, in bytes: measured, on a copy."""
+    """Sizes of the file in bytes, measured on a copy."""
 
     before: int
     rewritten: int
-    """Written anew with all samples in it: the free space in a file is no merit of compacting."""
+    """Rewritten with all samples: free space in the file is not saved by compacting."""
     after: int
 
 
 def old_results(warehouse: Warehouse, before: datetime, selection: Selection) -> list[str]:
     """Ids of the selected results of runs that started before the time (naive UTC).
 
-    The selection may hold SQL: `warehouse` should be open for questions.
+    The selection may hold SQL of a user: `warehouse` should be read-only.
     """
     sql = OLD_RESULTS.format(condition=selection.condition)
     return [str(row["result_id"]) for row in warehouse.query(sql, [before, *selection.values]).dicts()]
 
 
 def forecast(warehouse: Warehouse, results: Sequence[str]) -> Forecast:
-    """What `replace_samples` would do to the results."""
+    """The effect of `replace_samples` on the results."""
     return Forecast(**warehouse.query(FORECAST, {"results": list(results)}).dicts()[0])
 
 
 def replace_samples(warehouse: Warehouse, results: Sequence[str]) -> Forecast:
-    """Replace the samples of the results by their quantiles, all or nothing, and say what was replaced.
+    """Replace the samples of the results by their quantiles, all or none; gives what was replaced.
 
-    The file is not smaller before it is written anew: `Warehouse.compact`.
+    The file shrinks when it is rewritten: `Warehouse.compact`.
     """
     done = forecast(warehouse, results)
     now = datetime.now(UTC).replace(tzinfo=None)
@@ -91,7 +91,7 @@ def replace_samples(warehouse: Warehouse, results: Sequence[str]) -> Forecast:
 
 
 def sizes(warehouse: Warehouse, results: Sequence[str]) -> Sizes:
-    """What the file comes to, found by doing it to a copy beside it, which goes away. Raises StorageError."""
+    """The sizes of the file, measured on a temporary copy in its folder. Raises StorageError."""
     path = Path(warehouse.path)
     with temporary_sibling(path) as copy, temporary_sibling(path) as rewritten:
         warehouse.backup(copy)

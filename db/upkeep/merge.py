@@ -1,8 +1,8 @@
-"""Brings what another warehouse holds into this one: each row once, and nothing of a file that contradicts.
+"""Merges another warehouse into this one: each row once, and nothing of a file that contradicts.
 
-A run is taken with its results and raw samples, or not at all. Hardware and series are the same where their ids are,
-which are hashes of what they are. Merging is commutative, associative and idempotent in what rows say: only where and
-when a run was stored (`source`, `ingested_at`) is told by the warehouse that had it first.
+A run is taken with its results and raw samples, or not at all. Hardware and series are equal if their ids are, which
+are hashes. Merging is commutative, associative and idempotent in content; where and when a run was stored (`source`,
+`ingested_at`) is kept from the warehouse that had it first.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from db.upkeep.verify import CHECKS
 from db.warehouse import OutdatedError, Warehouse
 
 NEEDED = ("orphan", "duplicate")
-"""Faults of another warehouse that must not come in."""
+"""Kinds of faults with which another warehouse is refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """What another warehouse brought, or would bring."""
+    """What another warehouse added, or would add."""
 
     added: Mapping[str, int]
     """New rows by table; of raw_benchmark_data the samples."""
     present: int
-    """Its runs that were here already."""
+    """Its runs that are already stored here."""
     samples_restored: int
-    """Results of which only quantiles were here, and the samples (or finer quantiles) came in."""
+    """Results with only quantiles here, that got the samples (or finer quantiles)."""
     samples_kept: int
-    """Results of which the samples (or finer quantiles) are here, and only quantiles there."""
+    """Results with the samples (or finer quantiles) here, and only quantiles there."""
     left_out: tuple[Conflict, ...] = ()
-    """What contradicts, and stayed as it is here; only where that was asked for."""
+    """Conflicting rows, kept as they are here; only with `keep_own`."""
 
 
 class ConflictError(FormatError):
-    """Another warehouse says something else under the same id."""
+    """Another warehouse has other content under the same id."""
 
     def __init__(self, path: Path, found: Sequence[Conflict]) -> None:
-        super().__init__(f"{path}: nothing of it was taken, since it contradicts what is here: {conflicts_text(found)}")
+        super().__init__(f"{path}: nothing was added, since it contradicts this database: {conflicts_text(found)}")
         self.conflicts = tuple(found)
 
 
@@ -59,31 +59,31 @@ def merge(
     dry_run: bool = False,
     keep_own: bool = False,
 ) -> Merged:
-    """Take in what the warehouse in the file `path` has and this one has not; the file itself is never changed.
+    """Add what the warehouse in the file `path` has and this one lacks; the file is never changed.
 
-    One of an older version is brought up to date in a copy. `dry_run` only counts. With `keep_own` what contradicts
-    stays as it is here, and the rest comes in. Otherwise raises ConflictError; FormatError for a file that is no
-    warehouse or has rows without what they refer to; LockedError; StorageError. Then nothing of it is here.
+    A file of an older version is upgraded in a copy. `dry_run` only counts. With `keep_own` conflicting rows stay as
+    they are here, and the rest is added. Otherwise raises ConflictError; FormatError for a file that is not a warehouse
+    or has dangling references; LockedError; StorageError. Then nothing of it is added.
     """
     if os.path.exists(path) and os.path.exists(warehouse.path) and os.path.samefile(path, warehouse.path):
-        raise UsageError(f"{path} is the database itself: name another one to merge into it")
+        raise UsageError(f"{path} is the database itself: choose another file to merge")
     with (
-        up_to_date(path, lock_timeout_s=lock_timeout_s, check=not keep_own) as current,
-        warehouse.beside(current, lock_timeout_s=lock_timeout_s) as name,
+        upgraded(path, lock_timeout_s=lock_timeout_s, check=not keep_own) as current,
+        warehouse.attached(current, lock_timeout_s=lock_timeout_s) as name,
         warehouse.transaction() as connection,
     ):
-        beside, aliases = _compare(connection, name)
-        if beside.conflicts and not keep_own:
-            raise ConflictError(path, beside.conflicts)
-        beside.mark_new_runs()
-        merged = _counted(beside, aliases)
+        other, aliases = _compare(connection, name)
+        if other.conflicts and not keep_own:
+            raise ConflictError(path, other.conflicts)
+        other.mark_new_runs()
+        merged = _counts(other, aliases)
         if not dry_run:
-            beside.take(aliases)
+            other.take(aliases)
         return merged
 
 
 def _compare(connection: Connection, name: str) -> tuple[OtherWarehouse, dict[str, Alias]]:
-    """The other warehouse with what it contradicts, and the aliases that are new or read otherwise."""
+    """The other warehouse with its conflicts, and the aliases that are new or changed."""
     mine, theirs = (stored_aliases(connection, of) for of in (str, table_names(name)))
     aliases, clashing = united_aliases(mine, theirs)
     found = (*conflicts(connection, str, table_names(name)), *clashing)
@@ -92,22 +92,19 @@ def _compare(connection: Connection, name: str) -> tuple[OtherWarehouse, dict[st
     return OtherWarehouse(connection=connection, database=name, columns=columns, conflicts=found), changed
 
 
-def _counted(beside: OtherWarehouse, aliases: Mapping[str, Alias]) -> Merged:
+def _counts(other: OtherWarehouse, aliases: Mapping[str, Alias]) -> Merged:
     return Merged(
-        added={**beside.new(), "series_alias": len(aliases)},
-        present=beside.present(),
-        samples_restored=beside.restorable(),
-        samples_kept=beside.kept_finer(),
-        left_out=beside.conflicts,
+        added={**other.new(), "series_alias": len(aliases)},
+        present=other.present(),
+        samples_restored=other.restorable(),
+        samples_kept=other.kept_finer(),
+        left_out=other.conflicts,
     )
 
 
 @contextmanager
-def up_to_date(path: Path, *, lock_timeout_s: float, check: bool) -> Iterator[Path]:
-    """The file of a warehouse, or a copy of it that was brought up to date, to be read.
-
-    Raises FormatError where rows refer to nothing, if that is to be checked.
-    """
+def upgraded(path: Path, *, lock_timeout_s: float, check: bool) -> Iterator[Path]:
+    """The file of a warehouse, or an upgraded copy of it. With `check`, raises FormatError for dangling references."""
     try:
         with Warehouse.open(path, read_only=True, lock_timeout_s=lock_timeout_s) as other:
             if check:
@@ -121,7 +118,7 @@ def up_to_date(path: Path, *, lock_timeout_s: float, check: bool) -> Iterator[Pa
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / path.name
         with connect(str(path), FILE_FORMAT, read_only=True, lock_timeout_s=lock_timeout_s):
-            _copy(path, copy)  # while nobody may write to it
+            _copy(path, copy)  # under the lock
         with Warehouse.open(copy) as other:
             if check:
                 _refuse_faults(other)
@@ -136,8 +133,7 @@ def _copy(path: Path, copy: Path) -> None:
                 shutil.copyfile(path.with_name(f"{path.name}{ending}"), copy.with_name(f"{copy.name}{ending}"))
     except OSError as error:
         raise StorageError(
-            f"{path}: is of an older version, and cannot be copied to {copy.parent} to be brought up to date: "
-            f"{error.strerror}"
+            f"{path}: of an older version, and cannot be copied to {copy.parent} for its upgrade: {error.strerror}"
         ) from error
 
 
@@ -147,6 +143,6 @@ def _refuse_faults(other: Warehouse) -> None:
         if faults:
             more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
             raise FormatError(
-                f"{other.path}: is damaged: {faults[0]['problem']}{more}: look at it with "
+                f"{other.path}: is damaged: {faults[0]['problem']}{more}: check it with "
                 f"setup_benchmark_db --verify --db-path {other.path}"
             )

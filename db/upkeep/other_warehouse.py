@@ -1,6 +1,6 @@
-"""A warehouse that lies beside this one, inside a transaction: what of it is new here, and taking that in.
+"""Another warehouse, attached inside a transaction: what of it is new here, and adding that.
 
-Aliases of series from two warehouses, joined: each series is read as the one at the end of its chain.
+Aliases of series are united: each series is an alias of the last series of its chain.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ NEW = {
     "alerts": "alert_id NOT IN (SELECT alert_id FROM alerts)",
     "annotations": "annotation_id NOT IN (SELECT annotation_id FROM annotations)",
 }
-
-"""Which rows of another warehouse's tables are new here."""
-
+"""Table -> condition of the other warehouse's rows that are new here."""
 
 NEW_RUNS = """
 CREATE OR REPLACE TEMP TABLE new_runs AS
@@ -40,9 +38,7 @@ WHERE run_id NOT IN (SELECT run_id FROM benchmark_runs)
         SELECT source_sha256 FROM benchmark_runs WHERE source_sha256 IS NOT NULL AND origin_format IS NULL
     ))
 """
-
-"""A run whose results or run file another one has here is none of them."""
-
+"""A run is not new if its results or its run file belong to another run here."""
 
 CALIBRATED = """
 SELECT DISTINCT hardware_id FROM benchmark_runs JOIN new_runs USING (run_id) WHERE task = ?
@@ -51,29 +47,27 @@ SELECT DISTINCT hardware_id FROM benchmark_runs JOIN new_runs USING (run_id) WHE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeRule:
-    """How it is decided whose words of a row are kept."""
+    """Which of two versions of a row is kept."""
 
     time: str
-    """The column that decides."""
+    """The deciding column."""
     newer: bool
-    """Whether the newer ones are, or the older ones."""
-    apart: tuple[str, ...] = ()
-    """Columns that are worked out from other tables."""
+    """Whether the newer version is kept, or the older."""
+    ignored: tuple[str, ...] = ()
+    """Columns computed from other tables."""
 
 
 MERGE_RULES = {
     "hardware_info": MergeRule(
         time="first_seen_at",
         newer=False,
-        apart=("peak_flops", "peak_copy_bytes_per_sec", "calibrated_at", "calibration_run_id"),
+        ignored=("peak_flops", "peak_copy_bytes_per_sec", "calibrated_at", "calibration_run_id"),
     ),
     "series": MergeRule(time="first_seen_at", newer=False),
     "change_points": MergeRule(time="detected_at", newer=True),
     "alerts": MergeRule(time="updated_at", newer=True),
 }
-
-"""Tables whose rows may be told in two ways: of a machine its first sight is kept, of a finding the last word."""
-
+"""Tables whose rows may have two versions: the first of a machine is kept, the last of a finding."""
 
 FINER = """
 FROM {fine} fine JOIN {coarse} coarse USING (result_id, launch, phase, metric)
@@ -81,44 +75,43 @@ WHERE coarse.compacted_at IS NOT NULL
     AND (fine.compacted_at IS NULL OR len(fine.sketch) > len(coarse.sketch))
     AND concat_ws(' ', result_id, launch, phase, metric) NOT IN (SELECT unnest($left))
 """
-
-"""Raw samples that one side still has where the other has only their quantiles, or coarser ones."""
+"""Raw samples, or finer quantiles, of one side where the other has only quantiles."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherWarehouse:
-    """The other warehouse. What is in conflict here is never changed."""
+    """The other warehouse. Conflicting rows here are never changed."""
 
     connection: Connection
     database: str
     """Its name in SQL."""
     columns: Mapping[str, Iterable[str]]
-    """Of each table, which both have."""
+    """Table -> columns, the same in both."""
     conflicts: tuple[Conflict, ...] = ()
 
     def mark_new_runs(self) -> None:
-        """Find the runs that are to come in; the methods below speak of them."""
+        """Find the new runs; the methods below need them."""
         self.connection.execute(NEW_RUNS.format(theirs=quoted(self.database)))
 
     def new(self) -> dict[str, int]:
-        """Rows that are to come in, by table; of raw_benchmark_data the samples."""
+        """New rows by table; of raw_benchmark_data the samples."""
         what = {RAW: "coalesce(sum(sample_count), 0)::BIGINT"}
         return {table: self._number(self._new(table), what.get(table, "count(*)")) for table in NEW}
 
     def present(self) -> int:
-        """Runs of it that are here already."""
+        """Its runs that are stored here."""
         return self._number(f"FROM {self.theirs('benchmark_runs')} SEMI JOIN benchmark_runs USING (run_id)")
 
     def restorable(self) -> int:
-        """Results of which only quantiles, or coarser ones, are here."""
+        """Results with coarser raw data here."""
         return self._finer(self.theirs(RAW), RAW)
 
     def kept_finer(self) -> int:
-        """Results of which only quantiles, or coarser ones, are there."""
+        """Results with coarser raw data there."""
         return self._finer(RAW, self.theirs(RAW))
 
     def take(self, aliases: Mapping[str, Alias]) -> None:
-        """Let all of that in, and the aliases of series that are new or read otherwise now."""
+        """Add all of that, and the new and changed aliases."""
         self._restore()
         for table in MERGE_RULES:
             self._supersede(table)
@@ -130,16 +123,16 @@ class OtherWarehouse:
                 "VALUES (?, ?, ?, ?)",
                 [series, alias.canonical, alias.reason, alias.created_at],
             )
-        for (hardware_id,) in self.connection.execute(CALIBRATED, [latest_results.TASK]).fetchall():
+        for (hardware_id,) in self.connection.execute(CALIBRATED, [latest_results.CALIBRATION]).fetchall():
             self.connection.execute(latest_results.UPDATE, [hardware_id])
         latest_results.compute(self.connection)
 
     def theirs(self, table: str) -> str:
-        """The other one's table, in SQL."""
+        """The other warehouse's table in SQL."""
         return table_names(self.database)(table)
 
     def _left(self, table: str) -> dict[str, list[str]]:
-        """The keys of the rows that are in conflict, as the parameter `left`."""
+        """The keys of the conflicting rows, as the parameter `left`."""
         return {"left": [conflict.subject for conflict in self.conflicts if conflict.table == table]}
 
     def _new(self, table: str) -> str:
@@ -149,7 +142,7 @@ class OtherWarehouse:
         return self._number(FINER.format(fine=fine, coarse=coarse), "count(DISTINCT result_id)", left=RAW)
 
     def _restore(self) -> None:
-        """Put samples, or finer quantiles, in the place of coarser ones."""
+        """Replace quantiles by samples or finer quantiles."""
         finer = FINER.format(fine=self.theirs(RAW), coarse=RAW)
         self.connection.execute(f"CREATE OR REPLACE TEMP TABLE finer AS SELECT fine.* {finer}", self._left(RAW))
         key = ", ".join(CONTENTS[RAW].key)
@@ -158,27 +151,27 @@ class OtherWarehouse:
         self.connection.execute("DROP TABLE finer")
 
     def _supersede(self, table: str) -> None:
-        names = ", ".join(f"{quoted(name)} = theirs.{quoted(name)}" for name in self._told(table))
+        names = ", ".join(f"{quoted(name)} = theirs.{quoted(name)}" for name in self._versioned(table))
         self.connection.execute(
             f"UPDATE {table} AS mine SET {names} FROM {self.theirs(table)} theirs WHERE {self._decides(table)}",
             self._left(table),
         )
 
     def _decides(self, table: str) -> str:
-        """The condition that the other one's words of a row are to be kept."""
+        """The condition that the other version of a row is kept."""
         (key,), decided = CONTENTS[table].key, MERGE_RULES[table]
         sign = ">" if decided.newer else "<"
-        # Of two with the same time the text decides, so that the order of merging makes no difference.
+        # At equal times the text decides, so that the order of merging makes no difference.
         mine, theirs = (f"({side}.{decided.time}, {self._text(table, side)})" for side in ("mine", "theirs"))
         return f"mine.{key} = theirs.{key} AND {theirs} {sign} {mine} AND mine.{key} NOT IN (SELECT unnest($left))"
 
     def _text(self, table: str, side: str) -> str:
-        fields = ", ".join(f"{quoted(name)} := {side}.{quoted(name)}" for name in self._told(table))
+        fields = ", ".join(f"{quoted(name)} := {side}.{quoted(name)}" for name in self._versioned(table))
         return f"to_json(struct_pack({fields}))::VARCHAR"
 
-    def _told(self, table: str) -> list[str]:
-        apart = (*CONTENTS[table].key, *MERGE_RULES[table].apart)
-        return [name for name in self.columns[table] if name not in apart]
+    def _versioned(self, table: str) -> list[str]:
+        ignored = (*CONTENTS[table].key, *MERGE_RULES[table].ignored)
+        return [name for name in self.columns[table] if name not in ignored]
 
     def _number(self, rest: str, what: str = "count(*)", *, left: str | None = None) -> int:
         bound = None if left is None else self._left(left)
@@ -186,12 +179,12 @@ class OtherWarehouse:
 
 
 def table_names(name: str) -> Relation:
-    """What a table of the database is called in SQL."""
+    """Table -> its name in SQL, in the attached database."""
     return lambda table: f"{quoted(name)}.{table}"
 
 
 def stored_aliases(connection: Connection, relation: Relation) -> dict[str, Alias]:
-    """A warehouse's aliases of series."""
+    """The aliases of a warehouse, by series."""
     sql = f"SELECT series_id, canonical_series_id, reason, created_at FROM {relation('series_alias')}"
     return {
         series: Alias(canonical=canonical, reason=reason, created_at=created_at)
@@ -201,7 +194,7 @@ def stored_aliases(connection: Connection, relation: Relation) -> dict[str, Alia
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alias:
-    """What a series is read as."""
+    """An alias of a series."""
 
     canonical: str
     reason: str
@@ -209,32 +202,31 @@ class Alias:
 
 
 Aliases = Mapping[str, Alias]
-
 """By series."""
 
 
 def united_aliases(mine: Aliases, theirs: Aliases) -> tuple[dict[str, Alias], list[Conflict]]:
-    """Both together, and the series that would be read as two, or as themselves.
+    """Both together, and the series with two aliases or a cycle.
 
-    One warehouse may read a as b where the other reads b as c: then a is read as c. Of two reasons for the same alias
-    the earlier one stays.
+    If a is an alias of b in one warehouse, and b of c in the other, a becomes an alias of c. Of two reasons for the
+    same alias the earlier is kept.
     """
     found: dict[str, Alias] = {}
     clashing: list[Conflict] = []
     for series in sorted(mine.keys() | theirs.keys()):
-        said = [aliases[series] for aliases in (mine, theirs) if series in aliases]
-        ends = {end for alias in said for end in _ends(alias.canonical, mine, theirs)}
+        stored = [aliases[series] for aliases in (mine, theirs) if series in aliases]
+        ends = {end for alias in stored for end in _ends(alias.canonical, mine, theirs)}
         if len(ends) == 1 and series not in ends:
-            first = min(said, key=lambda alias: (alias.created_at, alias.reason))
+            first = min(stored, key=lambda alias: (alias.created_at, alias.reason))
             found[series] = replace(first, canonical=ends.pop())
         else:
-            problem = f"is read as {' and as '.join(sorted(ends))}" if len(ends) > 1 else "is read as itself in the end"
+            problem = f"is an alias of {' and of '.join(sorted(ends))}" if len(ends) > 1 else "is an alias of itself"
             clashing.append(Conflict(table="series_alias", subject=series, problem=problem))
     return found, clashing
 
 
 def _ends(series: str, mine: Aliases, theirs: Aliases) -> set[str]:
-    """Where the chains that begin at the series end; empty where they go round in circles."""
+    """The ends of the chains from the series; empty for a cycle."""
     seen, ahead, ends = set[str](), [series], set[str]()
     while ahead:
         one = ahead.pop()

@@ -1,6 +1,6 @@
-"""Makes a warehouse anew from its run files, and brings over what only the old one has, as far as that can be read.
+"""Rebuilds a warehouse from its run files, and copies what only the old file has, as far as it can be read.
 
-The old file is kept beside the new one under another name; the new one takes its place in one step.
+The old file is kept under another name; the new one replaces it in one step.
 """
 
 from __future__ import annotations
@@ -15,52 +15,52 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarking.core.errors import LockedError, StorageError
-from db.connection import FILE_FORMAT, connect, why
-from db.contents import SUMMED, Conflict, all_column_types, checksum
+from db.connection import FILE_FORMAT, connect, problem_of
+from db.contents import CHECKSUMMED, Conflict, all_column_types, checksum
 from db.files import make_folder, publish, temporary_sibling
 from db.migrate import quoted
 from db.spool import Loaded, ingest_files
-from db.upkeep.merge import Merged, merge, up_to_date
+from db.upkeep.merge import Merged, merge, upgraded
 from db.upkeep.verify import damage
-from db.warehouse import OWN, Warehouse
+from db.warehouse import RUN_TABLES, Warehouse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """A table of the old warehouse beside the new one's."""
+    """A table of the old warehouse compared with the new one."""
 
     table: str
     rows_before: int | None
-    """None where it could not be read."""
+    """None if it could not be read."""
     rows_after: int
     is_equal: bool | None
-    """Whether all rows say the same, by their checksum or one by one; None where it could not be read."""
+    """Whether all rows are equal, by checksum or one by one; None if it could not be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
-    """What was made, and what of the old warehouse is in it."""
+    """The outcome of a rebuild."""
 
     loaded: Loaded
     kept: Path | None = None
-    """Where the old file is now; None when there was none."""
+    """New path of the old file; None if there was none."""
     compared: tuple[Compared, ...] = ()
-    brought: Merged | None = None
-    """What only the old one had; None when there was none, or it could not be read at all."""
+    copied: Merged | None = None
+    """What only the old file had; None if there was none, or it could not be read at all."""
     lost: Mapping[str, str] = field(default_factory=dict)
-    """Table of the old one that could not be read -> why. What of it is in no run file is not here."""
+    """Unreadable table of the old file -> reason. Its rows that are in no run file are lost."""
 
     @property
     def differing(self) -> tuple[Conflict, ...]:
-        """Rows that the old one told in another way than the run files, whose words are kept."""
-        return () if self.brought is None else _told_otherwise(self.brought, self.lost)
+        """Rows of the old file that differ from the run files, which are kept."""
+        return () if self.copied is None else _differing(self.copied, self.lost)
 
 
 def rebuild(path: Path, files: Sequence[Path], *, lock_timeout_s: float = 30.0) -> Rebuilt:
-    """Make the warehouse at `path` from the run files, whatever is there now, and keep that under another name.
+    """Rebuild the warehouse at `path` from the run files, and keep the old file under another name.
 
-    The old one is locked meanwhile, if it can be opened at all. Raises LockedError while another process has it, and
-    StorageError where no file is a run or nothing can be written; then everything is as it was.
+    The old file is locked during the rebuild, if it can be opened. Raises LockedError while another process has it
+    open, and StorageError if no file is a run or nothing can be written; then nothing is changed.
     """
     path = path.resolve()
     make_folder(path.parent)
@@ -69,47 +69,47 @@ def rebuild(path: Path, files: Sequence[Path], *, lock_timeout_s: float = 30.0) 
         with Warehouse.open(part) as warehouse:
             loaded = ingest_files(warehouse, files)
             if not loaded.loaded:
-                raise StorageError(f"none of {len(files)} files is a run that can be read: {path} was left as it is")
+                raise StorageError(f"none of {len(files)} files is a readable run: {path} was left unchanged")
             rebuilt = _with_old(warehouse, path, loaded, trouble) if path.exists() else Rebuilt(loaded=loaded)
         if os.name == "nt":
-            hold.close()  # an open file cannot be renamed there
+            hold.close()  # Windows cannot rename an open file
         _replace(path, part, rebuilt.kept)
     return rebuilt
 
 
 def _hold(hold: ExitStack, path: Path, lock_timeout_s: float) -> str | None:
-    """Keep others from writing to the old file until the end; why it cannot be opened, if it cannot."""
+    """Lock the old file against writers until the end; gives the reason if it cannot be opened."""
     try:
         hold.enter_context(connect(str(path), FILE_FORMAT, read_only=True, lock_timeout_s=lock_timeout_s))
     except LockedError:
         raise
     except StorageError as error:
-        return why(error)
+        return problem_of(error)
     return None
 
 
 def _with_old(warehouse: Warehouse, path: Path, loaded: Loaded, trouble: str | None) -> Rebuilt:
-    """Bring over what only the old one has, and compare the two."""
+    """Copy what only the old file has, and compare the two."""
     kept = _free_name(path)
     if trouble is not None:
-        lost = dict.fromkeys(SUMMED, trouble)
+        lost = dict.fromkeys(CHECKSUMMED, trouble)
         return Rebuilt(loaded=loaded, kept=kept, compared=_uncompared(warehouse, lost), lost=lost)
     with _readable(path) as (source, lost):
-        brought = None
-        if len(lost) < len(SUMMED):
-            brought = merge(warehouse, source, keep_own=True)
-        compared = [*_uncompared(warehouse, lost), *(_compared(warehouse, source, brought, lost) if brought else ())]
-    compared.sort(key=lambda one: list(SUMMED).index(one.table))
-    return Rebuilt(loaded=loaded, kept=kept, compared=tuple(compared), brought=brought, lost=lost)
+        copied = None
+        if len(lost) < len(CHECKSUMMED):
+            copied = merge(warehouse, source, keep_own=True)
+        compared = [*_uncompared(warehouse, lost), *(_compared(warehouse, source, copied, lost) if copied else ())]
+    compared.sort(key=lambda one: list(CHECKSUMMED).index(one.table))
+    return Rebuilt(loaded=loaded, kept=kept, compared=tuple(compared), copied=copied, lost=lost)
 
 
 @contextmanager
 def _readable(path: Path) -> Iterator[tuple[Path, dict[str, str]]]:
-    """The old file if all of it can be read, else a copy of the tables that can; and those that cannot, with why."""
+    """The old file, or a copy of its readable tables if some are not; and the unreadable ones with reasons."""
     trouble = _trouble(path)
     with ExitStack() as stack:
         if trouble is None:
-            yield stack.enter_context(up_to_date(path, lock_timeout_s=0.0, check=False)), {}
+            yield stack.enter_context(upgraded(path, lock_timeout_s=0.0, check=False)), {}
             return
         copy = Path(stack.enter_context(tempfile.TemporaryDirectory())) / path.name
         with Warehouse.open(copy) as salvaged:
@@ -118,32 +118,34 @@ def _readable(path: Path) -> Iterator[tuple[Path, dict[str, str]]]:
 
 
 def _trouble(path: Path) -> str | None:
-    """The first thing that is wrong with the old file; None when all its tables are there and can be read."""
+    """The first fault of the old file; None if all its tables exist and can be read."""
     try:
         with (
-            up_to_date(path, lock_timeout_s=0.0, check=False) as current,
+            upgraded(path, lock_timeout_s=0.0, check=False) as current,
             Warehouse.open(current, read_only=True) as old,
         ):
-            there = {row["name"] for row in old.query("SELECT table_name AS name FROM duckdb_tables()").dicts()}
-            missing = [f"{table} is missing" for table in SUMMED if table not in there]
+            found = {row["name"] for row in old.query("SELECT table_name AS name FROM duckdb_tables()").dicts()}
+            missing = [f"{table} is missing" for table in CHECKSUMMED if table not in found]
             return next((problem for _, problem in damage(old)), missing[0] if missing else None)
     except StorageError as error:
-        return why(error)
+        return problem_of(error)
 
 
 def _salvage(salvaged: Warehouse, path: Path) -> dict[str, str]:
-    """Copy every table that can be read. Returns those that cannot, with the reason."""
+    """Copy every readable table. Returns the others with reasons."""
     lost: dict[str, str] = {}
-    with salvaged.beside(path, lock_timeout_s=0.0) as name:
-        for table in SUMMED:
+    with salvaged.attached(path, lock_timeout_s=0.0) as name:
+        for table in CHECKSUMMED:
             try:
                 with salvaged.transaction() as connection:
                     connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM {quoted(name)}.{table}")
             except StorageError as error:
-                lost[table] = why(error).removeprefix(f"{salvaged.path}: ")
-    if lost.keys() & {"benchmark_runs", "benchmark_results"}:  # half a run is none; its samples alone may be missing
-        for table in OWN:
-            lost.setdefault(table, f"{table} is of no use without {' and '.join(sorted(lost.keys() & set(OWN)))}")
+                lost[table] = problem_of(error).removeprefix(f"{salvaged.path}: ")
+    if lost.keys() & {"benchmark_runs", "benchmark_results"}:  # of a run only the samples may be missing
+        for table in RUN_TABLES:
+            lost.setdefault(
+                table, f"{table} is of no use without {' and '.join(sorted(lost.keys() & set(RUN_TABLES)))}"
+            )
             salvaged.query(f"DELETE FROM {table}")
     return lost
 
@@ -155,22 +157,22 @@ def _uncompared(warehouse: Warehouse, lost: Mapping[str, str]) -> tuple[Compared
     )
 
 
-def _compared(warehouse: Warehouse, source: Path, brought: Merged, lost: Mapping[str, str]) -> list[Compared]:
-    """Number of rows and checksum of each table that could be read."""
-    told_otherwise = {conflict.table for conflict in _told_otherwise(brought, lost)}
+def _compared(warehouse: Warehouse, source: Path, copied: Merged, lost: Mapping[str, str]) -> list[Compared]:
+    """Number of rows and checksum of each readable table."""
+    differing = {conflict.table for conflict in _differing(copied, lost)}
     found = []
-    with warehouse.beside(source, lock_timeout_s=0.0) as name:
-        for table in (table for table in SUMMED if table not in lost):
+    with warehouse.attached(source, lock_timeout_s=0.0) as name:
+        for table in (table for table in CHECKSUMMED if table not in lost):
             before, after = (_sum(warehouse, table, of) for of in (f"{quoted(name)}.{table}", table))
-            # Merging has compared the rows one by one, but where samples are back that were only quantiles.
-            is_equal = before == after or (before[0] == after[0] and table not in told_otherwise)
+            # Merging compared the rows one by one, except where samples replaced quantiles.
+            is_equal = before == after or (before[0] == after[0] and table not in differing)
             found.append(Compared(table=table, rows_before=before[0], rows_after=after[0], is_equal=is_equal))
     return found
 
 
-def _told_otherwise(brought: Merged, lost: Mapping[str, str]) -> tuple[Conflict, ...]:
-    """The contradictions but for those that there are since a table could not be read."""
-    return tuple(conflict for conflict in brought.left_out if conflict.part not in lost)
+def _differing(copied: Merged, lost: Mapping[str, str]) -> tuple[Conflict, ...]:
+    """The conflicts, except those due to unreadable tables."""
+    return tuple(conflict for conflict in copied.left_out if conflict.part not in lost)
 
 
 def _sum(warehouse: Warehouse, table: str, relation: str) -> tuple[int, str]:
@@ -186,14 +188,14 @@ def _free_name(path: Path) -> Path:
 
 
 def _replace(path: Path, part: Path, kept: Path | None) -> None:
-    """Give the new file the old one's name, and the old one, with its log, the name to keep. Raises StorageError."""
+    """Rename the old file with its log to `kept`, and the new file to `path`. Raises StorageError."""
     if kept is None:
         if not publish(part, path):
-            raise StorageError(f"{path} was made by somebody else meanwhile: look at it, and try again")
+            raise StorageError(f"{path} already exists: another process created it: check it, and try again")
         return
     try:
         if not publish(path, kept):
-            raise StorageError(f"{kept} is there already: try again")
+            raise StorageError(f"{kept} already exists: try again")
         log = path.with_name(f"{path.name}.wal")
         if log.exists():
             log.replace(kept.with_name(f"{kept.name}.wal"))
@@ -201,4 +203,4 @@ def _replace(path: Path, part: Path, kept: Path | None) -> None:
             shutil.copymode(path, part)
         part.replace(path)
     except OSError as error:
-        raise StorageError(f"{path} cannot be replaced: {error.strerror}; the old one is {kept}") from error
+        raise StorageError(f"{path} cannot be replaced: {error.strerror}; the old file is {kept}") from error

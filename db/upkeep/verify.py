@@ -1,8 +1,7 @@
-"""Looks for what should not be in a warehouse. Nothing is changed; each finding says where and what.
+"""Checks a warehouse for faults: schema, damage, references, counts, checksums. Nothing is changed.
 
-The checks on what is stored: each a query that gives a `subject` and a `problem` for every row that is at fault.
-
-Reads a whole warehouse, to find what cannot be read: DuckDB checks a block of the file only when it needs it.
+The whole file is read, since DuckDB verifies a block only when it needs it. Each check of the content is a query that
+gives a `subject` and a `problem` for every faulty row.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ from benchmarking.core.axes import FURTHER
 from benchmarking.core.errors import StorageError
 from benchmarking.core.records import canonical_hash
 from db import latest_results, migrate
-from db.connection import why
+from db.connection import problem_of
 from db.migrate import quoted
 from db.warehouse import MEMORY, Warehouse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something that is not as it should be."""
+    """A fault."""
 
     kind: str
     """damage, schema, orphan, duplicate, raw_count, raw_statistics, missing_value, series, change_point, axes,
     calibration, heads, hash, checksum."""
     subject: str
-    """The table or row it is about."""
+    """The faulty table or row."""
     problem: str
 
 
@@ -50,22 +49,21 @@ SCHEMA = {
         FROM duckdb_constraints() GROUP BY ALL
     """,
 }
-
-"""What makes the schema, as name and value. The words of views and checks are left out, which each version of DuckDB
-writes in its own way: the digest in schema_migrations stands for them."""
+"""The schema as names and values. The SQL of views and checks is left out, since each version of DuckDB writes it in
+its own way; their digest in schema_migrations is checked instead."""
 
 
 def verify(warehouse: Warehouse) -> list[Finding]:
-    """Everything that is wrong; empty when all is well. Raises StorageError when the file cannot be read."""
+    """All faults. Raises StorageError when the file cannot be read."""
     damaged = [Finding(kind="damage", subject=table, problem=problem) for table, problem in damage(warehouse)]
     findings = [*damaged, *_schema(warehouse), *(() if damaged else _migrations(warehouse))]
-    if findings:  # the other checks take the schema, and that it can be read, for granted
+    if findings:  # the other checks need a readable file with the right schema
         return findings
     return [*_contents(warehouse), *_hashes(warehouse), *_checksums(warehouse)]
 
 
 def _schema(warehouse: Warehouse) -> Iterator[Finding]:
-    """Differences from a warehouse made anew."""
+    """Differences from a new warehouse."""
     expected, found = _new_schema(), _schema_of(warehouse)
     for name in sorted(expected.keys() | found.keys()):
         if name not in found:
@@ -97,7 +95,7 @@ def _migrations(warehouse: Warehouse) -> Iterator[Finding]:
         if step.version not in found:
             yield Finding(kind="schema", subject=step.name, problem=f"migration {step.name} was never applied")
         elif found[step.version] != step.sha256:
-            yield Finding(kind="schema", subject=step.name, problem=f"migration {step.name} was applied in other words")
+            yield Finding(kind="schema", subject=step.name, problem=f"migration {step.name} was applied with other SQL")
 
 
 def _contents(warehouse: Warehouse) -> Iterator[Finding]:
@@ -107,7 +105,7 @@ def _contents(warehouse: Warehouse) -> Iterator[Finding]:
 
 
 def _hashes(warehouse: Warehouse) -> Iterator[Finding]:
-    """Ids that are not the hash of the keys beside them."""
+    """Ids that are not the hash of their row's keys."""
     for table, column in (("hardware_info", "hardware_id"), ("series", "series_id")):
         for row in warehouse.query(f"SELECT {column} AS id, hashed_keys FROM {table} ORDER BY 1").dicts():
             expected = canonical_hash(json.loads(row["hashed_keys"]))[: len(row["id"])]
@@ -117,7 +115,7 @@ def _hashes(warehouse: Warehouse) -> Iterator[Finding]:
 
 
 def _checksums(warehouse: Warehouse) -> Iterator[Finding]:
-    """Run files that are not any more what was loaded. One that is gone is no fault: the runs are here."""
+    """Run files that were changed after loading. A missing one is no fault: its runs are stored."""
     sql = "SELECT run_id, source, source_sha256 FROM benchmark_runs WHERE source_sha256 IS NOT NULL ORDER BY source"
     for row in warehouse.query(sql).dicts():
         problem = _file_problem(row)
@@ -133,7 +131,7 @@ def _file_problem(row: dict[str, Any]) -> str | None:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         return f"run {row['run_id']}: its file {path} cannot be read: {error.strerror}"
-    return None if digest == row["source_sha256"] else f"run {row['run_id']}: its file {path} was changed since"
+    return None if digest == row["source_sha256"] else f"run {row['run_id']}: its file {path} was changed after loading"
 
 
 REFERENCES = (
@@ -154,7 +152,6 @@ REFERENCES = (
     ("alerts", "alert_id", "confirmed_by", "benchmark_results", "result_id"),
 )
 
-
 KEYS = (
     ("hardware_info", "hardware_id", "TRUE"),
     ("benchmark_runs", "run_id", "TRUE"),
@@ -163,9 +160,7 @@ KEYS = (
     ("raw_benchmark_data", "result_id, launch, phase, metric", "TRUE"),
     ("series", "series_id", "TRUE"),
 )
-
-"""Columns that name a row, and of which rows; checked by reading all of them, since an index may be what is broken."""
-
+"""(table, unique columns, condition); checked by reading all rows, since an index may be damaged."""
 
 ANNOTATED = (
     ("run", "benchmark_runs", "run_id"),
@@ -174,7 +169,6 @@ ANNOTATED = (
     ("hardware", "hardware_info", "hardware_id"),
     ("alert", "alerts", "alert_id"),
 )
-
 
 RAW_COUNTS = """
 WITH counted AS (
@@ -193,7 +187,6 @@ WHERE (run.origin_format IS NULL OR counted.samples IS NOT NULL)  -- other tools
 ORDER BY result_id
 """
 
-
 RAW_STATISTICS = """
 WITH seen AS (
     SELECT result_id, launch, phase, metric, compacted_at IS NOT NULL AS is_compacted, samples, sketch, sample_count,
@@ -206,7 +199,7 @@ WITH seen AS (
 )
 SELECT result_id AS subject,
     format('raw samples of result {}, launch {}, {} {} ', result_id, launch, phase, metric) || list_filter([
-        CASE WHEN is_compacted AND len(samples) > 0 THEN 'were compacted, but are there' END,
+        CASE WHEN is_compacted AND len(samples) > 0 THEN 'were compacted, but are stored' END,
         CASE WHEN NOT is_compacted AND sketch IS NOT NULL THEN 'have quantiles, but were not compacted' END,
         CASE WHEN is_compacted AND coalesce(len(sketch), 0) < 2 THEN 'were compacted, but have no quantiles' END,
         CASE WHEN NOT isfinite(list_sum(sketch)) OR sketch <> list_sort(sketch)
@@ -214,18 +207,17 @@ SELECT result_id AS subject,
         CASE WHEN sketch[1] > mean OR sketch[-1] < mean OR sketch[1] > p99 OR sketch[-1] < p99
             THEN 'have a mean or p99 beyond their least or greatest' END,
         CASE WHEN sample_count IS DISTINCT FROM seen_count
-            THEN format('are {}, but {} are told', seen_count, coalesce(sample_count::VARCHAR, 'none')) END,
+            THEN format('are {}, but sample_count is {}', seen_count, coalesce(sample_count::VARCHAR, 'none')) END,
         CASE WHEN abs(mean - seen_mean) > 1e-9 * abs(mean) OR (mean IS NULL) <> (seen_mean IS NULL)
-            THEN 'do not come to their mean' END,
+            THEN 'have another mean' END,
         CASE WHEN abs(median - seen_median) > 1e-9 * abs(median) OR (median IS NULL) <> (seen_median IS NULL)
-            THEN 'do not come to their median' END,
-        CASE WHEN abs(p99 - seen_p99) > 1e-9 * abs(p99) THEN 'do not come to their p99' END
+            THEN 'have another median' END,
+        CASE WHEN abs(p99 - seen_p99) > 1e-9 * abs(p99) THEN 'have another p99' END
     ], lambda text: text IS NOT NULL)[1] AS problem
 FROM seen
 WHERE problem IS NOT NULL
 ORDER BY ALL
 """
-
 
 MISSING_VALUES = """
 SELECT result_id AS subject, 'result ' || result_id || ': ' || unnest(list_filter([
@@ -233,16 +225,15 @@ SELECT result_id AS subject, 'result ' || result_id || ': ' || unnest(list_filte
     CASE WHEN status = 'ok' AND launches = 0 THEN 'is ok but no launch measured it' END,
     CASE WHEN status = 'ok' AND latency_median_ms IS NULL AND missing['latency_median_ms'] IS NULL
         THEN 'is ok but has neither a median latency nor a reason for it' END,
-    CASE WHEN status <> 'ok' AND error IS NULL THEN 'is ' || status || ' but does not say why' END,
+    CASE WHEN status <> 'ok' AND error IS NULL THEN 'is ' || status || ' but has no error' END,
     CASE WHEN status <> 'ok' AND validity IS NOT NULL THEN 'is ' || status || ' but has a validity' END
 ], lambda text: text IS NOT NULL)) AS problem
 FROM benchmark_results
 ORDER BY ALL
 """
 
-
 SERIES = """
-SELECT result_id AS subject, 'result ' || result_id || ' is not what its series ' || series_id || ' is of' AS problem
+SELECT result_id AS subject, 'result ' || result_id || ' does not belong to its series ' || series_id AS problem
 FROM benchmark_results r
 JOIN benchmark_runs run USING (run_id)
 JOIN series s USING (series_id)
@@ -255,29 +246,26 @@ WHERE (r.batch_size, r.sequence_length, r.new_tokens, r.concurrency, r.axes, run
 ORDER BY result_id
 """
 
-
 AXIS_COLUMNS = f"""
 SELECT result_id AS subject,
-    'result ' || result_id || ': its axes are ' || axes || ', but its columns say otherwise' AS problem
+    'result ' || result_id || ': its axes are ' || axes || ', but its columns differ' AS problem
 FROM benchmark_results
 WHERE ({", ".join(FURTHER)}) IS DISTINCT FROM ({", ".join(f"TRY_CAST(axes->>'{name}' AS DOUBLE)" for name in FURTHER)})
 ORDER BY result_id
 """
 
-
 CALIBRATION = f"""
 SELECT hardware_id AS subject,
-    'hardware_info: ' || hardware_id || ' is not as its calibration runs measured it' AS problem
+    'hardware_info: ' || hardware_id || ' differs from its calibration runs' AS problem
 FROM hardware_info h LEFT JOIN ({latest_results.NEWEST}) n USING (hardware_id)
 WHERE (h.peak_flops, h.peak_copy_bytes_per_sec, h.calibrated_at, h.calibration_run_id)
     IS DISTINCT FROM (n.peak_flops, n.peak_copy_bytes_per_sec, n.calibrated_at, n.calibration_run_id)
 ORDER BY hardware_id
 """
 
-
 CHANGE_POINTS = """
 SELECT change_point_id AS subject,
-    'change_points: ' || change_point_id || ' is not of the runs and series of its results' AS problem
+    'change_points: ' || change_point_id || ' has other runs or another series than its results' AS problem
 FROM change_points c
 JOIN benchmark_results r USING (result_id)
 LEFT JOIN benchmark_results good ON good.result_id = c.last_good_result_id
@@ -285,9 +273,8 @@ WHERE c.series_id <> r.series_id OR c.run_id <> r.run_id OR c.last_good_run_id <
 ORDER BY change_point_id
 """
 
-
 ALIASES = """
-SELECT a.series_id AS subject, 'series ' || a.series_id || ' is read as one that is an alias itself' AS problem
+SELECT a.series_id AS subject, 'series ' || a.series_id || ' is an alias of an alias' AS problem
 FROM series_alias a JOIN series_alias b ON b.series_id = a.canonical_series_id
 ORDER BY a.series_id
 """
@@ -312,25 +299,24 @@ def _duplicates(table: str, key: str, which: str) -> str:
 def _annotations(kind: str, table: str, key: str) -> str:
     return f"""
         SELECT annotation_id AS subject,
-            'annotations: ' || annotation_id || ' is about {kind} ' || target_id || ', which is not there' AS problem
+            'annotations: ' || annotation_id || ' is about {kind} ' || target_id || ', which does not exist' AS problem
         FROM annotations WHERE target_kind = '{kind}' AND target_id NOT IN (SELECT {key} FROM {table}) ORDER BY ALL
     """
 
 
-HEAD_COLUMNS = """series_id, model_id, latest_result_id, latest_started_at, accepted_result_id, accepted_started_at,
+LATEST_COLUMNS = """series_id, model_id, latest_result_id, latest_started_at, accepted_result_id, accepted_started_at,
         accepted_is_valid"""
 
-HEADS = f"""
+LATEST_RESULTS = f"""
 SELECT DISTINCT series_id AS subject,
-    'series_heads: the results that stand for ' || series_id || ' are not those that its results make' AS problem
+    'series_heads: the latest results of ' || series_id || ' are outdated' AS problem
 FROM (
-    (SELECT {HEAD_COLUMNS} FROM ({latest_results.COMPUTED}) EXCEPT SELECT {HEAD_COLUMNS} FROM series_heads)
+    (SELECT {LATEST_COLUMNS} FROM ({latest_results.COMPUTED}) EXCEPT SELECT {LATEST_COLUMNS} FROM series_heads)
     UNION
-    (SELECT {HEAD_COLUMNS} FROM series_heads EXCEPT SELECT {HEAD_COLUMNS} FROM ({latest_results.COMPUTED}))
+    (SELECT {LATEST_COLUMNS} FROM series_heads EXCEPT SELECT {LATEST_COLUMNS} FROM ({latest_results.COMPUTED}))
 )
 ORDER BY ALL
 """
-
 
 CHECKS: tuple[tuple[str, str], ...] = (
     *(("orphan", _orphans(*reference)) for reference in REFERENCES),
@@ -344,11 +330,9 @@ CHECKS: tuple[tuple[str, str], ...] = (
     ("change_point", CHANGE_POINTS),
     ("axes", AXIS_COLUMNS),
     ("calibration", CALIBRATION),
-    ("heads", HEADS),
+    ("heads", LATEST_RESULTS),
 )
-
 """(kind of finding, query)."""
-
 
 TABLES = "SELECT table_name AS name FROM duckdb_tables() WHERE NOT internal ORDER BY 1"
 
@@ -358,19 +342,21 @@ WHERE constraint_type = 'PRIMARY KEY' AND len(constraint_column_names) = 1 ORDER
 """
 
 BATCH = 1000
-
-"""Keys looked for at once: DuckDB asks the index only for fewer than 2048 rows, and the table itself for more."""
+"""Keys looked up at once: DuckDB uses the index only for fewer than 2048 rows."""
 
 
 def damage(warehouse: Warehouse) -> Iterator[tuple[str, str]]:
-    """Each table of which something cannot be read, and what; empty when all can."""
+    """Each table with unreadable content, and what of it is unreadable."""
     damaged = []
     for row in warehouse.query(TABLES).dicts():
         try:
             _read(warehouse, row["name"], "COLUMNS(*)")
         except StorageError as error:
             damaged.append(row["name"])
-            yield row["name"], f"{row['name']}: {_unreadable(warehouse, row['name'])} cannot be read: {why(error)}"
+            yield (
+                row["name"],
+                f"{row['name']}: {_unreadable(warehouse, row['name'])} cannot be read: {problem_of(error)}",
+            )
     for row in warehouse.query(DAMAGE_KEYS).dicts():
         problem = None if row["name"] in damaged else _index_problem(warehouse, row["name"], row["key"])
         if problem is not None:
@@ -395,7 +381,7 @@ def _read(warehouse: Warehouse, table: str, columns: str) -> None:
 
 
 def _index_problem(warehouse: Warehouse, table: str, key: str) -> str | None:
-    """What is wrong with a primary key's index: it cannot be read, or does not lead to every row."""
+    """What is wrong with a primary key's index: unreadable, or missing rows."""
     keys = warehouse.query(f"SELECT {quoted(key)} AS key FROM {quoted(table)}").arrow()["key"].to_pylist()
     found = 0
     try:
@@ -405,5 +391,5 @@ def _index_problem(warehouse: Warehouse, table: str, key: str) -> str | None:
             sql = f"SELECT count(*) AS n FROM {quoted(table)} WHERE {quoted(key)} IN ({marks})"
             found += warehouse.query(sql, batch).dicts()[0]["n"]
     except StorageError as error:
-        return f"cannot be read: {why(error)}"
-    return None if found == len(keys) else f"leads to {found} of {len(keys)} rows"
+        return f"cannot be read: {problem_of(error)}"
+    return None if found == len(keys) else f"finds {found} of {len(keys)} rows"

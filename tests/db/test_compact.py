@@ -16,7 +16,7 @@ import db.connection
 from benchmarking.core.errors import LockedError, StorageError
 from db.setup_benchmark_db import main
 from db.upkeep.verify import verify
-from db.warehouse import OWN, SHARED, Warehouse
+from db.warehouse import RUN_TABLES, SHARED_TABLES, Warehouse
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="an open file cannot be replaced on Windows")
 
@@ -51,7 +51,10 @@ def filled(tmp_path, filled_once):
 def contents(path):
     with Warehouse.open(path, create=False) as warehouse:
         assert verify(warehouse) == []
-        return {table: warehouse.query(f"SELECT * FROM {table} ORDER BY rowid").dicts() for table in (*SHARED, *OWN)}
+        return {
+            table: warehouse.query(f"SELECT * FROM {table} ORDER BY rowid").dicts()
+            for table in (*SHARED_TABLES, *RUN_TABLES)
+        }
 
 
 def test_the_file_is_smaller_and_holds_the_same(filled):

@@ -34,7 +34,7 @@ def test_a_missing_file_is_made_with_its_folders(tmp_path, make_run):
 
 @pytest.mark.parametrize("options", [{"read_only": True}, {"create": False}])
 def test_a_missing_file_is_not_made_unasked(tmp_path, options):
-    with pytest.raises(StorageError, match=r"no database at .*a\.duckdb: make it with setup_benchmark_db --db-path"):
+    with pytest.raises(StorageError, match=r"no database at .*a\.duckdb: create it with setup_benchmark_db --db-path"):
         Warehouse.open(tmp_path / "a.duckdb", **options)
     assert list(tmp_path.iterdir()) == []
 
@@ -65,7 +65,7 @@ def test_a_folder_is_no_database(tmp_path):
 
 def test_a_place_that_cannot_be_is_one_clear_error(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="cannot make the folder"):
+    with pytest.raises(StorageError, match="cannot create the folder"):
         Warehouse.open(tmp_path / "file" / "a.duckdb")
 
 
@@ -125,8 +125,8 @@ def test_one_process_at_a_time_and_the_other_hears_whose_turn_it_is(database, ho
         with pytest.raises(LockedError):
             Warehouse.open(database, read_only=True, lock_timeout_s=0)
     assert str(caught.value) == (
-        f"{database} is locked: the process with PID {holder.pid} holds it, waited 0.1 s. Nothing is lost that is in a "
-        f"run file: once the database is free, load it with setup_benchmark_db --ingest FOLDER --db-path {database}"
+        f"{database} is in use by PID {holder.pid} (waited 0.1 s). Run files are kept: once the database is free, load "
+        f"them with setup_benchmark_db --ingest FOLDER --db-path {database}"
     )
 
 
@@ -185,7 +185,7 @@ def test_a_backup_is_equal_and_can_be_worked_with(database, tmp_path, make_run):
 def test_a_backup_is_never_written_over_a_file(database, tmp_path):
     target = tmp_path / "kept"
     target.write_text("kept")
-    with Warehouse.open(database) as warehouse, pytest.raises(StorageError, match="there already"):
+    with Warehouse.open(database) as warehouse, pytest.raises(StorageError, match="already exists"):
         warehouse.backup(target)
     assert target.read_text() == "kept"
 

@@ -52,5 +52,5 @@ def test_a_place_that_cannot_be_written_is_one_clear_error(tmp_path, monkeypatch
     monkeypatch.setattr(os, "rename", full)
     with files.temporary_sibling(tmp_path / "a") as part:
         part.write_text("whole")
-        with pytest.raises(StorageError, match=r"cannot make .*a: No space left on device: name another place"):
+        with pytest.raises(StorageError, match=r"cannot create .*a: No space left on device: choose another path"):
             files.publish(part, tmp_path / "a")

@@ -200,7 +200,9 @@ def test_another_run_of_a_stored_ones_id_is_refused_and_the_difference_named(war
     warehouse.ingest(run, source_sha256="ab")
     assert warehouse.ingest(run, source_sha256="cd") is False
     other = change_of(run, "result", metrics={**run.results[0].metrics, "latency_mean_ms": 1.0})
-    with pytest.raises(FormatError, match=rf"run {run.run_id} is stored already, .* differs in latency_mean_ms$"):
+    with pytest.raises(
+        FormatError, match=rf"run {run.run_id} is already stored with other content: .* differs in latency_mean_ms$"
+    ):
         warehouse.ingest(other, source_sha256="ef")
     fewer = dataclasses.replace(run, results=())
     with pytest.raises(FormatError, match="has 1 of its benchmark_results only here"):

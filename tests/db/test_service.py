@@ -47,7 +47,7 @@ def test_a_file_that_is_no_run_is_refused_with_its_reason(tmp_path, capsys):
     path = tmp_path / "run.json"
     path.write_text("{")
     assert main(["store", str(tmp_path / "new.duckdb"), str(path)]) == 1
-    assert capsys.readouterr().err.startswith(f"refused {path}: not JSON, or cut off")
+    assert capsys.readouterr().err.startswith(f"refused {path}: not JSON, or truncated")
 
 
 def test_runs_of_a_selection_are_given_with_what_they_were_measured_with(tmp_path, run_file, make_run, capsys):

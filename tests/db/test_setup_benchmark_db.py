@@ -87,7 +87,7 @@ def test_json_tells_it_all(spool_run, capsys):
     assert main(["--ingest", "runs", "--verify", "--json", "--backup", "copy.duckdb"]) == 1
     report = json.loads(capsys.readouterr().out)
     reason = report["refused"][0].pop("reason")
-    assert "not JSON, or cut off" in reason
+    assert "not JSON, or truncated" in reason
     assert report == {
         "database": "benchmark_db.duckdb",
         "loaded": [str(Path("runs/1.json"))],
@@ -174,7 +174,7 @@ def test_overwrite_can_be_filled_at_once(spool_run):
         (["--db-path", "notes.txt"], 1, "notes.txt: not a DuckDB database"),
         (["--db-path", "notes.txt", "--overwrite", "--yes"], 1, "notes.txt: not a DuckDB database"),
         (["--db-path", "folder"], 1, "folder"),
-        (["--db-path", "notes.txt/a.duckdb"], 1, "cannot make the folder notes.txt"),
+        (["--db-path", "notes.txt/a.duckdb"], 1, "cannot create the folder notes.txt"),
         (["--db-path", "gone.duckdb", "--verify"], 1, "no database at gone.duckdb"),
         (["--db-path", "gone.duckdb", "--backup", "b.duckdb"], 1, "no database at gone.duckdb"),
         (["--ingest", "gone"], 2, "--ingest: gone does not exist"),
@@ -215,7 +215,7 @@ def test_a_locked_database_says_who_holds_it_and_stores_nothing(spool_run, holdi
     with holding("benchmark_db.duckdb") as holder:
         assert main(["--ingest", "runs", "--lock-timeout", "0.1"]) == 1
     err = capsys.readouterr().err
-    assert f"the process with PID {holder.pid} holds it" in err
+    assert f"in use by PID {holder.pid}" in err
     assert err.count("\n") == 1
     assert main(["--ingest", "runs", "--quiet"]) == 0
 

@@ -22,7 +22,7 @@ def test_a_file_that_was_cut_off_is_refused_by_name(spool_run, share):
     path, _ = spool_run()
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * share)])
-    with pytest.raises(FormatError, match=r"run\.json: not JSON, or cut off"):
+    with pytest.raises(FormatError, match=r"run\.json: not JSON, or truncated"):
         spool.read_run(path)
 
 

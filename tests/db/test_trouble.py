@@ -19,16 +19,16 @@ NAMELESS = 'IO Error: Could not set lock on file "/net/a.duckdb": No locks avail
 @pytest.mark.parametrize(
     ("text", "holder"),
     [
-        (POSIX, "the process with PID 5229 holds it"),
-        (WINDOWS, "the process with PID 8124 holds it"),
-        (NAMELESS, "another process holds it"),
+        (POSIX, "PID 5229"),
+        (WINDOWS, "PID 8124"),
+        (NAMELESS, "another process"),
     ],
 )
 def test_a_locked_file_names_who_holds_it(text, holder):
     error = storage_error(text, "a.duckdb", 2.5)
     assert is_locked(text)
     assert isinstance(error, LockedError)
-    assert str(error).startswith(f"a.duckdb is locked: {holder}, waited 2.5 s.")
+    assert str(error).startswith(f"a.duckdb is in use by {holder} (waited 2.5 s).")
     assert "setup_benchmark_db --ingest FOLDER --db-path a.duckdb" in str(error)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from db import migrate
 from db.upkeep.verify import verify
-from db.warehouse import OWN, SHARED, Warehouse
+from db.warehouse import RUN_TABLES, SHARED_TABLES, Warehouse
 
 OLDER = [step.version for step in migrate.migrations()[:-1]]
 VISION = {"model_id": "vit", "family": "vision", "batch_sizes": (1,), "axes": {"image_size": (224, 384)}}
@@ -82,7 +82,7 @@ def test_everything_else_stays_as_it_was(old):
     with duckdb.connect(str(old), read_only=True) as connection:
         names = {
             table: [name for name, _ in columns(connection, table) if name != "other_metrics"]
-            for table in (*SHARED, *OWN)
+            for table in (*SHARED_TABLES, *RUN_TABLES)
         }
         before = {
             table: connection.sql(f"SELECT {', '.join(found)} FROM {table} ORDER BY rowid").to_arrow_table()

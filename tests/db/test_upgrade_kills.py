@@ -11,12 +11,12 @@ import pytest
 
 from db import migrate
 from db.upkeep.verify import verify
-from db.warehouse import OWN, SHARED, Warehouse
+from db.warehouse import RUN_TABLES, SHARED_TABLES, Warehouse
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 
 OLDER = [step.version for step in migrate.migrations()[:-1]]
-TABLES = (*SHARED, *OWN, "series_heads")
+TABLES = (*SHARED_TABLES, *RUN_TABLES, "series_heads")
 UPGRADE = "import sys; from db.warehouse import Warehouse; print('go', flush=True); Warehouse.open(sys.argv[1]).close()"
 KILL_AT = """
 import os, signal, sys

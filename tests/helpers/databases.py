@@ -15,7 +15,7 @@ from benchmarking.core.records import Run
 from db import latest_results, migrate
 from db.connection import WRITER
 from db.rows import arrow_table, run_rows
-from db.warehouse import OWN, SHARED, Warehouse
+from db.warehouse import RUN_TABLES, SHARED_TABLES, Warehouse
 from tests.helpers.records import make_run
 
 HOLD = (
@@ -71,7 +71,7 @@ def file_of_version(version: int, path: Path, *runs: Run) -> Path:
 
 def store_as_then(connection: Any, run: Run) -> None:
     """Write what of a run's rows the tables have columns for."""
-    described = {table: connection.execute(f"DESCRIBE {table}").fetchall() for table in (*SHARED, *OWN)}
+    described = {table: connection.execute(f"DESCRIBE {table}").fetchall() for table in (*SHARED_TABLES, *RUN_TABLES)}
     types = {table: {row[0]: row[1] for row in rows} for table, rows in described.items()}
     metrics = {name for name, kind in types["benchmark_results"].items() if kind == "DOUBLE" and name not in FURTHER}
     stored_at = datetime(2026, 1, 3)
@@ -79,7 +79,7 @@ def store_as_then(connection: Any, run: Run) -> None:
     for table, kinds in types.items():
         known = [{name: value for name, value in row.items() if name in kinds} for row in rows[table]]
         connection.register("incoming", arrow_table(known, kinds))
-        again = "ON CONFLICT DO NOTHING" if table in SHARED else ""
+        again = "ON CONFLICT DO NOTHING" if table in SHARED_TABLES else ""
         connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming {again}")
     if connection.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'series_heads'").fetchall():
         latest_results.compute(connection)

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarking.core import plugins
 from benchmarking.core.records import Run
-from db.warehouse import OWN, SHARED, Warehouse
+from db.warehouse import RUN_TABLES, SHARED_TABLES, Warehouse
 from tests.helpers.figures import See
 from tests.helpers.run_changes import Alter
 from visualize.drawing.rows import PACKAGE, Drawing, NotDrawn, Row, Selection
@@ -30,7 +30,7 @@ def rows_of(shared_warehouse: Warehouse) -> Callable[..., list[Row]]:
     """The rows a chart's query gives of runs."""
 
     def rows(name: str, *runs: Run, **selection: Any) -> list[Row]:
-        for table in (*SHARED, *OWN, "series_heads"):
+        for table in (*SHARED_TABLES, *RUN_TABLES, "series_heads"):
             shared_warehouse.query(f"DELETE FROM {table}")
         for run in runs:
             shared_warehouse.ingest(run)

@@ -255,7 +255,7 @@ def test_a_locked_database_is_said_to_be_locked_and_by_whom(database, draw, make
         result, _, (error,) = draw("--db-path", path, "--lock-timeout", "0")
         holder.communicate("\n")
     assert result == 1
-    assert f"bench.duckdb is locked: the process with PID {holder.pid} holds it" in error
+    assert f"bench.duckdb is in use by PID {holder.pid}" in error
 
 
 def test_reading_changes_nothing_in_the_database(database, draw, make_run):

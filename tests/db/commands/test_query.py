@@ -51,7 +51,7 @@ def test_the_statement_may_come_from_stdin_or_a_file(command, tmp_path):
     ("arguments", "code", "words"),
     [
         (["SELEC"], 2, 'benchhouse query: error: line 1, column 1: syntax error at or near "SELEC"\n'),
-        (["DROP TABLE series"], 2, "DROP is not a question"),
+        (["DROP TABLE series"], 2, "DROP is not read-only"),
         (["SELECT 'x'::INTEGER"], 1, "Could not convert string 'x' to INT32"),
         (["SELECT count(*) FROM range(1_000_000_000_000)", "--timeout", "0.2"], 124, "no answer within 0.2 s"),
         ([], 2, "expected one statement"),

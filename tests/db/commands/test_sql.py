@@ -166,7 +166,7 @@ def test_a_database_in_use_is_waited_for_and_named(sql, empty_database, tmp_path
     with Warehouse.open(path):
         code, out, err = sql("SELECT 1;", "--lock-timeout", "0.1", database=path)
     assert (code, out) == (1, "")
-    assert f"the process with PID {os.getpid()} holds it" in err
+    assert f"in use by PID {os.getpid()}" in err
     assert err.count("\n") == 1
 
 

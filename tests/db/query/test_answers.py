@@ -101,7 +101,7 @@ def test_a_number_never_loses_a_digit_in_a_narrow_terminal():
 
 def test_columns_that_are_left_out_are_counted():
     what = answer([(f"column_{n}", "INTEGER") for n in range(9)], tuple(range(9)))
-    assert written(write_table, what, width=30).splitlines()[-1].startswith("6 more columns: name those you want")
+    assert written(write_table, what, width=30).splitlines()[-1].startswith("6 more columns: select fewer")
 
 
 def test_vertical_cuts_nothing():

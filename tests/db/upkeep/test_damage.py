@@ -99,10 +99,10 @@ def kept_of(path):
 @pytest.mark.parametrize(
     ("bytes_left", "words"),
     [
-        (0, "not a DuckDB database (any more)"),
-        (100, "it is cut off, and should go on behind byte 100"),
-        (5_000, "it is cut off, and should go on behind byte 5000"),
-        (60_000, "it is cut off, and should go on behind byte"),
+        (0, "not a DuckDB database"),
+        (100, "it is truncated at byte 100"),
+        (5_000, "it is truncated at byte 5000"),
+        (60_000, "it is truncated at byte"),
     ],
 )
 def test_a_file_that_is_cut_off_is_one_line(stored, capsys, bytes_left, words):
@@ -117,7 +117,7 @@ def test_damage_in_the_header_says_what_to_do(stored, capsys):
     flip(stored, 4_100)
     assert main(["--verify", "--db-path", "a.duckdb"]) == 1
     assert capsys.readouterr().err == (
-        "setup_benchmark_db: error: a.duckdb is damaged: the block at byte 4096 is not what was written: make it anew "
+        "setup_benchmark_db: error: a.duckdb is damaged: checksum mismatch in the block at byte 4096: rebuild it "
         "from the run files with setup_benchmark_db --rebuild-from FOLDER --db-path a.duckdb\n"
     )
 
@@ -132,7 +132,7 @@ def test_a_block_of_a_table_is_named_with_its_columns(stored, capsys, table, col
     first = capsys.readouterr().out.splitlines()[0]
     assert first.startswith(f"damage: {table}: ")
     assert column in first
-    assert first.endswith(f"cannot be read: the block at byte {place} is not what was written")
+    assert first.endswith(f"cannot be read: checksum mismatch in the block at byte {place}")
 
 
 def test_the_index_of_a_key_is_looked_at_too(stored):
@@ -218,7 +218,7 @@ def test_over_a_file_that_cannot_be_opened_what_is_lost_is_said(stored, capsys):
     last, lost = capsys.readouterr().out.splitlines()[-1:-3:-1]
     assert last == "a.duckdb: schema 5, runs 2, results 2, hardware 1"
     assert lost.startswith("neither compared nor copied: hardware_info, series, ")
-    assert "annotations, series_alias: it is cut off" in lost
+    assert "annotations, series_alias: it is truncated" in lost
     assert kept_of(stored).read_bytes() == damaged
     assert kept_of(stored).with_name(f"{kept_of(stored).name}.wal").read_bytes() == b"its log"
     assert counts(stored) == [2, 2, 6, 0, 0]
@@ -228,7 +228,7 @@ def test_of_a_file_with_a_damaged_table_the_others_are_brought_over(stored):
     flip(stored, block_of(stored, "series_alias") + 500)
     rebuilt = rebuild(stored, run_files([Path("runs")]))
     assert set(rebuilt.lost) == {"series_alias"}
-    assert "is not what was written" in rebuilt.lost["series_alias"]
+    assert "checksum mismatch" in rebuilt.lost["series_alias"]
     assert {one.table: one.is_equal for one in rebuilt.compared} | {"series_alias": True} == {
         one.table: True for one in rebuilt.compared
     }
@@ -274,7 +274,7 @@ def test_from_nothing_nothing_is_made(stored, place):
     if place == "bad":
         Path("bad/run.json").write_text("{")
     before = stored.read_bytes()
-    with pytest.raises(StorageError, match="is a run that can be read"):
+    with pytest.raises(StorageError, match="is a readable run"):
         rebuild(stored.resolve(), run_files([Path(place)]))
     assert stored.read_bytes() == before
     assert list(Path().glob("*before*")) == []
@@ -283,7 +283,7 @@ def test_from_nothing_nothing_is_made(stored, place):
 def test_a_database_in_use_is_left_alone(stored, holding, capsys):
     with holding(stored):
         assert main(["--rebuild-from", "runs", "--db-path", "a.duckdb", "--lock-timeout", "0.1"]) == 1
-    assert "is locked" in capsys.readouterr().err
+    assert "is in use by" in capsys.readouterr().err
     assert counts(stored)[0] == 3
 
 

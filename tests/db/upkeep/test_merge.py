@@ -135,7 +135,7 @@ def test_other_words_under_the_same_id_are_refused_whole_and_named(make, make_ru
     with Warehouse.open(other) as warehouse:
         warehouse.ingest(new)
     before = contents_of(target)
-    with pytest.raises(ConflictError, match=f"b.duckdb: nothing of it was taken, since it contradicts.*{words}"):
+    with pytest.raises(ConflictError, match=f"b.duckdb: nothing was added, since it contradicts.*{words}"):
         into(target, other)
     assert contents_of(target) == before
 
@@ -196,7 +196,7 @@ def test_quantiles_of_other_samples_are_a_contradiction(make, make_run):
 def test_what_calibrations_measured_is_worked_out_from_both(make, make_run):
     def calibrating(name, peak, started_at):
         run = make_run(**ONE, model_id="device-calibration", started_at=started_at)
-        workload = replace(run.cell.workload, task=latest_results.TASK)
+        workload = replace(run.cell.workload, task=latest_results.CALIBRATION)
         result = replace(run.results[0], metrics={**run.results[0].metrics, "peak_flops_per_sec": peak})
         return replace(run, cell=replace(run.cell, workload=workload), results=(result,))
 
@@ -249,9 +249,9 @@ def test_of_two_reasons_for_an_alias_the_earlier_stays():
 @pytest.mark.parametrize(
     ("mine", "theirs", "words"),
     [
-        ({"a": "b"}, {"a": "c"}, ["series a is read as b and as c"]),
-        ({"a": "b"}, {"b": "a"}, ["series a is read as itself in the end", "series b is read as itself in the end"]),
-        ({"a": "b", "b": "d"}, {"a": "c"}, ["series a is read as c and as d"]),
+        ({"a": "b"}, {"a": "c"}, ["series a is an alias of b and of c"]),
+        ({"a": "b"}, {"b": "a"}, ["series a is an alias of itself", "series b is an alias of itself"]),
+        ({"a": "b", "b": "d"}, {"a": "c"}, ["series a is an alias of c and of d"]),
     ],
 )
 def test_aliases_that_contradict_are_named(mine, theirs, words):
@@ -267,7 +267,7 @@ def test_a_series_that_is_read_as_two_is_refused(make, make_run):
         with Warehouse.open(path) as warehouse:
             ids = [row["id"] for row in warehouse.query("SELECT series_id AS id FROM series ORDER BY id").dicts()]
             warehouse.query(ALIAS, [ids[0], ids[which], "renamed", datetime(2026, 1, 1)])
-    with pytest.raises(ConflictError, match=f"series {ids[0]} is read as {ids[1]} and as {ids[2]}"):
+    with pytest.raises(ConflictError, match=f"series {ids[0]} is an alias of {ids[1]} and of {ids[2]}"):
         into(target, other)
 
 
@@ -326,7 +326,7 @@ def test_the_command_merges_what_it_can_and_names_the_rest(make, make_run, tmp_p
     first, second = err.splitlines()
     assert first.startswith(f"benchhouse merge: refused {bad}: nothing of it was taken")
     assert first.endswith(f"run {shared.run_id} differs in host")
-    assert second == f"benchhouse merge: refused {notes}: not a DuckDB database (any more): name another file"
+    assert second == f"benchhouse merge: refused {notes}: not a DuckDB database: choose another path"
     assert main([str(good), "--db-path", str(target)]) == 0
     assert capsys.readouterr().out == f"{good} added nothing new; 2 runs already stored\n"
 

@@ -47,7 +47,7 @@ def test_an_empty_warehouse_has_no_findings(warehouse):
         (
             "UPDATE schema_migrations SET sha256 = 'x' WHERE version = 1",
             "schema",
-            "0001_initial was applied in other words",
+            "0001_initial was applied with other SQL",
         ),
         ("DELETE FROM schema_migrations WHERE version = 0", "schema", "migration views was never applied"),
         ("DELETE FROM hardware_info", "orphan", "which is not in hardware_info"),
@@ -57,7 +57,7 @@ def test_an_empty_warehouse_has_no_findings(warehouse):
         (
             "INSERT INTO annotations VALUES ('n1', 'run', 'gone', NULL, 'a note', now()::TIMESTAMP)",
             "orphan",
-            "n1 is about run gone, which is not there",
+            "n1 is about run gone, which does not exist",
         ),
         (
             "INSERT INTO raw_benchmark_data FROM raw_benchmark_data LIMIT 1",
@@ -82,12 +82,16 @@ def test_an_empty_warehouse_has_no_findings(warehouse):
             "missing_value",
             "neither a median latency nor a reason",
         ),
-        ("UPDATE benchmark_results SET error = NULL", "missing_value", "is failed but does not say why"),
+        ("UPDATE benchmark_results SET error = NULL", "missing_value", "is failed but has no error"),
         ("UPDATE benchmark_results SET validity = 'valid'", "missing_value", "is failed but has a validity"),
-        ("UPDATE benchmark_results SET batch_size = 7 WHERE batch_size = 1", "series", "is not what its series"),
-        ("UPDATE benchmark_runs SET num_threads = 3", "series", "is not what its series"),
-        ("UPDATE benchmark_results SET image_size = 224 WHERE batch_size = 1", "axes", "its columns say otherwise"),
-        ("UPDATE hardware_info SET peak_flops = MAP {'float32': 1.0}", "calibration", "is not as its calibration runs"),
+        ("UPDATE benchmark_results SET batch_size = 7 WHERE batch_size = 1", "series", "does not belong to its series"),
+        ("UPDATE benchmark_runs SET num_threads = 3", "series", "does not belong to its series"),
+        ("UPDATE benchmark_results SET image_size = 224 WHERE batch_size = 1", "axes", "its columns differ"),
+        (
+            "UPDATE hardware_info SET peak_flops = MAP {'float32': 1.0}",
+            "calibration",
+            "differs from its calibration",
+        ),
         ("UPDATE hardware_info SET calibration_run_id = 'gone'", "orphan", "which is not in benchmark_runs"),
         ("UPDATE series SET hashed_keys = '{}'", "hash", "is not the hash of its hashed_keys"),
         ("UPDATE hardware_info SET hashed_keys = '{}'", "hash", "hardware_info: hardware_id"),
@@ -134,7 +138,7 @@ def test_one_fault_is_not_told_of_every_row(filled):
     count, launch = verify(filled)
     assert (count.kind, launch.kind) == ("raw_count", "raw_statistics")
     assert count.problem.endswith("90 iterations in 3 launches, but 89 raw samples in 3")
-    assert launch.problem.endswith("launch 0, measure latency_wall are 29, but 30 are told")
+    assert launch.problem.endswith("launch 0, measure latency_wall are 29, but sample_count is 30")
 
 
 def test_a_run_file_that_was_changed_is_found_and_one_that_is_gone_is_not(warehouse, spool_run):
@@ -148,7 +152,7 @@ def test_a_run_file_that_was_changed_is_found_and_one_that_is_gone_is_not(wareho
     second.write_text(second.read_text() + "\n")
     (finding,) = verify(warehouse)
     assert (finding.kind, finding.subject) == ("checksum", run.run_id)
-    assert f"its file {second} was changed since" in finding.problem
+    assert f"its file {second} was changed after loading" in finding.problem
 
 
 def test_verifying_changes_nothing(database, make_run):
