@@ -229,7 +229,7 @@ def _point_columns(point: Point) -> Row:
 
 
 def _axis(point: Point, name: str) -> float | None:
-    """The point's value on the axis, None without one. Raises FormatError for a fraction on an axis of whole numbers."""
+    """The point's value on the axis, None without one. Raises FormatError for half a pixel, step or document."""
     value = point.axes.get(name)
     if value is not None and FURTHER[name].kind is int and not float(value).is_integer():
         raise FormatError(f"point {point.label}: {name} is {value}, expected a whole number")
@@ -296,8 +296,8 @@ def _magnitude(row: Row) -> tuple[str, float]:
 
 
 def _launch_columns(samples: Samples) -> Row:
-    """Statistics of a launch, which are kept when its samples are compacted. Blocks of calls have no tail: the mean of a
-    block hides its slowest call."""
+    """Statistics of a launch, which are kept when its samples are compacted. Blocks of calls have no tail: the
+    mean of a block hides its slowest call."""
     values = samples.values
     if not values:
         return {"sample_count": 0}
@@ -320,9 +320,9 @@ def _possible(value: float, result: Result, metric: str) -> float:
 def arrow_table(rows: Sequence[Mapping[str, Any]], column_types: Mapping[str, str]) -> Any:
     """A `pyarrow.Table` of the rows.
 
-    `column_types` are DuckDB's type names by column. A column that a row lacks is NULL; a value for an unknown column is
-    a bug and raises KeyError, so that nothing is dropped. Raises FormatError for a number too large for its column and
-    for text that is not Unicode.
+    `column_types` are DuckDB's type names by column. A column that a row lacks is NULL; a value for an unknown
+    column is a bug and raises KeyError, so that nothing is dropped. Raises FormatError for a number too large for its
+    column and for text that is not Unicode.
     """
     import pyarrow as pa
 

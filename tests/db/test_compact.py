@@ -131,7 +131,7 @@ def test_who_stores_meanwhile_loses_nothing(filled, spool_run):
 
 def test_a_file_that_was_replaced_before_it_was_locked_is_opened_again(database, monkeypatch):
     seen = iter([(1, 1), (1, 2), (1, 2), (1, 2)])
-    monkeypatch.setattr(db.connection, "_file_named", lambda path: next(seen))
+    monkeypatch.setattr(db.connection, "_file_id", lambda path: next(seen))
     Warehouse.open(database).close()
     assert list(seen) == []
 

@@ -84,7 +84,7 @@ def test_somebody_elses_database_is_left_alone(tmp_path):
     with duckdb.connect(str(path)) as connection:
         connection.execute("CREATE TABLE customers (a INTEGER)")
     for opener in (Warehouse.open, Warehouse.overwrite):
-        with pytest.raises(FormatError, match=r"not a benchmark warehouse \(it holds customers\)"):
+        with pytest.raises(FormatError, match=r"not a benchmark warehouse \(it has customers\)"):
             opener(path)
     with duckdb.connect(str(path)) as connection:
         assert connection.execute("SELECT table_name FROM duckdb_tables()").fetchall() == [("customers",)]
@@ -144,7 +144,7 @@ def test_a_forked_child_cannot_lose_what_it_writes(database, make_run):
                 warehouse.ingest(make_run())
                 os._exit(0)
             except StorageError as error:
-                os._exit(7 if "after a fork" in str(error) else 1)
+                os._exit(7 if "after the fork" in str(error) else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         assert warehouse.ingest(make_run())
 

@@ -74,6 +74,6 @@ def test_a_failed_ingest_leaves_the_heads_as_they_were(warehouse, run):
     broken = replace(
         second, results=tuple(replace(r, metrics={"latency_median_ms": float("nan")}) for r in second.results)
     )
-    with pytest.raises(Exception, match="no number"):
+    with pytest.raises(Exception, match="not a finite number"):
         warehouse.ingest(broken)
     assert stands(warehouse) == (first.run_id, first.run_id)

@@ -74,7 +74,7 @@ def test_doubts_are_named_and_their_evidence_is_kept(make_run):
 
 
 def test_extra_may_not_shadow_the_doubts(make_run):
-    with pytest.raises(FormatError, match='extra may not hold "doubts"'):
+    with pytest.raises(FormatError, match='extra has the reserved key "doubts"'):
         rows_of(with_result(make_run(), extra={"doubts": []}))
 
 
@@ -157,7 +157,7 @@ def test_a_point_met_twice_is_one_series(make_run):
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_number_that_is_none_is_refused_by_name(make_run, value):
-    with pytest.raises(FormatError, match=r"\(b1 s32\): latency_median_ms is -?(nan|inf), which is no number"):
+    with pytest.raises(FormatError, match=r"\(b1 s32\): latency_median_ms is -?(nan|inf), which is not a finite"):
         rows_of(with_result(make_run(), metrics={"latency_median_ms": value}))
 
 

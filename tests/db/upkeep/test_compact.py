@@ -199,7 +199,7 @@ def test_bad_input_is_one_line_and_nothing_is_touched(filled, monkeypatch, capsy
         ("UPDATE raw_benchmark_data SET sample_count = 5", "iterations in 3 launches, but 15 raw samples"),
         ("UPDATE raw_benchmark_data SET median = 2 * median", "have another median"),
         ("UPDATE raw_benchmark_data SET p99 = 2 * p99", "have a mean or p99 beyond their least or greatest"),
-        ("UPDATE raw_benchmark_data SET samples = [1.0]", "were compacted, but are there"),
+        ("UPDATE raw_benchmark_data SET samples = [1.0]", "were compacted, but are stored"),
     ],
 )
 def test_verify_still_finds_faults_in_a_compacted_file(filled, fault, words):

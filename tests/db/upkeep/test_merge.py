@@ -324,7 +324,7 @@ def test_the_command_merges_what_it_can_and_names_the_rest(make, make_run, tmp_p
     out, err = capsys.readouterr()
     assert out == f"{good} added 1 run, 1 result, 90 raw samples; 1 run already stored\n"
     first, second = err.splitlines()
-    assert first.startswith(f"benchhouse merge: refused {bad}: nothing of it was taken")
+    assert first.startswith(f"benchhouse merge: refused {bad}: nothing was added")
     assert first.endswith(f"run {shared.run_id} differs in host")
     assert second == f"benchhouse merge: refused {notes}: not a DuckDB database: choose another path"
     assert main([str(good), "--db-path", str(target)]) == 0
