@@ -50,7 +50,7 @@ def counted(folders: Sequence[str]) -> dict[str, str | int | float]:
         "modules under 70 lines": sum(length < 70 for length in lengths),
         "modules over 400 lines": sum(length > 400 for length in lengths),
         "largest flat folder, in modules": f"{most} ({folder.relative_to(ROOT)})",
-        "names across packages that begin with _": f"{len(private)} of {len(set(private))} modules",
+        "names across packages that begin with _": f"{len(private)} imports of {len(set(private))} names",
     }
 
 
@@ -67,16 +67,16 @@ def is_bare_package_file(path: Path, text: str) -> bool:
 
 
 def private_imports(path: Path, text: str) -> Iterator[str]:
-    """The module of each import, from another package, of a module or name that begins with an underscore."""
+    """Each import, from another of our packages, of a module or name that begins with an underscore."""
     own = ".".join(path.relative_to(ROOT).parts[:-1])
     for node in ast.walk(ast.parse(text)):
-        if not isinstance(node, ast.ImportFrom) or not node.module or node.level:
+        if not isinstance(node, ast.ImportFrom) or node.level or (node.module or "").split(".")[0] not in ROOMS:
             continue
-        *package, module = node.module.split(".")
+        *package, module = (node.module or "").split(".")
         for name in node.names:
             is_private = any(is_underscored(part) for part in (*package, module, name.name))
             if is_private and own not in (".".join(package), node.module):
-                yield f"{node.module}.{name.name}" if is_underscored(name.name) else node.module
+                yield f"{node.module}.{name.name}"
 
 
 def is_underscored(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Files of pictures: their names and their writing."""
+"""Image files: their names, and writing them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from visualize.drawing.rows import Drawing, distinct_names
 from visualize.drawing.style import ImageFormat, image
 
 LONGEST_STEM = 180
-"""File systems take names of 255 bytes; the rest is left for an ending and for tools that add their own."""
+"""File systems allow names of 255 bytes; the rest is for the extension and for tools that add their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """A drawing as the bytes of its files; its figure is no longer needed."""
+    """A drawing as the contents of its files, without its figure."""
 
     name_parts: tuple[str, ...]
     details: tuple[str, ...]
@@ -34,8 +34,8 @@ def picture(drawing: Drawing, formats: Sequence[ImageFormat]) -> Picture:
 
 
 def stems(chart: str, pictures: Sequence[Picture]) -> list[str]:
-    """A file name without ending for each picture of a chart: safe on every file system, no longer than LONGEST_STEM,
-    and no two the same even where upper and lower case are."""
+    """A file name without extension for each picture of a chart: safe on every file system, at most LONGEST_STEM long,
+    and unique even if case is ignored."""
     plain = ["_".join(map(safe, (chart, *one.name_parts))) for one in pictures]
     facts = [[safe(fact) for fact in one.details] for one in pictures]
     apart = distinct_names([name.lower() for name in plain], facts, "_")
@@ -43,12 +43,12 @@ def stems(chart: str, pictures: Sequence[Picture]) -> list[str]:
 
 
 def safe(part: str) -> str:
-    """A part of a file's name: letters, digits and . _ = - stay, "/" becomes "--", the rest "-"."""
+    """A part of a file name: letters, digits and . _ = - stay, "/" becomes "--", everything else "-"."""
     return re.sub(r"[^A-Za-z0-9._=-]+", "-", part.replace("/", "--")).strip("._-") or "-"
 
 
 def writable_folder(folder: Path) -> Path:
-    """The folder, created if it is missing. Raises StorageError where it cannot be created or written to."""
+    """The folder, created if it is missing. Raises StorageError when it cannot be created or written to."""
     make_folder(folder)
     if not os.access(folder, os.W_OK | os.X_OK):
         raise StorageError(f"cannot write to the folder {folder}: choose another with --output-dir")
@@ -56,7 +56,7 @@ def writable_folder(folder: Path) -> Path:
 
 
 def write(chart: str, pictures: Sequence[Picture], folder: Path) -> list[Path]:
-    """Write the pictures of a chart, replacing files of their names; returns the paths. Raises StorageError."""
+    """Write the pictures of a chart, replacing existing files, and return the paths. Raises StorageError."""
     paths = []
     for stem, one in zip(stems(chart, pictures), pictures, strict=True):
         for image_format, content in one.images:

@@ -1,4 +1,4 @@
-"""Where the rows of the charts come from: a database, or run files in a warehouse of their own."""
+"""The source of the charts' rows: a database, or run files loaded into memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from visualize.drawing.rows import ChartPlugin, Row, Selection
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """An open warehouse, what to call it, and what could not be read into it."""
+    """An open warehouse, its name in messages, and the files that could not be loaded."""
 
     warehouse: Warehouse
     name: str
@@ -23,7 +23,7 @@ class Source:
 
 
 def open_database(path: str, lock_timeout_s: float) -> Source:
-    """The database for reading. Raises StorageError when it is missing, locked, foreign, or has no results."""
+    """The database, opened read-only. Raises StorageError when it is missing, locked, of another program, or empty."""
     warehouse = Warehouse.open(path, read_only=True, lock_timeout_s=lock_timeout_s)
     if not _values(warehouse, "run_id"):
         warehouse.close()
@@ -35,7 +35,7 @@ def open_database(path: str, lock_timeout_s: float) -> Source:
 
 
 def open_files(patterns: Sequence[str]) -> Source:
-    """The runs of files (or folders, or glob patterns) in memory. Raises StorageError when none can be read."""
+    """The runs of files (or folders, or glob patterns), in memory. Raises StorageError when none can be read."""
     paths = run_files(_expanded(patterns))
     warehouse = Warehouse.open(MEMORY)
     outcome = ingest_files(warehouse, paths)
@@ -46,12 +46,12 @@ def open_files(patterns: Sequence[str]) -> Source:
     warehouse.close()
     if not refused:
         raise StorageError(f"no run file in {', '.join(patterns)}: --json-path takes the .json files of finished runs")
-    more = f"; {len(refused) - 1} more {'is' if len(refused) == 2 else 'are'} bad" if len(refused) > 1 else ""
+    more = f"; {len(refused) - 1} more {'is' if len(refused) == 2 else 'are'} invalid" if len(refused) > 1 else ""
     raise FormatError(refused[0] + more)
 
 
 def check(source: Source, selection: Selection) -> None:
-    """Raises UsageError, with near names and what there is, for a name that no run in the source has."""
+    """Raise UsageError for a name that no run in the source has, with similar and existing names."""
     for column in (field.name for field in fields(selection)):
         wanted = getattr(selection, column)
         known = _values(source.warehouse, column)
@@ -62,24 +62,24 @@ def check(source: Source, selection: Selection) -> None:
 
 
 def rows(source: Source, chart: ChartPlugin, selection: Selection) -> list[Row]:
-    """The rows the chart asks for."""
+    """The rows of the chart's query."""
     query = chart.query(selection)
     return list(source.warehouse.query(query.sql, query.parameters).dicts())
 
 
 def nothing_selected(source: Source, selection: Selection) -> BenchhouseError:
-    """Why a selection whose every name is known has no results: mostly, that they were never measured together."""
-    asked = " ".join(str(getattr(selection, f.name)) for f in fields(selection) if getattr(selection, f.name))
-    if not asked:
+    """Why a selection of known names has no results: usually the combination was never measured."""
+    selected = " ".join(str(getattr(selection, f.name)) for f in fields(selection) if getattr(selection, f.name))
+    if not selected:
         return StorageError(f"{source.name} has runs but no results: they failed before their first point")
     sql = "SELECT DISTINCT device, runtime, precision FROM benchmark_runs WHERE $model IS NULL OR model_id = $model"
     cells = source.warehouse.query(sql + " ORDER BY ALL", {"model": selection.model_id}).dicts()
-    there = ", ".join(" ".join(cell.values()) for cell in cells)
-    return StorageError(f"{source.name} has no results of {asked}: there are {there}")
+    existing = ", ".join(" ".join(cell.values()) for cell in cells)
+    return StorageError(f"{source.name} has no results of {selected}: it has {existing}")
 
 
 def _expanded(patterns: Sequence[str]) -> list[Path]:
-    """The files that are named, each once, in the order they are named; glob patterns a shell has left are expanded."""
+    """The given files without duplicates, in order; glob patterns that the shell left are expanded."""
     paths: dict[Path, None] = {}
     for pattern in patterns:
         found = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern, recursive=True))
@@ -91,7 +91,7 @@ def _expanded(patterns: Sequence[str]) -> list[Path]:
 
 
 def _values(warehouse: Warehouse, column: str) -> list[str]:
-    """The values a column of benchmark_runs has, sorted; `column` is one of ours, never a user's text."""
+    """The distinct values of a column of benchmark_runs, sorted. `column` is never user input."""
     rows = warehouse.query(f"SELECT DISTINCT {column} AS value FROM benchmark_runs ORDER BY 1").dicts()
     return [str(row["value"]) for row in rows]
 
@@ -103,4 +103,4 @@ def _unknown(column: str, wanted: str, known: Sequence[str], where: str) -> str:
     near = near or [name for name in known if wanted.lower() in name.lower()][:3]
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     listed = ", ".join(known[:20]) + (f" and {len(known) - 20} more" if len(known) > 20 else "")
-    return f"no {column.removesuffix('_id')} {wanted!r} in {where}: {hint}there are {listed}"
+    return f"no {column.removesuffix('_id')} {wanted!r} in {where}: {hint}it has {listed}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if not __package__:  # run as a file: its folder is on the path, the one above is wanted
+if not __package__:  # run as a file: replace its folder on the path by the one above
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarking.core import plugins
@@ -46,33 +46,33 @@ EXAMPLES = """examples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is to be drawn: options that were checked."""
+    """What to draw: the checked options."""
 
     charts: tuple[str, ...]
     demanded: tuple[str, ...]
-    """Charts that were named, so that it is a failure, and not only a note, if one cannot be drawn."""
+    """Charts that were named: if one cannot be drawn, that is a failure and not just a note."""
     formats: tuple[ImageFormat, ...]
     selection: Selection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathered:
-    """Everything that was read; the source is closed by then, since no database stays open while drawing."""
+    """Everything that was read. The source is closed then: no database stays open while drawing."""
 
     rows: dict[str, list[Row]]
     """By chart."""
     troubles: tuple[str, ...]
-    """What could not be read."""
+    """Files that could not be read, with the reasons."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The files of one chart, and the pictures it could not draw."""
+    """The files of one chart, and the pictures that could not be drawn."""
 
     chart: str
     paths: tuple[Path, ...]
     not_drawn: tuple[str, ...]
-    """Pictures that could have been expected, and why there are none."""
+    """Missing pictures and the reasons."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -129,13 +129,13 @@ def _parser() -> Parser:
     output.add_argument(
         "--formats", type=names, default=FORMATS, metavar="A,B", help="image formats: png, svg (default: both)"
     )
-    output.add_argument("--json", action="store_true", help="one JSON list on stdout (default: a path a line)")
+    output.add_argument("--json", action="store_true", help="one JSON list on stdout (default: one path per line)")
     output.add_argument("--quiet", action="store_true", help="no notes on stderr about charts that are not drawn")
     return parser
 
 
 def _add_source_flags(group: argparse._ArgumentGroup) -> None:
-    """Where the results come from: a database, or run files."""
+    """Flags for the source of the results: a database, or run files."""
     source = group.add_mutually_exclusive_group()
     source.add_argument(
         "--db-path", metavar="FILE", help="database (default: $BENCHMARK_DB_PATH, else benchmark_db.duckdb)"
@@ -153,7 +153,7 @@ def _add_source_flags(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_selection_flags(group: argparse._ArgumentGroup) -> None:
-    """Which of the results are drawn."""
+    """Flags that select results."""
     group.add_argument("--model-id", metavar="NAME", help="model (default: every model)")
     group.add_argument(
         "--device", metavar="NAME", help="device, or device type for all of that type (default: every device)"
@@ -163,7 +163,7 @@ def _add_selection_flags(group: argparse._ArgumentGroup) -> None:
 
 
 def _request(options: argparse.Namespace) -> Request:
-    """The options, checked as far as they can be without the data. Raises UsageError."""
+    """The options, checked as far as possible without the data. Raises UsageError."""
     known = plugins.names(PACKAGE)
     named = [choice(name, known, "chart") for name in options.charts or ()]
     named += [ARCHITECTURES] if options.architecture_comparison else []
@@ -186,7 +186,7 @@ def _formats(named: Sequence[str]) -> tuple[ImageFormat, ...]:
 
 
 def _gather(options: argparse.Namespace, request: Request) -> Gathered:
-    """All rows of all charts. Raises UsageError for unknown names and StorageError for what cannot be read."""
+    """All rows of all charts. Raises UsageError for unknown names and StorageError for an unreadable source."""
     from visualize import sources
 
     if options.json_path:
@@ -212,7 +212,7 @@ def _rows(source: Source, request: Request) -> dict[str, list[Row]]:
 
 
 def _draw(request: Request, gathered: Gathered, folder: Path) -> Iterator[Outcome]:
-    """Draw and write chart after chart. Raises StorageError when not one picture could be made."""
+    """Draw and write one chart after the other. Raises StorageError when no picture could be made."""
     from visualize import files
 
     files.writable_folder(folder)

@@ -177,7 +177,7 @@ BAD = {
     "empty database": (1, ("--db-path", "empty.duckdb"), "empty.duckdb has no runs yet: measure with"),
     "unknown model": (2, ("--db-path", "bench.duckdb", "--model-id", "bert-base"), "did you mean bert-base-uncased?"),
     "unknown device": (2, ("--db-path", "bench.duckdb", "--device", "cuda"), "no device 'cuda' in bench.duckdb"),
-    "unknown precision": (2, ("--db-path", "bench.duckdb", "--precision", "fp16"), "there are float32"),
+    "unknown precision": (2, ("--db-path", "bench.duckdb", "--precision", "fp16"), "it has float32"),
     "unknown runtime": (2, ("--db-path", "bench.duckdb", "--runtime", "eagre"), "did you mean eager?"),
     "unknown chart": (2, ("--charts", "latency_vs_batch"), "did you mean latency_vs_batch_size"),
     "unknown format": (2, ("--formats", "pdf"), "known: png, svg"),
@@ -192,7 +192,7 @@ BAD = {
     "folder of bad files": (
         1,
         ("--json-path", "."),
-        'not a benchhouse run (no "format": "benchhouse-run"); 1 more is bad',
+        'not a benchhouse run (no "format": "benchhouse-run"); 1 more is invalid',
     ),
     "folder that is a file": (1, ("--db-path", "bench.duckdb", "--output-dir", "text.txt"), "text.txt"),
     "negative wait": (2, ("--lock-timeout", "-1"), "takes seconds from 0"),
@@ -235,7 +235,7 @@ def test_names_that_exist_but_were_never_together_say_what_there_is(database, dr
     path = database(make_run(), make_run(model_id="gpt2", family="decoder-only", precision="bfloat16"))
     code, _, (error,) = draw("--db-path", path, "--model-id", "gpt2", "--precision", "float32")
     assert code == 1
-    assert "no results of gpt2 float32: there are cpu eager bfloat16" in error
+    assert "no results of gpt2 float32: it has cpu eager bfloat16" in error
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")

@@ -1,4 +1,4 @@
-"""All models measured alike, by architecture family: latency and peak memory, a block for each task."""
+"""Models measured under the same conditions, by architecture family: latency and peak memory, a block per task."""
 
 from __future__ import annotations
 
@@ -53,26 +53,26 @@ ALIKE = (
     "hardware_id",
     "metric_definition",
 )
-"""What is the same all over a picture. Settings of the runtime may differ, since not every model has the same ones."""
+"""What a picture has in common. Runtime settings may differ, since not every model has the same ones."""
 DETAILS = ("device_name", "num_threads", "cpu_list", "metric_definition", "hardware_id")
 ROW_IN, LINE_IN, BLOCK_IN, AXIS_IN, LABEL_IN = 0.3, 0.16, 0.45, 0.6, 2.6
 WIDTH_IN = 8.4
 CHOICE = (
-    "A block is at the point that most of its models were measured at; of several the smallest batch, then the "
-    "longest sequence, then the least of all else."
+    "Each block shows the point at which most of its models were measured; among several the smallest batch, then the "
+    "longest sequence, then the smallest values of all other axes."
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """The models of one task at one point: that which most of them were measured at. A family that was not measured
-    there has a block of its own."""
+    """The models of one task at the point at which most of them were measured. A family that was not measured there has
+    another block."""
 
     point: Row
     rows: tuple[Row, ...]
-    """Slowest family first, slowest model first in each: from the bottom of the block up."""
+    """From the bottom of the block up: slowest family first, and within it slowest model first."""
     elsewhere: tuple[str, ...]
-    """Models of the task that were measured, but not at this point."""
+    """Models of the task that were measured at other points only."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _is_comparable(row: Row) -> bool:
 
 
 def _blocks(measured: Sequence[Row]) -> list[Block]:
-    """Blocks in which every family is, in the families' order."""
+    """Blocks that together show every family, in the families' order."""
     blocks: list[Block] = []
     for _, rows in grouped(measured, ("task",)):
         while rows:
@@ -113,7 +113,7 @@ def _blocks(measured: Sequence[Row]) -> list[Block]:
 
 
 def _block(rows: Sequence[Row]) -> Block:
-    """The point most models share, of several such the one `CHOICE` says."""
+    """The block at the point with most models; `CHOICE` describes the choice among several."""
     point, chosen = min(grouped(rows, ("batch_size", *POINT_COLUMNS)), key=_preference)
     there = {row["model_id"] for row in chosen}
     best = {family: min(row["value"] for row in members) for family, members in _by_family(chosen)}
@@ -138,7 +138,7 @@ def _by_family(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
 
 
 def _place(family: str | None) -> int:
-    """The family's number, which is also that of its colour and mark: the same in every picture."""
+    """The family's number, which sets its colour and mark in every picture."""
     return FAMILIES.index(family) if family in FAMILIES else len(FAMILIES)
 
 
@@ -171,7 +171,7 @@ def _drawing(title: str, key: Row, members: Sequence[Row], blocks: Sequence[Bloc
 
 
 def _height_in(block: Block) -> float:
-    """Height of a block whose rows are all as high as its longest name needs."""
+    """Height of a block; every row is as high as the longest name needs."""
     lines = max(name.count("\n") + 1 for name in _names(block.rows))
     return BLOCK_IN + len(block.rows) * (ROW_IN + (lines - 1) * LINE_IN)
 
@@ -184,14 +184,14 @@ def _draw_block(axes: Axes, block: Block, styles: dict[str, int]) -> None:
 
 
 def _heading(block: Block) -> str:
-    """The task and the point, and the family where there is one only."""
+    """The task and the point, and the family if there is only one."""
     families = {words.family(row) for row in block.rows}
     task = block.point["task"] if len(families) > 1 else f"{families.pop()}, {block.point['task']}"
     return words.unbroken(f"{task}: {words.point(block.point)}")
 
 
 def _draw_marks(axes: Axes, rows: Sequence[Row], styles: dict[str, int]) -> None:
-    """A mark for each model, its interval as a whisker, coloured and shaped by its family."""
+    """A mark per model, coloured and shaped by its family, with its interval as a whisker."""
     for place, row in enumerate(rows):
         if row["value"] is None:
             continue
@@ -205,7 +205,7 @@ def _draw_marks(axes: Axes, rows: Sequence[Row], styles: dict[str, int]) -> None
 
 
 def _names(rows: Sequence[Row]) -> list[str]:
-    """Each model with its size, and with what else tells two of one name apart, wrapped."""
+    """Each model with its size, and with what distinguishes models of one name, wrapped."""
     facts = [details(row, ("runtime_mode", "model_revision", "config_hash")) for row in rows]
     names = distinct_names([_name(row) for row in rows], facts, ", ")
     return [wrap(name, TEXT_SIZE, LABEL_IN) for name in names]
@@ -232,8 +232,8 @@ def _figure_text(
 ) -> FigureText:
     drawn = [row for block in blocks for row in block.rows]
     elsewhere = [f"{block.point['task']}: {', '.join(block.elsewhere)}" for block in blocks if block.elsewhere]
-    tasks = "Tasks differ in what a call does: compare inside a block." if len(blocks) > 1 else None
-    missing = f"Measured, but not at the point of their block: {'; '.join(elsewhere)}." if elsewhere else None
+    tasks = "Calls of different tasks do different work: compare within a block only." if len(blocks) > 1 else None
+    missing = f"Measured at other points only: {'; '.join(elsewhere)}." if elsewhere else None
     lost = [row for row in members if not _is_comparable(row)]
     return FigureText(
         title=title,

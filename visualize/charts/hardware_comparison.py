@@ -1,4 +1,4 @@
-"""One model on everything it was measured on: a panel for each kind of point, a line for each configuration."""
+"""One model on all hardware: a panel per kind of point, a line per configuration."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ORDER BY {order}
 """
 
 SUBJECT = ("model_id", *MODEL_COLUMNS)
-"""What is the same all over a picture."""
+"""What a picture has in common."""
 CONFIGURATION = (
     "device_name",
     "simulated",
@@ -49,7 +49,7 @@ CONFIGURATION = (
     "cpu_list",
     "hardware_id",
 )
-"""What makes a line."""
+"""What distinguishes lines."""
 POINT = ("batch_size", *POINT_COLUMNS)
 UNSHARED = "on one configuration only"
 COLUMNS, PANEL_WIDTH_IN, PANEL_HEIGHT_IN = 3, 3.0, 2.7
@@ -84,7 +84,7 @@ def _is_comparable(row: Row) -> bool:
 
 
 def _at_shared_points(measured: Sequence[Row]) -> list[Row]:
-    """The rows at points that two configurations or more have; all of them when there is only one configuration."""
+    """The rows at points of at least two configurations; all rows when there is only one configuration."""
     if len(grouped(measured, CONFIGURATION)) <= 1:
         return list(measured)
     points = Counter(point for point, _ in {(_at(row, POINT), _at(row, CONFIGURATION)) for row in measured})
@@ -117,7 +117,7 @@ def _drawing(title: str, key: Row, members: Sequence[Row], drawn: Sequence[Row])
 
 
 def _lines(drawn: Sequence[Row]) -> list[Line]:
-    """A line for each configuration, named by its device, runtime and precision and by what else tells two apart."""
+    """A line per configuration, named by device, runtime, precision and further differences."""
     groups = grouped(drawn, CONFIGURATION)
     labels = distinct_names(
         [words.cell(key) for key, _ in groups], [details(key, SETUP_COLUMNS) for key, _ in groups], words.SEPARATOR

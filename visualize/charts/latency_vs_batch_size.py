@@ -1,4 +1,4 @@
-"""How the latency of a call grows with the batch size, for each sequence length."""
+"""Latency of a call against the batch size, a line per sequence length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the peak memory grows with the batch size, for each sequence length, beside the size of the weights."""
+"""Peak memory against the batch size, a line per sequence length, with the size of the weights for reference."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class MemoryVsBatchSize:
 
 
 def _picture(title: str, label: str) -> BatchPicture:
-    note = "One reading a launch, drawn is the median over launches; no interval."
+    note = "Median over launches of one reading per launch; no interval."
     return BatchPicture(title=title, value_label=lambda row: label, notes=lambda drawn: [note], reference=_weights)
 
 

@@ -1,4 +1,4 @@
-"""One model by every runtime on one device: how much faster than the baseline, and how far from its output."""
+"""One model in all runtimes on one device: the speed-up over the baseline, and the error of the output."""
 
 from __future__ import annotations
 
@@ -45,26 +45,26 @@ ORDER BY {order}
 """
 
 SUBJECT = ("model_id", *MODEL_COLUMNS, "place", "num_threads", "cpu_list")
-"""What speed-ups are of. A picture is of one, at one point but for its batch size."""
+"""What the rows of a picture have in common, besides their point without its batch size."""
 BAR = ("runtime", "precision", "runtime_mode", "device", "simulated")
-"""What makes a bar."""
+"""What distinguishes bars."""
 BASELINE = "unmodified PyTorch at float32"
 NO_BASELINE = f"without the baseline, {BASELINE}, to compare with"
-UNRANKED = "Grey and hatched: never ranked, since the output is wrong, or a simulator ran."
+UNRANKED = "Grey and hatched: not ranked, because the output is wrong or a simulator ran."
 COLUMNS, ROW_IN, LINE_IN, AXIS_IN, LABEL_IN, PANEL_IN = 2, 0.34, 0.16, 0.75, 2.3, 3.1
 ROOM = 1.75
-"""Length of the axis over that of the longest bar: the text at its end needs the rest."""
+"""Length of the axis relative to the longest bar, which leaves room for the text at its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bars:
-    """The configurations of a picture, the fastest first, what is never ranked last: the same rows in every panel."""
+    """The configurations of a picture, the same in every panel: fastest first, unranked ones last."""
 
     labels: tuple[str, ...]
     keys: tuple[Row, ...]
 
     def place(self, row: Row) -> int:
-        """The row's line, from the top."""
+        """The index of the row's bar, from the top."""
         return self.keys.index({column: row[column] for column in BAR})
 
 
@@ -92,7 +92,7 @@ class RuntimeComparison:
 
 
 def _drawings(title: str, members: Sequence[Row]) -> Iterator[Drawing]:
-    """A picture for each point at which there is more than the baseline."""
+    """A picture for each point with more than the baseline."""
     for key, rows in grouped(members, (*SUBJECT, *POINT_COLUMNS)):
         drawn = [row for row in rows if _is_comparable(row)]
         if not all(row["is_baseline"] for row in drawn):
@@ -109,7 +109,7 @@ def _baseline(compared: Sequence[Row]) -> str:
 
 
 def _ratio(row: Row) -> float:
-    """How many times as fast as the baseline: the length of the bar, of unranked results too."""
+    """The speed-up over the baseline, which is the length of the bar; also for unranked results."""
     return float(row["baseline_latency_ms"] / row["latency_median_ms"])
 
 
@@ -147,22 +147,21 @@ def _bars(drawn: Sequence[Row]) -> Bars:
 
 
 def _modes(keys: Sequence[Row]) -> list[tuple[str, ...]]:
-    """The settings of each one by one, the same ones in the same order for all: of several with one name those that
-    differ tell them apart."""
+    """The settings of each configuration, the same ones in the same order for all, so that differences can be named."""
     modes = [json.loads(key["runtime_mode"]) for key in keys]
     names = sorted({name for mode in modes for name in mode})
     return [tuple(f"{name}={mode[name]}" if name in mode else "" for name in names) for mode in modes]
 
 
 def _standing(rows: Sequence[Row]) -> tuple[bool, float]:
-    """What bars are sorted by: those of which nothing may be ranked are last, then by the mean factor."""
+    """The sort key of a bar: ranked ones first, then by the mean speed-up."""
     ranked = [row for row in rows if row["is_ranked"]]
     ratios = [_ratio(row) for row in ranked or rows]
     return (not ranked, -exp(fsum(map(log, ratios)) / len(ratios)))
 
 
 def _draw_panel(axes: Axes, rows: Sequence[Row], bars: Bars) -> None:
-    """A bar for each row, its interval as a whisker, and at its end the factor and the error in words."""
+    """A bar per row, with its interval as a whisker, and the speed-up and the error at its end."""
     axes.axvline(1, color=GREY, linewidth=1, linestyle="--", zorder=1, label="_baseline")
     rows = sorted(rows, key=bars.place)
     _draw_bars(axes, rows, bars)
@@ -190,7 +189,7 @@ def _draw_bars(axes: Axes, rows: Sequence[Row], bars: Bars) -> None:
 
 
 def _draw_whisker(axes: Axes, row: Row, bars: Bars) -> None:
-    """The interval of the factor."""
+    """The interval of the speed-up."""
     place = bars.place(row)
     axes.plot(
         [row["low"], row["high"]], [place, place], color="black", marker="|", markersize=6, linewidth=1.1, zorder=3,
@@ -199,7 +198,7 @@ def _draw_whisker(axes: Axes, row: Row, bars: Bars) -> None:
 
 
 def _write(axes: Axes, place: int, end: float, text: str, text_colour: str) -> None:
-    """Text at the end of a bar, legible over the line of the baseline."""
+    """Text at the end of a bar, legible over the baseline."""
     axes.annotate(
         text, (end, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=SMALL_SIZE,
         color=text_colour, bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8}, zorder=4,
@@ -207,7 +206,7 @@ def _write(axes: Axes, place: int, end: float, text: str, text_colour: str) -> N
 
 
 def _bar_style(row: Row) -> dict[str, Any]:
-    """Coloured by what it is: the baseline, another result; hollow where it is doubtful, hatched where never ranked."""
+    """Grey for the baseline, blue for other results; hollow when doubtful, hatched when not ranked."""
     if not row["is_ranked"]:
         return {"facecolor": "white", "edgecolor": GREY, "hatch": "////", "linewidth": 0.8}
     own = GREY if row["is_baseline"] else colour(0)
@@ -217,7 +216,7 @@ def _bar_style(row: Row) -> dict[str, Any]:
 
 
 def _remark(row: Row) -> str:
-    """The factor and the error of a row that is ranked, else why it is not."""
+    """The speed-up and the error of a ranked row, else why it is not ranked."""
     error = "" if row["output_error"] is None else f"error {_error(row['output_error'])}"
     if row["simulated"]:
         return ", ".join(filter(None, ("simulated", error)))
@@ -233,7 +232,7 @@ def _error(value: float) -> str:
 
 
 def _scale(axes: Sequence[Axes], used: int, columns: int, drawn: Sequence[Row], bars: Bars) -> None:
-    """From 0, so that lengths may be compared; names at the left panels, the axis at the lowest."""
+    """Scale from 0, so that lengths can be compared; names at the left panels, the axis at the lowest."""
     longest = max(max(_ratio(row), (row["high"] or 0) if row["is_ranked"] else 0) for row in drawn)
     axes[0].set_xlim(0, longest * ROOM)
     axes[0].set_ylim(len(bars.labels) - 0.45, -0.55)
@@ -277,7 +276,7 @@ def _cell_and_point(row: Row) -> str:
 
 
 def _devices(drawn: Sequence[Row]) -> str:
-    """The devices in words; a CPU that two libraries drive has two names for one thing."""
+    """The devices in words; a CPU that two libraries drive has two names."""
     return " and ".join(dict.fromkeys(words.device({**row, "simulated": False}) for row in drawn))
 
 

@@ -1,4 +1,4 @@
-"""How many inputs, or generated tokens, a second come out at each batch size, for each sequence length."""
+"""Throughput in inputs or generated tokens per second against the batch size, a line per sequence length."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from visualize.drawing import words
 from visualize.drawing.lines import BatchPicture, draw_cells
 from visualize.drawing.rows import Drawing, NotDrawn, Query, Row, Selection, build_query
 
-# One call is in flight at a time, so the throughput is the work of a call over the time of a call, and the latency's
-# interval is also the throughput's, upside down and in proportion.
+# One call is in flight at a time, so throughput is the work of a call over its time, and the inverse of the latency's
+# interval, scaled, is the throughput's.
 SQL = """
 SELECT {facts},
     CASE WHEN r.new_tokens IS NULL THEN r.throughput_samples_per_sec ELSE r.throughput_tokens_per_sec END AS value,
@@ -39,7 +39,7 @@ class ThroughputVsBatchSize:
 
 
 def _label(row: Row) -> str:
-    """Tokens where any are generated, else the inputs of a call: images where an image is all of the input."""
+    """Generated tokens if there are any, else inputs: images when an input is nothing but an image."""
     if row["new_tokens"] is not None:
         return "Throughput (generated tokens/s)"
     is_image = row["sequence_length"] is None and row["image_size"] is not None
@@ -47,7 +47,7 @@ def _label(row: Row) -> str:
 
 
 def _notes(drawn: Sequence[Row]) -> list[str]:
-    return [words.interval(drawn, "Band or whisker, carried over from latency")]
+    return [words.interval(drawn, "Band or whisker, converted from latency")]
 
 
 PLUGIN = ThroughputVsBatchSize()

@@ -1,7 +1,7 @@
-"""Puts a figure together: words above, panels in the middle, legend and caption below, and nothing clipped.
+"""Lays out a figure: title above, panels in the middle, legend and caption below, and nothing clipped.
 
-The words are measured and wrapped first and the figure is made as tall as they need; matplotlib's constrained layout
-then has only the panels to arrange.
+Text is measured and wrapped first and the figure is made as tall as it needs; matplotlib's constrained layout then
+arranges only the panels.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ GAP_IN = 0.09
 LINE_SPACING = 1.3
 POINTS_PER_INCH = 72
 LONG_WORD = 30
-"""FigureText of more letters may be broken inside; those of fewer are easier to read whole."""
+"""Words with more letters may be broken; shorter ones are easier to read whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureText:
-    """Everything written around the panels."""
+    """The text around the panels."""
 
     title: str
     subtitle: str
-    """What the picture holds fixed: model, device, runtime, precision."""
+    """What the whole picture has in common: model, device, runtime, precision."""
     notes: tuple[str, ...] = ()
-    """Sentences of the caption, one line or more each."""
+    """Sentences of the caption, each on its own lines."""
     legend: tuple[Any, ...] = ()
     """Artists with labels, in reading order."""
     legend_title: str | None = None
@@ -43,7 +43,7 @@ class FigureText:
 
 @dataclass(slots=True)
 class _TextBlock:
-    """Text blocks and their heights, collected from the top down before the figure's height is known."""
+    """Texts and their positions, collected from the top down before the figure's height is known."""
 
     texts: list[tuple[Text, float]] = field(default_factory=list)
     height_in: float = MARGIN_IN
@@ -52,8 +52,8 @@ class _TextBlock:
 def new_figure(
     width_in: float, panels_height_in: float, rows: int = 1, columns: int = 1, **sharing: Any
 ) -> tuple[Figure, list[Axes]]:
-    """A figure without pyplot and its panels, row by row, that share both axes unless `sharing` says otherwise (see
-    `Figure.subplots`); `finish` adds the words."""
+    """A figure without pyplot, and its panels row by row. They share both axes by default; `sharing` goes to
+    `Figure.subplots`. `finish` adds the text."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -64,7 +64,7 @@ def new_figure(
 
 
 def label_edges(panels: Sequence[Axes], used: int, columns: int, x_label: str, y_label: str) -> None:
-    """Label the axes of the left and the lowest panels of a grid, and take away those an incomplete last row lacks."""
+    """Label the axes of the left and the lowest panels of a grid, and remove the panels after the first `used`."""
     for index, panel in enumerate(panels):
         if index >= used:
             panel.remove()
@@ -77,7 +77,7 @@ def label_edges(panels: Sequence[Axes], used: int, columns: int, x_label: str, y
 
 
 def finish(figure: Figure, words: FigureText) -> None:
-    """Write the words around the panels and give the figure the height that all of it needs."""
+    """Write the text around the panels and set the height of the figure."""
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     width_in, panels_in = figure.get_size_inches()
@@ -102,8 +102,8 @@ def finish(figure: Figure, words: FigureText) -> None:
 
 
 def wrap(text: str, size: float, width_in: float, weight: str = "normal") -> str:
-    """The text in lines no wider than `width_in`: broken after spaces, after / - _ . where a word is long, and inside
-    such a part when even that is too wide."""
+    """The text in lines of at most `width_in` inches: broken after spaces, in long words after / - _ . , and anywhere
+    in a part that is still too wide."""
     if _width_in(text, size, weight) <= width_in:
         return text
     lines, line = [], ""
@@ -120,7 +120,7 @@ def wrap(text: str, size: float, width_in: float, weight: str = "normal") -> str
 
 
 def _pieces(text: str) -> list[str]:
-    """The text cut where a line may break, nothing lost."""
+    """The text split where a line may break."""
     words = re.findall(r"[^ ]+ *", text)
     parts = [re.findall(r"[^/_.-]*[/_.-]+ *|[^/_.-]+", word) if len(word) > LONG_WORD else [word] for word in words]
     return [piece for pieces in parts for piece in pieces]
@@ -134,7 +134,7 @@ def _longest_that_fits(text: str, size: float, width_in: float, weight: str) -> 
 
 
 def _width_in(text: str, size: float, weight: str) -> float:
-    """Width of a line of text, by the font's own measures and so the same for every output."""
+    """Width of a line of text by the font's metrics, and so the same for every output."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 
@@ -148,7 +148,7 @@ def _renderer(figure: Figure) -> Any:
 
 
 def _write(figure: Figure, block: _TextBlock, text: str, size: float, **look: Any) -> None:
-    """Add wrapped text below what the block holds already."""
+    """Append wrapped text to the block."""
     wrapped = wrap(text, size, figure.get_size_inches()[0] - 2 * MARGIN_IN, look.get("weight", "normal"))
     x = MARGIN_IN / figure.get_size_inches()[0]
     artist = figure.text(x, 0, wrapped, fontsize=size, va="top", ha="left", linespacing=LINE_SPACING, **look)
@@ -163,7 +163,7 @@ def _place(block: _TextBlock, top_in: float, height_in: float) -> None:
 
 
 def _legend(figure: Figure, words: FigureText) -> Legend | None:
-    """The legend in as many columns as fit the width, its long labels wrapped."""
+    """The legend, in as many columns as fit the width, with long labels wrapped."""
     if not words.legend:
         return None
     width_in = figure.get_size_inches()[0] - 2 * MARGIN_IN

@@ -1,4 +1,4 @@
-"""Draws results against the batch size: one line a group, its interval as a band, doubtful points hollow."""
+"""Draws results against the batch size: a line per group, its interval as a band, doubtful points hollow."""
 
 from __future__ import annotations
 
@@ -43,44 +43,44 @@ if TYPE_CHECKING:
 
 BATCH_LABEL = AXES["batch_size"].title
 ALIKE = ("new_tokens", "concurrency")
-"""What of the point is the same all over a picture of one cell; its axes make the lines."""
+"""The part of a point that a picture of one cell has in common; its other axes make the lines."""
 MOST_LINES = 10
-"""More are not told apart: then the axes with the fewest values go to different pictures."""
+"""More cannot be distinguished; the axes with the fewest values then make separate pictures."""
 WIDTH_IN, PANEL_HEIGHT_IN = 6.4, 3.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """What one line joins. Each row has `batch_size`, `value`, and an interval `low` to `high` or None."""
+    """The rows of one line, each with `batch_size`, `value`, and the interval `low` to `high` or None."""
 
     label: str
     rows: tuple[Row, ...]
     style: int
-    """Number of its colour and marker; the same group has the same one in every panel."""
+    """Number of its colour and marker, the same for a group in every panel."""
     is_simulated: bool = False
-    """Drawn in grey, so that nobody takes it for the device."""
+    """Whether it is drawn in grey, to set it apart from real devices."""
 
     @property
     def colour(self) -> str:
-        """Of everything that is drawn of it."""
+        """Colour of the line, its marks and its band."""
         return GREY if self.is_simulated else colour(self.style)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPicture:
-    """What one of the charts against the batch size has of its own."""
+    """What distinguishes one chart against the batch size from the others."""
 
     title: str
     value_label: Callable[[Row], str]
-    """The name and unit of what is drawn, for rows like this one."""
+    """Name and unit of the values, for rows like this one."""
     notes: Callable[[Sequence[Row]], Sequence[str]]
-    """What the caption must say about the interval."""
+    """Sentences of the caption about the interval."""
     reference: Callable[[Sequence[Row]], tuple[str, float] | None] = lambda rows: None
-    """A horizontal line to compare with: (label, value)."""
+    """A horizontal reference line: (label, value)."""
 
 
 def draw_cells(picture: BatchPicture, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
-    """A picture for each cell and number of new tokens, a line for each sequence length, image size and so on."""
+    """A picture per cell and number of new tokens, with a line per sequence length, image size and so on."""
     for key, members in grouped(rows, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS, *ALIKE)):
         if not any(map(_is_drawn, members)):
             what = f"{picture.title}: {key['model_id']} on {words.cell(key)}"
@@ -93,7 +93,7 @@ def draw_cells(picture: BatchPicture, rows: Sequence[Row]) -> Iterator[Drawing |
 
 
 def draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
-    """Draw the lines with their marks and their bands or, where there is nothing to join, whiskers.
+    """Draw the lines with their marks and bands, or whiskers at points without neighbours.
 
     The artists are labelled "_line 128", "_valid 128", "_band 128" and so on; matplotlib keeps such labels out of
     legends. Scales are left to the caller.
@@ -132,7 +132,7 @@ def draw_marks(
 
 
 def scale(panels: Sequence[Axes], rows: Sequence[Row], also: Sequence[float] = (), most_ticks: int = 8) -> None:
-    """Scales for panels that share their axes, from all that is drawn in them."""
+    """Set the scales of panels that share their axes, from everything drawn in them."""
     sizes = sorted({int(row["batch_size"]) for row in rows})
     ends = [row[column] for row in rows for column in ("value", "low", "high") if row[column] is not None]
     for axes in panels:
@@ -141,13 +141,13 @@ def scale(panels: Sequence[Axes], rows: Sequence[Row], also: Sequence[float] = (
 
 
 def legend_entries(lines: Sequence[Line], rows: Sequence[Row]) -> tuple[Line2D, ...]:
-    """An artist for each line's legend entry, and one that explains hollow marks where there are any."""
+    """A legend entry for each line, and one that explains hollow marks if there are any."""
     entries = [legend_entry(line.label, line.colour, line.style, linestyle=line_style(line.style)) for line in lines]
     return (*entries, *doubtful_entries(rows))
 
 
 def doubtful_entries(rows: Sequence[Row]) -> tuple[Line2D, ...]:
-    """The legend entry that explains hollow marks, where any of the rows has one."""
+    """The legend entry that explains hollow marks, if any of the rows has one."""
     if not any(map(is_doubtful, rows)):
         return ()
     return (legend_entry("hollow: doubtful", GREY, 0, markerfacecolor="white"),)
@@ -166,9 +166,9 @@ def _is_drawn(row: Row) -> bool:
 
 
 def _parts(members: Sequence[Row]) -> list[tuple[dict[str, float | None], list[Row]]]:
-    """The rows of each picture, and the axes on which it differs from the other pictures with its values there.
+    """The rows of each picture, and its values on the axes in which the pictures differ.
 
-    All rows are one picture unless that has too many lines. Points that failed follow those that are drawn.
+    All rows make one picture unless that has too many lines. Failed points follow those that are drawn.
     """
     drawn = [row for row in members if _is_drawn(row)]
     lines, apart = list(varying(drawn)), list[str]()
@@ -180,7 +180,7 @@ def _parts(members: Sequence[Row]) -> list[tuple[dict[str, float | None], list[R
 
 
 def _by_axes(rows: Sequence[Row], names: Sequence[str]) -> list[tuple[tuple[float | None, ...], list[Row]]]:
-    """The rows by their values on the axes, sorted by them."""
+    """The rows grouped by their values on the axes, sorted."""
     groups = grouped([{**row, **dict(zip(names, _at(row, names), strict=True))} for row in rows], names)
     return [(tuple(key.values()), members) for key, members in groups]
 
@@ -190,13 +190,13 @@ def _at(row: Row, names: Sequence[str]) -> tuple[float | None, ...]:
 
 
 def _line_axes(drawn: Sequence[Row]) -> tuple[str, ...]:
-    """The axes that the lines differ in; the sequence length, if there is one, where they differ in none."""
+    """The axes in which the lines differ; if there are none, the sequence length where there is one."""
     alone = ("sequence_length",) if drawn[0]["sequence_length"] is not None else ()
     return varying(drawn) or alone
 
 
 def _lines_of(drawn: Sequence[Row], names: Sequence[str]) -> list[Line]:
-    """A line for each value on the axis, or each combination of values on several, sorted by them."""
+    """A line per combination of values on the axes, sorted."""
     return [
         Line(label=_line_label(place, names), rows=tuple(rows), style=style)
         for style, (place, rows) in enumerate(_by_axes(drawn, names))
@@ -255,12 +255,12 @@ def _figure_text(
 
 
 def _legend_title(names: Sequence[str]) -> str | None:
-    """The axis with its unit; several axes have theirs in the entries."""
+    """The axis with its unit; with several axes, each entry names them."""
     return words.axis_title(names[0]) if len(names) == 1 else None
 
 
 def _draw_interval(axes: Axes, line: Line, rows: Sequence[Row]) -> None:
-    """A band over neighbours that have an interval, a whisker for one whose neighbours have none."""
+    """A band over neighbours with an interval, a whisker at a point whose neighbours have none."""
     sizes = [row["batch_size"] for row in rows]
     low, high = ([math.nan if row[end] is None else row[end] for row in rows] for end in ("low", "high"))
     known = [False, *(not math.isnan(end) for end in low), False]

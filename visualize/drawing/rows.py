@@ -1,7 +1,4 @@
-"""What a chart is given and what it gives back: the plugin contract, and the rows of results that charts read.
-
-The SQL that every chart's query shares, grouping of rows, and names that tell rows apart.
-"""
+"""The contract of a chart plugin, and the rows that charts read: shared SQL, grouping, and distinct names."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ PACKAGE = "visualize.charts"
 """The folder of the chart plugins."""
 
 Row = Mapping[str, Any]
-"""One result by column name, as a query gave it; NULL is None."""
+"""One result of a query, by column name; NULL is None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +48,13 @@ class Drawing:
     name_parts: tuple[str, ...]
     """Parts of the file's name after the chart's: model, device, runtime, precision."""
     details: tuple[str, ...] = ()
-    """Further facts of the figure, the same ones in the same order for every drawing of a chart: those that differ are
-    added to the file's name where two drawings would have the same one."""
+    """Further facts, of the same kinds in the same order for every drawing of a chart. Those that differ are added to
+    the file's name when two drawings would have the same one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotDrawn:
-    """A picture that could have been expected, and why there is none."""
+    """A picture that could be expected, and why it is missing."""
 
     what: str
     why: str
@@ -67,10 +64,10 @@ class ChartPlugin(Protocol):
     """A kind of picture. Importing the module imports neither matplotlib nor seaborn."""
 
     name: str
-    """What `--charts` takes; the name of the module."""
+    """The chart's name for `--charts`; equal to the module's name."""
     title: str
     needs: str
-    """What must have been measured for it, for `--list-charts`."""
+    """The measurements that it needs, for `--list-charts`."""
     scope: Literal["model", "models"]
     """Whether a picture shows one model or compares all of them; the latter ignores `Selection.model_id`."""
 
@@ -78,10 +75,10 @@ class ChartPlugin(Protocol):
         """The query that gives the chart its rows."""
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
-        """The pictures of the rows, one at a time so that only one is held in memory.
+        """The pictures of the rows, one at a time so that only one is in memory.
 
-        Unlike results never share a picture unnoticed: where weights, tasks, machines or settings differ, they are
-        drawn in different pictures or named in this one.
+        Results that are not comparable never share a picture silently: different weights, tasks, machines or settings
+        go to different pictures or are named in the picture.
         """
 
 
@@ -91,7 +88,7 @@ FACTS = """run.model_id, run.model_revision, run.config_hash, run.architecture_t
     series.metric_definition,
     {axes}, r.axes,
     r.status, r.error, r.validity, r.doubts, r.launches, r.ci_scope"""
-"""What identifies a result and how far to trust it; every chart's query selects these and its own numbers."""
+"""The identity and validity of a result; every chart's query selects these and its own numbers."""
 
 TABLES = """benchmark_results r
 JOIN benchmark_runs run ON run.run_id = r.run_id
@@ -105,40 +102,40 @@ SELECTED = """($model_id IS NULL OR run.model_id = $model_id)
 """The condition of a `Selection`, for a WHERE clause."""
 
 ORDER = "r.batch_size, r.sequence_length, r.new_tokens, run.started_at, r.result_id"
-"""For ORDER BY: the same results give the same picture, byte for byte."""
+"""For ORDER BY. The same results give the same picture, byte for byte."""
 
 COMPARABLE = """(
     SELECT result_id FROM hardware_comparison
     UNION ALL
     SELECT result_id FROM latest_results WHERE series_id NOT IN (SELECT series_id FROM hardware_comparison)
 )"""
-"""The results a comparison takes: what the view `hardware_comparison` shows of each series, and for a series it has
-nothing of, the newest result, which failed or is invalid and can only be counted."""
+"""The results for a comparison: those in the view `hardware_comparison`, and for series that it omits the newest
+result, which failed or is invalid and is only counted."""
 
 CELL_COLUMNS = ("model_id", "device", "runtime", "precision")
-"""What a picture of one cell is called after."""
+"""The columns that name a picture of one cell."""
 MODEL_COLUMNS = ("task", "weights", "model_revision", "config_hash", "metric_definition")
-"""What makes two things of one model's name unlike."""
+"""The columns in which results of one model name may differ."""
 SETUP_COLUMNS = ("device_name", "simulated", "runtime_mode", "num_threads", "cpu_list", "hardware_id")
-"""What makes two things unlike that ran on one device, runtime and precision by name."""
+"""The columns in which results of one device, runtime and precision may differ."""
 CELL_DETAIL_COLUMNS = (*MODEL_COLUMNS, *SETUP_COLUMNS)
-"""What else makes two cells unlike: pictures of unlike cells are kept apart."""
+"""The further columns that distinguish cells; each cell has its own picture."""
 POINT_COLUMNS = (*(name for name in AXES if name != "batch_size"), "axes")
-"""What makes a point besides its batch size."""
+"""The columns of a point except its batch size."""
 
 MEMORY_COLUMNS = ", ".join(f"r.{column}" for column in PEAK_MEMORY)
-"""Every reading of the peak memory, for a SELECT list."""
+"""Every column with peak memory, for a SELECT list."""
 
 
 def build_query(sql: str, selection: Selection) -> Query:
-    """The query with the shared parts filled in and the selection bound to it."""
+    """The query with the shared parts filled in and the selection bound."""
     facts = FACTS.replace("{axes}", ", ".join(f"r.{name}" for name in AXES))
     parts = {"facts": facts, "tables": TABLES, "selected": SELECTED, "comparable": COMPARABLE, "order": ORDER}
     return Query(sql=sql.format(**parts), parameters=asdict(selection))
 
 
 def grouped(rows: Sequence[Row], columns: Sequence[str]) -> list[tuple[Row, list[Row]]]:
-    """The rows by equal values of `columns`: (those values, their rows), sorted by the values, numbers as numbers."""
+    """The rows grouped by `columns`: (values, rows), sorted by the values, numbers as numbers."""
     groups: dict[tuple[Any, ...], tuple[Row, list[Row]]] = {}
     for row in rows:
         key = {column: row[column] for column in columns}
@@ -156,13 +153,13 @@ def sort_key(value: Any) -> tuple[int, float, str]:
 
 
 def axis_values(row: Row) -> dict[str, float]:
-    """The row's values on the axes that are lines or panels: the sequence length, where there is one, and `axes`."""
+    """The row's values on the axes that make lines or panels: the sequence length, if any, and `axes`."""
     length = {} if row["sequence_length"] is None else {"sequence_length": row["sequence_length"]}
     return {**length, **json.loads(row["axes"])}
 
 
 def varying(rows: Sequence[Row]) -> tuple[str, ...]:
-    """The names of the axes on which the rows differ, in the order that axes are named in."""
+    """The axes on which the rows differ, in the order of the table of axes."""
     values: dict[str, set[float | None]] = {}
     for row in rows:
         for name in axis_values(row):
@@ -178,18 +175,18 @@ def is_ok(row: Row) -> bool:
 
 
 def is_doubtful(row: Row) -> bool:
-    """Whether the number should not be taken at its face."""
+    """Whether the result has doubts that affect its validity."""
     return bool(row["validity"] != "valid")
 
 
 def memory_column(rows: Sequence[Row]) -> str | None:
-    """The first column of `PEAK_MEMORY` that any measured row has a value in; None without a memory reading."""
+    """The first column of `PEAK_MEMORY` with a value in any measured row; None without a memory reading."""
     measured = [row for row in rows if is_ok(row)]
     return next((column for column in PEAK_MEMORY if any(row[column] is not None for row in measured)), None)
 
 
 def detail(column: str, value: Any) -> str:
-    """A detail in a few words: settings as `key=value`, an id or revision by its first 8 digits."""
+    """A detail in words: settings as `key=value`, an id or revision by its first 8 digits."""
     if value is None:
         absent = {"num_threads": "default threads", "cpu_list": "all processors", "model_revision": "no revision"}
         return absent.get(column, "")
@@ -215,8 +212,8 @@ def details(key: Row, columns: Sequence[str]) -> tuple[str, ...]:
 
 
 def distinct_names(names: Sequence[str], facts: Sequence[Sequence[str]], separator: str) -> list[str]:
-    """Each name once: where several things share one, the first facts that tell them apart are added, then all that
-    differ, then a number.
+    """The names made unique: equal names get the first facts that distinguish them, else all that differ, else a
+    number.
 
     `facts` has a sequence of equal length for each name.
     """
@@ -234,7 +231,7 @@ def distinct_names(names: Sequence[str], facts: Sequence[Sequence[str]], separat
 
 
 def _differing(facts: Sequence[Sequence[str]], alike: Sequence[int], index: int) -> list[str]:
-    """Those facts of number `index` that are not the same in all of `alike`, as few of the first as tell all apart."""
+    """The facts of name `index` that differ within `alike`: as few of the first ones as distinguish all."""
     columns = [c for c in range(len(facts[index])) if len({facts[i][c] for i in alike}) > 1]
     for length in range(1, len(columns) + 1):
         chosen = columns[:length]

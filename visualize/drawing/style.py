@@ -1,7 +1,7 @@
-"""The look all charts share: theme, colours, markers, scales, number formats, and saving the same bytes every time.
+"""The common style of charts: theme, colours, markers, scales, number formats, and reproducible image files.
 
-Importing this imports neither matplotlib nor seaborn. Settings are changed only inside `theme()`, so a program that
-imports these charts keeps its own, and every figure is drawn without pyplot's state.
+Importing this module imports neither matplotlib nor seaborn. Settings are changed only inside `theme()`, so a program
+that imports these charts keeps its own; figures are drawn without pyplot's state.
 """
 
 from __future__ import annotations
@@ -21,23 +21,22 @@ FORMATS: tuple[ImageFormat, ...] = ("png", "svg")
 PNG_DPI = 200
 """Dots per inch."""
 
-# Okabe and Ito's palette (2008), from which seaborn's "colorblind" derives, in an order whose neighbours differ most.
-# Its yellow is left out, since it is hard to see on white, as two colours of seaborn's are.
+# Okabe and Ito's palette (2008), from which seaborn's "colorblind" derives, ordered so that neighbours differ most.
+# Its yellow is omitted: like two of seaborn's colours, it is hard to see on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-# Shapes that are still seen when hollow. As many markers as colours would repeat together; so 56 pairs come before any
-# repeats.
+# Shapes that remain visible when hollow. One more than there are colours, so that 56 pairs come before a repetition.
 MARKERS = ("o", "s", "^", "D", "v", "<", "p", ">")
 GREY = "#666666"
-"""Of what is no measured series: captions, references, simulators."""
+"""For everything but measured series: captions, references, simulators."""
 BAND_ALPHA = 0.18
 MARKER_SIZE, MARKER_EDGE = 6.0, 1.4
-"""Width of a mark and of its edge, in points."""
+"""Widths of a mark and its edge, in points."""
 
 TITLE_SIZE, SUBTITLE_SIZE, TEXT_SIZE, SMALL_SIZE = 12.0, 9.0, 9.0, 7.5
-"""Of letters, in points."""
+"""Font sizes in points."""
 
 FONT = "DejaVu Sans"
-"""Comes with matplotlib, so that a picture looks the same, and is measured the same, on every machine."""
+"""Comes with matplotlib, so that a picture looks the same on every machine."""
 
 _SETTINGS: dict[str, Any] = {
     "font.size": TEXT_SIZE,
@@ -63,21 +62,21 @@ _SETTINGS: dict[str, Any] = {
     "legend.fontsize": TEXT_SIZE,
     "legend.title_fontsize": TEXT_SIZE,
     "savefig.facecolor": "white",
-    "svg.fonttype": "path",  # no picture depends on the fonts of the machine that shows it
+    "svg.fonttype": "path",  # pictures do not depend on the fonts of the machine that shows them
     "svg.hashsalt": "benchhouse",
 }
-"""What differs from seaborn's own theme."""
+"""Differences from seaborn's theme."""
 
 
 @contextmanager
 def theme() -> Iterator[None]:
-    """Seaborn's theme with our palette, font and settings, for as long as the block runs."""
+    """Apply seaborn's theme with our palette, font and settings inside the block."""
     import matplotlib as mpl
     import seaborn
 
     with mpl.rc_context():
         mpl.rcdefaults()
-        # color_codes would change what "b" and "g" mean in the importing program, for good.
+        # color_codes would permanently change what "b" and "g" mean in the importing program.
         seaborn.set_theme(context="paper", style="ticks", palette=COLOURS, font=FONT, color_codes=False, rc=_SETTINGS)
         yield
 
@@ -88,18 +87,18 @@ def colour(index: int) -> str:
 
 
 def marker(index: int) -> str:
-    """The marker of series `index`, from 0: it differs as the colour does, so that no reader needs the colour."""
+    """The marker of series `index`, from 0. It differs with the colour, so that no reader depends on the colour."""
     return MARKERS[index % len(MARKERS)]
 
 
 def line_style(index: int) -> Literal["-", "--", ":", "-."]:
-    """The dashes of series `index`: solid for the first, dashed once the colours repeat, and so on."""
+    """The dashes of series `index`, from 0: solid, then dashed when the colours repeat, and so on."""
     styles: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
     return styles[index // len(COLOURS) % len(styles)]
 
 
 def image(figure: Figure, image_format: ImageFormat) -> bytes:
-    """The finished picture. The same figure gives the same bytes: no date, no random ids."""
+    """The figure as an image file. The same figure gives the same bytes: no date, no random ids."""
     buffer = io.BytesIO()
     with theme():
         metadata: dict[str, Any] = {"Date": None, "Creator": "benchhouse"} if image_format == "svg" else {}
@@ -108,29 +107,30 @@ def image(figure: Figure, image_format: ImageFormat) -> bytes:
 
 
 def number(value: float) -> str:
-    """A number as people write it on an axis or beside a mark: 0.25, 4.6, 37, 1,200."""
+    """A number for an axis or label: 0.25, 4.6, 37, 1,200."""
     if value == 0 or abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}" if abs(value) < 1 else f"{value:.1f}".removesuffix(".0")
 
 
 def spans_decade(values: Sequence[float]) -> bool:
-    """Whether positive values differ tenfold or more: then only a log scale shows the small ones."""
+    """Whether positive values span a factor of ten or more, so that only a log scale shows the small ones."""
     positive = [value for value in values if value > 0]
     return len(positive) == len(values) > 0 and max(positive) >= 10 * min(positive)
 
 
 def grows_by_factors(sizes: Sequence[int]) -> bool:
-    """Whether sizes (sorted, distinct) grow by factors, as 1, 2, 4 do, rather than by steps, as 8, 9, 10 do; what
-    spans a factor of 8 does so in any case, or the small ones would be on top of each other."""
+    """Whether sizes (sorted, distinct) grow by factors, like 1, 2, 4, rather than by steps, like 8, 9, 10.
+
+    Always true when they span a factor of 8: on a linear axis the small ones would overlap.
+    """
     if len(sizes) < 2:
         return False
     return sizes[-1] >= 8 * sizes[0] or all(after >= 1.5 * before for before, after in pairwise(sizes))
 
 
 def scale_batch_axis(axes: Axes, sizes: Sequence[int], most_ticks: int = 8) -> None:
-    """Ticks at the batch sizes that were measured (sorted, distinct) if they are not too many; log2 where they grow by
-    factors."""
+    """Ticks at the batch sizes (sorted, distinct) if there are not too many; a log2 scale if they grow by factors."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     low, high = sizes[0], sizes[-1]
@@ -148,7 +148,7 @@ def scale_batch_axis(axes: Axes, sizes: Sequence[int], most_ticks: int = 8) -> N
 
 
 def scale_value_axis(axes: Axes, values: Sequence[float], direction: Literal["x", "y"] = "y") -> None:
-    """Log where the values span a decade, else linear from 0 so that lengths may be compared."""
+    """A log scale if the values span a factor of ten, else linear from 0 so that lengths can be compared."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     axis = axes.yaxis if direction == "y" else axes.xaxis

@@ -1,4 +1,4 @@
-"""Words the charts: what a figure holds fixed, how far to trust it, and what is not in it."""
+"""The text of charts: what a figure has in common, how far to trust it, and what is missing from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def cell(row: Row) -> str:
 
 
 def device(row: Row) -> str:
-    """The device's model name and its selector, and whether it is a simulator."""
+    """The device's model name and selector, and whether it is simulated."""
     selector = f"{row['device']}, simulated" if row.get("simulated") else str(row["device"])
     return f"{row['device_name']} ({selector})" if row["device_name"] else selector
 
@@ -42,22 +42,22 @@ def axis(name: str, value: float | None) -> str:
 
 
 def axis_title(name: str) -> str:
-    """What a legend of values on the axis is headed by, with the unit."""
+    """The heading of a legend with values on the axis, with the unit."""
     return AXES[name].title if name in AXES else name
 
 
 def count(number_of: float | None) -> str:
-    """A number on an axis, "2,048"; "none" for a point without it."""
+    """A value on an axis, "2,048"; "none" for a point without one."""
     return "none" if number_of is None else f"{number_of:,g}" if isinstance(number_of, float) else f"{number_of:,}"
 
 
 def family(row: Row) -> str:
-    """The architecture family; a torch module that was handed over, or a benchmark somebody wrote, may have none."""
+    """The architecture family; torch modules and user-written benchmarks may have none."""
     return row["architecture_type"] or "no family"
 
 
 def point_names(new_tokens: int | None, concurrency: int, axes: Mapping[str, float | None]) -> tuple[str, ...]:
-    """What all points of a picture share, as parts of its file's name: ("n16", "image_size-224")."""
+    """What all points of a picture have in common, as parts of its file name: ("n16", "image_size-224")."""
     values = {"new_tokens": new_tokens, "concurrency": concurrency}
     stated = {name: value for name, value in values.items() if value not in (None, AXES[name].implied)}
     parts = [f"{AXES[name].letter}{value}" for name, value in stated.items()]
@@ -65,7 +65,7 @@ def point_names(new_tokens: int | None, concurrency: int, axes: Mapping[str, flo
 
 
 def provenance(drawn: Sequence[Row]) -> str:
-    """One line on where the drawn numbers come from: weights, the settings they share, launches, date."""
+    """One line on the source of the drawn numbers: weights, common settings, launches, dates."""
     launches = sorted({int(row["launches"]) for row in drawn})
     count = str(launches[0]) if len(launches) == 1 else f"{launches[0]} to {launches[-1]}"
     weights = " and ".join(sorted({row["weights"] for row in drawn}))
@@ -77,10 +77,10 @@ def provenance(drawn: Sequence[Row]) -> str:
 
 
 def interval(drawn: Sequence[Row], what: str = "Band or whisker") -> str:
-    """What the drawn interval means, from the rows' `ci_scope`; that there is none when no row has one."""
+    """The meaning of the drawn intervals, from the rows' `ci_scope`; or that there are none."""
     scopes = {row["ci_scope"] for row in drawn if row["low"] is not None}
     between = "95 % confidence interval of the median latency over launches"
-    within = "95 % confidence interval of the median latency inside launches, which says nothing of their spread"
+    within = "95 % confidence interval of the median latency inside launches, not covering the spread between launches"
     if not scopes:
         return "No interval: too few samples for one."
     if scopes == {"between"}:
@@ -91,7 +91,7 @@ def interval(drawn: Sequence[Row], what: str = "Band or whisker") -> str:
 
 
 def doubts(drawn: Sequence[Row]) -> str | None:
-    """How many drawn points are doubtful, and which doubts were raised; None when there are none."""
+    """How many of the drawn points are doubtful, with their doubts; None without any."""
     doubtful = [row for row in drawn if is_doubtful(row)]
     if not doubtful:
         return None
@@ -103,9 +103,9 @@ def doubts(drawn: Sequence[Row]) -> str | None:
 def missing_points(
     rows: Sequence[Row], drawn: Sequence[Row], named: Callable[[Row], str] = point, otherwise: str = NO_VALUE
 ) -> str | None:
-    """How many points are not drawn, which (`named`), and why; None when all are.
+    """How many points are not drawn, which ones (worded by `named`), and why; None when all are drawn.
 
-    `otherwise` says what keeps out those that were measured and are valid.
+    `otherwise` is the reason for points that were measured and are valid.
     """
     there = {id(row) for row in drawn}
     lost = [row for row in rows if id(row) not in there]
@@ -132,13 +132,13 @@ def caption(
     named: Callable[[Row], str] = point,
     otherwise: str = NO_VALUE,
 ) -> tuple[str, ...]:
-    """The notes below a chart: provenance, what else the chart has to say, doubts, absences."""
+    """The notes below a chart: source, further sentences, doubts, missing points."""
     notes = (provenance(drawn), *more, doubts(drawn), missing_points(rows, drawn, named, otherwise))
     return tuple(note for note in notes if note)
 
 
 def size(parameter_count: int) -> str:
-    """A number of parameters as people say it: "60.5 M", "109 M", "1.3 B"."""
+    """A number of parameters: "60.5 M", "109 M", "1.3 B"."""
     for unit, name in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
         if parameter_count >= unit:
             return f"{number(float(f'{parameter_count / unit:.3g}'))} {name}"
@@ -146,7 +146,7 @@ def size(parameter_count: int) -> str:
 
 
 def unbroken(text: str) -> str:
-    """The text with no-break spaces but for those after a comma or colon, so that lines end only there."""
+    """The text with no-break spaces, except after a comma or colon, so that lines break only there."""
     return re.sub("(?<![,:]) ", "\N{NO-BREAK SPACE}", text)
 
 
@@ -157,7 +157,7 @@ def shortened(text: str, limit: int = 160) -> str:
 
 
 def _state(row: Row, otherwise: str) -> str:
-    """What became of a point that is not drawn."""
+    """Why a point is not drawn, in a word or two."""
     if not is_ok(row):
         return str(row["status"]).replace("_", " ")
     return "invalid" if row["validity"] == "invalid" else otherwise

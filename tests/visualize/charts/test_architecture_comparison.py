@@ -39,7 +39,7 @@ def test_tasks_have_blocks_of_their_own_and_a_warning(make_run, figures, see):
         "encoder-only, feature-extraction: batch 1, sequence 128",
         "decoder-only, text-generation: batch 1, sequence 128, 4 new tokens",
     ]
-    assert "Tasks differ in what a call does: compare inside a block." in see.texts(figure)
+    assert "Calls of different tasks do different work: compare within a block only." in see.texts(figure)
 
 
 def test_a_block_is_at_the_point_most_models_share_and_names_the_others(make_run, figures, see):
@@ -47,7 +47,7 @@ def test_a_block_is_at_the_point_most_models_share_and_names_the_others(make_run
     runs = [make_run(model_id=name, sequence_lengths=lengths) for name, lengths in lengths_of.items()]
     (figure,) = figures(NAME, *runs)
     assert see.title(figure.axes[0], loc="left") == "encoder-only, feature-extraction: batch 1, sequence 32"
-    assert "Measured, but not at the point of their block: feature-extraction: c." in see.texts(figure)
+    assert "Measured at other points only: feature-extraction: c." in see.texts(figure)
 
 
 def test_of_points_as_common_the_smallest_batch_and_longest_sequence_is_taken(make_run, figures, see):
@@ -83,7 +83,7 @@ def test_every_family_is_in_one_picture_each_at_a_point_it_was_measured_at(one_o
         "rag, retrieval-augmented-generation: batch 1, sequence 128, 4 new tokens, 1,000 documents, top-2",
     ]
     assert figure.axes[0].get_xscale() == "log"
-    assert any(text.startswith("A block is at the point that most of its models") for text in see.texts(figure))
+    assert any(text.startswith("Each block shows the point at which most of its models") for text in see.texts(figure))
 
 
 def test_no_two_families_look_alike_and_each_looks_the_same_in_every_picture(one_of_each, figures, see):

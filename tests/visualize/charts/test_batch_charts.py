@@ -54,7 +54,7 @@ def test_without_intervals_none_is_drawn_and_the_caption_says_so(make_run, figur
 def test_fewer_than_three_launches_are_said_to_say_nothing_of_their_spread(make_run, figures, see):
     (figure,) = figures(LATENCY, make_run(launches=2))
     (note,) = [text for text in see.texts(figure) if text.startswith("Band or whisker: 95 % confidence interval")]
-    assert note.endswith("of the median latency inside launches, which says nothing of their spread.")
+    assert note.endswith("of the median latency inside launches, not covering the spread between launches.")
 
 
 def test_doubtful_points_are_hollow_and_explained(make_run, figures, see, alter):

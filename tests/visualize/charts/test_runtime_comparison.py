@@ -70,7 +70,7 @@ def test_a_wrong_result_is_grey_hatched_and_last_however_fast(eager, fast, make_
     assert (bar.get_hatch(), to_hex(bar.get_facecolor()), to_hex(bar.get_edgecolor())) == ("////", "#ffffff", GREY)
     assert remarks(axes)[-1] == "invalid, error 0.93"
     assert "_interval openvino · int4" not in [line.get_label() for line in axes.lines]
-    assert any(text.startswith("Grey and hatched: never ranked") for text in see.texts(figure))
+    assert any(text.startswith("Grey and hatched: not ranked") for text in see.texts(figure))
     assert not any(text.startswith("Hollow") for text in see.texts(figure))
 
 
