@@ -23,6 +23,14 @@ from db.analysis.wording import heading, listed, listed_doubts, optional_number,
 MAX_NAMES = 4
 """Series that are listed in a note; the others are counted."""
 SUBJECTS = ("model_id", "device", "runtime", "precision")
+COLUMNS = (
+    *("result_id", "run_id", "session_id", "series_id", "hardware_id", "git_commit"),
+    *("model_id", "device", "device_name", "runtime", "precision", "status", "validity"),
+)
+"""Columns of a finding in JSON."""
+NAME = "benchhouse check"
+NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 cannot represent."""
 WITH_REASON: tuple[Verdict, ...] = ("failed", "regressed", "unfit", "not enough data")
 
 
@@ -173,12 +181,6 @@ def _values(findings: Iterable[Finding], name: str) -> set[str]:
     return {str(getattr(finding.candidate, name)) for finding in findings}
 
 
-SUBJECT = (
-    *("result_id", "run_id", "session_id", "series_id", "hardware_id", "git_commit"),
-    *("model_id", "device", "device_name", "runtime", "precision", "status", "validity"),
-)
-
-
 def gate_document(findings: Sequence[Finding], parameters: Parameters) -> dict[str, Any]:
     """For JSON: all findings, worst first, and the exit code."""
     return {
@@ -197,7 +199,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
     return {
         "verdict": finding.verdict,
         "why": finding.why,
-        **{name: getattr(candidate, name) for name in SUBJECT},
+        **{name: getattr(candidate, name) for name in COLUMNS},
         "point": to_json(candidate.point),
         "metric": candidate.metric.column,
         "unit": candidate.metric.unit,
@@ -211,11 +213,6 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "environment": None if finding.together is None else finding.together.text,
         "measure_again": finding.repeat,
     }
-
-
-NAME = "benchhouse check"
-NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 cannot represent."""
 
 
 def junit_xml(findings: Sequence[Finding]) -> str:

@@ -4,21 +4,102 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
+from operator import attrgetter
 from statistics import median
 
 from benchmarking.core.metrics import Metric
-from benchmarking.core.tables import LONG_WORD, NOTHING, Table, table_text
+from benchmarking.core.tables import LONG_WORD, NOTHING, Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import markdown_escaped, markdown_table, number, visible_lines
 from db.analysis.history.histories import SUBJECTS, ChangePoint, History
 from db.analysis.history.regressions import Regression
 from db.analysis.wording import heading, percent_change
 
-REGRESSION_SUBJECTS = ("model_id", "device", "runtime", "precision", "device_name")
-NUMBERS = ("change", "before", "after")
-TOGETHER = "environment?"
+ENVIRONMENT = "environment?"
 SUSPECTED = "suspected: no later run has confirmed it yet"
+BARS = "▁▂▃▄▅▆▇█"
+ASCII_BARS = "_.-~=+*#"
+LEAST_RANGE = 0.1
+"""Of the median: smaller variation is drawn nearly flat."""
+SERIES_LETTERS = 8
+"""Of a series id: enough to select it by (series=...)."""
+COMMIT_LETTERS = 10
+MAX_CHANGES = 3
+"""Change points in a line, the newest ones; the others are counted."""
+WIDTH = 40
+"""Bars of a history in a file."""
+BARS_SHARE = 5
+"""On a terminal a history takes at most this fraction of the columns, so that it is never folded."""
+
+
+def histories_text(histories: Sequence[History], metric: Metric, *, bars: str = BARS, page: Page = PLAIN) -> str:
+    """For a terminal: a row for each series with its newest value, and notes."""
+    several = [name for name in SUBJECTS if len({history.subject[name] for history in histories}) > 1]
+    headings = ("series", *(heading(name) for name in several), "point", "runs", "history", metric.unit)
+    keys = len(several) + 2
+    width = WIDTH if page.width is None else max(1, min(LONG_WORD, page.width // BARS_SHARE))
+    table = Table(
+        headings=(*headings, "changes"),
+        rows=tuple(_row(history, several, bars, width) for history in histories),
+        numbers=(keys, keys + 2),
+        keys=keys,
+    )
+    head, below = (visible_lines(text) for text in (_head(histories, several, metric), "\n".join(_notes(histories))))
+    return "\n\n".join(part for part in (head, table_text(table, page), below) if part)
+
+
+def _head(histories: Sequence[History], several: Sequence[str], metric: Metric) -> str:
+    first = histories[0].subject
+    shared = [f"{heading(name)} {first[name]}" for name in SUBJECTS if name not in several and first[name]]
+    return "\n".join([metric.column, *([", ".join(shared)] if shared else [])])
+
+
+def _row(history: History, several: Sequence[str], bars: str, width: int) -> tuple[str, ...]:
+    values = [point.value for point in history.points]
+    return (
+        history.series_id[:SERIES_LETTERS],
+        *(history.subject[name] or NOTHING for name in several),
+        history.point.label,
+        str(len(values)),
+        sparkline(values, width, bars),
+        number(values[-1]) if values else NOTHING,
+        _changes(history),
+    )
+
+
+def _changes(history: History) -> str:
+    found = history.change_points
+    more = f"; {len(found) - MAX_CHANGES} earlier" if len(found) > MAX_CHANGES else ""
+    return "; ".join(map(change_text, reversed(found[-MAX_CHANGES:]))) + more
+
+
+def change_text(found: ChangePoint) -> str:
+    """ "+10.2% 2026-03-01 1a2b3c4d5e confirmed" """
+    commit = found.first_changed.git_commit
+    words = (
+        percent_change(found.change.relative_change),
+        f"{found.first_changed.history_time:%Y-%m-%d}",
+        *((commit[:COMMIT_LETTERS],) if commit else ()),
+        found.change.state,
+    )
+    return " ".join(words)
+
+
+def _notes(histories: Sequence[History]) -> list[str]:
+    changes = [found.change for history in histories for found in history.change_points]
+    left_out = sum(history.left_out for history in histories)
+    lines = []
+    if changes:
+        lines.append(f"{len(changes)} change{'s' * (len(changes) != 1)}; each date is that of the first changed run")
+    if any(change.state == "suspected" for change in changes):
+        lines.append(SUSPECTED)
+    if left_out:
+        lines.append(
+            f"left out: {left_out} results that failed, are invalid, throttled or very noisy, or have no value"
+        )
+    return lines
 
 
 def regressions_text(found: Sequence[Regression], page: Page = PLAIN) -> str:
@@ -36,16 +117,35 @@ def regressions_markdown(found: Sequence[Regression], title: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _regression_notes(found: Sequence[Regression]) -> list[str]:
-    lines = [
-        f"{len(found)} regression{'s' * (len(found) != 1)}; the cause is after the first commit, up to and including "
-        "the second"
+def _regression_head(found: Sequence[Regression]) -> str:
+    shared = [f"{heading(name)} {getattr(found[0], name)}" for name in SUBJECTS if not _differs(found, name)]
+    metrics = [] if _differs(found, "metric") else [found[0].metric.column]
+    return ", ".join([*metrics, *shared])
+
+
+def _table(found: Sequence[Regression]) -> Table:
+    """A row for each regression, without the subjects that all of them share."""
+    number_column = partial(Column[Regression], is_number=True)
+    several = [name for name in SUBJECTS if _differs(found, name)]
+    metrics = [Column[Regression](heading="metric", text=lambda one: one.metric.column)]
+    columns = [
+        number_column(heading="change", text=lambda one: percent_change(one.relative_change)),
+        number_column(heading="before", text=lambda one: number(one.value_before)),
+        number_column(heading="after", text=lambda one: number(one.value_after)),
+        Column(heading="unit", text=lambda one: one.metric.unit),
+        *(metrics if _differs(found, "metric") else []),
+        *(Column[Regression](heading=heading(name), text=attrgetter(name)) for name in several),
+        Column(heading="point", text=lambda one: one.point.label),
+        Column(heading="since", text=lambda one: f"{one.history_time:%Y-%m-%d}"),
+        Column(heading="commits", text=_commit_range),
+        Column(heading="state", text=_state, is_state=True),
+        Column(heading="now", text=_change_now),
     ]
-    if any(one.state == "suspected" for one in found):
-        lines.append(SUSPECTED)
-    together = {one.session_id: one.together for one in found if one.together is not None}
-    lines += [f"{TOGETHER} in session {session}: {how.text}" for session, how in sorted(together.items())]
-    return lines
+    return table_of(columns, found)
+
+
+def _state(one: Regression) -> str:
+    return one.state if one.together is None else f"{one.state}, {ENVIRONMENT}"
 
 
 def _commit_range(one: Regression) -> str:
@@ -60,50 +160,20 @@ def _change_now(one: Regression) -> str:
     return f"{percent_change(change)}{' recovered' * is_recovered}"
 
 
-def _regression_head(found: Sequence[Regression]) -> str:
-    shared = [f"{heading(name)} {getattr(found[0], name)}" for name in REGRESSION_SUBJECTS if not _differs(found, name)]
-    metrics = [] if len(_metrics(found)) > 1 else [found[0].metric.column]
-    return ", ".join([*metrics, *shared])
-
-
-def _table(found: Sequence[Regression]) -> Table:
-    """A row for each regression, without the subjects that all of them share."""
-    several = [name for name in REGRESSION_SUBJECTS if _differs(found, name)]
-    measured = ["metric"] if len(_metrics(found)) > 1 else []
-    headings = (*NUMBERS, "unit", *measured, *(heading(name) for name in several), "point", "since")
-    rows = tuple(
-        (
-            percent_change(one.relative_change),
-            number(one.value_before),
-            number(one.value_after),
-            one.metric.unit,
-            *([one.metric.column] if measured else []),
-            *(str(getattr(one, name) or NOTHING) for name in several),
-            one.point.label,
-            f"{one.history_time:%Y-%m-%d}",
-            _commit_range(one),
-            one.state + (f", {TOGETHER}" if one.together is not None else ""),
-            _change_now(one),
-        )
-        for one in found
-    )
-    headings = (*headings, "commits", "state", "now")
-    numbers, states = tuple(range(len(NUMBERS))), (headings.index("state"),)
-    return Table(headings=headings, rows=rows, numbers=numbers, states=states)
+def _regression_notes(found: Sequence[Regression]) -> list[str]:
+    lines = [
+        f"{len(found)} regression{'s' * (len(found) != 1)}; the cause is after the first commit, up to and including "
+        "the second"
+    ]
+    if any(one.state == "suspected" for one in found):
+        lines.append(SUSPECTED)
+    together = {one.session_id: one.together for one in found if one.together is not None}
+    lines += [f"{ENVIRONMENT} in session {session}: {how.text}" for session, how in sorted(together.items())]
+    return lines
 
 
 def _differs(found: Sequence[Regression], name: str) -> bool:
     return len({getattr(one, name) for one in found}) > 1
-
-
-def _metrics(found: Sequence[Regression]) -> set[Metric]:
-    return {one.metric for one in found}
-
-
-BARS = "▁▂▃▄▅▆▇█"
-ASCII_BARS = "_.-~=+*#"
-LEAST_RANGE = 0.1
-"""Of the median: smaller variation is drawn nearly flat."""
 
 
 def sparkline(values: Sequence[float], width: int, bars: str = BARS) -> str:
@@ -133,82 +203,3 @@ def _parts(values: Sequence[float], width: int) -> list[float]:
         return list(values)
     bounds = [math.floor(part * len(values) / width) for part in range(width + 1)]
     return [median(values[start:end]) for start, end in pairwise(bounds)]
-
-
-SERIES_LETTERS = 8
-"""Of a series id: enough to select it by (series=...)."""
-COMMIT_LETTERS = 10
-MAX_CHANGES = 3
-"""Change points in a line, the newest ones; the others are counted."""
-WIDTH = 40
-"""Bars of a history in a file."""
-BARS_SHARE = 5
-"""On a terminal a history takes at most this fraction of the columns, so that it is never folded."""
-
-
-def histories_text(histories: Sequence[History], metric: Metric, *, bars: str = BARS, page: Page = PLAIN) -> str:
-    """For a terminal: a row for each series with its newest value, and notes."""
-    several = [name for name in SUBJECTS if len({history.subject[name] for history in histories}) > 1]
-    headings = ("series", *(heading(name) for name in several), "point", "runs", "history", metric.unit)
-    keys = len(several) + 2
-    width = WIDTH if page.width is None else max(1, min(LONG_WORD, page.width // BARS_SHARE))
-    table = Table(
-        headings=(*headings, "changes"),
-        rows=tuple(_row(history, several, bars, width) for history in histories),
-        numbers=(keys, keys + 2),
-        keys=keys,
-    )
-    head, below = (visible_lines(text) for text in (_head(histories, several, metric), "\n".join(_notes(histories))))
-    return "\n\n".join(part for part in (head, table_text(table, page), below) if part)
-
-
-def change_text(found: ChangePoint) -> str:
-    """ "+10.2% 2026-03-01 1a2b3c4d5e confirmed" """
-    commit = found.first_changed.git_commit
-    words = (
-        percent_change(found.change.relative_change),
-        f"{found.first_changed.history_time:%Y-%m-%d}",
-        *((commit[:COMMIT_LETTERS],) if commit else ()),
-        found.change.state,
-    )
-    return " ".join(words)
-
-
-def _head(histories: Sequence[History], several: Sequence[str], metric: Metric) -> str:
-    first = histories[0].subject
-    shared = [f"{heading(name)} {first[name]}" for name in SUBJECTS if name not in several and first[name]]
-    return "\n".join([metric.column, *([", ".join(shared)] if shared else [])])
-
-
-def _row(history: History, several: Sequence[str], bars: str, width: int) -> tuple[str, ...]:
-    values = [point.value for point in history.points]
-    return (
-        history.series_id[:SERIES_LETTERS],
-        *(history.subject[name] or NOTHING for name in several),
-        history.point.label,
-        str(len(values)),
-        sparkline(values, width, bars),
-        number(values[-1]) if values else NOTHING,
-        _changes(history),
-    )
-
-
-def _changes(history: History) -> str:
-    found = history.change_points
-    more = f"; {len(found) - MAX_CHANGES} earlier" if len(found) > MAX_CHANGES else ""
-    return "; ".join(map(change_text, reversed(found[-MAX_CHANGES:]))) + more
-
-
-def _notes(histories: Sequence[History]) -> list[str]:
-    changes = [found.change for history in histories for found in history.change_points]
-    left_out = sum(history.left_out for history in histories)
-    lines = []
-    if changes:
-        lines.append(f"{len(changes)} change{'s' * (len(changes) != 1)}; each date is that of the first changed run")
-    if any(change.state == "suspected" for change in changes):
-        lines.append(SUSPECTED)
-    if left_out:
-        lines.append(
-            f"left out: {left_out} results that failed, are invalid, throttled or very noisy, or have no value"
-        )
-    return lines
