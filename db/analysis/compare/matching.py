@@ -18,7 +18,39 @@ from benchmarking.core.command_line import choice
 from benchmarking.core.records import Json, Point, canonical_hash
 from db.analysis.selection import FIELDS
 
+Keys = Mapping[str, Json]
 MayDiffer = Callable[[str], bool]
+"""Whether a key may differ."""
+POINT = (*POINT_FIELDS, "axes *")
+"""Keys of a result's point on the grid."""
+MODEL = ("model_id", "model_revision", "config_hash", "weights", "architecture_type", "task")
+ALWAYS = ("metric_definition", "definition", "simulated")
+"""Keys that must always be equal: numbers of two definitions, or of a device and its emulator, are not comparable."""
+ALL = "all"
+LET_DIFFER: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            ("device", "device_type", "device_name", "hardware_id"), ("hardware *", "runtime_mode provider")
+        ),
+        "runtime": ("runtime", "runtime_mode *"),
+        "runtime_mode": ("runtime_mode *",),
+        "precision": ("precision", "runtime_mode quantization"),
+        "model_id": MODEL,
+        "architecture_type": MODEL,
+        "model_revision": ("model_revision",),
+        "weights": ("weights", "model_revision"),
+        "task": ("task",),
+        "num_threads": ("num_threads",),
+        "cpu_list": ("cpu_list", "num_threads"),
+        **{name: (name,) for name in POINT_FIELDS},
+        "series_id": ("*",),
+        ALL: ("*",),
+    }
+)
+"""Column -> patterns of the keys that may differ where two selections differ in it; "*" is all but the point. Other
+columns (run_id, git_commit, tags, ...) do not distinguish series."""
+ACROSS = (*(word for word, column in FIELDS.items() if column in LET_DIFFER), "runtime_mode", "cpu_list", ALL)
+"""Values of --across."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,39 +190,6 @@ def _place(one: Representative, *, with_model: bool) -> str:
 
 def _has_one_model(side: Sequence[Representative]) -> bool:
     return len({one.result.keys.get("model_id") for one in side}) == 1
-
-
-Keys = Mapping[str, Json]
-POINT = (*POINT_FIELDS, "axes *")
-"""Keys of a result's point on the grid."""
-MODEL = ("model_id", "model_revision", "config_hash", "weights", "architecture_type", "task")
-ALWAYS = ("metric_definition", "definition", "simulated")
-"""Keys that must always be equal: numbers of two definitions, or of a device and its emulator, are not comparable."""
-ALL = "all"
-LET_DIFFER: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        **dict.fromkeys(
-            ("device", "device_type", "device_name", "hardware_id"), ("hardware *", "runtime_mode provider")
-        ),
-        "runtime": ("runtime", "runtime_mode *"),
-        "runtime_mode": ("runtime_mode *",),
-        "precision": ("precision", "runtime_mode quantization"),
-        "model_id": MODEL,
-        "architecture_type": MODEL,
-        "model_revision": ("model_revision",),
-        "weights": ("weights", "model_revision"),
-        "task": ("task",),
-        "num_threads": ("num_threads",),
-        "cpu_list": ("cpu_list", "num_threads"),
-        **{name: (name,) for name in POINT_FIELDS},
-        "series_id": ("*",),
-        ALL: ("*",),
-    }
-)
-"""Column -> patterns of the keys that may differ where two selections differ in it; "*" is all but the point. Other
-columns (run_id, git_commit, tags, ...) do not distinguish series."""
-ACROSS = (*(word for word, column in FIELDS.items() if column in LET_DIFFER), "runtime_mode", "cpu_list", ALL)
-"""Values of --across."""
 
 
 def keys_of(series_keys: Keys, hardware_keys: Keys, *, is_simulated: bool) -> dict[str, Json]:

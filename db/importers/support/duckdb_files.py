@@ -24,6 +24,22 @@ from db.importers.support.reading import Fields, short
 if TYPE_CHECKING:
     from db.connection import DuckDB
 
+REQUIRED = ("benchmark_runs", "benchmark_results")
+OPTIONAL = ("hardware_info", "raw_benchmark_data")
+BOOKKEEPING = "schema_migrations"
+"""A warehouse of this program has it: such a file is merged, not imported."""
+SETTINGS: Config = {"enable_external_access": False, "threads": 1}
+"""The file must not make DuckDB read another one."""
+LOCK_TIMEOUT_S = 5.0
+TABLES = "SELECT table_name FROM duckdb_tables() WHERE NOT internal AND schema_name = 'main'"
+STATUSES: dict[str, Status] = {
+    **dict.fromkeys(("ok", "success", "successful", "completed", "complete", "passed", "done"), "ok"),
+    **dict.fromkeys(("failed", "error", "failure", "crashed"), "failed"),
+    **dict.fromkeys(("skipped", "unsupported"), "skipped"),
+    **dict.fromkeys(("timed_out", "timeout"), "timed_out"),
+}
+JOINS = ("result_id", "run_id", "batch_size", "sequence_length")
+"""Columns that join raw values to their result, where both tables have them."""
 TO_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3}
 STATISTICS = {
     **dict.fromkeys(("mean", "avg", "average"), "mean"),
@@ -61,120 +77,75 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RawValues:
-    """The values in one row of raw data; times are in ms."""
+class Tables:
+    """All rows of the tables, each as fields named by its table and number."""
 
-    launch: int
-    phase: Phase
-    metric: str
-    unit: str
-    order: float
-    values: tuple[float, ...]
-    kept: Mapping[str, Json]
-    """The other fields of the row."""
+    runs: Sequence[Fields]
+    results: Sequence[Fields]
+    hardware: Sequence[Fields]
+    raw: Sequence[Fields]
 
 
-def first(fields: Fields, names: Sequence[str]) -> str | None:
-    """The first of the columns that has a value in this row."""
-    return next((name for name in names if name in fields), None)
+def has_tables(file: ForeignFile) -> bool:
+    """Whether the file is a DuckDB database with the tables, but not a warehouse of this program."""
+    if not file.is_duckdb:
+        return False
+    try:
+        with translate_errors(str(file.path)), _opened(file, lock_timeout_s=0.0) as connection:
+            names = _names(connection)
+    except StorageError:  # locked, damaged or of a newer DuckDB: unrecognised
+        return False
+    return names.issuperset(REQUIRED) and BOOKKEEPING not in names
 
 
-def metrics_of(fields: Fields) -> dict[str, float]:
-    """The metrics in a row of results: a column each, or the one that the row is of."""
-    name, value, unit = (first(fields, names) for names in LONG)
-    if name is not None and value is not None:
-        stated = fields.text(unit) if unit else None
-        number, called = fields.number(value), fields.text(name) or name
-        named = called if stated is None or called.endswith(f"_{stated}") else f"{called}_{stated}"
-        return {} if number is None else _metric(named.lower(), number)
-    found: dict[str, float] = {}
-    for column in list(fields):
-        if column in SYNONYMS or LATENCY.fullmatch(column) or UNITED.fullmatch(column):
-            number = fields.number(column)
-            found |= {} if number is None else _metric(column, number)
-    return found
-
-
-def _metric(name: str, number: float) -> dict[str, float]:
-    latency = LATENCY.fullmatch(name)
-    statistic = latency and (latency[1] or latency[2])
-    if latency and statistic:
-        return {f"latency_{STATISTICS[statistic]}_ms": number * TO_MS[latency[3]]}
-    return {SYNONYMS.get(name, name): number}
-
-
-def raw_values(fields: Fields) -> RawValues | None:
-    """The values in a row of raw data; None for a row without any. Raises FormatError for times without a unit."""
-    listed = first(fields, RAW_LISTS)
-    single = next((name for name in fields if RAW_VALUE.fullmatch(name) and name in fields), None)
-    column = listed or single
-    if column is None:
-        return None
-    named, unit = first(fields, ("metric", "metric_name")), first(fields, ("unit", "metric_unit"))
-    metric = (fields.text(named) if named else None) or "latency_wall"
-    of_name = RAW_VALUE.fullmatch(column)
-    stated = (of_name and of_name[1]) or (fields.text(unit) if unit else None)
-    if stated is None:
-        fields.refuse(column, "has no unit: expected one in its name or in a column unit")
-    values = fields.numbers(column) if listed else (fields.must(fields.number, column),)
-    order, launch = first(fields, RAW_ORDER), first(fields, RAW_LAUNCH)
-    launched, ordered, phase = launch and fields.whole(launch), order and fields.number(order), _phase(fields)
-    return RawValues(
-        launch=launched or 0,
-        phase=phase,
-        metric=RAW_METRICS.get(metric.lower(), metric),
-        unit="ms" if stated in TO_MS else stated,
-        order=ordered or 0.0,
-        values=tuple(value * TO_MS.get(stated, 1.0) for value in values or ()),
-        kept=fields.rest(),
+def read_tables(file: ForeignFile) -> Tables:
+    """The tables' rows. Raises FormatError for a file without them, StorageError for one that cannot be read."""
+    with translate_errors(str(file.path)), _opened(file, lock_timeout_s=LOCK_TIMEOUT_S) as connection:
+        names = _names(connection)
+        absent = [name for name in REQUIRED if name not in names]
+        if absent:
+            file.refuse(f"no table {' and no table '.join(absent)}")
+        rows = {name: _rows(file, connection, name) if name in names else [] for name in (*REQUIRED, *OPTIONAL)}
+    return Tables(
+        runs=rows["benchmark_runs"],
+        results=rows["benchmark_results"],
+        hardware=rows["hardware_info"],
+        raw=rows["raw_benchmark_data"],
     )
 
 
-def _phase(fields: Fields) -> Phase:
-    if fields.flag("is_warmup") or fields.flag("warmup"):
-        return "warmup"
-    stated = (fields.text("phase") or "measure").lower()
-    found = next((phase for phase in PHASES if stated.startswith(phase)), None)
-    if found is None:
-        fields.refuse("phase", f"expected {' or '.join(PHASES)}, found {short(stated)}")
+def _opened(file: ForeignFile, *, lock_timeout_s: float) -> DuckDB:
+    return connect(str(file.path), SETTINGS, read_only=True, lock_timeout_s=lock_timeout_s)
+
+
+def _names(connection: DuckDB) -> set[str]:
+    return {name for (name,) in connection.execute(TABLES).fetchall()}
+
+
+def _rows(file: ForeignFile, connection: DuckDB, table: str) -> list[Fields]:
+    """The rows in the order of writing, without NULLs; `table` is one of our own names, never from the file."""
+    cursor = connection.execute(f"SELECT * FROM {table} ORDER BY rowid")
+    columns = [column[0].lower() for column in cursor.description or ()]
+    found = []
+    for number, row in enumerate(cursor.fetchall(), start=1):
+        values = {name: _plain(value) for name, value in zip(columns, row, strict=True) if value is not None}
+        found.append(Fields(file, values, f"{table} row {number}", numbers_are_text=True))
     return found
 
 
-def in_order(rows: Sequence[RawValues]) -> Iterator[tuple[tuple[int, Phase, str, str], tuple[float, ...]]]:
-    """(launch, phase, metric, unit) and its values in the order they were taken."""
-    groups: dict[tuple[int, Phase, str, str], list[RawValues]] = {}
-    for row in rows:
-        groups.setdefault((row.launch, row.phase, row.metric, row.unit), []).append(row)
-    for key, own in groups.items():
-        yield key, tuple(value for row in sorted(own, key=lambda row: row.order) for value in row.values)
-
-
-def id_in(row: Fields, *names: str) -> str | None:
-    """The row's id as text; None without one."""
-    name = first(row, names)
-    return None if name is None else str(row.any(name))
-
-
-def text_in(row: Fields, *names: str) -> str | None:
-    """The text in the first of the columns that has a value."""
-    name = first(row, names)
-    return None if name is None else row.text(name)
-
-
-def count_in(row: Fields, *names: str) -> int | None:
-    """The whole number from 1 in the first of the columns that has a value."""
-    name = first(row, names)
-    return None if name is None else row.count(name)
-
-
-STATUSES: dict[str, Status] = {
-    **dict.fromkeys(("ok", "success", "successful", "completed", "complete", "passed", "done"), "ok"),
-    **dict.fromkeys(("failed", "error", "failure", "crashed"), "failed"),
-    **dict.fromkeys(("skipped", "unsupported"), "skipped"),
-    **dict.fromkeys(("timed_out", "timeout"), "timed_out"),
-}
-JOINS = ("result_id", "run_id", "batch_size", "sequence_length")
-"""Columns that join raw values to their result, where both tables have them."""
+def _plain(value: Any) -> Any:
+    """The value for JSON: times in ISO 8601, decimals as floats, other types as text."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        return {str(name): _plain(one) for name, one in value.items()}
+    return str(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,83 +268,108 @@ def result_of(file: ForeignFile, held: ResultRow, started_at: datetime, doubts: 
     return foreign_result(held.point, metrics=metrics, missing=missing, samples=samples, **shared)
 
 
-REQUIRED = ("benchmark_runs", "benchmark_results")
-OPTIONAL = ("hardware_info", "raw_benchmark_data")
-BOOKKEEPING = "schema_migrations"
-"""A warehouse of this program has it: such a file is merged, not imported."""
-SETTINGS: Config = {"enable_external_access": False, "threads": 1}
-"""The file must not make DuckDB read another one."""
-LOCK_TIMEOUT_S = 5.0
-TABLES = "SELECT table_name FROM duckdb_tables() WHERE NOT internal AND schema_name = 'main'"
-
-
 @dataclass(frozen=True, kw_only=True)
-class Tables:
-    """All rows of the tables, each as fields named by its table and number."""
+class RawValues:
+    """The values in one row of raw data; times are in ms."""
 
-    runs: Sequence[Fields]
-    results: Sequence[Fields]
-    hardware: Sequence[Fields]
-    raw: Sequence[Fields]
-
-
-def has_tables(file: ForeignFile) -> bool:
-    """Whether the file is a DuckDB database with the tables, but not a warehouse of this program."""
-    if not file.is_duckdb:
-        return False
-    try:
-        with translate_errors(str(file.path)), _opened(file, lock_timeout_s=0.0) as connection:
-            names = _names(connection)
-    except StorageError:  # locked, damaged or of a newer DuckDB: unrecognised
-        return False
-    return names.issuperset(REQUIRED) and BOOKKEEPING not in names
+    launch: int
+    phase: Phase
+    metric: str
+    unit: str
+    order: float
+    values: tuple[float, ...]
+    kept: Mapping[str, Json]
+    """The other fields of the row."""
 
 
-def read_tables(file: ForeignFile) -> Tables:
-    """The tables' rows. Raises FormatError for a file without them, StorageError for one that cannot be read."""
-    with translate_errors(str(file.path)), _opened(file, lock_timeout_s=LOCK_TIMEOUT_S) as connection:
-        names = _names(connection)
-        absent = [name for name in REQUIRED if name not in names]
-        if absent:
-            file.refuse(f"no table {' and no table '.join(absent)}")
-        rows = {name: _rows(file, connection, name) if name in names else [] for name in (*REQUIRED, *OPTIONAL)}
-    return Tables(
-        runs=rows["benchmark_runs"],
-        results=rows["benchmark_results"],
-        hardware=rows["hardware_info"],
-        raw=rows["raw_benchmark_data"],
-    )
+def first(fields: Fields, names: Sequence[str]) -> str | None:
+    """The first of the columns that has a value in this row."""
+    return next((name for name in names if name in fields), None)
 
 
-def _opened(file: ForeignFile, *, lock_timeout_s: float) -> DuckDB:
-    return connect(str(file.path), SETTINGS, read_only=True, lock_timeout_s=lock_timeout_s)
-
-
-def _names(connection: DuckDB) -> set[str]:
-    return {name for (name,) in connection.execute(TABLES).fetchall()}
-
-
-def _rows(file: ForeignFile, connection: DuckDB, table: str) -> list[Fields]:
-    """The rows in the order of writing, without NULLs; `table` is one of our own names, never from the file."""
-    cursor = connection.execute(f"SELECT * FROM {table} ORDER BY rowid")
-    columns = [column[0].lower() for column in cursor.description or ()]
-    found = []
-    for number, row in enumerate(cursor.fetchall(), start=1):
-        values = {name: _plain(value) for name, value in zip(columns, row, strict=True) if value is not None}
-        found.append(Fields(file, values, f"{table} row {number}", numbers_are_text=True))
+def metrics_of(fields: Fields) -> dict[str, float]:
+    """The metrics in a row of results: a column each, or the one that the row is of."""
+    name, value, unit = (first(fields, names) for names in LONG)
+    if name is not None and value is not None:
+        stated = fields.text(unit) if unit else None
+        number, called = fields.number(value), fields.text(name) or name
+        named = called if stated is None or called.endswith(f"_{stated}") else f"{called}_{stated}"
+        return {} if number is None else _metric(named.lower(), number)
+    found: dict[str, float] = {}
+    for column in list(fields):
+        if column in SYNONYMS or LATENCY.fullmatch(column) or UNITED.fullmatch(column):
+            number = fields.number(column)
+            found |= {} if number is None else _metric(column, number)
     return found
 
 
-def _plain(value: Any) -> Any:
-    """The value for JSON: times in ISO 8601, decimals as floats, other types as text."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, Decimal):
-        return float(value)
-    if isinstance(value, datetime | date):
-        return value.isoformat()
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    if isinstance(value, dict):
-        return {str(name): _plain(one) for name, one in value.items()}
-    return str(value)
+def _metric(name: str, number: float) -> dict[str, float]:
+    latency = LATENCY.fullmatch(name)
+    statistic = latency and (latency[1] or latency[2])
+    if latency and statistic:
+        return {f"latency_{STATISTICS[statistic]}_ms": number * TO_MS[latency[3]]}
+    return {SYNONYMS.get(name, name): number}
+
+
+def raw_values(fields: Fields) -> RawValues | None:
+    """The values in a row of raw data; None for a row without any. Raises FormatError for times without a unit."""
+    listed = first(fields, RAW_LISTS)
+    single = next((name for name in fields if RAW_VALUE.fullmatch(name) and name in fields), None)
+    column = listed or single
+    if column is None:
+        return None
+    named, unit = first(fields, ("metric", "metric_name")), first(fields, ("unit", "metric_unit"))
+    metric = (fields.text(named) if named else None) or "latency_wall"
+    of_name = RAW_VALUE.fullmatch(column)
+    stated = (of_name and of_name[1]) or (fields.text(unit) if unit else None)
+    if stated is None:
+        fields.refuse(column, "has no unit: expected one in its name or in a column unit")
+    values = fields.numbers(column) if listed else (fields.must(fields.number, column),)
+    order, launch = first(fields, RAW_ORDER), first(fields, RAW_LAUNCH)
+    launched, ordered, phase = launch and fields.whole(launch), order and fields.number(order), _phase(fields)
+    return RawValues(
+        launch=launched or 0,
+        phase=phase,
+        metric=RAW_METRICS.get(metric.lower(), metric),
+        unit="ms" if stated in TO_MS else stated,
+        order=ordered or 0.0,
+        values=tuple(value * TO_MS.get(stated, 1.0) for value in values or ()),
+        kept=fields.rest(),
+    )
+
+
+def _phase(fields: Fields) -> Phase:
+    if fields.flag("is_warmup") or fields.flag("warmup"):
+        return "warmup"
+    stated = (fields.text("phase") or "measure").lower()
+    found = next((phase for phase in PHASES if stated.startswith(phase)), None)
+    if found is None:
+        fields.refuse("phase", f"expected {' or '.join(PHASES)}, found {short(stated)}")
+    return found
+
+
+def in_order(rows: Sequence[RawValues]) -> Iterator[tuple[tuple[int, Phase, str, str], tuple[float, ...]]]:
+    """(launch, phase, metric, unit) and its values in the order they were taken."""
+    groups: dict[tuple[int, Phase, str, str], list[RawValues]] = {}
+    for row in rows:
+        groups.setdefault((row.launch, row.phase, row.metric, row.unit), []).append(row)
+    for key, own in groups.items():
+        yield key, tuple(value for row in sorted(own, key=lambda row: row.order) for value in row.values)
+
+
+def id_in(row: Fields, *names: str) -> str | None:
+    """The row's id as text; None without one."""
+    name = first(row, names)
+    return None if name is None else str(row.any(name))
+
+
+def text_in(row: Fields, *names: str) -> str | None:
+    """The text in the first of the columns that has a value."""
+    name = first(row, names)
+    return None if name is None else row.text(name)
+
+
+def count_in(row: Fields, *names: str) -> int | None:
+    """The whole number from 1 in the first of the columns that has a value."""
+    name = first(row, names)
+    return None if name is None else row.count(name)
