@@ -1,7 +1,4 @@
-"""Benchmarks that people wrote themselves, whatever they run: a class found by file and name.
-
-Somebody's benchmark as a session: its instance made anew for every point, and cleaned up after it.
-"""
+"""Users' own benchmarks: a class, found by file and name, with a new instance for every point."""
 
 from __future__ import annotations
 
@@ -38,9 +35,8 @@ OPTION = "variant"
 
 
 class BenchRuntime(Runtime):
-    """The runtime `bench`. Modes: who times the calls (timed_by), and the variant.
-
-    What a benchmark needs it imports itself, when its file is."""
+    """The runtime `bench`. Its settings: who times the calls (timed_by), and the variant. A benchmark's file imports
+    what it needs."""
 
     name = "bench"
     runs_models = False
@@ -49,7 +45,7 @@ class BenchRuntime(Runtime):
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
         if workload.source != "bench":
-            return "runtime bench runs people's own benchmarks, not models: see batch_benchmark --benches"
+            return "runtime bench runs users' own benchmarks, not models: see batch_benchmark --benches"
         devices = workload.config["devices"]
         if isinstance(devices, list) and devices and device.type not in devices:
             return f"{workload.config['bench']} runs on {', '.join(map(str, devices))}, not on {device.type}"
@@ -78,7 +74,7 @@ WORK = ("flops", "bytes_accessed")
 
 
 class BenchOperation(Operation):
-    """`run()` of a benchmark, timed from outside. What it keeps between its calls is its own."""
+    """`run()` of a benchmark, timed from outside. What it keeps between calls is left alone."""
 
     def __init__(self, bench: ModelBenchmark, label: str, setup_s: float) -> None:
         config = bench.config
@@ -109,25 +105,25 @@ class BenchOperation(Operation):
         return Readings(values={"setup_s": self._setup_s})
 
     def count(self) -> Readings:
-        """What the benchmark says of a call's work; what it leaves open is counted, where torch runs it."""
-        told = {name: float(value) for name, value in self.bench.work().items()}
-        if unknown := sorted(set(told) - set(WORK)):
+        """The benchmark's `work()` of a call; the rest is counted, where torch runs it."""
+        given = {name: float(value) for name, value in self.bench.work().items()}
+        if unknown := sorted(set(given) - set(WORK)):
             raise BenchhouseError(f"work() of {type(self.bench).__name__} names {', '.join(WORK)}: got {unknown[0]!r}")
-        return (self._counted() if len(told) < len(WORK) else Readings()) | Readings(values=told)
+        return (self._counted() if len(given) < len(WORK) else Readings()) | Readings(values=given)
 
     def close(self) -> None:
         self.bench.cleanup_model()
 
     def _counted(self) -> Readings:
         if "torch" not in sys.modules:
-            return _no_work(f"{NOT_SUPPORTED}: the benchmark does not use torch, nor say it in work()")
+            return _no_work(f"{NOT_SUPPORTED}: the benchmark neither uses torch nor gives it in work()")
         from benchmarking.runtimes.support.torch.counting import counted
 
         return counted(lambda: self.run(lambda name: None))
 
 
 class SelfTimedOperation(BenchOperation):
-    """A benchmark that takes the time of its calls itself."""
+    """A benchmark that times its calls itself."""
 
     times_itself = True
 
@@ -153,7 +149,7 @@ class SelfTimedOperation(BenchOperation):
         return None
 
     def _taken_ns(self, method: str) -> int:
-        """What a method returns, in nanoseconds. Raises BenchhouseError for what is no time."""
+        """The result of a timing method, in nanoseconds. Raises BenchhouseError for an invalid time."""
         value: Any = getattr(self.bench, method)()
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not math.isfinite(value) or value <= 0:
@@ -162,11 +158,11 @@ class SelfTimedOperation(BenchOperation):
         return round(float(value) * NS_PER_MS)
 
     def _counted(self) -> Readings:
-        return _no_work(f"{NOT_APPLICABLE}: the benchmark times itself, so what a call of it is is not known")
+        return _no_work(f"{NOT_APPLICABLE}: the benchmark times itself, so the extent of a call is unknown")
 
 
 class BenchSession(Session):
-    """A benchmark's class on a device. Nothing is held between points."""
+    """A benchmark's class on a device. Nothing is kept between points."""
 
     def __init__(self, bench: type[ModelBenchmark], path: Path, cell: Cell, handle: DeviceHandle) -> None:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -176,7 +172,7 @@ class BenchSession(Session):
         self._handle = handle
 
     def operation(self, point: Point) -> Operation:
-        """The benchmark set up for a point; what its set-up raises comes after it was cleaned up again."""
+        """The benchmark set up for a point. When the set-up raises, it is cleaned up first."""
         kind = SelfTimedOperation if timed_by(self._class) == "bench" else BenchOperation
         bench = self._class(self._config(point))
         bench.torch_device = self._handle.torch_name

@@ -1,7 +1,7 @@
 """PyTorch with torch.compile (TorchInductor): the modules that a call calls, compiled in place.
 
-Every point has a process of its own, because one shape changes what is compiled for the next, and a folder of its own
-for what is compiled, so that the first launch compiles from nothing (cold) and the next ones find it there (warm).
+Every point has its own process, because one shape changes what is compiled for the next, and its own folder of compiled
+code, so that the first launch compiles from an empty folder (cold) and the next ones reuse it (warm).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MODES = (DEFAULT, REDUCE_OVERHEAD, MAX_AUTOTUNE)
 DYNAMIC: Mapping[str, bool | None] = {"auto": None, "true": True, "false": False}
 """Shapes in the compiled code: fixed until one changes, variable from the beginning, or always fixed."""
 GRAPH_MODES = (REDUCE_OVERHEAD, MAX_AUTOTUNE)
-"""Modes that record CUDA graphs, where there are such."""
+"""Modes that record CUDA graphs, on devices that have them."""
 
 
 class Compiled(TorchRuntime):
@@ -45,13 +45,13 @@ class Compiled(TorchRuntime):
         mode = super().mode(device, workload, options)
         if mode["compile_mode"] == REDUCE_OVERHEAD and not _has_cuda_graphs(device):
             raise UnsupportedError(
-                f"compile mode {REDUCE_OVERHEAD} is CUDA graphs, which {device.type} has not: there it would be mode "
-                f"{DEFAULT} under another name"
+                f"compile mode {REDUCE_OVERHEAD} is CUDA graphs, which {device.type} does not have: there it would be "
+                f"mode {DEFAULT} under another name"
             )
         if _uses_cuda_graphs(device, mode) and mode.get("cache") == "dynamic":
             raise UnsupportedError(
-                f"compile mode {mode['compile_mode']} records CUDA graphs, which need a cache that stays where it is: "
-                "take --cache static"
+                f"compile mode {mode['compile_mode']} records CUDA graphs, which need a cache at a fixed address: "
+                "use --cache static"
             )
         return mode
 

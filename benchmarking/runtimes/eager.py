@@ -1,4 +1,4 @@
-"""PyTorch as it is: every operator run as it is reached, on a CPU, an NVIDIA or AMD GPU, or an Apple GPU."""
+"""PyTorch without compilation: every operator runs when it is called, on a CPU or an NVIDIA, AMD or Apple GPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Eager(TorchRuntime):
-    """The runtime `eager`; of several devices it takes `placement`."""
+    """The runtime `eager`. On several devices it has the option placement."""
 
     name = "eager"
     is_default = True
@@ -40,7 +40,7 @@ class Eager(TorchRuntime):
         return mode
 
     def prepare_process(self, cell: Cell, torch_name: str, points: Sequence[Point], cleanup: ExitStack) -> Any:
-        """flex_attention is compiled, here too: without that it would hold every score in memory."""
+        """flex_attention is compiled here too: otherwise it would keep every score in memory."""
         if cell.runtime_mode.get("attention") != FLEX:
             return None
         from benchmarking.runtimes.support.torch.compiling import CompileLog

@@ -1,7 +1,7 @@
 """The null runtime: plays the null device's script instead of running a model. Time is faked here and nowhere else.
 
-Where the script has outputs, the runtime at float32 is its own reference; where it has a build, there is a real one in
-the build cache that is prepared and found again, only that nothing is in it.
+With scripted outputs, the runtime at float32 is its own reference; with a scripted build, a real but empty one is
+prepared in the build cache and found there.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ MS_PER_TOKEN = 0.01
 BUILD_BYTES = 1000
 REFERENCE_PRECISION: Precision = "float32"
 SPREAD = (1.00, 1.02, 0.99, 1.01, 0.98)
-"""Factors of the default durations, so that they are not all the same: real calls never are."""
+"""Factors of the default durations, which vary like those of real calls."""
 
 
 class NullOperation(Operation):
-    """A call that lasts as long as the script says."""
+    """A call with the script's duration."""
 
     def __init__(self, handle: NullHandle, point: Point, fault: Fault | None, precision: Precision) -> None:
         outputs = handle.script.outputs
@@ -81,7 +81,7 @@ class NullOperation(Operation):
 
 
 class NullSession(Session):
-    """A model that is not there."""
+    """A session without a model."""
 
     def __init__(self, handle: NullHandle, faults: Mapping[str, Fault], precision: Precision) -> None:
         self.verified = {"runtime": "null", **handle.script.verified.get("load", {})}
@@ -99,7 +99,7 @@ class NullSession(Session):
 
 
 class NullRuntime(Runtime):
-    """Runs anything, on the null device only."""
+    """Runs any workload, on the null device only."""
 
     name = "null"
     runs_models = False
@@ -136,7 +136,7 @@ class NullRuntime(Runtime):
         script = handle.script
         needs_build = script.build and not _is_reference(script, cell.precision)
         if needs_build and BuildStore().find(_build_key(cell)) is None:
-            raise BenchhouseError("the build is gone from the cache")
+            raise BenchhouseError("the build is missing from the cache")
         active = not script.fault_launches or _launch() in script.fault_launches
         faults = script.faults if active else {}
         for name, seconds in script.load_s.items():
@@ -148,7 +148,7 @@ class NullRuntime(Runtime):
 
 
 def _is_reference(script: Script, precision: Precision) -> bool:
-    """Whether a session is what others are compared with; it loads no build."""
+    """Whether a session is the reference of comparisons, which loads no build."""
     return precision == REFERENCE_PRECISION and bool(script.outputs)
 
 
@@ -158,7 +158,7 @@ def _build_key(cell: Cell) -> BuildKey:
 
 
 def trigger_fault(fault: Fault) -> None:
-    """Let a scripted fault happen to this process."""
+    """Cause a scripted fault in this process."""
     if fault == "oom":
         raise OutOfMemoryError("scripted: out of memory")
     if fault == "hang":
@@ -172,7 +172,7 @@ def trigger_fault(fault: Fault) -> None:
 
 
 def _launch() -> int:
-    """The launch this process is, which only a scripted device needs to know."""
+    """The number of this launch, which only a scripted device needs."""
     return int(os.environ.get("BENCHHOUSE_LAUNCH", "0"))
 
 
@@ -185,7 +185,7 @@ def _durations_ns(latency_ms: Mapping[str, list[float]], point: Point) -> Iterat
 
 
 def _shares(duration_ns: int, tokens: int) -> list[int]:
-    """The duration cut into one share a token: half for the first, which is the prefill, the rest evenly."""
+    """The duration divided over the tokens: half for the first, which is the prefill, the rest evenly."""
     if tokens < 2:
         return [duration_ns] * tokens
     decode_ns = duration_ns // 2 // (tokens - 1)

@@ -28,8 +28,8 @@ def why_not(device: Device, workload: Workload, precision: Precision) -> str | N
     if len(parts(device)) < 2:
         return None
     if precision not in PRECISIONS:
-        return f"on several devices there is {', '.join(PRECISIONS)}, not {precision}"
-    return None if workload.family is not None else "a model of no known family is not put on several devices"
+        return f"several devices run {', '.join(PRECISIONS)}, not {precision}"
+    return None if workload.family is not None else "a model of no known family is not placed on several devices"
 
 
 def check(placement: object, workload: Workload) -> None:

@@ -239,7 +239,7 @@ def test_models_do_not_run_on_the_runtime_of_benchmarks(capsys):
     from benchmarking.run_hardware_benchmark import main
 
     assert main(["--model-id", "tiny-bert", "--device", "cpu", "--runtime", "bench", "--dry-run"]) == 2
-    assert "runtime bench runs people's own benchmarks, not models" in capsys.readouterr().err
+    assert "runtime bench runs users' own benchmarks, not models" in capsys.readouterr().err
 
 
 def test_the_runtime_has_one_option(write, plan):

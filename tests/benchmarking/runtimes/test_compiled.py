@@ -56,9 +56,9 @@ def test_mode_is_complete_with_its_defaults():
     [
         ("cpu", {"compile_mode": "fast"}, UsageError, "compile_mode 'fast': runtime compiled has default, reduce-over"),
         ("cpu", {"dynamic": "yes"}, UsageError, "dynamic 'yes': runtime compiled has auto, true, false"),
-        ("cpu", {"compile_mode": "reduce-overhead"}, UnsupportedError, "is CUDA graphs, which cpu has not"),
-        ("cuda", {"compile_mode": "reduce-overhead"}, UnsupportedError, "take --cache static"),
-        ("cuda", {"compile_mode": "max-autotune"}, UnsupportedError, "take --cache static"),
+        ("cpu", {"compile_mode": "reduce-overhead"}, UnsupportedError, "is CUDA graphs, which cpu does not have"),
+        ("cuda", {"compile_mode": "reduce-overhead"}, UnsupportedError, "use --cache static"),
+        ("cuda", {"compile_mode": "max-autotune"}, UnsupportedError, "use --cache static"),
     ],
 )
 def test_modes_that_would_be_another_under_their_name_are_refused(kind, options, error, message):

@@ -1,17 +1,15 @@
-"""Sessions whose code is compiled while it is called, and what they tell of it.
+"""Sessions whose modules torch.compile compiles in the first call, the folder of the compiled code, and the compiler's
+log.
 
-What is compiled is what a call calls: the modules that a family's operation reaches first, in place. For most that is
-the model; for an encoder-decoder its encoder and the model, for a captioner its image tower and its text decoder. They
-are found by watching one call without compilation, so that no list of them can be out of date.
+The modules that a family's operation calls directly are compiled in place: for most families the model, for an
+encoder-decoder its encoder and the model, for a captioner its image tower and its text decoder. They are found by
+watching one call without compilation, so there is no list that could be out of date.
 
-Where compiled code is kept on disk: a folder of its own for each cell and point, so that cold means empty.
+Each cell and point has its own folder of compiled code. The first launch empties it and compiles everything (cold), the
+later ones reuse it (warm).
 
-The first launch finds its folder emptied and compiles everything; later launches find what it left.
-
-What torch's compiler says of itself: what it compiled since the log was begun, how long that took, and where it
-could not go on. One log at a time is kept in a process.
-
-Source: the records that torch._dynamo keeps of each compilation (`get_compilation_metrics`), and its counters.
+The log has the compilations since it began, their seconds, and graph breaks, from the records and counters of
+torch._dynamo (`get_compilation_metrics`). A process has one log at a time.
 """
 
 from __future__ import annotations
@@ -31,10 +29,28 @@ from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import NOT_RUN, Cell, Json, Point, Readings
 from benchmarking.runtimes.support.torch.session import Loaded, TorchOperation, TorchSession
 
+KIND = "inductor"
+
+FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
+
+"""Environment variable of torch's folder -> the folder's name in a build."""
+
+LAUNCH = "BENCHHOUSE_LAUNCH"
+
+MAX_COMPILATIONS = 10_000
+
+"""Limit of torch's records; its default of 64 is too low for a model with many graph breaks."""
+
+MAX_REASONS = 5
+
+"""Stored reasons of graph breaks and recompilations, the first ones."""
+
+MAX_REASON_CHARACTERS = 300
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileSettings:
-    """What torch.compile is given, and where it keeps what it makes."""
+    """The arguments of torch.compile, and the folder of the compiled code."""
 
     mode: str
     dynamic: bool | None
@@ -47,7 +63,8 @@ class CompilingOperation(TorchOperation):
     """An operation that compiles when it is called."""
 
     def __init__(self, log: CompileLog, settings: CompileSettings | None, *arguments: Any) -> None:
-        """`settings` are None where only a part compiles itself (flex_attention); the rest is TorchOperation's."""
+        """`settings` are None where only a part is compiled (flex_attention); the other arguments are
+        TorchOperation's."""
         super().__init__(*arguments)
         self.is_compiled = settings is not None
         self.compiled_modules: tuple[str, ...] = ()
@@ -61,16 +78,16 @@ class CompilingOperation(TorchOperation):
         return super().run(mark)
 
     def readings(self, output: Any) -> Readings:
-        """As without compilation: hooks, which some of them are read with, do not reach into compiled code. Raises
-        UnsupportedError when nothing was compiled in the call before."""
+        """Read without compilation: some readings use hooks, which compiled code does not call. Raises UnsupportedError
+        when the call before compiled nothing."""
         import torch
 
         if self._log.graphs() == 0:
-            raise UnsupportedError("torch.compile compiled nothing: the call ran as it does without it")
+            raise UnsupportedError("torch.compile compiled nothing: the call ran without compilation")
         with torch.compiler.set_stance("force_eager"):
-            told = super().readings(output)
+            own = super().readings(output)
         cache = None if self._settings is None else self._settings.cache
-        return told if cache is None else told | Readings(missing=cache.absent())
+        return own if cache is None else own | Readings(missing=cache.absent())
 
     def verified(self) -> Mapping[str, Json]:
         found: dict[str, Json] = {**super().verified(), **self._log.verified()}
@@ -82,16 +99,16 @@ class CompilingOperation(TorchOperation):
         return {**found, **self._cuda_graphs()} if self._settings.uses_cuda_graphs else found
 
     def _cuda_graphs(self) -> dict[str, Json]:
-        """Raises UnsupportedError when not one graph became a CUDA graph, which the mode is about."""
+        """Raises UnsupportedError when no graph became a CUDA graph, which the mode is for."""
         skips, reasons = self._log.cuda_graph_skips()
         if skips and skips >= self._log.graphs():
-            why = reasons[0] if reasons else "torch does not say why"
+            why = reasons[0] if reasons else "torch gives no reason"
             raise UnsupportedError(f"no graph could be a CUDA graph: {why}")
         return {"cuda_graph_skips": skips, "cuda_graph_skip_reasons": list(reasons)}
 
 
 class CompilingSession(TorchSession):
-    """A session on a model with a part that compiles itself."""
+    """A session on a model with a part that is compiled."""
 
     def __init__(self, loaded: Loaded, log: CompileLog, settings: CompileSettings | None = None) -> None:
         super().__init__(loaded)
@@ -112,10 +129,10 @@ class CompiledSession(CompilingSession):
     _settings: CompileSettings
 
     def operation(self, point: Point) -> CompilingOperation:
-        """The operation, the modules that it calls told to compile in the next call."""
+        """The operation, whose modules are compiled in the next call."""
         import torch
 
-        # Inputs as inference tensors, which all that comes of them is: compiled code tells the two kinds apart.
+        # The inputs are inference tensors, as all results are: compiled code distinguishes them from others.
         with torch.inference_mode():
             operation = super().operation(point)
         assert isinstance(operation, CompilingOperation)
@@ -134,8 +151,8 @@ class CompiledSession(CompilingSession):
         super().close()
 
     def _compile(self, module: Any) -> None:
-        """Compile a module in place, once. Of CUDA graphs, whose outputs lie where the next replay writes, copies come
-        back: families keep some (an encoding, the first logits) while they go on."""
+        """Compile a module in place, once. With CUDA graphs, whose next replay overwrites the outputs, it returns
+        copies: families keep some outputs (an encoding, the first logits)."""
         if module._compiled_call_impl is not None:
             return
         module.compile(mode=self._settings.mode, dynamic=self._settings.dynamic)
@@ -145,7 +162,7 @@ class CompiledSession(CompilingSession):
 
 
 def _begin_step() -> Callable[[], None]:
-    """Tells CUDA graphs that the outputs of the call before are done with."""
+    """The function that marks the outputs of the previous call as no longer needed."""
     import torch
 
     begin: Callable[[], None] = torch.compiler.cudagraph_mark_step_begin
@@ -154,7 +171,7 @@ def _begin_step() -> Callable[[], None]:
 
 @dataclass(slots=True)
 class _Outermost:
-    """Hooks on every module: those that are called while no other one is."""
+    """Hooks on every module that record those called outside any other."""
 
     depth: int = 0
     found: dict[int, Any] = field(default_factory=dict)
@@ -169,7 +186,7 @@ class _Outermost:
 
 
 def called_modules(call: Callable[[], object]) -> tuple[Any, ...]:
-    """The torch modules that a call calls itself, in order, those that only they call left out."""
+    """The torch modules that a call calls directly, in order."""
     from torch.nn.modules import module
 
     outermost = _Outermost()
@@ -181,7 +198,7 @@ def called_modules(call: Callable[[], object]) -> tuple[Any, ...]:
 
 
 def copying(call: Callable[..., Any]) -> Callable[..., Any]:
-    """The call, with copies of the tensors that it gives in place of these."""
+    """The call, which then returns copies of its tensors."""
     import torch
     from torch.utils import _pytree
 
@@ -191,18 +208,9 @@ def copying(call: Callable[..., Any]) -> Callable[..., Any]:
     return copied
 
 
-KIND = "inductor"
-
-FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
-
-"""The variables that name torch's folders, and what they are called in a build."""
-
-LAUNCH = "BENCHHOUSE_LAUNCH"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileCache:
-    """The folder of one process."""
+    """The folder of compiled code of one process."""
 
     store: BuildStore
     key: BuildKey
@@ -212,8 +220,8 @@ class CompileCache:
 
     @classmethod
     def open(cls, cell: Cell, point: Point, cleanup: ExitStack) -> CompileCache:
-        """The folder of a point, named to torch until `cleanup`: emptied in the first launch, and when there is none
-        of an earlier one. Raises StorageError when it cannot be made."""
+        """The folder of a point, set in torch's environment until `cleanup`: empty in the first launch, or without a
+        build of an earlier one. Raises StorageError when it cannot be created."""
         store, key = BuildStore(), cache_key(cell, point)
         is_warm = int(os.environ.get(LAUNCH, "0")) > 0 and store.find(key) is not None
         folder = store.folder(key) if is_warm else store.emptied(key)
@@ -222,18 +230,18 @@ class CompileCache:
         return cls(store=store, key=key, state="warm" if is_warm else "cold", begun_s=time.monotonic())
 
     def keep(self, facts: dict[str, Json]) -> None:
-        """Leave the folder to later launches."""
+        """Keep the folder for later launches."""
         self.store.keep(self.key, build_s=time.monotonic() - self.begun_s, facts=facts)
 
     def absent(self) -> dict[str, str]:
-        """Why this launch has no reading of the other state."""
+        """The reason why this launch has no compile time of the other state."""
         if self.state == "cold":
             return {"compile_warm_s": f"{NOT_RUN}: second launch"}
-        return {"compile_cold_s": f"{NOT_RUN}: the launch before left its compiled code"}
+        return {"compile_cold_s": f"{NOT_RUN}: an earlier launch left its compiled code"}
 
 
 def cache_key(cell: Cell, point: Point) -> BuildKey:
-    """What compiled code depends on; threads too, whose number is compiled in on a CPU."""
+    """What compiled code depends on, on a CPU also the number of threads."""
     parts: dict[str, Json] = {
         **model_parts(cell.workload),
         "point": point.label,
@@ -252,25 +260,14 @@ def _set(variable: str, folder: Path, cleanup: ExitStack) -> None:
     """Set an environment variable until `cleanup`."""
     before = os.environ.get(variable)
     os.environ[variable] = str(folder)
-    cleanup.callback(_put_back, variable, before)
+    cleanup.callback(_restore, variable, before)
 
 
-def _put_back(variable: str, before: str | None) -> None:
+def _restore(variable: str, before: str | None) -> None:
     if before is None:
         os.environ.pop(variable, None)
     else:
         os.environ[variable] = before
-
-
-MAX_COMPILATIONS = 10_000
-
-"""Records that are kept; torch's own limit of 64 is passed by a model that breaks into many graphs."""
-
-MAX_REASONS = 5
-
-"""Reasons told of graph breaks and recompilations, the first ones; more would only fill the record."""
-
-MAX_REASON_CHARACTERS = 300
 
 
 class CompileLog:
@@ -278,9 +275,9 @@ class CompileLog:
 
     @classmethod
     def begin(cls, cleanup: ExitStack) -> CompileLog:
-        """A new log. Everything that was compiled before is forgotten, now and at `cleanup`.
+        """A new log. All earlier compilations are dropped, now and at `cleanup`.
 
-        Where torch's limit of recompilations is reached it raises, instead of running on without compilation.
+        At torch's limit of recompilations it raises, instead of continuing without compilation.
         """
         import torch
         from torch._dynamo import utils
@@ -292,7 +289,7 @@ class CompileLog:
         return cls()
 
     def compiles(self) -> int:
-        """Compilations so far, and work that compiled code puts off to its first runs (tuning, recording of graphs)."""
+        """Compilations so far, including work that compiled code defers to its first runs (tuning, graph recording)."""
         return len(self._records())
 
     def seconds(self) -> float:
@@ -300,20 +297,20 @@ class CompileLog:
         return sum((record.duration_us or 0) / 1e6 for record in self._records())
 
     def graphs(self) -> int:
-        """Graphs compiled so far, those of recompilations among them."""
+        """Graphs compiled so far, recompilations included."""
         from torch._dynamo.utils import counters
 
         return int(counters["stats"]["unique_graphs"])
 
     def cuda_graph_skips(self) -> tuple[int, tuple[str, ...]]:
-        """Graphs that were not made CUDA graphs, and why not."""
+        """Number of graphs that did not become CUDA graphs, and the reasons."""
         from torch._dynamo.utils import counters
 
         reasons = [str(r.cudagraph_skip_reason) for r in self._records() if getattr(r, "cudagraph_skip_reason", None)]
         return int(counters["inductor"]["cudagraph_skips"]), tuple(dict.fromkeys(reasons))
 
     def verified(self) -> dict[str, Json]:
-        """Graphs, breaks and recompilations with their first reasons, seconds, and what the cache on disk had."""
+        """Graphs, breaks and recompilations with their first reasons, seconds, and hits of the cache on disk."""
         from torch._dynamo.utils import counters
 
         breaks = counters["graph_break"]
@@ -336,7 +333,7 @@ class CompileLog:
 
 
 def forget() -> None:
-    """Forget what was compiled, and what is counted of it."""
+    """Drop all compiled code and its counters."""
     import torch
     from torch._dynamo import utils
 
@@ -346,11 +343,11 @@ def forget() -> None:
 
 
 def _is_recompile(record: Any) -> bool:
-    """Whether the code had been compiled before: its number is frame/compilation, "1/2" the third one of frame 1."""
+    """Whether the code was compiled before: its id is frame/compilation, "1/2" the third compilation of frame 1."""
     _, _, compilation = str(record.compile_id or "").partition("/")
     return compilation.partition("_")[0] not in ("", "0")
 
 
 def _first(reasons: list[str]) -> list[Json]:
-    """The first ones, of each its first line: stack traces follow, in which somebody's folders are."""
+    """The first line of the first reasons: stack traces with the user's paths follow it."""
     return [reason.strip().partition("\n")[0][:MAX_REASON_CHARACTERS] for reason in reasons[:MAX_REASONS]]

@@ -1,9 +1,7 @@
-"""What a call computes and moves, counted while torch runs it operator by operator.
+"""FLOPs and bytes of a call, counted while torch runs it operator by operator.
 
-FLOPs of operators that torch itself has no formula for, or not in every version; and those that nobody has one for.
-
-A formula takes the shapes of an operator's tensors and gives FLOPs: two for each multiply-add.
-"""
+A formula gives an operator's FLOPs, two for each multiply-add, from the shapes of its tensors. `FORMULAS` adds those
+that torch lacks, at least in some versions."""
 
 from __future__ import annotations
 
@@ -18,12 +16,12 @@ NAMES = ("flops", "bytes_accessed")
 
 MAX_NAMED = 3
 
-"""Operators named in a reason; more would only make it long."""
+"""Operators listed in a reason."""
 
 
 VIEWS = frozenset({"aten::_unsafe_view", "aten::lift_fresh"})
 
-"""Operators that only look at memory anew, though their signatures do not say so."""
+"""Operators that return views of memory although their signatures do not declare it."""
 
 ALLOCATIONS = frozenset(
     {"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided"}
@@ -31,32 +29,31 @@ ALLOCATIONS = frozenset(
 
 OVERWRITES = frozenset({"aten::copy_", "aten::fill_", "aten::zero_"})
 
-"""In-place operators that do not read what was there."""
+"""In-place operators that do not read the old values."""
 
 LOOKUPS = frozenset({"aten::embedding", "aten::gather", "aten::index", "aten::index_select", "aten::take"})
 
-"""Operators that read of their first operand only what they pick."""
+"""Operators that read only the selected part of their first operand."""
 
 SCATTERS = frozenset({"aten::index_copy_", "aten::index_put_", "aten::scatter_"})
 
-"""In-place operators that write of their first operand only what they are given last."""
+"""In-place operators that write only as much of their first operand as their last one has."""
 
 
 def counted(call: Callable[[], Any]) -> Readings:
-    """`flops` and `bytes_accessed` of one call, which runs as it is, without compilation, in the caller's modes.
+    """`flops` and `bytes_accessed` of one call, run without compilation in the caller's modes.
 
     flops: two for each multiply-add of matrix products, convolutions and attention, by the formulas of torch's
-    FlopCounterMode and those of `_flop_formulas`; element-wise work, normalisation and softmax are left out. Causal
-    attention counts whole.
+    FlopCounterMode and `FORMULAS`; element-wise operators, normalisation and softmax are left out. Causal attention
+    counts in full.
 
     bytes_accessed: for each operator that runs a kernel, the bytes of its tensor operands, each read once, and of its
-    results, each written once: what would move if nothing stayed in a cache from one operator to the next. Views and
-    allocations move nothing; a broadcast dimension counts once; a lookup reads only what it picks and an in-place
-    scatter writes only what it is given; a result that only replaces what was there is not read.
+    results, each written once: the traffic without any cache between operators. Views and allocations move nothing; a
+    broadcast dimension counts once; a lookup reads only the selected part and an in-place scatter writes only the given
+    part; a result that is only overwritten is not read.
 
-    A value that would not be the whole truth is missing instead, with the reason: an operator without a formula, no
-    operator with one, a call that cannot be run this way. Out of memory is raised as it comes.
-    """
+    A value that would be incomplete is missing instead, with the reason: an operator without a formula, no operator
+    with one, a call that fails when watched. Out of memory is raised."""
     import torch
 
     counter = _counter_class()()
@@ -84,7 +81,7 @@ def _flops(flops: int, uncounted: Mapping[str, str]) -> Readings:
     if uncounted:
         named = ", ".join(f"{name} ({why})" for name, why in list(uncounted.items())[:MAX_NAMED])
         more = f" and {len(uncounted) - MAX_NAMED} more" if len(uncounted) > MAX_NAMED else ""
-        return Readings(missing={"flops": f"{NOT_SUPPORTED}: operators that are not counted: {named}{more}"})
+        return Readings(missing={"flops": f"{NOT_SUPPORTED}: operators without a FLOP count: {named}{more}"})
     if flops == 0:
         why = f"{NOT_APPLICABLE}: the call has no matrix product, convolution or attention that torch shows"
         return Readings(missing={"flops": why})
@@ -99,14 +96,14 @@ def _bytes(bytes_accessed: int) -> Readings:
 
 @cache
 def _counter_class() -> type[Any]:
-    """The dispatch mode that counts, made on first use: its base class is torch's."""
+    """The counting dispatch mode, defined on first use because its base class is torch's."""
     from torch._ops import HigherOrderOperator
     from torch.utils import _python_dispatch
 
     dispatch_mode: Any = _python_dispatch.TorchDispatchMode
 
     class Counter(dispatch_mode):  # type: ignore[misc]  # torch leaves it untyped
-        """Sees every operator before its kernel runs; those made of others are taken apart first."""
+        """Sees every operator before its kernel runs; operators made of others are decomposed first."""
 
         supports_higher_order_operators = True
 
@@ -115,7 +112,7 @@ def _counter_class() -> type[Any]:
             self.flops = 0
             self.bytes_accessed = 0
             self.uncounted: dict[str, str] = {}
-            """Operator -> why its FLOPs are not known."""
+            """Operator -> why its FLOPs are unknown."""
             self._formulas = _formulas()
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -150,7 +147,7 @@ def _counter_class() -> type[Any]:
 
 @cache
 def _formulas() -> Mapping[Any, Callable[..., int]]:
-    """FLOP formulas by operator: torch's own, and ours before them."""
+    """FLOP formulas by operator: torch's, overridden by `FORMULAS`."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -170,7 +167,7 @@ def _name(func: Any) -> str:
 
 
 def _moved_bytes(func: Any, args: Any, kwargs: Any, result: Any) -> int:
-    """Bytes an operator reads and writes, see `counted`; None stands for one of higher order, which has no schema."""
+    """Bytes that an operator reads and writes, see `counted`; None for a higher-order operator, which has no schema."""
     read, written = _tensors((args, kwargs)), _tensors(result)
     if func is None:
         return _bytes_of(read) + _bytes_of(written)
@@ -201,7 +198,7 @@ def _bytes_of(tensors: list[Any]) -> int:
 
 
 def _own_sizes(tensor: Any) -> Iterator[int]:
-    """The sizes of the dimensions that have memory of their own; a broadcast one has a stride of 0."""
+    """The sizes of the dimensions with their own memory; a broadcast dimension has a stride of 0."""
     if tensor.numel() == 0:
         yield 0
         return
@@ -215,7 +212,7 @@ Shape = Sequence[int]
 
 TORCH_NAMESPACES = frozenset({"aten", "prim", "prims", "higher_order"})
 
-"""Operators of torch itself. One of another namespace is somebody's kernel, whose work is not known here."""
+"""Namespaces of torch's operators. The FLOPs of kernels in other namespaces are unknown."""
 
 
 WITHOUT_FORMULA = frozenset(
@@ -235,23 +232,22 @@ WITHOUT_FORMULA = frozenset(
     }
 )
 
-"""torch's operators that hold matrix products and are not counted: a total without them would be too small."""
+"""torch's operators with matrix products that have no formula: a total without them would be too small."""
 
 
 def attention(query: Shape, key: Shape, value: Shape, *rest: Any, **named: Any) -> int:
     """Scores and their product with the values: 2 B H S T (D + E), for queries B x H x S x D and values B x G x T x E.
 
-    Masks save nothing here, causal ones neither: what they leave out is counted, as is usual. Heads of keys that
-    several queries share (G below H) work for each of them.
-    """
+    What masks leave out is counted too, as usual, also for causal ones. Key heads that several query heads share (G
+    below H) count for each of them."""
     batch_heads, queries, width = prod(query[:-2]), query[-2], query[-1]
     return 2 * batch_heads * queries * key[-2] * (width + value[-1])
 
 
 def grouped_product(left: Shape, right: Shape, *rest: Any, out_shape: Shape = (), **named: Any) -> int:
-    """Rows that are split over the matrices of a group: each row meets one K x N matrix, 2 K N.
+    """Rows divided over the matrices of a group: each row is multiplied by one K x N matrix, 2 K N.
 
-    Where the summed dimension is the one that is split, it is that of one whole product: 2 M N K.
+    Where the summed dimension is divided, the FLOPs are those of one whole product: 2 M N K.
     """
     if len(left) == len(right) == 2:
         return 2 * left[0] * left[1] * right[1]
@@ -264,7 +260,7 @@ def product(left: Shape, right: Shape, *rest: Any, **named: Any) -> int:
 
 
 def added_product(added: Shape, left: Shape, right: Shape, *rest: Any, **named: Any) -> int:
-    """A product that is added to something; the additions are left out."""
+    """A product that is added to a tensor; the additions are left out."""
     return product(left, right)
 
 
@@ -284,4 +280,4 @@ FORMULAS: dict[str, Callable[..., int]] = {
     "transformers::grouped_mm_fallback": grouped_product,
 }
 
-"""By qualified name. They come before torch's own formulas, which for attention differ between versions."""
+"""By qualified name. They override torch's formulas, which for attention differ between versions."""

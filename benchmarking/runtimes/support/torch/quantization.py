@@ -1,6 +1,6 @@
-"""Quantized linear layers by torchao: which methods there are, how they are put in, and how much of a model they are.
+"""Quantized linear layers by torchao: the methods, their application, and the quantized share of a model.
 
-int8 keeps everything but the weights of linear layers in float32, and int4 in bfloat16, which its kernels ask for.
+int8 keeps everything but the weights of linear layers in float32, and int4 in bfloat16, which its kernels need.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ QUANTIZATION = Option(
     name=OPTION, help="quantization method of int8 and int4", values=("dynamic", "weight-only"), is_filled_in=False
 )
 LEAST_SHARE = 0.5
-"""Of a model's matrix weights. With fewer of them quantized the precision would be a name only: torchao leaves
-convolutions and the stacked weights of experts as they are."""
+"""Least quantized share of a model's matrix weights. Below it the precision would be a mere label: torchao does not
+quantize convolutions and the stacked weights of experts."""
 
 
 def why_not(device: Device, precision: Precision) -> str | None:
-    """None, or why torchao does not quantize to a precision on a device."""
+    """None, or why torchao cannot quantize to a precision on a device."""
     if precision not in METHODS:
         return None
     if not is_installed("torchao"):
@@ -41,7 +41,8 @@ def why_not(device: Device, precision: Precision) -> str | None:
 
 
 def completed(runtime: str, precision: Precision, mode: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """The settings with the method of a quantized precision. Raises UsageError for one that the precision has not."""
+    """The settings with the method of a quantized precision. Raises UsageError for a method that the precision
+    lacks."""
     methods, asked = METHODS.get(precision, ()), mode.get(OPTION)
     if not methods:
         if asked is not None:
@@ -53,9 +54,9 @@ def completed(runtime: str, precision: Precision, mode: Mapping[str, Scalar]) ->
 
 
 def quantize(model: Any, precision: Precision, method: str, device_type: str) -> dict[str, Json]:
-    """Quantize the linear layers of a model in place; what was done, read back from the model.
+    """Quantize the linear layers of a model in place: facts read back from the model.
 
-    Raises UnsupportedError when torchao cannot, or when most of the model's matrices stay as they were.
+    Raises UnsupportedError when torchao cannot, or when most of the model's matrices stay unquantized.
     """
     from torchao.quantization import quantize_
 
@@ -69,7 +70,7 @@ def quantize(model: Any, precision: Precision, method: str, device_type: str) ->
 
 
 def is_quantized(tensor: Any) -> bool:
-    """Whether a tensor is a wrapper around others, as torchao's are."""
+    """Whether a tensor wraps others, as torchao's do."""
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
     return bool(is_traceable_wrapper_subclass(tensor))
@@ -82,13 +83,13 @@ def _config(precision: Precision, method: str, device_type: str) -> Any:
         return ao.Int8DynamicActivationInt8WeightConfig() if method == "dynamic" else ao.Int8WeightOnlyConfig()
     if has(device_type, lambda kind: kind.is_processor):
         return ao.Int4WeightOnlyConfig()
-    # The layout of torch's own int4 kernels: the other ones want a package beside torchao.
+    # The layout of torch's int4 kernels: others need a further package.
     return ao.Int4WeightOnlyConfig(int4_packing_format="tile_packed_to_4d")
 
 
 def _as_linear(model: Any) -> int:
-    """Put linear layers in the place of transformers' Conv1D (GPT-2's), the same product with its weight transposed,
-    which torchao would pass over. How many."""
+    """Replace transformers' Conv1D (in GPT-2), which torchao would skip, by linear layers with the transposed weight:
+    their number."""
     import torch
     from transformers.pytorch_utils import Conv1D
 
@@ -104,7 +105,7 @@ def _as_linear(model: Any) -> int:
 
 
 def _read_back(model: Any, precision: Precision, method: str) -> dict[str, Json]:
-    """Layers and share of the matrix weights that are quantized. Raises UnsupportedError when they are too few."""
+    """The quantized layers and their share of the matrix weights. Raises UnsupportedError when it is too small."""
     from torch import nn
 
     linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
@@ -115,7 +116,7 @@ def _read_back(model: Any, precision: Precision, method: str) -> dict[str, Json]
     if share < LEAST_SHARE:
         raise UnsupportedError(
             f"{precision} {method}: torchao quantizes {layers} of the model's {len(linear)} linear layers, "
-            f"{share:.0%} of its matrix weights; the rest would run unquantized under the name {precision}"
+            f"{share:.0%} of its matrix weights; the rest would run unquantized"
         )
     return {
         "quantization": method,
@@ -126,7 +127,7 @@ def _read_back(model: Any, precision: Precision, method: str) -> dict[str, Json]
 
 
 def _matrices(model: Any) -> list[Any]:
-    """The parameters that are multiplied with: all but the tables that embeddings are looked up in."""
+    """The parameters of products: all but the tables of embeddings."""
     from torch import nn
 
     modules = [module for module in model.modules() if not isinstance(module, nn.Embedding)]

@@ -1,6 +1,5 @@
-"""A torch module that somebody hands in with its inputs, as a session: for measuring what has no name.
-
-A torch model ready to run: sessions and operations that every runtime on torch shares.
+"""A torch model ready to run: the session and operations that every runtime on torch shares, and those of a module that
+the Python API is given with its inputs.
 """
 
 from __future__ import annotations
@@ -26,152 +25,27 @@ from benchmarking.workloads.support.generation import host_array, main_tensor, n
 from benchmarking.workloads.support.processing import Processing
 
 
-class ModuleOperation(FamilyOperation):
-    """`module(*inputs)` or `module(**inputs)`. What a module keeps between calls is its own."""
-
-    def __init__(self, module: Any, positional: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-        self.items_per_call = batch_size(positional, named)
-        self._module = module
-        self._positional = positional
-        self._named = dict(named)
-
-    def run(self, mark: Mark) -> Any:
-        return self._module(*self._positional, **self._named)
-
-    def problem(self, output: Any) -> str | None:
-        found = _output_tensor(output)
-        return None if found is None else non_finite(*found)
-
-    def arrays(self, output: Any) -> dict[str, Any]:
-        """The output's main tensor as a float32 numpy array; empty when it has none."""
-        found = _output_tensor(output)
-        return {} if found is None else {found[0]: host_array(found[1])}
-
-
-class ModuleSession(Session):
-    """A user's module where it is, in eval mode until `close`."""
-
-    def __init__(self, module: Any, inputs: Any) -> None:
-        self.weights_bytes: int | None = weights_bytes(module)
-        self.parameter_count: int | None = parameter_count(module)
-        self._module = module
-        self._was_training: bool = module.training
-        self._positional, self._named = _placed(*_arguments(inputs), module)
-        module.eval()
-        self.verified: Mapping[str, Json] = {**describe(module), **threads_in_force()}
-
-    def operation(self, point: Point) -> Operation:
-        """The call on the inputs that were handed in. Raises UsageError for a point of another batch size."""
-        operation = ModuleOperation(self._module, self._positional, self._named)
-        if point.batch_size != operation.items_per_call:
-            raise UsageError(f"the inputs have batch size {operation.items_per_call}, the point {point.batch_size}")
-        return TorchOperation(operation, point.label)
-
-    def point(self) -> Point:
-        """The point the inputs make: their first dimension is the batch, the second of token ids the sequence."""
-        sequences = [t for t in (*self._positional, *self._named.values()) if _is_token_ids(t)]
-        batch = batch_size(self._positional, self._named)
-        return Point(batch_size=batch, sequence_length=int(sequences[0].shape[1]) if sequences else None)
-
-    def close(self) -> None:
-        self._module.train(self._was_training)
-
-
-def module_workload(module: Any, name: str | None = None) -> Workload:
-    """The workload record of a user's module: its class and configuration, its weights as they are.
-
-    The family is that of the transformers configuration it carries; None without one, or with one of no family here.
-    """
-    model_id = name or type(module).__name__
-    carried: Any = getattr(module, "config", None)
-    config: dict[str, Json] = carried.to_diff_dict() if hasattr(carried, "to_diff_dict") else {}
-    config = {"module_class": f"{type(module).__module__}.{type(module).__qualname__}", **config}
-    return Workload(
-        model_id=model_id,
-        family=_family(config),
-        task="feature-extraction",
-        source="module",
-        config=config,
-        config_hash=canonical_hash(config),
-        weights="given",
-        parameter_count=parameter_count(module),
-    )
-
-
-def _family(config: Mapping[str, Json]) -> Family | None:
-    """The family that has the configuration's model type."""
-    from benchmarking.workloads.support.families import families
-
-    return next((plugin.name for plugin in families() if config.get("model_type") in plugin.model_types), None)
-
-
-def batch_size(positional: Sequence[Any], named: Mapping[str, Any]) -> int:
-    """The first dimension of the first tensor. Raises UsageError when there is none."""
-    import torch
-
-    for value in (*positional, *named.values()):
-        if isinstance(value, torch.Tensor) and value.dim() > 0:
-            return int(value.shape[0])
-    raise UsageError("the inputs hold no tensor with a batch dimension")
-
-
-def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Inputs as positional and named arguments: a mapping is named, a tuple or list positional, a tensor alone."""
-    if isinstance(inputs, Mapping):
-        return (), dict(inputs)
-    return tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,), {}
-
-
-def _placed(positional: tuple[Any, ...], named: dict[str, Any], module: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The tensors among the inputs on the module's device. Raises BenchhouseError for a module spread over several."""
-    devices = {parameter.device for parameter in module.parameters()}
-    if len(devices) > 1:
-        raise BenchhouseError(f"the module is spread over {', '.join(sorted(map(str, devices)))}")
-    for device in devices:
-        positional = tuple(_moved(value, device) for value in positional)
-        named = {key: _moved(value, device) for key, value in named.items()}
-    return positional, named
-
-
-def _moved(value: Any, device: Any) -> Any:
-    return value.to(device) if hasattr(value, "to") else value
-
-
-def _is_token_ids(value: Any) -> bool:
-    import torch
-
-    return isinstance(value, torch.Tensor) and value.dim() == 2 and not value.is_floating_point()
-
-
-def _output_tensor(output: Any) -> tuple[str, Any] | None:
-    """The tensor an output is about, or None when it holds none that can be checked."""
-    import torch
-
-    name, tensor = main_tensor(output)
-    return (name, tensor) if isinstance(tensor, torch.Tensor) else None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """A model on its device, verified, and everything that a session on it needs."""
+    """A verified model on its device, and everything else that a session needs."""
 
     model: Any
     parameter_count: int
-    """As it was loaded: quantizing unties what was shared."""
+    """Of the loaded model: quantization unties shared parameters."""
     cell: Cell
     torch_name: str
     verified: Mapping[str, Json]
     cleanup: ExitStack
-    """Puts torch's settings back."""
+    """Restores torch's settings."""
     processing: Processing
     """Makes the inputs."""
 
 
 class TorchOperation(Operation):
-    """A family's operation, run as inference, with torch's failed allocations told apart from other errors."""
+    """A family's operation in inference mode; torch's failed allocations raise OutOfMemoryError."""
 
     is_compiled = False
-    """Whether a compiler may have taken attention apart into code of its own."""
+    """Whether a compiler may have turned attention into its own code."""
 
     def __init__(
         self,
@@ -180,8 +54,8 @@ class TorchOperation(Operation):
         preparation: Callable[[], Readings] = lambda: Readings(),
         attention: str | None = None,
     ) -> None:
-        """`preparation` tells what making the inputs took (`tokenize_ms`); it is asked with the other readings.
-        `attention` is what was asked for."""
+        """`preparation` gives what making the inputs took (`tokenize_ms`), with the other readings; `attention` is the
+        requested one."""
         import torch
 
         self.items_per_call = inner.items_per_call
@@ -224,8 +98,8 @@ class TorchOperation(Operation):
         return self.inner.arrays(output)
 
     def verified(self) -> Mapping[str, Json]:
-        """`attention_kernels`: which of torch's kernels a call's attention runs on, with how often. Raises
-        UnsupportedError when one was named and another one ran."""
+        """`attention_kernels`: torch's kernels of a call's attention -> how often each ran. Raises UnsupportedError
+        when one was named and another ran."""
         self.reset()
         ran = attention_kernels.kernels_run(lambda: self.run(lambda name: None))
         attention_kernels.check_run(self._attention, ran, is_compiled=self.is_compiled)
@@ -233,7 +107,7 @@ class TorchOperation(Operation):
 
 
 class TorchSession(Session):
-    """A workload's model on a device, with what makes its inputs."""
+    """A workload's model on a device."""
 
     def __init__(self, loaded: Loaded) -> None:
         self.model: Any = loaded.model
@@ -259,15 +133,141 @@ class TorchSession(Session):
         return self.wrapped(inner, point, prepared.readings)
 
     def wrapped(self, inner: FamilyOperation, point: Point, preparation: Callable[[], Readings]) -> TorchOperation:
-        """The operation of a point, from its family's."""
+        """The operation of a point around its family's."""
         return TorchOperation(inner, point.label, preparation, self.attention)
 
     @property
     def attention(self) -> str | None:
-        """What was asked for; None where there is no choice of it."""
+        """The requested attention; None for a model without a choice."""
         attention = self._cell.runtime_mode.get("attention")
         return None if attention is None else str(attention)
 
     def close(self) -> None:
         self.model = None
         self._cleanup.close()
+
+
+class ModuleOperation(FamilyOperation):
+    """`module(*inputs)` or `module(**inputs)`. What the module keeps between calls is left alone."""
+
+    def __init__(self, module: Any, positional: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        self.items_per_call = batch_size(positional, named)
+        self._module = module
+        self._positional = positional
+        self._named = dict(named)
+
+    def run(self, mark: Mark) -> Any:
+        return self._module(*self._positional, **self._named)
+
+    def problem(self, output: Any) -> str | None:
+        found = _output_tensor(output)
+        return None if found is None else non_finite(*found)
+
+    def arrays(self, output: Any) -> dict[str, Any]:
+        """The output's main tensor as a float32 numpy array; empty when it has none."""
+        found = _output_tensor(output)
+        return {} if found is None else {found[0]: host_array(found[1])}
+
+
+class ModuleSession(Session):
+    """A user's module on its device, in eval mode until `close`."""
+
+    def __init__(self, module: Any, inputs: Any) -> None:
+        self.weights_bytes: int | None = weights_bytes(module)
+        self.parameter_count: int | None = parameter_count(module)
+        self._module = module
+        self._was_training: bool = module.training
+        self._positional, self._named = _placed(*_arguments(inputs), module)
+        module.eval()
+        self.verified: Mapping[str, Json] = {**describe(module), **threads_in_force()}
+
+    def operation(self, point: Point) -> Operation:
+        """The call on the given inputs. Raises UsageError for a point of another batch size."""
+        operation = ModuleOperation(self._module, self._positional, self._named)
+        if point.batch_size != operation.items_per_call:
+            raise UsageError(f"the inputs have batch size {operation.items_per_call}, the point {point.batch_size}")
+        return TorchOperation(operation, point.label)
+
+    def point(self) -> Point:
+        """The point of the inputs: their first dimension is the batch, the second of token ids the sequence."""
+        sequences = [t for t in (*self._positional, *self._named.values()) if _is_token_ids(t)]
+        batch = batch_size(self._positional, self._named)
+        return Point(batch_size=batch, sequence_length=int(sequences[0].shape[1]) if sequences else None)
+
+    def close(self) -> None:
+        self._module.train(self._was_training)
+
+
+def module_workload(module: Any, name: str | None = None) -> Workload:
+    """The workload record of a user's module: its class and configuration.
+
+    The family is that of its transformers configuration; None without one, or with one of no supported family.
+    """
+    model_id = name or type(module).__name__
+    own: Any = getattr(module, "config", None)
+    config: dict[str, Json] = own.to_diff_dict() if hasattr(own, "to_diff_dict") else {}
+    config = {"module_class": f"{type(module).__module__}.{type(module).__qualname__}", **config}
+    return Workload(
+        model_id=model_id,
+        family=_family(config),
+        task="feature-extraction",
+        source="module",
+        config=config,
+        config_hash=canonical_hash(config),
+        weights="given",
+        parameter_count=parameter_count(module),
+    )
+
+
+def _family(config: Mapping[str, Json]) -> Family | None:
+    """The family of the configuration's model type."""
+    from benchmarking.workloads.support.families import families
+
+    return next((plugin.name for plugin in families() if config.get("model_type") in plugin.model_types), None)
+
+
+def batch_size(positional: Sequence[Any], named: Mapping[str, Any]) -> int:
+    """The first dimension of the first tensor. Raises UsageError when there is none."""
+    import torch
+
+    for value in (*positional, *named.values()):
+        if isinstance(value, torch.Tensor) and value.dim() > 0:
+            return int(value.shape[0])
+    raise UsageError("the inputs hold no tensor with a batch dimension")
+
+
+def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Inputs as positional and named arguments: a mapping is named, a tuple or list positional, a tensor the only
+    one."""
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    return tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,), {}
+
+
+def _placed(positional: tuple[Any, ...], named: dict[str, Any], module: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The tensors among the inputs on the module's device. Raises BenchhouseError for a module spread over several."""
+    devices = {parameter.device for parameter in module.parameters()}
+    if len(devices) > 1:
+        raise BenchhouseError(f"the module is spread over {', '.join(sorted(map(str, devices)))}")
+    for device in devices:
+        positional = tuple(_moved(value, device) for value in positional)
+        named = {key: _moved(value, device) for key, value in named.items()}
+    return positional, named
+
+
+def _moved(value: Any, device: Any) -> Any:
+    return value.to(device) if hasattr(value, "to") else value
+
+
+def _is_token_ids(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor) and value.dim() == 2 and not value.is_floating_point()
+
+
+def _output_tensor(output: Any) -> tuple[str, Any] | None:
+    """The main tensor of an output, or None when it has none that can be checked."""
+    import torch
+
+    name, tensor = main_tensor(output)
+    return (name, tensor) if isinstance(tensor, torch.Tensor) else None

@@ -1,11 +1,8 @@
 """One model on several devices: a replica on each, which share the batch, or its layers spread over them.
 
-replicas: every call splits the batch's rows over the replicas, starts all of them together and waits for all. Only
-families whose rows do not depend on each other can be split so, and the outputs are put together again.
-sharded: the layers lie on one device after the other (accelerate's device map) and a call goes through them in turn.
-
-Threads that do one thing each, all at the same time, again and again: one for each replica of a model.
-"""
+replicas: a call splits the batch's rows over the replicas, runs them in parallel, one thread each, and joins the
+outputs. Only for families whose rows do not depend on each other. sharded: the layers are on one device after the other
+(accelerate's device map), and a call goes through them in turn."""
 
 from __future__ import annotations
 
@@ -32,9 +29,9 @@ PER_CALL = "_per_call"
 
 
 def load(cell: Cell, torch_names: str, stage: Stage) -> tuple[Any, int, dict[str, Json]]:
-    """The model on the devices of a joined name ("cuda:0,cuda:1"), how many parameters it has, and what was read back.
+    """The model on the devices of a joined name ("cuda:0,cuda:1"), its number of parameters, and the facts read back.
 
-    Of replicas the model is a ModuleList of them. Raises UnsupportedError when what runs is not what was asked for.
+    Replicas are a ModuleList. Raises UnsupportedError when what runs is not what was requested.
     """
     names = torch_names.split(SEPARATOR)
     attention = cell.runtime_mode.get("attention")
@@ -51,7 +48,7 @@ def load(cell: Cell, torch_names: str, stage: Stage) -> tuple[Any, int, dict[str
 
 
 def session(loaded: Loaded) -> TorchSession:
-    """The session on what `load` gave."""
+    """The session on a model of `load`."""
     if loaded.cell.runtime_mode[OPTION] == REPLICAS:
         return ReplicaSession(loaded)
     first = loaded.torch_name.split(SEPARATOR)[0]
@@ -82,7 +79,7 @@ class ReplicaSession(TorchSession):
 
 
 class ReplicatedOperation(Operation):
-    """A call split over replicas: all are started together, and the call ends with the last of them."""
+    """A call split over replicas, which start together; it ends with the last of them."""
 
     def __init__(
         self, operations: Sequence[TorchOperation], names: Sequence[str], preparation: Callable[[], Readings]
@@ -114,23 +111,22 @@ class ReplicatedOperation(Operation):
         return next(found, None)
 
     def readings(self, output: list[Any]) -> Readings:
-        told = [each.readings(one) for each, one in zip(self._operations, output, strict=True)]
-        return self._preparation() | joined(told)
+        readings = [each.readings(one) for each, one in zip(self._operations, output, strict=True)]
+        return self._preparation() | joined(readings)
 
     def count(self) -> Readings:
-        """Of all replicas together."""
-        told = [each.count() for each in self._operations]
-        return joined(told, add=lambda name: True)
+        """The sums over all replicas."""
+        return joined([each.count() for each in self._operations], add=lambda name: True)
 
     def arrays(self, output: list[Any]) -> dict[str, Any]:
-        """The outputs put together again along the batch."""
+        """The outputs joined along the batch."""
         import numpy as np
 
-        told = [each.arrays(one) for each, one in zip(self._operations, output, strict=True)]
-        return {name: np.concatenate([one[name] for one in told]) for name in told[0]}
+        arrays = [each.arrays(one) for each, one in zip(self._operations, output, strict=True)]
+        return {name: np.concatenate([one[name] for one in arrays]) for name in arrays[0]}
 
     def verified(self) -> Mapping[str, Json]:
-        """What the first replica's call runs on, and which device has how much of the batch."""
+        """The facts of the first replica, and each device's share of the batch."""
         batch: list[Json] = [
             {"device": name, "batch_size": each.items_per_call}
             for name, each in zip(self._names, self._operations, strict=True)
@@ -153,14 +149,14 @@ class ReplicatedOperation(Operation):
         return task
 
 
-def joined(told: Sequence[Readings], add: Callable[[str], bool] = lambda name: name.endswith(PER_CALL)) -> Readings:
-    """Replicas' numbers as one's: those of a call are added, of the others the mean is taken. What one does not tell is
-    missing, with its reason."""
-    missing = {name: why for one in told for name, why in one.missing.items()}
+def joined(readings: Sequence[Readings], add: Callable[[str], bool] = lambda name: name.endswith(PER_CALL)) -> Readings:
+    """The readings of all replicas as one: those of a call are added, the others averaged. What one lacks is missing,
+    with its reason."""
+    missing = {name: why for one in readings for name, why in one.missing.items()}
     values: dict[str, Json] = {}
-    for name in told[0].values:
-        numbers = [value for one in told if isinstance(value := one.values.get(name), int | float)]
-        if len(numbers) == len(told):
+    for name in readings[0].values:
+        numbers = [value for one in readings if isinstance(value := one.values.get(name), int | float)]
+        if len(numbers) == len(readings):
             values[name] = sum(numbers) if add(name) else fmean(numbers)
     return Readings(values=values, missing={name: why for name, why in missing.items() if name not in values})
 
@@ -168,7 +164,8 @@ def joined(told: Sequence[Readings], add: Callable[[str], bool] = lambda name: n
 def _replicated(
     model: Any, names: Sequence[str], precision: Precision, implementation: str | None
 ) -> tuple[Any, dict[str, Json]]:
-    """A ModuleList of the model on each device; the last one is the model itself, so that the host holds one copy."""
+    """A ModuleList of the model on each device; the last one is the model itself, so that no copy is left on the
+    host."""
     import torch
 
     replicas = []
@@ -189,7 +186,7 @@ def _replicated(
 def _sharded(
     model: Any, names: Sequence[str], precision: Precision, implementation: str | None
 ) -> tuple[Any, dict[str, Json]]:
-    """The model with its layers on one device after the other, about as many bytes on each."""
+    """The model with its layers on one device after the other, with about equal bytes."""
     with memory_errors(f"spreading {model_loading.weights_bytes(model)} bytes of weights over {', '.join(names)}"):
         places = device_map(model, names)
         model = importlib.import_module("accelerate").dispatch_model(model, device_map=dict(places))
@@ -198,15 +195,16 @@ def _sharded(
 
 
 def device_map(model: Any, names: Sequence[str]) -> dict[str, str]:
-    """Which device each part of the model goes to, by the parts' names, in order and about as many bytes on each.
+    """Name of a part of the model -> its device: in order, with about equal bytes on each.
 
-    A part lies where its middle falls when all bytes are cut into even shares; one that shares parameters with an
-    earlier part (a head tied to the embedding) goes where that one is. Raises UnsupportedError for a model that does
-    not say which of its parts must stay whole, and when a device is left without one.
-    """
+    A part goes to the device whose even share of all bytes has the part's middle; one that shares parameters with an
+    earlier part (a head tied to the embedding) goes to that part's device. Raises UnsupportedError for a model that
+    does not declare which parts must stay whole, and when a device gets no part."""
     whole = frozenset(getattr(model, "_no_split_modules", None) or ())
     if not whole:
-        raise UnsupportedError(f"{type(model).__name__} does not say where it may be cut: take --placement replicas")
+        raise UnsupportedError(
+            f"{type(model).__name__} does not declare where it may be split: use --placement replicas"
+        )
     units = list(_units(model, whole))
     total = sum(model_loading.weights_bytes(unit) for _, unit in units)
     places: dict[str, str] = {}
@@ -223,13 +221,13 @@ def device_map(model: Any, names: Sequence[str]) -> dict[str, str]:
         used |= {places[part]} if size else set()
     if unused := [name for name in names if name not in used]:
         raise UnsupportedError(
-            f"the model is too small to be spread over {', '.join(names)}: nothing is left for {unused[0]}"
+            f"the model is too small to be spread over {', '.join(names)}: {unused[0]} gets no part of it"
         )
     return places
 
 
 def _units(module: Any, whole: frozenset[str], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The parts that stay whole, in order: those the model names, those with parameters of their own, and leaves."""
+    """The parts that stay whole, in order: those the model declares, those with their own parameters, and leaves."""
     for name, child in module.named_children():
         own = [*child.parameters(recurse=False), *child.buffers(recurse=False)]
         if type(child).__name__ in whole or own or not list(child.children()):
@@ -239,7 +237,7 @@ def _units(module: Any, whole: frozenset[str], prefix: str = "") -> Iterator[tup
 
 
 def _rows(arrays: Mapping[str, Any], batch_size: int, rows: slice) -> dict[str, Any]:
-    """The rows of a share; what does not have the batch first is every replica's."""
+    """The rows of a share; an array whose first dimension is not the batch goes to every replica."""
     return {
         name: array[rows] if array.ndim and array.shape[0] == batch_size else array for name, array in arrays.items()
     }
@@ -254,8 +252,8 @@ Task = Callable[[], Any]
 
 
 class Crew:
-    """Waiting threads, one to a replica. Threads and not processes: the weights are loaded once, and what the lock of
-    the interpreter costs them is part of what data parallelism in one process costs."""
+    """Waiting threads, one for each replica. Threads instead of processes load the weights once; the cost of the
+    interpreter's lock is part of the cost of data parallelism in one process."""
 
     def __init__(self, size: int) -> None:
         self._tasks: list[SimpleQueue[Task | None]] = [SimpleQueue() for _ in range(size)]
@@ -264,8 +262,8 @@ class Crew:
             threading.Thread(target=self._work, args=(index,), name=f"replica-{index}", daemon=True).start()
 
     def run(self, tasks: Sequence[Task]) -> list[Any]:
-        """What the tasks gave, in their order, once all are done. Raises what the first of them raised, but rather than
-        that it was left waiting at a mark, what another one raised."""
+        """The results of the tasks in their order, once all have ended. Raises the first error, but that of a broken
+        barrier only when there is no other."""
         for queue, task in zip(self._tasks, tasks, strict=True):
             queue.put(task)
         ended = sorted((self._done.get() for _ in tasks), key=lambda one: one[0])
@@ -283,14 +281,13 @@ class Crew:
         while (task := self._tasks[index].get()) is not None:
             try:
                 self._done.put((index, task(), None))
-            except BaseException as error:  # noqa: BLE001 - it is raised again where `run` was called
+            except BaseException as error:  # noqa: BLE001 - `run` raises it again
                 self._done.put((index, None, error))
 
 
 class JoinedMarks:
-    """The marks of replicas that run at the same time as those of one call: each counts when the last one has come to
-    it. At the end of a phase the replicas wait for each other, since that mark waits for the devices; at a token they
-    do not."""
+    """Joins the marks of replicas that run in parallel: a mark counts when the last replica has reached it. At the end
+    of a phase the replicas wait for each other, since that mark waits for the devices; at a token they do not."""
 
     def __init__(self, mark: Mark, replicas: int) -> None:
         self._mark = mark
@@ -302,7 +299,7 @@ class JoinedMarks:
         self._barrier = threading.Barrier(replicas, action=self._end_phase)
 
     def of(self, replica: int) -> Mark:
-        """The mark that a replica calls."""
+        """The mark function of a replica."""
 
         def mark(name: str) -> None:
             if name == TOKEN:
@@ -314,7 +311,7 @@ class JoinedMarks:
         return mark
 
     def abort(self) -> None:
-        """Let nobody wait for a replica that will not come."""
+        """Stop the others from waiting for a replica that failed."""
         self._barrier.abort()
 
     def _token(self, replica: int) -> None:

@@ -79,7 +79,7 @@ def test_the_users_own_folder_is_named_again_afterwards(at_launch, monkeypatch, 
 def test_each_launch_says_why_it_lacks_the_other_reading(at_launch, cell):
     for number, reasons in (
         (0, {"compile_warm_s": "not_run: second launch"}),
-        (1, {"compile_cold_s": "not_run: the launch before left its compiled code"}),
+        (1, {"compile_cold_s": "not_run: an earlier launch left its compiled code"}),
     ):
         at_launch(number)
         with ExitStack() as cleanup:

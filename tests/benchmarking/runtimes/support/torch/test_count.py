@@ -198,7 +198,7 @@ def test_somebodys_own_kernel_leaves_the_flops_missing_with_its_name_and_the_byt
 
     found = counted(call)
     assert found.missing == {
-        "flops": "not_supported: operators that are not counted: benchhouse_test::scan (no formula)"
+        "flops": "not_supported: operators without a FLOP count: benchhouse_test::scan (no formula)"
     }
     assert found.values["bytes_accessed"] == F32 * (2 * 16 + 2 * 16)
 

@@ -140,9 +140,9 @@ def test_a_head_that_is_the_embedding_stays_with_it():
 
 
 def test_a_model_that_cannot_be_cut_is_refused_with_the_reason():
-    with pytest.raises(UnsupportedError, match="too small to be spread over a, b, c: nothing is left for b"):
+    with pytest.raises(UnsupportedError, match="too small to be spread over a, b, c: b gets no part"):
         several_devices.device_map(Model(0), ["a", "b", "c"])
-    with pytest.raises(UnsupportedError, match="Linear does not say where it may be cut"):
+    with pytest.raises(UnsupportedError, match="Linear does not declare where it may be split"):
         several_devices.device_map(torch.nn.Linear(2, 2), ["a", "b"])
 
 
@@ -188,7 +188,7 @@ def test_a_placement_is_for_several_devices_and_for_runtimes_that_have_it():
 
 def test_quantized_models_are_not_put_on_several_devices():
     assert PLUGIN.supports(BOTH, resolve("tiny-bert"), "int8") == (
-        "on several devices there is float32, tf32, bfloat16, float16, not int8"
+        "several devices run float32, tf32, bfloat16, float16, not int8"
     )
     assert PLUGIN.supports(BOTH, resolve("tiny-bert"), "float16") is None
 
