@@ -64,7 +64,7 @@ def test_of_each_precision_the_newest_wins_in_whatever_order_they_come(warehouse
 
 
 @pytest.mark.parametrize("days", [(1, 2), (2, 1)])
-def test_a_valid_reading_stands_against_a_noisy_one_whichever_is_newer(warehouse, calibration, days):
+def test_a_valid_reading_is_preferred_to_a_noisy_one_of_any_age(warehouse, calibration, days):
     noisy = calibration(day=days[0], validity="noisy", peak_flops_per_sec=1e12)
     valid = calibration(day=days[1], peak_flops_per_sec=3e12)
     warehouse.ingest(noisy)
@@ -86,7 +86,7 @@ def test_storing_a_calibration_again_changes_nothing(warehouse, calibration):
 
 
 @pytest.mark.parametrize("useless", [{"status": "failed", "validity": None}, {"validity": "invalid"}])
-def test_a_calibration_that_failed_or_is_invalid_says_nothing(warehouse, calibration, useless):
+def test_a_failed_or_invalid_calibration_is_ignored(warehouse, calibration, useless):
     warehouse.ingest(calibration(**useless))
     assert calibrated(warehouse) == (None, None, None, None)
 
@@ -107,7 +107,7 @@ def test_another_device_is_left_alone(warehouse, make_run, calibration):
     assert [row["peak_flops"] for row in rows] == [None, {"float32": 2e12}]
 
 
-def test_a_calibration_that_cannot_be_stored_leaves_the_device_as_it_was(warehouse, calibration):
+def test_a_calibration_that_cannot_be_stored_leaves_the_device_unchanged(warehouse, calibration):
     first = calibration(day=1)
     warehouse.ingest(first)
     before = calibrated(warehouse)

@@ -33,7 +33,7 @@ def test_a_missing_file_is_made_with_its_folders(tmp_path, make_run):
 
 
 @pytest.mark.parametrize("options", [{"read_only": True}, {"create": False}])
-def test_a_missing_file_is_not_made_unasked(tmp_path, options):
+def test_a_missing_file_is_created_only_on_request(tmp_path, options):
     with pytest.raises(StorageError, match=r"no database at .*a\.duckdb: create it with setup_benchmark_db --db-path"):
         Warehouse.open(tmp_path / "a.duckdb", **options)
     assert list(tmp_path.iterdir()) == []
@@ -49,7 +49,7 @@ def test_any_file_name_will_do(tmp_path, make_run, name, row_counts):
         assert row_counts(warehouse)["benchmark_results"] == 4
 
 
-def test_a_text_file_is_no_database_and_stays_as_it_is(tmp_path):
+def test_a_text_file_is_refused_and_left_unchanged(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("hello\n" * 1000)
     for opener in (Warehouse.open, Warehouse.overwrite):
@@ -63,7 +63,7 @@ def test_a_folder_is_no_database(tmp_path):
         Warehouse.open(tmp_path)
 
 
-def test_a_place_that_cannot_be_is_one_clear_error(tmp_path):
+def test_an_impossible_path_is_one_clear_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot create the folder"):
         Warehouse.open(tmp_path / "file" / "a.duckdb")
@@ -77,7 +77,7 @@ def test_a_folder_that_may_not_be_written_is_one_clear_error(tmp_path):
         Warehouse.open(tmp_path / "a.duckdb")
 
 
-def test_somebody_elses_database_is_left_alone(tmp_path):
+def test_another_programs_database_is_left_unchanged(tmp_path):
     import duckdb
 
     path = tmp_path / "other.duckdb"
@@ -118,7 +118,7 @@ def test_readers_share_the_file(database):
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_one_process_at_a_time_and_the_other_hears_whose_turn_it_is(database, holding):
+def test_a_second_process_is_refused_with_the_pid_of_the_first(database, holding):
     with holding(database) as holder:
         with pytest.raises(LockedError) as caught:
             Warehouse.open(database, lock_timeout_s=0.1)

@@ -44,7 +44,7 @@ def test_without_hard_links_a_name_is_still_never_taken_twice(tmp_path, monkeypa
     assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [("a", "first")]
 
 
-def test_a_place_that_cannot_be_written_is_one_clear_error(tmp_path, monkeypatch):
+def test_an_unwritable_path_is_one_clear_error(tmp_path, monkeypatch):
     def full(source, target):
         raise OSError(errno.ENOSPC, "No space left on device")
 

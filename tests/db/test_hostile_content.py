@@ -75,7 +75,7 @@ def everywhere(run, text):
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_any_text_is_stored_as_it_is_and_never_executed(warehouse, make_run, name):
+def test_any_text_is_stored_unchanged_and_never_executed(warehouse, make_run, name):
     text = HOSTILE[name]
     run = everywhere(make_run(**ONE), text)
     warehouse.ingest(run_from_json(json.loads(dumps(run)), "run"))
@@ -178,7 +178,7 @@ def change_of(run, part, **fields):
         ("hardware", {"memory_bytes": -1}),
     ],
 )
-def test_numbers_that_cannot_be_are_refused_with_everything_beside_them(warehouse, make_run, part, fields):
+def test_impossible_numbers_are_refused_with_their_whole_run(warehouse, make_run, part, fields):
     run = make_run(**ONE)
     with pytest.raises(StorageError) as caught:
         warehouse.ingest(change_of(run, part, **fields))

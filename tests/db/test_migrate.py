@@ -113,7 +113,7 @@ def test_views_of_another_version_are_replaced(tmp_path):
         assert warehouse.query("SELECT * FROM history").dicts() == []
 
 
-def test_every_table_view_and_column_says_what_it_means(warehouse):
+def test_every_table_view_and_column_has_a_comment(warehouse):
     silent = warehouse.query(
         "SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal AND coalesce(length(comment), 0) < 4 "
         "UNION ALL SELECT table_name, NULL FROM duckdb_tables() WHERE comment IS NULL "
@@ -164,7 +164,7 @@ def test_every_metric_that_is_agreed_on_has_a_column(warehouse):
     } <= columns
 
 
-def test_every_number_that_is_measured_has_a_column_of_its_own(warehouse):
+def test_every_measured_number_has_its_own_column(warehouse):
     sql = "SELECT column_name FROM duckdb_columns() WHERE table_name = 'benchmark_results' AND data_type = 'DOUBLE'"
     assert set(METRICS) - {row["column_name"] for row in warehouse.query(sql).dicts()} == set()
 

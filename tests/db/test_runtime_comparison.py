@@ -132,7 +132,7 @@ def test_the_baseline_is_the_newest_valid_one_of_the_usual_attention(warehouse, 
     assert baselines == {(24.0, "valid", '{"attention":"sdpa"}')}
 
 
-def test_without_a_valid_baseline_a_noisy_one_stands_and_says_so(warehouse, eager, graphs):
+def test_without_a_valid_baseline_a_noisy_one_is_used_and_marked(warehouse, eager, graphs):
     warehouse.ingest(with_result(eager, validity="noisy"))
     warehouse.ingest(graphs)
     assert rows(warehouse, "speedup, baseline_validity") == [(2.0, "noisy"), (1.0, "noisy")]
@@ -146,7 +146,7 @@ def test_without_intervals_there_is_a_ratio_and_no_interval(warehouse, eager, gr
     assert rows(warehouse, "speedup, speedup_ci_low, speedup_ci_high")[0] == (2.0, None, None)
 
 
-def test_what_only_some_runtimes_have_is_beside_it(warehouse, graphs):
+def test_what_only_some_runtimes_have_is_listed(warehouse, graphs):
     metrics = {"compile_s": 3.0, "graph_break_count": 2.0, "nodes": 40.0, "nodes_on_cpu_unasked": 1.0}
     loads = tuple(dataclasses.replace(load, verified={"weight_dtypes": {"int8": 3}}) for load in graphs.loads)
     warehouse.ingest(dataclasses.replace(with_result(graphs, metrics=metrics), loads=loads))

@@ -45,7 +45,7 @@ def test_the_environment_names_the_database(monkeypatch):
     assert [path.name for path in Path().iterdir()] == ["other.duckdb"]
 
 
-def test_ingest_says_what_became_of_each_file(spool_run, capsys):
+def test_ingest_reports_the_outcome_of_each_file(spool_run, capsys):
     spool_run("1")
     spool_run("2")
     assert main(["--ingest", "runs/1.json"]) == 0
@@ -103,7 +103,7 @@ def test_json_tells_it_all(spool_run, capsys):
     }
 
 
-def test_quiet_says_nothing_when_all_is_well(spool_run, capsys):
+def test_quiet_prints_nothing_when_all_is_well(spool_run, capsys):
     spool_run()
     assert main(["--ingest", "runs", "--verify", "--quiet"]) == 0
     assert capsys.readouterr() == ("", "")
@@ -209,7 +209,7 @@ def test_a_database_of_a_newer_program_is_one_clear_line(capsys):
     )
 
 
-def test_a_locked_database_says_who_holds_it_and_stores_nothing(spool_run, holding, capsys):
+def test_a_database_in_use_is_an_error_with_the_pid_and_nothing_is_stored(spool_run, holding, capsys):
     spool_run()
     main(["--quiet"])
     with holding("benchmark_db.duckdb") as holder:
@@ -220,7 +220,7 @@ def test_a_locked_database_says_who_holds_it_and_stores_nothing(spool_run, holdi
     assert main(["--ingest", "runs", "--quiet"]) == 0
 
 
-def test_a_traceback_is_there_when_it_is_asked_for(monkeypatch):
+def test_a_traceback_is_shown_on_request(monkeypatch):
     monkeypatch.setenv("BENCHHOUSE_TRACEBACK", "1")
     Path("notes.txt").write_text("my notes\n")
     with pytest.raises(Exception, match="not a DuckDB database"):

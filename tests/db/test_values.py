@@ -38,7 +38,7 @@ def test_json_has_every_value(value, expected):
     assert plain(value) == expected
 
 
-def test_a_json_column_is_what_its_text_says():
+def test_a_json_column_is_parsed():
     assert plain('{"a": [1, null]}', "JSON") == {"a": [1, None]}
 
 

@@ -80,7 +80,7 @@ def test_a_run_that_cannot_be_stored_leaves_nothing(warehouse, make_run, row_cou
     assert warehouse.ingest(run)
 
 
-def test_a_result_of_another_run_is_refused_with_everything_beside_it(warehouse, make_run, row_counts):
+def test_a_result_of_another_run_is_refused_with_its_whole_run(warehouse, make_run, row_counts):
     run = make_run()
     warehouse.ingest(run)
     before = row_counts(warehouse)
@@ -153,7 +153,7 @@ def test_query_answers_in_three_forms(warehouse):
     assert table.df()["m"][0] == {"k": "v"}
 
 
-def test_query_says_what_is_wrong_with_it_in_one_line(warehouse):
+def test_a_failing_query_is_an_error_of_one_line(warehouse):
     with pytest.raises(StorageError, match=r"Catalog Error: Table with name benchmark_run does not exist") as caught:
         warehouse.query("SELECT * FROM benchmark_run")
     assert "\n" not in str(caught.value)

@@ -91,7 +91,7 @@ def test_a_triage_is_set_by_prefix_with_a_note_that_stays(listed, raised, capsys
         (("raise", "--metric", "latency"), "unknown metric 'latency'"),
     ],
 )
-def test_what_cannot_be_is_one_line_and_changes_nothing(raised, listed, capsys, arguments, said):
+def test_invalid_requests_are_one_line_and_change_nothing(raised, listed, capsys, arguments, said):
     code = alert.main([*arguments, *(["--db-path", raised] if arguments else [])])
 
     error = capsys.readouterr().err

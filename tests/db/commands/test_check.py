@@ -134,7 +134,7 @@ def test_an_open_alert_keeps_its_results_out_of_the_segment_and_a_triaged_one_do
     assert [finding["judgement"]["n"] for finding in document["findings"]] == [13, 13]
 
 
-def test_no_alerts_leaves_the_database_as_it_is(checked, history, stored, measured):
+def test_no_alerts_leaves_the_database_unchanged(checked, history, stored, measured):
     stored(measured(20, 1.10))
 
     assert checked("--no-alerts")[0] == 1
@@ -168,7 +168,7 @@ def test_too_few_runs_are_no_verdict_and_exit_code_3(checked, stored, measured):
     assert {finding["why"] for finding in document["findings"]} == {"0 runs before it, at least 10 required"}
 
 
-def test_a_series_without_history_beside_one_with_it_does_not_fail_the_gate(checked, stored, measured):
+def test_a_series_without_history_does_not_fail_the_gate(checked, stored, measured):
     run = measured(20)
     longer = replace(run.results[0], result_id=str(uuid.uuid4()), point=replace(run.results[0].point, batch_size=64))
     stored(replace(run, results=(*run.results, longer)))
@@ -230,7 +230,7 @@ def test_what_was_measured_and_now_fails_is_failed(checked, history, stored, mea
     assert alerts(history) == []
 
 
-def test_the_table_says_what_was_seen_and_what_was_expected(history, stored, measured, capsys):
+def test_the_table_has_the_value_and_the_expected_interval(history, stored, measured, capsys):
     stored(measured(20, 1.10))
 
     check.main(["--db-path", str(history), "--no-alerts"])
@@ -284,7 +284,7 @@ def test_hostile_names_stay_text_in_every_file(history, stored, measured, tmp_pa
         (("--junit", "/nowhere/at/all.xml"), 1, "--junit: cannot write"),
     ],
 )
-def test_what_cannot_be_is_one_line(history, capsys, arguments, code, said):
+def test_invalid_requests_are_one_line(history, capsys, arguments, code, said):
     assert check.main([*arguments, "--db-path", str(history)]) == code
 
     error = capsys.readouterr().err
@@ -306,7 +306,7 @@ def test_an_older_run_is_judged_against_what_was_before_it(checked, history):
     assert [finding["judgement"]["n"] for finding in document["findings"]] == [10, 10]
 
 
-def test_the_gate_stays_closed_until_somebody_says_what_the_alert_is(checked, history, stored, measured, capsys):
+def test_the_gate_stays_closed_until_the_alert_is_triaged(checked, history, stored, measured, capsys):
     """The detector confirms the new level after a few runs; before that is accepted, the old one counts."""
     for number in range(14, 19):
         stored(measured(number, 1.10 + 0.001 * (number % 2)))

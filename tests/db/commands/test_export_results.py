@@ -30,13 +30,13 @@ def test_results_go_to_stdout_or_to_a_file_that_is_named(command, tmp_path):
     assert path.read_text(encoding="utf-8") == out
 
 
-def test_what_was_made_is_told_as_json_too(command, tmp_path):
+def test_paths_are_printed_as_json_too(command, tmp_path):
     path = tmp_path / "out"
     out = command("--format", "parquet", "--output", path, "--json")[1]
     assert json.loads(out) == {"format": "parquet", "made": [str(path)]}
 
 
-def test_what_was_left_out_is_said_on_stderr(command):
+def test_what_was_left_out_is_listed_on_stderr(command):
     code, out, err = command("--format", "transformers_benchmark_v2")
     assert code == 0
     assert len(json.loads(out)) == 1
@@ -54,7 +54,7 @@ def test_what_was_left_out_is_said_on_stderr(command):
         ([], "--format"),
     ],
 )
-def test_what_cannot_be_asked_is_one_line_and_exit_2(command, arguments, words):
+def test_invalid_requests_are_one_line_and_exit_2(command, arguments, words):
     code, out, err = command(*arguments)
     assert (code, out) == (2, "")
     assert words in err
@@ -79,7 +79,7 @@ def test_an_empty_warehouse_has_nothing_to_export(database, capsys):
         ([], False),
     ],
 )
-def test_a_model_is_told_from_results(argv, expected):
+def test_an_export_of_a_model_is_recognized(argv, expected):
     assert _is_model_export(argv) is expected
 
 

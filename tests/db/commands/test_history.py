@@ -95,7 +95,7 @@ def test_history_shows_what_is_selected_but_looks_for_changes_in_all_of_it(asked
     assert json.loads(asked("history", "model=bert,until=2026-01-12", "--json")[1])[0]["changes"] == []
 
 
-def test_history_has_the_limit_it_is_given_and_says_what_is_left(asked):
+def test_history_shows_as_many_series_as_the_limit_and_counts_the_rest(asked):
     code, out, err = asked("history", "--limit", "2")
     assert (code, out.count("b1 s32")) == (0, 2)
     assert err == "benchhouse history: 2 of 4 series: narrow the selection, or raise --limit\n"
@@ -104,7 +104,7 @@ def test_history_has_the_limit_it_is_given_and_says_what_is_left(asked):
     ]
 
 
-def test_history_only_stores_when_it_is_told_to(asked, filled):
+def test_history_stores_change_points_only_with_update(asked, filled):
     asked("history")
     assert rows(filled, "SELECT count(*) FROM change_points") == [(0,)]
     _, _, err = asked("history", "model=t5", "--update")
@@ -131,7 +131,7 @@ def test_history_with_nothing_to_show_is_not_enough_data(asked):
         (("series", "rename"), "invalid choice"),
     ],
 )
-def test_what_is_asked_wrongly_is_one_line_and_exit_code_2(asked, words, said):
+def test_invalid_requests_are_one_line_and_exit_code_2(asked, words, said):
     code, out, err = asked(*words)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert said in err
@@ -153,7 +153,7 @@ def test_regressions_are_worst_first_and_since_a_date(asked):
     assert "vit" not in asked("regressions", "--until", "2026-01-13", "model=bert")[1]
 
 
-def test_regressions_in_json_and_markdown_say_the_same(asked):
+def test_regressions_are_the_same_in_json_and_markdown(asked):
     asked("regressions")
     _, out, _ = asked("regressions", "--json")
     first, second = json.loads(out)
@@ -185,7 +185,7 @@ def test_the_view_knows_the_metrics_as_the_program_does(filled):
     assert sorted(named) == sorted((metric.column, metric.unit, metric.better) for metric in JUDGED.values())
 
 
-def test_a_session_in_which_everything_moved_is_told_as_environment(database, write_history, capsys):
+def test_a_session_in_which_everything_moved_is_reported_as_environment(database, write_history, capsys):
     with Warehouse.open(database) as warehouse:
         for model in ("a", "b", "c", "d", "e"):
             write_history(warehouse, [*QUIET, *WORSE], model_id=model, shared_sessions=True)

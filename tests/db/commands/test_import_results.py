@@ -66,7 +66,7 @@ def test_every_format_is_stored_and_verifies(database):
         assert list(verify(warehouse)) == []
 
 
-def test_what_the_user_says_is_stored(database, capsys):
+def test_values_of_the_user_are_stored(database, capsys):
     said = ("--model-id", "bert", "--device-name", "Xeon", "--date", "2025-01-02", "--tag", "lab=b", "--json")
     assert run(database, REPORT, *said) == 0
     (file,) = json.loads(capsys.readouterr().out)["files"]
@@ -88,7 +88,7 @@ def test_a_warehouse_is_sent_to_merge(database, tmp_path, capsys):
     assert "with benchhouse merge" in capsys.readouterr().err
 
 
-def test_unnamed_hardware_is_said(database, capsys):
+def test_unnamed_hardware_is_reported(database, capsys):
     run(database, REPORT)
     assert "1 run on hardware that the files do not name" in capsys.readouterr().err
 
@@ -137,7 +137,7 @@ def test_a_file_of_another_format_than_named_is_refused(database, capsys):
     assert f"{REPORT}: not a file of format llama_bench (llama.cpp's llama-bench" in capsys.readouterr().err
 
 
-def test_a_file_that_was_cut_off_says_where(database, tmp_path, capsys):
+def test_a_truncated_file_is_refused_with_the_place(database, tmp_path, capsys):
     (tmp_path / "cut.json").write_text(REPORT.read_text()[:40])
     assert run(database, tmp_path / "cut.json") == 1
     assert "cut.json: not JSON, or truncated:" in capsys.readouterr().err
@@ -145,7 +145,7 @@ def test_a_file_that_was_cut_off_says_where(database, tmp_path, capsys):
     assert f"refused {tmp_path / 'cut.json'}: not JSON, or truncated:" in capsys.readouterr().err
 
 
-def test_text_that_looks_like_sql_is_stored_as_it_is(database, tmp_path):
+def test_text_that_looks_like_sql_is_stored_unchanged(database, tmp_path):
     hostile = "x'); DROP TABLE benchmark_runs; --\n\"<b>"
     data = json.loads(REPORT.read_text())
     data["configuration_setup"]["topology"] = hostile

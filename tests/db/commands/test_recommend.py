@@ -53,7 +53,7 @@ def asked(measured, capsys):
     return run
 
 
-def test_workloads_are_apart_and_what_is_wrong_or_simulated_is_no_option(asked):
+def test_workloads_are_separate_and_invalid_or_simulated_results_are_no_options(asked):
     code, document = asked()
 
     assert code == 0
@@ -124,7 +124,7 @@ def test_the_table_has_cost_and_front(measured, capsys, tmp_path):
         (("bert-base-uncased", "--latency-ms", "fast"), 2, "takes a number from 0"),
     ],
 )
-def test_what_cannot_be_is_one_line(measured, capsys, arguments, code, said):
+def test_invalid_requests_are_one_line(measured, capsys, arguments, code, said):
     assert recommend.main([*arguments, "--db-path", measured]) == code
 
     captured = capsys.readouterr()

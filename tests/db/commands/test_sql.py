@@ -49,7 +49,7 @@ def test_a_script_is_answered_without_a_greeting(sql):
     assert sql("SELECT 3 AS a -- the last needs no semicolon") == (0, "a\n3\n", "")
 
 
-def test_a_mistake_is_told_the_script_goes_on_and_the_exit_code_is_1(sql):
+def test_an_error_is_reported_the_script_goes_on_and_the_exit_code_is_1(sql):
     code, out, err = sql("SELEC 1;\nSELECT 2 AS a;\n")
     assert (code, out) == (1, "a\n2\n")
     assert 'syntax error at or near "SELEC"' in err
@@ -65,7 +65,7 @@ def test_a_mistake_is_told_the_script_goes_on_and_the_exit_code_is_1(sql):
         ("table", "│     1 │"),
     ],
 )
-def test_answers_have_the_format_asked_for(sql, mode, answer):
+def test_answers_have_the_requested_format(sql, mode, answer):
     code, out, _ = sql("SELECT 1 AS a;", "--format", mode)
     assert code == 0
     assert answer in out
@@ -195,7 +195,7 @@ def test_a_missing_shell_says_how_to_install_it(no_shell, asked_database, capsys
 
 
 @pytest.mark.skipif(os.name == "nt", reason="programs have another mark there")
-def test_the_shell_beside_the_interpreter_comes_before_one_on_the_path(no_shell, tmp_path):
+def test_the_interpreters_own_shell_is_preferred_to_one_on_the_path(no_shell, tmp_path):
     on_path = _program(tmp_path / "bin" / "duckdb", b"\x7fELF")
     assert shell.find_shell() == on_path
     beside = _program(tmp_path / "scripts" / "duckdb", b"\x7fELF")

@@ -42,7 +42,7 @@ def test_wide_characters_take_two_columns():
     assert text.splitlines()[2:] == ["日本  1", "x     2"]
 
 
-def test_only_the_first_rows_are_read_and_it_says_that_there_are_more():
+def test_only_the_first_rows_are_read_and_a_remark_says_there_are_more():
     def endless():
         while True:
             yield ("x", 1, 1.0)
@@ -53,7 +53,7 @@ def test_only_the_first_rows_are_read_and_it_says_that_there_are_more():
     assert len(lines) == 5
 
 
-def test_no_rows_are_said():
+def test_an_empty_answer_has_a_remark():
     assert written(write_table, answer(MIXED)).splitlines()[-1] == "no rows"
 
 

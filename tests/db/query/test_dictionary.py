@@ -42,7 +42,7 @@ def test_every_table_view_and_column_has_a_meaning(asked_warehouse):
         ("parameter_count", ""),
     ],
 )
-def test_units_are_told_from_names(column, unit):
+def test_units_are_recognized_by_names(column, unit):
     assert dictionary.unit_of(column) == unit
 
 
@@ -53,13 +53,13 @@ def test_times_and_texts_have_no_unit(asked_warehouse):
                 assert field.unit == "", f"{entry.name}.{field.name}"
 
 
-def test_the_text_is_wrapped_and_cuts_nothing(asked_warehouse):
+def test_the_text_is_wrapped_and_not_truncated(asked_warehouse):
     text = dictionary.text(asked_warehouse, "benchmark_results", width=60)
     assert max(map(len, text.splitlines())) <= 60
     assert "latency_ci_low_ms  DOUBLE  ms\n    Lower end of the 95 % confidence interval of\n" in text
 
 
-def test_a_name_that_is_not_there_brings_near_ones(asked_warehouse):
+def test_an_unknown_name_is_an_error_with_similar_names(asked_warehouse):
     with pytest.raises(UsageError, match="unknown table or view 'serie': did you mean series"):
         dictionary.text(asked_warehouse, "serie", width=80)
 

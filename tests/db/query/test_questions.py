@@ -30,7 +30,7 @@ def test_an_answer_has_names_and_rows(ask):
     assert ask(sql) == [("model_id", "n"), ("bert-base-uncased", 1), ("gpt2", 2), ("vit", 1)]
 
 
-def test_types_are_told(asked_database):
+def test_types_of_columns_are_given(asked_database):
     with (
         Warehouse.open(asked_database, for_questions=True) as warehouse,
         answering(
@@ -76,7 +76,7 @@ def test_data_at_fault_is_no_mistake_of_the_one_who_asks(ask):
         ask("SELECT 'x'::INTEGER")
 
 
-def test_a_time_with_a_zone_says_how_to_be_shown(ask):
+def test_a_time_with_a_zone_is_an_error_that_suggests_a_cast(ask):
     try:
         import pytz  # noqa: F401
     except ImportError:
@@ -99,7 +99,7 @@ def test_the_time_limit_stops_a_question_and_the_reading_of_its_answer(ask):
     assert time.monotonic() - started < 60
 
 
-def test_an_answer_is_read_as_it_is_taken(asked_database):
+def test_an_answer_is_read_as_it_is_consumed(asked_database):
     with (
         Warehouse.open(asked_database, for_questions=True) as warehouse,
         answering(warehouse, "SELECT * FROM range(1_000_000_000_000)") as answer,

@@ -113,7 +113,7 @@ def test_a_file_that_is_cut_off_is_one_line(stored, capsys, bytes_left, words):
     assert words in err
 
 
-def test_damage_in_the_header_says_what_to_do(stored, capsys):
+def test_damage_in_the_header_is_an_error_with_the_remedy(stored, capsys):
     flip(stored, 4_100)
     assert main(["--verify", "--db-path", "a.duckdb"]) == 1
     assert capsys.readouterr().err == (
@@ -210,7 +210,7 @@ def test_into_a_new_file_there_is_nothing_to_keep(stored):
     assert list(Path().glob("new.before-*")) == []
 
 
-def test_over_a_file_that_cannot_be_opened_what_is_lost_is_said(stored, capsys):
+def test_rebuilding_a_file_that_cannot_be_opened_lists_what_is_lost(stored, capsys):
     damaged = stored.read_bytes()[:60_000]
     stored.write_bytes(damaged)
     Path("a.duckdb.wal").write_bytes(b"its log")
@@ -287,7 +287,7 @@ def test_a_database_in_use_is_left_alone(stored, holding, capsys):
     assert counts(stored)[0] == 3
 
 
-def test_it_is_not_asked_to_keep_and_to_drop(stored, capsys):
+def test_rebuild_and_overwrite_exclude_each_other(stored, capsys):
     assert main(["--rebuild-from", "runs", "--overwrite", "--yes", "--db-path", "a.duckdb"]) == UsageError.exit_code
     assert "give one of them" in capsys.readouterr().err
 

@@ -132,7 +132,7 @@ def test_an_alias_of_an_alias_is_found(filled):
     assert kinds(filled) == {"series"}
 
 
-def test_one_fault_is_not_told_of_every_row(filled):
+def test_one_fault_is_reported_once(filled):
     one = "SELECT min(result_id) FROM benchmark_results WHERE status = 'ok'"
     filled.query(f"UPDATE raw_benchmark_data SET samples = samples[2:] WHERE launch = 0 AND result_id = ({one})")
     count, launch = verify(filled)

@@ -34,7 +34,7 @@ def run(make_run):
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 0, 3, 1)])
-def test_a_newer_valid_result_stands_for_the_series_in_whatever_order_they_come(warehouse, run, order):
+def test_the_newest_valid_result_is_the_latest_in_any_order_of_storing(warehouse, run, order):
     runs = [run(1, "valid"), run(2, "valid"), run(3, "noisy"), run(4, "invalid")]
     for index in order:
         warehouse.ingest(runs[index])
@@ -42,7 +42,7 @@ def test_a_newer_valid_result_stands_for_the_series_in_whatever_order_they_come(
     assert verify(warehouse) == []
 
 
-def test_a_noisy_result_stands_only_until_there_is_a_valid_one_and_an_invalid_one_never(warehouse, run):
+def test_a_noisy_result_is_accepted_until_there_is_a_valid_one_and_an_invalid_one_never(warehouse, run):
     invalid, noisy, valid = run(1, "invalid"), run(3, "noisy"), run(2, "valid")
     warehouse.ingest(invalid)
     assert stands(warehouse) == (invalid.run_id, None)
@@ -68,7 +68,7 @@ def test_a_head_that_is_not_as_the_results_make_it_is_found(warehouse, run):
     assert [finding.kind for finding in verify(warehouse)] == ["heads"]
 
 
-def test_a_failed_ingest_leaves_the_heads_as_they_were(warehouse, run):
+def test_a_failed_ingest_leaves_the_latest_results_unchanged(warehouse, run):
     first, second = run(1, "valid"), run(2, "valid")
     warehouse.ingest(first)
     broken = replace(

@@ -97,7 +97,7 @@ def test_a_missing_file_is_not_made(tmp_path, capsys, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_command_says_what_it_gained(filled, capsys):
+def test_the_command_reports_the_sizes(filled, capsys):
     assert main(["--compact", "--db-path", str(filled)]) == 0
     first, last = capsys.readouterr().out.splitlines()
     assert first.startswith("compacted: ")

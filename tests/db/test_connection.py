@@ -32,7 +32,7 @@ def test_a_locked_file_names_who_holds_it(text, holder):
     assert "setup_benchmark_db --ingest FOLDER --db-path a.duckdb" in str(error)
 
 
-def test_a_file_of_a_newer_duckdb_says_what_to_upgrade():
+def test_a_file_of_a_newer_duckdb_is_an_error_with_the_upgrade():
     text = (
         "IO Error: Trying to read a database file with version number 999, but we can only read versions between 64 "
         "and 68.\nThe database file was created with an newer version of DuckDB.\n\nNewer DuckDB version might ..."

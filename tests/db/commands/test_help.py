@@ -1,0 +1,55 @@
+"""`--help` of the warehouse's commands: examples that parse, and help with a default for every flag."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+
+import pytest
+
+from tests.docs.cli_page import parser_of
+
+COMMANDS = (
+    *("setup_benchmark_db", "compare", "history", "regressions", "series", "check", "alert", "recommend", "import"),
+    *("export", "merge", "query", "sql", "compact"),
+)
+SWITCHES = (argparse._StoreTrueAction, argparse._AppendAction)
+"""Flags whose default needs no words: off, or none."""
+WITHOUT_DEFAULT = {
+    "--reason", "--run", "--by", "--across", "--file", "--describe", "--price", "--junit", "--markdown", "--backup",
+    "--rebuild-from", "--raw-older-than", "--model-id", "--device", "--device-name", "--precision", "--date",
+}  # fmt: skip
+"""Flags that are required, or that change nothing unless they are given."""
+
+
+def flags_of(parser):
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                yield from flags_of(child)
+        elif not isinstance(action, argparse._HelpAction):
+            yield action
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_flag_has_help_with_its_default(command):
+    limits = [group for group in parser_of(command)._action_groups if "(default: " in (group.title or "")]
+    of_group = {action.dest for group in limits for action in group._group_actions}
+    for action in flags_of(parser_of(command)):
+        assert action.help, action.dest
+        is_plain = isinstance(action, SWITCHES) or action.required or action.dest in of_group
+        named = WITHOUT_DEFAULT.intersection(action.option_strings) or not action.option_strings
+        assert is_plain or named or "(default: " in action.help, (action.dest, action.help)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_examples_at_the_end_parse(command):
+    parser = parser_of(command)
+    below = parser.epilog.split("examples:\n")[1]
+    lines = [line.strip() for line in below.splitlines() if line.startswith(("  benchhouse ", "  setup_benchmark_db "))]
+    assert len(lines) >= 2
+    for line in lines:
+        words = shlex.split(line.removeprefix("benchhouse "))
+        assert words[0] == command
+        if "onnx" not in words:  # an export of a model has the parser of export_to_onnx
+            parser.parse_args(words[1:])
