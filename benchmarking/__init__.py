@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from benchmarking.api import benchmark_model
     from benchmarking.benches import BenchmarkConfig, ModelBenchmark, create_config_variants
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["BenchmarkConfig", "ModelBenchmark", "__version__", "benchmark_model", "create_config_variants"]
 
 HOMES = {
