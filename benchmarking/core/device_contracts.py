@@ -175,6 +175,10 @@ class DeviceKind(ABC):
         """Whether torch runs on its devices."""
         return self.torch_type is not None
 
+    def absent(self, why_not: str) -> Device:
+        """The record of a kind without devices."""
+        return Device(type=self.name, selector=self.name, found=False, why_not=why_not)
+
     @abstractmethod
     def probe(self) -> tuple[Device, ...]:
         """Every device of this kind; or exactly one `Device` with `found=False` and the precise reason.

@@ -82,11 +82,11 @@ class CudaDevice(DeviceKind):
         try:
             nvml = nvidia.Nvml(self._module)
         except nvidia.NvmlError as error:
-            return (self._absent("; ".join(filter(None, (str(error), why_torch)))),)
+            return (self.absent("; ".join(filter(None, (str(error), why_torch)))),)
         try:
             return self._devices(nvml, why_torch)
         except UnreadableError as error:
-            return (self._absent(f"the NVIDIA driver does not list its GPUs ({error}): check nvidia-smi"),)
+            return (self.absent(f"the NVIDIA driver does not list its GPUs ({error}): check nvidia-smi"),)
         finally:
             nvml.close()
 
@@ -117,14 +117,14 @@ class CudaDevice(DeviceKind):
         handles = [nvml.call("nvmlDeviceGetHandleByIndex", i) for i in range(nvml.call("nvmlDeviceGetCount"))]
         driver = nvidia.text(nvml.call("nvmlSystemGetDriverVersion"))
         if not handles:
-            return (self._absent(f"NVIDIA driver {driver} lists no GPU: check lspci for one"),)
+            return (self.absent(f"NVIDIA driver {driver} lists no GPU: check lspci for one"),)
         found = [self._describe(nvml, index, handle, driver) for index, handle in enumerate(handles)]
         if why_torch:
-            return (self._absent(f"{found[0].name} was found, but {why_torch}"),)
+            return (self.absent(f"{found[0].name} was found, but {why_torch}"),)
         seen = visible(found, os.environ.get(VISIBLE))
         if not seen:
             hidden = f"{VISIBLE}={os.environ.get(VISIBLE)} hides {len(found)} x {found[0].name}: unset it"
-            return (self._absent(hidden),)
+            return (self.absent(hidden),)
         counts = Counter(device.name for device in found)
         return tuple(dataclasses.replace(device, count=counts[device.name]) for device in seen)
 
@@ -143,9 +143,6 @@ class CudaDevice(DeviceKind):
             facts=facts | Readings(values={"native_precisions": native}),
             precisions=precisions(capability),
         )
-
-    def _absent(self, why: str) -> Device:
-        return Device(type="cuda", selector="cuda", found=False, why_not=why)
 
 
 def _memory_bytes(nvml: nvidia.Nvml, handle: Any) -> int | None:

@@ -86,11 +86,11 @@ class MpsDevice(DeviceKind):
     def probe(self) -> tuple[Device, ...]:
         why_not = _why_not(platform.system(), platform.machine(), platform.mac_ver()[0])
         if why_not:
-            return (self._absent(why_not),)
+            return (self.absent(why_not),)
         try:
             return (describe(sysctl_values(self._run), self._run),)
         except UnreadableError as error:
-            return (self._absent(f"macOS does not describe its hardware ({error}): check sysctl hw"),)
+            return (self.absent(f"macOS does not describe its hardware ({error}): check sysctl hw"),)
 
     def open(self, device: Device) -> DeviceHandle:
         torch: Any = importlib.import_module("torch")
@@ -104,9 +104,6 @@ class MpsDevice(DeviceKind):
 
     def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:
         return (ORT_PROVIDER,)
-
-    def _absent(self, why: str) -> Device:
-        return Device(type="mps", selector="mps", found=False, why_not=why)
 
 
 def _why_not(system: str, machine: str, macos: str) -> str | None:

@@ -101,15 +101,15 @@ class OpenVinoDevice(DeviceKind):
         try:
             module = self._module or import_openvino()
         except ImportError as error:
-            return (self._absent(f"package openvino is missing: pip install openvino ({error})"),)
+            return (self.absent(f"package openvino is missing: pip install openvino ({error})"),)
         try:
             core = module.Core()
             names: list[str] = list(core.available_devices)
         except RuntimeError as error:  # what OpenVINO raises for everything
-            return (self._absent(f"OpenVINO {module.__version__} does not start: {last_line(error)}"),)
+            return (self.absent(f"OpenVINO {module.__version__} does not start: {last_line(error)}"),)
         if not names:
             return (
-                self._absent(f"OpenVINO {module.__version__} has no device: pip install --force-reinstall openvino"),
+                self.absent(f"OpenVINO {module.__version__} has no device: pip install --force-reinstall openvino"),
             )
         return tuple(_describe(core, name, names, module.__version__) for name in _ordered([*names, "AUTO"]))
 
@@ -145,9 +145,6 @@ class OpenVinoDevice(DeviceKind):
         """The processor's lock for what computes on the processor, including AUTO."""
         name = device.selector.partition(":")[2]
         return f"openvino-{name}" if name.startswith(("GPU", "NPU")) else processor().name
-
-    def _absent(self, why: str) -> Device:
-        return Device(type="openvino", selector="openvino", found=False, why_not=why)
 
 
 def _ordered(names: Sequence[str]) -> list[str]:

@@ -78,18 +78,18 @@ class QnnDevice(DeviceKind):
     def probe(self) -> tuple[Device, ...]:
         why_not = self._missing()
         if why_not:
-            return (self._absent(why_not),)
+            return (self.absent(why_not),)
         try:
             listed = self.provider_devices()
         except self._provider_errors() as error:
             version = self._onnxruntime.__version__
-            return (self._absent(f"onnxruntime {version} does not load the QNN plugin: {error}"),)
+            return (self.absent(f"onnxruntime {version} does not load the QNN plugin: {error}"),)
         if not listed:
-            return (self._absent(f"the QNN plugin offers no device on this {platform.machine()} machine"),)
+            return (self.absent(f"the QNN plugin offers no device on this {platform.machine()} machine"),)
         backends = self._backends()
         if not backends:
             folder = Path(self._plugin.get_library_path()).parent
-            return (self._absent(f"no QNN backend library in {folder}: pip install --force-reinstall onnxruntime-qnn"),)
+            return (self.absent(f"no QNN backend library in {folder}: pip install --force-reinstall onnxruntime-qnn"),)
         return (self._describe(listed, backends),)
 
     def is_npu(self, device: Device) -> bool:
@@ -172,9 +172,6 @@ class QnnDevice(DeviceKind):
             facts=Readings(values=facts, missing=_snapdragon_missing(is_simulated)),
             precisions=precisions,
         )
-
-    def _absent(self, why: str) -> Device:
-        return Device(type="qnn", selector="qnn", found=False, why_not=why)
 
 
 def _is_snapdragon() -> bool:

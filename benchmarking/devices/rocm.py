@@ -83,16 +83,16 @@ class RocmDevice(DeviceKind):
         why_torch = why_not_torch("ROCm", WHEEL_INDEX)
         why_driver, found = self._driver_nodes()
         if why_driver:
-            return (self._absent("; ".join(filter(None, (why_driver, why_torch)))),)
+            return (self.absent("; ".join(filter(None, (why_driver, why_torch)))),)
         devices = self._devices(found)
         if why_torch:
-            return (self._absent(f"{devices[0].name} was found, but {why_torch}"),)
+            return (self.absent(f"{devices[0].name} was found, but {why_torch}"),)
         seen: tuple[Device, ...] = tuple(devices)
         for variable in VISIBLE:
             seen = visible(seen, os.environ.get(variable)) if seen else seen
         if not seen:
             settings = " ".join(f"{name}={os.environ[name]}" for name in VISIBLE if name in os.environ)
-            return (self._absent(f"{settings} hides {len(devices)} x {devices[0].name}: unset it"),)
+            return (self.absent(f"{settings} hides {len(devices)} x {devices[0].name}: unset it"),)
         return seen
 
     def open(self, device: Device) -> DeviceHandle:
@@ -197,9 +197,6 @@ class RocmDevice(DeviceKind):
                 f"device {device.selector!r} ({device.name}) is no longer available: no AMD GPU at {address}"
             )
         return SysfsMonitor(found[address])
-
-    def _absent(self, why: str) -> Device:
-        return Device(type="rocm", selector="rocm", found=False, why_not=why)
 
 
 def precisions(gfx_target: str) -> tuple[Precision, ...]:

@@ -23,6 +23,7 @@ from benchmarking.workloads.support.generation import (
     DecoderGeneration,
     ForwardPass,
     Generated,
+    floats_as,
     host_array,
     non_finite,
 )
@@ -122,8 +123,7 @@ class ImageTextGeneration(DecoderGeneration):
 
     def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any], cache: str, placeholder: int) -> None:
         super().__init__(model, point, inputs, cache)
-        self._pixels = {name: value for name, value in inputs.items() if name != "input_ids"}
-        self._pixels["pixel_values"] = as_parameters(model, inputs["pixel_values"])
+        self._pixels = floats_as(model, {name: value for name, value in inputs.items() if name != "input_ids"})
         self._is_picture = (self._prompt == placeholder).unsqueeze(-1)
         self._features: Any = None
 
@@ -189,7 +189,7 @@ class ImageTextForward(ForwardPass):
     """FLAVA's: picture and text through their own encoders, then both through the multimodal one."""
 
     def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any]) -> None:
-        super().__init__(model, point, {**inputs, "pixel_values": as_parameters(model, inputs["pixel_values"])})
+        super().__init__(model, point, floats_as(model, inputs))
 
     def problem(self, output: Any) -> str | None:
         return non_finite("multimodal embeddings", output.multimodal_embeddings)
@@ -197,11 +197,6 @@ class ImageTextForward(ForwardPass):
     def arrays(self, output: Any) -> dict[str, Any]:
         """The multimodal embeddings, float32, batch x (1 + 1 + patches + tokens) x hidden size."""
         return {"multimodal_embeddings": host_array(output.multimodal_embeddings)}
-
-
-def as_parameters(model: Any, tensor: Any) -> Any:
-    """The tensor in the dtype of the model's parameters."""
-    return tensor.to(next(model.parameters()).dtype)
 
 
 def grid_positions(is_picture: list[bool], more: int) -> list[list[int]]:

@@ -21,7 +21,7 @@ from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support import synthetic_inputs
 from benchmarking.workloads.support.configuration import part
 from benchmarking.workloads.support.families import positions, wrong_axes
-from benchmarking.workloads.support.generation import GreedyGeneration, start_token
+from benchmarking.workloads.support.generation import GreedyGeneration, dynamic_caches, start_token
 from benchmarking.workloads.support.transformers_models import TextFamily
 
 if TYPE_CHECKING:
@@ -248,11 +248,9 @@ class RetrievalGeneration(GreedyGeneration):
         return documents
 
     def prefill(self) -> Any:
-        from transformers import DynamicCache, EncoderDecoderCache
-
         generator = self._model.rag.generator
         self._encoded = generator.get_encoder()(input_ids=self._read)
-        self._cache = EncoderDecoderCache(DynamicCache(config=generator.config), DynamicCache(config=generator.config))
+        self._cache = dynamic_caches(generator.config)
         return self.decode(self._start)
 
     def decode(self, tokens: Any) -> Any:

@@ -64,9 +64,6 @@ class Speech(TransformersFamily):
             return {synthetic_inputs.AUDIO_AXIS: (window_s(workload.config),), "new_tokens": (DEFAULT_NEW_TOKENS,)}
         return {synthetic_inputs.AUDIO_AXIS: (DEFAULT_AUDIO_SECONDS,)}
 
-    def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
-        return None
-
     def check(self, workload: Workload, point: Point) -> str | None:
         if (problem := wrong_axes(workload, point, tuple(self.axes(workload)))) is not None:
             return problem

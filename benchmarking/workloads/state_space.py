@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.graph_contracts import Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support.configuration import integer
-from benchmarking.workloads.support.generation import GreedyGeneration, takes
+from benchmarking.workloads.support.generation import GreedyGeneration, last_logits_only, takes
 from benchmarking.workloads.support.transformers_models import TextFamily
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ class RecurrentGeneration(GreedyGeneration):
         self._model = model
         self._prompt = inputs["input_ids"]
         self._state_name = "cache_params" if takes(model, "cache_params") else "state"  # Mamba's, RWKV's
-        # As in `generate`: only the last position's logits are needed, and a vocabulary is wide.
-        self._last_only = {"logits_to_keep": 1} if takes(model, "logits_to_keep") else {}
+        self._last_only = last_logits_only(model)
 
     def prefill(self) -> Any:
         return self._step(self._prompt)
@@ -118,15 +117,13 @@ class StateSpace(TextFamily):
 
     name: Family = "state-space"
     has_attention_cache = False
-    model_types = frozenset({"falcon_mamba", "mamba", "mamba2", "rwkv"})
+    without_attention = frozenset({"falcon_mamba", "mamba", "mamba2", "rwkv"})
+    model_types = without_attention
     tasks: tuple[str, ...] = ("text-generation",)
     generative_tasks = frozenset({"text-generation"})
     caches: tuple[str, ...] = CACHES
 
     def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
-        return None
-
-    def default_attention(self, config: Mapping[str, Json]) -> str | None:
         return None
 
     def check(self, workload: Workload, point: Point) -> str | None:

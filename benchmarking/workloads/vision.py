@@ -52,9 +52,6 @@ class Vision(TransformersFamily):
     def axes(self, workload: Workload) -> Mapping[str, tuple[float, ...]]:
         return {synthetic_inputs.IMAGE_AXIS: (synthetic_inputs.own_size(workload.config, DEFAULT_IMAGE_SIZE),)}
 
-    def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
-        return None
-
     def check(self, workload: Workload, point: Point) -> str | None:
         if (problem := wrong_axes(workload, point, (synthetic_inputs.IMAGE_AXIS,))) is not None:
             return problem

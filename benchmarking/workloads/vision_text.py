@@ -16,10 +16,11 @@ from benchmarking.workloads.support.families import too_long, wrong_axes
 from benchmarking.workloads.support.generation import (
     ForwardPass,
     GreedyGeneration,
+    dynamic_caches,
     floats_as,
     host_array,
+    last_logits_only,
     non_finite,
-    takes,
 )
 from benchmarking.workloads.support.transformers_models import TransformersFamily
 
@@ -172,7 +173,7 @@ class CaptionGeneration(GreedyGeneration):
         self._interpolation = synthetic_inputs.interpolation(self._tower, point, own_size)
         self._prompt = inputs["input_ids"].clone()
         self._prompt[:, 0] = model.config.text_config.bos_token_id  # the first token of every caption
-        self._last_only = {"logits_to_keep": 1} if takes(self._decoder, "logits_to_keep") else {}
+        self._last_only = last_logits_only(self._decoder)
         self._seen: Any = None
 
     def reset(self) -> None:
@@ -184,10 +185,7 @@ class CaptionGeneration(GreedyGeneration):
         mark("image_encode")
 
     def prefill(self) -> Any:
-        from transformers import DynamicCache, EncoderDecoderCache
-
-        config = self._decoder.config
-        self._cache = EncoderDecoderCache(DynamicCache(config=config), DynamicCache(config=config))
+        self._cache = dynamic_caches(self._decoder.config)
         return self.decode(self._prompt)
 
     def decode(self, tokens: Any) -> Any:

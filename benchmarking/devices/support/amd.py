@@ -288,7 +288,7 @@ class AmdSmiMonitor:
         if address not in handles:
             raise UnreadableError(f"{FAILED}: amdsmi lists no GPU at {address}")
         self._handle = handles[address]
-        self._owners = Owners(frozenset() if is_in_use else self._pids_before(), own_pid)
+        self._owners = Owners.now(self._processes, own_pid, is_in_use=is_in_use)
 
     def memory_in_use(self) -> Readings:
         used = gather({"device_used_bytes": lambda: _vram(self._smi, self._handle, "usage")})
@@ -349,9 +349,3 @@ class AmdSmiMonitor:
         """Bytes of video memory of each process on the GPU, by pid."""
         listed = self._smi.call("amdsmi_get_gpu_process_list", self._handle)
         return {int(process["pid"]): int(process["memory_usage"]["vram_mem"]) for process in listed}
-
-    def _pids_before(self) -> frozenset[int]:
-        try:
-            return frozenset(self._processes())
-        except UnreadableError:  # every state() has the reason
-            return frozenset()

@@ -119,22 +119,6 @@ package includes; AMD's is "Current Socket Power"."""
 NOT_COUNTED = f"{NOT_SUPPORTED}: Windows' energy meters have no such domain"
 
 
-class MeterApi(Protocol):
-    """The system's calls, as in `WindowsMeters`."""
-
-    def paths(self) -> Sequence[str]:
-        """The energy meters' device paths. Raises UnreadableError."""
-
-    def open(self, path: str) -> int:
-        """A handle of a meter. Raises UnreadableError."""
-
-    def control(self, handle: int, code: int, size: int) -> bytes:
-        """The answer of DeviceIoControl, at most `size` bytes. Raises UnreadableError."""
-
-    def close(self, handle: int) -> None:
-        """Release a handle."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meter:
     """An open meter and its channels, in the order of its measurements."""
@@ -146,7 +130,7 @@ class Meter:
 class EnergyMeters:
     """The domains `cpu_pkg` (all packages) and `dram`, in joules since an arbitrary moment."""
 
-    def __init__(self, api: MeterApi | None = None) -> None:
+    def __init__(self, api: WindowsMeters | None = None) -> None:
         self._why_not: str | None = None
         self._meters: list[Meter] = []
         try:
@@ -202,7 +186,7 @@ def channels_v2(metadata: bytes) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _meter(api: MeterApi, path: str) -> Meter:
+def _meter(api: WindowsMeters, path: str) -> Meter:
     """A meter with its metadata read. Raises UnreadableError, with the handle closed."""
     handle = api.open(path)
     try:

@@ -173,7 +173,7 @@ class NvmlMonitor:
     def __init__(self, nvml: Nvml, uuid: str, own_pid: int | None = None, is_in_use: bool = False) -> None:
         self._nvml = nvml
         self._handle = nvml.call("nvmlDeviceGetHandleByUUID", uuid)
-        self._owners = Owners(frozenset() if is_in_use else self._pids_before(), own_pid)
+        self._owners = Owners.now(self._processes, own_pid, is_in_use=is_in_use)
         self._is_split = is_split(nvml, self._handle)
 
     def memory_in_use(self) -> Readings:
@@ -217,12 +217,6 @@ class NvmlMonitor:
         """Bytes of each process that computes on the GPU, by pid; None where the driver has no number (Windows)."""
         listed = self._call("nvmlDeviceGetComputeRunningProcesses")
         return {int(process.pid): process.usedGpuMemory for process in listed}
-
-    def _pids_before(self) -> frozenset[int]:
-        try:
-            return frozenset(self._processes())
-        except UnreadableError:  # every state() has the reason
-            return frozenset()
 
     def _throttle_reasons(self) -> list[Json]:
         try:

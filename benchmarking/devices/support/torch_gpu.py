@@ -11,7 +11,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -227,6 +227,14 @@ class Owners:
         self._before = before
         self._own = own or os.getpid()
         self._alias: int | None = None
+
+    @classmethod
+    def now(cls, processes: Callable[[], Collection[int]], own: int | None, *, is_in_use: bool) -> Owners:
+        """From the pids that use the device now; none are remembered if this process `is_in_use` of it."""
+        try:
+            return cls(frozenset() if is_in_use else frozenset(processes()), own)
+        except UnreadableError:  # every state() has the reason
+            return cls(frozenset(), own)
 
     def own_pid(self, pids: frozenset[int]) -> int | None:
         """This process's number among `pids`; None while it has none. Raises UnreadableError."""

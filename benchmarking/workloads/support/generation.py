@@ -97,8 +97,7 @@ class DecoderGeneration(GreedyGeneration):
         super().__init__(point)
         self._model = model
         self._prompt = inputs["input_ids"]
-        # As in `generate`: only the last position's logits are needed, and a vocabulary is wide.
-        self._last_only = {"logits_to_keep": 1} if takes(model, "logits_to_keep") else {}
+        self._last_only = last_logits_only(model)
         self._static: Any = None
         if cache == "static":
             self._static = static_cache(model, self._prompt.shape[1] + self._steps)
@@ -162,11 +161,8 @@ class EncoderDecoderGeneration(GreedyGeneration):
         mark("encode")
 
     def prefill(self) -> Any:
-        from transformers import DynamicCache, EncoderDecoderCache
-
         if self._static is None:
-            config = self._model.config
-            self._cache = EncoderDecoderCache(DynamicCache(config=config), DynamicCache(config=config))
+            self._cache = dynamic_caches(self._model.config)
         else:
             self._static.reset()
             self._cache = self._static
@@ -190,6 +186,18 @@ def static_cache(model: Any, length: int) -> Any:
     if not getattr(model, "_can_compile_fullgraph", True):
         raise UnsupportedError(f"{type(model).__name__} has no static cache: use the dynamic one")
     return StaticCache(config=model.config, max_cache_len=length)
+
+
+def dynamic_caches(config: Any) -> Any:
+    """An encoder-decoder model's empty dynamic cache, of its own and of cross-attention."""
+    from transformers import DynamicCache, EncoderDecoderCache
+
+    return EncoderDecoderCache(DynamicCache(config=config), DynamicCache(config=config))
+
+
+def last_logits_only(model: Any) -> dict[str, int]:
+    """The argument for logits of the last position alone, as in `generate`: a vocabulary is wide."""
+    return {"logits_to_keep": 1} if takes(model, "logits_to_keep") else {}
 
 
 def start_token(model: Any) -> int:
