@@ -1,4 +1,4 @@
-"""What words on a command line select, of a warehouse with four runs of two commands."""
+"""Selections from words on a command line, in a warehouse with four runs of two commands."""
 
 import dataclasses
 

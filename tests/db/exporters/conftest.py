@@ -1,4 +1,4 @@
-"""Exports of one warehouse that is only read."""
+"""Exports of one read-only warehouse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run files, and the formats of tools that measure text: what is in them, to exact numbers."""
+"""Run files and the formats of other benchmarks, to exact numbers."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def test_omitted_compacted_samples_are_reported(export, warehouse, make_run, tmp
     warehouse.ingest(make_run(batch_sizes=(1,), sequence_lengths=(8,), launches=2))
     with warehouse.cursor() as cursor:
         cursor.execute("UPDATE raw_benchmark_data SET samples = [], sketch = [1.0], compacted_at = now()::TIMESTAMP")
-    (said,) = export("json", tmp_path / "out", warehouse=warehouse)
-    assert "raw samples of 2 launches and metrics were compacted" in said
+    (note,) = export("json", tmp_path / "out", warehouse=warehouse)
+    assert "raw samples of 2 launches and metrics were compacted" in note
 
 
 def test_transformers_format_has_text_generation_on_torch_in_seconds(export, capsys):
-    said = export("transformers_benchmark_v2")
+    notes = export("transformers_benchmark_v2")
     (entry,) = json.loads(capsys.readouterr().out).values()
     assert entry["measurements"] == {
         "e2e_latency": [0.01, 0.02, 0.01, 0.02],
@@ -77,7 +77,7 @@ def test_transformers_format_has_text_generation_on_torch_in_seconds(export, cap
     assert (config["attn_implementation"], config["compile_kwargs"], config["kernelize"]) == ("sdpa", None, False)
     assert entry["metadata"]["model_id"] == "gpt2"
     assert entry["metadata"]["timestamp"] == "2026-02-03T00:00:00+00:00"
-    assert sorted(said) == [
+    assert sorted(notes) == [
         "left out: 1 result: not measured (failed, skipped or timed out)",
         "left out: 1 result: not measured on torch",
         "left out: 8 results: no text generated",

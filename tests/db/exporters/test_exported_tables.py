@@ -1,4 +1,4 @@
-"""CSV, Parquet and Markdown, read back by others' readers."""
+"""CSV, Parquet and Markdown, read back by other libraries."""
 
 from __future__ import annotations
 

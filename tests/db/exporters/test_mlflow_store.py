@@ -1,4 +1,4 @@
-"""MLflow: what is handed over, and, where MLflow is installed, what a real store then has."""
+"""MLflow: parameters and metrics of a run, and, where MLflow is installed, a real store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenMetrics text: base units, one value a series and time, and nothing that a parser would trip over."""
+"""OpenMetrics text: base units, one value for each series and time, valid for a parser."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def test_each_family_is_contiguous_with_its_type_first(export, capsys):
 def test_a_series_has_one_value_per_time_and_the_rest_is_reported(export, warehouse, make_run, capsys):
     for slowdown in (1.0, 2.0):
         warehouse.ingest(make_run(batch_sizes=(1,), sequence_lengths=(4,), slowdown=slowdown, iterations=3))
-    (said,) = export("openmetrics", warehouse=warehouse)
-    assert said == "left out: 1 results of a series with another one of the same time"
+    (note,) = export("openmetrics", warehouse=warehouse)
+    assert note == "left out: 1 results of a series with another one of the same time"
     found = [one for one in samples(capsys.readouterr().out) if one[0] == "benchhouse_latency_median_seconds"]
     assert len(found) == 1
 

@@ -1,4 +1,4 @@
-"""What Google Benchmark 1.9.5 wrote: value by value."""
+"""A file written by Google Benchmark 1.9.5, value by value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MLPerf inference: what a unit means, power beside its result, logs, and the systems they are joined with."""
+"""MLPerf inference: units, power, logs, and the systems that they are joined with."""
 
 from __future__ import annotations
 

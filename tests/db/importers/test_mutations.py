@@ -1,4 +1,4 @@
-"""Whatever a file holds, an importer gives runs that a warehouse can hold, or says what is wrong: never anything else.
+"""For any content, an importer gives runs that a warehouse can hold, or an error: never anything else.
 
 Every importer's recorded files are cut off, overwritten and filled with absurd values.
 """

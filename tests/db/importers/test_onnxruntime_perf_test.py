@@ -1,4 +1,4 @@
-"""onnxruntime_perf_test's result file and what it prints, laid by hand after its source: value by value."""
+"""onnxruntime_perf_test's result file and printed output, written by hand after its source, value by value."""
 
 from __future__ import annotations
 

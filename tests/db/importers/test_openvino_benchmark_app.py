@@ -1,4 +1,4 @@
-"""benchmark_app's reports: what the Python tool wrote here, value by value, and what the C++ tool writes."""
+"""benchmark_app's reports, of the Python tool (recorded) and the C++ tool, value by value."""
 
 from __future__ import annotations
 

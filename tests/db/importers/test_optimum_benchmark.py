@@ -1,4 +1,4 @@
-"""optimum-benchmark's files: what the tool wrote here, value by value, and the shapes it had before."""
+"""optimum-benchmark's files (recorded) value by value, and the shapes of older versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recorded file of every importer in one warehouse: it holds each of them once, and finds no fault in them."""
+"""A recorded file of every importer in one warehouse, stored once and verified."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""vLLM's serving results, laid by hand after its source: value by value, in all of their shapes."""
+"""vLLM's serving results, written by hand after its source, value by value, in all of their shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparing selections: who is compared with whom, what refuses, and what is told beside the verdict."""
+"""Comparing selections: the pairs, the refusals, and the notes on verdicts."""
 
 from __future__ import annotations
 

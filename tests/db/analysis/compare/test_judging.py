@@ -1,4 +1,4 @@
-"""Judging two results from their launches: each formula by hand, and where it ends."""
+"""Judging two results by their launches: each formula by hand, with its degenerate case."""
 
 from __future__ import annotations
 

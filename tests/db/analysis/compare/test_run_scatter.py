@@ -1,4 +1,4 @@
-"""How much the runs of a series differ: from which sessions it is told, however many there are."""
+"""The variation between runs of a series, and the sessions that it is computed from."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ QUIET = [10.0 + place % 7 / 10 for place in range(MAX_SESSIONS)]
 
 
 @pytest.fixture
-def told(warehouse):
-    """A function that gives what is told to somebody who compares the results of some runs, a value a series."""
+def scatter_for(warehouse):
+    """A function that gives the variation for a comparison of the results of some runs, one value for each series."""
 
     def scatter(*run_ids):
         results = measured(warehouse, [Selection.parse(f"run={run_id}") for run_id in run_ids], LATENCY)
@@ -33,32 +33,32 @@ def last_of(values):
     return f"tiny-bert-eager-{len(values) - 1}"
 
 
-def test_only_the_newest_sessions_count(warehouse, write_history, told):
+def test_only_the_newest_sessions_count(warehouse, write_history, scatter_for):
     values = [*WILD, *QUIET, 10.0]
     write_history(warehouse, values, model_id="tiny-bert")
-    assert told(last_of(values)) == [run_scatter(QUIET)]
+    assert scatter_for(last_of(values)) == [run_scatter(QUIET)]
 
 
-def test_a_series_missing_from_the_newest_sessions_uses_older_ones(warehouse, write_history, told):
+def test_a_series_missing_from_the_newest_sessions_uses_older_ones(warehouse, write_history, scatter_for):
     values = [*WILD, *QUIET, 10.0]
     ids = write_history(warehouse, values, model_id="tiny-bert")
     with warehouse.transaction() as connection:
         for result_id in ids[15:-1]:
             connection.execute("UPDATE benchmark_results SET status = 'failed' WHERE result_id = ?", [result_id])
-    assert told(last_of(values)) == [run_scatter(WILD[:15])]
+    assert scatter_for(last_of(values)) == [run_scatter(WILD[:15])]
 
 
-def test_runs_of_one_session_are_one_value(warehouse, write_history, told):
+def test_runs_of_one_session_are_one_value(warehouse, write_history, scatter_for):
     values = [*QUIET, 10.0]
     write_history(warehouse, values, model_id="tiny-bert")
     with warehouse.transaction() as connection:
         connection.execute("UPDATE benchmark_runs SET session_id = 'one' WHERE run_id LIKE 'tiny-bert-eager-1_'")
-    assert told(last_of(values)) == [run_scatter([*QUIET[:10], geometric_mean(QUIET[10:20]), *QUIET[20:]])]
+    assert scatter_for(last_of(values)) == [run_scatter([*QUIET[:10], geometric_mean(QUIET[10:20]), *QUIET[20:]])]
 
 
-def test_sessions_of_another_cell_do_not_count(warehouse, write_history, told):
+def test_sessions_of_another_cell_do_not_count(warehouse, write_history, scatter_for):
     values = [*QUIET, 10.0]
     write_history(warehouse, values, model_id="tiny-bert")
     write_history(warehouse, values, model_id="tiny-bert", runtime="compiled", first=len(values))
-    both = told(last_of(values), f"tiny-bert-compiled-{2 * len(values) - 1}")
+    both = scatter_for(last_of(values), f"tiny-bert-compiled-{2 * len(values) - 1}")
     assert both == [run_scatter(QUIET), run_scatter(QUIET)]

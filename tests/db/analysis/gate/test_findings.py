@@ -1,4 +1,4 @@
-"""Verdicts of candidates made by hand: what a session's findings say together, and what a fresh one says to them."""
+"""Verdicts of candidates made by hand, common changes of a session, and confirmation by a fresh one."""
 
 from __future__ import annotations
 
@@ -124,9 +124,9 @@ def test_only_a_repeated_regression_is_confirmed():
 def test_a_regression_that_cannot_be_measured_again_stays_with_the_reason(again, why_not, reason):
     (finding,) = found([candidate(11.0)])
 
-    told = confirmed(finding, again, why_not, DEFAULTS)
+    after = confirmed(finding, again, why_not, DEFAULTS)
 
-    assert (told.verdict, told.why) == ("regressed", f"could not be measured again: {reason}")
+    assert (after.verdict, after.why) == ("regressed", f"could not be measured again: {reason}")
 
 
 def test_an_unconfirmed_finding_has_no_environment_note():

@@ -1,4 +1,4 @@
-"""The change point detector: worked examples, degenerate histories, and the error rates it promises."""
+"""The change point detector: worked examples, degenerate histories, and the stated error rates."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What an hour costs, and a million tokens."""
+"""Prices per hour, and the cost of a million tokens."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_id_is_preferred_to_the_name_and_the_name_to_the_type(price_file):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "expected the keys currency and per_hour, found NoneType"),
         ("- 1\n", "found list"),
@@ -52,10 +52,10 @@ def test_the_id_is_preferred_to_the_name_and_the_name_to_the_type(price_file):
         ("!!python/object/apply:os.system ['true']\n", "not YAML"),
     ],
 )
-def test_an_invalid_file_is_refused_with_the_place(price_file, text, said):
+def test_an_invalid_file_is_refused_with_the_place(price_file, text, message):
     with pytest.raises(UsageError, match=r"prices\.yaml") as raised:
         read_prices(price_file(text))
-    assert said in str(raised.value)
+    assert message in str(raised.value)
     assert "\n" not in str(raised.value)
 
 

@@ -1,4 +1,4 @@
-"""What the user says of a file, in place of what it says."""
+"""Values that the user gives in place of a file's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stated percentiles of too few values, arguments of all kinds, and blocks of calls in several processes."""
+"""Stated percentiles of too few values, arguments of benchmarks, and blocks of calls in several processes."""
 
 from __future__ import annotations
 

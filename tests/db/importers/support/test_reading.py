@@ -1,4 +1,4 @@
-"""Readers of foreign values: typed, with the path in the message, and nothing forgotten."""
+"""Typed access to foreign values, with the path in messages, and the unread rest."""
 
 from __future__ import annotations
 
