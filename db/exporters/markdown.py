@@ -73,8 +73,7 @@ def _cells(row: Row) -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
-    """Numbers in four digits, enough for a page."""
-    return readable(float(f"{value:.4g}")) if isinstance(value, float) else readable(value)
+    return text.number(value) if isinstance(value, float) else readable(value)
 
 
 def _interval(row: Row) -> str:
