@@ -43,7 +43,7 @@ def test_every_family_has_a_tiny_model_and_a_run(runs: dict[str, Run]) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_counts_are_exactly_what_was_asked(runs: dict[str, Run], family: str) -> None:
+def test_counts_are_exactly_those_requested(runs: dict[str, Run], family: str) -> None:
     run = runs[family]
     (result,) = run.results
     assert (result.status, result.error, result.point.batch_size) == ("ok", None, BATCH)

@@ -55,7 +55,7 @@ def test_file_and_runtime_have_the_same_name(runtime: Any) -> None:
     assert plugins.load(PACKAGE, runtime.name) is runtime
 
 
-def test_what_is_missing_is_said_with_the_way_to_get_it(runtime: Any) -> None:
+def test_what_is_missing_has_an_install_command(runtime: Any) -> None:
     missing = runtime.missing()
     assert missing is None or "install" in missing
 
@@ -72,7 +72,7 @@ def test_every_pair_is_supported_or_refused_with_a_sentence(
             assert why is None or "None" not in why.split()
 
 
-def test_a_supported_pair_has_settings_without_being_told_any(
+def test_a_supported_pair_has_default_settings(
     runtime: Any, devices: list[Device], workloads: Mapping[str, Workload]
 ) -> None:
     if runtime.missing() is not None:

@@ -107,7 +107,7 @@ def test_a_pair_is_measured_with_the_reference_s_output_or_skipped_with_its_reas
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
-def test_what_was_loaded_is_said_and_was_made_beforehand(runs: dict[tuple[str, str], Run], runtime: str) -> None:
+def test_the_loaded_build_is_reported_and_was_made_beforehand(runs: dict[tuple[str, str], Run], runtime: str) -> None:
     run = runs[runtime, "encoder-only"]
     (load,) = run.loads
     assert "float32" in load.verified["parameter_dtypes"]

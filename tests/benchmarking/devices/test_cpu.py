@@ -57,7 +57,7 @@ def test_linux_state_is_read_from_sys(plant, tmp_path):
     assert set(state.values) | set(state.missing) == set(STATE_NAMES)
 
 
-def test_a_machine_that_tells_nothing_gives_a_reason_for_everything(tmp_path):
+def test_a_machine_without_sensors_has_a_reason_for_everything(tmp_path):
     handle = CpuHandle(Rapl(tmp_path), tmp_path, "Linux")
     assert set(handle.state().missing) == set(STATE_NAMES)
     assert handle.state().missing["temperature_c"] == f"not_supported: no processor sensor in {tmp_path}/class/hwmon"

@@ -90,7 +90,7 @@ def test_state_converts_units_and_names_the_throttle_reasons(nvml):
     assert state.missing == {}
 
 
-def test_an_old_driver_is_asked_by_the_older_name_of_the_throttle_call(nvml):
+def test_an_old_driver_is_called_by_the_older_name_of_the_throttle_call(nvml):
     nvml_2080 = nvml_module.Nvml(nvml("nvml_rtx_2080_ti.json"))
     state = nvml_module.NvmlMonitor(nvml_2080, "GPU-0c1d2e3f-4a5b-6c7d-8e9f-a0b1c2d3e4f5", own_pid=1).state()
     assert state.values["throttle_reasons"] == ["software_power_cap"]
@@ -143,7 +143,7 @@ def test_memory_a_driver_does_not_tell_by_process_is_missing_not_zero(nvml):
     ("code", "words"),
     [(12, "driver is not installed"), (9, "not loaded: modprobe nvidia"), (18, "reboot"), (4, "no permission")],
 )
-def test_a_driver_that_does_not_start_says_why_and_what_to_do(nvml, code, words):
+def test_a_driver_that_does_not_start_has_a_reason_and_advice(nvml, code, words):
     (device,) = cuda.CudaDevice(nvml(init_error=code)).probe()
     assert not device.found
     assert words in device.why_not
@@ -170,13 +170,13 @@ def test_torch_for_rocm_is_no_torch_for_cuda(nvml, monkeypatch):
     assert "torch 2.13.0+rocm7.1 is built without CUDA (for ROCm 7.1.1)" in device.why_not
 
 
-def test_missing_torch_is_said(nvml, monkeypatch):
+def test_missing_torch_is_the_reason(nvml, monkeypatch):
     monkeypatch.setattr(torch_gpu, "torch_build", lambda: None)
     (device,) = cuda.CudaDevice(nvml()).probe()
     assert "torch is not installed: pip install torch" in device.why_not
 
 
-def test_missing_binding_is_said_with_the_line_that_installs_it(monkeypatch):
+def test_a_missing_binding_is_the_reason_with_its_install_command(monkeypatch):
     def refuse(name):
         raise ImportError(f"No module named {name!r}")
 

@@ -67,12 +67,12 @@ def test_why_there_is_no_gpu(system, machine, macos, words):
     assert words in mps._why_not(system, machine, macos)
 
 
-def test_missing_torch_is_said(monkeypatch):
+def test_missing_torch_is_the_reason(monkeypatch):
     monkeypatch.setattr(mps, "torch_build", lambda: None)
     assert mps._why_not("Darwin", "arm64", "15.1") == "torch is not installed: pip install torch"
 
 
-def test_handle_reads_what_metal_tells(tmp_path):
+def test_the_handle_reads_metals_values(tmp_path):
     calls = []
     metal = SimpleNamespace(
         synchronize=lambda: calls.append("synchronize"),

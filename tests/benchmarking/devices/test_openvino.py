@@ -88,7 +88,7 @@ def test_a_device_that_does_not_answer_is_found_with_reasons():
     assert gpu.facts.missing["FULL_DEVICE_NAME"].startswith("not_supported: OpenVINO gives no FULL_DEVICE_NAME")
 
 
-def test_package_that_is_missing_is_said(monkeypatch):
+def test_a_missing_package_is_the_reason(monkeypatch):
     def refuse():
         raise ImportError("No module named 'openvino'")
 
@@ -110,7 +110,7 @@ def test_core_without_devices_is_not_found():
     assert device.why_not.startswith("OpenVINO 2026.4.1-22982-e213a147257 has no device")
 
 
-def test_opening_gives_the_name_openvino_knows():
+def test_an_open_device_has_openvinos_name():
     plugin = openvino.OpenVinoDevice(recorded(LAPTOP))
     handles = [plugin.open(device) for device in plugin.probe()]
     assert [handle.openvino_name for handle in handles] == ["GPU.0", "GPU.1", "NPU", "CPU", "AUTO"]

@@ -121,7 +121,7 @@ def test_a_plugin_without_backends_is_not_found(plugin, x86, tmp_path):
     assert device.why_not.startswith(f"no QNN backend library in {tmp_path}")
 
 
-def test_missing_packages_are_said_with_the_line_that_installs_them(x86, monkeypatch):
+def test_missing_packages_are_the_reason_with_their_install_command(x86, monkeypatch):
     real = qnn.importlib.import_module
 
     def without(*names):
@@ -139,7 +139,7 @@ def test_missing_packages_are_said_with_the_line_that_installs_them(x86, monkeyp
     )
 
 
-def test_old_packages_are_said(plugin, x86):
+def test_old_packages_are_the_reason(plugin, x86):
     (device,) = qnn.QnnDevice(SimpleNamespace(__version__="1.20.0"), plugin).probe()
     assert device.why_not == "onnxruntime 1.20.0 has no plugins: pip install 'onnxruntime>=1.23'"
     (device,) = qnn.QnnDevice(Runtime([]), SimpleNamespace(__version__="1.19")).probe()

@@ -100,7 +100,7 @@ def test_amdsmi_energy_is_counts_times_resolution_in_microjoules(amdsmi):
     assert monitor.energy_j().values == {"gpu": 30_500.0}
 
 
-def test_edge_temperature_stands_in_where_the_hot_spot_is_not_told(amdsmi):
+def test_edge_temperature_is_used_without_a_hot_spot(amdsmi):
     amdsmi.recording["amdsmi_get_temp_metric"] = {"0": 33, "1": {"error": 2}}
     monitor = amd.AmdSmiMonitor(amd.AmdSmi(amdsmi), ADDRESS, own_pid=1)
     assert monitor.state().values["temperature_c"] == 33
@@ -131,7 +131,7 @@ def test_sysfs_state_is_what_hwmon_gives_and_reasons_for_the_rest(kfd):
     assert monitor.energy_j().missing == {"gpu": amd.NEEDS_AMDSMI}
 
 
-def test_a_driver_that_is_not_loaded_is_said(tmp_path):
+def test_an_unloaded_driver_is_the_reason(tmp_path):
     (device,) = rocm.RocmDevice(sys=tmp_path).probe()
     assert not device.found
     assert device.why_not.startswith("the amdgpu driver is not loaded (no ")
@@ -143,7 +143,7 @@ def test_a_machine_with_cpu_nodes_alone_has_no_gpu(kfd):
     assert "lists no GPU" in device.why_not
 
 
-def test_a_device_file_that_may_not_be_opened_is_said(kfd, amdsmi):
+def test_a_forbidden_device_file_is_the_reason(kfd, amdsmi):
     (device,) = rocm.RocmDevice(module=amdsmi, sys=kfd, dev=kfd.parent / "nowhere").probe()
     assert "no permission for" in device.why_not
     assert "groups render and video" in device.why_not
@@ -157,7 +157,7 @@ def test_torch_without_rocm_is_named(kfd, amdsmi, monkeypatch):
     )
 
 
-def test_other_systems_are_told_that_linux_is_needed(monkeypatch):
+def test_other_systems_than_linux_are_refused(monkeypatch):
     monkeypatch.setattr(rocm.platform, "system", lambda: "Windows")
     (device,) = rocm.RocmDevice().probe()
     assert "Linux only; this is Windows" in device.why_not

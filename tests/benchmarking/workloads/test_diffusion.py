@@ -183,7 +183,7 @@ def test_loop_runs_in_the_models_precision(name, dtype):
     assert operation.problem(output) is None
 
 
-def test_what_the_denoiser_is_told_changes_the_image():
+def test_the_denoisers_conditions_change_the_image():
     for config, name in ((TINY_UNET, "encoder_hidden_states"), (TINY_XL, "text_embeds"), (TINY_XL, "time_ids")):
         loaded = Loaded(config)
         one = run(loaded.operation(point_of()))

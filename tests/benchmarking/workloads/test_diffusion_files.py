@@ -108,7 +108,7 @@ def test_of_a_pipeline_on_the_hub_only_the_denoiser_is_fetched(pipeline, hub):
     assert {path.relative_to(snapshot).as_posix() for path in snapshot.rglob("*.*")} == set(names)
 
 
-def test_a_pipeline_without_a_denoiser_says_what_is_missing(tmp_path):
+def test_a_pipeline_without_a_denoiser_is_refused_with_what_is_missing(tmp_path):
     (tmp_path / "model_index.json").write_text("{}")
     with pytest.raises(UsageError, match=r"has no config\.json"):
         resolve(str(tmp_path))
@@ -160,7 +160,7 @@ def test_loading_leaves_the_librarys_logging_and_the_default_dtype_as_they_were(
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_a_session_runs_pretrained_weights_and_tells_what_runs(component, precision):
+def test_a_session_runs_pretrained_weights_and_verifies_them(component, precision):
     workload = resolve(str(component))
     cell = Cell(workload=workload, device=CPU, requested_device="cpu", runtime="eager", precision=precision)
     session = EAGER.open(cell, SimpleNamespace(torch_name="cpu"), lambda name: nullcontext(), ())

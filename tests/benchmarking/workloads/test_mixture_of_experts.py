@@ -233,7 +233,7 @@ def test_switch_has_no_static_cache():
         operation_of(workload, model, cache="static")
 
 
-def test_a_model_without_experts_says_why_it_has_no_readings():
+def test_a_model_without_experts_has_no_readings_with_the_reason():
     model = torch.nn.Linear(2, 2)
     readings = mixture_of_experts.readings(model, lambda: None)
     assert readings.values == {}
@@ -273,7 +273,7 @@ def test_points_beyond_the_positions_and_without_tokens_are_refused():
     assert "number of new tokens" in PLUGIN.check(workload, Point(batch_size=1, sequence_length=8))
 
 
-def test_how_experts_are_computed_is_told():
+def test_how_experts_are_computed_is_reported():
     _, model = make("mixtral")
     assert PLUGIN.verified(model) == {"experts": model.config._experts_implementation or "eager"}
     _, switch = make("switch_transformers")

@@ -151,7 +151,7 @@ def test_half_precision_gives_finite_numbers(dtype):
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_both_models_have_the_attention_that_was_asked_for(attention):
+def test_both_models_have_the_requested_attention(attention):
     _, model = make(attention)
     parts = (model, model.rag.question_encoder, model.rag.generator)
     assert [part.config._attn_implementation for part in parts] == [attention] * 3
@@ -228,5 +228,5 @@ def test_inputs_are_the_question_in_both_vocabularies():
     assert arrays["generator_input_ids"].max() < 50_265
 
 
-def test_how_the_corpus_is_searched_is_told(loaded):
+def test_how_the_corpus_is_searched_is_reported(loaded):
     assert PLUGIN.verified(loaded[1]) == {"retrieval": rag.SEARCH, "passage_tokens": 128}

@@ -208,7 +208,7 @@ def test_the_mode_has_a_recurrent_cache_and_no_attention():
     assert EAGER.mode(cpu, resolve("tiny-mamba"), {}) == {"cache": "recurrent"}
 
 
-def test_which_code_runs_is_told_with_the_reason(monkeypatch):
+def test_which_code_runs_is_reported_with_the_reason(monkeypatch):
     _, model = make("mamba")
     monkeypatch.setattr(state_space, "KERNEL_PACKAGES", ("json", "no_such_kernels"))
     assert PLUGIN.verified(model) == {
@@ -224,7 +224,7 @@ def test_which_code_runs_is_told_with_the_reason(monkeypatch):
     }
 
 
-def test_missing_kernels_are_not_told_on_stderr_but_other_warnings_are():
+def test_missing_kernels_are_not_on_stderr_but_other_warnings_are():
     messages = []
     handler = logging.Handler()
     handler.emit = lambda record: messages.append(record.getMessage())

@@ -36,7 +36,7 @@ def test_a_list_that_can_be_had_is_given_in_its_one_form(monkeypatch):
     assert binding.checked("3,0-1,1") == "0-1,3"
 
 
-def test_processors_that_are_not_there_are_told_from_forbidden_ones(monkeypatch):
+def test_missing_processors_are_distinguished_from_forbidden_ones(monkeypatch):
     allow(monkeypatch, 0, 1, 2, 3, existing=8)
     with pytest.raises(UnsupportedError, match=r"--cpu-list 0,9: processors 9 do not exist; it may use 0-3"):
         binding.checked("0,9")
@@ -55,7 +55,7 @@ def test_a_system_that_binds_nothing_refuses_with_the_reason(monkeypatch, platfo
         binding.checked("0")
 
 
-def test_a_system_that_refuses_the_binding_is_said(monkeypatch):
+def test_a_refused_binding_is_an_error(monkeypatch):
     def refuse(cpus):
         raise OSError(22, "Invalid argument")
 
@@ -205,7 +205,7 @@ def test_a_binding_implies_a_thread_to_each_core(two_sockets_with_smt, tmp_path)
 
 
 @pytest.mark.parametrize(("cpus", "nodes"), [((0, 3), [0]), ((4,), [1]), ((3, 4), [0, 1])])
-def test_the_nodes_of_processors_are_told(two_sockets_with_smt, cpus, nodes):
+def test_processors_have_their_memory_nodes(two_sockets_with_smt, cpus, nodes):
     assert binding.numa_nodes(cpus, two_sockets_with_smt) == nodes
 
 
@@ -214,7 +214,7 @@ def test_a_kernel_without_nodes_is_a_reason(tmp_path):
         binding.numa_nodes((0,), tmp_path)
 
 
-def test_windows_is_asked_through_psutil(monkeypatch):
+def test_windows_uses_psutil(monkeypatch):
     import psutil
 
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)

@@ -80,7 +80,7 @@ def test_a_missing_package_is_named_with_the_line_that_installs_it(monkeypatch):
     assert why == "not_supported: needs zeus-apple-silicon: pip install zeus-apple-silicon"
 
 
-def test_apples_gpu_counts_itself_beside_the_processor():
+def test_apples_gpu_is_counted_in_addition_to_the_processor():
     energy = mps.MpsHandle(None, AppleEnergy(apple(cpu_total_mj=2_000, gpu_mj=3_000), "arm64")).energy_j()
     assert (energy.values["gpu"], energy.values["cpu_pkg"], energy.values["method"]) == (3.0, 2.0, "counter")
 
@@ -164,7 +164,7 @@ def test_packages_are_summed_in_joules_and_their_cores_are_not_counted_twice():
     assert set(energy.missing) == {"gpu", "soc"}
 
 
-def test_a_meter_without_memory_says_what_it_has():
+def test_a_meter_without_memory_lists_its_channels():
     """AMD's names, of which the socket is the package."""
     channels = ("VDDCR_VDD Power", "VDDCR_SOC Power", "Current Socket Power", "Apu Power")
     meters = Meters(smu=(2, metadata_v2(*channels), [7, 7, 10**12, 7]))

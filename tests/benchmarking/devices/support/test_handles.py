@@ -78,7 +78,7 @@ def test_the_same_device_twice_and_unlike_models_are_refused(gpus):
         ("cuda:0,", "one by one, such as cuda:0,cuda:1"),
     ],
 )
-def test_lists_that_make_no_sense_are_refused_before_anything_is_asked(request_, words):
+def test_invalid_lists_are_refused_before_any_probe(request_, words):
     with pytest.raises(UsageError, match=words):
         select.select(request_, lambda device: None, {"cuda": (Device(type="cuda", selector="cuda", found=False),)})
     with pytest.raises(UsageError, match=words):

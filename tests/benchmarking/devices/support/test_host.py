@@ -50,7 +50,7 @@ def test_every_fact_has_a_value_or_a_reason_on_this_machine():
 
 
 @pytest.mark.parametrize("system", ["Linux", "FreeBSD"])
-def test_every_fact_has_a_value_or_a_reason_on_a_machine_that_tells_nothing(system, tmp_path):
+def test_every_fact_has_a_value_or_a_reason_on_an_empty_machine(system, tmp_path):
     facts = host_facts(system, tmp_path)
     assert set(NAMES) == set(facts.values) | set(facts.missing)
     assert "cpu_model" in facts.missing

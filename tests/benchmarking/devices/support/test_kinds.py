@@ -128,7 +128,7 @@ def test_unknown_facts_are_hashed_as_unknown():
     assert keys["memory_class_bytes"] is None
 
 
-def test_facts_with_a_field_of_their_own_are_not_told_twice():
+def test_facts_that_are_fields_are_not_repeated():
     found = hardware(GPU, HOST)
     assert (found.cpu_model, found.cpu_cores, found.cpu_threads) == ("AMD EPYC 9554", 64, 128)
     assert found.memory_bytes == 251 * GIB
@@ -136,7 +136,7 @@ def test_facts_with_a_field_of_their_own_are_not_told_twice():
     assert "cpu_model" not in found.host.values
 
 
-def test_the_same_machine_asked_twice_is_the_same():
+def test_the_same_machine_has_the_same_id_twice():
     (device,) = probe_all(["cpu"])["cpu"]
     assert hardware(device).hardware_id == hardware(device).hardware_id
 

@@ -237,7 +237,7 @@ def test_absent_device_is_an_error_with_its_reason_never_a_fallback(machine):
         select("cuda:3", anything)
 
 
-def test_index_out_of_range_says_what_was_found(machine):
+def test_an_index_out_of_range_lists_the_devices_found(machine):
     machine({})
     with pytest.raises(UsageError, match=r"no device 'cuda:2'\. Found: cuda:0 \(a cuda:0\), cuda:1 \(a cuda:1\)"):
         select("cuda:2", anything)

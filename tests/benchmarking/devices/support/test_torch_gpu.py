@@ -46,7 +46,7 @@ def test_build_of_a_file_that_states_nothing_is_unknown():
     assert parse_build("debug = False\n").version == "of unknown version"
 
 
-def test_build_is_told_without_importing_torch():
+def test_the_build_is_read_without_importing_torch():
     call = "torch_gpu.torch_build()"
     code = f"import sys; from benchmarking.devices.support import torch_gpu; {call}; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
@@ -58,7 +58,7 @@ def test_installed_torch_is_the_one_that_imports():
     assert torch_build().version == torch.__version__
 
 
-def test_index_is_matched_by_uuid_where_torch_tells_no_pci_address(fake_torch):
+def test_index_is_matched_by_uuid_where_torch_has_no_pci_address(fake_torch):
     seen = [SimpleNamespace(name="a", uuid="00000000-1111-2222-3333-444444444444")]
     seen.append(SimpleNamespace(name="b", uuid="5f1c7d0e-6b3a-4c8e-9d2f-1a2b3c4d5e6f"))
     assert torch_index(fake_torch(seen), gpu()) == 1
@@ -170,7 +170,7 @@ def test_own_bytes_are_never_guessed():
         owners.own_bytes({42: None})
 
 
-def test_two_newcomers_cannot_be_told_apart():
+def test_two_newcomers_are_ambiguous():
     owners = Owners(frozenset(), own=42)
     with pytest.raises(UnreadableError, match=r"not_supported: the driver's pids \(5, 6\) are of another namespace"):
         owners.foreign(frozenset({5, 6}))

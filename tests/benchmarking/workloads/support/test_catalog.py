@@ -53,7 +53,7 @@ def test_parameter_count_is_that_of_the_model_built_on_the_meta_device(name):
     assert not model.training
 
 
-def test_parameter_count_is_not_told_for_a_task_it_was_not_counted_for():
+def test_parameter_count_is_absent_for_another_task():
     assert resolve("bert-base-uncased", weights="random", task="fill-mask").parameter_count is None
 
 
@@ -135,6 +135,6 @@ def test_listing_text_lines_up_under_its_headings():
     assert lines[0].index("grid") == gpt2.index("sequence length") == vit.index("image size")
 
 
-def test_resolve_says_what_weights_it_takes():
+def test_an_unknown_choice_of_weights_is_refused_with_the_valid_ones():
     with pytest.raises(UsageError, match="auto, pretrained, random"):
         resolve("gpt2", weights="best")

@@ -145,7 +145,7 @@ def test_sound_goes_in_and_comes_out_of_the_first_convolution():
     assert activation_bytes(cell({}, "speech", "x"), Point(batch_size=2, axes={"audio_seconds": 0.5})) == 4 * 16_000
 
 
-def test_a_configuration_that_tells_nothing_counts_as_nothing():
+def test_an_empty_configuration_counts_as_nothing():
     assert activation_bytes(cell({}), GENERATE) == 0
     assert (text_of({}, None), vision_of({})) == (None, None)
 

@@ -141,7 +141,7 @@ def test_nan_of_a_later_step_and_missing_tokens_are_problems(loaded):
     assert operation.problem(short) == "token count: 3 rows of [8], expected 9 each"
 
 
-def test_static_cache_takes_its_memory_once(loaded):
+def test_a_static_cache_allocates_its_memory_once(loaded):
     operation = loaded.operation(cache="static")
     own = getattr(operation._static, "self_attention_cache", operation._static)
     run(operation)
@@ -152,13 +152,13 @@ def test_static_cache_takes_its_memory_once(loaded):
     assert [layer.keys.data_ptr() for layer in own.layers] == first
 
 
-def test_model_without_a_static_cache_says_so(loaded, monkeypatch):
+def test_a_model_without_a_static_cache_is_refused(loaded, monkeypatch):
     monkeypatch.setattr(type(loaded.model), "_can_compile_fullgraph", False)
     with pytest.raises(UnsupportedError, match="has no static cache"):
         loaded.operation(cache="static")
 
 
-def test_decoder_asked_for_features_makes_one_pass():
+def test_a_decoder_for_features_makes_one_pass():
     workload = resolve("tiny-gpt2", weights="random", task="feature-extraction")
     plugin = family_of(workload.config, "tiny-gpt2")
     with skip_random_initialisation():
@@ -174,7 +174,7 @@ def test_decoder_asked_for_features_makes_one_pass():
     assert (operation.tokens_per_call, operation.new_tokens) == (16, None)
 
 
-def test_start_token_is_the_models_and_its_absence_is_said():
+def test_the_start_token_is_the_models_and_required():
     class Config:
         decoder_start_token_id = None
         bos_token_id = 2

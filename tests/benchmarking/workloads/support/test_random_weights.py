@@ -153,7 +153,7 @@ def test_only_the_named_parameters_are_filled():
     assert torch.equal(linear.weight, weight)
 
 
-def test_a_truncated_normal_fill_ends_whatever_the_memory_held():
+def test_a_truncated_normal_fill_ends_on_any_memory():
     tensor = torch.full((8,), 1e9)
     with skip_random_initialisation():
         torch.nn.init.trunc_normal_(tensor)

@@ -42,7 +42,7 @@ def test_catalog_name_with_random_weights_needs_no_reason():
     assert (workload.vocab_size, workload.path, workload.revision) == (50257, None, None)
 
 
-def test_auto_falls_back_to_random_weights_and_says_why():
+def test_auto_falls_back_to_random_weights_with_the_reason():
     workload = resolve("google-bert/bert-base-uncased")
     assert (workload.source, workload.weights) == ("catalog", "random")
     assert workload.weights_reason == "it is not in the local cache, and HF_HUB_OFFLINE is set"
@@ -105,7 +105,7 @@ def test_revision_changes_with_the_size_of_the_weights_only(tmp_path):
     assert resolve(str(folder)).revision != first
 
 
-def test_folder_without_weights_gets_random_ones_and_says_so(tmp_path):
+def test_a_folder_without_weights_gets_random_ones_with_the_reason(tmp_path):
     folder = write_config(tmp_path / "m", TINY)
     workload = resolve(str(folder))
     assert (workload.weights, workload.weights_reason) == ("random", f"{folder} has a configuration but no weights")
@@ -210,7 +210,7 @@ def test_broken_index_of_shards_is_refused(tmp_path):
         ({"model_type": "t5", "architectures": ["T5EncoderModel"]}, UsageError, "half of an encoder-decoder"),
     ],
 )
-def test_configurations_that_cannot_be_run_say_why(tmp_path, config, error, message):
+def test_unsupported_configurations_are_refused_with_the_reason(tmp_path, config, error, message):
     folder = write_config(tmp_path / "m", config)
     with pytest.raises(error, match=message):
         resolve(str(folder))
@@ -223,7 +223,7 @@ def test_a_known_model_type_that_is_not_supported_names_its_family(tmp_path, mon
         resolve(str(write_config(tmp_path / "m", {"model_type": "bark"})))
 
 
-def test_folder_without_configuration_says_so(tmp_path):
+def test_a_folder_without_configuration_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"has no config\.json"):
         resolve(str(tmp_path))
 

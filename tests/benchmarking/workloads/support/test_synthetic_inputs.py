@@ -24,7 +24,7 @@ def check(name, task=None, **point):
     return family_of(workload.config, name).check(workload, Point(**point))
 
 
-def test_ids_are_seeded_and_as_long_as_asked():
+def test_ids_are_seeded_and_of_the_requested_length():
     workload, point = workload_of("gpt2"), Point(batch_size=3, sequence_length=17)
     ids = token_ids(workload, point, seed=5)
     assert ids.shape == (3, 17)
@@ -75,7 +75,7 @@ def test_new_tokens_have_their_own_positions_in_an_encoder_decoder():
     assert check("t5-small", batch_size=1, sequence_length=100_000, new_tokens=5000) is None
 
 
-def test_decoder_asked_for_features_has_the_whole_length():
+def test_a_decoder_for_features_has_the_whole_length():
     assert check("gpt2", task="feature-extraction", batch_size=1, sequence_length=1024) is None
 
 
@@ -115,7 +115,7 @@ def test_pictures_are_smooth_but_not_flat():
     assert np.abs(np.diff(values, axis=1)).mean() < 20  # neighbours differ by the grain, not by the patches
 
 
-def test_sound_has_the_asked_length_and_stays_in_range():
+def test_sound_has_the_requested_length_and_stays_in_range():
     waves = synthetic_inputs.sounds(2, seconds=0.5, rate_hz=16_000, seed=0)
     assert [(w.shape, w.dtype) for w in waves] == [((8_000,), np.float32)] * 2
     assert all(np.abs(w).max() == np.float32(synthetic_inputs.LOUDNESS) for w in waves)

@@ -48,7 +48,7 @@ def test_sharded_weights_are_the_same_model(tmp_path, save_tiny):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_weights_are_read_in_the_precision_that_is_asked(tmp_path, save_tiny, dtype):
+def test_weights_are_read_in_the_requested_precision(tmp_path, save_tiny, dtype):
     model, _ = load(save_tiny(tmp_path / "m"), dtype=dtype)
     assert {parameter.dtype for parameter in model.parameters()} == {dtype}
 
