@@ -1,1 +1,1 @@
-"""The peak rates of a device, measured."""
+"""Measures the peak rates of a device: matrix products and copies."""

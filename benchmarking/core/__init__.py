@@ -1,1 +1,1 @@
-"""The ground: tables that every room takes its words and names from. Imports nothing above it."""
+"""The ground floor: records, contracts, tables and helpers for all rooms. Imports none of them."""

@@ -1,7 +1,7 @@
 """What a stream can show (width, colours, rewritten lines), and the progress display.
 
 2026-11-22: progress is drawn only when its caller has news. rich's own refresh is a thread that wakes ten times a
-second, also while something is being measured on this machine; here the process sleeps meanwhile.
+second, also while something is being measured on this machine; this process sleeps instead.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Measures one operation at one point. `point.measure_point` tells the story; each step has its own file."""
+"""Measures one operation at one point: `point.measure_point` runs the passes, `aggregate` combines the launches."""

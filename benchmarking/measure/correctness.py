@@ -7,16 +7,16 @@ With x the reference and y the output, all values of an array together:
     cosine          x.y / (||x|| ||y||)
     equal tokens    share of the generated tokens that are the same, up to and beyond the first that differs
 
-2026-11-21: tokens are judged at float32 only. At lower precisions, tf32 among them, two logits that nearly tie change
-places, and every token after them is another one, however good the runtime is; there the prompt's logits are judged
-alone. (Of 50 000 logits the two largest lie closer than 1e-3 of their spread in about 1 of 100 steps.)
+2026-11-21: tokens are compared at float32 only. At lower precisions, tf32 included, two nearly equal logits may change
+places, after which every token differs, however good the runtime is; there only the prompt's logits are compared. (Of
+50 000 logits the two largest are closer than 1e-3 of their spread in about 1 of 100 steps.)
 
-2026-11-21: of a mixture of experts more is let through below float32. The router's logits tie as well: a token that
-goes to another expert has another output, of which nobody can say that it is wrong. Seen with random weights, 2 experts
-of 4 to 16 a token, 2 to 12 layers: at bfloat16 one position in 5 to 250 was off by more than 6 %, at float16 one in 80
-or none, the worst by 25 %; the median position was off as in a dense model. An output may be one position (the prompt's
-last, in a batch of 1), so each has to be let through; what is computed wrongly, and is off by 100 % and more, is still
-caught. Trained routers tie less often.
+2026-11-21: models with routed experts have a wider tolerance below float32. The router's logits may tie as well, and a
+token that goes to another expert has another, equally legitimate output. Seen with random weights, 2 experts of 4 to 16
+per token, 2 to 12 layers: at bfloat16 one position in 5 to 250 was off by more than 6 %, at float16 one in 80 or none,
+the worst by 25 %; the median position was off as in a dense model. An output may be a single position (the prompt's
+last, in a batch of 1), so each position must pass; wrong computations, which are off by 100 % and more, are still
+found. Trained routers tie less often.
 """
 
 from __future__ import annotations

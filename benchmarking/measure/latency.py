@@ -125,7 +125,7 @@ GRACE = 10
 """Factor on the maximum number of calls until the minimum time is over: short calls need more to fill it, and the
 warm-up must end even on a clock that stands still."""
 MAX_RELATIVE_CHANGE = 0.05
-"""Between the medians and quartiles of two windows. A machine that is not idle would never get below less."""
+"""Between the medians and quartiles of two windows. A busy machine would never reach a lower limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -140,7 +140,7 @@ def check_requests(operation: Operation, point: Point) -> None:
     """Raise BenchhouseError when a call runs another number of requests than the point's concurrency."""
     if operation.requests_per_call != point.concurrency:
         raise BenchhouseError(
-            f"point {point.label}: {point.concurrency} in flight were asked for, but a call of it runs "
+            f"point {point.label}: {point.concurrency} requests in flight were requested, but a call runs "
             f"{operation.requests_per_call}"
         )
 

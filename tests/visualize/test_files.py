@@ -25,12 +25,12 @@ def test_parts_of_file_names_are_safe(part, name):
     assert files.safe(part) == name
 
 
-def test_pictures_of_one_name_get_files_of_their_own():
+def test_pictures_with_equal_names_get_different_files():
     alike = [picture("m", apart=("random", "T4")), picture("m", apart=("random", "H200")), picture("n", apart=("", ""))]
     assert files.stems("chart", alike) == ["chart_m_T4", "chart_m_H200", "chart_n"]
 
 
-def test_names_that_differ_in_case_or_in_unsafe_letters_only_get_files_of_their_own():
+def test_names_that_differ_only_in_case_or_unsafe_letters_get_different_files():
     stems = files.stems("chart", [picture("GPT2"), picture("gpt2"), picture("a/b"), picture("a--b")])
     assert len({stem.lower() for stem in stems}) == 4
 
@@ -41,7 +41,7 @@ def test_long_names_are_shortened_and_stay_different():
     assert stems[0] != stems[1]
 
 
-def test_a_folder_that_is_a_file_is_refused(tmp_path):
+def test_a_folder_that_is_a_file_is_an_error(tmp_path):
     (tmp_path / "taken").write_text("")
     with pytest.raises(StorageError, match="taken"):
         files.writable_folder(tmp_path / "taken")

@@ -216,14 +216,14 @@ def test_bad_input_is_one_clear_line(here, database, draw, make_run, case):
     assert message in err[0]
 
 
-def test_where_every_point_failed_it_says_so(database, draw, make_run, alter):
+def test_a_selection_whose_every_point_failed_is_an_error_with_the_reason(database, draw, make_run, alter):
     code, out, (error,) = draw("--db-path", database(alter.results(make_run(), alter.failed)), "--quiet")
     assert (code, out) == (1, [])
     assert error.startswith("visualize_benchmarks: error: nothing could be drawn. ")
     assert "4 failed of 4 points; the first error: OutOfMemoryError: too big" in error
 
 
-def test_runs_that_failed_before_their_first_point_are_said_to_have(database, draw, make_run):
+def test_runs_that_failed_before_their_first_point_are_named_as_such(database, draw, make_run):
     code, _, (error,) = draw(
         "--db-path", database(replace(make_run(), results=(), status="failed", error="no weights"))
     )
@@ -231,7 +231,7 @@ def test_runs_that_failed_before_their_first_point_are_said_to_have(database, dr
     assert "bench.duckdb has runs but no results: they failed before their first point" in error
 
 
-def test_names_that_exist_but_were_never_together_say_what_there_is(database, draw, make_run):
+def test_names_that_were_never_measured_together_list_the_existing_combinations(database, draw, make_run):
     path = database(make_run(), make_run(model_id="gpt2", family="decoder-only", precision="bfloat16"))
     code, _, (error,) = draw("--db-path", path, "--model-id", "gpt2", "--precision", "float32")
     assert code == 1
@@ -239,13 +239,13 @@ def test_names_that_exist_but_were_never_together_say_what_there_is(database, dr
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_without_write_permission_is_refused(database, draw, make_run, here):
+def test_a_folder_without_write_permission_is_an_error(database, draw, make_run, here):
     (here / "closed").mkdir(mode=0o500)
     code, _, (error,) = draw("--db-path", database(make_run()), "--output-dir", "closed")
     assert (code, "cannot write to the folder closed" in error) == (1, True)
 
 
-def test_a_locked_database_is_said_to_be_locked_and_by_whom(database, draw, make_run):
+def test_a_locked_database_is_an_error_that_names_the_process(database, draw, make_run):
     path = database(make_run())
     code = f"from db.warehouse import Warehouse\nw = Warehouse.open({path!r})\nprint('held', flush=True)\ninput()"
     with subprocess.Popen(

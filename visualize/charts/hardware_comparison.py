@@ -136,13 +136,9 @@ def _figure_text(
     return FigureText(
         title=f"{title}: {key['model_id']}",
         subtitle=str(key["task"]),
-        notes=words.caption(members, drawn, whiskers, alone, named=_cell_and_point, otherwise=UNSHARED),
+        notes=words.caption(members, drawn, whiskers, alone, named=words.cell_and_point, otherwise=UNSHARED),
         legend=legend_entries(lines, drawn),
     )
-
-
-def _cell_and_point(row: Row) -> str:
-    return f"{words.cell(row)} at {words.point(row)}"
 
 
 PLUGIN = HardwareComparison()

@@ -262,17 +262,13 @@ def _figure_text(title: str, key: Row, members: Sequence[Row], drawn: Sequence[R
         "Error: relative L2 distance of the output from the baseline's.",
         UNRANKED if len(ranked) < len(drawn) else None,
         words.doubts(ranked),
-        words.missing_points(members, drawn, _cell_and_point, NO_BASELINE),
+        words.missing_points(members, drawn, words.cell_and_point, NO_BASELINE),
     )
     return FigureText(
         title=f"{title}: {key['model_id']}",
         subtitle=words.SEPARATOR.join(part for part in held if part),
         notes=tuple(note for note in notes if note),
     )
-
-
-def _cell_and_point(row: Row) -> str:
-    return f"{words.cell(row)} at {words.point(row)}"
 
 
 def _devices(drawn: Sequence[Row]) -> str:

@@ -34,6 +34,11 @@ def point(row: Row, *, with_batch: bool = True) -> str:
     return ", ".join([*parts, *(axis(name, value) for name, value in sorted(json.loads(row["axes"]).items()))])
 
 
+def cell_and_point(row: Row) -> str:
+    """The cell of a row and its point: "cpu · eager · float32 at batch 4"."""
+    return f"{cell(row)} at {point(row)}"
+
+
 def axis(name: str, value: float | None) -> str:
     """A value on an axis in words: "sequence 128", "image 224 px", "5 s of audio"."""
     if value is None:

@@ -3,8 +3,8 @@
     batch_benchmark --benches benches --enable-mock
 
 To write your own: copy this file into a folder `benches/`, remove `is_mock`, load your model onto `self.torch_device`
-in `setup_model`, and call it once in `run`. Warm-up, number of calls, statistics, memory, doubts and the database are
-taken care of.
+in `setup_model`, and call it once in `run`. Warm-up, number of calls, statistics, memory, doubts and the database come
+for free.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ time.sleep(60)
 
 @pytest.mark.skipif(os.name == "nt", reason="there are no process groups")
 @pytest.mark.parametrize(("where", "last", "code"), [("terminal", "ended with 7\n", 0), ("script", "", -signal.SIGINT)])
-def test_in_a_terminal_an_interrupt_is_the_other_program_s(where, last, code):
+def test_in_a_terminal_the_other_program_handles_an_interrupt(where, last, code):
     with subprocess.Popen(
         [sys.executable, "-c", HANDING_OVER, TAKING_INTERRUPTS, where],
         stdout=subprocess.PIPE,

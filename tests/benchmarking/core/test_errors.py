@@ -14,14 +14,14 @@ def test_it_closes_after_the_body():
     assert events == ["body", "closed"]
 
 
-def test_it_closes_after_an_error_which_stays_what_it_was():
+def test_it_closes_after_an_error_and_raises_that_error():
     events = []
     with pytest.raises(ValueError, match="first"), always_after(lambda: events.append("closed")):
         raise ValueError("first")
     assert events == ["closed"]
 
 
-def test_an_error_while_closing_is_a_note_to_the_one_before():
+def test_an_error_while_closing_is_a_note_of_the_first_error():
     def close():
         raise KeyError("second")
 
@@ -30,7 +30,7 @@ def test_an_error_while_closing_is_a_note_to_the_one_before():
     assert caught.value.__notes__ == ["and then, while cleaning up: KeyError: 'second'"]
 
 
-def test_an_error_while_closing_alone_is_told():
+def test_an_error_while_closing_is_raised_if_it_is_the_only_one():
     def close():
         raise KeyError("second")
 

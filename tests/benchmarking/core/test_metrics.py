@@ -53,7 +53,7 @@ def test_every_metric_that_is_judged_has_a_better_way_a_unit_and_a_value_a_launc
         assert metric.source != "samples" or metric.statistic in ("median", "p99", "rate"), metric.column
 
 
-def test_a_derived_metric_is_made_of_a_reading_that_there_is():
+def test_a_derived_metric_is_computed_from_an_existing_reading():
     readings = {metric.of for metric in from_source("reading").values()}
     assert {metric.of for metric in from_source("derived").values()} <= readings
 

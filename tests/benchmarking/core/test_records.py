@@ -23,12 +23,12 @@ from benchmarking.core.records import (
 )
 
 
-def test_a_run_comes_back_from_json_as_it_was(make_run):
+def test_a_run_survives_json_unchanged(make_run):
     run = make_run(with_failed=True, with_doubtful=True)
     assert run_from_json(json.loads(dumps(run)), "here") == run
 
 
-def test_whole_numbers_become_floats_where_floats_are_meant():
+def test_whole_numbers_become_floats_in_fields_of_floats():
     data = {"launch": 0, "phase": "measure", "metric": "m", "unit": "ms", "started_at": "2026-01-01", "values": [1, 2]}
     values = from_json(Samples, data).values
     assert values == (1.0, 2.0)
@@ -36,7 +36,7 @@ def test_whole_numbers_become_floats_where_floats_are_meant():
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_not_a_number_and_infinity_are_refused(bad):
+def test_nan_and_infinity_are_errors(bad):
     with pytest.raises(FormatError, match="store None and a reason"):
         to_json(Doubt(kind="k", severity="info", evidence={"x": bad}))
 
@@ -51,7 +51,7 @@ def test_not_a_number_and_infinity_are_refused(bad):
         ({"axes": {"image_size": "big"}}, "Point.axes.image_size: expected int or float"),
     ],
 )
-def test_what_does_not_fit_is_named(change, message):
+def test_an_invalid_field_is_named(change, message):
     with pytest.raises(FormatError) as error:
         from_json(Point, {"batch_size": 1, **change})
     assert message in str(error.value)
@@ -62,7 +62,7 @@ def test_a_missing_field_is_named():
         from_json(Point, {"sequence_length": 8})
 
 
-def test_a_value_outside_a_closed_set_is_refused():
+def test_a_value_outside_a_closed_set_is_an_error():
     with pytest.raises(FormatError, match="expected one of info, noisy, throttled, invalid"):
         from_json(Doubt, {"kind": "k", "severity": "mild"})
 
@@ -77,7 +77,7 @@ def test_a_value_outside_a_closed_set_is_refused():
         ({"format": "benchhouse-run", "format_version": 1}, "missing field"),
     ],
 )
-def test_foreign_and_newer_files_are_refused(data, message):
+def test_other_and_newer_files_are_errors(data, message):
     with pytest.raises(FormatError, match=message):
         run_from_json(data, "some.json")
 
@@ -93,7 +93,7 @@ def test_the_hash_does_not_depend_on_the_order_of_keys():
     assert canonical_hash({"a": 1}) != canonical_hash({"a": 2})
 
 
-def test_labels_tell_points_apart():
+def test_labels_distinguish_points():
     assert Point(batch_size=1, sequence_length=128, new_tokens=16).label == "b1 s128 n16"
     assert Point(batch_size=2, concurrency=4, axes={"image_size": 224}).label == "b2 c4 image_size=224"
 
@@ -107,7 +107,7 @@ def test_format_of_run_is_current(make_run):
     ("values", "read"),
     [([1.5, 2.5], (1.5, 2.5)), ([1, 2.5], (1.0, 2.5)), ([], ()), ([True, 1.0], None), ([None], None)],
 )
-def test_numbers_of_a_list_are_read_as_such_or_refused(values, read):
+def test_numbers_of_a_list_are_read_or_are_errors(values, read):
     data = {
         "launch": 0,
         "phase": "measure",

@@ -20,7 +20,7 @@ def validator():
     return jsonschema.Draft202012Validator(schema)
 
 
-def test_the_file_is_what_the_records_give():
+def test_the_file_equals_the_schema_of_the_records():
     assert json.loads((resources.files("benchmarking") / "run.schema.json").read_text()) == run_schema()
 
 
@@ -40,7 +40,7 @@ def test_a_run_file_is_valid(validator, make_run):
         (("colour",), "blue"),
     ],
 )
-def test_what_is_no_run_is_not_valid(validator, make_run, path, value):
+def test_an_invalid_run_does_not_validate(validator, make_run, path, value):
     data = copy.deepcopy(to_json(make_run()))
     place = data
     for step in path[:-1]:

@@ -117,7 +117,7 @@ def test_half_width_drops_the_earliest_values_that_fill_no_batch():
     assert relative_half_width([1e9, *values]) == relative_half_width(values)
 
 
-def test_half_width_of_few_of_constant_and_of_zero_values():
+def test_half_width_of_few_constant_and_zero_values():
     assert relative_half_width([1.0, 2.0] * 9 + [1.0]) is None
     assert relative_half_width([3.0] * 20) == 0.0
     assert relative_half_width([0.0] * 20) is None

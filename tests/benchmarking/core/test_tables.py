@@ -46,7 +46,7 @@ def test_a_narrow_terminal_is_never_overrun_and_no_number_is_lost(width):
         assert word in text
 
 
-def test_words_are_folded_before_a_table_is_taken_apart():
+def test_words_are_folded_before_a_table_is_split():
     assert "\n\n" not in table_text(RESULTS, Page(width=80))
     parts = [part.splitlines() for part in table_text(RESULTS, Page(width=30)).split("\n\n")]
     assert len(parts) == 3
@@ -54,7 +54,7 @@ def test_words_are_folded_before_a_table_is_taken_apart():
         assert [line.split("  ")[0] for line in part if line.startswith("b")] == ["b1 s32", "b2 s32"]
 
 
-def test_a_column_without_anything_in_it_needs_no_room_where_there_is_none():
+def test_an_empty_column_is_omitted_when_there_is_no_room():
     table = Table(headings=("point", "median ms", "doubts"), rows=(("b1", "1.5", ""), ("b2", "2.5", "")), numbers=(1,))
     assert "doubts" in table_text(table, Page(width=30))
     assert table_text(table, Page(width=16)).splitlines()[2:] == ["b1           1.5", "b2           2.5"]
@@ -118,7 +118,7 @@ def test_a_table_without_rows_is_its_headings():
     assert table_text(Table(headings=("a", "b"), rows=())).splitlines() == ["a  b", "────"]
 
 
-def test_columns_without_anything_are_left_out_and_say_what_they_are():
+def test_columns_without_values_are_omitted_and_kinds_of_columns_are_kept():
     columns = [
         Column[int](heading="n", text=str, is_key=True),
         Column[int](heading="never", text=lambda _: None),

@@ -43,7 +43,7 @@ def shown(stream, *states, line=None):
     return stream.getvalue()
 
 
-def test_a_terminal_shows_a_bar_with_the_time_left_and_what_goes_on():
+def test_a_terminal_shows_a_bar_with_the_time_left_and_the_activity():
     text = shown(Terminal(), STATE)
     assert "━" in text
     assert "3/8 points  about 2 min left" in text

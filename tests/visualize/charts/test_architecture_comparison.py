@@ -33,7 +33,7 @@ def test_whiskers_are_the_intervals(make_run, figures, see):
     assert see.labels(figure.axes[1]) == ["mark bert-base-uncased", "mark other"], "memory has no interval"
 
 
-def test_tasks_have_blocks_of_their_own_and_a_warning(make_run, figures, see):
+def test_tasks_have_separate_blocks_and_a_warning(make_run, figures, see):
     (figure,) = figures(NAME, make_run(), make_run(model_id="gpt2", family="decoder-only"))
     assert [see.title(axes, loc="left") for axes in figure.axes[::2]] == [
         "encoder-only, feature-extraction: batch 1, sequence 128",
@@ -50,7 +50,7 @@ def test_a_block_is_at_the_point_most_models_share_and_names_the_others(make_run
     assert "Measured at other points only: feature-extraction: c." in see.texts(figure)
 
 
-def test_of_points_as_common_the_smallest_batch_and_longest_sequence_is_taken(make_run, figures, see):
+def test_among_equally_common_points_the_smallest_batch_and_longest_sequence_is_chosen(make_run, figures, see):
     runs = [make_run(model_id=name, batch_sizes=(4, 2), sequence_lengths=(64, 256)) for name in "ab"]
     (figure,) = figures(NAME, *runs)
     assert see.title(figure.axes[0], loc="left") == "encoder-only, feature-extraction: batch 2, sequence 256"
@@ -100,7 +100,7 @@ def test_no_two_families_look_alike_and_each_looks_the_same_in_every_picture(one
     }
 
 
-def test_a_module_without_a_family_is_said_to_have_none(make_run, figures, see, alter):
+def test_a_module_without_a_family_is_labelled(make_run, figures, see, alter):
     (figure,) = figures(NAME, make_run(), alter.workload(make_run(model_id="mine"), family=None))
     assert see.legend(figure) == ["encoder-only", "no family"]
 
@@ -114,13 +114,13 @@ def test_random_and_pretrained_weights_are_never_in_one_picture(make_run, outcom
     ]
 
 
-def test_one_model_is_nothing_to_compare(make_run, outcomes):
+def test_a_single_model_is_not_compared(make_run, outcomes):
     (outcome,) = outcomes(NAME, make_run())
     what = "Models by architecture family on Test CPU (cpu) · eager · float32, random weights"
     assert outcome == NotDrawn(what=what, why="bert-base-uncased is the only model measured there")
 
 
-def test_doubtful_is_hollow_and_failed_is_named(make_run, figures, see, alter):
+def test_doubtful_results_are_hollow_and_failed_ones_are_named(make_run, figures, see, alter):
     doubtful = alter.results(make_run(model_id="doubtful"), alter.noisy)
     broken = alter.results(make_run(model_id="broken"), alter.failed)
     (figure,) = figures(NAME, make_run(), doubtful, broken)
@@ -130,7 +130,7 @@ def test_doubtful_is_hollow_and_failed_is_named(make_run, figures, see, alter):
     assert note.startswith("Not drawn: 4 failed of 6 points (broken at batch 1, sequence 32; broken at")
 
 
-def test_two_modes_of_one_model_are_told_apart(make_run, figures, alter):
+def test_two_modes_of_one_model_are_distinguished(make_run, figures, alter):
     other = make_run(model_id="other", slowdown=3.0)
     (figure,) = figures(NAME, make_run(), alter.mode(make_run(slowdown=2.0), attention="eager"), other)
     names = [

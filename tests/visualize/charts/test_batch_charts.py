@@ -36,7 +36,7 @@ def test_an_interval_without_neighbours_is_a_whisker(make_run, figures, see, alt
     assert see.whiskers(figure.axes[0], "whisker 32") == (2, 15.7, 16.3)
 
 
-def test_an_interval_that_misses_its_median_is_drawn_as_it_is(make_run, figures, see, alter):
+def test_an_interval_without_its_median_is_drawn_unchanged(make_run, figures, see, alter):
     """The interval is about the mean of the logarithms: with many launches the median may lie outside."""
     run = make_run(batch_sizes=(1,), sequence_lengths=(32,))
     run = alter.results(run, alter.metrics(latency_ci_low_ms=8.5, latency_ci_high_ms=9.0))
@@ -51,7 +51,7 @@ def test_without_intervals_none_is_drawn_and_the_caption_says_so(make_run, figur
     assert "No interval: too few samples for one." in see.texts(figure)
 
 
-def test_fewer_than_three_launches_are_said_to_say_nothing_of_their_spread(make_run, figures, see):
+def test_with_fewer_than_three_launches_the_caption_says_that_their_spread_is_not_covered(make_run, figures, see):
     (figure,) = figures(LATENCY, make_run(launches=2))
     (note,) = [text for text in see.texts(figure) if text.startswith("Band or whisker: 95 % confidence interval")]
     assert note.endswith("of the median latency inside launches, not covering the spread between launches.")
@@ -77,7 +77,7 @@ def test_failed_points_are_not_drawn_but_counted_with_their_reason(make_run, fig
     assert note in see.texts(figure)
 
 
-def test_where_everything_failed_there_is_no_picture_but_a_reason(make_run, outcomes, alter):
+def test_if_everything_failed_there_is_a_reason_instead_of_a_picture(make_run, outcomes, alter):
     (outcome,) = outcomes(LATENCY, alter.results(make_run(), alter.failed))
     assert outcome == NotDrawn(
         what="Latency vs batch size: bert-base-uncased on Test CPU (cpu) · eager · float32",
@@ -85,7 +85,7 @@ def test_where_everything_failed_there_is_no_picture_but_a_reason(make_run, outc
     )
 
 
-def test_a_picture_says_what_it_holds_fixed(make_run, figures, see):
+def test_a_picture_names_what_its_points_have_in_common(make_run, figures, see):
     (figure,) = figures(LATENCY, make_run(model_id="gpt2", family="decoder-only"))
     title, subtitle, provenance, *_ = see.texts(figure)
     assert title == "Latency vs batch size: gpt2"
@@ -109,13 +109,13 @@ def test_colours_and_markers_both_differ(make_run, figures, see):
         ({"revision": "abc"}, ("bert-base-uncased", "cpu", "eager", "float32")),
     ],
 )
-def test_unlike_things_of_one_name_go_to_different_pictures(make_run, outcomes, alter, change, parts):
+def test_different_results_with_equal_names_go_to_different_pictures(make_run, outcomes, alter, change, parts):
     first, second = outcomes(LATENCY, make_run(), alter.workload(make_run(), **change))
     assert first.name_parts == second.name_parts == parts
     assert first.details != second.details
 
 
-def test_each_device_runtime_precision_and_number_of_new_tokens_has_its_own_picture(make_run, outcomes, alter):
+def test_each_device_runtime_precision_and_number_of_new_tokens_has_a_picture(make_run, outcomes, alter):
     gpt2 = {"model_id": "gpt2", "family": "decoder-only"}
     longer = alter.results(make_run(**gpt2), alter.at(new_tokens=16))
     runs = [make_run(**gpt2), longer, make_run(**gpt2, device="cuda"), make_run(**gpt2, precision="bfloat16")]
@@ -134,7 +134,7 @@ def test_only_the_latest_result_of_a_series_is_drawn(make_run, figures, see):
     assert see.points(figure.axes[0], "line 32") == [(1, 8), (2, 16)]
 
 
-def test_throughput_counts_inputs_and_its_band_is_the_latency_s_upside_down(make_run, figures, see):
+def test_throughput_counts_inputs_and_its_band_is_the_inverse_of_the_latency_s(make_run, figures, see):
     (figure,) = figures(THROUGHPUT, make_run(sequence_lengths=(32,)))
     (axes,) = figure.axes
     assert axes.get_ylabel() == "Throughput (inputs/s)"
@@ -150,7 +150,7 @@ def test_throughput_of_generation_counts_generated_tokens(make_run, figures, see
     assert see.points(figure.axes[0], "line 32") == [(1, 77), (2, 77)]
 
 
-def test_memory_of_a_cpu_is_the_process_s_beside_its_weights(make_run, figures, see):
+def test_memory_of_a_cpu_is_the_process_s_with_its_weights_for_reference(make_run, figures, see):
     (figure,) = figures(MEMORY, make_run(batch_sizes=(1, 2, 4), sequence_lengths=(32,)))
     (axes,) = figure.axes
     assert axes.get_ylabel() == "Peak resident memory of the process (MB)"
@@ -162,7 +162,7 @@ def test_memory_of_a_cpu_is_the_process_s_beside_its_weights(make_run, figures, 
     )
 
 
-def test_memory_of_an_accelerator_is_its_own(make_run, figures, see, alter):
+def test_memory_of_an_accelerator_is_device_memory(make_run, figures, see, alter):
     run = alter.results(make_run(device="cuda"), alter.metrics(memory_device_allocated_peak_mb=512.0))
     (figure,) = figures(MEMORY, run)
     assert figure.axes[0].get_ylabel() == "Peak device memory allocated (MB)"
@@ -235,11 +235,11 @@ def test_a_failed_point_elsewhere_makes_no_line_and_no_picture(make_run, figures
     ("family", "label"),
     [("vision", "images/s"), ("diffusion", "images/s"), ("vision-text", "inputs/s"), ("rag", "generated tokens/s")],
 )
-def test_throughput_is_of_what_an_item_is(make_run, figures, family, label):
+def test_throughput_is_labelled_with_the_unit_of_an_item(make_run, figures, family, label):
     (figure,) = figures(THROUGHPUT, make_run(family=family))
     assert figure.axes[0].get_ylabel() == f"Throughput ({label})"
 
 
-def test_a_simulated_device_is_called_so(make_run, figures, see, alter):
+def test_a_simulated_device_is_labelled_as_such(make_run, figures, see, alter):
     (figure,) = figures(LATENCY, alter.on_device(make_run(), "Emulator", simulated=True))
     assert see.texts(figure)[1].startswith("Emulator (cpu, simulated) · eager")

@@ -36,19 +36,17 @@ def test_without_a_shared_point_there_is_no_comparison(make_run, outcomes, alter
     assert outcome == NotDrawn(what="Latency by hardware: bert-base-uncased", why=why)
 
 
-def test_one_configuration_alone_is_drawn_and_said_to_be_alone(make_run, figures, see):
+def test_a_single_configuration_is_drawn_with_a_note(make_run, figures, see):
     (figure,) = figures(NAME, make_run())
     assert "Measured on one configuration so far: there is nothing to compare it with." in see.texts(figure)
 
 
 @pytest.mark.parametrize("change", [{"weights": "pretrained"}, {"task": "fill-mask"}, {"config_hash": "0" * 64}])
-def test_unlike_weights_tasks_and_configurations_of_the_model_are_never_in_one_picture(
-    make_run, figures, alter, change
-):
+def test_different_weights_tasks_and_configurations_are_never_in_one_picture(make_run, figures, alter, change):
     assert len(figures(NAME, make_run(), alter.workload(make_run(), **change))) == 2
 
 
-def test_new_tokens_and_requests_in_flight_make_panels_of_their_own(make_run, figures, see, alter):
+def test_new_tokens_and_requests_in_flight_have_separate_panels(make_run, figures, see, alter):
     run = make_run(model_id="gpt2", family="decoder-only", sequence_lengths=(32,))
     runs = [run, alter.results(run, alter.at(new_tokens=64)), alter.results(run, alter.at(concurrency=8))]
     (figure,) = figures(NAME, *(alter.renewed(one) for one in runs))
@@ -83,7 +81,7 @@ def test_a_valid_result_is_preferred_to_a_newer_doubtful_one(make_run, figures, 
     assert see.points(figure.axes[0], "line Test CPU (cpu) · eager · float32") == [(1, 8), (2, 16)]
 
 
-def test_configurations_of_one_name_are_told_apart_by_what_differs(make_run, figures, see, alter):
+def test_configurations_with_equal_names_are_distinguished_by_what_differs(make_run, figures, see, alter):
     eager = alter.mode(make_run(), attention="eager")
     (figure,) = figures(NAME, make_run(), eager)
     name = "Test CPU (cpu) · eager · float32"

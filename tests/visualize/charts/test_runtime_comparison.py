@@ -94,7 +94,7 @@ def test_a_doubtful_result_is_hollow_and_keeps_its_place(eager, fast, figures, s
     assert any(text.startswith("Hollow: 2 noisy of 4 points") for text in see.texts(figure))
 
 
-def test_settings_tell_two_of_one_runtime_apart_by_what_differs(eager, fast, figures, alter):
+def test_differing_settings_distinguish_two_bars_of_one_runtime(eager, fast, figures, alter):
     device = alter.mode(alter.renewed(fast), io_mode="device")
     (figure,) = figures(NAME, eager, fast, device)
     assert list(bars(figure.axes[0])) == [
@@ -103,12 +103,12 @@ def test_settings_tell_two_of_one_runtime_apart_by_what_differs(eager, fast, fig
     ]
 
 
-def test_what_was_not_measured_at_a_point_says_so(eager, fast, figures, alter):
+def test_a_configuration_that_was_not_measured_at_a_point_is_labelled(eager, fast, figures, alter):
     (figure,) = figures(NAME, eager, alter.only(fast, lambda point: point.batch_size == 1))
     assert remarks(figure.axes[1]) == ["not measured", "baseline"]
 
 
-def test_other_lengths_and_models_have_pictures_of_their_own(make_run, outcomes):
+def test_other_lengths_and_models_have_separate_pictures(make_run, outcomes):
     runs = [make_run(), make_run(runtime="onnxruntime"), make_run(model_id="b"), make_run(model_id="b", runtime="x")]
     names = [outcome.name_parts for outcome in outcomes(NAME, *runs) if isinstance(outcome, Drawing)]
     assert names == [
@@ -116,7 +116,7 @@ def test_other_lengths_and_models_have_pictures_of_their_own(make_run, outcomes)
     ]
 
 
-def test_without_a_baseline_or_without_another_there_is_no_picture_and_a_reason(eager, fast, outcomes):
+def test_without_a_baseline_or_another_result_there_is_a_reason_instead_of_a_picture(eager, fast, outcomes):
     what = "Speed-up by runtime: bert-base-uncased"
     why = "measured by eager at float32 only: there is nothing to compare it with"
     assert outcomes(NAME, eager) == [NotDrawn(what=what, why=why)]
@@ -124,7 +124,7 @@ def test_without_a_baseline_or_without_another_there_is_no_picture_and_a_reason(
     assert outcomes(NAME, fast) == [NotDrawn(what=what, why=why)]
 
 
-def test_points_of_the_baseline_alone_are_left_out_beside_others(make_run, outcomes):
+def test_points_with_only_the_baseline_are_omitted(make_run, outcomes):
     found = outcomes(NAME, make_run(), make_run(runtime="x", sequence_lengths=(32,)))
     assert [outcome.name_parts[-1] for outcome in found] == ["sequence_length-32"]
 

@@ -32,13 +32,13 @@ def test_long_names_break_after_their_own_separators():
     assert all(line[-1] in "/-_." for line in wrapped.split("\n")[:-1])
 
 
-def test_what_has_no_separator_breaks_anywhere():
+def test_a_word_without_separators_breaks_anywhere():
     wrapped = wrap("b" * 100, 9, 1.0)
     assert wrapped.replace("\n", "") == "b" * 100
     assert len({len(line) for line in wrapped.split("\n")[:-1]}) == 1
 
 
-def test_a_width_of_nothing_gives_one_letter_a_line():
+def test_a_width_of_zero_gives_one_letter_per_line():
     assert wrap("abc", 9, 0.0) == "a\nb\nc"
 
 

@@ -15,7 +15,7 @@ def test_names_that_differ_stay_as_they_are():
     assert distinct_names(["a", "b"], [["x"], ["y"]], "_") == ["a", "b"]
 
 
-def test_equal_names_get_the_first_facts_that_tell_them_apart():
+def test_equal_names_get_the_first_facts_that_distinguish_them():
     facts = [["same", "red", "1"], ["same", "blue", "2"]]
     assert distinct_names(["a", "a"], facts, "_") == ["a_red", "a_blue"]
 
@@ -25,11 +25,11 @@ def test_equal_names_get_more_facts_where_one_is_not_enough():
     assert distinct_names(["a", "a", "a"], facts, "_") == ["a_red_1", "a_red_2", "a_blue_1"]
 
 
-def test_names_that_nothing_tells_apart_are_numbered():
+def test_names_without_distinguishing_facts_are_numbered():
     assert distinct_names(["a", "a"], [["x"], ["x"]], "_") == ["a", "a_2"]
 
 
-def test_a_number_never_makes_a_name_that_is_taken():
+def test_a_number_never_makes_a_name_that_exists():
     assert len(set(distinct_names(["a", "a", "a_2"], [[], [], []], "_"))) == 3
 
 

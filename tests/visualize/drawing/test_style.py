@@ -16,11 +16,11 @@ from visualize.drawing.rows import PACKAGE
     ("value", "text"),
     [(0, "0"), (0.25, "0.25"), (0.001234, "0.00123"), (1, "1"), (4.56, "4.6"), (99.95, "100"), (1234.5, "1,234")],
 )
-def test_numbers_are_written_as_people_write_them(value, text):
+def test_numbers_have_a_short_form(value, text):
     assert style.number(value) == text
 
 
-def test_ten_times_is_a_decade_and_nothing_at_or_below_zero_is_in_one():
+def test_a_factor_of_ten_is_a_decade_and_values_at_or_below_zero_are_not_in_one():
     assert style.spans_decade([1.0, 10.0])
     assert not style.spans_decade([1.0, 9.99])
     assert not style.spans_decade([0.0, 100.0])
@@ -60,7 +60,7 @@ def test_a_single_batch_size_is_in_the_middle_of_its_axis():
     assert axes_of_batches((4,)).get_xlim() == (3.5, 4.5)
 
 
-def test_of_too_many_batch_sizes_only_some_have_a_tick():
+def test_only_some_of_too_many_batch_sizes_have_a_tick():
     ticks = axes_of_batches(tuple(2**power for power in range(12)), most_ticks=6).get_xticks()
     assert set(ticks) <= {2.0**power for power in range(-8, 24)}
     assert len([tick for tick in ticks if 1 <= tick <= 2048]) <= 6
@@ -82,7 +82,7 @@ def test_values_within_a_decade_are_on_a_linear_axis_from_zero():
     assert axes.get_xlim() == (0, 54)
 
 
-def test_colours_markers_and_dashes_together_tell_56_lines_apart():
+def test_colours_markers_and_dashes_distinguish_56_lines():
     looks = {(style.colour(i), style.marker(i)) for i in range(56)}
     assert len(looks) == 56
     assert [style.line_style(i) for i in (0, 6, 7, 14)] == ["-", "-", "--", ":"]
@@ -95,12 +95,12 @@ def contrast_with_white(colour):
     return 1.05 / (0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05)
 
 
-def test_every_colour_is_seen_on_white():
+def test_every_colour_is_visible_on_white():
     assert contrast_with_white("#000000") == pytest.approx(21)
     assert min(map(contrast_with_white, style.COLOURS)) > 2
 
 
-def test_settings_hold_inside_look_only():
+def test_settings_apply_inside_the_theme_only():
     before = dict(mpl.rcParams)
     with mpl.rc_context({"lines.linewidth": 9.0}):
         with style.theme():
@@ -131,7 +131,7 @@ def test_a_png_has_150_dots_an_inch_or_more(make_run, figures):
     assert style.PNG_DPI >= 150
 
 
-def test_drawing_leaves_an_importer_s_pyplot_alone():
+def test_drawing_does_not_change_the_pyplot_of_the_importing_program():
     code = (
         "import matplotlib, matplotlib.colors\n"
         "def settings(): return {k: matplotlib.rcParams[k] for k in matplotlib.rcParams if k != 'backend'}\n"

@@ -48,7 +48,7 @@ def test_lines_end_after_commas_only():
     assert words.unbroken("a task: batch 1, image 224 px") == "a\xa0task: batch\xa01, image\xa0224\xa0px"
 
 
-def test_a_device_without_a_name_is_called_by_its_selector():
+def test_a_device_without_a_name_has_its_selector():
     assert words.device(row(device_name=None)) == "cpu"
 
 

@@ -187,7 +187,7 @@ def test_kinds_of_doubt_that_are_too_many_are_counted_the_worst_first(eager, fas
     assert "invalid: output_differs, drift +2" in comparison_text(compare([eager, wrong]))
 
 
-def test_a_device_without_a_name_is_called_by_its_selector(eager, faster):
+def test_a_device_without_a_name_has_its_selector(eager, faster):
     nameless = Device(type="cpu", selector="cpu", found=True)
     runs = [dataclasses.replace(run, cell=dataclasses.replace(run.cell, device=nameless)) for run in (eager, faster)]
     assert " on cpu, float32:" in comparison_text(compare(runs))
