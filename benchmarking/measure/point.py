@@ -140,8 +140,8 @@ def check_requests(operation: Operation, point: Point) -> None:
     """Raise BenchhouseError when a call runs another number of requests than the point's concurrency."""
     if operation.requests_per_call != point.concurrency:
         raise BenchhouseError(
-            f"point {point.label}: {point.concurrency} requests in flight were requested, but a call runs "
-            f"{operation.requests_per_call}"
+            f"point {point.label}: concurrency {point.concurrency} was requested, but a call runs "
+            f"{operation.requests_per_call} at once"
         )
 
 

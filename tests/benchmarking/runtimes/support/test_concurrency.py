@@ -57,11 +57,11 @@ class Calls(Operation):
 def test_a_call_of_another_number_of_requests_than_the_point_says_is_not_measured():
     check_requests(Calls(4), FOUR)
     check_requests(Calls(), ALONE)
-    with pytest.raises(BenchhouseError, match="point b2 s8 c4: 4 requests in flight were requested, but a call runs 2"):
+    with pytest.raises(BenchhouseError, match="point b2 s8 c4: concurrency 4 was requested, but a call runs 2 at once"):
         check_requests(Calls(2), FOUR)
-    with pytest.raises(BenchhouseError, match="but a call of it runs 1"):
+    with pytest.raises(BenchhouseError, match="but a call runs 1 at once"):
         check_requests(Calls(), FOUR)
-    with pytest.raises(BenchhouseError, match="point b2 s8: 1 requests in flight were requested, but a call runs 2"):
+    with pytest.raises(BenchhouseError, match="point b2 s8: concurrency 1 was requested, but a call runs 2 at once"):
         check_requests(Calls(2), ALONE)
 
 
