@@ -1,6 +1,6 @@
--- The result that stands for each series in comparisons. A series with no valid result is stood for by its latest noisy
--- or throttled one, with its doubts beside it; invalid results (wrong outputs) are never compared. Views are made in the
--- order of their names: those that read this one come after it.
+-- The result of each series that comparisons use: the latest valid one, else the latest noisy or throttled one with its
+-- doubts; invalid results (wrong outputs) are never compared. Views are created in the order of their names: those that
+-- read this one come after it.
 --
 -- A condition on model_id reaches the few rows of series_heads, and what they point to is then the range of results
 -- that is read at all: this is what keeps a question about one model fast in a warehouse of a million results.
@@ -19,4 +19,4 @@ FROM (
 JOIN benchmark_results r ON r.result_id = head.accepted_result_id;
 
 COMMENT ON VIEW accepted_results IS 'The latest valid result of every series, or its latest noisy or throttled one where it has no valid result.';
-COMMENT ON COLUMN accepted_results.series_id IS 'The series, followed through series_alias to the one it is read as.';
+COMMENT ON COLUMN accepted_results.series_id IS 'The series, with its alias in series_alias applied.';

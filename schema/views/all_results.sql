@@ -51,7 +51,7 @@ JOIN benchmark_runs run USING (run_id)
 JOIN hardware_info hardware USING (hardware_id)
 WHERE run.task <> 'device-calibration';
 
-COMMENT ON VIEW all_results IS 'Every result, whatever became of it, with its run and hardware beside it: what selections are made from.';
-COMMENT ON COLUMN all_results.series_id IS 'The series, followed through series_alias to the one it is read as.';
+COMMENT ON VIEW all_results IS 'Every result, of any status, with its run and hardware; selections are conditions on this view.';
+COMMENT ON COLUMN all_results.series_id IS 'The series, with its alias in series_alias applied.';
 COMMENT ON COLUMN all_results.history_time IS 'Time of the commit, else start of the run, UTC: the order of the history.';
 COMMENT ON COLUMN all_results.simulated IS 'True for an emulator, a software adapter or a scripted device, whose numbers are never ranked as a device''s.';

@@ -59,8 +59,8 @@ ORDER BY r.batch_size, r.sequence_length, r.new_tokens, r.image_size, r.audio_se
     r.is_simulated, device_name, r.runtime, r.precision, r.weights, r.architecture_type, r.task;
 
 COMMENT ON VIEW architecture_comparison IS 'Each architecture family and task at each point on each hardware, runtime, precision and kind of weights: medians over its models'' latest valid results. Families differ in what an item and a call are: compare rows of one task; latency across tasks is of different work.';
-COMMENT ON COLUMN architecture_comparison.models_count IS 'Models the row speaks of.';
-COMMENT ON COLUMN architecture_comparison.models IS 'Their names.';
+COMMENT ON COLUMN architecture_comparison.models_count IS 'Number of models in the row.';
+COMMENT ON COLUMN architecture_comparison.models IS 'Names of these models.';
 COMMENT ON COLUMN architecture_comparison.latency_median_ms IS 'Median over the models'' series of their median latency in ms.';
 COMMENT ON COLUMN architecture_comparison.latency_fastest_ms IS 'Lowest of these median latencies in ms.';
 COMMENT ON COLUMN architecture_comparison.latency_slowest_ms IS 'Highest of these median latencies in ms.';

@@ -51,7 +51,7 @@ WHERE r.flops IS NOT NULL
 ORDER BY run.model_id, r.batch_size, r.sequence_length, r.new_tokens, r.image_size, r.audio_seconds, r.steps,
     r.documents, r.top_k, r.latency_median_ms, r.result_id;
 
-COMMENT ON VIEW device_efficiency IS 'The latest valid result of every series whose work was counted, beside what its device was measured to be capable of.';
+COMMENT ON VIEW device_efficiency IS 'The latest valid result of every series whose operations were counted, with the calibrated peaks of its device.';
 COMMENT ON COLUMN device_efficiency.peak_flops_per_sec IS 'Floating-point operations per second of a large matrix product at this precision on the device; NULL where that was not calibrated.';
 COMMENT ON COLUMN device_efficiency.share_of_peak IS 'achieved_flops_per_sec / peak_flops_per_sec: 1 is as fast as the large matrix product; NULL where that was not calibrated, and for a simulator.';
 COMMENT ON COLUMN device_efficiency.arithmetic_intensity IS 'Floating-point operations per byte read or written by the call.';
