@@ -1,8 +1,7 @@
 """The warehouse's one door for commands that measure: `python -m db.service TASK DATABASE ...`.
 
-A measuring command stays small beside its workers and never holds the database, so it imports nothing of db: it asks
-here, in a process for each question, and by no other module. The answer is on stdout; what is wrong is one line on
-stderr, with its exit code.
+A measuring command must stay small and must not hold the database, so it imports nothing of db: it starts this module
+as a process for each task, and no other. The answer is on stdout, an error is one line on stderr with its exit code.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from db.warehouse import Warehouse
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Answer one question; returns 0, 3 for a comparison of nothing, or the exit code of what is wrong."""
+    """Do one task; returns 0, 3 if nothing could be compared, or the exit code of the error."""
     arguments = _parser().parse_args(argv)
     try:
         code: int = arguments.answer(arguments)
@@ -38,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _prepare(arguments: argparse.Namespace) -> int:
-    """A database in use is fine: storing waits for it when the time comes."""
+    """A database in use is fine: storing will wait for it."""
     try:
         Warehouse.open(arguments.database, lock_timeout_s=0.0).close()
     except LockedError:
@@ -88,8 +87,8 @@ def _compare(arguments: argparse.Namespace) -> int:
 def _parser() -> Parser:
     parser = Parser(prog="db.service", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     tasks = parser.add_subparsers(required=True, metavar="TASK")
-    prepare = tasks.add_parser("prepare", help="create a missing database; say why one cannot be used")
-    store = tasks.add_parser("store", help="store a run file; one that is stored already stays as it is")
+    prepare = tasks.add_parser("prepare", help="create a missing database, or open the existing one once")
+    store = tasks.add_parser("store", help="store a run file, unless its run is stored")
     runs = tasks.add_parser("runs", help="the runs with results of a selection, oldest first, as JSON (MeasuredRun)")
     compare = tasks.add_parser("compare", help="compare two selections, as benchhouse compare does")
     for task, answer in ((prepare, _prepare), (store, _store), (runs, _runs), (compare, _compare)):

@@ -97,4 +97,4 @@ def _entries(folder: Path, ending: str) -> list[Path]:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")

@@ -104,13 +104,13 @@ def _fields() -> str:
     return textwrap.fill(f"{words}; or a run id, a commit, latest, sql:CONDITION", 110, subsequent_indent="  ")
 
 
-def _tables(exporter: Exporter, asked: Tables | None) -> Tables:
+def _tables(exporter: Exporter, chosen: Tables | None) -> Tables:
     """How much is exported. Raises UsageError for what the format does not have."""
-    if asked is None:
+    if chosen is None:
         return exporter.tables[0]
-    if asked not in exporter.tables:
-        raise UsageError(f"--tables {asked}: the format {exporter.name} has {' and '.join(exporter.tables)} only")
-    return asked
+    if chosen not in exporter.tables:
+        raise UsageError(f"--tables {chosen}: the format {exporter.name} has {' and '.join(exporter.tables)} only")
+    return chosen
 
 
 if __name__ == "__main__":

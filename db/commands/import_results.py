@@ -1,6 +1,6 @@
 """Imports other tools' result files into the warehouse.
 
-The format of each file is recognized; a file that was imported before is left as it is. --list-formats lists them.
+The format of each file is recognized; a file that was imported before is skipped. --list-formats lists them.
 """
 
 from __future__ import annotations

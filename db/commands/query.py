@@ -114,7 +114,7 @@ def _statement(arguments: argparse.Namespace) -> str:
 
 
 def _describe(warehouse: Warehouse, arguments: argparse.Namespace) -> None:
-    """Print the dictionary. Raises UsageError for an unknown table, and for a statement beside it."""
+    """Print the dictionary. Raises UsageError for an unknown table, and if a statement is given."""
     if arguments.sql is not None or arguments.file is not None:
         raise UsageError("--describe takes no statement: run the statement without it")
     name = None if arguments.describe == EVERYTHING else arguments.describe

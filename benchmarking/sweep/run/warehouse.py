@@ -1,4 +1,4 @@
-"""What a measuring command asks of the warehouse, each time of a process of its own: it stays small beside its workers.
+"""What a measuring command needs of the warehouse, each time from a separate process, so that it stays small itself.
 
 `db.service` answers; no other module of db is named here. Without duckdb the run files are kept, and loaded elsewhere.
 """
@@ -24,7 +24,7 @@ WITHOUT_DUCKDB = (
 )
 
 Ingest = Callable[[Path], None]
-"""Stores a run file; one that is stored already stays as it is. Raises StorageError when it cannot; the file stays."""
+"""Stores a run file unless its run is stored. Raises StorageError; the file is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
