@@ -187,7 +187,7 @@ def _without_numbers(point: Point, entry: Fields, entries: Sequence[Fields]) -> 
         point,
         metrics={},
         status="failed" if is_error else "skipped",
-        error=message or "the benchmark gives no reason",
+        error=message or "the benchmark does not say why",
         kept={"entries": [_whole(each) for each in entries]},
     )
 

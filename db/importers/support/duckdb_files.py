@@ -221,7 +221,7 @@ def result_row(row: Fields, run_id: str, raw: Raw) -> ResultRow:
         iterations=count_in(row, "iterations", "num_iterations", "num_runs"),
         warmup_iterations=count_in(row, "warmup_iterations", "num_warmup") or warmups,
         status=status,
-        error=error or (f"status {stated!r} without a reason" if status != "ok" else None),
+        error=error or (f"status {stated!r}, and no reason" if status != "ok" else None),
         rows=({**row.rest(), **ids, **({} if stated is None else {"status": stated})},),
     )
 

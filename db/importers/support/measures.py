@@ -109,9 +109,9 @@ def supported_tails(metrics: Mapping[str, float], values: float | None) -> tuple
 
     `values` is how many there were, None where the file does not say: then the tails stay.
     """
-    few = {
+    few = [
         column for column, least in TAIL_COLUMNS.items() if column in metrics and values is not None and values < least
-    }
+    ]
     kept = {f"stated_{name}" if name in few else name: value for name, value in metrics.items()}
     return kept, dict.fromkeys(few, TOO_FEW_SAMPLES)
 
