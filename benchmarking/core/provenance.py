@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import platform
-import secrets
-import subprocess
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -36,7 +35,7 @@ GIT_TIMEOUT_S = 5.0
 def uuid7() -> str:
     """A UUID version 7 (RFC 9562), which sorts by creation time: 48 bits of Unix milliseconds, then 74 random bits."""
     milliseconds = time.time_ns() // 1_000_000
-    value = (milliseconds & (1 << 48) - 1) << 80 | secrets.randbits(80)
+    value = (milliseconds & (1 << 48) - 1) << 80 | int.from_bytes(os.urandom(10))
     value = value & ~(0xF << 76) | 0x7 << 76  # version
     value = value & ~(0x3 << 62) | 0x2 << 62  # variant
     return str(uuid.UUID(int=value))
@@ -73,6 +72,8 @@ def versions() -> dict[str, str]:
 
 def _git(*arguments: str) -> str | None:
     """git's answer; None without git, outside a repository, or after the time limit."""
+    import subprocess
+
     try:
         done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=GIT_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
