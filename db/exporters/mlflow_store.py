@@ -59,7 +59,7 @@ class MlflowExporter:
     """Runs in an MLflow store; the models are its experiments."""
 
     name: str = "mlflow"
-    summary: str = "runs of MLflow, in FOLDER/mlflow.db or where $MLFLOW_TRACKING_URI says; results: without artifacts"
+    summary: str = "MLflow runs in FOLDER/mlflow.db or at $MLFLOW_TRACKING_URI; with --tables results without artifacts"
     tables: tuple[Tables, ...] = ("all", "results")
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:

@@ -55,7 +55,9 @@ class ParquetExporter:
     """A folder with a folder for each table."""
 
     name: str = "parquet"
-    summary: str = "a folder with the tables as they are, one file a table and month; results: without raw samples"
+    summary: str = (
+        "a folder with the tables, one file for each table and month; with --tables results without raw samples"
+    )
     tables: tuple[Tables, ...] = ("all", "results")
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:

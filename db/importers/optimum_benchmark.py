@@ -40,7 +40,6 @@ MODE = (
     *("ov_config", "half", "load_in_8bit", "load_in_4bit", "reshape"),
 )
 """Fields of a backend that distinguish series."""
-DEVICES = {"cuda": "cuda", "cpu": "cpu", "mps": "mps", "xpu": "xpu"}
 LEAST_BYTES = 100_000_000
 """`gpu_vram_mb` is in bytes: no GPU has fewer than these, and none so many MB."""
 FLOAT32_BEFORE = 5
@@ -223,7 +222,7 @@ def _major(version: str | None) -> int:
 def _device(backend: Fields, environment: Fields, name: str) -> dict[str, Any]:
     requested = (backend.text("device") or "unknown").partition(":")[0]
     if requested not in ("cuda", "gpu"):
-        known = "openvino" if name == "openvino" else DEVICES.get(requested, requested)
+        known = "openvino" if name == "openvino" else requested
         cpu = environment.text("cpu") if requested == "cpu" else None
         return {"device_type": known, "device_name": cpu.strip() or None if cpu else None}
     gpus, count = environment.any("gpu"), environment.count("gpu_count")

@@ -144,7 +144,7 @@ class _Alerted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Which results are judged: those of a run or a session, by the beginning of its id, or of the newest session."""
+    """The judged results: those of a run or session, given by an id prefix, or of the newest session."""
 
     run: str | None = None
     session: str | None = None
@@ -158,7 +158,7 @@ def candidates(
 
 
 def repeated(warehouse: Warehouse, run_id: str, since: datetime, metric: Metric) -> dict[str, Candidate]:
-    """The results of the newest run since then that was made to confirm `run_id`, by series; without segments."""
+    """The results, by series, of the newest run since then that confirms `run_id`; without segments."""
     condition = (
         "run_id = (SELECT run_id FROM all_results WHERE tags['confirms'] = ? AND started_at >= ? "
         "ORDER BY started_at DESC, run_id DESC LIMIT 1)"
