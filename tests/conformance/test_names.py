@@ -8,6 +8,7 @@ one means where it stands. Both directions are checked, so that no entry outlive
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from tests.helpers.paths import ROOT
 
 FOLDERS = ("devices", "runtimes", "workloads")
 ROOMS = ("benchmarking", "db", "visualize")
+SELECTOR = re.compile(r":[\w.]*$")
+"""What follows a device's name in "cuda:1" and "openvino:GPU"."""
 TRANSLATORS = ("db/importers", "db/exporters")
 FAMILY_ORDER = "a family's word in run files and its place in tables and charts, where a new one follows by name"
 HOMONYMS = {
@@ -88,14 +91,15 @@ def is_own_file(path: Path, name: str) -> bool:
 
 
 def foreign_names(room: str) -> set[tuple[str, str]]:
-    """(file, name) for each string that is the name of a plugin with another file."""
+    """(file, name) for each string that is the name of a plugin with another file, or a selector of its devices."""
     names = plugin_names()
     files = [path for path in sorted((ROOT / room).rglob("*.py")) if not is_translator(path)]
     return {
-        (str(path.relative_to(ROOT)), node.value)
+        (str(path.relative_to(ROOT)), name)
         for path in files
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Constant) and node.value in names and not is_own_file(path, node.value)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if (name := SELECTOR.sub("", node.value)) in names and not is_own_file(path, name)
     }
 
 
@@ -117,5 +121,6 @@ def test_a_name_in_anothers_file_is_found(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("tests.conformance.test_names.ROOT", tmp_path)
     folder = tmp_path / "benchmarking/runtimes"
     folder.mkdir(parents=True)
-    (folder / "eager.py").write_text('NAME = "eager"\nDEVICE = "cuda"\n')
-    assert foreign_names("benchmarking") == {("benchmarking/runtimes/eager.py", "cuda")}
+    (folder / "eager.py").write_text('NAME = "eager"\nDEVICES = ("cuda", "openvino:GPU", "a cuda:0 in a sentence")\n')
+    found = {("benchmarking/runtimes/eager.py", name) for name in ("cuda", "openvino")}
+    assert foreign_names("benchmarking") == found
