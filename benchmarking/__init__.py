@@ -18,11 +18,11 @@ HOMES = {
     "benchmark_model": "benchmarking.api",
     "create_config_variants": "benchmarking.benches",
 }
-"""Where each public name is from."""
+"""Public name -> its module."""
 
 
 def __getattr__(name: str) -> Any:
-    """The public names, each loaded when it is asked for: commands start without them."""
+    """The public names, imported on first use, so that commands start without them."""
     if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(HOMES[name]), name)

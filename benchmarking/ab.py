@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarking.core.command_line import Parser, note, positive_int, run_command
+from benchmarking.core.command_line import Parser, note, notes, positive_int, run_command
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.provenance import MeasuredRun, uuid7
 from benchmarking.core.records import Device, Json, Run, to_json
@@ -51,10 +51,10 @@ LETTERS: tuple[Letter, Letter] = ("a", "b")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputOptions:
-    """Where what is measured is kept, and how it is shown."""
+    """Where runs are saved, and how the comparison is shown."""
 
     output_dir: Path | None
-    """None to keep nothing."""
+    """None to save nothing."""
     db_path: str
     lock_timeout_s: float
     tags: Mapping[str, str]
@@ -76,9 +76,9 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def output_options(arguments: argparse.Namespace, *, metric: str | None = None) -> OutputOptions:
-    """What the flags of keeping and showing say."""
+    """The output options from the flags."""
     return OutputOptions(
-        # Whole, since a side may run in another folder.
+        # Absolute, since a side may run in another folder.
         output_dir=Path(arguments.output_dir).resolve() if arguments.save else None,
         db_path=arguments.db_path,
         lock_timeout_s=arguments.lock_timeout,
@@ -91,12 +91,12 @@ def output_options(arguments: argparse.Namespace, *, metric: str | None = None) 
 
 
 def compare_in_turns(arms: tuple[Arm, Arm], rounds: int, keep: OutputOptions) -> int:
-    """Measure both sides in turns, store their runs, and print how they compare; returns the exit code."""
+    """Measure both sides in turns, store their runs and print the comparison; returns the exit code."""
     name = uuid7()
     with _folder(keep, name) as folder:
         db_path = keep.db_path if keep.output_dir is not None else str(folder / "compared.duckdb")
         ingest = warehouse.database(db_path, keep.lock_timeout_s, quiet=True)
-        code = measure_in_turns(arms, rounds, folder, _further(keep, name), _silence if keep.quiet else note)
+        code = measure_in_turns(arms, rounds, folder, _further(keep, name), notes(quiet=keep.quiet))
         files = {letter: _kept(folder, letter, keep) for letter in LETTERS}
         for path in (*files["a"], *files["b"]):
             ingest(path)
@@ -108,7 +108,7 @@ def compare_in_turns(arms: tuple[Arm, Arm], rounds: int, keep: OutputOptions) ->
 
 
 def _further(keep: OutputOptions, name: str) -> dict[Letter, list[str]]:
-    """What each side's command gets besides: tags, which say what belongs together, and the description."""
+    """Further arguments of each side's command: tags that identify the comparison and the side, and the description."""
     tags = [word for key, value in {**keep.tags, "ab": name}.items() for word in ("--tag", f"{key}={value}")]
     words = [] if keep.description is None else ["--description", keep.description]
     quiet = ["--quiet"] if keep.quiet else []
@@ -116,7 +116,7 @@ def _further(keep: OutputOptions, name: str) -> dict[Letter, list[str]]:
 
 
 def _kept(folder: Path, letter: Letter, keep: OutputOptions) -> list[Path]:
-    """The run files of a side, moved to where they stay."""
+    """The run files of a side, moved to the output folder."""
     files = run_files(folder, letter)
     if keep.output_dir is None:
         return files
@@ -130,7 +130,7 @@ def _kept(folder: Path, letter: Letter, keep: OutputOptions) -> list[Path]:
 
 @contextmanager
 def _folder(keep: OutputOptions, name: str) -> Iterator[Path]:
-    """Where the sides' runs are until they are judged: beside the run files that are kept. Trouble leaves it there."""
+    """The working folder of the sides, in the output folder if there is one; kept after an error with results in it."""
     if keep.output_dir is None:
         folder = Path(tempfile.mkdtemp(prefix="benchhouse-ab-"))
     else:
@@ -141,8 +141,8 @@ def _folder(keep: OutputOptions, name: str) -> Iterator[Path]:
     except BaseException:
         if any(folder.glob("*/*.json*")):
             note(
-                f"what was measured is in {folder}: finish it with run_hardware_benchmark --resume --output-dir "
-                f"{folder / 'a'} (and b), load what is finished with setup_benchmark_db --ingest"
+                f"the results so far are in {folder}: finish them with run_hardware_benchmark --resume --output-dir "
+                f"{folder / 'a'} (and b), or load the finished ones with setup_benchmark_db --ingest"
             )
         else:
             shutil.rmtree(folder, ignore_errors=True)
@@ -168,10 +168,6 @@ def _print(
         where = "" if one.folder is None else f" (in {one.folder})"
         print(f"{one.name}  {one.typed}{where}")
     print(f"\n{done.text}")
-
-
-def _silence(message: str) -> None:
-    """For --quiet."""
 
 
 def _parser() -> Parser:
@@ -214,7 +210,7 @@ INTERLEAVE = "--interleave"
 
 HOST_KEYS = ("cpu_model", "cpu_cores", "cpu_threads", "numa_nodes", "memory_class_bytes")
 
-"""Of what hardware ids are made of, those about the machine and not its device."""
+"""The parts of a hardware id that describe the machine, not its device."""
 
 
 def add_comparison_flags(group: argparse._ArgumentGroup) -> None:
@@ -230,20 +226,20 @@ def add_comparison_flags(group: argparse._ArgumentGroup) -> None:
 
 
 def check_comparison_flags(arguments: argparse.Namespace) -> None:
-    """See that the stored run can be compared with, before anything is measured. Raises UsageError, StorageError."""
+    """Check that the stored run exists, before anything is measured. Raises UsageError, StorageError."""
     if arguments.interleave and arguments.compare_to is None:
-        raise UsageError(f"{INTERLEAVE} measures what {FLAG} names in turns: add {FLAG}")
+        raise UsageError(f"{INTERLEAVE} measures the run of {FLAG} in turns with this one: add {FLAG}")
     if arguments.compare_to is None:
         return
     if not (arguments.save or arguments.interleave):
-        raise UsageError(f"{FLAG} compares what is stored: add --save")
+        raise UsageError(f"{FLAG} compares stored runs: add --save")
     if not stored_runs(arguments.compare_to, arguments.db_path):
-        raise UsageError(f"{FLAG} {arguments.compare_to}: no results of it are in {arguments.db_path}")
+        raise UsageError(f"{FLAG} {arguments.compare_to}: no results of that run in {arguments.db_path}")
 
 
 def show_comparison(show: session.Show, arguments: argparse.Namespace, run_ids: Sequence[str]) -> session.Show:
-    """The runs shown as they were to be shown, and then as they compare with the stored one."""
-    # Selected by id: "latest" would be the new run by then.
+    """Shows the runs as before, then their comparison with the stored run."""
+    # Selected by id: by then "latest" is the new run.
     before = selection_of([run.run_id for run in stored_runs(arguments.compare_to, arguments.db_path)])
 
     def text(runs: Sequence[Run], page: Page) -> str:
@@ -261,9 +257,9 @@ def show_comparison(show: session.Show, arguments: argparse.Namespace, run_ids: 
 
 
 def arms(arguments: argparse.Namespace, argv: Sequence[str]) -> tuple[Arm, Arm]:
-    """The stored run and this command, to be measured in turns. Raises UsageError where that cannot be.
+    """The stored run and this command, to be measured in turns. Raises UsageError if that is not possible.
 
-    The stored run is measured from its stored fields: its command line is a text that anybody may have written.
+    The stored run is repeated from its stored fields, not from its command line, which may be any text.
     """
     runs = stored_runs(arguments.compare_to, arguments.db_path)
     try:
@@ -275,7 +271,7 @@ def arms(arguments: argparse.Namespace, argv: Sequence[str]) -> tuple[Arm, Arm]:
 
 
 def _plain(words: Sequence[str]) -> list[str]:
-    """A command's flags without those of comparing."""
+    """The arguments without the comparison flags."""
     places = {place for place, word in enumerate(words) if word == FLAG}
     dropped = places | {place + 1 for place in places}
     return [
@@ -286,7 +282,7 @@ def _plain(words: Sequence[str]) -> list[str]:
 
 
 def _check_machine(run: MeasuredRun) -> None:
-    """Raise UsageError for a run of another kind of machine, with what differs."""
+    """Raise UsageError for a run of a different machine, with the differences."""
     from benchmarking.devices.support.host import host_facts
     from benchmarking.devices.support.kinds import hashed_keys, processor
 
@@ -294,8 +290,8 @@ def _check_machine(run: MeasuredRun) -> None:
     there = run.hashed_keys
     differing = [name for name in HOST_KEYS if name in there and there[name] != here[name]]
     if differing:
-        told = "; ".join(f"{name}: {json.dumps(there[name])} / {json.dumps(here[name])}" for name in differing)
-        raise UsageError(f"{INTERLEAVE}: the stored run is of another machine ({told}): measure there")
+        differences = "; ".join(f"{name}: {json.dumps(there[name])} / {json.dumps(here[name])}" for name in differing)
+        raise UsageError(f"{INTERLEAVE}: the stored run is of another machine ({differences}): measure there")
 
 
 if __name__ == "__main__":

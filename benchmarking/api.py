@@ -1,4 +1,4 @@
-"""Measuring from Python: `benchmark_model` gives the same record as the command."""
+"""Measuring from Python: `benchmark_model` returns the same record as the command."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ def benchmark_model(
 ) -> Run:
     """Measure a model and return the run; nothing is stored.
 
-    A torch module is measured in this process, where it is and as it is, on `inputs`: a tensor, a tuple of positional
-    arguments, or a mapping of named ones. That is one launch, so its interval speaks of this process only. `name` is
-    what the run calls it; without one, its class.
+    A torch module is measured in this process, on its current device, with `inputs`: a tensor, a tuple of positional
+    arguments, or a mapping of named ones. That is one launch, so its interval covers this process only. `name` is the
+    model's name in the run, by default its class.
 
-    A model id (hub name, folder, or name in the catalog) is measured in fresh processes, as the command does it.
-    `request` takes the other fields of `benchmarking.sweep.plan.request.Request` (device, precision, batch_sizes,
-    sequence_lengths, new_tokens, ...), and `launches`.
+    A model id (hub name, folder, or catalog name) is measured in fresh processes, as by the command. `request` takes
+    the other fields of `benchmarking.sweep.plan.request.Request` (device, precision, batch_sizes, sequence_lengths,
+    new_tokens, ...), and `launches`.
 
-    Raises UsageError for what makes no sense, other BenchhouseErrors for what does not work out; a point of a model id
-    that fails is a failed result of the run. A script that calls this with a model id needs no main guard.
+    Raises UsageError for invalid arguments and other BenchhouseErrors for failures; a failed point of a model id is a
+    failed result of the run. A script that calls this with a model id needs no main guard.
     """
     about = {"tags": dict(tags or {}), "description": description}
     if isinstance(model, str):
         if inputs is not None or name is not None:
-            raise UsageError("inputs and name go with a torch module; a model id makes its own")
+            raise UsageError("inputs and name are for torch modules, not for a model id")
         chosen = settings(
             profile,
             iterations=iterations,
@@ -61,17 +61,16 @@ def benchmark_model(
         )
         return _measure_model_id(model, chosen, {**request, **about})
     if request:
-        raise UsageError(f"{sorted(request)[0]} goes with a model id; a module is measured where it is and as it is")
+        raise UsageError(f"{sorted(request)[0]} is for model ids; a module is measured as it is, on its current device")
     if inputs is None:
-        raise UsageError("a module is measured on inputs: pass a tensor, a tuple or a mapping")
+        raise UsageError("a module needs inputs: pass a tensor, a tuple or a mapping")
     chosen = settings(profile, iterations=iterations, warmup_iterations=warmup_iterations, launches=1)
     return _measure_module(model, inputs, name, chosen, about)
 
 
 def _measure_model_id(model_id: str, chosen: Settings, fields: Mapping[str, Any]) -> Run:
     from benchmarking.sweep.plan.request import Request, plan_cell
-    from benchmarking.sweep.run.supervisor import Track, sweep
-    from benchmarking.sweep.show.progress import NoProgress
+    from benchmarking.sweep.run.supervisor import Observer, Track, sweep
 
     try:
         request = Request(model_id=model_id, settings=chosen, command=tuple(sys.argv), **fields)
@@ -79,7 +78,7 @@ def _measure_model_id(model_id: str, chosen: Settings, fields: Mapping[str, Any]
         raise UsageError(f"benchmark_model: {error}") from error
     with tempfile.TemporaryDirectory(prefix="benchhouse-") as folder:
         track = Track.start(Path(folder), plan_cell(request, uuid7()))
-        sweep([track], NoProgress())
+        sweep([track], Observer())
         return track.run(utc_now())
 
 
@@ -126,14 +125,14 @@ def _plan(cell: Cell, session: Any, chosen: Settings, about: Mapping[str, Any]) 
 
 
 def _load(session: Session) -> LaunchLoad:
-    """What is known of a module that was loaded before: its size, and what really runs."""
+    """The load record of a module: its size and what was verified."""
     sizes = {} if session.weights_bytes is None else {"weights_bytes": session.weights_bytes}
     verified = {**session.verified, "parameter_count": session.parameter_count}
     return LaunchLoad(launch=0, stages_s={}, memory_bytes=sizes, verified=verified)
 
 
 def _device_of(module: Any) -> tuple[Device, DeviceHandle]:
-    """The device the module is on, found and opened. Raises UsageError for one that no plugin knows."""
+    """The device of the module, opened. Raises UsageError for a device without a plugin."""
     import torch
 
     from benchmarking.devices.support.kinds import names_with, processor
@@ -159,7 +158,7 @@ def _is_same(one: torch.device, other: torch.device) -> bool:
 
 
 def _precision_of(session: Session) -> Precision:
-    """The precision of the module's parameters. Raises UsageError for mixed or unusual ones."""
+    """The precision of the module's parameters. Raises UsageError for mixed or unsupported ones."""
     dtypes = session.verified.get("parameter_dtypes")
     names = sorted(str(dtype) for dtype in dtypes) if isinstance(dtypes, list) else []
     for precision in PRECISIONS:

@@ -10,7 +10,6 @@ import argparse
 import json
 import logging
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -63,10 +62,10 @@ def _run(argv: Sequence[str]) -> int:
         db_path=None if arguments.no_save else _absolute(arguments.db_path or default_database()),
         report=None if arguments.report is None else _absolute(arguments.report),
     )
-    with _folder(arguments) as folder, _lean(arguments):
-        spool.prepare(folder)
+    output_dir = None if arguments.no_save else Path(arguments.output_dir)
+    with spool.opened_folder(output_dir) as folder, _lean(arguments):
         ingest = _ingest(about.db_path, arguments)
-        _say_weights(plans)
+        _note_weights(plans)
         return _measure(Batch(folder, Manifest.create(folder, about, plans), ingest, quiet=arguments.quiet), arguments)
 
 
@@ -82,7 +81,7 @@ def _dry_run(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> int:
 
 
 def _estimate(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> Estimate:
-    """The time the plans will take, from the database if there is one; one in use or broken is no reason to stop."""
+    """The estimated time of the plans, from the database if there is one and it is not in use."""
     from benchmarking.batch.estimate import measured_before
 
     path = Path(arguments.db_path or default_database())
@@ -99,13 +98,13 @@ def _estimate(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> Estim
 
 
 def _resume(arguments: argparse.Namespace) -> int:
-    """Go on with the newest batch of the folder that was cut off."""
+    """Continue the newest unfinished batch of the folder."""
     folder = Path(arguments.output_dir)
     found = manifests.unfinished(folder)
     if not found:
         raise UsageError(f"--resume: no unfinished batch in {folder}")
     if len(found) > 1:
-        note(f"{len(found)} unfinished batches: the newest goes on; --resume again for the next one")
+        note(f"{len(found)} unfinished batches: continuing the newest; --resume again for the next one")
     manifest = Manifest.read(found[0])
     manifest.take()
     db_path = manifest.about.db_path if arguments.db_path is None else _absolute(arguments.db_path)
@@ -116,12 +115,12 @@ def _resume(arguments: argparse.Namespace) -> int:
 
 
 def _measure(batch: Batch, arguments: argparse.Namespace) -> int:
-    """Do a batch, from its start or from where it was cut off, and show what came of it."""
+    """Run a batch, from its start or from where it stopped, and show its results."""
     with _logging(batch):
         try:
             done = batch.resume(Machine()) if arguments.resume else batch.start()
         except KeyboardInterrupt:
-            _say_interrupted(batch, arguments)
+            _note_interrupted(batch, arguments)
             raise
         if arguments.report is not None:
             _report(batch, done, Path(arguments.report))
@@ -134,8 +133,8 @@ def _measure(batch: Batch, arguments: argparse.Namespace) -> int:
 
 def _report(batch: Batch, done: BatchSummary, path: Path) -> None:
     plans = batch.manifest.plans
-    said = report.content(done, [plan.hardware for plan in plans], plans[0].environment)
-    write(said, path)
+    content = report.content(done, [plan.hardware for plan in plans], plans[0].environment)
+    write(content, path)
     note(f"report: {path}")
 
 
@@ -147,14 +146,14 @@ def _show(done: BatchSummary, arguments: argparse.Namespace) -> None:
         note(f"summary: {Path(arguments.output_dir) / summary.FILE_NAME}")
 
 
-def _say_interrupted(batch: Batch, arguments: argparse.Namespace) -> None:
+def _note_interrupted(batch: Batch, arguments: argparse.Namespace) -> None:
     finished = sum(cell.run_file is not None for cell in batch.cells)
-    kept = f"kept; {NAME} --resume --output-dir {batch.folder} goes on from here"
-    note(f"{finished} of {len(batch.cells)} cells finished: {'not kept (--no-save)' if arguments.no_save else kept}")
+    kept = f"saved; {NAME} --resume --output-dir {batch.folder} continues from here"
+    note(f"{finished} of {len(batch.cells)} cells finished: {'not saved (--no-save)' if arguments.no_save else kept}")
 
 
-def _say_weights(plans: Sequence[CellPlan]) -> None:
-    """Each model whose weights are random although nobody asked for that, once."""
+def _note_weights(plans: Sequence[CellPlan]) -> None:
+    """Report each model whose weights are random although that was not requested, once."""
     workloads = [plan.cell.workload for plan in plans]
     reasons = {(one.model_id, one.weights_reason): one.seed for one in workloads if one.weights_reason is not None}
     for (model_id, reason), seed in reasons.items():
@@ -174,18 +173,8 @@ def _absolute(path: str) -> str:
 
 
 @contextmanager
-def _folder(arguments: argparse.Namespace) -> Iterator[Path]:
-    """The output folder, or one that goes away."""
-    if not arguments.no_save:
-        yield Path(arguments.output_dir)
-        return
-    with tempfile.TemporaryDirectory(prefix="benchhouse-") as folder:
-        yield Path(folder)
-
-
-@contextmanager
 def _logging(batch: Batch) -> Iterator[None]:
-    """Everything the libraries log, in a file beside the runs; times are UTC."""
+    """Log messages of the libraries go to a file next to the runs, with times in UTC."""
     handler = logging.FileHandler(batch.folder / f"batch_{batch.manifest.about.session_id}.log", encoding="utf-8")
     formatter = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
     formatter.converter = time.gmtime

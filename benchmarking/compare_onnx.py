@@ -53,11 +53,11 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _planned(arguments: argparse.Namespace, argv: Sequence[str]) -> RuntimePlans:
-    """The plans. Raises UsageError where there is nothing to compare."""
+    """The plans. Raises UsageError if there is nothing to compare."""
     request = flags.request(arguments, arguments.model, (NAME, *argv))
     runtimes = arguments.runtimes or _compared()
     if len(runtimes) < 2 and runtimes != (ALL,):
-        raise UsageError(f"--runtimes {runtimes[0]}: a comparison takes two or more")
+        raise UsageError(f"--runtimes {runtimes[0]}: a comparison needs two or more")
     planned = plan_runtimes(request, runtimes, uuid7(), may_refuse=arguments.runtimes is None)
     if len(planned.plans) < 2:
         reasons = "; ".join(f"{runtime}: {why}" for runtime, why in planned.refused.items())

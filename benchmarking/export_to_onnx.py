@@ -15,7 +15,7 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarking.core.command_line import Parser, note, positive_int, run_command
+from benchmarking.core.command_line import Parser, note, notes, positive_int, run_command
 from benchmarking.core.errors import EXIT_OK, UnsupportedError, UsageError
 from benchmarking.core.plugins import is_installed
 from benchmarking.core.records import Cell, Point, Workload
@@ -39,7 +39,7 @@ examples:
   export_to_onnx gpt2 --output-dir gpt2-openvino --format openvino --precision float16
 """
 DEFAULT_LENGTH = 16
-"""Tokens at which text models are checked where no length is asked for: any serves, since the graphs take all."""
+"""Tokens at which text models are checked by default; any number will do, since the graphs accept every length."""
 CHECKED_TOKENS = 4
 
 
@@ -53,7 +53,7 @@ def _run(argv: Sequence[str]) -> int:
     flags.use_cache_dir(arguments.cache_dir)
     export = _export(arguments)
     check_request(export)
-    delivered = deliver(export, _silence if arguments.quiet else note)
+    delivered = deliver(export, notes(quiet=arguments.quiet))
     print(_json(export, delivered) if arguments.json else _text(delivered, stdout_page()))
     return EXIT_OK
 
@@ -95,13 +95,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _export(arguments: argparse.Namespace) -> Export:
-    """What is asked, looked up and found possible."""
+    """The requested export. Raises UsageError and UnsupportedError if it is not possible."""
     if (absent := missing()) is not None:
         raise UnsupportedError(absent)
     if arguments.format == "openvino" and not is_installed("openvino"):
         raise UnsupportedError("--format openvino needs openvino: pip install openvino")
     if arguments.format == "openvino" and arguments.opset is not None:
-        raise UsageError("--opset: ONNX files have one, OpenVINO's have none: leave it out")
+        raise UsageError("--opset is for ONNX files: leave it out with --format openvino")
     workload = resolve(arguments.model, task=arguments.task, weights=arguments.weights)
     if workload.weights_reason is not None and not arguments.quiet:
         note(f"{workload.model_id}: random weights: {workload.weights_reason}")
@@ -125,7 +125,7 @@ def _export(arguments: argparse.Namespace) -> Export:
 
 
 def _point(workload: Workload, max_length: int | None) -> Point:
-    """One sequence at the length that was asked for and the family's own values of its other axes."""
+    """One sequence of the requested length, with the family's defaults on the other axes."""
     family = plugin_of(workload)
     axes = {name: values[0] for name, values in family.axes(workload).items()}
     default = axes.pop("sequence_length", None)
@@ -149,7 +149,7 @@ def _whole(value: float) -> int | float:
 
 
 def _text(delivered: Delivered, page: Page) -> str:
-    """A line a file with its size, then one with the agreement."""
+    """A row per file with its size, then the agreement."""
     names = sorted(delivered.files, key=manifest_last)
     rows = tuple((name, size_text(delivered.files[name])) for name in names)
     files = table_text(Table(headings=("file", "size"), rows=rows, numbers=(1,)), page)
@@ -176,10 +176,6 @@ def _json(export: Export, delivered: Delivered) -> str:
         },
         indent=1,
     )
-
-
-def _silence(message: str) -> None:
-    """For --quiet."""
 
 
 if __name__ == "__main__":

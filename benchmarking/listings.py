@@ -1,20 +1,10 @@
-"""What `--list-devices`, `--list-runtimes` and `--list-models` show, for people and for programs.
-
-What `--list-runtimes` shows: every runtime, found or why not.
-
-What `--list-devices` shows: every kind of device, found or why not.
-
-The models there are: in the catalog, in the hub's cache, and as builds. `--list-models`.
-
-The catalog as people and programs see it: `--list-models`.
-"""
+"""The lists of devices, runtimes and models that `--list-devices`, `--list-runtimes` and `--list-models` print."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any
 
 from benchmarking.builds.contents import KeptBuild, read_contents
@@ -22,6 +12,7 @@ from benchmarking.builds.store import BuildStore
 from benchmarking.core import plugins
 from benchmarking.core.contracts import Runtime
 from benchmarking.core.errors import EXIT_OK
+from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Device, Family, Json, to_json
 from benchmarking.core.tables import NOTHING, Table, table_text
 from benchmarking.core.terminal import PLAIN, Page, stdout_page
@@ -35,14 +26,14 @@ from benchmarking.workloads.support.resolve import resolve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """A listing, made when it is asked for."""
+    """A list, made when it is printed."""
 
     text: Callable[[Page], str]
     document: Callable[[], Json]
 
 
 def show(listing: Listing, *, as_json: bool) -> int:
-    """Print a listing; the exit code."""
+    """Print a list; returns the exit code."""
     print(json.dumps(listing.document(), indent=1) if as_json else listing.text(stdout_page()))
     return EXIT_OK
 
@@ -56,14 +47,12 @@ def devices() -> Listing:
 
 
 def runtimes() -> Listing:
-    """Every runtime: found, or why not."""
-
+    """Every runtime: installed, or what is missing."""
     return Listing(text=runtimes_text, document=runtimes_json)
 
 
 def models() -> Listing:
-    """The models of the catalog, those in the hub's cache, and those that were exported."""
-
+    """The models of the catalog, in the hub's cache, and exported."""
     return Listing(text=models_text, document=models_json)
 
 
@@ -75,7 +64,7 @@ ABSENT_HEADINGS = ("not found", "why")
 
 
 def runtimes_text(page: Page = PLAIN) -> str:
-    """A table of the runtimes that were found, then the reason for each that was not. No trailing newline."""
+    """A table of the runtimes that are installed, then what is missing for each of the others."""
     found = {name: versions(plugin) for name, plugin in _runtimes().items() if plugin.missing() is None}
     absent = {name: why for name, plugin in _runtimes().items() if (why := plugin.missing()) is not None}
     rows = [(name, ", ".join(f"{package} {version}" for package, version in of.items())) for name, of in found.items()]
@@ -85,7 +74,7 @@ def runtimes_text(page: Page = PLAIN) -> str:
 
 
 def runtimes_json() -> list[Json]:
-    """One object a runtime: name, found, why_not (or null), versions of the packages that it runs on."""
+    """One object per runtime: name, found, why_not (or null), versions of the packages that it runs on."""
     return [
         {"name": name, "found": (why := plugin.missing()) is None, "why_not": why, "versions": dict(versions(plugin))}
         for name, plugin in _runtimes().items()
@@ -93,18 +82,12 @@ def runtimes_json() -> list[Json]:
 
 
 def versions(plugin: Runtime) -> dict[str, str]:
-    """The versions of a runtime's packages, those that are not installed left out; nothing is imported for it."""
-    found: dict[str, str] = {}
-    for name in plugin.packages:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+    """The versions of a runtime's installed packages."""
+    return {name: version for name in plugin.packages if (version := version_of(name)) is not None}
 
 
 def _runtimes() -> dict[str, Runtime]:
-    """Those that run models; the others are always there."""
+    """The runtimes that run models, by name."""
     found: dict[str, Runtime] = {name: plugins.load(PACKAGE, name) for name in plugins.names(PACKAGE)}
     return {name: runtime for name, runtime in found.items() if runtime.runs_models}
 
@@ -122,7 +105,7 @@ Found = Mapping[str, tuple[Device, ...]]
 
 
 def devices_text(found: Found, page: Page = PLAIN) -> str:
-    """A table of the devices that were found, then the reason for each kind that was not. No trailing newline."""
+    """A table of the devices that were found, then the reason for each kind that was not."""
     devices = _hardware(found)
     rows = tuple(_row(device) for device in devices if device.found)
     absent = tuple((device.type, str(device.why_not)) for device in devices if not device.found)
@@ -149,7 +132,7 @@ def _row(device: Device) -> tuple[str, ...]:
 
 NOT_MODELS = ("reference",)
 
-"""Kinds of builds that hold outputs, not models."""
+"""Kinds of builds without a model."""
 
 CACHED_HEADINGS = ("model", "on disk", "safetensors", "commit")
 
@@ -157,7 +140,7 @@ EXPORTED_HEADINGS = ("model", "task", "format", "precision", "size", "digest")
 
 SHORT = 12
 
-"""Digits of a commit or digest that are shown."""
+"""Digits shown of a commit or digest."""
 
 
 def models_json() -> dict[str, Json]:
@@ -170,7 +153,7 @@ def models_json() -> dict[str, Json]:
 
 
 def models_text(page: Page = PLAIN) -> str:
-    """The three as tables."""
+    """The same as tables."""
     cached, exported = cached_models(hub_cache_dir()), _exported()
     return "\n".join(
         [
@@ -190,7 +173,7 @@ def _section(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]], numbers
 
 
 def _exported() -> list[KeptBuild]:
-    """The builds that hold models, by model."""
+    """The builds that contain models, sorted by model."""
     builds = [one for one in read_contents(BuildStore().root).builds if one.build.kind not in NOT_MODELS]
     return sorted(builds, key=lambda one: (one.model_id or "", one.build.kind, one.precision or ""))
 
@@ -229,26 +212,24 @@ def _exported_cells(kept: KeptBuild) -> tuple[str, ...]:
     return (*what, size_text(kept.size_bytes), kept.build.digest[:SHORT])
 
 
-CATALOG_HEADINGS = ("model", "family", "task", "parameters", "float32", "max sequence", "grid beside the batch size")
+CATALOG_HEADINGS = ("model", "family", "task", "parameters", "float32", "max sequence", "further axes")
 
 CATALOG_NUMBERS = (3, 4, 5)
 
 FLOAT32_BYTES = 4
 
-"""Columns of numbers, which stand to the right."""
-
 
 def catalog_json() -> list[dict[str, Any]]:
-    """One object a model: name, aliases, family, task, model_class, parameter_count, float32_bytes (of the
-    parameters), max_sequence_length (or null), and the grid's axes beside the batch size."""
+    """One object per model: name, aliases, family, task, model_class, parameter_count, float32_bytes (of the
+    parameters), max_sequence_length (or null), and its axes besides the batch size."""
     return [_catalog_row(entry) for entry in catalog.entries()]
 
 
 def catalog_text(page: Page = PLAIN) -> str:
-    """The catalog as a table, and what else `--model-id` takes."""
+    """The catalog as a table, and what else `--model-id` accepts."""
     table = Table(headings=CATALOG_HEADINGS, rows=tuple(_cells(row) for row in catalog_json()), numbers=CATALOG_NUMBERS)
     further = (
-        "--model-id also takes a folder with config.json and safetensors weights, or a name on the Hugging Face hub."
+        "--model-id also accepts a folder with config.json and safetensors weights, or a name on the Hugging Face hub."
     )
     return "\n".join([table_text(table, page), "", further])
 

@@ -103,9 +103,9 @@ def _delete(root: Path, contents: Contents, arguments: argparse.Namespace) -> in
     builds = "build" if freed.count == 1 else "builds"
     print(f"{freed.count} {builds} deleted, {size_text(freed.size_bytes)} freed")
     if swept.size_bytes:
-        print(f"half-made builds deleted, {size_text(swept.size_bytes)} freed")
+        print(f"incomplete builds deleted, {size_text(swept.size_bytes)} freed")
     for path in freed.in_use:
-        note(f"left alone: {path}: it is being made right now")
+        note(f"skipped: {path}: the build is in progress")
     return EXIT_FAILED if freed.in_use else EXIT_OK
 
 
@@ -163,7 +163,7 @@ SHORT = 12
 
 
 def list_text(root: Path, contents: Contents, page: Page = PLAIN) -> str:
-    """A line a build, and below them what is broken, half-made, or a link."""
+    """A row per build, then broken and incomplete builds and links."""
     if not contents.builds and not contents.broken:
         return "\n".join([f"no builds in {root}", *_troubles(contents)])
     table = Table(headings=HEADINGS, rows=tuple(_cells(one) for one in contents.builds), numbers=(3,), keys=2)
@@ -177,13 +177,13 @@ def list_json(contents: Contents) -> dict[str, Json]:
         "broken": [
             {"folder": str(one.folder), "why": one.why, "size_bytes": one.size_bytes} for one in contents.broken
         ],
-        "leftovers": [{"path": str(one.path), "size_bytes": one.size_bytes} for one in _half_made(contents)],
+        "leftovers": [{"path": str(one.path), "size_bytes": one.size_bytes} for one in _incomplete(contents)],
         "links": [str(link) for link in contents.links],
     }
 
 
 def stats_json(root: Path, contents: Contents) -> dict[str, Json]:
-    """Builds and bytes by kind and together, bytes of what is broken or half-made, and free bytes of the disk."""
+    """Builds and bytes by kind and in total, bytes of broken and incomplete builds, free bytes on the disk."""
     return {
         "folder": str(root),
         "kinds": {kind: {"builds": len(sizes), "size_bytes": sum(sizes)} for kind, sizes in _by_kind(contents).items()},
@@ -204,14 +204,14 @@ def stats_text(root: Path, contents: Contents, page: Page = PLAIN) -> str:
         [
             f"in {root}",
             table_text(Table(headings=STATS_HEADINGS, rows=rows, numbers=(1, 2)), page),
-            *([f"broken or half-made: {size_text(useless)}"] if useless else []),
+            *([f"broken or incomplete: {size_text(useless)}"] if useless else []),
             f"free on this disk: {size_text(free_bytes(root))}",
         ]
     )
 
 
 def csv_text(contents: Contents) -> str:
-    """A line a build under the names of `FIELDS`; lines end with CR LF, as RFC 4180 has it."""
+    """A line per build with the columns `FIELDS`; lines end with CR LF, as in RFC 4180."""
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, FIELDS)
     writer.writeheader()
@@ -220,7 +220,7 @@ def csv_text(contents: Contents) -> str:
 
 
 def free_bytes(root: Path) -> int:
-    """What is free on the disk that the folder is on, or will be."""
+    """Free bytes on the disk of the folder, which may not exist yet."""
     place = next(folder for folder in (root, *root.parents) if folder.exists())
     return shutil.disk_usage(place).free
 
@@ -248,8 +248,8 @@ def _cells(one: KeptBuild) -> tuple[str, ...]:
 
 def _troubles(contents: Contents) -> list[str]:
     lines = [f"broken: {one.folder}: {one.why}" for one in contents.broken]
-    lines += [f"half-made: {one.path}: {size_text(one.size_bytes)}" for one in _half_made(contents)]
-    lines += [f"left alone: {link}: a symbolic link" for link in contents.links]
+    lines += [f"incomplete: {one.path}: {size_text(one.size_bytes)}" for one in _incomplete(contents)]
+    lines += [f"skipped: {link}: a symbolic link" for link in contents.links]
     return [visible(line) for line in lines]
 
 
@@ -263,11 +263,11 @@ def _by_kind(contents: Contents) -> dict[str, list[int]]:
 
 def _useless_bytes(contents: Contents) -> int:
     sizes = [one.size_bytes for one in contents.broken]
-    return sum(sizes) + sum(one.size_bytes for one in _half_made(contents))
+    return sum(sizes) + sum(one.size_bytes for one in _incomplete(contents))
 
 
-def _half_made(contents: Contents) -> list[Leftover]:
-    """Folders that builds were being made in; lock files are not worth a word."""
+def _incomplete(contents: Contents) -> list[Leftover]:
+    """Folders of interrupted builds, without lock files."""
     return [one for one in contents.leftovers if one.path != one.lock]
 
 

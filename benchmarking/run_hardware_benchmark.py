@@ -13,7 +13,7 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, the o
 
 from benchmarking import ab, listings
 from benchmarking.builds.cleaning import lean_cache
-from benchmarking.core.command_line import Parser, names, note, run_command
+from benchmarking.core.command_line import Parser, names, note, notes, run_command
 from benchmarking.core.errors import UsageError
 from benchmarking.core.provenance import uuid7
 from benchmarking.sweep.plan import flags
@@ -71,7 +71,7 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
 
 
 def _measure_in_turns(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
-    """Measure the stored run's command and this one, launch by launch, and judge the difference."""
+    """Measure the stored run and this command in alternating launches, and judge the difference."""
     from benchmarking.ab import compare_in_turns, output_options
 
     rounds = flags.chosen_settings(arguments).launches
@@ -81,7 +81,7 @@ def _measure_in_turns(arguments: argparse.Namespace, argv: Sequence[str]) -> int
 def _plans(
     arguments: argparse.Namespace, argv: Sequence[str], show: session.Show
 ) -> tuple[Sequence[CellPlan], session.Show]:
-    """What is to be measured, and how it is shown."""
+    """The plans, and how their runs are shown."""
     request = flags.request(arguments, arguments.model_id, (NAME, *without_turn_flag(argv)))
     if arguments.runtime is not None and (len(arguments.runtime) > 1 or ALL in arguments.runtime):
         planned = plan_runtimes(request, arguments.runtime, uuid7())
@@ -92,7 +92,7 @@ def _plans(
 
 
 def _calibrate(arguments: argparse.Namespace, argv: Sequence[str], show: session.Show) -> int:
-    """Measure the device's own peaks; every flag that is not a model's or the grid's means what it always does."""
+    """Measure the peak rates of the device. Flags other than those of the model and the grid apply."""
     from benchmarking.benches.planning import BenchPlanning
     from benchmarking.calibration.planning import plan_calibration
     from benchmarking.measure.peaks import table
@@ -107,7 +107,7 @@ def _calibrate(arguments: argparse.Namespace, argv: Sequence[str], show: session
         tags=dict(arguments.tag),
         description=arguments.description,
     )
-    calibration = plan_calibration(planning, arguments.device, _silence if arguments.quiet else note)
+    calibration = plan_calibration(planning, arguments.device, notes(quiet=arguments.quiet))
     if arguments.dry_run:
         return session.show_plans(calibration.plans, show)
     show = replace(show, text=lambda runs, page: table(runs, calibration.remarks, page))
@@ -115,19 +115,15 @@ def _calibrate(arguments: argparse.Namespace, argv: Sequence[str], show: session
     return session.run_plans(calibration.plans, output_dir, database, show)
 
 
-def _silence(message: str) -> None:
-    """For --quiet."""
-
-
 def _database(arguments: argparse.Namespace) -> Ingest | None:
-    """What stores a run; None when nothing is to be kept. A run that is resumed was begun with --save."""
+    """What stores a run; None without --save. A resumed run was started with --save."""
     if not (arguments.save or arguments.resume):
         return None
     return database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet)
 
 
 def _listing(arguments: argparse.Namespace) -> listings.Listing | None:
-    """What is asked to be listed, if anything is."""
+    """The requested list, if any."""
     if arguments.list_devices:
         return listings.devices()
     if arguments.list_runtimes:

@@ -1,7 +1,4 @@
-"""A batch at work: cells interleaved launch by launch, each run kept as soon as it is done whatever befalls others.
-
-Writes the steps of a sweep to the log, beside whatever shows them to the user.
-"""
+"""Runs a batch: the launches of its cells interleaved, each run saved and stored when it is done, every step logged."""
 
 from __future__ import annotations
 
@@ -21,18 +18,18 @@ from benchmarking.core.records import Measurement, Point, Run, run_from_json
 from benchmarking.measure.bench import Live
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.run.session import finish_run, store_run
-from benchmarking.sweep.run.supervisor import Track, sweep
+from benchmarking.sweep.run.supervisor import Observer, Track, sweep
 from benchmarking.sweep.run.warehouse import Ingest
 from benchmarking.sweep.show.comparison import comparisons, condensed
-from benchmarking.sweep.show.progress import NoProgress, Progress, cell_name
+from benchmarking.sweep.show.progress import Progress, cell_name
 
 LOG = logging.getLogger(__name__)
 
 
-class Recorder:
-    """An observer that logs launches and settled points, and hands everything on."""
+class Recorder(Observer):
+    """Logs launches and finished points, and passes everything on to what shows it."""
 
-    def __init__(self, shown: Progress | NoProgress) -> None:
+    def __init__(self, shown: Observer) -> None:
         self._shown = shown
 
     def preparing(self, track: Track, what: str) -> None:
@@ -59,40 +56,36 @@ class Recorder:
         self._shown.waiting(message)
 
     def close(self) -> None:
-        """Leave a clean line behind."""
         self._shown.close()
 
 
-LOG = logging.getLogger(__name__)
-
-
 class Batch:
-    """The cells of a manifest, on their way through a sweep into files and the database."""
+    """The cells of a manifest, measured by one sweep into run files and the database."""
 
     def __init__(self, folder: Path, manifest: Manifest, ingest: Ingest | None, *, quiet: bool) -> None:
         self.folder = folder
         self.manifest = manifest
         self._ingest = ingest
-        self._observer = Recorder(NoProgress())
+        self._observer = Recorder(Observer())
         self._quiet = quiet
         self._cells = {plan.run_id: summaries.pending(plan) for plan in manifest.plans}
         self._condensed: list[Run] = []
 
     @property
     def cells(self) -> tuple[CellSummary, ...]:
-        """Every cell as it is now, in the order of the plan."""
+        """The current state of every cell, in the order of the plan."""
         return tuple(self._cells.values())
 
     def start(self) -> BatchSummary:
-        """Measure all cells. Raises KeyboardInterrupt with everything that was measured kept; StorageError."""
-        LOG.info("batch %s of %d cells begins in %s", self.manifest.about.session_id, len(self._cells), self.folder)
+        """Measure all cells. Raises KeyboardInterrupt after saving everything measured, and StorageError."""
+        LOG.info("batch %s of %d cells started in %s", self.manifest.about.session_id, len(self._cells), self.folder)
         return self._measure([Track.start(self.folder, plan) for plan in self.manifest.plans])
 
     def resume(self, machine: Machine) -> BatchSummary:
-        """Do what is left: store what was finished, finish what was begun, begin the others."""
+        """Continue: store what was finished, finish what was started, start the rest."""
         finished = manifests.run_files(self.folder)
         partial = manifests.partial_runs(self.folder)
-        LOG.info("batch %s is resumed", self.manifest.about.session_id)
+        LOG.info("batch %s resumed", self.manifest.about.session_id)
         tracks = []
         for plan in self.manifest.plans:
             if plan.run_id in finished:
@@ -106,7 +99,7 @@ class Batch:
         return self._measure(tracks)
 
     def _measure(self, tracks: Sequence[Track]) -> BatchSummary:
-        self._observer = Recorder(NoProgress() if self._quiet else Progress(tracks))
+        self._observer = Recorder(Observer() if self._quiet else Progress(tracks))
         self._write("running")
         try:
             sweep(tracks, self._observer, self._done)
@@ -119,11 +112,11 @@ class Batch:
         if all(cell.stored is not False for cell in self.cells):
             self.manifest.close()
         written = self._write("finished")
-        LOG.info("batch %s is over: %s", self.manifest.about.session_id, dict(written.cells_by_status))
+        LOG.info("batch %s finished: %s", self.manifest.about.session_id, dict(written.cells_by_status))
         return written
 
     def _done(self, track: Track) -> None:
-        """Finish and store a run, now that its last launch is over."""
+        """Finish and store a run after its last launch."""
         self._observer.close()
         one = finish_run(track)
         LOG.info("finished %s: %s: %s", cell_name(one.run.cell), one.run.status, one.path.name)
@@ -131,10 +124,10 @@ class Batch:
         self._write("running")
 
     def _take_finished(self, path: Path) -> None:
-        """A run that was finished before: stored now, if it was not then."""
+        """Add a run that was finished before, and store it if it is not stored."""
         run = _read(path)
         leftover = path.with_name(f"{path.stem}.partial.jsonl")
-        leftover.unlink(missing_ok=True)  # cut off between the birth of the run file and the end of this one
+        leftover.unlink(missing_ok=True)  # interrupted after the run file was written, before this was deleted
         if run.run_id in self.manifest.stored or self._ingest is None:
             self._cells[run.run_id] = summaries.of_run(run, path, stored=True if self._ingest else None)
             self._condensed.append(condensed(run))
@@ -142,7 +135,7 @@ class Batch:
             self._store(run, path)
 
     def _take_moved(self, plan: CellPlan) -> None:
-        """A run that is in the database, and whose file was taken away since."""
+        """Add a run that is in the database, and whose file was removed."""
         self._cells[plan.run_id] = dataclasses.replace(summaries.pending(plan), status="stored", stored=True)
 
     def _store(self, run: Run, path: Path) -> None:
@@ -165,7 +158,7 @@ class Batch:
 
 
 def _as_of_now(plan: CellPlan, machine: Machine) -> CellPlan:
-    """A plan that was made by a process that is gone, with the commit, the versions and the state of today."""
+    """A plan of an earlier process, with the current commit, versions and state of the machine."""
     old = plan.provenance
     return dataclasses.replace(
         plan,

@@ -1,6 +1,6 @@
-"""How long a plan will take, learnt from what the same cells took before. What nobody measured stays unknown.
+"""Estimates how long a plan will take, from earlier runs of the same cells; cells never measured stay unknown.
 
-What the warehouse knows of how long cells took. It is asked through a function: nothing of it is imported.
+The warehouse is queried through a function, so that this room imports nothing of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarking.sweep.plan.plan import CellPlan, work
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """A point as it was measured before, in one run."""
+    """A point measured in an earlier run."""
 
     cell: str
     """`cell_key` of its cell."""
@@ -36,30 +36,30 @@ class Known:
     calls: float
     """Warm-up and timed calls of a launch."""
     launch_s: float | None
-    """From the start of the point to its end in a launch, median over launches; None where it was not kept."""
+    """From the start to the end of the point in a launch, median over launches; None if it was not stored."""
     load_s: float | None
-    """From a fresh process to a loaded model; None where it was not measured."""
+    """From the start of the process to a loaded model; None if it was not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """How long a plan will take, as far as it is known."""
+    """The estimated time of a plan."""
 
     cells_s: Mapping[str, float] = field(default_factory=dict)
-    """Seconds by run id; cells that nothing is known of are not in it."""
+    """Seconds by run id, without the cells that were never measured."""
     known_points: int = 0
     scaled_points: int = 0
-    """Taken from the nearest point of the same cell, in proportion to the work."""
+    """Scaled from the nearest point of the same cell, in proportion to the work."""
     unknown_points: int = 0
 
     @property
     def total_s(self) -> float:
-        """Seconds of all cells that something is known of."""
+        """Seconds of all cells with an estimate."""
         return sum(self.cells_s.values())
 
 
 def cell_key(cell: Cell, hardware_id: str) -> str:
-    """What two cells must share for one's times to tell of the other's."""
+    """What two cells must share for the times of one to apply to the other."""
     workload = cell.workload
     model = (workload.model_id, workload.config_hash, workload.task, workload.weights)
     return canonical_hash([*model, hardware_id, cell.runtime, to_json(cell.runtime_mode), cell.precision])
@@ -93,7 +93,7 @@ def _cell_s(plan: CellPlan, own: Sequence[Known]) -> float:
 
 
 def _point_s(point: Point, settings: Settings, own: Sequence[Known]) -> float:
-    """Seconds of a point in a launch: as before, else as the nearest point in proportion to the work."""
+    """Seconds of a point in a launch: as measured before, else scaled from the nearest point."""
     same = [one for one in own if one.point == point.label]
     if same:
         return median(_launch_s(one, settings, 1.0) for one in same)
@@ -102,7 +102,8 @@ def _point_s(point: Point, settings: Settings, own: Sequence[Known]) -> float:
 
 
 def _launch_s(one: Known, settings: Settings, scale: float) -> float:
-    """What a launch took, if it was measured in the same way; else calls x latency, within the profile's limits."""
+    """The time of a launch if it was measured with the same settings, else calls x latency within the profile's
+    limits."""
     way = (settings.profile, settings.fixed_iterations, settings.fixed_warmup_iterations)
     same_way = (one.profile, one.fixed_iterations, one.fixed_warmup_iterations) == way
     latency_s = one.latency_ms * scale / 1e3
@@ -139,7 +140,7 @@ ORDER BY run.started_at
 
 
 def measured_before(plans: Sequence[CellPlan], query: Query) -> tuple[Known, ...]:
-    """The points of the plans' models on the plans' hardware as they were measured before."""
+    """Earlier measurements of the plans' models on the plans' hardware."""
     models = sorted({plan.cell.workload.model_id for plan in plans})
     hardware = sorted({plan.hardware.hardware_id for plan in plans})
     rows = query(SQL, {"models": models, "hardware": hardware})

@@ -1,7 +1,7 @@
-"""A batch on disk: which cells it has and which are stored, so that it goes on exactly where it was cut off.
+"""The manifest of a batch: its plans and which runs are stored, so that an interrupted batch can continue.
 
-`batch_<session>.manifest.jsonl` is there while a batch is unfinished. Its first line holds every plan; which cells are
-begun or finished is told by the partial files and run files beside it, by their run ids.
+`batch_<session>.manifest.jsonl` exists while a batch is unfinished. Its first line holds every plan; which cells are
+started or finished follows from the run ids of the partial files and run files in the same folder.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ SUFFIX = ".manifest.jsonl"
 FORMAT = "benchhouse-batch"
 VERSION = 1
 HEAD_BYTES = 400
-"""Of a run file: its run id is among the first fields."""
+"""Read from the start of a run file, where its run id is."""
 RUN_ID = re.compile(r'"run_id": "([0-9a-f-]{36})"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What a batch is beside its cells."""
+    """A batch without its cells."""
 
     session_id: str
     command: tuple[str, ...]
     started_at: str
     """UTC, ISO 8601."""
     db_path: str | None
-    """Absolute; None when runs go nowhere but to their files."""
+    """Absolute path; None to write run files only."""
     report: str | None
-    """Where the report goes; absolute."""
+    """Absolute path of the report."""
 
 
 class Manifest:
@@ -46,7 +46,7 @@ class Manifest:
         self.about = about
         self.plans = plans
         self.stored = set(stored)
-        """Run ids of the runs that are in the database."""
+        """Run ids of the runs in the database."""
 
     @classmethod
     def create(cls, folder: Path, about: About, plans: tuple[CellPlan, ...]) -> Manifest:
@@ -57,11 +57,11 @@ class Manifest:
 
     @classmethod
     def read(cls, path: Path) -> Manifest:
-        """The batch of a file. Raises FormatError and StorageError; UsageError while a process is at it."""
+        """The batch of a file. Raises FormatError, StorageError, and UsageError while another process uses it."""
         records = journal.read(path, FORMAT, VERSION, "an unfinished batch")
         owner = journal.owner(path, records)
         if owner is not None and owner.is_alive():
-            raise UsageError(f"{path}: PID {owner.pid} is still at it: wait for it, or end it")
+            raise UsageError(f"{path}: in use by PID {owner.pid}: wait for it, or end it")
         return cls(
             path,
             from_json(About, records[0]["about"], f"{path}: about"),
@@ -70,17 +70,17 @@ class Manifest:
         )
 
     def take(self) -> None:
-        """Make this process the one that is at work on the batch. Raises StorageError."""
+        """Record this process as the owner of the batch. Raises StorageError."""
         journal.mend(self.path)
         self._append("Owner", journal.this_process())
 
     def note_stored(self, run_id: str) -> None:
-        """Write down that a run is in the database. Raises StorageError."""
+        """Record that a run is in the database. Raises StorageError."""
         self.stored.add(run_id)
         self._append("Stored", run_id)
 
     def close(self) -> None:
-        """The batch is complete: its file goes. Raises StorageError."""
+        """Delete the manifest of a complete batch. Raises StorageError."""
         try:
             self.path.unlink()
         except OSError as error:
@@ -94,7 +94,7 @@ class Manifest:
 
 
 def unfinished(folder: Path) -> Sequence[Path]:
-    """The manifests in a folder, newest first: their names hold the time."""
+    """The manifests in a folder, newest first: their names contain the time."""
     return sorted(folder.glob(f"batch_*{SUFFIX}"), reverse=True)
 
 
@@ -102,7 +102,7 @@ def run_files(folder: Path) -> dict[str, Path]:
     """The finished runs in a folder by run id."""
     found = {}
     for path in folder.glob("*.json"):
-        with path.open(encoding="utf-8", errors="replace") as file:  # others' files may be anything
+        with path.open(encoding="utf-8", errors="replace") as file:  # other JSON files may hold anything
             match = RUN_ID.search(file.read(HEAD_BYTES))
         if match is not None:
             found[match[1]] = path

@@ -1,28 +1,25 @@
-"""A file of models: text with one id a line, or YAML with settings beside them.
+"""A file of models: text with one id per line, or YAML with settings.
 
-YAML keys (every setting is a flag's name in the plural it has there, `_` for `-`; one item may stand for a list):
+YAML keys (each setting is named as its flag, with `_` for `-`; a single item is a list of one):
 
     models:                    names, or mappings with `id` and settings of that model alone
       - bert-base-uncased
       - {id: gpt2, precisions: [float32], new_tokens: [16, 64]}
-    devices: [cpu, cuda]       at the top level, or under `defaults:`: settings of every model
+    devices: [cpu, cuda]       at the top level or under `defaults:`: settings of every model
     precisions: [float32, bfloat16]
     batch_sizes: [1, 8]
     grids:                     several grids, whose points are measured together
       - {batch_sizes: [1, 2, 4], sequence_lengths: [128]}
       - {batch_sizes: [1], sequence_lengths: [512]}
-    overrides:                 settings of the models whose id matches; later ones win
+    overrides:                 settings of models whose id matches; later ones win
       - {match: "gpt2*", launches: 5}
-    include: ["bert*", gpt2]   only models that match one of the patterns
-    exclude: ["*-large-*"]     and none of these
+    include: ["bert*", gpt2]   only models that match a pattern
+    exclude: ["*-large-*"]     without models that match a pattern
 
-Runtimes may be `all`: every one that is compared with eager; those that cannot be are left out, and why is said.
-What is said nearer wins: built-in defaults < the file's settings < overrides in their order < the model's own < flags
-of the command line. An axis goes to the models that have it, and an option to the runtimes that have it; an axis that
-is asked of a single model which does not have it, or that no model has, is an error, as is an option that none of the
-runtimes has.
-
-The settings of a batch by key: the flags of the command and the keys of a YAML list are the same words.
+Runtimes may be `all`: every one that is compared with eager; those that do not run are left out, with the reason.
+Precedence: built-in defaults < settings of the file < overrides in order < the model's own < flags on the command line.
+An axis applies to the models that have it, and an option to the runtimes that have it. It is an error to set an axis
+for a single model that lacks it or for a batch in which no model has it, or an option that none of the runtimes has.
 """
 
 from __future__ import annotations
@@ -53,7 +50,7 @@ Values = Mapping[str, Any]
 
 FAMILY_AXES: Mapping[str, Axis] = {key: axis for key, axis in BY_KEY.items() if not axis.of_every_model}
 
-"""The axes that not every model has, by key."""
+"""The axes that only some models have, by key."""
 
 
 BUILT_IN: Values = {
@@ -70,11 +67,11 @@ BUILT_IN: Values = {
     "tags": {},
 }
 
-"""What holds where nothing is said; None leaves the choice to the device."""
+"""Defaults; None leaves the choice to the device."""
 
 
 def read_settings(key: str, node: Node) -> Any:
-    """The checked value of a key. Raises UsageError that names the place."""
+    """The checked value of a key. Raises UsageError with the place."""
     try:
         return readers()[key](node)
     except UsageError as error:
@@ -82,19 +79,19 @@ def read_settings(key: str, node: Node) -> Any:
         raise UsageError(text if text.startswith(f"{node.path}:") else f"{node.where}: {key} {text}") from error
 
 
-def setting_values(mapping: Mapping[str, Node], *, beside: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The settings in a mapping, keys in `beside` left out. Raises UsageError for unknown keys."""
+def setting_values(mapping: Mapping[str, Node], *, others: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The settings in a mapping, without the keys in `others`. Raises UsageError for unknown keys."""
     for key, node in mapping.items():
-        if key not in readers() and key not in beside:
+        if key not in readers() and key not in others:
             try:
-                choice(key, (*beside, *readers()), "key")
+                choice(key, (*others, *readers()), "key")
             except UsageError as error:
                 node.refuse(str(error))
     return {key: read_settings(key, node) for key, node in mapping.items() if key in readers()}
 
 
 def merged_settings(under: Values, over: Values) -> dict[str, Any]:
-    """Both, `over` winning: also over what the other's grids say of an axis. Tags of both stay."""
+    """Both, `over` taking precedence, also over values in the other's grids. Tags of both are kept."""
     together = {**under, **over, "tags": {**under.get("tags", {}), **over.get("tags", {})}}
     if "grids" in under and "grids" not in over:
         together["grids"] = tuple(
@@ -105,14 +102,14 @@ def merged_settings(under: Values, over: Values) -> dict[str, Any]:
 
 def _word(node: Node) -> str:
     if node.content is None:
-        raise UsageError('takes a word: got nothing (null is YAML\'s nothing: the word is "null")')
+        raise UsageError('takes a word: got nothing (null means nothing in YAML: write "null" in quotes)')
     if not isinstance(node.content, str) or not node.content.strip():
         raise UsageError(f"takes a word: got {node.text}")
     return node.content.strip()
 
 
 def _option(node: Node) -> str:
-    """A word as the flag takes it; YAML's own true, false and numbers are such words, too."""
+    """A word as the flag takes it, including YAML's true, false and numbers."""
     if isinstance(node.content, bool):
         return str(node.content).lower()
     return str(node.content) if isinstance(node.content, int) else _word(node)
@@ -146,12 +143,12 @@ def _one_of(known: tuple[str, ...], what: str) -> Callable[[Node], str]:
 
 
 def _some(read_item: Callable[[Node], Any], *, ordered: bool = False) -> Callable[[Node], tuple[Any, ...]]:
-    """A list, or one item for a list of it; numbers are sorted."""
+    """A list, or a single item; `ordered` sorts it."""
 
     def read_list(node: Node) -> tuple[Any, ...]:
         items = [read_item(item) for item in node.items()]
         if not items:
-            raise UsageError("is an empty list: leave it out, or name something")
+            raise UsageError("is an empty list: leave it out, or give a value")
         if len(set(items)) != len(items):
             twice = next(item for item in items if items.count(item) > 1)
             raise UsageError(f"has {twice!r} twice")
@@ -169,13 +166,13 @@ def _tags(node: Node) -> dict[str, str]:
 
 
 def _grids(node: Node) -> tuple[dict[str, Any], ...]:
-    """Grids whose points are measured together, each a mapping of axes."""
+    """Grids, each a mapping of axes."""
     found = []
     for item in node.items():
         grid = item.mapping("grids")
         for key, value in grid.items():
             if key not in BY_KEY:
-                value.refuse(f"grids: {key} is no axis: there are {', '.join(BY_KEY)}")
+                value.refuse(f"grids: {key} is not an axis: known: {', '.join(BY_KEY)}")
         found.append({key: read_settings(key, value) for key, value in grid.items()})
     if not found:
         raise UsageError("is an empty list: leave it out, or write a grid")
@@ -225,36 +222,36 @@ COMMENT = re.compile(r"(^|\s)#.*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A model that is asked for, and what is said about it."""
+    """A requested model and its settings."""
 
     model_id: str
     where: str
     """"models.yaml:3", or the flag."""
     shared: Mapping[str, Any] = field(default_factory=dict)
-    """Settings said of several models."""
+    """Settings shared by several models."""
     own: Mapping[str, Any] = field(default_factory=dict)
-    """Settings said of this one."""
+    """Settings of this model alone."""
 
 
 def entries_from_names(names: Sequence[str], where: str) -> tuple[Entry, ...]:
-    """Entries of names on the command line. Raises UsageError for a name that is there twice."""
+    """Entries for names on the command line. Raises UsageError for a duplicate name."""
     return _each_once([Entry(model_id=name, where=where) for name in names])
 
 
 def entries_from_file(path: Path) -> tuple[Entry, ...]:
-    """The entries of a list. Raises UsageError that names file, line and key; StorageError."""
+    """The entries of a list. Raises UsageError with file, line and key, and StorageError."""
     entries = _from_yaml(path) if path.suffix.lower() in YAML_SUFFIXES else _from_text(path)
     if not entries:
-        raise UsageError(f"{path}: no model is in it")
+        raise UsageError(f"{path}: contains no model")
     return _each_once(entries)
 
 
 def select_entries(
     entries: Sequence[Entry], include: Sequence[str], exclude: Sequence[str], where: str
 ) -> tuple[Entry, ...]:
-    """The entries whose model id matches a pattern of `include`, if there are any, and none of `exclude`.
+    """The entries whose model id matches a pattern of `include`, if there are patterns, and none of `exclude`.
 
-    Raises UsageError for a pattern of `include` that no model matches, and when nothing is left.
+    Raises UsageError for a pattern of `include` that no model matches, and if no entry is left.
     """
     for pattern in include:
         if not any(fnmatchcase(entry.model_id, pattern) for entry in entries):
@@ -274,7 +271,7 @@ def _each_once(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     seen: dict[str, str] = {}
     for entry in entries:
         if entry.model_id in seen:
-            raise UsageError(f"{entry.where}: {entry.model_id} is there already ({seen[entry.model_id]})")
+            raise UsageError(f"{entry.where}: {entry.model_id} is listed twice (first: {seen[entry.model_id]})")
         seen[entry.model_id] = entry.where
     return tuple(entries)
 
@@ -292,12 +289,12 @@ def _from_text(path: Path) -> list[Entry]:
 
 def _from_yaml(path: Path) -> list[Entry]:
     root = yaml_files.read_yaml(path)
-    if isinstance(root.content, list):  # nothing but models
+    if isinstance(root.content, list):  # models without settings
         return [_entry(node, {}, []) for node in root.content]
     top = root.mapping("a list of models")
-    shared = {**_defaults(top), **setting_values(top, beside=TOP_KEYS)}
+    shared = {**_defaults(top), **setting_values(top, others=TOP_KEYS)}
     if "models" not in top:
-        root.refuse("models is missing: name some")
+        root.refuse("models is missing: list at least one")
     overrides = [_override(node) for node in top["overrides"].items()] if "overrides" in top else []
     entries = [_entry(node, shared, overrides) for node in top["models"].items()]
     if not entries:
@@ -312,7 +309,7 @@ def _defaults(top: Mapping[str, Node]) -> dict[str, Any]:
     defaults = top["defaults"].mapping("defaults")
     for key, node in defaults.items():
         if key in top:
-            node.refuse(f"{key} is there twice: under defaults and at the top level (line {top[key].line})")
+            node.refuse(f"{key} is set twice: under defaults and at the top level (line {top[key].line})")
     return setting_values(defaults)
 
 
@@ -321,7 +318,7 @@ def _override(node: Node) -> tuple[str, dict[str, Any]]:
     match = override.get("match")
     if match is None or not isinstance(match.content, str):
         node.refuse('overrides takes a pattern of model ids: match: "gpt2*"')
-    return match.content, setting_values(override, beside=("match",))
+    return match.content, setting_values(override, others=("match",))
 
 
 def _entry(node: Node, shared: Mapping[str, Any], overrides: Sequence[tuple[str, Mapping[str, Any]]]) -> Entry:
@@ -330,7 +327,7 @@ def _entry(node: Node, shared: Mapping[str, Any], overrides: Sequence[tuple[str,
     if name is None or not isinstance(name.content, str) or not name.content.strip():
         node.refuse(f"models takes model ids, or mappings with an id: got {node.text}")
     model_id = name.content.strip()
-    own = setting_values(fields, beside=("id",))
+    own = setting_values(fields, others=("id",))
     nearer = dict(shared)
     for pattern, values in overrides:
         if fnmatchcase(model_id, pattern):

@@ -1,7 +1,4 @@
-"""All cells of a batch planned, and every one that cannot be reported, before anything is measured.
-
-What is asked of each cell of a batch: models x devices x runtimes x precisions, each with its grids.
-"""
+"""Plans all cells of a batch (models x devices x runtimes x precisions), and reports every problem first."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ from benchmarking.workloads.support.families import axes_of
 
 LOOK_UPS_AT_ONCE = 16
 
-"""A name that no hub answers for costs up to 20 s of waiting; each look-up is a process, so not hundreds at once."""
+"""Concurrent look-ups of models: one that the hub does not answer takes up to 20 s, and each is a process."""
 
 MAX_NAMES = 4
 
@@ -36,7 +33,7 @@ Found = Workload | BenchhouseError
 
 
 class PlanError(BenchhouseError):
-    """Cells cannot be. `reasons` has a line for each reason, with the cells it is about."""
+    """Some cells cannot be measured. `reasons` has a line for each reason, with its cells."""
 
     def __init__(self, troubles: Sequence[tuple[str, BenchhouseError]], total: int) -> None:
         by_reason: dict[str, list[str]] = {}
@@ -49,58 +46,63 @@ class PlanError(BenchhouseError):
 
 
 def plan_all(
-    asks: Sequence[CellRequest], session_id: str, machine: Machine, say: Callable[[str], None] = lambda line: None
+    asked: Sequence[CellRequest], session_id: str, machine: Machine, say: Callable[[str], None] = lambda line: None
 ) -> tuple[CellPlan, ...]:
-    """The plans of all cells, in the order they were asked for. `say` is told of runtimes that nobody named and that
-    are left out. Raises PlanError for cells that cannot be."""
-    found = _look_up(asks)
+    """The plans of all cells, in the order of the requests. `say` gets a message for each runtime of `all` that is left
+    out. Raises PlanError if any cell cannot be measured."""
+    found = _look_up(asked)
     plans: list[tuple[CellRequest, CellPlan]] = []
     troubles: list[tuple[str, BenchhouseError]] = []
-    for ask in asks:
+    for cell_request in asked:
         try:
-            plans += [(ask, plan) for plan in _plans(ask, session_id, found[_question(ask)], machine, say)]
+            plans += [
+                (cell_request, plan)
+                for plan in _plans(cell_request, session_id, found[_question(cell_request)], machine, say)
+            ]
         except BenchhouseError as error:
-            troubles.append((ask.name, error))
+            troubles.append((cell_request.name, error))
     troubles += _twice(plans)
     if troubles:
-        raise PlanError(troubles, len(asks))
-    _check_shared_axes(asks, [plan for _, plan in plans])
+        raise PlanError(troubles, len(asked))
+    _check_shared_axes(asked, [plan for _, plan in plans])
     _check_shared_options(plans)
     return tuple(plan for _, plan in plans)
 
 
-def _question(ask: CellRequest) -> tuple[Any, ...]:
-    """What the workload depends on: cells with the same answer share it."""
-    first = ask.requests[0]
+def _question(cell_request: CellRequest) -> tuple[Any, ...]:
+    """Everything that the workload depends on: cells with the same question share it."""
+    first = cell_request.requests[0]
     return (first.model_id, first.task, first.weights, first.settings.seed)
 
 
-def _look_up(asks: Sequence[CellRequest]) -> dict[tuple[Any, ...], Found]:
-    """The workloads by question, asked for at the same time: most of it is waiting for the hub."""
-    questions = {_question(ask): ask for ask in asks}
+def _look_up(asked: Sequence[CellRequest]) -> dict[tuple[Any, ...], Found]:
+    """The workloads by question, looked up concurrently: most of the time is waiting for the hub."""
+    questions = {_question(cell_request): cell_request for cell_request in asked}
     with ThreadPoolExecutor(max_workers=LOOK_UPS_AT_ONCE) as threads:
         return dict(zip(questions, threads.map(_workload, questions.values()), strict=True))
 
 
-def _workload(ask: CellRequest) -> Found:
+def _workload(cell_request: CellRequest) -> Found:
     try:
-        return workload_of(ask.requests[0])
+        return workload_of(cell_request.requests[0])
     except BenchhouseError as error:
         return error
 
 
 def _plans(
-    ask: CellRequest, session_id: str, found: Found, machine: Machine, say: Callable[[str], None]
+    cell_request: CellRequest, session_id: str, found: Found, machine: Machine, say: Callable[[str], None]
 ) -> tuple[CellPlan, ...]:
-    """The plan of the cell that is asked for, or of one for each runtime when all are."""
+    """The plan of a cell, or one for each runtime if all are requested."""
     if isinstance(found, BenchhouseError):
         raise found
-    if ask.requests[0].runtime != ALL:
-        plans = [plan_cell(request, session_id, workload=found, machine=machine) for request in ask.requests]
+    if cell_request.requests[0].runtime != ALL:
+        plans = [plan_cell(request, session_id, workload=found, machine=machine) for request in cell_request.requests]
         return (_joined(plans),)
-    grids = [plan_runtimes(request, (ALL,), session_id, workload=found, machine=machine) for request in ask.requests]
+    grids = [
+        plan_runtimes(request, (ALL,), session_id, workload=found, machine=machine) for request in cell_request.requests
+    ]
     for runtime, why in grids[0].refused.items():
-        say(f"left out: {ask.name}: {runtime}: {why}")
+        say(f"left out: {cell_request.name}: {runtime}: {why}")
     by_runtime: dict[str, list[CellPlan]] = {}
     for plan in (plan for grid in grids for plan in grid.plans):
         by_runtime.setdefault(plan.cell.runtime, []).append(plan)
@@ -115,14 +117,14 @@ def _joined(plans: Sequence[CellPlan]) -> CellPlan:
 
 
 def _twice(plans: Sequence[tuple[CellRequest, CellPlan]]) -> list[tuple[str, BenchhouseError]]:
-    """Cells that turn out to be one and the same, such as device auto beside the device it means."""
+    """Cells that turn out to be the same, such as device auto and the device it selects."""
     seen: dict[str, CellRequest] = {}
     troubles: list[tuple[str, BenchhouseError]] = []
-    for ask, plan in plans:
-        first = seen.setdefault(_identity(plan.cell), ask)
-        if first is not ask:
+    for cell_request, plan in plans:
+        first = seen.setdefault(_identity(plan.cell), cell_request)
+        if first is not cell_request:
             same = f"the same cell, {cell_name(plan.cell)}, as {first.name}"
-            troubles.append((ask.name, UsageError(f"is {same}: leave one out")))
+            troubles.append((cell_request.name, UsageError(f"is {same}: remove one of them")))
     return troubles
 
 
@@ -133,23 +135,23 @@ def _identity(cell: Cell) -> str:
     return canonical_hash(to_json([*model, *device, cell.runtime_mode]))
 
 
-def _check_shared_axes(asks: Sequence[CellRequest], plans: Sequence[CellPlan]) -> None:
-    """Raise UsageError for an axis that was asked of the batch and that no model of it has."""
+def _check_shared_axes(asked: Sequence[CellRequest], plans: Sequence[CellPlan]) -> None:
+    """Raise UsageError for an axis that was set for the whole batch and that none of its models has."""
     had = {axis for plan in plans for point in plan.points for axis in axes_of(point)}
-    for ask in asks:
-        for request in ask.requests:
+    for cell_request in asked:
+        for request in cell_request.requests:
             for axis in request.family_axes:
                 if axis not in had:
                     raise UsageError(f"no model of the batch has an axis {axis} ({AXES[axis].noun}): leave it out")
 
 
 def _check_shared_options(plans: Sequence[tuple[CellRequest, CellPlan]]) -> None:
-    """Raise UsageError for an option that no runtime has: of those of a model, if it was asked of that model alone."""
-    asked = {name for ask, _ in plans for name in ask.requests[0].options}
-    own = {(ask.requests[0].model_id, name) for ask, _ in plans for name in ask.own_options}
+    """Raise UsageError for an option that no runtime has; for an option of one model, none of that model's."""
+    asked = {name for cell_request, _ in plans for name in cell_request.requests[0].options}
+    own = {(cell_request.requests[0].model_id, name) for cell_request, _ in plans for name in cell_request.own_options}
     check_shared_options(frozenset(asked), [plan.cell for _, plan in plans])
     for model_id, name in sorted(own):
-        cells = [plan.cell for ask, plan in plans if ask.requests[0].model_id == model_id]
+        cells = [plan.cell for cell_request, plan in plans if cell_request.requests[0].model_id == model_id]
         check_shared_options(frozenset({name}), cells)
 
 
@@ -160,73 +162,76 @@ def _listed(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellRequest:
-    """One cell that is asked for."""
+    """One requested cell."""
 
     where: str
-    """What asked for it: "models.yaml:3", or a flag."""
+    """Where it was requested: "models.yaml:3", or a flag."""
     requests: tuple[Request, ...]
-    """They differ in their grids only, whose points are measured together."""
+    """One for each grid, the same otherwise; their points are measured together."""
     own_options: frozenset[str] = frozenset()
-    """Options of runtimes that are asked of this model alone."""
+    """Runtime options that are set for this model alone."""
 
     @property
     def name(self) -> str:
-        """The cell as it was asked for, and where: "gpt2 on cuda (eager, float16) [models.yaml:3]"."""
+        """The cell as requested, and where: "gpt2 on cuda (eager, float16) [models.yaml:3]"."""
         first = self.requests[0]
         how = ", ".join(part for part in (first.runtime, first.precision) if part)
         return f"{first.model_id} on {first.device} ({how}) [{self.where}]"
 
 
 def cell_requests(entries: Sequence[Entry], flags: Values, command: tuple[str, ...]) -> tuple[CellRequest, ...]:
-    """The cells of all entries. `flags` are the settings that were given on the command line: they win."""
-    return tuple(ask for entry in entries for ask in _of_entry(entry, flags, command))
+    """The cells of all entries. `flags` are the settings from the command line, which take precedence."""
+    return tuple(cell_request for entry in entries for cell_request in _of_entry(entry, flags, command))
 
 
 def _of_entry(entry: Entry, flags: Values, command: tuple[str, ...]) -> Iterator[CellRequest]:
-    said = BUILT_IN
-    for nearer in (entry.shared, entry.own, flags):
-        said = model_list.merged_settings(said, nearer)
+    chosen = BUILT_IN
+    for closer in (entry.shared, entry.own, flags):
+        chosen = model_list.merged_settings(chosen, closer)
     shared = frozenset(axis.name for key, axis in FAMILY_AXES.items() if key in flags or key not in _keys(entry.own))
-    common = _common(entry.model_id, said, shared, command)
+    common = _common(entry.model_id, chosen, shared, command)
     own_options = frozenset(runtime_options().keys() & entry.own.keys() - flags.keys())
-    for device, runtime, precision in itertools.product(said["devices"], said["runtimes"], said["precisions"]):
+    for device, runtime, precision in itertools.product(chosen["devices"], chosen["runtimes"], chosen["precisions"]):
         cell = {**common, "device": device, "runtime": runtime, "precision": precision}
-        requests = tuple(Request(**cell, **_grid({**said, **grid})) for grid in said["grids"])
+        requests = tuple(Request(**cell, **_grid({**chosen, **grid})) for grid in chosen["grids"])
         yield CellRequest(where=entry.where, requests=requests, own_options=own_options)
 
 
 def _keys(own: Values) -> set[str]:
-    """The keys a model's own settings have, those in its grids included."""
+    """The keys of a model's own settings, including those in its grids."""
     return {*own, *(key for grid in own.get("grids", ()) for key in grid)}
 
 
-def _common(model_id: str, said: Values, shared: frozenset[str], command: tuple[str, ...]) -> dict[str, Any]:
-    """The fields of a request that all cells of a model have in common."""
+def _common(model_id: str, chosen: Values, shared: frozenset[str], command: tuple[str, ...]) -> dict[str, Any]:
+    """The fields of a request that all cells of a model share."""
     return {
         "model_id": model_id,
-        "task": said.get("task"),
-        "weights": said["weights"],
+        "task": chosen.get("task"),
+        "weights": chosen["weights"],
         "shared_axes": shared,
-        "num_threads": said.get("num_threads"),
-        "cpu_list": said.get("cpu_list"),
-        "options": options_in(said),
-        "shared_options": frozenset(options_in(said)),
-        "rebuild": said["rebuild"],
+        "num_threads": chosen.get("num_threads"),
+        "cpu_list": chosen.get("cpu_list"),
+        "options": options_in(chosen),
+        "shared_options": frozenset(options_in(chosen)),
+        "rebuild": chosen["rebuild"],
         "settings": settings(
-            said["profile"],
-            iterations=said.get("iterations"),
-            warmup_iterations=said.get("warmup_iterations"),
-            launches=said.get("launches"),
+            chosen["profile"],
+            iterations=chosen.get("iterations"),
+            warmup_iterations=chosen.get("warmup_iterations"),
+            launches=chosen.get("launches"),
         ),
-        "timeout_s": said["timeout"],
-        "skip_unsupported": said["skip_unsupported"],
+        "timeout_s": chosen["timeout"],
+        "skip_unsupported": chosen["skip_unsupported"],
         "command": command,
-        "tags": said["tags"],
-        "description": said.get("description"),
+        "tags": chosen["tags"],
+        "description": chosen.get("description"),
     }
 
 
-def _grid(said: Values) -> dict[str, Any]:
-    """The fields of a request that make its grid."""
-    own = {key: said[key] for key, axis in BY_KEY.items() if axis.is_field and key in said}
-    return {**own, "axes": {axis.name: said[key] for key, axis in BY_KEY.items() if not axis.is_field and key in said}}
+def _grid(chosen: Values) -> dict[str, Any]:
+    """The fields of a request that define its grid."""
+    own = {key: chosen[key] for key, axis in BY_KEY.items() if axis.is_field and key in chosen}
+    return {
+        **own,
+        "axes": {axis.name: chosen[key] for key, axis in BY_KEY.items() if not axis.is_field and key in chosen},
+    }

@@ -1,9 +1,4 @@
-"""The report of a batch: what was measured on which machine, what failed and why, what the doubts mean.
-
-`content` says it; `report_forms` writes it as Markdown or HTML.
-
-A report as Markdown or as one HTML file without outside assets.
-"""
+"""The report of a batch, as Markdown or as one self-contained HTML file: machine, results, failures, doubts."""
 
 from __future__ import annotations
 
@@ -37,14 +32,14 @@ from benchmarking.sweep.show.report import evidence_value, items_unit
 
 COLUMNS = ("latency_p90_ms", "throughput_samples_per_sec", "throughput_tokens_per_sec", "time_to_first_token_ms")
 
-"""What is shown of a point beside its median."""
+"""Columns of a point's table after its median latency."""
 
 SECRET = re.compile(r"(?i)\b(hf_[a-z0-9]{8,}|\w*(token|secret|password)\w*=\S+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A part of a report: what it says, in this order."""
+    """A part of a report, in this order."""
 
     title: str
     paragraphs: tuple[str, ...] = ()
@@ -73,17 +68,17 @@ def content(batch: BatchSummary, hardware: Sequence[Hardware], environment: Read
             *(_of_cell(cell) for cell in batch.cells if cell.points),
             *_failures(batch),
             *_doubts(batch),
-            _asking(batch),
+            _further_questions(batch),
         ),
     )
 
 
 def _about(batch: BatchSummary) -> Section:
     counts = ", ".join(f"{count} {status}" for status, count in sorted(batch.cells_by_status.items()))
-    when = f"From {batch.started_at} to {batch.finished_at}" if batch.finished_at else f"Begun {batch.started_at}"
+    when = f"From {batch.started_at} to {batch.finished_at}" if batch.finished_at else f"Started {batch.started_at}"
     state = "" if batch.status == "finished" else f" The batch is {batch.status}."
     paragraphs = (f"{when}. Cells: {counts}.{state} Session {batch.session_id}.",)
-    return Section(title="What was asked", paragraphs=paragraphs, code=SECRET.sub("***", shlex.join(batch.command)))
+    return Section(title="Request", paragraphs=paragraphs, code=SECRET.sub("***", shlex.join(batch.command)))
 
 
 def _machine(hardware: Sequence[Hardware], environment: Readings) -> Section:
@@ -153,12 +148,12 @@ def _point_row(point: PointSummary) -> tuple[str, ...]:
 def _failures(batch: BatchSummary) -> list[Section]:
     failed = failures(batch.cells)
     skipped = [f"{c.name}: {p.point}: {p.error}" for c in batch.cells for p in c.points if p.status == "skipped"]
-    sections = [Section(title="What failed", items=failed)] if failed else []
-    return sections + ([Section(title="What was skipped", items=tuple(skipped))] if skipped else [])
+    sections = [Section(title="Failures", items=failed)] if failed else []
+    return sections + ([Section(title="Skipped points", items=tuple(skipped))] if skipped else [])
 
 
 def _doubts(batch: BatchSummary) -> list[Section]:
-    """Each kind once, with its meaning, how many points have it, and the first evidence."""
+    """Each kind of doubt with its meaning, number of points and first evidence."""
     seen: dict[str, list[tuple[str, Doubt]]] = {}
     for cell in batch.cells:
         for point in cell.points:
@@ -167,7 +162,7 @@ def _doubts(batch: BatchSummary) -> list[Section]:
     rows = tuple((kind, sentence(kind), str(len(all_)), *_first(all_)) for kind, all_ in sorted(seen.items()))
     if not rows:
         return []
-    about = "Each number is stored with the reasons not to take it at its face; invalid ones are never compared."
+    about = "Reasons to doubt a number are stored with it; invalid numbers are never compared."
     headings = ("doubt", "meaning, and what to do", "points", "first at", "evidence there")
     return [Section(title="Doubts", paragraphs=(about,), table=Table(headings=headings, rows=rows))]
 
@@ -177,17 +172,17 @@ def _first(doubts: Sequence[tuple[str, Doubt]]) -> tuple[str, str]:
     return where, ", ".join(f"{name} = {evidence_value(value)}" for name, value in doubt.evidence.items())
 
 
-def _asking(batch: BatchSummary) -> Section:
+def _further_questions(batch: BatchSummary) -> Section:
     if batch.database is None:
-        text = "The runs are in their run files; setup_benchmark_db --ingest FOLDER loads them into a database."
-        return Section(title="Asking further", paragraphs=(text,))
+        text = "The results are in the run files; setup_benchmark_db --ingest FOLDER loads them into a database."
+        return Section(title="Further questions", paragraphs=(text,))
     sql = (
         "SELECT run.model_id, run.device, run.precision, r.batch_size, r.latency_median_ms, r.validity\n"
         "FROM benchmark_results r JOIN benchmark_runs run USING (run_id)\n"
         f"WHERE run.session_id = '{batch.session_id}';"
     )
-    text = f"Everything, with the raw samples, is in the database {batch.database}."
-    return Section(title="Asking further", paragraphs=(text,), code=sql)
+    text = f"All results, with their raw samples, are in the database {batch.database}."
+    return Section(title="Further questions", paragraphs=(text,), code=sql)
 
 
 def _gigabytes(size_bytes: int | None) -> str:
@@ -248,28 +243,28 @@ pre { background: #f4f4f4; padding: 0.75rem; overflow-x: auto; white-space: pre-
 
 
 class Form(Protocol):
-    """Writes a report down."""
+    """Formats a report."""
 
     def __call__(self, report: Report) -> str: ...
 
 
 def form_of(path: Path) -> Form:
-    """The form a file's ending stands for. Raises UsageError for another ending."""
+    """The format of a file name extension. Raises UsageError for an unknown one."""
     form = FORMS.get(path.suffix.lower())
     if form is None:
-        raise UsageError(f"--report {path}: takes a file that ends with {' or '.join(FORMS)}")
+        raise UsageError(f"--report {path}: expected a file that ends with {' or '.join(FORMS)}")
     return form
 
 
 def check_place(path: Path) -> None:
-    """See that the report can go there, before anything is measured. Raises UsageError."""
+    """Check the path of the report before anything is measured. Raises UsageError."""
     form_of(path)
     if path.is_dir():
-        raise UsageError(f"--report {path}: that is a folder: name a file")
+        raise UsageError(f"--report {path}: is a folder: give a file")
 
 
 def write(report: Report, path: Path) -> None:
-    """Put the report into a file, in the place of an older one; makes its folder. Raises StorageError."""
+    """Write the report, replacing an older file; creates the folder. Raises StorageError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         journal.replace(path, form_of(path)(report))
@@ -304,7 +299,7 @@ def _table(table: Table) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text that means itself, in one line."""
+    """The text in one line, with Markdown's signs escaped."""
     return MARKDOWN_SIGNS.sub(r"\\\1", " ".join(text.split()))
 
 

@@ -1,7 +1,4 @@
-"""What became of a batch: a line a cell, and `benchmark_summary.json` beside the run files.
-
-A batch as text: its plan before, its cells after.
-"""
+"""The summary of a batch: `benchmark_summary.json` next to the run files, and the tables of its plan and its cells."""
 
 from __future__ import annotations
 
@@ -48,7 +45,7 @@ SHOWN = (
     "compile_s",
 )
 
-"""What of a point's numbers is repeated; all of them are in the run file."""
+"""Metrics of a point that the summary repeats; the run file has all of them."""
 
 
 CellState = Literal["ok", "failed", "skipped", "timed_out", "pending", "stored"]
@@ -58,7 +55,7 @@ BatchState = Literal["running", "interrupted", "finished"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointSummary:
-    """A point in short."""
+    """The summary of a point."""
 
     point: str
     """Its label: "b1 s128"."""
@@ -68,18 +65,18 @@ class PointSummary:
     metrics: Mapping[str, float]
     """Those of `SHOWN` that were measured."""
     doubts: tuple[Doubt, ...]
-    """Those that are more than good to know."""
+    """Those above severity info."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellSummary:
-    """A cell in short."""
+    """The summary of a cell."""
 
     run_id: str
     name: str
-    """For people: "gpt2 on cpu (eager, float32)"."""
+    """As text: "gpt2 on cpu (eager, float32)"."""
     subject: str
-    """The model, and the variant of a benchmark."""
+    """The model, or the benchmark with its variant."""
     model_id: str
     family: Family | None
     task: str
@@ -90,11 +87,11 @@ class CellSummary:
     runtime: str
     precision: str
     status: CellState
-    """That of the run; pending while there is none; stored when it is in the database and its file was taken away."""
+    """That of the run; pending before there is one; stored if it is in the database and its file was removed."""
     run_file: str | None = None
-    """Its name in the output folder; None while there is none."""
+    """Name of the run file in the output folder; None before there is one."""
     stored: bool | None = None
-    """Whether it is in the database; None when it is to go to none, or there is no run yet."""
+    """Whether it is in the database; None without a database, or before there is a run."""
     why_not_stored: str | None = None
     started_at: str | None = None
     finished_at: str | None = None
@@ -103,7 +100,7 @@ class CellSummary:
     """Failed or timed out."""
     points_skipped: int = 0
     errors: tuple[str, ...] = ()
-    """Everything that went wrong, one line each."""
+    """Every error, one line each."""
     points: tuple[PointSummary, ...] = ()
 
 
@@ -117,14 +114,14 @@ class BatchSummary:
     command: tuple[str, ...]
     status: BatchState
     started_at: str
-    """UTC, ISO 8601; the first start of a batch that was resumed."""
+    """UTC, ISO 8601; of a resumed batch the first start."""
     finished_at: str | None
     """None while it runs."""
     database: str | None
     cells_by_status: Mapping[str, int]
     cells: tuple[CellSummary, ...] = field(default_factory=tuple)
     comparisons: tuple[Comparison, ...] = ()
-    """Of models that several runtimes ran; made when the batch is over."""
+    """For models that several runtimes ran; empty while the batch runs."""
 
 
 def pending(plan: CellPlan) -> CellSummary:
@@ -157,7 +154,7 @@ def summary(
     finished_at: str | None,
     comparisons: Sequence[Comparison] = (),
 ) -> BatchSummary:
-    """The batch as it is."""
+    """The summary of the batch in its current state."""
     return BatchSummary(
         session_id=about.session_id,
         command=about.command,
@@ -172,7 +169,7 @@ def summary(
 
 
 def write(folder: Path, batch: BatchSummary) -> None:
-    """Put the summary into the folder, in the place of an older one. Raises StorageError."""
+    """Write the summary into the folder, replacing an older one. Raises StorageError."""
     path = folder / FILE_NAME
     try:
         journal.replace(path, json.dumps(to_json(batch), ensure_ascii=False, allow_nan=False, indent=1) + "\n")
@@ -181,7 +178,7 @@ def write(folder: Path, batch: BatchSummary) -> None:
 
 
 def failures(cells: Sequence[CellSummary]) -> tuple[str, ...]:
-    """What went wrong in a batch, one line each, with the cell."""
+    """Every error of a batch, one line each, with the cell."""
     lines = []
     for cell in cells:
         lines += [f"{cell.name}: {error}" for error in cell.errors]
@@ -190,7 +187,7 @@ def failures(cells: Sequence[CellSummary]) -> tuple[str, ...]:
 
 
 def _named(run_id: str, cell: Cell, status: CellState) -> CellSummary:
-    """What there is to say of a cell before it has results."""
+    """The summary of a cell without results."""
     return CellSummary(
         run_id=run_id,
         name=cell_name(cell),
@@ -220,7 +217,7 @@ def _point(result: Result) -> PointSummary:
 
 
 def _errors(result: Result) -> list[str]:
-    """Why a point failed, or that one of its launches did."""
+    """The failure of a point, or of its lost launches."""
     if result.status in ("failed", "timed_out"):
         return [f"{result.point.label}: {result.status.replace('_', ' ')}: {result.error}"]
     lost = [doubt for doubt in result.doubts if doubt.kind == "launch_failed"]
@@ -237,13 +234,13 @@ PLAN_HEADINGS = ("model", "family", "device", "runtime", "precision", "weights",
 
 CELL_COLUMNS = 5
 
-"""Columns, from the left, that say which cell it is."""
+"""Leading columns that identify the cell."""
 
 MAX_KINDS = 3
 
 
 def cells_table(cells: Sequence[CellSummary], page: Page = PLAIN) -> str:
-    """A line a cell: points that are ok, failed and skipped, the highest throughput, the doubts."""
+    """A row per cell: numbers of ok, failed and skipped points, the highest throughput, the doubts."""
     table = Table(
         headings=HEADINGS, rows=tuple(_row(cell) for cell in cells), states=(len(HEADINGS) - 1,), keys=CELL_COLUMNS
     )
@@ -251,7 +248,7 @@ def cells_table(cells: Sequence[CellSummary], page: Page = PLAIN) -> str:
 
 
 def plan_table(plans: Sequence[CellPlan], estimate: Estimate, page: Page = PLAIN) -> str:
-    """A line a cell that is going to be measured, and how long all of them will take."""
+    """A row per planned cell, and the estimated time of all of them."""
     rows = tuple(_plan_row(plan, estimate.cells_s.get(plan.run_id)) for plan in plans)
     table = Table(headings=PLAN_HEADINGS, rows=rows, numbers=(PLAN_HEADINGS.index("launches"),), keys=CELL_COLUMNS)
     below = ["", *_skipped(plans), estimate_text(plans, estimate)]
@@ -259,11 +256,11 @@ def plan_table(plans: Sequence[CellPlan], estimate: Estimate, page: Page = PLAIN
 
 
 def estimate_text(plans: Sequence[CellPlan], estimate: Estimate) -> str:
-    """How many cells and points there are, and the time they will take, as far as it is known."""
+    """The numbers of cells and points, and the estimated time."""
     points = sum(len(plan.runnable) for plan in plans)
     head = f"{len(plans)} cells, {points} points"
     if not estimate.known_points and not estimate.scaled_points:
-        return f"{head}; time: unknown, as nothing like this was measured here before"
+        return f"{head}; time: unknown, since nothing similar was measured here before"
     parts = [f"{estimate.known_points} measured before"]
     parts += [f"{estimate.scaled_points} scaled from the nearest point"] if estimate.scaled_points else []
     parts += [f"{estimate.unknown_points} unknown and not counted"] if estimate.unknown_points else []
@@ -271,7 +268,7 @@ def estimate_text(plans: Sequence[CellPlan], estimate: Estimate) -> str:
 
 
 def throughput(point: PointSummary, family: Family | None) -> tuple[float, str] | None:
-    """A point's tokens/s where it has tokens, else its items/s, with the unit; None when it has neither."""
+    """A point's tokens/s, else its items/s, with the unit; None if it has neither."""
     units = {"throughput_tokens_per_sec": "tokens/s", "throughput_samples_per_sec": items_unit(family)}
     for name, unit in units.items():
         if name in point.metrics:
@@ -280,13 +277,13 @@ def throughput(point: PointSummary, family: Family | None) -> tuple[float, str] 
 
 
 def points_text(cell: CellSummary) -> str:
-    """How many points there are of each kind: "3 ok, 1 failed"."""
+    """The numbers of points by status: "3 ok, 1 failed"."""
     counts = ((cell.points_ok, "ok"), (cell.points_failed, "failed"), (cell.points_skipped, "skipped"))
     return ", ".join(f"{count} {what}" for count, what in counts if count) or cell.status
 
 
 def best_text(cell: CellSummary) -> str:
-    """The highest throughput of a cell, and at which point."""
+    """The highest throughput of a cell, and its point."""
     found = [(*best, point.point) for point in cell.points if (best := throughput(point, cell.family)) is not None]
     if not found:
         return "-"
@@ -295,7 +292,7 @@ def best_text(cell: CellSummary) -> str:
 
 
 def doubts_text(cell: CellSummary) -> str:
-    """The kinds of doubt that a cell's points have, the most frequent first."""
+    """The kinds of doubt at a cell's points, the most frequent first."""
     kinds = Counter(doubt.kind for point in cell.points for doubt in point.doubts)
     common = [kind for kind, _ in kinds.most_common(MAX_KINDS)]
     return ", ".join(common) + (f" and {len(kinds) - MAX_KINDS} more" if len(kinds) > MAX_KINDS else "")
@@ -319,7 +316,7 @@ def _labels(plan: CellPlan) -> str:
 
 
 def _skipped(plans: Sequence[CellPlan]) -> list[str]:
-    """The points that are left out, with the reason."""
+    """The skipped points with their reasons."""
     lines = []
     for plan in plans:
         for label, why in plan.skipped.items():

@@ -1,4 +1,4 @@
-"""YAML with its line numbers, so that a complaint can name the place. Only plain data is made of it."""
+"""YAML with line numbers, so that errors can name the place. Only plain data types are read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import yaml
 
 MAX_NODES = 100_000
-"""Aliases of aliases make billions out of a few lines; no list of models comes near this."""
+"""Limit of nodes: nested aliases can expand a few lines to billions of nodes."""
 
 PLAIN_TAGS = ("tag:yaml.org,2002:seq", "tag:yaml.org,2002:map")
 
@@ -30,7 +30,7 @@ class Node:
 
     @property
     def where(self) -> str:
-        """The place, as editors take it: "models.yaml:3"."""
+        """The place: "models.yaml:3"."""
         return f"{self.path}:{self.line}"
 
     def refuse(self, problem: str) -> NoReturn:
@@ -56,7 +56,7 @@ class Node:
 
 
 def read_yaml(path: Path) -> Node:
-    """The document in a file. Raises UsageError for what is no YAML or has a key twice, StorageError."""
+    """The document in a file. Raises UsageError for invalid YAML or a duplicate key, and StorageError."""
     import yaml
 
     try:

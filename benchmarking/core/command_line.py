@@ -54,6 +54,11 @@ def note(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
+def notes(*, quiet: bool) -> Callable[[str], None]:
+    """What writes progress to stderr: `note`, or nothing with --quiet."""
+    return (lambda message: None) if quiet else note
+
+
 def default_database() -> str:
     """`$BENCHMARK_DB_PATH`, or benchmark_db.duckdb in the working folder."""
     return os.environ.get("BENCHMARK_DB_PATH") or DEFAULT_DATABASE

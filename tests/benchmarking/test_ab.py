@@ -61,7 +61,7 @@ def test_the_plain_command_means_this_installation(start):
         ("", "A: no command"),
         ("X=1", "A: no command"),
         ("run_hardware_benchmark 'open", "A: .*No closing quotation"),
-        ("/nowhere/run_hardware_benchmark --model-id m", "A: /nowhere/run_hardware_benchmark is not there"),
+        ("/nowhere/run_hardware_benchmark --model-id m", "A: /nowhere/run_hardware_benchmark does not exist"),
     ],
 )
 def test_a_side_that_cannot_be_is_refused_before_anything_runs(typed, said):
@@ -70,7 +70,7 @@ def test_a_side_that_cannot_be_is_refused_before_anything_runs(typed, said):
 
 
 def test_a_working_tree_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="is no folder"):
+    with pytest.raises(UsageError, match="is not a folder"):
         arm("a", FLAGS, tmp_path / "none")
 
 
@@ -153,11 +153,11 @@ def test_trouble_after_measuring_leaves_what_was_measured(capfd, tmp_path, monke
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert ab.main([FLAGS, FLAGS]) == 130
     (kept,) = tmp_path.glob("benchhouse-ab-*/a/run.partial.jsonl")
-    assert f"what was measured is in {kept.parents[1]}" in capfd.readouterr().err
+    assert f"the results so far are in {kept.parents[1]}" in capfd.readouterr().err
 
 
 def test_a_command_that_measures_nothing_is_told(tmp_path):
-    with pytest.raises(BenchhouseError, match="A left no run: its command has to measure"):
+    with pytest.raises(BenchhouseError, match="A left no run file: its command must measure"):
         run_files(tmp_path, "a")
 
 

@@ -133,7 +133,7 @@ models:
 def test_a_dry_run_says_how_long_it_takes_once_that_is_known(capsys, tmp_path):
     arguments = [*TWO, *QUICK, *SMALL]
     assert main([*arguments, "--dry-run"]) == 0
-    assert "2 cells, 2 points; time: unknown, as nothing like this was measured here" in capsys.readouterr().out
+    assert "2 cells, 2 points; time: unknown, since nothing similar was measured here" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
     main(arguments)
     capsys.readouterr()
@@ -166,7 +166,7 @@ def test_what_is_unsupported_can_be_stored_as_skipped_beside_the_others(tmp_path
         (["--models", "tiny-bert,tiny-bert"], "--models: tiny-bert is there already"),
         (["--models", "tiny-bert", "--image-sizes", "32"], "no model of the batch has an axis image_size"),
         (["--models", "tiny-bert", "--precisions", "float64"], "unknown 'float64': known: float32"),
-        (["--models", "tiny-bert", "--report", "a.pdf"], "takes a file that ends with .md or .html"),
+        (["--models", "tiny-bert", "--report", "a.pdf"], "expected a file that ends with .md or .html"),
         (["--models", "tiny-bert", "--include", "x*"], "no model matches 'x*'"),
         (["--models", "tiny-bert", "--benches", "none"], "--benches none: no such folder"),
         (["--benches", "none", "--batch-sizes", "2"], "--batch-sizes is for models"),

@@ -168,7 +168,7 @@ def test_a_build_that_is_being_made_is_left_alone(capsys):
     with FileLock(lock_of(folder)):
         assert main(["delete", "--all", "--yes"]) == 1
         assert folder.exists()
-        assert f"left alone: {folder}" in capsys.readouterr().err
+        assert f"skipped: {folder}" in capsys.readouterr().err
     assert main(["delete", "--all", "--yes"]) == 0
     assert not folder.exists()
 
@@ -180,10 +180,10 @@ def test_half_made_builds_and_stale_locks_go_and_live_ones_stay(capsys, cache):
         half.mkdir()
         (half / "weights.bin").write_bytes(b"\0" * 500)
     assert main(["list"]) == 0
-    assert f"half-made: {dead}: 500 B" in capsys.readouterr().out
+    assert f"incomplete: {dead}: 500 B" in capsys.readouterr().out
     with FileLock(cache / "onnx" / f".{'b' * 32}.lock"):
         assert main(["delete", folder.name]) == 0
-        assert "half-made builds deleted, 500 B freed" in capsys.readouterr().out
+        assert "incomplete builds deleted, 500 B freed" in capsys.readouterr().out
         assert sorted(path.name for path in (cache / "onnx").iterdir()) == [f".{'b' * 32}-abc", f".{'b' * 32}.lock"]
 
 

@@ -131,7 +131,7 @@ def test_an_interruption_keeps_what_was_measured_and_resume_goes_on(tmp_path):
     code, err = finish(process)
     before = kept(folder)
     assert code == 130
-    assert f"of {POINTS} points measured: kept; run_hardware_benchmark --resume goes on from here" in err
+    assert f"of {POINTS} points measured: saved; run_hardware_benchmark --resume continues from here" in err
     assert before
     assert finish(start("--resume"))[0] == 0
     after = kept(folder)
@@ -151,7 +151,7 @@ def test_an_interruption_without_save_shows_what_was_measured(tmp_path, monkeypa
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "not kept, as --save was not given" in err
+    assert "not saved, since --save was not given" in err
     assert "median ms" in out
     assert "no launch measured this point" in out
     assert list(scratch.glob("benchhouse-*/*.partial.jsonl")) == []
@@ -163,7 +163,7 @@ def test_a_run_in_progress_is_not_taken_over(tmp_path):
     wait_until(lambda: folder.is_dir() and spool.unfinished(folder))
     code, err = finish(start("--resume"))
     assert code == 2
-    assert f"PID {process.pid} is still at it" in err
+    assert f"in use by PID {process.pid}" in err
     assert finish(process)[0] == 0
 
 

@@ -70,7 +70,7 @@ def test_generation_splits_into_first_and_further_tokens(capsys, null_script):
         ("oom", "failed", "scripted: out of memory"),
         ("exit", "failed", "ended with exit code 3"),
         ("kill", "failed", "killed by SIGKILL"),
-        ("hang", "timed_out", "no end within the time limit of 2 s"),
+        ("hang", "timed_out", "not finished within the time limit of 2 s"),
     ],
 )
 def test_a_failed_point_is_recorded_and_the_sweep_continues(capsys, null_script, fault, status, error):

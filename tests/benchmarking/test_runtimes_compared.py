@@ -28,7 +28,7 @@ def test_what_cannot_be_refuses_the_whole_plan_in_one_line(capsys):
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("run_hardware_benchmark: error: 2 of 3 runtimes cannot be measured, so nothing was: eager: ")
     assert "onnxruntime: " in line
-    assert line.endswith("--skip-unsupported stores such runtimes as skipped and measures the others")
+    assert line.endswith("--skip-unsupported records such runtimes as skipped and measures the others")
 
 
 def test_what_is_skipped_is_a_line_of_the_comparison(capsys):
@@ -73,7 +73,7 @@ def test_the_plan_has_a_cell_a_runtime_in_one_session(capsys):
     [
         ("null,eagre", "unknown runtime 'eagre': did you mean eager"),
         ("null,null", "runtime null is named twice"),
-        ("all,null", "all is all of them"),
+        ("all,null", "all includes every runtime"),
         (",", "the list is empty"),
     ],
 )
@@ -134,7 +134,7 @@ def test_comparing_says_what_there_is_nothing_to_compare_with(capsys):
     assert compare_onnx.main(["tiny-bert", *NULL]) == 2
     assert "3 of 3 runtimes cannot be measured" in capsys.readouterr().err
     assert compare_onnx.main(["tiny-bert", *NULL, "--runtimes", "null"]) == 2
-    assert "a comparison takes two or more" in capsys.readouterr().err
+    assert "a comparison needs two or more" in capsys.readouterr().err
 
 
 def test_comparing_named_runtimes_gives_the_same_table(capsys):

@@ -22,7 +22,7 @@ from benchmarking.core.records import FAMILIES, Run, run_from_json
 from benchmarking.measure.correctness import tolerance_of
 from benchmarking.measure.settings import settings
 from benchmarking.sweep.plan.request import Request, plan_cell
-from benchmarking.sweep.run.preparation_worker import prepare
+from benchmarking.sweep.run.preparation import make_all
 from benchmarking.sweep.run.process import PreparationJob
 from benchmarking.workloads.support import catalog
 from benchmarking.workloads.support.families import family_of, recipe_of
@@ -56,7 +56,7 @@ def make_builds(families: Sequence[str]) -> None:
             settings=settings("quick"),
         )
         plan = plan_cell(request, "session")
-        prepare(PreparationJob(cell=plan.cell, points=plan.runnable, rebuild="if_needed"), lambda message: None)
+        make_all(PreparationJob(cell=plan.cell, points=plan.runnable, rebuild="if_needed"), lambda message: None)
 
 
 @pytest.fixture(scope="module")

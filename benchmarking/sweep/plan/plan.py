@@ -1,7 +1,4 @@
-"""The plan of a sweep: cells and their points, validated whole before anything runs.
-
-What plans need to know of this machine, each question asked once however many cells there are.
-"""
+"""The plan of a sweep: cells and their points, validated before anything runs, on a machine that is examined once."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ Check = Callable[[Point], str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellPlan:
-    """One cell with everything that its run record needs but the measuring."""
+    """One cell with everything that its run record needs except results."""
 
     run_id: str = field(default_factory=uuid7)
     session_id: str
@@ -35,30 +32,30 @@ class CellPlan:
     environment: Readings = field(default_factory=Readings)
     settings: Settings
     timeout_s: float | None
-    """Limit for loading, and for each point of a launch; None for none."""
+    """Time limit for loading, and for each point of a launch; None for no limit."""
     rebuild: Rebuild = "if_needed"
-    """What of the build cache may be used."""
+    """When to rebuild cached artifacts."""
     points: tuple[Point, ...]
     """In ascending size."""
     skipped: Mapping[str, str] = field(default_factory=dict)
-    """Point label -> reason, for points that cannot be and were let go with --skip-unsupported."""
+    """Point label -> reason, for unsupported points under --skip-unsupported."""
 
     def settings_json(self) -> Mapping[str, Json]:
-        """The settings as they are stored with the run."""
+        """The settings that are stored with the run."""
         from benchmarking.core.records import to_json
 
         return {**to_json(self.settings), "timeout_s": self.timeout_s}
 
     @property
     def runnable(self) -> tuple[Point, ...]:
-        """The points that are to be measured."""
+        """The points to measure."""
         return tuple(point for point in self.points if point.label not in self.skipped)
 
 
 def grid(axes: Mapping[str, tuple[Any, ...]]) -> tuple[Point, ...]:
-    """Every combination of the axes' values, the smallest work first: fields of Point, or names of `Point.axes`.
+    """Every combination of the values of axes (fields of Point, or names of `Point.axes`), the least work first.
 
-    Raises UsageError for a value that is no whole number from 1, or on a fractional axis no number above 0.
+    Raises UsageError for values other than whole numbers from 1, on a fractional axis numbers above 0.
     """
     for name, values in axes.items():
         for value in values:
@@ -68,17 +65,17 @@ def grid(axes: Mapping[str, tuple[Any, ...]]) -> tuple[Point, ...]:
 
 
 def ascending(points: Iterable[Point]) -> tuple[Point, ...]:
-    """The points, the smallest work first."""
+    """The points, the least work first."""
     return tuple(sorted(points, key=_size))
 
 
 def check_points(points: tuple[Point, ...], check: Check, *, skip_unsupported: bool) -> Mapping[str, str]:
-    """Reasons by label for the points that cannot be. Raises UsageError for the first, unless they may be skipped."""
+    """The unsupported points, label -> reason. Raises UsageError for the first, unless they may be skipped."""
     reasons = {point.label: why for point in points if (why := check(point)) is not None}
     if reasons and not skip_unsupported:
         label, why = next(iter(reasons.items()))
         more = f" (and {len(reasons) - 1} more such points)" if len(reasons) > 1 else ""
-        raise UsageError(f"point {label}: {why}{more}; --skip-unsupported leaves such points out")
+        raise UsageError(f"point {label}: {why}{more}; --skip-unsupported skips such points")
     if len(reasons) == len(points):
         raise UsageError(f"no point is left to measure: {next(iter(reasons.values()))}")
     return reasons
@@ -100,7 +97,7 @@ def _point(values: Mapping[str, Any]) -> Point:
 
 
 def work(point: Point) -> float:
-    """Roughly what a point costs, in no unit: tokens times what its other axes multiply."""
+    """Roughly the cost of a call, without a unit: tokens times the values of the other axes."""
     product: float = point.concurrency * point.batch_size * ((point.sequence_length or 1) + (point.new_tokens or 0))
     for name, value in point.axes.items():
         product *= value ** AXES[name].work_exponent if name in AXES else value
@@ -108,16 +105,16 @@ def work(point: Point) -> float:
 
 
 def _size(point: Point) -> tuple[float, int, int, tuple[tuple[str, float], ...]]:
-    """What points are sorted by: the work, then batch size, sequence length and axes."""
+    """The sort key of points: the work, then batch size, sequence length and axes."""
     return (work(point), point.batch_size, point.sequence_length or 0, tuple(sorted(point.axes.items())))
 
 
 class Machine:
-    """This machine as it was when it was first asked. For one plan: the next one is to look anew."""
+    """This machine, each fact looked up at most once. For the plans of one command."""
 
     def __init__(self) -> None:
         self.devices: dict[str, tuple[Device, ...]] = {}
-        """What each kind of device has answered, by kind; `select` fills it."""
+        """The probed devices by kind; filled by `select`."""
 
     @cached_property
     def host(self) -> Readings:
@@ -128,19 +125,19 @@ class Machine:
 
     @cached_property
     def environment(self) -> Readings:
-        """Its state."""
+        """The state of the machine."""
         from benchmarking.measure.environment import capture
 
         return capture()
 
     def hardware(self, device: Device) -> Hardware:
-        """The identity of the machine with a device of it."""
+        """The identity of the machine with one of its devices."""
         from benchmarking.devices.support.kinds import hardware
 
         return hardware(device, self.host)
 
     def provenance(self, command: Sequence[str], tags: Mapping[str, str], description: str | None) -> Provenance:
-        """Where a run of this command comes from."""
+        """The provenance of a run of this command."""
         return dataclasses.replace(self._provenance, command=tuple(command), tags=dict(tags), description=description)
 
     @cached_property

@@ -1,7 +1,4 @@
-"""From what a user asks for to the plan of a cell: every name looked up, every point checked, nothing run yet.
-
-The grid of a request: what was asked for, and the defaults of the workload's family.
-"""
+"""From a user's request to the plan of a cell: names are resolved and every point is checked; nothing runs yet."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ DEVICES = "benchmarking.devices"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a user asks to be measured; None leaves the choice to the program."""
+    """What a user wants to measure; None for the default."""
 
     model_id: str
     device: str = AUTO
@@ -47,18 +44,17 @@ class Request:
     sequence_lengths: tuple[int, ...] | None = None
     new_tokens: tuple[int, ...] | None = None
     concurrency: tuple[int, ...] | None = None
-    """Requests in flight; None is one, and no number to a runtime whose settings run several."""
+    """Requests in flight; None is one, and an error for a runtime whose settings run several."""
     axes: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Values of further axes by name: those of `benchmarking.core.axes.FURTHER`."""
+    """Values of the axes in `benchmarking.core.axes.FURTHER`, by name."""
     shared_axes: frozenset[str] = frozenset()
-    """Axes that are asked of several models at once, so that they are left out where a model does not have them."""
+    """Axes requested for several models at once, ignored for models that lack them."""
     num_threads: int | None = None
     cpu_list: str | None = None
     options: Mapping[str, Scalar] = field(default_factory=dict)
-    """Options of the runtime by name, such as attention."""
+    """Options of the runtime by name."""
     shared_options: frozenset[str] = frozenset()
-    """Options that are asked of several runtimes at once, so that they are left out where a runtime does not have
-    them."""
+    """Options requested for several runtimes at once, ignored for runtimes that lack them."""
     rebuild: Rebuild = "if_needed"
     settings: Settings
     timeout_s: float = DEFAULT_TIMEOUT_S
@@ -69,14 +65,14 @@ class Request:
 
     @property
     def family_axes(self) -> dict[str, tuple[float, ...]]:
-        """The values that are asked for, by axis, on those axes that not every model has."""
+        """The requested values of the axes that only some models have, by name."""
         own = [axis for axis in AXES.values() if axis.is_field and not axis.of_every_model]
         asked = {**{axis.name: getattr(self, axis.key) for axis in own}, **self.axes}
         return {name: values for name, values in asked.items() if values is not None}
 
 
 def workload_of(request: Request) -> Workload:
-    """The workload a request names; may ask the hub. Raises UsageError and StorageError as `resolve` does."""
+    """The workload of a request; may query the hub. Raises UsageError and StorageError as `resolve` does."""
     from benchmarking.workloads.support.resolve import resolve
 
     return resolve(request.model_id, task=request.task, weights=request.weights, seed=request.settings.seed)
@@ -85,9 +81,9 @@ def workload_of(request: Request) -> Workload:
 def plan_cell(
     request: Request, session_id: str, *, workload: Workload | None = None, machine: Machine | None = None
 ) -> CellPlan:
-    """The plan of one cell. Raises UsageError for a request that cannot be, with the reason.
+    """The plan of one cell. Raises UsageError with the reason if it cannot be measured.
 
-    `workload` and `machine` are looked up when they are not given: plans of many cells share them.
+    `workload` and `machine` can be shared by the plans of many cells; by default they are looked up.
     """
     machine = Machine() if machine is None else machine
     workload = workload_of(request) if workload is None else workload
@@ -108,7 +104,7 @@ def plan_points(
     skipped: Mapping[str, str],
     machine: Machine,
 ) -> CellPlan:
-    """The plan of a cell whose workload and points are settled; of the request the rest counts."""
+    """The plan of a cell with this workload and these points; everything else is taken from the request."""
     cell, why_not = _cell(request, workload, machine)
     fit = Fit.of(cell)
     if why_not is not None:
@@ -138,7 +134,7 @@ def plan_points(
 
 
 def runtime_for(request: Request, device: Device) -> str:
-    """The runtime that was asked for, or the one the device implies, or the default."""
+    """The requested runtime, else the one implied by the device, else the default."""
     if request.runtime is not None:
         return choice(request.runtime, plugins.names(RUNTIMES), "runtime")
     if device.type not in plugins.names(DEVICES):
@@ -148,13 +144,13 @@ def runtime_for(request: Request, device: Device) -> str:
 
 
 def options_for(request: Request, runtime: str, workload: Workload) -> Mapping[str, Scalar]:
-    """The options that were asked for, less those that only other runtimes have that were asked for beside this one."""
+    """The requested options, without shared ones that this runtime lacks."""
     elsewhere = request.shared_options - set(options_of(runtime, workload))
     return {name: value for name, value in request.options.items() if name not in elsewhere}
 
 
 def _cell(request: Request, workload: Workload, machine: Machine) -> tuple[Cell, str | None]:
-    """The cell, and the reason why it is only to be stored as skipped, if it is."""
+    """The cell, and why it is unsupported if it is to be recorded as skipped."""
     from benchmarking.devices.support.select import select
 
     device, mode, reason = None, None, None
@@ -186,8 +182,8 @@ def _cell(request: Request, workload: Workload, machine: Machine) -> tuple[Cell,
 
 
 def _bound(request: Request) -> tuple[str | None, int | None]:
-    """The processors to be bound to, in the list's one form, and the threads: one to each of their cores where no
-    number was asked for, so that every runtime has the same. Raises UsageError for processors that cannot be had."""
+    """The processors to bind to, in canonical form, and the number of threads: by default one per core, so that every
+    runtime has the same. Raises UsageError for processors that are not available."""
     from benchmarking.devices.support import binding
 
     if request.cpu_list is None:
@@ -197,7 +193,7 @@ def _bound(request: Request) -> tuple[str | None, int | None]:
 
 
 def _settings(request: Request, cell: Cell) -> Settings:
-    """The request's settings, with a process for every point where the runtime needs it."""
+    """The settings of the request, with one process per point if the runtime needs that."""
     if cell.runtime not in plugins.names(RUNTIMES):
         return request.settings
     runtime: Runtime = plugins.load(RUNTIMES, cell.runtime)
@@ -205,7 +201,7 @@ def _settings(request: Request, cell: Cell) -> Settings:
 
 
 def _skipped_device(requested: str, reason: str, machine: Machine) -> Device:
-    """The device of points that are skipped: as it was found, or as absent."""
+    """The device of skipped points, as found or marked as absent."""
     from benchmarking.devices.support.select import select
 
     absent = Device(type=requested.split(":")[0], selector=requested, found=False, why_not=reason)
@@ -221,10 +217,10 @@ def _runtime(request: Request, device: Device) -> Runtime:
 
 
 def _why_not(request: Request, device: Device, workload: Workload) -> str | None:
-    """Why the device cannot do what is asked, or None."""
+    """None, or why the device does not support the request."""
     name = runtime_for(request, device)
     if name not in plugins.names(RUNTIMES):
-        return f"{device.selector} runs on runtime {name}, which this version does not have"
+        return f"{device.selector} runs on runtime {name}, which does not exist in this version"
     runtime = _runtime(request, device)
     if (missing := runtime.missing()) is not None:
         return f"runtime {name}: {missing}"
@@ -237,7 +233,8 @@ def _why_not(request: Request, device: Device, workload: Workload) -> str | None
 
 
 def requested_points(request: Request, workload: Workload, family: WorkloadFamily) -> tuple[Point, ...]:
-    """The grid. Default sequence lengths of which no point can be are left out; nothing that was asked for is."""
+    """The grid of a request: requested values, and the family's defaults. Default sequence lengths without a valid
+    point are left out; requested ones never are."""
     axes = {"batch_size": request.batch_sizes, **family.axes(workload), **_asked(request, workload, family)}
     axes |= {} if request.concurrency is None else {"concurrency": request.concurrency}
     points = grid(axes)
@@ -248,8 +245,7 @@ def requested_points(request: Request, workload: Workload, family: WorkloadFamil
 
 
 def _asked(request: Request, workload: Workload, family: WorkloadFamily) -> dict[str, tuple[float, ...]]:
-    """The values that were asked for, by axis. Raises UsageError for an axis that only this workload was asked for and
-    does not have."""
+    """The requested values by axis. Raises UsageError for an axis that the workload lacks, unless it is shared."""
     has = family.axes(workload)
     elsewhere = request.shared_axes - set(has)
     given = {name: values for name, values in request.family_axes.items() if name not in elsewhere}
@@ -260,9 +256,9 @@ def _asked(request: Request, workload: Workload, family: WorkloadFamily) -> dict
 
 
 def _longest(axes: Mapping[str, tuple[float, ...]], workload: Workload) -> tuple[Point, ...]:
-    """The grid of a model too short for every default: its own longest sequence, less the tokens to generate.
+    """The grid of a model that is too short for every default length: its maximum, less the tokens to generate.
 
-    Of a model that is long enough the grid as it is, so that what else is wrong with it is said.
+    For a model that is long enough the whole grid, so that the actual problem is reported.
     """
     new_tokens = int(max(axes.get("new_tokens", ()), default=0))
     limit = workload.max_sequence_length

@@ -1,7 +1,7 @@
-"""One request for several runtimes: the plans, all on one device, or why they cannot be.
+"""One request for several runtimes: their plans, all on one device.
 
-2026-11-21: `--device auto` is settled by the baseline, for all of them. Each runtime on the device that it would choose
-itself would be a comparison of devices that calls itself one of runtimes.
+2026-11-21: `--device auto` is resolved for the baseline and applies to all. If each runtime ran on a device of its own
+choice, the comparison would be one of devices.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ ALL = "all"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimePlans:
-    """What of several runtimes is going to be measured."""
+    """The plans for several runtimes."""
 
     plans: tuple[CellPlan, ...]
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Runtime -> why it is left out, of runtimes that nobody named."""
+    """Runtime -> why it is left out; only runtimes that were not named."""
 
     def tell(self, say: Callable[[str], None]) -> None:
-        """Say what is left out, a line each."""
+        """Report the runtimes that are left out, one line each."""
         for runtime, why in self.refused.items():
             say(f"left out: {runtime}: {why}")
 
@@ -49,9 +49,9 @@ def plan_runtimes(
 ) -> RuntimePlans:
     """The plans of a request with each of these runtimes; `("all",)` is every runtime that is compared with eager.
 
-    Of runtimes that nobody named (all, or `may_refuse`) those that cannot run here are left out, with the reason.
-    `workload` and `machine` are looked up when they are not given. Raises UsageError, with all reasons at once, when a
-    named one cannot be, unless the request skips what is unsupported; and when none is left.
+    Runtimes that were not named (all, or `may_refuse`) and cannot run here are left out, with the reason.
+    `workload` and `machine` are looked up by default. Raises UsageError with all reasons if a named runtime cannot run,
+    unless the request skips unsupported points; and if no runtime is left.
     """
     may_refuse = may_refuse or tuple(names) == (ALL,)
     runtimes = _runtimes(names)
@@ -72,7 +72,7 @@ def plan_runtimes(
 
 
 def show_runtimes(show: Show, refused: Mapping[str, str]) -> Show:
-    """How runs of several runtimes are shown: each as a table, then their comparison."""
+    """Shows a table for each run, then the comparison of the runtimes."""
     from benchmarking.sweep.show.comparison import compare, comparison_text
     from benchmarking.sweep.show.report import table
 
@@ -89,8 +89,8 @@ def show_runtimes(show: Show, refused: Mapping[str, str]) -> Show:
 def _attempted(
     request: Request, runtimes: Sequence[str], session_id: str, workload: Workload, machine: Machine
 ) -> tuple[dict[str, CellPlan], dict[str, UnsupportedError]]:
-    """The plans, and what is unsupported, by runtime. The first that can be settles the device: the baseline, if it
-    can."""
+    """The plans, and the unsupported runtimes with their errors. The first plan determines the device; the baseline is
+    tried first."""
     device = request.device
     plans: dict[str, CellPlan] = {}
     refused: dict[str, UnsupportedError] = {}
@@ -108,16 +108,16 @@ def _attempted(
 
 
 def _runtimes(names: Sequence[str]) -> tuple[str, ...]:
-    """The names, looked up; raises UsageError for one that is unknown or there twice."""
+    """The names of existing runtimes. Raises UsageError for an unknown or duplicate name."""
     known = plugins.names(RUNTIMES)
     if ALL in names:
         if len(names) > 1:
-            raise UsageError(f"--runtime {','.join(names)}: all is all of them: leave the others out")
+            raise UsageError(f"--runtime {','.join(names)}: all includes every runtime: remove the other names")
         return tuple(name for name in known if _is_compared(name))
     for name in names:
         choice(name, (*known, ALL), "runtime")
         if names.count(name) > 1:
-            raise UsageError(f"runtime {name} is named twice: leave one out")
+            raise UsageError(f"runtime {name} is named twice: remove one")
     return tuple(names)
 
 
@@ -127,10 +127,10 @@ def _is_compared(name: str) -> bool:
 
 
 def _cannot(refused: Mapping[str, UnsupportedError], total: int, *, may_refuse: bool) -> UsageError:
-    """The error that says it all: each reason once, with the runtimes it is about."""
+    """The error with all reasons, each once with its runtimes."""
     by_reason: dict[str, list[str]] = {}
     for name, error in refused.items():
         by_reason.setdefault(str(error), []).append(name)
     reasons = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in by_reason.items())
-    how = "" if may_refuse else "; --skip-unsupported stores such runtimes as skipped and measures the others"
+    how = "" if may_refuse else "; --skip-unsupported records such runtimes as skipped and measures the others"
     return UnsupportedError(f"{len(refused)} of {total} runtimes cannot be measured, so nothing was: {reasons}{how}")

@@ -1,6 +1,6 @@
-"""Files that grow line by line, each a JSON object that is safe on disk before the next thing happens.
+"""Append-only files of JSON lines, each synced to disk before `append` returns.
 
-The first line says what the file is, the others what came since. A line that a crash cut off does not count.
+The first line is a header, the others are records. An incomplete last line, left by a crash, is ignored.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import dumps, from_json
 
 NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK)
-"""What `os.link` says on file systems without hard links."""
+"""Errors of `os.link` on file systems without hard links."""
 
 Record = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """A process that is or was at work on a file."""
+    """A process that writes or wrote a file."""
 
     host: str
     pid: int
     created_s: float
-    """Start of the process in Unix seconds: a process id alone comes back one day."""
+    """Start of the process in Unix seconds: process ids are reused."""
 
     def is_alive(self) -> bool:
-        """True while the process runs on this machine."""
+        """Whether the process is running on this machine."""
         import psutil
 
         if self.host != platform.node():
@@ -46,28 +46,28 @@ class Owner:
 
 
 def create(paths: Iterable[Path], header: Mapping[str, Any], is_free: Callable[[Path], bool]) -> Path:
-    """A new journal of this process, whole from the moment it is there: the first of the paths that can be had.
+    """A new journal, owned by this process, at the first path that is free; it appears with its header complete.
 
-    `is_free` is asked about a path when it is ours, so that what it says stays true. Raises StorageError.
+    `is_free` is called after the path was taken, so that its answer stays true. Raises StorageError.
     """
     candidates = iter(paths)
     path = next(candidates)
-    newborn = path.with_name(f".{uuid7()}.new")
+    draft = path.with_name(f".{uuid7()}.new")
     try:
-        newborn.write_text(json.dumps(header, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
-        take(newborn)
-        while not _is_named(newborn, path, is_free):
+        draft.write_text(json.dumps(header, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+        take(draft)
+        while not _is_named(draft, path, is_free):
             path = next(candidates)
         sync_folder(path.parent)
     except OSError as error:
         raise StorageError(f"cannot write to {path.parent}: {error.strerror}") from error
     finally:
-        newborn.unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
     return path
 
 
 def append(path: Path, name: str, content: str) -> None:
-    """Add the line {name: content}, whose content is JSON already; safe on disk when this returns. Raises OSError."""
+    """Append the line {name: content}, content being JSON, and sync it to disk. Raises OSError."""
     with path.open("a", encoding="utf-8") as file:
         file.write(f'{{"{name}":{content}}}\n')
         file.flush()
@@ -75,12 +75,12 @@ def append(path: Path, name: str, content: str) -> None:
 
 
 def take(path: Path) -> None:
-    """Write down that this process is the one at work on the file. Raises OSError."""
+    """Record this process as the owner of the file. Raises OSError."""
     append(path, "Owner", dumps(this_process()))
 
 
 def read(path: Path, kind: str, version: int, what: str) -> list[Record]:
-    """The header and the further lines. Raises FormatError for a file that is not `what`, StorageError."""
+    """The header and the records. Raises FormatError for a file that is not `what`, StorageError."""
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except OSError as error:
@@ -94,13 +94,13 @@ def read(path: Path, kind: str, version: int, what: str) -> list[Record]:
 
 
 def owner(path: Path, records: Iterable[Record]) -> Owner | None:
-    """The process that was last at work on a file with these lines."""
+    """The last owner of a file with these records."""
     owners = [record["Owner"] for record in records if "Owner" in record]
     return from_json(Owner, owners[-1], f"{path}: owner") if owners else None
 
 
 def mend(path: Path) -> None:
-    """Cut off an unfinished last line, so that appending goes on behind whole ones. Raises StorageError."""
+    """Remove an incomplete last line, before more are appended. Raises StorageError."""
     try:
         with path.open("r+b") as file:
             content = file.read()
@@ -110,10 +110,7 @@ def mend(path: Path) -> None:
 
 
 def replace(path: Path, text: str) -> None:
-    """Write a whole file in the place of what was there, if anything was: one or the other is there at any time.
-
-    Raises OSError.
-    """
+    """Write or replace a file atomically. Raises OSError."""
     temporary = path.with_name(f".{path.name}.tmp")
     with temporary.open("w", encoding="utf-8") as file:
         file.write(text)
@@ -124,7 +121,7 @@ def replace(path: Path, text: str) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a new name in the folder survive a power cut, where folders can be synced."""
+    """Sync a folder, where possible, so that a new name in it survives a power cut."""
     if os.name != "posix":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -135,14 +132,14 @@ def sync_folder(folder: Path) -> None:
 
 
 def this_process() -> Owner:
-    """The process that runs this."""
+    """This process."""
     import psutil
 
     return Owner(host=platform.node(), pid=os.getpid(), created_s=psutil.Process().create_time())
 
 
-def _is_named(newborn: Path, path: Path, is_free: Callable[[Path], bool]) -> bool:
-    if not _name(newborn, path):
+def _is_named(draft: Path, path: Path, is_free: Callable[[Path], bool]) -> bool:
+    if not _name(draft, path):
         return False
     if not is_free(path):
         path.unlink()
@@ -150,26 +147,26 @@ def _is_named(newborn: Path, path: Path, is_free: Callable[[Path], bool]) -> boo
     return True
 
 
-def _name(newborn: Path, path: Path) -> bool:
-    """Give a finished file its name; False when that is taken."""
+def _name(draft: Path, path: Path) -> bool:
+    """Give a complete file its name; False if the name is taken."""
     try:
-        os.link(newborn, path)
+        os.link(draft, path)
     except FileExistsError:
         return False
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
-        return _reserve(newborn, path)
+        return _reserve(draft, path)
     return True
 
 
-def _reserve(newborn: Path, path: Path) -> bool:
-    """The same where there are no links: for a moment an empty file can be seen."""
+def _reserve(draft: Path, path: Path) -> bool:
+    """The same without hard links: for a moment the file is visible but empty."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
     except FileExistsError:
         return False
-    path.write_bytes(newborn.read_bytes())
+    path.write_bytes(draft.read_bytes())
     return True
 
 

@@ -1,4 +1,4 @@
-"""One measuring worker at a time on a device of this machine, whoever started it."""
+"""Machine-wide locks of devices: one measuring worker at a time on each, across users and commands."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ POLL_S = 0.2
 
 @contextmanager
 def device_lock(name: str | None, waiting: Callable[[str], None]) -> Iterator[None]:
-    """Hold the machine-wide lock `name`; `waiting` is told once who holds it when it is not free. None needs no lock.
+    """Hold the lock `name`; nothing for None. If it is taken, `waiting` is called once with a message about its holder.
 
-    The lock is the operating system's, so it goes with its holder however that ends.
+    It is a lock of the operating system, so it is released however its holder ends.
     """
     if name is None:
         yield
@@ -34,7 +34,7 @@ def device_lock(name: str | None, waiting: Callable[[str], None]) -> Iterator[No
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        waiting(f"another benchmark (PID {_holder(holder)}) is measuring on {name}: waiting for it")
+        waiting(f"{name} is in use by another benchmark (PID {_holder(holder)}): waiting for it")
         lock.acquire(poll_interval=POLL_S)
     except OSError as error:
         raise StorageError(f"cannot lock {name} in {folder}: {error.strerror}") from error
@@ -46,14 +46,14 @@ def device_lock(name: str | None, waiting: Callable[[str], None]) -> Iterator[No
 
 
 def lock_names(device: Device) -> tuple[str, ...]:
-    """The locks of a device, one for each of several, in the one order in which everybody takes them."""
+    """The locks of a device, one per part, sorted: processes that take several in the same order cannot deadlock."""
     plugin: DeviceKind = plugins.load("benchmarking.devices", device.type)
     return tuple(sorted({name for part in parts(device) if (name := plugin.lock_name(part)) is not None}))
 
 
 @contextmanager
 def device_locks(names: Sequence[str], waiting: Callable[[str], None]) -> Iterator[None]:
-    """Hold all these locks, taken in their order."""
+    """Hold these locks, acquired in the given order."""
     with ExitStack() as held:
         for name in names:
             held.enter_context(device_lock(name, waiting))
@@ -61,14 +61,14 @@ def device_locks(names: Sequence[str], waiting: Callable[[str], None]) -> Iterat
 
 
 def _folder() -> Path:
-    """The folder of the locks, which every user of the machine can write to."""
+    """The folder of the locks, writable for every user of the machine."""
     folder = Path(tempfile.gettempdir()) / "benchhouse-locks"
     try:
         if not folder.is_dir():
             folder.mkdir(exist_ok=True)
             folder.chmod(0o1777)
     except OSError as error:
-        raise StorageError(f"cannot make the folder of the device locks, {folder}: {error.strerror}") from error
+        raise StorageError(f"cannot create {folder}, the folder of the device locks: {error.strerror}") from error
     return folder
 
 
@@ -76,4 +76,4 @@ def _holder(path: Path) -> str:
     try:
         return path.read_text().strip() or "unknown"
     except OSError:
-        return "unknown"  # taken a moment ago, or by a user whose files cannot be read: the lock counts all the same
+        return "unknown"  # acquired a moment ago, or by a user whose files are not readable

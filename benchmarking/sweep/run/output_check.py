@@ -1,4 +1,4 @@
-"""The check of a point's output in the worker: against the reference that was prepared for it."""
+"""Compares the output of a point with its reference, in the worker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COLUMNS = ("output_error", "output_max_abs_error", "output_cosine_similarity", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """Compares outputs at one point; called with the output's arrays."""
+    """Compares the output of one point; called with the arrays of the output."""
 
     precision: Precision
     family: Family | None
@@ -40,7 +40,7 @@ class Check:
     why_not: str | None
     """Why there is none."""
     is_wanted: bool
-    """False where there cannot be one, so that its absence is no doubt."""
+    """False if no reference is possible, so that its absence is no doubt."""
 
     @classmethod
     def of(cls, job: Job, point: Point) -> Check:
@@ -58,11 +58,11 @@ class Check:
         if self.digest is None:
             return self._without(self.why_not or NOT_RUN)
         if not arrays:
-            return self._without(f"{NOT_SUPPORTED}: the call gives nothing that could be compared")
+            return self._without(f"{NOT_SUPPORTED}: the call has no output that can be compared")
         try:
             reference = load_reference(BuildStore(), self.digest)
         except OSError as error:
-            return self._without(f"{FAILED}: the reference is gone from the cache ({error.strerror or error})")
+            return self._without(f"{FAILED}: the reference was deleted from the cache ({error.strerror or error})")
         except (ValueError, BadZipFile) as error:
             return self._without(f"{FAILED}: the reference in the cache is damaged ({error})")
         comparison = compare(arrays, reference)
@@ -79,8 +79,8 @@ class Check:
         )
 
     def with_work(self, measurement: Measurement) -> Measurement:
-        """The measurement with the `flops` of the reference, where its runtime was asked for its own and has none. A
-        call computes them for each of its requests."""
+        """The measurement with the `flops` of the reference, if its own are missing; a call of several requests
+        computes them for each."""
         if self.digest is None or "flops" not in measurement.missing:
             return measurement
         flops = reference_flops(BuildStore(), self.digest)

@@ -1,45 +1,53 @@
-"""Preparing a cell: a process of its own makes what its launches load and are compared with, before they begin.
+"""Preparing a cell: a separate process builds what its launches load and are compared with, before they start.
 
-Without its build a cell cannot be measured; without a reference it can, and its results say why they were not compared.
-So a process that ends early, whoever ended it, costs what was not made yet, and no more than that.
+The process keeps the memory, threads and imports of exporters and reference models out of the process that is measured.
+It reports each part as soon as it exists, so if the process ends early, only the parts not yet made are lost. A cell
+without its build cannot be measured; without a reference it can, and its results say why they were not compared.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from benchmarking.builds.store import BuildStore
 from benchmarking.core import plugins
 from benchmarking.core.contracts import Runtime
-from benchmarking.core.records import FAILED, Cell, Point, Preparation
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.records import FAILED, Cell, Json, Point, Preparation, from_json
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run.process import (
     Built,
     LoadFailed,
+    Message,
     PreparationJob,
     Prepared,
     Preparing,
     Referenced,
     TimeLimitError,
     WorkerProcess,
+    encode,
 )
-from benchmarking.sweep.run.reference import needs_reference
+from benchmarking.sweep.run.reference import ReferenceMaker, needs_reference
+from benchmarking.sweep.run.worker import Send, claim_stdout, end_with_supervisor, error_text, error_traceback
 
 
 def needs_preparation(cell: Cell) -> bool:
-    """Whether something is to be made before the first launch."""
+    """Whether something must be built before the first launch."""
     return has_build(cell) or needs_reference(cell)
 
 
 def has_build(cell: Cell) -> bool:
-    """Whether its launches load something that is made beforehand."""
+    """Whether its launches load a build."""
     runtime: Runtime = plugins.load("benchmarking.runtimes", cell.runtime)
     return runtime.has_build(cell)
 
 
 def prepare(plan: CellPlan, say: Callable[[str], None]) -> Preparation | LoadFailed:
-    """What was made, or why the build could not be. The plan's time limit holds for the build and each reference."""
+    """What was built, or why the build failed. The plan's time limit applies to the build and to each reference."""
     job = PreparationJob(cell=plan.cell, points=plan.runnable, rebuild=plan.rebuild)
     made: Preparation | None = None
     with WorkerProcess(job) as process:
@@ -47,7 +55,7 @@ def prepare(plan: CellPlan, say: Callable[[str], None]) -> Preparation | LoadFai
             try:
                 message = process.receive(None if plan.timeout_s is None else time.monotonic() + plan.timeout_s)
             except TimeLimitError:
-                return _ended(made, job.points, f"no end within the time limit of {plan.timeout_s:g} s")
+                return _ended(made, job.points, f"not finished within the time limit of {plan.timeout_s:g} s")
             if isinstance(message, Preparing):
                 say(message.what)
             elif isinstance(message, Built):
@@ -69,9 +77,74 @@ def _with_reference(made: Preparation, message: Referenced) -> Preparation:
 
 
 def _ended(made: Preparation | None, points: tuple[Point, ...], why: str) -> Preparation | LoadFailed:
-    """What there is of a preparation that ended early: a failure without the build, else one with fewer references."""
+    """The result of a preparation that ended early: a failure without the build, else one with fewer references."""
     if made is None:
         return LoadFailed(error=f"preparing: {why}")
     left = [point.label for point in points if point.label not in {*made.references, *made.missing}]
     lost = dict.fromkeys(left, f"{FAILED}: preparing the reference: {why}")
     return dataclasses.replace(made, missing={**made.missing, **lost})
+
+
+def main() -> int:
+    """The process: does the job that is read from stdin."""
+    home = claim_stdout()
+    line = sys.stdin.readline()
+    end_with_supervisor()
+    job = from_json(PreparationJob, json.loads(line), "job")
+
+    def send(message: Message) -> None:
+        home.write(encode(message))
+        home.flush()
+
+    try:
+        make_all(job, send)
+    except Exception as error:  # noqa: BLE001 - whatever an exporter raises must become a stored reason
+        send(LoadFailed(error=error_text(error), traceback=_traceback(error)))
+    else:
+        send(Prepared())
+    return 0
+
+
+def make_all(job: PreparationJob, send: Send) -> None:
+    """Send the build that the runtime loads, then the reference of each point, or why there is none."""
+    store = BuildStore()
+    send(Built(build=_build(job, store, send)))
+    if not needs_reference(job.cell):
+        return
+    maker = ReferenceMaker(job.cell, store, job.rebuild)
+    for point in job.points:
+        send(Preparing(what=f"the reference's output at {point.label}"))
+        send(_reference(maker, point))
+    maker.close()
+
+
+def _build(job: PreparationJob, store: BuildStore, send: Send) -> Mapping[str, Json]:
+    if not has_build(job.cell):
+        return {}
+    send(Preparing(what=f"the {job.cell.runtime} build"))
+    runtime: Runtime = plugins.load("benchmarking.runtimes", job.cell.runtime)
+    try:
+        return runtime.prepare(job.cell, job.points, store, job.rebuild)
+    except BenchhouseError:
+        raise
+    except Exception as error:
+        raise BenchhouseError(
+            f"{job.cell.runtime} cannot build {job.cell.workload.model_id}: {error_text(error)}"
+        ) from error
+
+
+def _reference(maker: ReferenceMaker, point: Point) -> Referenced:
+    try:
+        return Referenced(label=point.label, digest=maker.digest(point))
+    except Exception as error:  # noqa: BLE001 - a point without a reference is measured, and says why it has none
+        return Referenced(label=point.label, why_not=f"{FAILED}: {error_text(error)}")
+
+
+def _traceback(error: Exception) -> str | None:
+    """The traceback of a bug, or of the bug that an error wraps; None for an expected error."""
+    cause = error.__cause__
+    return error_traceback(cause if isinstance(cause, Exception) else error)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,6 +1,6 @@
-"""A worker process as the supervisor sees it: messages with a time limit, and an end that always comes.
+"""Worker processes as the supervisor sees them, and the messages between the two.
 
-What a supervisor and its worker say to each other: one JSON line each, the job down, the messages up.
+Each message is one line of JSON: the supervisor sends the job, the worker sends the rest.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ STDERR_TAIL_BYTES = 4000
 
 END_TIMEOUT_S = 10.0
 
-"""A worker that has said its last word and does not end in this time is killed."""
+"""A worker that does not exit within this time after its last message is killed."""
 
 
 class TimeLimitError(Exception):
-    """No message came in time."""
+    """No message arrived in time."""
 
 
 class WorkerProcess:
-    """A worker at its job; a context manager that leaves no process behind.
+    """A worker and its job; a context manager that leaves no process behind.
 
-    A thread that sleeps in `read` brings the messages, so that the supervisor's own wait can have a limit everywhere.
+    A thread reads the messages, so that waiting for one can have a time limit on every platform.
     """
 
     def __init__(self, job: Job | PreparationJob) -> None:
-        module, launch = ("worker", job.launch) if isinstance(job, Job) else ("preparation_worker", 0)
+        module, launch = ("worker", job.launch) if isinstance(job, Job) else ("preparation", 0)
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         self._messages: queue.Queue[str | None] = queue.Queue()
         self._process = start(
@@ -54,7 +54,7 @@ class WorkerProcess:
         )
         self.pid = self._process.pid
         threading.Thread(target=self._listen, daemon=True).start()
-        self._say(dumps(job) + "\n")
+        self._send(dumps(job) + "\n")
 
     def __enter__(self) -> WorkerProcess:
         return self
@@ -75,17 +75,17 @@ class WorkerProcess:
         return None if line is None else decode(line)
 
     def kill(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                with suppress(BrokenPipeError):  # what was still unsaid has no reader any more
+                with suppress(BrokenPipeError):  # nobody reads what was not sent yet
                     pipe.close()
 
     def exit_status(self) -> int:
-        """How it ended: the exit code, negative for a signal."""
+        """The exit code, negative for a signal; kills a worker that does not exit."""
         try:
             return self._process.wait(timeout=END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -93,24 +93,24 @@ class WorkerProcess:
             return self._process.wait()
 
     def why_it_ended(self) -> str:
-        """The end in words, with the last line it left on stderr."""
+        """How the worker ended, in words, with its last line on stderr."""
         status = self.exit_status()
         how = f"killed by {_signal_name(-status)}" if status < 0 else f"ended with exit code {status}"
         if status == -signal.SIGTERM or status == -getattr(signal, "SIGKILL", 9):
-            how += " (by the system, for lack of memory, or by a user)"
+            how += " (by the system because memory ran out, or by a user)"
         lines = self.stderr_tail().strip().splitlines()
         return f"the worker was {how}" + (f": {lines[-1].strip()}" if lines else "")
 
     def stderr_tail(self) -> str:
-        """The end of what it wrote to stderr."""
+        """The end of its stderr."""
         size = self._stderr.seek(0, os.SEEK_END)
         self._stderr.seek(max(0, size - STDERR_TAIL_BYTES))
         return self._stderr.read().decode(errors="replace")
 
-    def _say(self, line: str) -> None:
-        """Send the job; stdin stays open, since its end tells the worker that the supervisor is gone."""
+    def _send(self, line: str) -> None:
+        """Send the job. stdin stays open: the worker exits when it closes."""
         assert self._process.stdin is not None
-        # One that died at once breaks the pipe: `receive` then gives None, and `why_it_ended` the reason.
+        # A worker that died at once breaks the pipe: `receive` then returns None, and `why_it_ended` the reason.
         with suppress(BrokenPipeError):
             self._process.stdin.write(line)
             self._process.stdin.flush()
@@ -131,20 +131,20 @@ def _signal_name(number: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What one worker is to do."""
+    """The job of a worker."""
 
     cell: Cell
     launch: int
     points: tuple[Point, ...]
     settings: Settings
     spawned_at_ns: int
-    """`time.monotonic_ns()` just before the process was started: the clock is the machine's, not the process's."""
+    """`time.monotonic_ns()` just before the process was started; that clock is shared by all processes."""
     preparation: Preparation | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparationJob:
-    """What a preparing process is to do."""
+    """The job of a preparing process."""
 
     cell: Cell
     points: tuple[Point, ...]
@@ -153,26 +153,26 @@ class PreparationJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preparing:
-    """The preparing process turns to a part of its work."""
+    """The preparing process starts a part of its work."""
 
     what: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """What the runtime loads is there."""
+    """The build that the runtime loads exists."""
 
     build: Mapping[str, Json]
-    """As `Preparation.build` has it."""
+    """As in `Preparation.build`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Referenced:
-    """What a point's output is compared with is there, or cannot be had. One of the two is None."""
+    """The reference output of a point exists, or cannot be made. One of the two is None."""
 
     label: str
     digest: str | None = None
-    """Of the build with the reference's outputs."""
+    """Of the build with the reference output."""
     why_not: str | None = None
 
 
@@ -183,7 +183,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointStarted:
-    """The worker turns to a point."""
+    """The worker starts a point."""
 
     label: str
 
@@ -194,7 +194,7 @@ class LoadFailed:
 
     error: str
     traceback: str | None = None
-    """Of a bug; None for trouble that was foreseen."""
+    """Of a bug; None for an expected error."""
 
 
 OfPreparation = Preparing | Built | Referenced | Prepared
@@ -216,11 +216,11 @@ def encode(message: Message) -> str:
 
 
 def decode(line: str) -> Message:
-    """The message of a line. Raises FormatError for a line that is none."""
+    """The message in a line. Raises FormatError for any other line."""
     try:
         ((name, data),) = json.loads(line).items()
         kind = _KINDS[name]
     except (ValueError, KeyError, AttributeError) as error:
-        raise FormatError(f"not a worker's message: {line[:80]!r}") from error
+        raise FormatError(f"not a message of a worker: {line[:80]!r}") from error
     message: Message = from_json(kind, data)
     return message

@@ -1,7 +1,7 @@
-"""The reference that outputs are compared with: the eager float32 model's, made once a point and kept as a build.
+"""Reference outputs, which other runtimes' outputs are compared with: those of the default runtime at float32.
 
-What a call computes is counted with it, for runtimes that cannot count it themselves: the same model on the same inputs
-has the same work, whoever does it. What it moves is each runtime's own and is not taken from here.
+The floating-point operations of a call are counted with them, for runtimes that cannot count their own: the same model
+on the same inputs needs the same operations. Bytes moved differ between runtimes and are not taken from here.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ FILE = "outputs.npz"
 KIND = "reference"
 RUNTIMES = "benchmarking.runtimes"
 INPUTS_VERSION = 1
-"""Grows when the same seed makes other inputs or weights than before: older references are then not found any more."""
+"""Raised when the same seed gives different inputs or weights than before, so that older references are not used."""
 
 
 def is_reference(cell: Cell) -> bool:
-    """Whether a cell is the reference itself, so that there is nothing to compare it with."""
+    """Whether a cell is the reference itself."""
     if cell.runtime != _reference_runtime(cell) or cell.precision != "float32":
         return False
     if len(parts(cell.device)) > 1:
@@ -46,7 +46,7 @@ def is_reference(cell: Cell) -> bool:
 
 
 def needs_reference(cell: Cell) -> bool:
-    """Whether the outputs of a cell are to be compared."""
+    """Whether the outputs of a cell are compared with a reference."""
     runtime: Runtime = plugins.load(RUNTIMES, cell.runtime)
     return runtime.is_compared and not is_reference(cell)
 
@@ -57,7 +57,7 @@ def _reference_runtime(cell: Cell) -> str:
 
 
 def reference_cell(cell: Cell) -> Cell:
-    """The eager float32 cell of the same model: on the same device where eager runs there, else on the CPU."""
+    """The float32 cell of the reference runtime: on the same device if that runtime supports it, else on the CPU."""
     name = _reference_runtime(cell)
     reference: Runtime = plugins.load(RUNTIMES, name)
     device = parts(cell.device)[0]
@@ -75,8 +75,8 @@ def reference_cell(cell: Cell) -> Cell:
 
 
 def reference_key(cell: Cell, point: Point) -> BuildKey:
-    """What a reference's outputs depend on, however many requests with them are in flight at once. `cell` is the
-    reference's own."""
+    """Everything that the outputs of a reference depend on. `cell` is the reference's own; concurrency has no part in
+    it."""
     parts: dict[str, Json] = {
         **model_parts(cell.workload),
         "point": dataclasses.replace(point, concurrency=1).label,
@@ -89,7 +89,7 @@ def reference_key(cell: Cell, point: Point) -> BuildKey:
 
 
 def load_reference(store: BuildStore, digest: str) -> dict[str, np.ndarray]:
-    """The reference's output by name. Raises OSError when it is not there any more, ValueError when it is damaged."""
+    """The arrays of a reference output by name. Raises OSError if it was deleted, ValueError if it is damaged."""
     import numpy as np
 
     with np.load(store.root / KIND / digest / FILE, allow_pickle=False) as arrays:
@@ -97,14 +97,14 @@ def load_reference(store: BuildStore, digest: str) -> dict[str, np.ndarray]:
 
 
 def reference_flops(store: BuildStore, digest: str) -> float | None:
-    """Floating-point operations of the reference's call; None where they could not be counted, or it is gone."""
+    """Floating-point operations of the reference's call; None if they were not counted, or it was deleted."""
     build = store.find_digest(KIND, digest)
     flops = None if build is None else build.facts.get("flops")
     return float(flops) if isinstance(flops, int | float) else None
 
 
 class ReferenceMaker:
-    """Makes the references of a cell that are not there yet, with one load of the model."""
+    """Builds the missing references of a cell, with one load of the model."""
 
     def __init__(self, cell: Cell, store: BuildStore, rebuild: Rebuild = "if_needed") -> None:
         self._cell = reference_cell(cell)
@@ -114,14 +114,14 @@ class ReferenceMaker:
         self._session: Session | None = None
 
     def digest(self, point: Point) -> str:
-        """The digest of the point's reference, which is made if it is not there. Raises what the model raises, and
-        UnsupportedError where it cannot fit into memory at float32."""
+        """The digest of the point's reference, which is built if it is missing. Raises what the model raises, and
+        UnsupportedError if the model does not fit into memory at float32."""
         key = reference_key(self._cell, point)
         build, _ = self._store.get(key, lambda folder: self._make(point, folder), self._rebuild)
         return build.digest
 
     def close(self) -> None:
-        """Let the model go."""
+        """Release the model."""
         if self._session is not None:
             self._session.close()
 
@@ -133,15 +133,15 @@ class ReferenceMaker:
         operation.reset()
         output = operation.run(lambda name: None)
         if (problem := operation.problem(output)) is not None:
-            raise BenchhouseError(f"the {self._cell.runtime} float32 reference has a wrong output itself: {problem}")
+            raise BenchhouseError(f"the output of the {self._cell.runtime} float32 reference is invalid: {problem}")
         if not (arrays := operation.arrays(output)):
             raise BenchhouseError(f"the {self._cell.runtime} float32 reference has no output that can be compared")
         np.savez(folder / FILE, allow_pickle=False, **arrays)
         return {"shapes": {name: list(array.shape) for name, array in arrays.items()}, **_work(operation)}
 
     def _check_fit(self, point: Point) -> None:
-        """Refuse what does not fit before it is tried: a system that runs out of memory may end any process. The memory
-        is looked at before the model is in it."""
+        """Refuse a point that does not fit into the memory that was free before the model was loaded: a system that
+        runs out of memory may kill any process."""
         if self._fit is None:
             self._fit = Fit.of(self._cell)
         if (why_not := self._fit.why_not(point)) is not None:
@@ -158,7 +158,7 @@ class ReferenceMaker:
 
 
 def _work(operation: Operation) -> dict[str, Json]:
-    """What a call computes and moves, as far as it could be counted, and why not."""
+    """Operations and bytes of a call, or the reasons why they could not be counted."""
     try:
         counted = operation.count()
     except OutOfMemoryError as error:

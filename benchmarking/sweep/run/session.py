@@ -1,14 +1,10 @@
-"""One command's session, from the requests to the stored runs: plan, measure, spool, show, store.
-
-The end of a run: its file written, and stored, as soon as its last launch is done.
-"""
+"""The session of a command: plan, measure, write run files, store and show. Each run is stored right after its last
+launch."""
 
 from __future__ import annotations
 
 import json
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,41 +16,40 @@ from benchmarking.core.terminal import PLAIN, Page, stdout_page
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run import spool
-from benchmarking.sweep.run.supervisor import Track, sweep
+from benchmarking.sweep.run.supervisor import Observer, Track, sweep
 from benchmarking.sweep.run.warehouse import Ingest
-from benchmarking.sweep.show.progress import NoProgress, Progress
+from benchmarking.sweep.show.progress import Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Show:
-    """What the user wants to see."""
+    """How results are printed."""
 
     json: bool = False
     quiet: bool = False
     text: Callable[[Sequence[Run], Page], str] | None = None
-    """The finished runs for people, where they are not shown as a table each and a comparison of runtimes."""
+    """The text of the finished runs; None for `tables`."""
     document: Callable[[Sequence[Run]], Json] | None = None
-    """The finished runs for programs, where they are not shown as a list."""
+    """The JSON document of the finished runs; None for a list of them."""
 
 
 def run(requests: Sequence[Request], output_dir: Path | None, ingest: Ingest | None, show: Show) -> int:
-    """Measure the requests and return the exit code. Without an output folder nothing is kept."""
+    """Measure the requests and return the exit code. Without an output folder nothing is saved."""
     session_id = uuid7()
     return run_plans([plan_cell(request, session_id) for request in requests], output_dir, ingest, show)
 
 
 def run_plans(plans: Sequence[CellPlan], output_dir: Path | None, ingest: Ingest | None, show: Show) -> int:
-    """Measure plans that are made already, as `run` does."""
-    with _folder(output_dir) as folder:
-        spool.prepare(folder)
+    """Measure plans as `run` does."""
+    with spool.opened_folder(output_dir) as folder:
         for plan in plans:
-            _say_weights(plan)
+            _note_weights(plan)
         tracks = [Track.start(folder, plan) for plan in plans]
         return _measure(tracks, output_dir is not None, ingest, show)
 
 
 def resume(output_dir: Path, ingest: Ingest | None, show: Show, model_id: str | None) -> int:
-    """Finish the unfinished runs of a folder, all or those of one model, and return the exit code."""
+    """Finish the unfinished runs of a folder, of all models or one, and return the exit code."""
     files = spool.unfinished(output_dir)
     if model_id is not None:
         files = [file for file in files if file.read().plan.cell.workload.model_id == model_id]
@@ -79,11 +74,11 @@ def show_plans(plans: Sequence[CellPlan], show: Show) -> int:
 
 
 def _measure(tracks: Sequence[Track], keeps: bool, ingest: Ingest | None, show: Show) -> int:
-    """Sweep; every run is finished and stored as soon as its last launch is done.
+    """Sweep the tracks; each run is finished and stored right after its last launch.
 
-    An interruption leaves the partial files of the others, which hold all that was measured.
+    After an interruption the partial files of the other runs hold everything that was measured.
     """
-    observer = NoProgress() if show.quiet else Progress(tracks)
+    observer = Observer() if show.quiet else Progress(tracks)
     finished: list[Finished] = []
     codes = [EXIT_OK]
 
@@ -96,7 +91,7 @@ def _measure(tracks: Sequence[Track], keeps: bool, ingest: Ingest | None, show: 
         sweep(tracks, observer, done)
     except KeyboardInterrupt:
         observer.close()
-        _say_interrupted(tracks, [one.run for one in finished], keeps, show)
+        _note_interrupted(tracks, [one.run for one in finished], keeps, show)
         raise
     finally:
         observer.close()
@@ -105,7 +100,7 @@ def _measure(tracks: Sequence[Track], keeps: bool, ingest: Ingest | None, show: 
 
 
 def _store(one: Finished, keeps: bool, ingest: Ingest | None, show: Show) -> int:
-    """Store a finished run; the exit code says whether anything about it went wrong."""
+    """Store a finished run; returns the exit code."""
     if keeps and not show.quiet:
         note(f"run file: {one.path}")
     problem = store_run(one.path, ingest)
@@ -116,14 +111,14 @@ def _store(one: Finished, keeps: bool, ingest: Ingest | None, show: Show) -> int
 
 def _print(runs: Sequence[Run], show: Show) -> None:
     if show.json:
-        said = [to_json(finished) for finished in runs] if show.document is None else show.document(runs)
-        print(json.dumps(said, indent=1))
+        document = [to_json(finished) for finished in runs] if show.document is None else show.document(runs)
+        print(json.dumps(document, indent=1))
     elif runs:
         print((tables if show.text is None else show.text)(runs, stdout_page()))
 
 
 def tables(runs: Sequence[Run], page: Page = PLAIN) -> str:
-    """A table a run, and below them a comparison for each model that several runtimes ran."""
+    """A table for each run, then a comparison for each model that several runtimes ran."""
     from benchmarking.sweep.show.comparison import comparison_text, comparisons
     from benchmarking.sweep.show.report import table
 
@@ -131,17 +126,21 @@ def tables(runs: Sequence[Run], page: Page = PLAIN) -> str:
     return "\n\n".join([*texts, *(comparison_text(one, page) for one in comparisons(runs))])
 
 
-def _say_weights(plan: CellPlan) -> None:
+def _note_weights(plan: CellPlan) -> None:
     workload = plan.cell.workload
     if workload.weights_reason is not None:
         note(f"{workload.model_id}: random weights (seed {workload.seed}): {workload.weights_reason}")
 
 
-def _say_interrupted(tracks: Sequence[Track], finished: Sequence[Run], keeps: bool, show: Show) -> None:
-    """What becomes of the points so far: with --save they are in the spool, else they go to the screen."""
+def _note_interrupted(tracks: Sequence[Track], finished: Sequence[Run], keeps: bool, show: Show) -> None:
+    """Report what was measured before an interruption: with --save it is on disk, else it is printed."""
     settled = sum(track.points_settled for track in tracks)
     total = sum(track.points_total for track in tracks)
-    kept = "kept; run_hardware_benchmark --resume goes on from here" if keeps else "not kept, as --save was not given"
+    kept = (
+        "saved; run_hardware_benchmark --resume continues from here"
+        if keeps
+        else "not saved, since --save was not given"
+    )
     note(f"{settled} of {total} points measured: {kept}")
     if not keeps:
         over = {run.run_id for run in finished}
@@ -149,18 +148,8 @@ def _say_interrupted(tracks: Sequence[Track], finished: Sequence[Run], keeps: bo
         _print([*finished, *(track.run(utc_now()) for track in begun)], show)
 
 
-@contextmanager
-def _folder(output_dir: Path | None) -> Iterator[Path]:
-    """The output folder, or one that goes away."""
-    if output_dir is not None:
-        yield output_dir
-        return
-    with tempfile.TemporaryDirectory(prefix="benchhouse-") as folder:
-        yield Path(folder)
-
-
 def _plan_text(plan: CellPlan) -> str:
-    """The plan for people."""
+    """The plan as text."""
     cell, settings = plan.cell, plan.settings
     mode = ", ".join(f"{name}={value}" for name, value in sorted(cell.runtime_mode.items()))
     workload = cell.workload
@@ -182,7 +171,7 @@ def _plan_text(plan: CellPlan) -> str:
 
 
 def _further(plan: CellPlan) -> list[str]:
-    """What is not as it is when nobody asks for it."""
+    """Lines about settings that are not the default."""
     cell = plan.cell
     lines = [] if cell.num_threads is None else [f"threads    {cell.num_threads}"]
     lines += [] if cell.cpu_list is None else [f"processors {cell.cpu_list}"]
@@ -191,16 +180,16 @@ def _further(plan: CellPlan) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """A run that is over, and its file."""
+    """A finished run and its file."""
 
     run: Run
     path: Path
     has_failures: bool
-    """True when anything that was tried did not work, in any launch."""
+    """Whether any measurement failed, in any launch."""
 
 
 def finish_run(track: Track) -> Finished:
-    """Write the run's file. Raises StorageError; what was measured is then in the partial file."""
+    """Write the run file. Raises StorageError; the partial file then still holds everything."""
     run = track.run(utc_now())
     path = track.file.finish(run)
     track.release()
@@ -208,7 +197,7 @@ def finish_run(track: Track) -> Finished:
 
 
 def store_run(path: Path, ingest: Ingest | None) -> str | None:
-    """Store a run file, if there is anything to store it in; None, or why that did not work. The file stays."""
+    """Store a run file in the database, if there is one; None, or why that failed. The file stays."""
     if ingest is None:
         return None
     try:

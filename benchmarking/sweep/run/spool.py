@@ -1,7 +1,7 @@
-"""The spool: every finished point is on disk before the next one starts, and a finished run is one file.
+"""The spool: each finished point is on disk before the next one starts, and each finished run is one file.
 
-A run in progress is `<name>.partial.jsonl`: the plan in the first line, then one line for each load and measurement,
-each flushed and synced. At the end of the run one `<name>.json` takes its place by an atomic rename.
+A run in progress is `<name>.partial.jsonl`: the plan in the first line, then a line for each load and measurement, each
+synced to disk. At the end of the run `<name>.json` replaces it by an atomic rename.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,15 +27,15 @@ PARTIAL_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What an unfinished run has so far."""
+    """The content of an unfinished run."""
 
     plan: CellPlan
     preparation: Preparation | None
-    """The last one; None when there was none yet, or none is needed."""
+    """The last one; None if there was none yet, or none is needed."""
     loads: tuple[LaunchLoad, ...]
     measurements: tuple[Measurement, ...]
     owner: journal.Owner | None
-    """The process that was last at work on it."""
+    """The process that last wrote it."""
 
 
 class PartialRun:
@@ -45,28 +46,28 @@ class PartialRun:
 
     @classmethod
     def create(cls, folder: Path, plan: CellPlan) -> PartialRun:
-        """A new file in `folder` that holds the plan. Raises StorageError."""
+        """A new file in `folder` with the plan. Raises StorageError."""
         header = {"format": PARTIAL_FORMAT, "version": PARTIAL_VERSION, "plan": to_json(plan)}
         paths = (folder / f"{name}{PARTIAL_SUFFIX}" for name in _names(plan))
         return cls(journal.create(paths, header, lambda path: not cls(path).final_path.exists()))
 
     @property
     def final_path(self) -> Path:
-        """Where the finished run goes."""
+        """The file of the finished run."""
         return self.path.with_name(self.path.name.removesuffix(PARTIAL_SUFFIX) + ".json")
 
     def append(self, record: Preparation | LaunchLoad | Measurement) -> None:
-        """Keep a record, safe on disk when this returns. Raises StorageError."""
-        with self._said():
+        """Append a record, synced to disk. Raises StorageError."""
+        with self._storage_errors():
             journal.append(self.path, type(record).__name__, dumps(record))
 
     def take(self) -> None:
-        """Write down that this process is the one at work on the file. Raises StorageError."""
-        with self._said():
+        """Record this process as the owner of the file. Raises StorageError."""
+        with self._storage_errors():
             journal.take(self.path)
 
     def finish(self, run: Run) -> Path:
-        """Write the finished run and drop the partial file. Raises StorageError, the partial file then stays."""
+        """Write the finished run and delete the partial file. Raises StorageError; the partial file then stays."""
         try:
             journal.replace(
                 self.final_path, json.dumps(to_json(run), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
@@ -74,12 +75,12 @@ class PartialRun:
             self.path.unlink()
         except OSError as error:
             raise StorageError(
-                f"cannot write {self.final_path}: {error.strerror}; what was measured is in {self.path}"
+                f"cannot write {self.final_path}: {error.strerror}; everything measured is in {self.path}"
             ) from error
         return self.final_path
 
     def read(self) -> Progress:
-        """What is in the file. A last line that was cut off by a crash does not count. Raises FormatError."""
+        """The content of the file, without an incomplete last line. Raises FormatError."""
         records = journal.read(self.path, PARTIAL_FORMAT, PARTIAL_VERSION, "an unfinished benchhouse run")
         preparations = [record["Preparation"] for record in records if "Preparation" in record]
         loads = [record["LaunchLoad"] for record in records if "LaunchLoad" in record]
@@ -93,29 +94,40 @@ class PartialRun:
         )
 
     def mend(self) -> None:
-        """Cut off an unfinished last line, so that appending goes on behind whole ones. Raises StorageError."""
+        """Remove an incomplete last line, before more are appended. Raises StorageError."""
         journal.mend(self.path)
 
     @contextmanager
-    def _said(self) -> Iterator[None]:
+    def _storage_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             raise StorageError(
-                f"cannot write to {self.path}: {error.strerror}; what was measured before is in it: "
-                "make room, then run_hardware_benchmark --resume"
+                f"cannot write to {self.path}: {error.strerror}; it holds everything measured so far: "
+                "free some space, then run_hardware_benchmark --resume"
             ) from error
 
 
 def prepare(folder: Path) -> None:
-    """Make the folder and see that it can be written to. Raises StorageError."""
+    """Create the folder and check that it is writable. Raises StorageError."""
     probe = folder / f".{os.getpid()}.probe"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe.write_bytes(b"")
         probe.unlink()
     except OSError as error:
-        raise StorageError(f"cannot write to output folder {folder}: {error.strerror}; name another") from error
+        raise StorageError(f"cannot write to output folder {folder}: {error.strerror}; choose another path") from error
+
+
+@contextmanager
+def opened_folder(output_dir: Path | None) -> Iterator[Path]:
+    """The output folder, ready to be written to; a temporary one for None. Raises StorageError."""
+    if output_dir is not None:
+        prepare(output_dir)
+        yield output_dir
+        return
+    with tempfile.TemporaryDirectory(prefix="benchhouse-") as folder:
+        yield Path(folder)
 
 
 def unfinished(folder: Path) -> Sequence[PartialRun]:
@@ -125,7 +137,7 @@ def unfinished(folder: Path) -> Sequence[PartialRun]:
 
 
 def _names(plan: CellPlan) -> Iterator[str]:
-    """File names of the run, the plain one first."""
+    """File names for the run, without a number first."""
     cell = plan.cell
     stamp = re.sub(r"[-:]", "", plan.started_at.split(".")[0].removesuffix("Z")) + "Z"
     parts = (cell.workload.model_id, cell.device.selector, cell.runtime, cell.precision, stamp)

@@ -1,9 +1,7 @@
-"""The supervisor: starts a worker for each cell and launch, keeps what it sends, and goes on past whatever happens.
+"""The supervisor: starts a worker for each cell and launch, stores what it sends, and continues after any failure.
 
-Launches are interleaved over the cells: slow drifts of the machine then fall on all of them alike. It imports no torch
-and sleeps while a worker measures.
-
-A cell on its way: its plan, its file in the spool, and what it has so far.
+Launches of different cells are interleaved, so that slow drifts of the machine affect all of them alike. The supervisor
+imports no torch and sleeps while a worker measures.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.provenance import utc_now, uuid7
@@ -26,29 +23,32 @@ from benchmarking.sweep.run.process import Job, LoadFailed, Message, PointStarte
 from benchmarking.sweep.run.spool import PartialRun
 
 
-class Observer(Protocol):
-    """Who is told how it goes. Nothing is told inside a timed region."""
+class Observer:
+    """Receives the progress of a sweep, never inside a timed region. This one ignores all of it."""
 
     def preparing(self, track: Track, what: str) -> None:
-        """Something is being made for the cell before its first launch."""
+        """Something is being built for a cell before its first launch."""
 
     def launch(self, track: Track, launch: int) -> None:
         """A worker is being started."""
 
     def live(self, track: Track, launch: int, point: Point, live: Live | None) -> None:
-        """A point has begun (None) or has come further."""
+        """A point has started (None), or has news."""
 
     def measured(self, track: Track, measurement: Measurement) -> None:
-        """A point of a launch is settled and on disk."""
+        """A point of a launch is finished and on disk."""
 
     def waiting(self, message: str) -> None:
-        """The device is not free."""
+        """The device is in use."""
+
+    def close(self) -> None:
+        """The sweep is over, or other output follows."""
 
 
 def sweep(tracks: Sequence[Track], observer: Observer, done: Callable[[Track], None] | None = None) -> None:
-    """Measure everything that is still to do; `done` is called with each track as soon as its last launch is over.
+    """Measure everything that is left; `done` is called with each track right after its last launch.
 
-    Raises StorageError when what was measured cannot be kept.
+    Raises StorageError when results cannot be written.
     """
     launches = max((track.plan.settings.launches for track in tracks), default=0)
     for launch in range(launches):
@@ -61,7 +61,7 @@ def sweep(tracks: Sequence[Track], observer: Observer, done: Callable[[Track], N
 
 
 def sweep_one_launch(tracks: Sequence[Track], observer: Observer, done: Callable[[Track], None]) -> None:
-    """Measure the next launch of each track and no more; `done` is called with each that has none left.
+    """Measure the next launch of each track; `done` is called with each track that has none left.
 
     Raises as `sweep` does.
     """
@@ -74,7 +74,7 @@ def sweep_one_launch(tracks: Sequence[Track], observer: Observer, done: Callable
 
 
 def _run_launch(track: Track, launch: int, observer: Observer) -> None:
-    """One launch of a cell: one worker, and a fresh one for what is left each time one is lost."""
+    """One launch of a cell: one worker, and a new one for the remaining points each time one dies."""
     cell = track.plan.cell
     locks = lock_names(cell.device)
     if track.next_points(launch) and not track.is_prepared and needs_preparation(cell):
@@ -95,7 +95,7 @@ def _run_launch(track: Track, launch: int, observer: Observer) -> None:
 
 
 def _prepare(track: Track, launch: int, observer: Observer) -> None:
-    """Prepare a cell; when that fails, so have all its points."""
+    """Prepare a cell; if that fails, all its points fail."""
     made = prepare(track.plan, lambda what: observer.preparing(track, what))
     if isinstance(made, Preparation):
         track.keep(made)
@@ -107,7 +107,7 @@ def _prepare(track: Track, launch: int, observer: Observer) -> None:
 
 
 class WorkerSession:
-    """One worker's life, from its start to the last point it will do. Settles a point, or uses up a second try."""
+    """One worker, from its start to its last point. Every point gets its result here, or a second try elsewhere."""
 
     def __init__(self, track: Track, job: Job, observer: Observer) -> None:
         self.track = track
@@ -119,7 +119,7 @@ class WorkerSession:
         self.deadline_s: float | None = None
 
     def attend(self) -> None:
-        """Start the worker and take its messages until it is done, lost, or out of time."""
+        """Start the worker and handle its messages until it is done, dies, or exceeds the time limit."""
         self.job = _stamped(self.job)
         self.deadline_s = self._next_deadline_s()
         with WorkerProcess(self.job) as worker:
@@ -128,7 +128,7 @@ class WorkerSession:
                     message = worker.receive(self.deadline_s)
                 except TimeLimitError:
                     worker.kill()
-                    self._lost("timed_out", f"no end within the time limit of {self.track.plan.timeout_s:g} s")
+                    self._lost("timed_out", f"not finished within the time limit of {self.track.plan.timeout_s:g} s")
                     return
                 if message is None:
                     self._ended(worker)
@@ -138,7 +138,7 @@ class WorkerSession:
             worker.exit_status()
 
     def _take(self, message: Message) -> bool:
-        """Do what a message asks for; False when it is the worker's last."""
+        """Handle a message; False if it is the worker's last."""
         if isinstance(message, LoadFailed):
             self._load_failed(message)
             return False
@@ -162,7 +162,7 @@ class WorkerSession:
         return None if limit_s is None else time.monotonic() + limit_s
 
     def _settle(self, measurement: Measurement) -> None:
-        """Keep a measurement, unless its point deserves another try in a process of its own."""
+        """Keep a measurement, unless its point gets another try in a fresh process."""
         self.current = None
         if measurement.extra.get("out_of_memory") and self._may_try_alone(measurement.point):
             return
@@ -171,11 +171,11 @@ class WorkerSession:
         self.observer.measured(self.track, measurement)
 
     def _may_try_alone(self, point: Point) -> bool:
-        """True for a point that met a used process: what came before it may be what it fell over."""
+        """Whether a point may be tried in a fresh process: earlier points of this one may have caused the failure."""
         return self.settled > 0 and self.track.second_try(point.label, self.job.launch)
 
     def _ended(self, worker: WorkerProcess) -> None:
-        """The worker is gone before its work was done."""
+        """The worker ended before its work was done."""
         why = worker.why_it_ended()
         killed = worker.exit_status() < 0
         if killed and self.current is not None and self._may_try_alone(self.current):
@@ -185,7 +185,7 @@ class WorkerSession:
         self._lost("failed", why)
 
     def _lost(self, status: Status, error: str) -> None:
-        """Settle the point that was under way, or all of them when the load was."""
+        """Record the point that was being measured as lost, or all points if the model was still loading."""
         for point in self.job.points if self.current is None and self.settled == 0 else (self.current,):
             if point is not None:
                 self._settle(_without_samples(point, self.job.launch, status, error))
@@ -196,7 +196,7 @@ class WorkerSession:
 
 
 def _stamped(job: Job) -> Job:
-    """The job as of now: waiting for the device is no part of starting the worker."""
+    """The job with the current time: waiting for the device does not count as starting the worker."""
     return dataclasses.replace(job, spawned_at_ns=time.monotonic_ns())
 
 
@@ -217,7 +217,7 @@ def _without_samples(
 
 
 class Track:
-    """What the supervisor keeps of one cell. Everything is in the file before it is here."""
+    """One cell during a sweep: its plan, its file in the spool, and its results so far."""
 
     def __init__(
         self,
@@ -234,44 +234,42 @@ class Track:
         self.loads = list(loads)
         self.measurements = list(measurements)
         self.preparation = preparation
-        """None until it was made, and for a cell that needs none."""
+        """None before it was made, and for a cell that needs none."""
         self.is_prepared = False
-        """Whether this very process has seen to it: what an earlier one made may be gone from the cache."""
+        """Whether this process prepared the cell; builds of an earlier process may have been deleted from the cache."""
         self._second_tries: set[tuple[str, int]] = set()
         self._open: tuple[tuple[int, Point], ...] | None = None
 
     @classmethod
     def start(cls, folder: Path, plan: CellPlan) -> Track:
-        """A new track, whose file will be in `folder`."""
+        """A new track whose file will be in `folder`."""
         return cls(plan, folder)
 
     @classmethod
     def resume(cls, file: PartialRun) -> Track:
-        """The track an unfinished file holds, from where it stopped. Raises UsageError while a process is at it."""
+        """The track of an unfinished file. Raises UsageError while another process uses the file."""
         progress = file.read()
         if progress.owner is not None and progress.owner.is_alive():
-            raise UsageError(f"{file.path}: PID {progress.owner.pid} is still at it: wait for it, or end it")
+            raise UsageError(f"{file.path}: in use by PID {progress.owner.pid}: wait for it, or end it")
         file.mend()
         file.take()
         return cls(progress.plan, file.path.parent, file, progress.loads, progress.measurements, progress.preparation)
 
     def begin(self) -> None:
-        """Make the file of a run that has none yet: it begins now. Raises StorageError."""
+        """Create the run's file if there is none; the run starts now. Raises StorageError."""
         if self._file is None:
             self.plan = dataclasses.replace(self.plan, started_at=utc_now())
             self._file = PartialRun.create(self.folder, self.plan)
 
     @property
     def file(self) -> PartialRun:
-        """The file of a run that has begun."""
+        """The file of a run that was started."""
         assert self._file is not None
         return self._file
 
     def keep(self, record: Preparation | LaunchLoad | Measurement) -> None:
-        """Remember what was made, loaded or measured and put it on disk.
-
-        In this order: writing takes milliseconds, and an interruption that falls into them finds it.
-        """
+        """Keep a preparation, load or measurement in memory, then on disk: an interruption during the write must find
+        it in memory."""
         if isinstance(record, Preparation):
             self.preparation, self.is_prepared = record, True
         elif isinstance(record, LaunchLoad):
@@ -282,17 +280,17 @@ class Track:
         self.file.append(record)
 
     def release(self) -> None:
-        """Let the raw samples go, once the run is finished: a batch has many runs, and they are all on disk."""
+        """Drop the raw samples of a finished run from memory: a batch has many runs."""
         self.measurements = [dataclasses.replace(one, samples=()) for one in self.measurements]
 
     def next_points(self, launch: int) -> tuple[Point, ...]:
-        """The points the next worker of a launch is to do; empty when the launch is done."""
+        """The points for the next worker of a launch; empty when the launch is done."""
         points = tuple(point for of_launch, point in self._still_open() if of_launch == launch)
         alone = self.plan.settings.point_per_process or (points and (points[0].label, launch) in self._second_tries)
         return points[:1] if alone else points
 
     def second_try(self, what: str, launch: int) -> bool:
-        """Give a point (its label: in a process of its own) or the load one more try; False when it has had it."""
+        """Grant a point (by label, in a fresh process) or the load one more try; False if it already had one."""
         key = (what, launch)
         if key in self._second_tries:
             return False
@@ -300,17 +298,17 @@ class Track:
         return True
 
     def open_points(self) -> list[Point]:
-        """The points that are still to be done, once for each launch they are to be done in."""
+        """The points that are left, once for each launch."""
         return [point for _, point in self._still_open()]
 
     @property
     def next_launch(self) -> int | None:
-        """The first launch in which something is still to be done; None when the run is over."""
+        """The first launch that has points left; None when the run is over."""
         return next((launch for launch, _ in self._still_open()), None)
 
     @property
     def points_settled(self) -> int:
-        """Points that no worker will be started for any more, over all launches."""
+        """Points that are finished or given up, over all launches."""
         return self.points_total - len(self.open_points())
 
     @property
@@ -320,18 +318,16 @@ class Track:
 
     @property
     def has_failures(self) -> bool:
-        """True when anything that was tried did not work."""
+        """Whether any measurement failed."""
         return any(measurement.status != "ok" for measurement in self.measurements)
 
     def run(self, finished_at: str) -> Run:
-        """The run's record, from what there is."""
+        """The run's record, from the results so far."""
         return finished_run(self.plan, self.loads, self.measurements, finished_at, self.preparation)
 
     def _still_open(self) -> tuple[tuple[int, Point], ...]:
-        """(launch, point) for all that is to be done. A point that only ever failed is not tried in later launches.
-
-        Kept until a measurement comes, since the progress asks for it while a worker measures.
-        """
+        """(launch, point) for everything that is left. A point that failed and never worked is not tried in later
+        launches. Cached until the next measurement, since the progress display asks often."""
         if self._open is None:
             tried = {(one.point.label, one.launch) for one in self.measurements}
             worked = {one.point.label for one in self.measurements if one.status == "ok"}
@@ -349,7 +345,7 @@ def finished_run(
     finished_at: str,
     preparation: Preparation | None = None,
 ) -> Run:
-    """The record of a run: what was planned, and what the launches measured of it."""
+    """The record of a run: its plan, and the results of its launches."""
     results = with_peak(plan.cell.workload, tuple(_result(plan, point, loads, measurements) for point in plan.points))
     failed = [result for result in results if result.status in ("failed", "timed_out")]
     measured = any(result.status == "ok" for result in results)
@@ -384,7 +380,7 @@ def _result(plan: CellPlan, point: Point, loads: Sequence[LaunchLoad], measureme
 
 
 def _counted(workload: Workload, loads: Sequence[LaunchLoad]) -> Workload:
-    """The workload with the parameter count that the first load found."""
+    """The workload with the parameter count found by the first load."""
     counts = [load.verified.get("parameter_count") for load in loads]
     count = next((count for count in counts if isinstance(count, int)), workload.parameter_count)
     return dataclasses.replace(workload, parameter_count=count)

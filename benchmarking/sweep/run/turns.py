@@ -1,13 +1,8 @@
-"""One launch at a time of a run that is measured in turns with another: each turn is a process of its own.
+"""Two commands measured in turns, A B B A A B ..., so that slow drifts of the machine affect both alike.
 
-So each side may have an interpreter, an environment and a version of this program of its own; what a side has so far
-is in its folder, as with any unfinished run.
-
-Two commands measured in turns, A B B A A B ...: a slow drift of the machine then falls on both alike.
-
-A turn is one launch of one side, by the side's own command in a process of its own (`run_hardware_benchmark --turn`).
-So the sides may have interpreters, environment variables and working folders of their own, and what each says of
-itself (versions, commit, device) is what that process found.
+A turn is one launch of one side, in a separate process (`run_hardware_benchmark --turn DIR`). The sides may differ in
+interpreter, environment variables and working folder, and the versions, commit and device stored with a side are those
+of its own process. Between turns the results of a side are in its folder, as with any unfinished run.
 """
 
 from __future__ import annotations
@@ -29,37 +24,36 @@ from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.session import Finished, finish_run
 from benchmarking.sweep.run.supervisor import Observer, Track, sweep_one_launch
-from benchmarking.sweep.show.progress import NoProgress, Progress
+from benchmarking.sweep.show.progress import Progress
 
 TURN = "--turn"
 
-"""The flag of a turn, with the folder behind it."""
+"""The flag of a turn; takes its folder."""
 
 
 def without_turn_flag(argv: Sequence[str]) -> tuple[str, ...]:
-    """The arguments without the turn's own, whose folder is gone when somebody repeats the command."""
+    """The arguments without --turn DIR, whose folder no longer exists when the command is repeated."""
     places = {place for place, word in enumerate(argv) if word == TURN}
     dropped = places | {place + 1 for place in places}
     return tuple(word for place, word in enumerate(argv) if place not in dropped and not word.startswith(f"{TURN}="))
 
 
 def take_turn(folder: Path, plans: Callable[[], Sequence[CellPlan]], *, quiet: bool) -> int:
-    """Measure the next launch of the runs in the folder, whose plans are made where nothing is in it yet.
+    """Measure the next launch of the runs in the folder; `plans` are made if the folder is empty.
 
-    Runs without a launch left are finished: their files are then in the folder. Returns the exit code; what is over
-    already is fine. Raises UsageError for plans that cannot be, StorageError when nothing can be kept.
+    Runs without a launch left are finished, and their run files written. Returns the exit code, 0 if no launch is left.
+    Raises UsageError for invalid plans, StorageError if the folder cannot be written to.
     """
     spool.prepare(folder)
     has_begun = any(folder.glob("*.json*"))
     unfinished = [Track.resume(file) for file in spool.unfinished(folder)]
     tracks = unfinished if has_begun else [Track.start(folder, plan) for plan in plans()]
-    observer: Observer = NoProgress() if quiet else Progress(tracks)
+    observer = Observer() if quiet else Progress(tracks)
     finished: list[Finished] = []
     try:
         sweep_one_launch(tracks, observer, lambda track: finished.append(finish_run(track)))
     finally:
-        if isinstance(observer, Progress):
-            observer.close()
+        observer.close()
     return EXIT_FAILED if any(one.has_failures for one in finished) else EXIT_OK
 
 
@@ -67,7 +61,7 @@ COMMAND = "run_hardware_benchmark"
 
 HERE = module_command("benchmarking.run_hardware_benchmark")
 
-"""What the command is where no other interpreter is named."""
+"""The command of this installation."""
 
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 
@@ -77,7 +71,7 @@ Letter = Literal["a", "b"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """One side: what is run, and where."""
+    """One side: its command, and where it runs."""
 
     letter: Letter
     words: tuple[str, ...]
@@ -85,21 +79,21 @@ class Arm:
     typed: str
     """As the user wrote it."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables on top of this process's own."""
+    """Variables in addition to those of this process."""
     folder: Path | None = None
-    """Where it runs, and what Python looks for modules in first; None for here."""
+    """Where it runs and imports modules from first; None for the current folder."""
 
     @property
     def name(self) -> str:
-        """What it is called: "A"."""
+        """Its name: "A"."""
         return self.letter.upper()
 
 
 def arm(letter: Letter, typed: str, worktree: Path | None = None) -> Arm:
-    """The side that a command line means: VAR=value ..., then the program and its flags, or the flags alone.
+    """The side of a command line: VAR=value ..., then the program and its flags, or the flags alone.
 
-    The plain names run_hardware_benchmark and benchhouse mean this very installation. Raises UsageError for a line
-    that no shell would take, and for a program that is not there.
+    The names run_hardware_benchmark and benchhouse mean this installation. Raises UsageError for a line with unbalanced
+    quotes, and for a program that does not exist.
     """
     try:
         words = shlex.split(typed)
@@ -110,13 +104,13 @@ def arm(letter: Letter, typed: str, worktree: Path | None = None) -> Arm:
         name, _, value = words.pop(0).partition("=")
         own[name] = value
     if worktree is not None and not worktree.is_dir():
-        raise UsageError(f"{letter.upper()}: {worktree} is no folder: name the working tree to run in")
+        raise UsageError(f"{letter.upper()}: {worktree} is not a folder: give the worktree to run in")
     program = _program(letter, words)
     return Arm(letter=letter, words=program, typed=typed, environment=own, folder=worktree and worktree.resolve())
 
 
 def order(rounds: int) -> tuple[Letter, ...]:
-    """Who has each turn: A B, B A, A B, ..."""
+    """The side of each turn: A B, B A, A B, ..."""
     pairs: tuple[tuple[Letter, Letter], ...] = (("a", "b"), ("b", "a"))
     return tuple(letter for number in range(rounds) for letter in pairs[number % 2])
 
@@ -126,7 +120,7 @@ def measure_in_turns(
 ) -> int:
     """Measure `rounds` launches of each side into the folders a and b of `folder`; returns the worst exit code.
 
-    `further` are arguments behind each side's own. Raises BenchhouseError for a side that cannot go on.
+    `further` are arguments appended to each side's own. Raises BenchhouseError for a side whose command fails.
     """
     by_letter = {one.letter: one for one in arms}
     code = EXIT_OK
@@ -138,16 +132,16 @@ def measure_in_turns(
 
 
 def run_files(folder: Path, letter: Letter) -> list[Path]:
-    """The run files of a side. Raises BenchhouseError where it left none."""
+    """The run files of a side. Raises BenchhouseError if there is none."""
     found = sorted((folder / letter).glob("*.json"))
     if not found:
-        raise BenchhouseError(f"{letter.upper()} left no run: its command has to measure, as {COMMAND} does")
+        raise BenchhouseError(f"{letter.upper()} left no run file: its command must measure, as {COMMAND} does")
     return found
 
 
 def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
     if not words:
-        raise UsageError(f"{letter.upper()}: no command: give {COMMAND} with its flags, or the flags alone")
+        raise UsageError(f"{letter.upper()}: no command: give {COMMAND} with flags, or flags alone")
     if words[0].startswith("-"):
         return (*HERE, *words)
     if words[0].removesuffix(".py") == COMMAND:
@@ -155,12 +149,12 @@ def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
     if words[0] == "benchhouse" and words[1:2] == [COMMAND]:
         return (*HERE, *words[2:])
     if shutil.which(words[0]) is None:
-        raise UsageError(f"{letter.upper()}: {words[0]} is not there, or cannot be executed")
+        raise UsageError(f"{letter.upper()}: {words[0]} does not exist, or is not executable")
     return tuple(words)
 
 
 def _turn(one: Arm, further: Sequence[str]) -> int:
-    """Run the side's command; 0, or 1 where a point failed. What it says goes where this process's own words go."""
+    """Run the side's command; 0, or 1 if a point failed. Its stdout goes to stderr."""
     done = subprocess.run(
         [*one.words, *further],
         env=_environment(one),
@@ -177,7 +171,7 @@ def _turn(one: Arm, further: Sequence[str]) -> int:
 
 
 class TurnError(BenchhouseError):
-    """A side's command cannot be run as it is; it has said why."""
+    """The command of a side failed, after printing the reason."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -185,7 +179,7 @@ class TurnError(BenchhouseError):
 
 
 def _environment(one: Arm) -> dict[str, str]:
-    """The side's variables; of a working tree the modules come before those that are installed."""
+    """The side's variables; modules of a worktree come before installed ones."""
     if one.folder is not None or one.words[: len(HERE)] == HERE:
         return environment(one.environment, first=one.folder)
-    return {**os.environ, **one.environment}  # another interpreter has packages of its own
+    return {**os.environ, **one.environment}  # another interpreter has its own packages

@@ -1,6 +1,6 @@
-"""The measuring process: loads one cell once, measures its points, sends a line for each.
+"""The measuring process: loads one cell once, measures its points, and sends a line for each.
 
-It never outlives its supervisor.
+It ends with its supervisor.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Send = Callable[[Message], None]
 
 
 def main() -> int:
-    """Do the job that comes on stdin. Messages go to what was stdout; stdout itself is joined with stderr."""
+    """Do the job that is read from stdin. Messages go to the original stdout; other output to stderr."""
     home = claim_stdout()
     line = sys.stdin.readline()
     started_ns = time.monotonic_ns()
@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def work(job: Job, home: IO[str], spawn_s: float) -> None:
-    """Load, then measure point after point until done or out of memory."""
+    """Load, then measure the points in order, until done or out of memory."""
 
     def send(message: Message) -> None:
         home.write(encode(message))
@@ -78,7 +78,7 @@ def work(job: Job, home: IO[str], spawn_s: float) -> None:
         )
         send(measurement)
         if measurement.extra.get("out_of_memory"):
-            return  # what is left in memory would spoil the next points: they get a fresh process
+            return  # leftovers in memory would affect the next points: they get a fresh process
         gc.collect()
         handle.empty_cache()
     session.close()
@@ -86,7 +86,7 @@ def work(job: Job, home: IO[str], spawn_s: float) -> None:
 
 
 class Stages:
-    """The seconds of each stage of the load, the device synced at the end of each."""
+    """Seconds of each stage of the load; the device is synchronized at the end of each."""
 
     def __init__(self, spawn_s: float) -> None:
         self.seconds: dict[str, float] = {"spawn": spawn_s}
@@ -105,7 +105,7 @@ class Stages:
 
 
 def load(job: Job, stages: Stages, send: Send) -> tuple[Session, DeviceHandle]:
-    """The loaded model and its device; sends what it took."""
+    """The loaded model and its device; sends the times and memory of the load."""
     from benchmarking.measure import memory
 
     cell = job.cell
@@ -169,7 +169,7 @@ def _processors(cell: Cell) -> Mapping[str, Json]:
 def measure(
     job: Job, session: Session, handle: DeviceHandle, point: Point, send: Send, since_spawn_ns: int | None
 ) -> Measurement:
-    """The point's measurement, or its failure with the reason."""
+    """The measurement of a point, or its failure with the reason."""
     from benchmarking.core.errors import always_after
     from benchmarking.measure.point import measure_point
     from benchmarking.sweep.run.output_check import Check
@@ -209,7 +209,7 @@ def _failure(job: Job, point: Point, started_at: str, error: Exception) -> Measu
 
 
 def _with_time_to_ready(measurement: Measurement, ready_s: float | None) -> Measurement:
-    """Spawn to the end of the first call, which only the first point of a process has."""
+    """Adds the time from process start to the end of the first call, for the first point of a process."""
     if ready_s is None or measurement.first_call_ms is None:
         return measurement
     metrics = {**measurement.metrics, "time_to_ready_s": ready_s + measurement.first_call_ms / 1e3}
@@ -217,14 +217,14 @@ def _with_time_to_ready(measurement: Measurement, ready_s: float | None) -> Meas
 
 
 def _renamed(readings: Readings, name: str) -> Readings:
-    """A single reading, or the reason why there is none, under another name."""
+    """A single reading, or the reason why it is missing, under another name."""
     for value in readings.values.values():
         return Readings(values={name: value})
     return Readings(missing=dict.fromkeys([name], *readings.missing.values()))
 
 
 def error_traceback(error: Exception) -> str | None:
-    """Where a bug is; None for trouble that was foreseen."""
+    """The traceback of a bug; None for an expected error."""
     return None if isinstance(error, BenchhouseError) else "".join(traceback.format_exception(error))
 
 
@@ -235,17 +235,17 @@ def error_text(error: Exception) -> str:
 
 
 def claim_stdout() -> IO[str]:
-    """The pipe home, out of reach of libraries that print: file descriptor 1 becomes a second stderr."""
+    """The pipe to the supervisor, protected from libraries that print: file descriptor 1 becomes a second stderr."""
     private = os.dup(1)
     os.dup2(2, 1)
     return os.fdopen(private, "w", encoding="utf-8")
 
 
 def end_with_supervisor() -> None:
-    """End this process when the supervisor's end of stdin closes, which it does however the supervisor ends.
+    """End this process when stdin closes, which happens however the supervisor ends.
 
-    Ctrl-C is the supervisor's business. On Linux the kernel is asked too, since a call that holds the interpreter's
-    lock would keep the watching thread waiting.
+    Ctrl-C is left to the supervisor. On Linux the kernel also kills the process, since a call that holds the GIL would
+    block the watching thread.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":

@@ -1,8 +1,6 @@
-"""Runs of one model by several runtimes, beside each other: at each point how fast, how far off, in how much memory.
+"""Runs of one model by several runtimes compared: at each point latency, output error and memory, then the speed-ups.
 
-A result that is invalid is shown, and is neither a speed-up nor the fastest; nor is what an emulator gives.
-
-A comparison of runtimes as text: a line a point and runtime, then what the speed-ups come to.
+Invalid results and those of emulators are shown but never ranked.
 """
 
 from __future__ import annotations
@@ -32,17 +30,17 @@ class Entry:
     error: str | None
     validity: Validity | None
     doubts: tuple[str, ...]
-    """Kinds of doubt, those that are only good to know left out."""
+    """Kinds of doubt above severity info."""
     median_ms: float | None
     speed_up: SpeedUp | None
-    """Over the baseline; None of what cannot be ranked, or where the baseline cannot."""
+    """Over the baseline; None if one of the two is not ranked."""
     output_error: float | None
-    """Relative L2 distance from the reference's output."""
+    """Relative L2 distance from the reference output."""
     equal_token_share: float | None
     is_reference: bool
     peak_memory_mb: float | None
     is_fastest: bool
-    """The fastest of those that can be ranked, or one that cannot be told apart from it: 1 is in their interval."""
+    """Whether it is the fastest of the ranked results, or not significantly slower: 1 is in their interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +54,7 @@ class PointComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """A runtime's speed-ups over the points where it has one."""
+    """The speed-ups of a runtime over all points."""
 
     runtime: str
     points: int
@@ -77,15 +75,15 @@ class Comparison:
     device_name: str | None
     precision: str
     baseline: str
-    """The runtime that speed-ups are over: eager, or the first where eager is not among them."""
+    """The runtime that speed-ups refer to: the default one, or the first if that was not measured."""
     points: tuple[PointComparison, ...]
     summaries: tuple[Summary, ...]
     not_measured: Mapping[str, str] = field(default_factory=dict)
-    """Runtime -> why nothing of it was measured."""
+    """Runtime -> why it was not measured."""
 
 
 def compare(runs: Sequence[Run], refused: Mapping[str, str] | None = None) -> Comparison:
-    """The comparison of runs that differ in their runtime only; `refused` are runtimes without a run, and why."""
+    """The comparison of runs that differ only in their runtime; `refused` are runtimes without a run, and why."""
     skipped = {run.cell.runtime: why for run in runs if (why := _why_skipped(run)) is not None}
     measured = [run for run in runs if run.cell.runtime not in skipped] or list(runs)
     default = default_runtime()
@@ -107,7 +105,7 @@ def compare(runs: Sequence[Run], refused: Mapping[str, str] | None = None) -> Co
 
 
 def comparisons(runs: Sequence[Run]) -> tuple[Comparison, ...]:
-    """A comparison for each model, device and precision that several runtimes were measured at."""
+    """A comparison for each model, device and precision measured with several runtimes."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(_group(run), []).append(run)
@@ -115,12 +113,12 @@ def comparisons(runs: Sequence[Run]) -> tuple[Comparison, ...]:
 
 
 def condensed(run: Run) -> Run:
-    """The run with all that a comparison needs: of the raw samples the launches' medians are left."""
+    """The run with the raw samples reduced to the median of each launch, which is all that a comparison needs."""
     return replace(run, results=tuple(replace(result, samples=_medians(result)) for result in run.results))
 
 
 def _medians(result: Result) -> tuple[Samples, ...]:
-    """One sample a launch: its median latency."""
+    """One sample per launch: its median latency."""
     medians = launch_medians_ms(result)
     return tuple(
         replace(samples, values=(medians[samples.launch],))
@@ -130,7 +128,7 @@ def _medians(result: Result) -> tuple[Samples, ...]:
 
 
 def _group(run: Run) -> str:
-    """What runs must have in common to be compared."""
+    """The key that runs must share to be compared."""
     cell, workload = run.cell, run.cell.workload
     model = (workload.config_hash, workload.path, workload.task, workload.weights, cell.subject)
     where = (run.hardware.hardware_id, cell.device.selector, cell.num_threads, cell.cpu_list)
@@ -138,7 +136,7 @@ def _group(run: Run) -> str:
 
 
 def _why_skipped(run: Run) -> str | None:
-    """Why nothing of a run was measured, or None."""
+    """None, or why nothing of a run was measured."""
     if run.status != "skipped" or not run.results:
         return None
     return next((result.error for result in run.results if result.error), "skipped")
@@ -158,13 +156,13 @@ def _result(run: Run, label: str) -> Result | None:
 
 
 def _is_ranked(run: Run, result: Result) -> bool:
-    """Whether a result may be compared: measured, right as far as that is known, and on real hardware."""
+    """Whether a result may be ranked: measured, not invalid, and on real hardware."""
     is_sound = result.status == "ok" and result.validity != "invalid" and not run.is_simulated
     return is_sound and result.metrics.get("latency_median_ms", 0.0) > 0
 
 
 def _fastest(results: Sequence[Result]) -> set[str]:
-    """The ids of the fastest result and of those whose ratio to it has 1 in its interval."""
+    """The ids of the fastest result and of those not significantly slower."""
     if not results:
         return set()
     best = min(results, key=lambda result: result.metrics["latency_median_ms"])
@@ -196,7 +194,7 @@ def _entry(run: Run, result: Result, base: Result | None, *, is_fastest: bool) -
 
 
 def _is_reference(run: Run) -> bool:
-    """Whether a run is what the others' outputs are compared with."""
+    """Whether the outputs of other runs are compared with this one's."""
     return run.cell.workload.family is not None and is_reference(run.cell)
 
 
@@ -223,7 +221,7 @@ def _summary(runtime: str, ratios: Sequence[tuple[float, str]]) -> Summary:
 
 
 def _doubts(result: Result) -> tuple[str, ...]:
-    """Kinds of doubt, the worst first, those that are only good to know left out."""
+    """Kinds of doubt above severity info, the worst first."""
     kinds = {severity: [doubt.kind for doubt in result.doubts if doubt.severity == severity] for severity in WORST}
     return tuple(kind for severity in WORST for kind in kinds[severity])
 
@@ -242,22 +240,22 @@ HEADINGS = (
 
 WORDS = ("point", "runtime", "doubts")
 
-"""Columns of words, which stand to the left, and are there even where nothing is in them."""
+"""Columns of text: aligned left, and shown even if empty."""
 
 MAX_KINDS = 2
 
-"""Kinds of doubt that are named; the others are counted, and told below the runs' own tables."""
+"""Kinds of doubt that are named; the others are only counted here, and explained below the tables of the runs."""
 
 
 def comparison_text(comparison: Comparison, page: Page = PLAIN) -> str:
-    """The comparison for people: title, table, means, runtimes that could not be measured, and what the marks mean."""
+    """The comparison as text: title, table and remarks."""
     table = comparison_table(comparison)
     below = ["", *remarks(comparison)]
     return "\n".join([visible(title(comparison)), table_text(table, page), *map(visible, below)])
 
 
 def title(comparison: Comparison) -> str:
-    """What is compared, in a line."""
+    """What is compared, in one line."""
     where = comparison.device_name or comparison.device
     return (
         f"{comparison.model_id} ({comparison.task}) on {where}, {comparison.precision}: "
@@ -266,7 +264,7 @@ def title(comparison: Comparison) -> str:
 
 
 def comparison_table(comparison: Comparison) -> Table:
-    """A row a point and runtime; columns of numbers in which no runtime has anything are left out."""
+    """A row per point and runtime; columns of numbers that are empty for all are left out."""
     rows = [
         (point.point if place == 0 else "", *_cells(entry, comparison.baseline))
         for point in comparison.points
@@ -288,19 +286,19 @@ def comparison_table(comparison: Comparison) -> Table:
 
 
 def remarks(comparison: Comparison) -> list[str]:
-    """What the speed-ups come to, what could not be measured, and what the marks in the table mean."""
+    """The summary of each runtime, the runtimes that were not measured, and the meaning of the marks."""
     entries = [entry for point in comparison.points for entry in point.entries]
     lines = [_summary_text(summary, comparison.baseline) for summary in comparison.summaries]
     lines += [f"{runtime}: not measured: {why}" for runtime, why in comparison.not_measured.items()]
     if any(entry.is_fastest for entry in entries):
-        lines.append("* fastest, or not to be told apart from it; invalid results and emulators are never ranked")
+        lines.append("* fastest, or not significantly slower; invalid results and emulators are never ranked")
     if any(entry.speed_up is not None and entry.speed_up.scope == "within" for entry in entries):
-        lines.append("(calls): from fewer than 3 launches, so the interval speaks of the calls inside them only")
+        lines.append("(calls): fewer than 3 launches, so the interval covers only the variation between calls")
     return lines
 
 
 def _cells(entry: Entry, baseline: str) -> tuple[str, ...]:
-    """What a runtime shows at a point, the label left out."""
+    """The cells of a runtime at a point, without the point's label."""
     return (
         entry.runtime + (" *" if entry.is_fastest else ""),
         NOTHING if entry.median_ms is None else number(entry.median_ms),
@@ -318,7 +316,7 @@ def _speed_up(entry: Entry) -> str:
 
 
 def _interval(entry: Entry) -> str:
-    """The interval; "(calls)" behind it where it speaks of the calls inside the launches only."""
+    """The interval, followed by "(calls)" if it covers only the calls within the launches."""
     ratio = entry.speed_up
     if ratio is None or ratio.low is None or ratio.high is None:
         return NOTHING
@@ -330,7 +328,7 @@ def _error(value: float | None) -> str:
 
 
 def _verdict(entry: Entry) -> str:
-    """The status of what has no numbers, else the validity and the first kinds of doubt."""
+    """The status of a point without numbers, else the validity and the first kinds of doubt."""
     if entry.status != "ok":
         return f"{entry.status.replace('_', ' ')}: {entry.error}"
     more = f" +{len(entry.doubts) - MAX_KINDS}" if len(entry.doubts) > MAX_KINDS else ""
@@ -346,5 +344,5 @@ def _summary_text(summary: Summary, baseline: str) -> str:
 
 
 def _times(ratio: float) -> str:
-    """A ratio with three significant digits, and never an exponent."""
+    """A ratio with three significant digits and no exponent."""
     return f"{ratio:.0f}" if ratio >= 100 else f"{ratio:#.3g}" if ratio >= 1e-4 else number(ratio)

@@ -1,6 +1,6 @@
-"""The progress of a sweep on stderr: a bar with the time left on a terminal, one plain line a finished point elsewhere.
+"""The progress of a sweep on stderr: on a terminal a bar with the time left, elsewhere a line per finished point.
 
-It is drawn only when a worker has something to say, so the supervisor sleeps in between.
+It is drawn only when a message of a worker arrives; the supervisor sleeps in between.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from benchmarking.core.records import Cell, Measurement, Point
 from benchmarking.core.terminal import Display, State
 from benchmarking.core.text import duration, number
 from benchmarking.measure.bench import Live
-from benchmarking.sweep.run.supervisor import Track
+from benchmarking.sweep.run.supervisor import Observer, Track
 
 
-class Progress:
-    """An observer of a sweep that shows the points done, the cell, the live median with its interval, the time left."""
+class Progress(Observer):
+    """Shows the finished points, the current cell, its live median with its interval, and the time left."""
 
     def __init__(self, tracks: Sequence[Track], stream: TextIO | None = None) -> None:
         self._tracks = tracks
@@ -76,14 +76,14 @@ class Progress:
         return "  ".join(parts + self._left())
 
     def _cell(self, track: Track) -> list[str]:
-        """Which cell it is, where there are several."""
+        """The name of the cell, if there are several."""
         return [cell_name(track.plan.cell)] if len(self._tracks) > 1 else []
 
     def _left(self) -> list[str]:
         return [f"about {duration(self._left_s)} left"] if self._left_s else []
 
     def _estimate_left_s(self) -> float | None:
-        """What the open points will take: as long as in earlier launches, else as long as the longest so far."""
+        """The time of the remaining points: as in earlier launches, else as long as the longest point so far."""
         if not self._durations_s:
             return None
         longest_s = max(max(durations) for durations in self._durations_s.values())
@@ -96,30 +96,8 @@ class Progress:
 
 
 def cell_name(cell: Cell) -> str:
-    """A cell in a line: "gpt2 on cuda:0 (eager, float16)"."""
+    """A cell in one line: "gpt2 on cuda:0 (eager, float16)"."""
     return f"{cell.subject} on {cell.device.selector} ({cell.runtime}, {cell.precision})"
-
-
-class NoProgress:
-    """An observer that shows nothing."""
-
-    def preparing(self, track: Track, what: str) -> None:
-        return None
-
-    def launch(self, track: Track, launch: int) -> None:
-        return None
-
-    def live(self, track: Track, launch: int, point: Point, live: Live | None) -> None:
-        return None
-
-    def measured(self, track: Track, measurement: Measurement) -> None:
-        return None
-
-    def waiting(self, message: str) -> None:
-        return None
-
-    def close(self) -> None:
-        return None
 
 
 def _key(track: Track, point: Point) -> str:
@@ -135,7 +113,7 @@ def _launch(track: Track, launch: int) -> str:
 
 
 def _live_text(track: Track, launch: int, point: Point, live: Live | None) -> str:
-    """Where it is, and in a second line how it goes there."""
+    """The current point, and its live numbers in a second line."""
     where = "  ".join([cell_name(track.plan.cell), point.label, _launch(track, launch)])
     if live is None:
         return where
@@ -144,7 +122,7 @@ def _live_text(track: Track, launch: int, point: Point, live: Live | None) -> st
 
 
 def _interval(median_ms: float, low_ms: float | None, high_ms: float | None) -> str:
-    """The median, with its interval as far as there is one."""
+    """The median, with its interval if there is one."""
     if low_ms is None or high_ms is None:
         return f"median {number(median_ms)} ms"
     return f"median {number(median_ms)} ms [{number(low_ms)}, {number(high_ms)}]"

@@ -1,4 +1,4 @@
-"""A run as a table for people: the columns are the axes its points have and the numbers its calls gave."""
+"""A run as a table: a column for each axis of its points and each metric that was measured, then the doubts."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, relative_error, visible
 from benchmarking.workloads.support.families import family_named
 
-"""The families whose items are images."""
 FIRST_NUMBER = METRICS["latency_median_ms"].heading or "latency_median_ms"
-"""The heading of the first column that was measured: those before it say which point it is."""
+"""Heading of the first measured column; the columns before it identify the point."""
 WIDTH = 160
-"""Columns of text that a table in a file takes where it can: doubts that do not fit are counted; all are explained
-below the table."""
+"""Preferred width of a table in a file, in characters: doubts that do not fit are counted, and all are explained below
+the table."""
 
 
 def table(run: Run, page: Page = PLAIN) -> str:
-    """The results of a run, one line a point, and below them what the doubts and failures mean."""
+    """The results of a run, one row per point, followed by its failures and the meaning of its doubts."""
     workload = run.cell.workload
     weights = f"weights: {workload.weights}"
     if workload.weights_reason:
@@ -38,7 +37,7 @@ def _title(run: Run) -> str:
 
 
 def _table(run: Run, page: Page) -> Table:
-    """Numbers, then doubts: on a terminal all of them, which are folded; else as many as there is room for."""
+    """Numbers, then doubts: all of them on a terminal, which wraps them; else as many as fit."""
     numbers = table_of(_columns(run), run.results)
     lines = (numbers.headings, *numbers.rows)
     widths = [max(text_width(line[place]) for line in lines) for place in range(len(numbers.headings))]
@@ -54,13 +53,13 @@ def _table(run: Run, page: Page) -> Table:
 
 
 def items_unit(family: Family | None) -> str:
-    """The unit of throughput_samples_per_sec, by what an item of the family is."""
+    """The unit of throughput_samples_per_sec for a family."""
     plugin = family_named(family)
     return "samples/s" if plugin is None else f"{plugin.unit}/s"
 
 
 def _columns(run: Run) -> list[Column[Result]]:
-    """Every column there may be, in reading order: where on the grid, how fast, in which phases, how much memory."""
+    """All possible columns in reading order: point, latency and throughput, phases, memory."""
     items = items_unit(run.cell.workload.family)
     several = any(result.point.concurrency > 1 for result in run.results)
     return [
@@ -101,7 +100,7 @@ def _output_error(result: Result) -> str | None:
 
 
 def _compile_time(result: Result) -> str | None:
-    """Seconds with an empty cache and then with a kept one, "35.2, 6.5 warm", as far as the launches had them."""
+    """Seconds with an empty and with a filled cache, as far as measured: "35.2, 6.5 warm"."""
     cold, warm = (result.metrics.get(f"compile_{state}_s") for state in ("cold", "warm"))
     if cold is None and warm is None:
         return _number(result.metrics, "compile_s")
@@ -110,7 +109,7 @@ def _compile_time(result: Result) -> str | None:
 
 
 def _verdict(result: Result, room: int | None) -> str:
-    """The validity and as many kinds of doubt as fit, or the status of a point without numbers."""
+    """The validity and as many kinds of doubt as fit; the status of a point without numbers."""
     if result.status != "ok":
         return result.status.replace("_", " ")
     kinds = [doubt.kind for doubt in result.doubts if doubt.severity != "info"]
@@ -118,7 +117,7 @@ def _verdict(result: Result, room: int | None) -> str:
 
 
 def _fitting(start: str, kinds: Sequence[str], room: int | None) -> str:
-    """The kinds after `start`, the last ones counted where they are too many: "noisy: drift, steal +2"."""
+    """The kinds after `start`; those that do not fit are counted: "noisy: drift, steal +2"."""
     for shown in range(len(kinds), 0, -1):
         text = start + ", ".join(kinds[:shown]) + (f" +{len(kinds) - shown}" if shown < len(kinds) else "")
         if room is None or len(text) <= room:
@@ -127,7 +126,7 @@ def _fitting(start: str, kinds: Sequence[str], room: int | None) -> str:
 
 
 def _remarks(run: Run) -> list[str]:
-    """Each failure with its reason, and of each kind of doubt the first evidence, what it means and what to do."""
+    """Each failure with its reason, and each kind of doubt with its first evidence, its meaning and what to do."""
     remarks = [
         f"{result.point.label}: {result.status.replace('_', ' ')}: {result.error}"
         for result in run.results
@@ -148,7 +147,7 @@ def _evidence(doubt: Doubt) -> str:
 
 
 def evidence_value(value: object) -> str:
-    """A value of a doubt's evidence, short."""
+    """A value of a doubt's evidence as text."""
     return number(value) if isinstance(value, float) else str(value)
 
 

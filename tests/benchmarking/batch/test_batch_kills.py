@@ -120,11 +120,11 @@ def test_an_interrupted_batch_says_how_to_go_on_and_either_command_does(tmp_path
     process = start(*BATCH)
     wait_until(lambda: folder.is_dir() and len(settled(folder)) >= 1)
     code, _, err = (2, "", "") if process.poll() is not None else finish(start("--resume"))
-    assert (code, f"PID {process.pid} is still at it" in err) == (2, True)
+    assert (code, f"in use by PID {process.pid}" in err) == (2, True)
     process.send_signal(signal.SIGINT)
     code, _, err = finish(process)
     assert code == 130
-    assert "0 of 2 cells finished: kept; batch_benchmark --resume --output-dir benchmark_results goes on" in err
+    assert "0 of 2 cells finished: saved; batch_benchmark --resume --output-dir benchmark_results continues" in err
     summary = json.loads((folder / "benchmark_summary.json").read_text())
     assert summary["status"] == "interrupted"
     begun = len(spool.unfinished(folder))

@@ -86,13 +86,13 @@ def test_patterns_that_match_nothing_or_leave_nothing_are_refused():
         ("models: [a]\nbatch_sizes: [1, 1]\n", "models.yaml:2: batch_sizes has 1 twice"),
         ("models: [a]\naudio_seconds: [0]\n", "models.yaml:2: audio_seconds takes numbers above 0: got 0"),
         ("models: [a]\nprecisions: [float64]\n", "models.yaml:2: precisions unknown precision 'float64': did you mean"),
-        ("models: [a]\ndevices: [null]\n", 'got nothing (null is YAML\'s nothing: the word is "null")'),
+        ("models: [a]\ndevices: [null]\n", 'got nothing (null means nothing in YAML: write "null" in quotes)'),
         ("models: [a]\nskip_unsupported: 1\n", "models.yaml:2: skip_unsupported takes true or false: got 1"),
         ("models: [a]\ntags: [x]\n", "models.yaml:2: tags takes keys and values: got a list"),
         ("models: [a]\ngrids:\n  - {steps_: [1]}\n", "models.yaml:3: grids: steps_ is no axis"),
         ("models: [a]\nmodels: [b]\n", "models.yaml:2: models is there already, in line 1"),
-        ("models: [a]\nlaunches: 2\ndefaults: {launches: 3}\n", "models.yaml:3: launches is there twice"),
-        ("models: [a, b, a]\n", "models.yaml:1: a is there already (models.yaml:1)"),
+        ("models: [a]\nlaunches: 2\ndefaults: {launches: 3}\n", "models.yaml:3: launches is set twice"),
+        ("models: [a, b, a]\n", "models.yaml:1: a is listed twice (first: models.yaml:1)"),
         ("models: []\n", "models.yaml:1: models is an empty list"),
         ("models:\n  - [a]\n", "models.yaml:2: models takes model ids, or mappings with an id: got a list"),
         ("models:\n  - {launches: 2}\n", "models.yaml:2: models takes model ids, or mappings with an id"),
@@ -123,7 +123,7 @@ def test_aliases_of_aliases_do_not_explode(listed):
 
 
 def test_a_text_list_without_a_model_and_with_one_twice(listed):
-    with pytest.raises(UsageError, match=r"models\.txt: no model is in it"):
+    with pytest.raises(UsageError, match=r"models\.txt: contains no model"):
         listed("# none\n", "models.txt")
     with pytest.raises(UsageError, match=r"models\.txt:3: a is there already \(models\.txt:1\)"):
         listed("a\nb\na\n", "models.txt")

@@ -43,13 +43,13 @@ def test_it_names_machine_cells_failures_and_doubts(said):
     assert len(section(report, "Machine").table.rows) == 1
     assert section(report, "Machine").items == ("cpu_governor: powersave",)
     assert [row[5] for row in section(report, "Overview").table.rows] == ["4 ok", "4 ok, 1 failed"]
-    assert section(report, "What failed").items == (
+    assert section(report, "Failures").items == (
         f"{EVIL} on cpu (eager, float32): b64 s512: failed: OutOfMemoryError: 64 GB asked, 16 GB there",
     )
     (doubt,) = section(report, "Doubts").table.rows
     assert doubt[:3] == ("cpu_pressure", sentence("cpu_pressure"), "1")
     assert doubt[4] == "psi_some_avg10 = 42"
-    assert "session_id = 's-1'" in section(report, "Asking further").code
+    assert "session_id = 's-1'" in section(report, "Further questions").code
 
 
 def test_a_cell_has_its_points_with_their_numbers(said):
@@ -74,15 +74,15 @@ def test_every_row_of_a_markdown_table_has_as_many_columns_as_its_head(said):
 
 def test_secrets_of_the_command_are_left_out(said):
     report = said(command=("batch_benchmark", "--tag", "api_token=abc", "--description", "hf_abcdefghijkl"))
-    assert section(report, "What was asked").code == "batch_benchmark --tag *** --description ***"
+    assert section(report, "Request").code == "batch_benchmark --tag *** --description ***"
 
 
 def test_without_a_database_it_says_how_to_make_one(said):
-    assert "setup_benchmark_db --ingest" in section(said(db_path=None), "Asking further").paragraphs[0]
+    assert "setup_benchmark_db --ingest" in section(said(db_path=None), "Further questions").paragraphs[0]
 
 
 def test_another_ending_or_a_folder_is_a_usage_error(tmp_path):
-    with pytest.raises(UsageError, match=r"takes a file that ends with \.md or \.html"):
+    with pytest.raises(UsageError, match=r"expected a file that ends with \.md or \.html"):
         report_module.check_place(tmp_path / "report.pdf")
     (tmp_path / "folder.md").mkdir()
     with pytest.raises(UsageError, match="that is a folder"):

@@ -10,8 +10,7 @@ from benchmarking.benches.discovery import discover
 from benchmarking.benches.planning import BenchPlanning, plan_benches
 from benchmarking.core.provenance import utc_now
 from benchmarking.measure.settings import settings
-from benchmarking.sweep.run.supervisor import Track, sweep
-from benchmarking.sweep.show.progress import NoProgress
+from benchmarking.sweep.run.supervisor import Observer, Track, sweep
 
 HEAD = "from benchmarking import BenchmarkConfig, ModelBenchmark, create_config_variants\n"
 
@@ -57,7 +56,7 @@ def measure(plan, tmp_path):
         spool = tmp_path / "spool"
         spool.mkdir()
         tracks = [Track.start(spool, one) for one in plan(**fields)]
-        sweep(tracks, NoProgress())
+        sweep(tracks, Observer())
         return [track.run(utc_now()) for track in tracks]
 
     return measure_all

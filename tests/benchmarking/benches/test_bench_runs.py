@@ -205,13 +205,12 @@ def test_a_benchmark_on_torch_is_counted(write, measure):
 
 def test_a_file_that_disappeared_before_the_run_is_a_failed_load(write, plan, tmp_path):
     from benchmarking.core.provenance import utc_now
-    from benchmarking.sweep.run.supervisor import Track, sweep
-    from benchmarking.sweep.show.progress import NoProgress
+    from benchmarking.sweep.run.supervisor import Observer, Track, sweep
 
     path = write("one.py", logging(""))
     track = Track.start(tmp_path, plan()[0])
     path.unlink()
-    sweep([track], NoProgress())
+    sweep([track], Observer())
     assert "one.py: No such file" in track.run(utc_now()).results[0].error
 
 

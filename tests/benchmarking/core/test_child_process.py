@@ -62,7 +62,7 @@ CHILDREN = (
     "benchmarking.devices.support.select",
     "benchmarking.runtimes.support.browser.adapter",
     "benchmarking.run_hardware_benchmark",
-    "benchmarking.sweep.run.preparation_worker",
+    "benchmarking.sweep.run.preparation",
     "benchmarking.sweep.run.worker",
     "benchmarking.workloads.support.hub",
     "db.commands.compare",

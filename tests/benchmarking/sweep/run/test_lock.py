@@ -38,7 +38,7 @@ def test_the_second_waits_and_is_told_who_holds_the_device():
     thread = threading.Thread(target=take)
     thread.start()
     assert not entered.wait(0.5)
-    assert said == [f"another benchmark (PID {process.pid}) is measuring on {name}: waiting for it"]
+    assert said == [f"{name} is in use by another benchmark (PID {process.pid}): waiting for it"]
     process.communicate()
     assert entered.wait(5)
     thread.join()

@@ -95,14 +95,16 @@ def test_a_reference_that_went_from_the_cache_or_is_damaged_is_said(null_script,
     arrays = {"logits": np.array([[3.0, 4.5]])}
     assert Check.of(job, points[0])(arrays).result.metrics["output_error"] == pytest.approx(0.1)
     nothing = Check.of(job, points[0])({})
-    assert nothing.result.missing["output_error"] == "not_supported: the call gives nothing that could be compared"
+    assert nothing.result.missing["output_error"] == "not_supported: the call has no output that can be compared"
     outputs = BuildStore().root / "reference" / digest / FILE
     outputs.write_text("no zip")
     damaged = Check.of(job, points[0])(arrays)
     assert damaged.result.missing["output_error"].startswith("failed: the reference in the cache is damaged")
     shutil.rmtree(outputs.parent)
     gone = Check.of(job, points[0])(arrays)
-    assert gone.result.missing["output_error"].startswith("failed: the reference is gone from the cache (No such file")
+    assert gone.result.missing["output_error"].startswith(
+        "failed: the reference was deleted from the cache (No such file"
+    )
     assert [doubt.kind for doubt in (*nothing.doubts, *damaged.doubts, *gone.doubts)] == ["not_compared"] * 3
     assert Check.of(job, points[1])(arrays).result.missing["output_error"] == "not_run"
 

@@ -15,8 +15,7 @@ from benchmarking.run_hardware_benchmark import main
 from benchmarking.sweep.run import preparation, spool
 from benchmarking.sweep.run.reference import ReferenceMaker
 from benchmarking.sweep.run.session import finish_run
-from benchmarking.sweep.run.supervisor import Track, sweep
-from benchmarking.sweep.show.progress import NoProgress
+from benchmarking.sweep.run.supervisor import Observer, Track, sweep
 from benchmarking.workloads.support import footprint
 from db.warehouse import Warehouse
 
@@ -79,9 +78,9 @@ def test_a_build_that_cannot_be_made_fails_the_points_with_its_reason(null_scrip
 @pytest.mark.parametrize(
     ("fault", "error"),
     [
-        ("kill", "preparing: the worker was killed by SIGKILL (by the system, for lack of memory, or by a user)"),
+        ("kill", "preparing: the worker was killed by SIGKILL (by the system because memory ran out, or by a user)"),
         ("exit", "preparing: the worker was ended with exit code 3"),
-        ("hang", "preparing: no end within the time limit of 10 s"),
+        ("hang", "preparing: not finished within the time limit of 10 s"),
     ],
 )
 def test_a_preparation_that_dies_or_hangs_fails_the_points_and_leaves_no_half_of_a_build(
@@ -97,14 +96,16 @@ def test_the_cells_after_one_that_could_not_be_prepared_are_measured(null_script
     null_script(build={"exporter": "scripted"}, faults={"prepare": "raise"}, outputs=OFF_BY_A_TENTH)
     lost, sound = null_track("int8"), null_track("float32")
     done = []
-    sweep([lost, sound], NoProgress(), done.append)
+    sweep([lost, sound], Observer(), done.append)
     assert done == [lost, sound]
     assert [(one.launch, one.status) for one in lost.measurements] == [(0, "failed")] * 2, "and not tried again"
     assert [(one.launch, one.status) for one in sound.measurements] == [(n, "ok") for n in (0, 0, 1, 1)]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
-@pytest.mark.parametrize(("fault", "why"), [("kill", "killed by SIGKILL"), ("hang", "no end within the time limit")])
+@pytest.mark.parametrize(
+    ("fault", "why"), [("kill", "killed by SIGKILL"), ("hang", "not finished within the time limit")]
+)
 def test_a_reference_that_dies_costs_the_comparison_and_not_the_measurement(
     null_script, measured, fault, why, doubts_of
 ):
@@ -125,7 +126,7 @@ def test_a_reference_that_raises_or_is_wrong_itself_is_a_reason_of_its_point_alo
     null_script(outputs=OFF_BY_A_TENTH, faults={"reference b1 s32": "nan", "reference b2 s32": "oom"})
     _, run = measured()
     assert run["preparation"]["missing"] == {
-        "b1 s32": "failed: the null float32 reference has a wrong output itself: NaN in the output",
+        "b1 s32": "failed: the output of the null float32 reference is invalid: NaN in the output",
         "b2 s32": "failed: scripted: out of memory",
     }
     assert [doubts_of(result) for result in run["results"]] == [[("not_compared", "info")]] * 2
@@ -157,7 +158,7 @@ def test_a_run_that_is_resumed_is_prepared_again_and_the_last_preparation_counts
     (file,) = spool.unfinished(tmp_path)
     resumed = Track.resume(file)
     assert (resumed.preparation, resumed.is_prepared) == (made, False)
-    sweep([resumed], NoProgress())
+    sweep([resumed], Observer())
     assert resumed.is_prepared
     assert resumed.preparation.references == made.references
     run = finish_run(resumed).run

@@ -10,8 +10,7 @@ from benchmarking.measure.settings import settings
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import journal
 from benchmarking.sweep.run.session import finish_run, store_run
-from benchmarking.sweep.run.supervisor import Track, sweep
-from benchmarking.sweep.show.progress import NoProgress
+from benchmarking.sweep.run.supervisor import Observer, Track, sweep
 
 POINTS = (Point(batch_size=1, sequence_length=32), Point(batch_size=2, sequence_length=32))
 
@@ -96,7 +95,7 @@ def test_each_track_is_done_as_soon_as_its_last_launch_is_over(track):
     everything = labels(POINTS)
     short, long = track(launches=1, skipped=everything), track(launches=3, skipped=everything)
     done = []
-    sweep([long, short], NoProgress(), done.append)
+    sweep([long, short], Observer(), done.append)
     assert done == [short, long]
 
 
