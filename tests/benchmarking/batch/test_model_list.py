@@ -89,7 +89,7 @@ def test_patterns_that_match_nothing_or_leave_nothing_are_refused():
         ("models: [a]\ndevices: [null]\n", 'got nothing (null means nothing in YAML: write "null" in quotes)'),
         ("models: [a]\nskip_unsupported: 1\n", "models.yaml:2: skip_unsupported takes true or false: got 1"),
         ("models: [a]\ntags: [x]\n", "models.yaml:2: tags takes keys and values: got a list"),
-        ("models: [a]\ngrids:\n  - {steps_: [1]}\n", "models.yaml:3: grids: steps_ is no axis"),
+        ("models: [a]\ngrids:\n  - {steps_: [1]}\n", "models.yaml:3: grids: steps_ is not an axis"),
         ("models: [a]\nmodels: [b]\n", "models.yaml:2: models is there already, in line 1"),
         ("models: [a]\nlaunches: 2\ndefaults: {launches: 3}\n", "models.yaml:3: launches is set twice"),
         ("models: [a, b, a]\n", "models.yaml:1: a is listed twice (first: models.yaml:1)"),
@@ -125,7 +125,7 @@ def test_aliases_of_aliases_do_not_explode(listed):
 def test_a_text_list_without_a_model_and_with_one_twice(listed):
     with pytest.raises(UsageError, match=r"models\.txt: contains no model"):
         listed("# none\n", "models.txt")
-    with pytest.raises(UsageError, match=r"models\.txt:3: a is there already \(models\.txt:1\)"):
+    with pytest.raises(UsageError, match=r"models\.txt:3: a is listed twice \(first: models\.txt:1\)"):
         listed("a\nb\na\n", "models.txt")
     with pytest.raises(UsageError, match="--models: a is there already"):
         entries_from_names(["a", "a"], "--models")

@@ -85,7 +85,7 @@ def test_another_ending_or_a_folder_is_a_usage_error(tmp_path):
     with pytest.raises(UsageError, match=r"expected a file that ends with \.md or \.html"):
         report_module.check_place(tmp_path / "report.pdf")
     (tmp_path / "folder.md").mkdir()
-    with pytest.raises(UsageError, match="that is a folder"):
+    with pytest.raises(UsageError, match="is a folder: give a file"):
         report_module.check_place(tmp_path / "folder.md")
 
 
