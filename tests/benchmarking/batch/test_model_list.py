@@ -127,7 +127,7 @@ def test_a_text_list_without_a_model_and_with_one_twice(listed):
         listed("# none\n", "models.txt")
     with pytest.raises(UsageError, match=r"models\.txt:3: a is listed twice \(first: models\.txt:1\)"):
         listed("a\nb\na\n", "models.txt")
-    with pytest.raises(UsageError, match="--models: a is there already"):
+    with pytest.raises(UsageError, match="--models: a is listed twice"):
         entries_from_names(["a", "a"], "--models")
 
 
