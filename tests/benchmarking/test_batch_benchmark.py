@@ -163,7 +163,7 @@ def test_what_is_unsupported_can_be_stored_as_skipped_beside_the_others(tmp_path
     [
         ([], "--models a,b, --model-list FILE or --benches DIR is needed"),
         (["--models", "a", "--model-list", "b"], "not allowed with argument"),
-        (["--models", "tiny-bert,tiny-bert"], "--models: tiny-bert is there already"),
+        (["--models", "tiny-bert,tiny-bert"], "--models: tiny-bert is listed twice"),
         (["--models", "tiny-bert", "--image-sizes", "32"], "no model of the batch has an axis image_size"),
         (["--models", "tiny-bert", "--precisions", "float64"], "unknown 'float64': known: float32"),
         (["--models", "tiny-bert", "--report", "a.pdf"], "expected a file that ends with .md or .html"),
