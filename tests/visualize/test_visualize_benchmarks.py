@@ -1,4 +1,4 @@
-"""The command, from its arguments to the files it writes and the one line it says when it cannot."""
+"""The command, from its arguments to its files and its one-line errors."""
 
 import json
 import os

@@ -28,7 +28,7 @@ class Timed(ModelBenchmark):
 
 
 def logging(body):
-    """A benchmark that logs what happens to it in log.txt beside its file."""
+    """A benchmark that logs its calls to log.txt in the folder of its file."""
     return f"""
 from pathlib import Path
 def log(text):

@@ -1,4 +1,4 @@
-"""Benchmarks are found by being in a folder; their files are imported elsewhere, and what is wrong is told by line."""
+"""Benchmarks are found in a folder; their files are imported in child processes, and errors name the line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of metrics is complete: it has the columns of the warehouse, and says what each is made of."""
+"""The table of metrics is complete: it has the warehouse's columns and the source of each."""
 
 from __future__ import annotations
 

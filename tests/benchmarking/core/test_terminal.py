@@ -15,7 +15,7 @@ STATE = State(done=3, total=8, unit="points", text="gpt2 on cpu  b1 s32\nmeasure
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     encoding = "utf-8"
 

@@ -310,7 +310,7 @@ def test_more_threads_than_processors_or_quota_raise_a_doubt(verified, is_doubte
 
 
 def test_memory_on_another_node_raises_a_doubt_with_its_share():
-    """10 of 100 bytes are away; at 5 of 100 nothing is said."""
+    """10 of 100 bytes are on another node; 5 of 100 raise no doubt."""
     away = {"numa_node": 1, "memory_bytes_by_numa_node": {"0": 10, "1": 90}}
     (doubt,) = doubts.about_memory_placement(away)
     assert (doubt.kind, doubt.severity, doubt.evidence["remote_share"]) == ("remote_memory", "info", 0.1)

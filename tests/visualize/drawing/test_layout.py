@@ -1,4 +1,4 @@
-"""Nothing is clipped and nothing overlaps, whatever the names are."""
+"""Nothing is clipped and nothing overlaps, for names of any length."""
 
 import pytest
 from matplotlib.transforms import Bbox
