@@ -41,6 +41,36 @@ NEVER_NEGATIVE = ("latency_", "throughput_", "time_", "inter_token_", "prefill_"
 
 LOAD_STAGES = ("spawn", "import", "device_init", "weights_read", "to_device")
 
+Columns = Mapping[str, str]
+"""Column -> field of a record that it holds unchanged; `db.run_records` reads by the same tables."""
+
+
+def _same(*names: str) -> dict[str, str]:
+    return {name: name for name in names}
+
+
+RUN_COLUMNS: Columns = _same("run_id", "session_id", "status", "error", "format_version")
+HARDWARE_COLUMNS: Columns = {
+    **_same("hardware_id", "hash_version", "cpu_model", "cpu_cores", "cpu_threads"),
+    "system_memory_bytes": "memory_bytes",
+}
+WORKLOAD_COLUMNS: Columns = {
+    **_same("model_id", "task", "config_hash", "weights", "weights_reason", "parameter_count", "max_sequence_length"),
+    **_same("vocab_size"),
+    "model_source": "source",
+    "model_revision": "revision",
+    "model_path": "path",
+    "weights_seed": "seed",
+    "architecture_type": "family",
+}
+CELL_COLUMNS: Columns = _same("requested_device", "runtime", "precision", "num_threads", "cpu_list")
+PROVENANCE_COLUMNS: Columns = _same("git_commit", "git_branch", "git_dirty", "description", "host", "tool_version")
+RESULT_COLUMNS: Columns = {
+    **_same("result_id", "status", "error", "validity", "launches", "iterations", "warmup_iterations", "stop_reason"),
+    **_same("ci_scope"),
+}
+SAMPLES_COLUMNS: Columns = _same("launch", "phase", "metric", "unit", "inner_loops")
+
 
 def run_rows(
     run: Run, *, metric_columns: Collection[str], source: str | None, source_sha256: str | None, ingested_at: datetime
@@ -76,40 +106,35 @@ def utc(text: str, where: str) -> datetime:
         raise FormatError(f"{where}: expected a time in ISO 8601, found {text!r}") from error
 
 
+def _fields(record: object, columns: Columns) -> Row:
+    return {column: getattr(record, field) for column, field in columns.items()}
+
+
 def _hardware_row(run: Run) -> Row:
     hardware, device = run.hardware, run.hardware.device
     return {
-        "hardware_id": hardware.hardware_id,
+        **_fields(hardware, HARDWARE_COLUMNS),
         "device_type": device.type,
         "device_name": device.name,
         "vendor": device.vendor,
         "device_count": device.count,
         "memory_bytes": device.memory_bytes,
-        "cpu_model": hardware.cpu_model,
-        "cpu_cores": hardware.cpu_cores,
-        "cpu_threads": hardware.cpu_threads,
-        "system_memory_bytes": hardware.memory_bytes,
         "simulated": device.simulated,
         "details": json_text(device),
         "hashed_keys": json_text(hardware.hashed_keys),
-        "hash_version": hardware.hash_version,
         "first_seen_at": utc(run.started_at, f"run {run.run_id}: started_at"),
     }
 
 
 def _run_row(run: Run) -> Row:
     return {
-        "run_id": run.run_id,
-        "session_id": run.session_id,
+        **_fields(run, RUN_COLUMNS),
         "hardware_id": run.hardware.hardware_id,
-        "status": run.status,
-        "error": run.error,
         "started_at": utc(run.started_at, f"run {run.run_id}: started_at"),
         "finished_at": utc(run.finished_at, f"run {run.run_id}: finished_at"),
         "settings": json_text(run.settings),
         "environment": json_text(run.environment),
         "loads": json_text(run.loads),
-        "format_version": run.format_version,
         **_workload_columns(run),
         **_cell_columns(run),
         **_load_columns(run.loads),
@@ -122,37 +147,18 @@ def _run_row(run: Run) -> Row:
 
 def _workload_columns(run: Run) -> Row:
     workload = run.cell.workload
-    return {
-        "model_id": workload.model_id,
-        "model_source": workload.source,
-        "model_revision": workload.revision,
-        "model_path": workload.path,
-        "weights": workload.weights,
-        "weights_reason": workload.weights_reason,
-        "weights_seed": workload.seed,
-        "architecture_type": workload.family,
-        "task": workload.task,
-        "parameter_count": workload.parameter_count,
-        "max_sequence_length": workload.max_sequence_length,
-        "vocab_size": workload.vocab_size,
-        "config_hash": workload.config_hash,
-        "config": json_text(workload.config),
-    }
+    return {**_fields(workload, WORKLOAD_COLUMNS), "config": json_text(workload.config)}
 
 
 def _cell_columns(run: Run) -> Row:
     cell, device = run.cell, run.cell.device
     return {
-        "requested_device": cell.requested_device,
+        **_fields(cell, CELL_COLUMNS),
         "device": device.selector,
         "driver": device.driver,
         "device_details": json_text(device),
         "host_details": json_text(run.hardware.host),
-        "runtime": cell.runtime,
         "runtime_mode": json_text(cell.runtime_mode),
-        "precision": cell.precision,
-        "num_threads": cell.num_threads,
-        "cpu_list": cell.cpu_list,
     }
 
 
@@ -201,16 +207,11 @@ def _provenance_columns(run: Run) -> Row:
     origin = run.provenance
     commit_time = origin.git_commit_time
     return {
-        "git_commit": origin.git_commit,
-        "git_branch": origin.git_branch,
-        "git_dirty": origin.git_dirty,
+        **_fields(origin, PROVENANCE_COLUMNS),
         "git_commit_time": utc(commit_time, f"run {run.run_id}: git_commit_time") if commit_time else None,
         "versions": list(origin.versions.items()),
         "tags": list(origin.tags.items()),
-        "description": origin.description,
         "command": shlex.join(origin.command),
-        "host": origin.host,
-        "tool_version": origin.tool_version,
     }
 
 
@@ -254,19 +255,11 @@ def _result_row(run: Run, result: Result, metric_columns: Collection[str]) -> Ro
     if "doubts" in result.extra:
         raise FormatError(f'result {result.result_id}: extra has the reserved key "doubts"')
     return {
-        "result_id": result.result_id,
+        **_fields(result, RESULT_COLUMNS),
         "run_id": run.run_id,
         "series_id": series_id(series_keys(run, result.point)),
         **_point_columns(result.point),
-        "status": result.status,
-        "error": result.error,
-        "validity": result.validity,
         "doubts": [doubt.kind for doubt in result.doubts],
-        "launches": result.launches,
-        "iterations": result.iterations,
-        "warmup_iterations": result.warmup_iterations,
-        "stop_reason": result.stop_reason,
-        "ci_scope": result.ci_scope,
         **{name: value for name, value in metrics.items() if name in metric_columns},
         "other_metrics": [(name, value) for name, value in metrics.items() if name not in metric_columns],
         "missing": list(result.missing.items()),
@@ -278,12 +271,8 @@ def _raw_rows(result: Result) -> list[Row]:
     return [
         {
             "result_id": result.result_id,
-            "launch": samples.launch,
-            "phase": samples.phase,
-            "metric": samples.metric,
-            "unit": samples.unit,
+            **_fields(samples, SAMPLES_COLUMNS),
             "started_at": utc(samples.started_at, f"result {result.result_id}: started_at"),
-            "inner_loops": samples.inner_loops,
             "samples": [_possible(value, result, samples.metric) for value in samples.values],
             **_launch_columns(samples),
         }

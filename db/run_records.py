@@ -33,6 +33,16 @@ from benchmarking.core.records import (
     Workload,
     from_json,
 )
+from db.rows import (
+    CELL_COLUMNS,
+    HARDWARE_COLUMNS,
+    PROVENANCE_COLUMNS,
+    RESULT_COLUMNS,
+    RUN_COLUMNS,
+    SAMPLES_COLUMNS,
+    WORKLOAD_COLUMNS,
+    Columns,
+)
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -125,11 +135,7 @@ def _grouped(warehouse: Warehouse, sql: str, run_ids: list[str], key: str) -> di
 
 def _run(row: Row, results: tuple[Result, ...]) -> Run:
     return Run(
-        format_version=row["format_version"],
-        run_id=row["run_id"],
-        session_id=row["session_id"],
-        status=row["status"],
-        error=row["error"],
+        **_fields(row, RUN_COLUMNS),
         started_at=_time(row["started_at"]),
         finished_at=_time(row["finished_at"]),
         cell=_cell(row),
@@ -150,64 +156,35 @@ def _load(stored: Any) -> LaunchLoad:
     return replace(load, stages_s={**known, **load.stages_s})
 
 
+def _fields(row: Row, columns: Columns) -> dict[str, Any]:
+    return {field: row[column] for column, field in columns.items()}
+
+
 def _cell(row: Row) -> Cell:
     return Cell(
-        workload=_workload(row),
+        **_fields(row, CELL_COLUMNS),
+        workload=Workload(**_fields(row, WORKLOAD_COLUMNS), config=json.loads(row["config"])),
         device=_record(Device, row, "device_details"),
-        requested_device=row["requested_device"],
-        runtime=row["runtime"],
         runtime_mode=json.loads(row["runtime_mode"]),
-        precision=row["precision"],
-        num_threads=row["num_threads"],
-        cpu_list=row["cpu_list"],
-    )
-
-
-def _workload(row: Row) -> Workload:
-    return Workload(
-        model_id=row["model_id"],
-        family=row["architecture_type"],
-        task=row["task"],
-        source=row["model_source"],
-        config=json.loads(row["config"]),
-        config_hash=row["config_hash"],
-        weights=row["weights"],
-        weights_reason=row["weights_reason"],
-        seed=row["weights_seed"],
-        path=row["model_path"],
-        revision=row["model_revision"],
-        parameter_count=row["parameter_count"],
-        max_sequence_length=row["max_sequence_length"],
-        vocab_size=row["vocab_size"],
     )
 
 
 def _hardware(row: Row) -> Hardware:
     return Hardware(
-        hardware_id=row["hardware_id"],
-        hash_version=row["hash_version"],
+        **_fields(row, HARDWARE_COLUMNS),
         hashed_keys=json.loads(row["hashed_keys"]),
         device=_record(Device, row, "details"),
-        cpu_model=row["cpu_model"],
-        cpu_cores=row["cpu_cores"],
-        cpu_threads=row["cpu_threads"],
-        memory_bytes=row["system_memory_bytes"],
         host=_record(Readings, row, "host_details"),
     )
 
 
 def _provenance(row: Row) -> Provenance:
     return Provenance(
-        tool_version=row["tool_version"],
+        **_fields(row, PROVENANCE_COLUMNS),
         command=tuple(shlex.split(row["command"])),
-        host=row["host"],
-        git_commit=row["git_commit"],
-        git_branch=row["git_branch"],
-        git_dirty=row["git_dirty"],
         git_commit_time=None if row["git_commit_time"] is None else _time(row["git_commit_time"]),
         versions=row["versions"],
         tags=row["tags"],
-        description=row["description"],
     )
 
 
@@ -215,17 +192,9 @@ def _result(row: Row, raw: Sequence[Row], metrics: Sequence[str]) -> Result:
     extra = json.loads(row["extra"])
     doubts = extra.pop("doubts")
     return Result(
-        result_id=row["result_id"],
+        **_fields(row, RESULT_COLUMNS),
         point=Point.from_columns(row),
-        status=row["status"],
-        error=row["error"],
-        validity=row["validity"],
         doubts=tuple(from_json(Doubt, doubt, "doubts") for doubt in doubts),
-        launches=row["launches"],
-        iterations=row["iterations"],
-        warmup_iterations=row["warmup_iterations"],
-        stop_reason=row["stop_reason"],
-        ci_scope=row["ci_scope"],
         metrics={**{name: row[name] for name in metrics if row[name] is not None}, **row["other_metrics"]},
         missing=row["missing"],
         samples=tuple(_samples(one) for one in raw if not _is_compacted(one)),
@@ -234,15 +203,7 @@ def _result(row: Row, raw: Sequence[Row], metrics: Sequence[str]) -> Result:
 
 
 def _samples(row: Row) -> Samples:
-    return Samples(
-        launch=row["launch"],
-        phase=row["phase"],
-        metric=row["metric"],
-        unit=row["unit"],
-        started_at=_time(row["started_at"]),
-        values=tuple(row["samples"]),
-        inner_loops=row["inner_loops"],
-    )
+    return Samples(**_fields(row, SAMPLES_COLUMNS), started_at=_time(row["started_at"]), values=tuple(row["samples"]))
 
 
 def _is_compacted(row: Row) -> bool:
