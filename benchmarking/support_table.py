@@ -175,20 +175,20 @@ def _family_cell(answers: Answers, family: str, notes: Notes) -> str:
 
 def _precision_cell(of: Mapping[str, Mapping[Precision, Reason | None]], notes: Notes) -> str:
     """The precisions that every family has which the runtime runs on the device, and why there are no others."""
-    running = [said for said in of.values() if _runs(said)]
+    running = [answers for answers in of.values() if _runs(answers)]
     if not running:
         nothing = next(iter(of.values()))["float32"]
         return "-" + notes.mark([] if nothing is None else [nothing])
     reasons: dict[Precision, Reason] = {}
-    for said in running:
-        reasons |= {precision: why for precision, why in said.items() if why is not None}
+    for answers in running:
+        reasons |= {precision: why for precision, why in answers.items() if why is not None}
     has = [precision for precision in PRECISIONS if precision not in reasons]
     return " ".join(has) + notes.mark(list(reasons.values()))
 
 
-def _runs(said: Mapping[Precision, Reason | None]) -> bool:
-    """Whether any precision is to be had."""
-    return any(why is None for why in said.values())
+def _runs(answers: Mapping[Precision, Reason | None]) -> bool:
+    """Whether any precision is supported."""
+    return any(why is None for why in answers.values())
 
 
 def _markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Options of all runtimes together: their flags and YAML keys, and which of those asked for go to which runtime."""
+"""The options of all runtimes: their flags and YAML keys, and which requested options apply to which runtime."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RUNTIMES = "benchmarking.runtimes"
 
 @cache
 def runtime_options() -> Mapping[str, Mapping[str, Option]]:
-    """Every option that has a flag, by name: the runtimes that have it, each with the option as it declares it."""
+    """Every option with a flag: its name -> runtime -> the option as that runtime declares it."""
     found: dict[str, dict[str, Option]] = {}
     for runtime in runtimes():
         for option in runtime.declared_options:
@@ -76,7 +76,7 @@ def options_in(given: Mapping[str, Scalar | None]) -> dict[str, Scalar]:
 
 
 def options_of(runtime: str, workload: Workload) -> tuple[str, ...]:
-    """The names of a runtime's options for a workload; none of a runtime that this version does not have."""
+    """The names of a runtime's options for a workload; none for an unknown runtime."""
     if runtime not in plugins.names(RUNTIMES):
         return ()
     plugin: Runtime = plugins.load(RUNTIMES, runtime)
@@ -84,7 +84,7 @@ def options_of(runtime: str, workload: Workload) -> tuple[str, ...]:
 
 
 def check_shared_options(options: frozenset[str], cells: Sequence[Cell]) -> None:
-    """Raise UsageError for an option that was asked of several runtimes and that none of them has."""
+    """Raise UsageError for an option that none of the requested runtimes has."""
     had = {cell.runtime: options_of(cell.runtime, cell.workload) for cell in cells}
     for name in sorted(options):
         if not any(name in own for own in had.values()):
