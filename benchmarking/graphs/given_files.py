@@ -1,4 +1,4 @@
-"""ONNX files that come with a model, in the layout that Hugging Face's optimum writes: read instead of exported anew.
+"""ONNX files that come with a model, in the layout that Hugging Face's optimum writes: read instead of exported.
 
     model.onnx                 one pass, or a decoder that takes and gives past keys and values
     decoder_model_merged.onnx  the older form of the second is not read: it chooses between two graphs inside

@@ -69,7 +69,7 @@ def test_variants_are_runs_and_batch_sizes_their_points(write, measure):
             assert latency_ms >= 2
             assert result.metrics["flops"] == 1000 * batch
             assert result.metrics["achieved_flops_per_sec"] == pytest.approx(1000 * batch / latency_ms * 1000)
-            assert result.missing["bytes_accessed"].startswith("not_supported: the benchmark does not use torch")
+            assert result.missing["bytes_accessed"].startswith("not_supported: the benchmark neither uses torch")
             assert "wrong_output" not in {doubt.kind for doubt in result.doubts}
 
 
