@@ -39,7 +39,7 @@ def add_runtime_options(parser: argparse.ArgumentParser) -> None:
     )
     for by_runtime in runtime_options().values():
         option = next(iter(by_runtime.values()))
-        group.add_argument(option.flag, metavar="WORD", help=help_text(by_runtime))
+        group.add_argument(option.flag, metavar="VALUE", help=help_text(by_runtime))
 
 
 def help_text(by_runtime: Mapping[str, Option]) -> str:
