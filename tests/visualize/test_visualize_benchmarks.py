@@ -185,9 +185,9 @@ BAD = {
     "two sources": (2, ("--db-path", "a", "--json-path", "b"), "not allowed with"),
     "no such file": (1, ("--json-path", "no.json"), "no such file: no.json"),
     "no match": (1, ("--json-path", "no/*.json"), "no file matches no/*.json"),
-    "torn file": (1, ("--json-path", "torn.json"), "torn.json: not JSON, or cut off"),
+    "torn file": (1, ("--json-path", "torn.json"), "torn.json: not JSON, or truncated"),
     "foreign file": (1, ("--json-path", "foreign.json"), "not a benchhouse run"),
-    "binary file": (1, ("--json-path", "bench.duckdb"), "not JSON, or cut off"),
+    "binary file": (1, ("--json-path", "bench.duckdb"), "not JSON, or truncated"),
     "folder without runs": (1, ("--json-path", "folder"), "no run file in folder"),
     "folder of bad files": (
         1,

@@ -132,7 +132,7 @@ def test_listing_text_lines_up_under_its_headings():
     assert gpt2.endswith("  sequence length, new tokens")
     assert vit.endswith(" -  image size")
     assert lines[0].index("family") == gpt2.index("decoder-only")
-    assert lines[0].index("grid") == gpt2.index("sequence length") == vit.index("image size")
+    assert lines[0].index("further axes") == gpt2.index("sequence length") == vit.index("image size")
 
 
 def test_an_unknown_choice_of_weights_is_refused_with_the_valid_ones():
