@@ -79,9 +79,8 @@ def hashed_keys(device: Device, host: Readings) -> dict[str, Json]:
     Only what cannot change without a screwdriver: no clocks, power caps, drivers, host names or free memory; memory
     only as its size class.
     """
-    shares_memory = has(
-        device.type, lambda kind: kind.memory != "own"
-    )  # or may share it: it counts once, as the host's
+    # Memory that may be the host's counts once, as the host's.
+    shares_memory = has(device.type, lambda kind: kind.memory != "own")
     has_own_memory = not shares_memory and device.memory_bytes is not None
     memory_bytes = int_fact(host, "memory_bytes")
     return {

@@ -122,6 +122,13 @@ def test_a_processor_is_no_second_memory():
     assert hardware(cpu, HOST).hashed_keys["device_memory_class_bytes"] is None
 
 
+def test_memory_that_may_be_the_hosts_counts_once():
+    npu = dataclasses.replace(GPU, type="openvino", selector="openvino:NPU")
+    keys = hardware(npu, HOST).hashed_keys
+    assert keys["device_memory_class_bytes"] is None
+    assert keys["memory_class_bytes"] == 256 * GIB
+
+
 def test_unknown_facts_are_hashed_as_unknown():
     keys = hardware(GPU, Readings(missing={"cpu_model": "not_supported"})).hashed_keys
     assert keys["cpu_model"] is None
