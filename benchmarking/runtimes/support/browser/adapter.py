@@ -129,7 +129,8 @@ def ask_browser(kind: str) -> Mapping[str, Any]:
 def main() -> int:
     """Ask the browser about the kind of device in the first argument; print the answer as JSON."""
     from benchmarking.runtimes.support.browser.browser import WEBNN_FLAGS, Browser, find_browser, why_no_browser
-    from benchmarking.runtimes.support.browser.page import PAGE, PAGE_FILES, Site
+    from benchmarking.runtimes.support.browser.page import PAGE, PAGE_FILES
+    from benchmarking.runtimes.support.browser.server import Site
 
     executable = find_browser()
     if executable is None:

@@ -1,29 +1,19 @@
-"""A model's bundle in a page: what is sent to the page before its calls, and what it returns; and the page's web
-server.
-
-The server listens on loopback only and serves only what was put into its table. Every address begins with a secret, so
-that no other page or user of the machine can read a model. Addresses are looked up in the table and never joined to a
-folder, so no path leads out of it.
-"""
+"""A model's bundle in a page: what is sent to the page before its calls, and what it returns."""
 
 from __future__ import annotations
 
-import secrets
-import shutil
-import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import Json, Point
 from benchmarking.graphs.bundle import Bundle, Graph
 from benchmarking.runtimes.support.browser.browser import Browser
 from benchmarking.runtimes.support.browser.library import Library
+from benchmarking.runtimes.support.browser.server import MAX_BODY_BYTES, Site
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,9 +23,9 @@ PAGE = Path(__file__).resolve().parent / "assets"
 
 PAGE_FILES = ("page.html", "page.js", "calls.js", "tensors.js")
 
-MAX_BUNDLE_BYTES = 4 << 30
+MAX_BUNDLE_BYTES = MAX_BODY_BYTES
 
-"""The memory that WebAssembly can address. ONNX Runtime reads the weights there, for the GPU too."""
+"""ONNX Runtime reads the weights into WebAssembly's memory, for the GPU too."""
 
 
 ByName = Mapping[str, "np.ndarray"]
@@ -197,153 +187,3 @@ def _passed_on(bundle: Bundle, name: str, graph: Graph) -> list[str]:
 
 def _numpy_name(dtype: str) -> str:
     return {"bool": "bool_"}.get(dtype, dtype)
-
-
-LOOPBACK = "127.0.0.1"
-
-CONTENT_TYPES: Mapping[str, str] = {
-    ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".mjs": "text/javascript; charset=utf-8",
-    ".wasm": "application/wasm",
-    ".json": "application/json",
-}
-
-"""Browsers refuse a module or WebAssembly of another type; other endings are served as bytes."""
-
-BYTES = "application/octet-stream"
-
-
-ISOLATION: Mapping[str, str] = {
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Embedder-Policy": "require-corp",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-store",
-    "X-Content-Type-Options": "nosniff",
-}
-
-"""The first two make the page cross-origin isolated. Otherwise there is no shared memory, so WebAssembly has no
-threads, and the page's clock is rounded to 100 us instead of 5."""
-
-
-class Site:
-    """The web server: files and arrays to fetch, and names under which the page may post an array."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._content: dict[str, Path | bytes] = {}
-        self._posted: dict[str, bytes | None] = {}
-        self._secret = secrets.token_urlsafe(16)
-        self._server = ThreadingHTTPServer((LOOPBACK, 0), _handler_of(self))
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-
-    @property
-    def host(self) -> str:
-        """Address and port."""
-        return f"{LOOPBACK}:{self._server.server_address[1]}"
-
-    @property
-    def url(self) -> str:
-        """The beginning of every address of the site; ends in a slash."""
-        return f"http://{self.host}/{self._secret}/"
-
-    def put(self, name: str, content: Path | bytes) -> None:
-        """Serve a file (read at each request) or bytes under a name such as "ort/ort.wasm"."""
-        with self._lock:
-            self._content[name] = content
-
-    def remove(self, name: str) -> None:
-        """Stop serving a name."""
-        with self._lock:
-            self._content.pop(name, None)
-
-    def expect(self, name: str) -> None:
-        """Accept a post to a name; posts to other names are refused."""
-        with self._lock:
-            self._posted[name] = None
-
-    def take(self, name: str) -> bytes:
-        """Remove and return what was posted. Raises BenchhouseError when nothing was."""
-        with self._lock:
-            posted = self._posted.pop(name, None)
-        if posted is None:
-            raise BenchhouseError(f"the page did not send {name}")
-        return posted
-
-    def close(self) -> None:
-        """Stop the server."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    def _found(self, path: str) -> tuple[str, Path | bytes] | None:
-        name = self._name(path)
-        with self._lock:
-            content = self._content.get(name) if name else None
-        return None if name is None or content is None else (name, content)
-
-    def _received(self, path: str, body: bytes) -> bool:
-        name = self._name(path)
-        with self._lock:
-            if name is None or name not in self._posted:
-                return False
-            self._posted[name] = body
-        return True
-
-    def _name(self, path: str) -> str | None:
-        secret, _, name = path.partition("?")[0].removeprefix("/").partition("/")
-        is_ours = secrets.compare_digest(secret.encode(), self._secret.encode())
-        return name if is_ours and name else None
-
-
-def content_type(name: str) -> str:
-    """The media type of a name, by its ending."""
-    return CONTENT_TYPES.get(PurePosixPath(name).suffix, BYTES)
-
-
-def _handler_of(site: Site) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        """One request. Names of methods are the standard library's."""
-
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            found = site._found(self.path) if self._is_own_host() else None
-            if found is None:
-                return self._answer(HTTPStatus.NOT_FOUND)
-            name, content = found
-            if isinstance(content, bytes):
-                self._answer(HTTPStatus.OK, content_type(name), len(content))
-                self.wfile.write(content)
-                return None
-            with content.open("rb") as file:
-                self._answer(HTTPStatus.OK, content_type(name), content.stat().st_size)
-                shutil.copyfileobj(file, self.wfile, 1 << 20)
-            return None
-
-        def do_POST(self) -> None:
-            length = self.headers.get("Content-Length", "")
-            if not self._is_own_host() or not length.isdecimal():
-                self.close_connection = True
-                return self._answer(HTTPStatus.NOT_FOUND)
-            is_kept = site._received(self.path, self.rfile.read(int(length)))
-            return self._answer(HTTPStatus.NO_CONTENT if is_kept else HTTPStatus.NOT_FOUND)
-
-        def log_message(self, format: str, *values: Any) -> None:
-            """Print nothing: stderr is for errors."""
-
-        def _is_own_host(self) -> bool:
-            """Whether the request names this host: other sites could make their name resolve to this address."""
-            return self.headers.get("Host") == site.host
-
-        def _answer(self, status: HTTPStatus, kind: str = BYTES, length: int = 0) -> None:
-            self.send_response(status)
-            for name, value in {**ISOLATION, "Content-Type": kind}.items():
-                self.send_header(name, value)
-            if status is not HTTPStatus.NO_CONTENT:
-                self.send_header("Content-Length", str(length))
-            self.end_headers()
-
-    return Handler

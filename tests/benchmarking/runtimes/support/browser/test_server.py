@@ -1,12 +1,14 @@
 """The server a page is measured on: what it serves, to whom, and nothing else."""
 
 import http.client
+import socket
 import urllib.parse
 
 import pytest
 
 from benchmarking.core.errors import BenchhouseError
-from benchmarking.runtimes.support.browser.page import Site, content_type
+from benchmarking.runtimes.support.browser import server
+from benchmarking.runtimes.support.browser.server import Site, content_type
 
 
 @pytest.fixture(scope="module")
@@ -143,3 +145,66 @@ def test_two_sites_have_two_secrets_and_a_closed_one_answers_no_more(site):
     other.close()
     with pytest.raises(OSError, match=r"."):
         ask(other, "/")
+
+
+def raw(site, data):
+    """What comes back for bytes as they are, until the server ends the connection."""
+    address, port = site.host.split(":")
+    with socket.create_connection((address, int(port)), timeout=10) as connection:
+        connection.sendall(data)
+        return b"".join(iter(lambda: connection.recv(1 << 16), b""))
+
+
+def post(site, path, *, length, host=None):
+    return f"POST {path} HTTP/1.1\r\nHost: {host or site.host}\r\nContent-Length: {length}\r\n\r\n".encode()
+
+
+@pytest.mark.parametrize("path", ["/wrong/out/0", "/out/0", "/"])
+def test_a_body_without_the_secret_is_refused_before_a_byte_of_it_is_read(site, path):
+    site.expect("out/0")
+    assert raw(site, post(site, path, length=1 << 30)).startswith(b"HTTP/1.1 404 ")
+
+
+def test_a_body_for_another_host_or_another_name_is_refused_unread(site):
+    site.expect("out/0")
+    assert raw(site, post(site, path_of(site, "out/0"), length=99, host="evil.example")).startswith(b"HTTP/1.1 404 ")
+    assert raw(site, post(site, path_of(site, "out/9"), length=99)).startswith(b"HTTP/1.1 404 ")
+
+
+@pytest.mark.parametrize("length", [(4 << 30) + 1, "9" * 5000, "9" * 20])
+def test_a_body_beyond_the_memory_of_a_page_is_refused_unread(site, length):
+    site.expect("out/0")
+    assert raw(site, post(site, path_of(site, "out/0"), length=length)).startswith(b"HTTP/1.1 413 ")
+
+
+@pytest.mark.parametrize("length", ["-1", "1_0", "\u0661", "", "0x10"])
+def test_a_length_that_is_no_number_is_refused(site, length):
+    site.expect("out/0")
+    assert raw(site, post(site, path_of(site, "out/0"), length=length)).startswith(b"HTTP/1.1 404 ")
+
+
+def test_headers_beyond_any_browsers_are_refused(site):
+    site.put("page.html", b"x")
+    data = f"GET {path_of(site, 'page.html')} HTTP/1.1\r\nHost: {site.host}\r\nX: {'y' * 20_000}\r\n\r\n".encode()
+    assert raw(site, data).startswith(b"HTTP/1.1 404 ")
+
+
+def test_a_request_that_never_ends_is_hung_up_on(monkeypatch):
+    monkeypatch.setattr(server, "REQUEST_LIMIT_S", 0.2)
+    site = Site()
+    try:
+        assert raw(site, b"GET /") == b""
+    finally:
+        site.close()
+
+
+def test_more_connections_than_a_browser_opens_are_closed_unread(monkeypatch):
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 1)
+    site = Site()
+    address, port = site.host.split(":")
+    try:
+        with socket.create_connection((address, int(port)), timeout=10) as first:
+            first.sendall(b"GET /")
+            assert raw(site, b"") == b""
+    finally:
+        site.close()

@@ -1,0 +1,242 @@
+"""The web server of a page that is measured.
+
+It listens on loopback only and serves only what was put into its table. Every address begins with a secret, so that no
+other page or user of the machine can read a model; without it no body is read. Addresses are looked up in the table and
+never joined to a folder, so no path leads out of it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import socket
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from benchmarking.core.errors import BenchhouseError
+
+LOOPBACK = "127.0.0.1"
+
+MAX_CONNECTIONS = 64
+"""Browsers open six to a host."""
+
+MAX_BODY_BYTES = 4 << 30
+"""The memory that WebAssembly can address."""
+
+MAX_HEADER_BYTES = 16 << 10
+"""Of a request; a browser's have about 500 bytes."""
+
+MAX_LENGTH_DIGITS = 20
+
+REQUEST_LIMIT_S = 10.0
+"""For a request's first line and headers, from the start of the connection."""
+
+SILENCE_LIMIT_S = 60.0
+"""For the next bytes of a body, or until the page takes some; a busy page needs seconds."""
+
+CONTENT_TYPES: Mapping[str, str] = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".wasm": "application/wasm",
+    ".json": "application/json",
+}
+
+"""Browsers refuse a module or WebAssembly of another type; other endings are served as bytes."""
+
+BYTES = "application/octet-stream"
+
+
+ISOLATION: Mapping[str, str] = {
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Embedder-Policy": "require-corp",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+}
+
+"""The first two make the page cross-origin isolated. Otherwise there is no shared memory, so WebAssembly has no
+threads, and the page's clock is rounded to 100 us instead of 5."""
+
+
+class Site:
+    """The web server: files and arrays to fetch, and names under which the page may post an array."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._content: dict[str, Path | bytes] = {}
+        self._posted: dict[str, bytes | None] = {}
+        self._secret = secrets.token_urlsafe(16)
+        self._server = _Server((LOOPBACK, 0), _handler_of(self))
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    @property
+    def host(self) -> str:
+        """Address and port."""
+        return f"{LOOPBACK}:{self._server.server_address[1]}"
+
+    @property
+    def url(self) -> str:
+        """The beginning of every address of the site; ends in a slash."""
+        return f"http://{self.host}/{self._secret}/"
+
+    def put(self, name: str, content: Path | bytes) -> None:
+        """Serve a file (read at each request) or bytes under a name such as "ort/ort.wasm"."""
+        with self._lock:
+            self._content[name] = content
+
+    def remove(self, name: str) -> None:
+        """Stop serving a name."""
+        with self._lock:
+            self._content.pop(name, None)
+
+    def expect(self, name: str) -> None:
+        """Accept a post to a name; posts to other names are refused."""
+        with self._lock:
+            self._posted[name] = None
+
+    def take(self, name: str) -> bytes:
+        """Remove and return what was posted. Raises BenchhouseError when nothing was."""
+        with self._lock:
+            posted = self._posted.pop(name, None)
+        if posted is None:
+            raise BenchhouseError(f"the page did not send {name}")
+        return posted
+
+    def close(self) -> None:
+        """Stop the server."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _found(self, path: str) -> tuple[str, Path | bytes] | None:
+        name = self._name(path)
+        with self._lock:
+            content = self._content.get(name) if name else None
+        return None if name is None or content is None else (name, content)
+
+    def _expected(self, path: str) -> str | None:
+        """The name that a request may post to; None for a wrong secret or a name that nothing is expected under."""
+        name = self._name(path)
+        with self._lock:
+            return name if name in self._posted else None
+
+    def _keep(self, name: str, body: bytes) -> None:
+        with self._lock:
+            self._posted[name] = body
+
+    def _name(self, path: str) -> str | None:
+        secret, _, name = path.partition("?")[0].removeprefix("/").partition("/")
+        is_ours = secrets.compare_digest(secret.encode(), self._secret.encode())
+        return name if is_ours and name else None
+
+
+def content_type(name: str) -> str:
+    """The media type of a name, by its ending."""
+    return CONTENT_TYPES.get(PurePosixPath(name).suffix, BYTES)
+
+
+class _Server(ThreadingHTTPServer):
+    """A thread per connection, of which there are at most `MAX_CONNECTIONS`; further ones are closed unread."""
+
+    daemon_threads = True
+
+    def __init__(self, *values: Any) -> None:
+        self._places = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        super().__init__(*values)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._places.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+    def handle_error(self, *_: Any) -> None:
+        """Print nothing: the page reports what it did not get."""
+
+
+def _handler_of(site: Site) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        """One request of one connection. Names of methods are the standard library's.
+
+        Until the request has shown the secret, it has `REQUEST_LIMIT_S` in all, and no body of it is read.
+        """
+
+        protocol_version = "HTTP/1.1"
+        timeout = SILENCE_LIMIT_S
+
+        def setup(self) -> None:
+            super().setup()
+            # A timeout of the socket alone would let a client send a byte at a time for ever.
+            self._limit = threading.Timer(REQUEST_LIMIT_S, self._hang_up)
+            self._limit.daemon = True
+            self._limit.start()
+
+        def finish(self) -> None:
+            self._limit.cancel()
+            super().finish()
+
+        def do_GET(self) -> None:
+            found = site._found(self.path) if self._is_admitted() else None
+            if found is None:
+                return self._answer(HTTPStatus.NOT_FOUND)
+            self._limit.cancel()
+            name, content = found
+            if isinstance(content, bytes):
+                self._answer(HTTPStatus.OK, content_type(name), len(content))
+                self.wfile.write(content)
+                return None
+            with content.open("rb") as file:
+                self._answer(HTTPStatus.OK, content_type(name), content.stat().st_size)
+                shutil.copyfileobj(file, self.wfile, 1 << 20)
+            return None
+
+        def do_POST(self) -> None:
+            name = site._expected(self.path) if self._is_admitted() else None
+            length = self.headers.get("Content-Length", "")
+            if name is None or not (length.isascii() and length.isdecimal()):
+                return self._answer(HTTPStatus.NOT_FOUND)
+            if len(length) > MAX_LENGTH_DIGITS or int(length) > MAX_BODY_BYTES:
+                return self._answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            self._limit.cancel()
+            body = self.rfile.read(int(length))
+            if len(body) < int(length):
+                return self._answer(HTTPStatus.BAD_REQUEST)
+            site._keep(name, body)
+            return self._answer(HTTPStatus.NO_CONTENT)
+
+        def log_message(self, format: str, *values: Any) -> None:
+            """Print nothing: stderr is for errors."""
+
+        def _is_admitted(self) -> bool:
+            """Whether the request names this host (other sites could make their name resolve to this address) and its
+            headers are small."""
+            size = sum(len(name) + len(value) for name, value in self.headers.items())
+            return self.headers.get("Host") == site.host and size <= MAX_HEADER_BYTES
+
+        def _hang_up(self) -> None:
+            with suppress(OSError):  # closed already
+                self.connection.shutdown(socket.SHUT_RDWR)
+
+        def _answer(self, status: HTTPStatus, kind: str = BYTES, length: int = 0) -> None:
+            self.close_connection = True
+            self.send_response(status)
+            for name, value in {**ISOLATION, "Content-Type": kind, "Connection": "close"}.items():
+                self.send_header(name, value)
+            if status is not HTTPStatus.NO_CONTENT:
+                self.send_header("Content-Length", str(length))
+            self.end_headers()
+
+    return Handler
