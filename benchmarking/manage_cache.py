@@ -29,7 +29,7 @@ from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError
 from benchmarking.core.records import Json
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import PLAIN, Page, stdout_page
-from benchmarking.core.text import size_text, time_text, visible
+from benchmarking.core.text import size_text, spreadsheet_safe, time_text, visible
 from benchmarking.sweep.plan import flags
 
 if __package__ in (None, ""):  # run as a file: its folder is on the path, the one above is wanted
@@ -215,7 +215,9 @@ def csv_text(contents: Contents) -> str:
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, FIELDS)
     writer.writeheader()
-    writer.writerows(_row(one) for one in contents.builds)
+    for one in contents.builds:
+        cells = _row(one).items()
+        writer.writerow({name: spreadsheet_safe(cell) if isinstance(cell, str) else cell for name, cell in cells})
     return text.getvalue()
 
 

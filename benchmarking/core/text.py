@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 TINY, HUGE = 1e-9, 1e15
 """Numbers outside this range are shown with an exponent, since their zeros would not fit a column."""
 SIZE_UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""Spreadsheets execute text that begins so, or that does after a tab or line end was dropped."""
 MARKUP = re.compile(r"([\\`*_\[\]|~])")
 ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
@@ -51,6 +53,22 @@ def visible(text: str) -> str:
 def visible_lines(text: str) -> str:
     """The text with control characters as escapes, except line ends."""
     return "\n".join(visible(line) for line in text.split("\n"))
+
+
+def spreadsheet_safe(text: str) -> str:
+    """The text of a CSV cell; behind an apostrophe if a spreadsheet would execute it: "=1+1" becomes "'=1+1".
+
+    Numbers stay as they are.
+    """
+    return f"'{text}" if text.startswith(FORMULA_STARTS) and not _is_number(text) else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _escape(character: str) -> str:

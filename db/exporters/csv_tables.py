@@ -1,6 +1,7 @@
 """CSV: each result with its run and hardware in one line, with all digits; optionally the raw samples.
 
 Maps, lists and JSON are JSON in a cell; times are ISO 8601, UTC; NULL is an empty cell, empty text is `""`.
+Text that a spreadsheet would execute stands behind an apostrophe.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from benchmarking.core.text import FORMULA_STARTS
 from db.exporters.support.exporting import ExportRequest, Tables, folder_output, text_output
 from db.exporters.support.selected_runs import Scope
 
@@ -63,10 +65,18 @@ def _cells(types: Mapping[str, str]) -> str:
 
 
 def _cell(name: str, kind: str) -> str:
-    """The SQL of a column's cells; numbers and texts are unchanged."""
+    """The SQL of a column's cells; numbers are unchanged, and texts that a spreadsheet would not execute."""
     if kind.startswith("MAP") or kind.endswith("[]"):
         return f'to_json("{name}")::VARCHAR'
-    return f"replace(\"{name}\"::VARCHAR, ' ', 'T')" if kind == "TIMESTAMP" else f'"{name}"'
+    if kind == "TIMESTAMP":
+        return f"replace(\"{name}\"::VARCHAR, ' ', 'T')"
+    return _spreadsheet_safe(f'"{name}"') if kind == "VARCHAR" else f'"{name}"'
+
+
+def _spreadsheet_safe(column: str) -> str:
+    """The SQL of `text.spreadsheet_safe` of a column."""
+    starts = " OR ".join(f"starts_with({column}, chr({ord(start)}))" for start in FORMULA_STARTS)
+    return f"CASE WHEN ({starts}) AND TRY_CAST({column} AS DOUBLE) IS NULL THEN chr(39) || {column} ELSE {column} END"
 
 
 PLUGIN = CsvExporter()

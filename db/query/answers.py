@@ -60,10 +60,10 @@ def write_markdown(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
 
 
 def write_csv(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
-    """CSV with a header: every row, every digit."""
+    """CSV with a header: every row, every digit, and no text that a spreadsheet would execute."""
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([column.name for column in answer.columns])
-    writer.writerows([exact(value) for value in row] for row in answer.rows)
+    writer.writerow([text.spreadsheet_safe(column.name) for column in answer.columns])
+    writer.writerows([text.spreadsheet_safe(exact(value)) for value in row] for row in answer.rows)
 
 
 def write_json(answer: Answer, out: TextIO, page: Page, limit: int) -> None:

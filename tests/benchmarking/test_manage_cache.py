@@ -102,6 +102,13 @@ def test_the_report_is_csv_to_stdout_or_a_file(capsys, tmp_path):
     assert main(["report", "--output", str(tmp_path / "no" / "report.csv")]) == 1
 
 
+def test_the_report_has_no_cell_that_a_spreadsheet_would_execute(capsys):
+    make(model="=1+1")
+    assert main(["report"]) == 0
+    (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert row["model_id"] == "'=1+1"
+
+
 def test_a_digests_first_digits_name_a_build(capsys):
     folder, other = make(), make(model="gpt2")
     expected = size_text(size(folder))

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from benchmarking.core.text import duration, number, relative_error, visible, visible_lines
+from benchmarking.core.text import duration, number, relative_error, spreadsheet_safe, visible, visible_lines
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,13 @@ def test_errors_have_two_digits():
 def test_line_ends_stay_where_lines_are_wanted():
     assert visible("a\nb\x1b[31m") == "a\\nb\\x1b[31m"
     assert visible_lines("a\nb\x1b[31m") == "a\nb\\x1b[31m"
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+cmd|'/C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "-", "--5"])
+def test_text_that_a_spreadsheet_would_execute_stands_behind_an_apostrophe(text):
+    assert spreadsheet_safe(text) == f"'{text}"
+
+
+@pytest.mark.parametrize("text", ["-1.5", "+1", "-1e300", "-inf", "gpt2", "a=b", "", " =1", "'=1"])
+def test_numbers_and_other_text_stay_as_they_are_in_a_spreadsheet(text):
+    assert spreadsheet_safe(text) == text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from dataclasses import replace
 from datetime import datetime
 
 import pyarrow.parquet
@@ -32,6 +33,20 @@ def test_csv_has_every_result_and_every_digit(export, asked_warehouse, hostile_t
         assert json.loads(row["doubts"]) == one["doubts"]
         assert row["description"] == (one["description"] or "")
     assert hostile_text in {row["description"] for row in rows.values()}
+
+
+def test_no_exported_cell_is_executed_by_a_spreadsheet(export, empty_database, make_run, tmp_path):
+    texts = ["=cmd|'/C calc'!A0", "@SUM(1)", "-2+3", "\t=1", "-2.5"]
+    path = shutil.copy(empty_database, tmp_path / "formulas.duckdb")
+    with Warehouse.open(path) as warehouse:
+        for text in texts:
+            run = make_run(model_id=text, with_doubtful=False)
+            warehouse.ingest(replace(run, provenance=replace(run.provenance, description=text)))
+        export("csv", tmp_path / "out.csv", warehouse=warehouse)
+    rows = table(tmp_path / "out.csv")
+    expected = ["-2.5", "'-2+3", "'=cmd|'/C calc'!A0", "'@SUM(1)", "'\t=1"]
+    assert sorted({row["description"] for row in rows}) == sorted(expected)
+    assert sorted({row["model_id"] for row in rows}) == sorted(expected)
 
 
 def test_only_the_selection_is_exported(export, tmp_path, capsys):

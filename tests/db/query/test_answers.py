@@ -109,6 +109,12 @@ def test_vertical_cuts_nothing():
     assert text == f"── row 1\nmodel  {'x' * 200}\nn      1\nms     -\n"
 
 
+def test_csv_has_no_cell_that_a_spreadsheet_would_execute():
+    columns = (("=name()", "VARCHAR"), ("ms", "DOUBLE"))
+    text = written(write_csv, answer(columns, ("=HYPERLINK(1)", -1.5), ("-2", 1.0)))
+    assert list(csv.reader(io.StringIO(text))) == [["'=name()", "ms"], ["'=HYPERLINK(1)", "-1.5"], ["-2", "1.0"]]
+
+
 def test_csv_gives_back_what_went_in():
     nasty = 'a,"b"\nc'
     text = written(write_csv, answer(MIXED, (nasty, None, 0.1 + 0.2), ("", 1, 1e300)))
