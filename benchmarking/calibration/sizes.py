@@ -18,11 +18,10 @@ from typing import Any
 
 from benchmarking.core.child_process import ChildError, ask
 from benchmarking.core.device_contracts import DeviceHandle
-from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.errors import BenchhouseError, is_out_of_memory
 from benchmarking.core.records import FAILED, NOT_SUPPORTED, Device, Precision, dumps, from_json, to_json
 from benchmarking.devices.support.host import free_host_bytes
 from benchmarking.measure.peaks import CACHE_MARGIN
-from benchmarking.runtimes.support.torch.settings import is_out_of_memory
 
 TIME_LIMIT_S = 300.0
 TARGETS_S = (0.012, 0.060)

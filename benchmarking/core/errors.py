@@ -16,6 +16,26 @@ EXIT_NOT_ENOUGH_DATA = 3
 EXIT_TIME_LIMIT = 124
 EXIT_INTERRUPTED = 130
 
+OUT_OF_MEMORY_TEXTS = (
+    "out of memory",
+    "out_of_memory",
+    "out_of_host_memory",
+    "out_of_device_memory",
+    "bad_alloc",
+    "bad allocation",
+    "can't allocate memory",
+    "can not allocate",
+    "could not allocate memory",
+    "failed to allocate memory",
+    "not enough memory",
+    "allocation failed",
+    "allocation_failure",
+    "exceeded max size of memory",
+    "bfcarena",
+)
+"""Texts of a failed allocation, in lower case: of the C++ library, torch, CUDA, HIP, Metal, ONNX Runtime, OpenCL, Level
+Zero, OpenVINO and browsers."""
+
 
 class BenchhouseError(Exception):
     """An expected failure: the work could not be done or finished. Exit code 1."""
@@ -52,6 +72,28 @@ class FormatError(StorageError):
 def first_line(error: BaseException) -> str:
     """The first line of a library's message; the rest is usually advice for the library's own users."""
     return str(error).strip().split("\n")[0]
+
+
+def is_out_of_memory(error: BaseException | str) -> bool:
+    """Whether an error of Python or of a library, or its message, means that host or device memory ran out."""
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or any(part in text for part in OUT_OF_MEMORY_TEXTS)
+
+
+def out_of_memory(doing: str, error: BaseException) -> OutOfMemoryError:
+    """Our error for a failed allocation, with the first line of the library's message."""
+    return OutOfMemoryError(f"out of memory while {doing}: {first_line(error) or type(error).__name__}")
+
+
+@contextmanager
+def memory_errors(doing: str) -> Iterator[None]:
+    """Inside, a failed allocation raises OutOfMemoryError; other errors pass through."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            raise out_of_memory(doing, error) from error
+        raise
 
 
 @contextmanager

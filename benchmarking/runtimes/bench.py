@@ -13,7 +13,7 @@ from typing import Any
 from benchmarking.benches.model_benchmark import BenchmarkConfig, ModelBenchmark, overrides, timed_by
 from benchmarking.core.contracts import Mark, Operation, Option, Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
-from benchmarking.core.errors import BenchhouseError, always_after
+from benchmarking.core.errors import BenchhouseError, always_after, is_out_of_memory, memory_errors, out_of_memory
 from benchmarking.core.records import (
     NOT_APPLICABLE,
     NOT_SUPPORTED,
@@ -29,7 +29,6 @@ from benchmarking.core.records import (
 from benchmarking.core.units import NS_PER_MS
 from benchmarking.devices.support.kinds import has
 from benchmarking.measure.timing import LATENCY_WALL
-from benchmarking.runtimes.support.torch.settings import is_out_of_memory, memory_errors, out_of_memory
 
 OPTION = "variant"
 
@@ -58,8 +57,6 @@ class BenchRuntime(Runtime):
         return {"timed_by": str(workload.config["timed_by"]), **chosen}
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
-        from pathlib import Path
-
         from benchmarking.benches.discovery import load_class
 
         path = Path(cell.workload.path or "")

@@ -1,10 +1,10 @@
-"""Errors while cleaning up: the first error is raised, the second is its note."""
+"""Errors while cleaning up (the first is raised, the second is its note), and failed allocations of every library."""
 
 from __future__ import annotations
 
 import pytest
 
-from benchmarking.core.errors import always_after
+from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, always_after, is_out_of_memory, memory_errors
 
 
 def test_it_closes_after_the_body():
@@ -36,3 +36,29 @@ def test_an_error_while_closing_is_raised_if_it_is_the_only_one():
 
     with pytest.raises(KeyError), always_after(close):
         pass
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "std::bad_alloc",
+        "DefaultCPUAllocator: can't allocate memory: you tried",
+        "CUDA out of memory. Tried to allocate 20.00 GiB",
+        "BFCArena::AllocateRawInternal Failed to allocate memory for requested buffer",
+        "clCreateBuffer: CL_MEM_OBJECT_ALLOCATION_FAILURE",
+        "[GPU] Exceeded max size of memory object allocation",
+        "ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY",
+        "RangeError: Array buffer allocation failed",
+    ],
+)
+def test_a_failed_allocation_is_recognized_in_any_librarys_words(text):
+    assert is_out_of_memory(text)
+    with pytest.raises(OutOfMemoryError, match=r"^out of memory while loading: "), memory_errors("loading"):
+        raise RuntimeError(text)
+
+
+def test_other_errors_are_no_failed_allocation():
+    assert not is_out_of_memory("mat1 and mat2 shapes cannot be multiplied")
+    with pytest.raises(RuntimeError, match="shapes") as caught, memory_errors("loading"):
+        raise RuntimeError("shapes differ")
+    assert not isinstance(caught.value, BenchhouseError)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, UsageError
+from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, UsageError, memory_errors
 from benchmarking.core.records import Device, Point
 from benchmarking.runtimes.eager import PLUGIN
 from benchmarking.runtimes.support.torch import attention_kernels, model_loading, runtime, settings
@@ -242,7 +242,7 @@ def test_other_errors_of_a_call_keep_their_type(open_eager, monkeypatch):
 
 
 def test_a_real_failed_allocation_is_recognised():
-    with pytest.raises(OutOfMemoryError, match="out of memory while filling"), settings.memory_errors("filling"):
+    with pytest.raises(OutOfMemoryError, match="out of memory while filling"), memory_errors("filling"):
         torch.empty(1 << 60, dtype=torch.uint8)
 
 

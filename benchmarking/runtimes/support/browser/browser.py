@@ -15,7 +15,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarking.core.errors import BenchhouseError, OutOfMemoryError
+from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, is_out_of_memory
 from benchmarking.core.records import NOT_SUPPORTED, Json, Readings
 
 START_TIMEOUT_MS = 60_000.0
@@ -59,8 +59,6 @@ WARNING = "[W:onnxruntime"
 """ONNX Runtime's warnings, which appear as errors of the console."""
 
 GONE_WORDS = ("crash", "closed")
-
-MEMORY_WORDS = ("out of memory", "bad_alloc", "array buffer allocation failed", "could not allocate memory")
 
 
 class Browser:
@@ -108,7 +106,7 @@ class Browser:
             )
         except self._error as error:
             why = self._why(error)
-            if any(word in why.lower() for word in MEMORY_WORDS):
+            if is_out_of_memory(why):
                 raise OutOfMemoryError(f"the page ran out of memory: {why}") from error
             raise BenchhouseError(f"the page at {method}: {why}") from error
 
@@ -158,13 +156,6 @@ def webgpu_flags(*, software: bool, platform: str = sys.platform) -> tuple[str, 
 def first_line(text: str) -> str:
     """The first line that is not empty; a stack trace follows it."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
-
-
-def driver_facts() -> dict[str, Json]:
-    """The version of the browser's driver."""
-    from importlib.metadata import version
-
-    return {"playwright": version("playwright")}
 
 
 def _is_root() -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, first_line
+from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, first_line, is_out_of_memory
 from benchmarking.core.records import Json, Precision
 from benchmarking.devices.support.host import host_facts, int_fact
 from benchmarking.devices.support.ort_providers import OrtProvider
@@ -21,8 +21,6 @@ CPU = "CPUExecutionProvider"
 ASSIGNMENT = "session.record_ep_graph_assignment_info"
 SPINNING = "session.intra_op.allow_spinning"
 NVIDIA = ("CUDAExecutionProvider", "TensorrtExecutionProvider")
-OUT_OF_MEMORY_TEXTS = ("failed to allocate memory", "bad_alloc", "out of memory", "bfcarena")
-"""Texts of a failed allocation: of the CPU's arena, the C++ library, CUDA, and a GPU's arena."""
 ERRORS = (
     "EPFail",
     "EngineError",
@@ -150,8 +148,7 @@ def error_types() -> tuple[type[Exception], ...]:
 
 def translate_error(doing: str, error: BaseException) -> BenchhouseError:
     """This project's error for an exception of ONNX Runtime."""
-    text = str(error).lower()
-    if isinstance(error, MemoryError) or any(part in text for part in OUT_OF_MEMORY_TEXTS):
+    if is_out_of_memory(error):
         return OutOfMemoryError(f"out of memory while {doing}: {_message(error)}")
     if type(error).__name__ == "NotImplemented":
         return UnsupportedError(f"{doing}: ONNX Runtime has no kernel for it: {_message(error)}")

@@ -68,21 +68,6 @@ STORED_TYPES: Mapping[Precision, tuple[str, ...]] = {
 """Types of which the weights of a precision must have some."""
 
 
-OUT_OF_MEMORY_TEXTS = (
-    "out of memory",
-    "out_of_memory",
-    "out_of_host_memory",
-    "out_of_device_memory",
-    "bad_alloc",
-    "bad allocation",
-    "cl_mem_object_allocation_failure",
-    "exceeded max size of memory",
-    "can not allocate",
-)
-
-"""Texts of a failed allocation: of C++, OpenCL, Level Zero and the GPU plugin."""
-
-
 def build_key(cell: Cell, point: Point) -> BuildKey:
     """What the build of a point depends on. Imports neither torch nor openvino."""
     parts: dict[str, Json] = {
@@ -239,9 +224,3 @@ def plain(value: Any) -> Json:
     if hasattr(value, "get_type_name"):
         return str(value.get_type_name())
     return str(getattr(value, "name", value))
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether this error of Python or OpenVINO means that memory ran out."""
-    text = str(error).lower()
-    return isinstance(error, MemoryError) or any(part in text for part in OUT_OF_MEMORY_TEXTS)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.builds.store import Build, BuildKey, BuildStore
-from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError
+from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, is_out_of_memory
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar
 from benchmarking.devices.openvino import import_openvino, last_line
 from benchmarking.devices.support.kinds import has
@@ -28,7 +28,6 @@ from benchmarking.runtimes.support.openvino.build import (
     check_weights,
     find_build,
     graph_file,
-    is_out_of_memory,
     plain,
     weights_of,
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import Mark, Operation, Session, Stage
-from benchmarking.core.errors import OutOfMemoryError
+from benchmarking.core.errors import OutOfMemoryError, is_out_of_memory
 from benchmarking.core.graph_contracts import GraphRunner, Placed
 from benchmarking.core.records import Cell, Json, Point, Readings
 from benchmarking.core.units import NS_PER_MS
@@ -16,7 +16,7 @@ from benchmarking.devices.openvino import last_line
 from benchmarking.graphs.bundle import Graph, State
 from benchmarking.graphs.session import graph_operation
 from benchmarking.measure.timing import LATENCY_REQUEST
-from benchmarking.runtimes.support.openvino.build import find_build, is_out_of_memory
+from benchmarking.runtimes.support.openvino.build import find_build
 from benchmarking.runtimes.support.openvino.compile import (
     COLD,
     Compiled,

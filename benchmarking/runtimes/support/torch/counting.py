@@ -10,6 +10,7 @@ from functools import cache
 from math import prod
 from typing import Any
 
+from benchmarking.core.errors import OutOfMemoryError, memory_errors
 from benchmarking.core.records import FAILED, NOT_APPLICABLE, NOT_SUPPORTED, Readings
 
 NAMES = ("flops", "bytes_accessed")
@@ -58,23 +59,14 @@ def counted(call: Callable[[], Any]) -> Readings:
 
     counter = _counter_class()()
     try:
-        with torch.compiler.set_stance("force_eager"), counter:
+        with memory_errors("counting"), torch.compiler.set_stance("force_eager"), counter:
             call()
+    except OutOfMemoryError:
+        raise
     except Exception as error:  # noqa: BLE001 - a call that cannot be watched costs its count, not its point
-        _raise_out_of_memory(error)
         why = f"{FAILED}: while counting: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
         return Readings(missing=dict.fromkeys(NAMES, why))
     return _flops(counter.flops, counter.uncounted) | _bytes(counter.bytes_accessed)
-
-
-def _raise_out_of_memory(error: Exception) -> None:
-    from benchmarking.core.errors import OutOfMemoryError
-    from benchmarking.runtimes.support.torch.settings import is_out_of_memory, out_of_memory
-
-    if isinstance(error, OutOfMemoryError):
-        raise error
-    if is_out_of_memory(error):
-        raise out_of_memory("counting", error) from error
 
 
 def _flops(flops: int, uncounted: Mapping[str, str]) -> Readings:

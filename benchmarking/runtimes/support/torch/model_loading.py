@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, memory_errors
 from benchmarking.core.records import Json, Precision, Workload
 from benchmarking.devices.support.handles import SEPARATOR
 from benchmarking.runtimes.support.torch.quantization import is_quantized
-from benchmarking.runtimes.support.torch.settings import dtype_of, memory_errors
+from benchmarking.runtimes.support.torch.settings import dtype_of
 from benchmarking.workloads.support.families import plugin_of
 
 

@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarking.core.contracts import Option
-from benchmarking.core.errors import UnsupportedError, UsageError, first_line
+from benchmarking.core.errors import UnsupportedError, UsageError, first_line, memory_errors
 from benchmarking.core.plugins import is_installed
 from benchmarking.core.records import Device, Json, Precision, Scalar
 from benchmarking.devices.support.kinds import has, names_with
-from benchmarking.runtimes.support.torch.settings import memory_errors
 
 OPTION = "quantization"
 METHODS: Mapping[Precision, tuple[str, ...]] = {"int8": ("dynamic", "weight-only"), "int4": ("weight-only",)}

@@ -10,16 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarking.core.contracts import FamilyOperation, Mark, Operation, Session
-from benchmarking.core.errors import BenchhouseError, UsageError
+from benchmarking.core.errors import BenchhouseError, UsageError, is_out_of_memory, memory_errors, out_of_memory
 from benchmarking.core.records import Cell, Family, Json, Point, Readings, Workload, canonical_hash
 from benchmarking.runtimes.support.torch import attention_kernels
 from benchmarking.runtimes.support.torch.model_loading import describe, parameter_count, weights_bytes
-from benchmarking.runtimes.support.torch.settings import (
-    is_out_of_memory,
-    memory_errors,
-    out_of_memory,
-    threads_in_force,
-)
+from benchmarking.runtimes.support.torch.settings import threads_in_force
 from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.generation import host_array, main_tensor, non_finite
 from benchmarking.workloads.support.processing import Processing

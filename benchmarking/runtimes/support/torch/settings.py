@@ -1,13 +1,10 @@
-"""torch's process-wide settings (precisions, threads, TF32) and its out-of-memory errors. Imports torch only in
-calls."""
+"""torch's process-wide settings: precisions, threads, TF32. Imports torch only in calls."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
-from benchmarking.core.errors import OutOfMemoryError, first_line
 from benchmarking.core.records import Json, Precision
 
 TORCH_DTYPES: dict[Precision, str] = {
@@ -21,41 +18,12 @@ TORCH_DTYPES: dict[Precision, str] = {
 """Precision -> name of the torch dtype of the parameters. TF32 is float32 in memory, rounded inside matrix products; at
 int8 and int4 it is the dtype of everything but the weights of linear layers."""
 
-OUT_OF_MEMORY_TEXTS = (
-    "defaultcpuallocator: can't allocate memory",
-    "defaultcpuallocator: not enough memory",
-    "out of memory",
-)
-"""Texts of a failed allocation: CPU on Linux and macOS, CPU on Windows; CUDA, HIP and MPS."""
-
 
 def dtype_of(precision: Precision) -> Any:
     """The torch dtype of parameters at a precision."""
     import torch
 
     return getattr(torch, TORCH_DTYPES[precision])
-
-
-@contextmanager
-def memory_errors(doing: str) -> Iterator[None]:
-    """Inside, a failed allocation raises OutOfMemoryError; other errors pass through."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if is_out_of_memory(error):
-            raise out_of_memory(doing, error) from error
-        raise
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether this error of Python or torch means that memory ran out."""
-    text = str(error).lower()
-    return isinstance(error, MemoryError) or any(part in text for part in OUT_OF_MEMORY_TEXTS)
-
-
-def out_of_memory(doing: str, error: BaseException) -> OutOfMemoryError:
-    """This project's error for a failed allocation, with the first line of its message."""
-    return OutOfMemoryError(f"out of memory while {doing}: {first_line(error) or type(error).__name__}")
 
 
 def set_threads(num_threads: int | None) -> Callable[[], None]:

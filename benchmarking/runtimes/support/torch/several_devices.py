@@ -16,13 +16,12 @@ from statistics import fmean
 from typing import Any
 
 from benchmarking.core.contracts import TOKEN, Mark, Operation, Stage
-from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.errors import UnsupportedError, UsageError, memory_errors
 from benchmarking.core.records import Cell, Json, Point, Precision, Readings
 from benchmarking.devices.support.handles import SEPARATOR
 from benchmarking.runtimes.support.placement import OPTION, REPLICAS, shares
 from benchmarking.runtimes.support.torch import attention_kernels, model_loading
 from benchmarking.runtimes.support.torch.session import Loaded, TorchOperation, TorchSession
-from benchmarking.runtimes.support.torch.settings import memory_errors
 from benchmarking.workloads.support.families import plugin_of
 
 PER_CALL = "_per_call"
