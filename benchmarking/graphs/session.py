@@ -3,27 +3,33 @@
 prepare    ensure_bundle(cell, points, store, rebuild)      in the preparing process; needs torch
 open       find_bundle(cell, point), read_bundle(folder)    in the measuring process; needs no torch
 operation  graph_operation(bundle, runner, workload, point, processing)
+
+A device's compiler (TensorRT, QNN) makes further builds of a bundle, each for one fixed shape: `FixedShapes`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarking.builds.store import Build, BuildKey, BuildStore, combined_facts, model_parts
-from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.graph_contracts import TRANSFORMERS_EXPORTER, Recipe
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Workload
+from benchmarking.graphs.bundle import Bundle, Graph, read_bundle
 from benchmarking.graphs.given_files import OPTIMUM, given_file, given_file_identity
 from benchmarking.workloads.support.families import plugin_of, recipe_of
 from benchmarking.workloads.support.processing import Processing, open_processing
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from benchmarking.core.graph_contracts import GraphRunner
-    from benchmarking.graphs.bundle import Bundle
     from benchmarking.graphs.operations import GraphOperation
 
 KIND = "onnx"
@@ -36,12 +42,27 @@ QUANTIZED: tuple[Precision, ...] = ("int8", "int4")
 """Precisions that are converted from the float32 bundle."""
 EXPORT_PACKAGES = ("torch", "onnx", "onnxscript")
 QUANTIZER_PACKAGES = ("onnxruntime", "onnxruntime-gpu", "onnx")
+INPUTS = "inputs."
+"""Begins the source of a feed that is one of the family's inputs."""
 
 
 def why_not(workload: Workload) -> str | None:
     """None, or why this model and task cannot be exported."""
     recipe = recipe_of(workload)
     return recipe if isinstance(recipe, str) else None
+
+
+def why_not_forward(runtime: str, workload: Workload) -> str | None:
+    """None for a workload that is one pass through one graph; else why it has no single fixed shape."""
+    recipe = recipe_of(workload)
+    if isinstance(recipe, str):
+        return recipe
+    if recipe.kind != "forward":
+        return (
+            f"runtime {runtime} compiles graphs for fixed shapes: one forward pass, not {workload.task}, "
+            "whose shapes grow from step to step"
+        )
+    return None
 
 
 def missing() -> str | None:
@@ -90,10 +111,9 @@ def find_bundle(
     point: Point,
     precision: Precision | None = None,
     store: BuildStore | None = None,
-    opset: int = DEFAULT_OPSET,
 ) -> Path:
     """The folder of a point's bundle. Raises BenchhouseError when it is not in the store."""
-    key = bundle_key(cell, point, precision, opset)
+    key = bundle_key(cell, point, precision)
     return (store or BuildStore()).require(key, f"{cell.workload.model_id} at {point.label}")[0]
 
 
@@ -112,6 +132,96 @@ def graph_operation(
     processing = processing or open_processing(workload, lambda name: nullcontext())
     prepared = processing.inputs(family, workload, point)
     return operation_of(bundle, runner, workload, point, prepared.arrays, prepared.readings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointGraphs:
+    """The bundle of a point, and the sizes of its free dimensions there."""
+
+    folder: Path
+    bundle: Bundle
+    sizes: Mapping[str, int]
+
+    @classmethod
+    def find(cls, cell: Cell, point: Point, store: BuildStore | None = None) -> PointGraphs:
+        """Raises BenchhouseError for a bundle that is missing, and for a dimension that no input has."""
+        folder = find_bundle(cell, point, store=store)
+        bundle = read_bundle(folder)
+        return cls(folder=folder, bundle=bundle, sizes=sizes_at(cell, point, bundle))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixedShapes:
+    """The builds of a device's compiler, each of one bundle at one shape."""
+
+    kind: str
+    cell: Cell
+    depends_on: Mapping[str, Json]
+    """The device and the versions that the compiled graphs are for."""
+
+    def key(self, point: Point, sizes: Mapping[str, int]) -> BuildKey:
+        """The key of the graphs compiled at these sizes."""
+        parts: dict[str, Json] = {
+            "model_id": self.cell.workload.model_id,
+            "bundle": bundle_key(self.cell, point).digest,
+            "precision": self.cell.precision,
+            "dimensions": dict(sizes),
+            **self.depends_on,
+        }
+        return BuildKey(kind=self.kind, parts=parts)
+
+    def find(self, point: Point, sizes: Mapping[str, int]) -> tuple[Path, Build]:
+        """The folder and record of a build. Raises BenchhouseError when it is not in the store."""
+        return BuildStore().require(self.key(point, sizes), f"{self.cell.workload.model_id} at {point.label}")
+
+    def ensure(
+        self,
+        points: Sequence[Point],
+        store: BuildStore,
+        rebuild: Rebuild,
+        compiled_into: Callable[[PointGraphs, Path], Mapping[str, Json]],
+    ) -> Mapping[str, Json]:
+        """Make the bundles of these points, and compile each into the folder of its build, where the store lacks them.
+
+        The facts are those of the bundles, with the compiled builds under the kind's name."""
+        facts = ensure_bundle(self.cell, points, store, rebuild)
+        made: list[tuple[Build, bool]] = []
+        for point in points:
+            graphs = PointGraphs.find(self.cell, point, store)
+            made.append(store.get(self.key(point, graphs.sizes), partial(compiled_into, graphs), rebuild))
+        compiled: list[Json] = [
+            {**build.facts, "digest": build.digest, "build_s": build.build_s, "is_new": is_new}
+            for build, is_new in made
+        ]
+        return {**facts, self.kind: compiled, f"{self.kind}_build_s": sum(build.build_s for build, _ in made)}
+
+
+def sizes_at(cell: Cell, point: Point, bundle: Bundle) -> dict[str, int]:
+    """The sizes of a bundle's free dimensions at a point, from the family's inputs."""
+    return sizes_of(bundle, plugin_of(cell.workload).inputs(cell.workload, point, cell.workload.seed))
+
+
+def sizes_of(bundle: Bundle, arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """The sizes of the free dimensions of all graphs with these inputs. Raises BenchhouseError for a dimension of no
+    input."""
+    sizes: dict[str, int] = {}
+    for graph in bundle.graphs.values():
+        sizes |= _input_sizes(graph, arrays)
+        free = {size for tensor in graph.inputs for size in tensor.shape if isinstance(size, str)}
+        if unknown := sorted(free - set(sizes)):
+            raise BenchhouseError(f"no input of the model has the dimension {', '.join(unknown)}")
+    return sizes
+
+
+def _input_sizes(graph: Graph, arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for tensor in graph.inputs:
+        source = graph.feeds.get(tensor.name, "")
+        array = arrays.get(source.removeprefix(INPUTS)) if source.startswith(INPUTS) else None
+        if array is not None:
+            pairs = zip(tensor.shape, array.shape, strict=True)
+            found |= {free: size for free, size in pairs if isinstance(free, str)}
+    return found
 
 
 def _ensured(cell: Cell, key: BuildKey, point: Point, store: BuildStore, rebuild: Rebuild) -> tuple[Build, bool]:

@@ -7,10 +7,10 @@ reference implementation.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,6 @@ from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebu
 from benchmarking.devices.qnn import BACKENDS, REFERENCE
 from benchmarking.devices.qnn import PRECISIONS as PRECISIONS_OF
 from benchmarking.graphs import session as graphs
-from benchmarking.runtimes.support.onnxruntime import fixed_shapes as fixed
 from benchmarking.runtimes.support.onnxruntime import runtime as shared
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ class Qnn(shared.OrtRuntime):
             )
         if precision not in ("float32", "float16"):
             return f"runtime qnn has float16, and float32 where the backend has it, not {precision}"
-        return fixed.why_not_forward(self.name, workload)
+        return graphs.why_not_forward(self.name, workload)
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         mode = super().mode(device, workload, options)
@@ -115,10 +114,10 @@ class Qnn(shared.OrtRuntime):
         handle: QnnHandle = plugins.load("benchmarking.devices", "qnn").open(cell.device)
         settings = _settings(cell, handle)
 
-        def make(folder: Path, bundle: Bundle, sizes: Mapping[str, int], out: Path) -> Mapping[str, Json]:
-            return compile_contexts(folder, bundle, dataclasses.replace(settings, dimensions=sizes), out)
+        def compiled_into(found: graphs.PointGraphs, out: Path) -> Mapping[str, Json]:
+            return compile_contexts(found.folder, found.bundle, replace(settings, dimensions=found.sizes), out)
 
-        return fixed.ensure_fixed(KIND, cell, points, store, rebuild, _depends_on(cell), make)
+        return _contexts(cell).ensure(points, store, rebuild, compiled_into)
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         from benchmarking.runtimes.support.onnxruntime.session import OrtSession
@@ -159,18 +158,15 @@ def _chosen_backend(device: Device, asked: Scalar | None) -> str:
 def _locator(cell: Cell, settings: SessionSettings) -> Locate:
     """Finds the graphs of a point: compiled contexts for the tensor processor, else the exported graphs at the point's
     sizes, which the backend compiles when it loads them."""
-    from benchmarking.graphs.bundle import read_bundle
     from benchmarking.runtimes.support.onnxruntime.session import GraphSource
 
     def locate(point: Point) -> GraphSource:
-        exported = graphs.find_bundle(cell, point)
-        bundle = read_bundle(exported)
-        sizes = fixed.point_dimensions(cell, point, bundle)
+        found = graphs.PointGraphs.find(cell, point)
         if cell.runtime_mode["qnn_backend"] == HTP:
-            folder, _ = fixed.find_fixed(KIND, cell, point, sizes, _depends_on(cell))
-            return GraphSource(folder=folder, bundle=bundle, settings=settings)
-        whole = dataclasses.replace(settings, dimensions=sizes, entries=NO_FALLBACK)
-        return GraphSource(folder=exported, bundle=bundle, settings=whole)
+            folder, _ = _contexts(cell).find(point, found.sizes)
+            return GraphSource(folder=folder, bundle=found.bundle, settings=settings)
+        whole = replace(settings, dimensions=found.sizes, entries=NO_FALLBACK)
+        return GraphSource(folder=found.folder, bundle=found.bundle, settings=whole)
 
     return locate
 
@@ -188,7 +184,7 @@ def compile_contexts(folder: Path, bundle: Bundle, settings: SessionSettings, ou
             "ep.context_embed_mode": "0",  # in a separate file: inside the graph a context is limited to 2 GB
             **NO_FALLBACK,
         }
-        session = open_graph(folder / graph.file, dataclasses.replace(settings, entries=entries))
+        session = open_graph(folder / graph.file, replace(settings, entries=entries))
         nodes[name] = dict[str, Json](assigned_nodes(session) or {})
         if not (out / graph.file).exists():
             raise UnsupportedError(f"QNN made no context of graph {name!r}: no node of it was compiled")
@@ -217,14 +213,15 @@ def _settings(cell: Cell, handle: QnnHandle) -> SessionSettings:
     )
 
 
-def _depends_on(cell: Cell) -> dict[str, Json]:
-    """A context depends on the processor, the backend and the version of QNN."""
-    return {
+def _contexts(cell: Cell) -> graphs.FixedShapes:
+    """The compiled contexts, which depend on the processor, the backend and the version of QNN."""
+    depends_on: dict[str, Json] = {
         "device": cell.device.name,
         "machine": platform.machine(),
         "backend": cell.runtime_mode["qnn_backend"],
         "versions": {name: version_of(name) for name in ("onnxruntime-qnn",)},
     }
+    return graphs.FixedShapes(kind=KIND, cell=cell, depends_on=depends_on)
 
 
 PLUGIN = Qnn()

@@ -19,7 +19,7 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Workload
 from benchmarking.devices.support.kinds import has, names_with
-from benchmarking.runtimes.support.onnxruntime import fixed_shapes as fixed
+from benchmarking.graphs import session as graphs
 from benchmarking.runtimes.support.onnxruntime import runtime as shared
 
 if TYPE_CHECKING:
@@ -64,22 +64,20 @@ class TensorRt(shared.OrtRuntime):
             return f"runtime tensorrt runs on NVIDIA GPUs ({devices}), not on {device.type}"
         if precision not in PRECISIONS:
             return f"runtime tensorrt has {', '.join(PRECISIONS)}, not {precision}"
-        return fixed.why_not_forward(self.name, workload)
+        return graphs.why_not_forward(self.name, workload)
 
     def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
-        def make(folder: Path, bundle: Bundle, sizes: Mapping[str, int], out: Path) -> Mapping[str, Json]:
-            return build_engines(folder, bundle, engine_settings(cell, sizes, out), out)
+        def compiled_into(found: graphs.PointGraphs, out: Path) -> Mapping[str, Json]:
+            return build_engines(found.folder, found.bundle, engine_settings(cell, found.sizes, out), out)
 
         load_tensorrt(cell.precision)
         handle = plugins.load("benchmarking.devices", cell.device.type).watch(cell.device)
         try:
-            return fixed.ensure_fixed(KIND, cell, points, store, rebuild, depends_on(cell), make)
+            return engines(cell).ensure(points, store, rebuild, compiled_into)
         finally:
             handle.close()
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
-        from benchmarking.graphs.bundle import read_bundle
-        from benchmarking.graphs.session import find_bundle
         from benchmarking.runtimes.support.onnxruntime.session import GraphSource, OrtSession
         from benchmarking.workloads.support.processing import open_processing
 
@@ -88,12 +86,11 @@ class TensorRt(shared.OrtRuntime):
         prepared: dict[str, Json] = {}
 
         def locate(point: Point) -> GraphSource:
-            graphs = find_bundle(cell, point)
-            bundle = read_bundle(graphs)
-            sizes = fixed.point_dimensions(cell, point, bundle)
-            folder, build = fixed.find_fixed(KIND, cell, point, sizes, depends_on(cell))
+            found = graphs.PointGraphs.find(cell, point)
+            folder, build = engines(cell).find(point, found.sizes)
             prepared[str(folder)] = build.facts[ENGINES]
-            return GraphSource(folder=graphs, bundle=bundle, settings=engine_settings(cell, sizes, folder))
+            settings = engine_settings(cell, found.sizes, folder)
+            return GraphSource(folder=found.folder, bundle=found.bundle, settings=settings)
 
         def check(source: GraphSource) -> None:
             folder = source.settings.provider_options[CACHE_PATH]
@@ -180,15 +177,16 @@ def load_tensorrt(precision: Precision) -> None:
     importlib.import_module(LIBRARY)
 
 
-def depends_on(cell: Cell) -> dict[str, Json]:
-    """An engine depends on the GPU model, its driver, and the version of TensorRT."""
-    return {
+def engines(cell: Cell) -> graphs.FixedShapes:
+    """The engines, which depend on the GPU model, its driver, and the version of TensorRT."""
+    depends_on: dict[str, Json] = {
         "device": cell.device.name,
         "compute_capability": cell.device.facts.values.get("compute_capability"),
         "driver": cell.device.driver,
         "tensorrt": _tensorrt_version(),
         "tf32": cell.precision == "tf32",
     }
+    return graphs.FixedShapes(kind=KIND, cell=cell, depends_on=depends_on)
 
 
 def _tensorrt_version() -> str | None:

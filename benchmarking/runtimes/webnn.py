@@ -16,9 +16,9 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.plugins import are_all_assumed
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Workload
 from benchmarking.devices.support.kinds import has
+from benchmarking.graphs.session import why_not_forward
 from benchmarking.runtimes.support.browser import runtime as browser
 from benchmarking.runtimes.support.browser.adapter import Adapter, ask_browser, check_adapter, why_not_gpu
-from benchmarking.runtimes.support.onnxruntime.fixed_shapes import why_not_forward
 
 SCRIPT = "ort.webgpu.bundle.min.mjs"
 """It has WebNN's provider too."""

@@ -15,11 +15,12 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageErr
 from benchmarking.core.records import Cell, Device, Point, Readings
 from benchmarking.devices import cuda, rocm
 from benchmarking.devices.support.torch_gpu import WatchedGpuHandle
+from benchmarking.graphs import session as graphs
 from benchmarking.graphs.bundle import Bundle, Graph, Tensor
 from benchmarking.runtimes import qnn, tensorrt
 from benchmarking.runtimes.eager import PLUGIN as EAGER
 from benchmarking.runtimes.support.lookup import open_device
-from benchmarking.runtimes.support.onnxruntime import fixed_shapes, options
+from benchmarking.runtimes.support.onnxruntime import options
 from benchmarking.workloads.support.resolve import resolve
 
 GPU = Device(
@@ -83,21 +84,19 @@ def qnn_handle(backend="htp"):
 
 def test_free_dimensions_are_those_of_the_inputs_at_the_point():
     cell = cell_of("qnn", NPU, **BURST)
-    assert fixed_shapes.point_dimensions(cell, POINT, BUNDLE) == {"batch": 2, "sequence": 16}
+    assert graphs.sizes_at(cell, POINT, BUNDLE) == {"batch": 2, "sequence": 16}
 
 
 def test_a_dimension_that_no_input_tells_is_an_error():
     unknown = Graph(file="m.onnx", inputs=(Tensor(name="z", dtype="float32", shape=("depth",)),), outputs=())
     with pytest.raises(BenchhouseError, match="no input of the model has the dimension depth"):
-        fixed_shapes.fixed_dimensions(
-            Bundle(kind="forward", graphs={"model": unknown}, exporter=""), {"a": np.zeros(1)}
-        )
+        graphs.sizes_of(Bundle(kind="forward", graphs={"model": unknown}, exporter=""), {"a": np.zeros(1)})
 
 
 def test_each_shape_device_and_setting_is_a_build_of_its_own():
     cell = cell_of("qnn", NPU, **BURST)
     keys = [
-        fixed_shapes.fixed_key("qnn", cell, POINT, sizes, depends)
+        graphs.FixedShapes(kind="qnn", cell=cell, depends_on=depends).key(POINT, sizes)
         for sizes, depends in (({"b": 1}, {"device": "a"}), ({"b": 2}, {"device": "a"}), ({"b": 1}, {"device": "b"}))
     ]
     assert len({key.digest for key in keys}) == 3
@@ -155,17 +154,18 @@ def test_engines_are_built_once_for_a_shape_and_found_again(monkeypatch, tmp_pat
     sessions = Sessions(monkeypatch, lambda settings: Path(settings.provider_options[tensorrt.CACHE_PATH], "a.engine"))
     cell = cell_of("tensorrt", GPU, io_mode="device")
     store = BuildStore(tmp_path)
-    monkeypatch.setattr(fixed_shapes.graphs, "ensure_bundle", lambda *arguments: {"kind": "onnx"})
-    monkeypatch.setattr(fixed_shapes.graphs, "find_bundle", lambda cell, point, store: Path("/bundle"))
-    monkeypatch.setattr(fixed_shapes, "read_bundle", lambda folder: BUNDLE)
+    monkeypatch.setattr(graphs, "ensure_bundle", lambda *arguments: {"kind": "onnx"})
+    monkeypatch.setattr(graphs, "find_bundle", lambda cell, point, store: Path("/bundle"))
+    monkeypatch.setattr(graphs, "read_bundle", lambda folder: BUNDLE)
 
-    def make(folder, bundle, sizes, out):
-        return tensorrt.build_engines(folder, bundle, tensorrt.engine_settings(cell, sizes, out), out)
+    def compiled_into(found, out):
+        settings = tensorrt.engine_settings(cell, found.sizes, out)
+        return tensorrt.build_engines(found.folder, found.bundle, settings, out)
 
-    depends = {"device": "Test GPU"}
+    engines = graphs.FixedShapes(kind="tensorrt", cell=cell, depends_on={"device": "Test GPU"})
     points = (POINT, Point(batch_size=4, sequence_length=16))
-    first = fixed_shapes.ensure_fixed("tensorrt", cell, points, store, "if_needed", depends, make)
-    again = fixed_shapes.ensure_fixed("tensorrt", cell, points, store, "if_needed", depends, make)
+    first = engines.ensure(points, store, "if_needed", compiled_into)
+    again = engines.ensure(points, store, "if_needed", compiled_into)
     assert [asked.dimensions["batch"] for _, asked in sessions.asked] == [2, 4]
     assert [build["is_new"] for build in first["tensorrt"]] == [True, True]
     assert [build["is_new"] for build in again["tensorrt"]] == [False, False]

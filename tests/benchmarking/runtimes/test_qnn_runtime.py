@@ -12,7 +12,6 @@ from benchmarking.core.records import Cell, Device, Point, Readings
 from benchmarking.devices.qnn import REFERENCE
 from benchmarking.runtimes import qnn
 from benchmarking.runtimes.qnn import PLUGIN, check_backend
-from benchmarking.runtimes.support.onnxruntime import fixed_shapes
 from benchmarking.workloads.support.resolve import resolve
 
 BURST = {"qnn_backend": "htp", "performance_mode": "burst"}
@@ -94,11 +93,10 @@ def opened(bert, monkeypatch):
 
     monkeypatch.setattr("benchmarking.runtimes.support.onnxruntime.session.OrtSession", Session)
     monkeypatch.setattr("benchmarking.workloads.support.processing.open_processing", lambda workload, stage: None)
-    monkeypatch.setattr("benchmarking.graphs.bundle.read_bundle", lambda folder: "bundle")
-    monkeypatch.setattr(qnn.graphs, "find_bundle", lambda cell, point: "exported")
-    monkeypatch.setattr(fixed_shapes, "point_dimensions", lambda cell, point, bundle: SIZES)
-    monkeypatch.setattr(fixed_shapes, "fixed_key", lambda *parts: parts)
-    monkeypatch.setattr(fixed_shapes, "find_fixed", lambda *key: ("compiled", None))
+    monkeypatch.setattr(qnn.graphs, "read_bundle", lambda folder: "bundle")
+    monkeypatch.setattr(qnn.graphs, "find_bundle", lambda cell, point, store: "exported")
+    monkeypatch.setattr(qnn.graphs, "sizes_at", lambda cell, point, bundle: SIZES)
+    monkeypatch.setattr(qnn.graphs.FixedShapes, "find", lambda self, point, sizes: ("compiled", None))
     monkeypatch.setattr(qnn, "version_of", lambda name: "2.7.0")
 
     def open_at(backend, **mode):

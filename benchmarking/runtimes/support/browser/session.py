@@ -19,10 +19,9 @@ from benchmarking.core.records import Cell, Json, Point, Readings
 from benchmarking.core.units import NS_PER_MS
 from benchmarking.graphs.bundle import Bundle, read_bundle
 from benchmarking.graphs.operations import Generation, GraphOperation, operation_of, results, start_of
-from benchmarking.graphs.session import find_bundle
+from benchmarking.graphs.session import find_bundle, sizes_at
 from benchmarking.runtimes.support.browser.browser import BrowserMemory
 from benchmarking.runtimes.support.browser.page import ModelPage
-from benchmarking.runtimes.support.onnxruntime.fixed_shapes import point_dimensions
 from benchmarking.runtimes.support.onnxruntime.profile import (
     CPU,
     PRODUCTS,
@@ -183,7 +182,7 @@ class BrowserSession(Session):
     def _load(self, point: Point, stage: Stage | None = None) -> Bundle:
         folder = find_bundle(self._cell, point)
         bundle = read_bundle(folder)
-        dimensions = point_dimensions(self._cell, point, bundle) if self.page.settings.is_fixed else None
+        dimensions = sizes_at(self._cell, point, bundle) if self.page.settings.is_fixed else None
         if (folder, dimensions) == self._loaded:
             return bundle
         self.page.browser.call("close")
