@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -121,6 +121,11 @@ class BuildStore:
                     "and --rebuild never forbids making one: leave --rebuild out"
                 )
             return self._made(key, make), True
+
+    def get_all(self, wanted: Iterable[tuple[BuildKey, Make]], rebuild: Rebuild) -> list[tuple[Build, bool]]:
+        """`get` for each of several keys; equal ones are one build."""
+        by_digest = {key.digest: (key, make) for key, make in wanted}
+        return [self.get(key, make, rebuild) for key, make in by_digest.values()]
 
     def emptied(self, key: BuildKey) -> Path:
         """An empty folder in a build's place, for a cache that fills while it is used; `keep` then makes it a build."""

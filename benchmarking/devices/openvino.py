@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -198,7 +198,7 @@ def _memory_bytes(core: Any, name: str) -> int | None:
 
 def _property(core: Any, name: str, theirs: str) -> Callable[[], Json]:
     """A property of a device, to be read when called."""
-    return lambda: _plain(_read(core, name, theirs))
+    return lambda: plain(_read(core, name, theirs))
 
 
 def _read(core: Any, name: str, theirs: str) -> Any:
@@ -209,12 +209,14 @@ def _read(core: Any, name: str, theirs: str) -> Any:
         raise UnreadableError(f"{NOT_SUPPORTED}: OpenVINO gives no {theirs} for {name}") from error
 
 
-def _plain(value: Any) -> Json:
-    """OpenVINO's values as JSON: its enumerations and types become their names."""
-    if isinstance(value, bool | int | float | str):
+def plain(value: Any) -> Json:
+    """A property's value as JSON: types become their short names ("f32"), enumerations their members' names."""
+    if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
+    if isinstance(value, Mapping):
+        return {str(name): plain(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(entry) for entry in value]
     return str(getattr(value, "name", None) or getattr(value, "to_string", lambda: value)())
 
 

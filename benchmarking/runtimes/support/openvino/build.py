@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
+from math import prod
 from pathlib import Path
 from typing import Any
 
-from benchmarking.builds.store import Build, BuildKey, BuildStore, combined_facts
+from benchmarking.builds.store import BuildKey, BuildStore, combined_facts
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.plugins import is_installed
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild
@@ -91,9 +93,8 @@ def ensure_builds(cell: Cell, points: Sequence[Point], store: BuildStore, rebuil
     """Make the builds of these points that the store lacks, one for each key: their facts, with those of the bundles
     under `source`. Raises BenchhouseError when a graph cannot be converted."""
     source = ensure_bundle(cell, points, store, rebuild, SOURCE_PRECISION)
-    by_digest = {(key := build_key(cell, point)).digest: (key, point) for point in points}
-    made = [_ensured(cell, key, point, store, rebuild) for key, point in by_digest.values()]
-    return {**combined_facts(KIND, made), "source": dict(source)}
+    wanted = ((build_key(cell, point), partial(_converted, cell, point, store)) for point in points)
+    return {**combined_facts(KIND, store.get_all(wanted, rebuild)), "source": dict(source)}
 
 
 def find_build(cell: Cell, point: Point, store: BuildStore | None = None) -> Path:
@@ -107,17 +108,17 @@ def graph_file(graph: str) -> str:
     return f"{graph}.xml"
 
 
-def weights_of(model: Any) -> tuple[dict[str, int], int]:
-    """Values by type and bytes of all constants of an openvino.Model, read from the model itself."""
+def weights_of(models: Iterable[Any]) -> tuple[dict[str, int], int]:
+    """Values by type and bytes of all constants of some openvino.Model, read from the models themselves."""
     values: Counter[str] = Counter()
     size_bytes = 0
-    for operation in model.get_ops():
+    for operation in (operation for model in models for operation in model.get_ops()):
         if operation.get_type_name() != "Constant":
             continue
         name = WEIGHT_TYPES.get(operation.get_element_type().get_type_name())
         size_bytes += operation.get_byte_size()
         if name is not None:
-            values[name] += _count(operation.shape)
+            values[name] += prod(int(size) for size in operation.shape)
     return dict(sorted(values.items())), size_bytes
 
 
@@ -134,33 +135,29 @@ def check_weights(dtypes: Mapping[str, int], precision: Precision, model_id: str
 def convert(source: Path, folder: Path, precision: Precision, model_id: str) -> Mapping[str, Json]:
     """Convert the bundle in `source` into `folder`: the facts of the build."""
     bundle = read_bundle(source)
-    dtypes: Counter[str] = Counter()
-    weights_bytes = 0
-    for name, graph in bundle.graphs.items():
-        counted, size_bytes = _convert_graph(source / graph.file, graph, folder / graph_file(name), precision)
-        dtypes.update(counted)
-        weights_bytes += size_bytes
+    saved = [
+        _convert_graph(source / graph.file, graph, folder / graph_file(name), precision)
+        for name, graph in bundle.graphs.items()
+    ]
+    dtypes, weights_bytes = weights_of(saved)
     check_weights(dtypes, precision, model_id)
     shutil.copyfile(source / MANIFEST, folder / MANIFEST)
     return {
         "exporter": bundle.exporter,
         "graphs": list(bundle.graphs),
         "weights_in": _weights_in(precision),
-        "weight_dtypes": dict(dtypes),
+        "weight_dtypes": dict[str, Json](dtypes),
         "weights_bytes": weights_bytes,
     }
 
 
-def _ensured(cell: Cell, key: BuildKey, point: Point, store: BuildStore, rebuild: Rebuild) -> tuple[Build, bool]:
-    def make(folder: Path) -> Mapping[str, Json]:
-        source = find_bundle(cell, point, SOURCE_PRECISION, store)
-        return convert(source, folder, cell.precision, cell.workload.model_id)
-
-    return store.get(key, make, rebuild)
+def _converted(cell: Cell, point: Point, store: BuildStore, folder: Path) -> Mapping[str, Json]:
+    source = find_bundle(cell, point, SOURCE_PRECISION, store)
+    return convert(source, folder, cell.precision, cell.workload.model_id)
 
 
-def _convert_graph(source: Path, graph: Graph, target: Path, precision: Precision) -> tuple[dict[str, int], int]:
-    """Read a graph, make variables of its states, compress its weights, save it, and count the saved values."""
+def _convert_graph(source: Path, graph: Graph, target: Path, precision: Precision) -> Any:
+    """Read a graph, make variables of its states, compress its weights, and save it: the model as it was saved."""
     openvino = import_openvino()
     core = openvino.Core()
     try:
@@ -171,7 +168,7 @@ def _convert_graph(source: Path, graph: Graph, target: Path, precision: Precisio
     if precision in COMPRESSION:
         model = _compressed(model, precision)
     openvino.save_model(model, str(target), compress_to_fp16=precision == "float16")
-    return weights_of(core.read_model(str(target)))
+    return core.read_model(str(target))
 
 
 def _simplify(model: Any, graph: Graph) -> None:
@@ -204,23 +201,3 @@ def _weights_in(precision: Precision) -> str:
 
 def _packages(precision: Precision) -> tuple[str, ...]:
     return ("openvino", "nncf") if precision in COMPRESSION else ("openvino",)
-
-
-def _count(shape: Any) -> int:
-    count = 1
-    for size in shape:
-        count *= int(size)
-    return count
-
-
-def plain(value: Any) -> Json:
-    """A property's value as JSON: types become their short names ("f32"), enumerations their members' names."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, Mapping):
-        return {str(name): plain(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(entry) for entry in value]
-    if hasattr(value, "get_type_name"):
-        return str(value.get_type_name())
-    return str(getattr(value, "name", value))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.builds.store import Build, BuildKey, BuildStore
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, is_out_of_memory
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar
-from benchmarking.devices.openvino import import_openvino, last_line
+from benchmarking.devices.openvino import import_openvino, last_line, plain
 from benchmarking.devices.support.kinds import has
 from benchmarking.graphs.bundle import Bundle, Graph, read_bundle
 from benchmarking.runtimes.support.openvino.build import (
@@ -28,7 +29,6 @@ from benchmarking.runtimes.support.openvino.build import (
     check_weights,
     find_build,
     graph_file,
-    plain,
     weights_of,
 )
 from benchmarking.workloads.support.families import plugin_of
@@ -157,12 +157,8 @@ def check_dot_products(name: str, method: Scalar | None) -> None:
     from benchmarking.devices.support.host import host_facts
 
     capabilities = host_facts().values.get("cpu_capabilities")
-    if (
-        method == "dynamic"
-        and kind_of(name) == "CPU"
-        and capabilities
-        and "int8" not in native_precisions(capabilities)
-    ):
+    is_on_cpu = method == "dynamic" and kind_of(name) == "CPU"
+    if is_on_cpu and capabilities and "int8" not in native_precisions(capabilities):
         raise UnsupportedError(
             "--quantization dynamic: this processor has no 8-bit dot products (VNNI, AMX, dotprod), so that "
             "OpenVINO would leave activations in float32: use --quantization weight-only"
@@ -277,15 +273,6 @@ KIND = "openvino-compiled"
 COLD = "compile_cold_s"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cache:
-    """An earlier compilation."""
-
-    folder: Path
-    cold_s: float
-    """Seconds that it took."""
-
-
 def cache_key(cell: Cell, core: Any, point: Point) -> BuildKey:
     """What compiled models depend on: the build, the device, its driver, the properties, and, with fixed shapes, the
     point."""
@@ -303,14 +290,14 @@ def cache_key(cell: Cell, core: Any, point: Point) -> BuildKey:
     return BuildKey(kind=KIND, parts=parts)
 
 
-def find_cache(cell: Cell, core: Any, point: Point) -> Cache | None:
-    """The point's cache; None without one, as for AUTO, which chooses a device each time."""
+def find_cache(cell: Cell, core: Any, point: Point) -> tuple[Path, float] | None:
+    """The point's cache and the seconds that filling it took; None without one, as for AUTO, which chooses a device
+    each time."""
     if device_name(cell.device) == AUTO:
         return None
-    store = BuildStore()
-    key = cache_key(cell, core, point)
+    store, key = BuildStore(), cache_key(cell, core, point)
     build = store.find(key)
-    return None if build is None else Cache(folder=store.folder(key), cold_s=_cold_s(build))
+    return None if build is None else (store.folder(key), _cold_s(build))
 
 
 def ensure_caches(cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> dict[str, Json]:
@@ -319,17 +306,14 @@ def ensure_caches(cell: Cell, points: Sequence[Point], store: BuildStore, rebuil
         return {}
     core = import_openvino().Core()
     check_capabilities(core, device_name(cell.device), cell.precision)
-    by_digest = {(key := cache_key(cell, core, point)).digest: (key, point) for point in points}
-    builds = [_ensured(cell, core, key, point, store, rebuild) for key, point in by_digest.values()]
+    wanted = ((cache_key(cell, core, point), partial(_filled, cell, core, point, store)) for point in points)
+    builds = [build for build, _ in store.get_all(wanted, rebuild)]
     return {COLD: sum(map(_cold_s, builds)), "compiled": [build.digest for build in builds]}
 
 
-def _ensured(cell: Cell, core: Any, key: BuildKey, point: Point, store: BuildStore, rebuild: Rebuild) -> Build:
-    def make(folder: Path) -> Mapping[str, Json]:
-        compiled = compile_for(cell, core, read(core, find_build(cell, point, store)), point, folder)
-        return {COLD: sum(each.compile_s for each in compiled.values())}
-
-    return store.get(key, make, rebuild)[0]
+def _filled(cell: Cell, core: Any, point: Point, store: BuildStore, folder: Path) -> Mapping[str, Json]:
+    compiled = compile_for(cell, core, read(core, find_build(cell, point, store)), point, folder)
+    return {COLD: sum(each.compile_s for each in compiled.values())}
 
 
 def _cold_s(build: Build) -> float:
@@ -380,15 +364,9 @@ def _reshaped(cell: Cell, loaded: Loaded, point: Point) -> dict[str, Any]:
 def weights(loaded: Loaded, cell: Cell) -> tuple[dict[str, Json], int]:
     """The types of the weights of all graphs, for `verified`, and their bytes, read from the models. Raises
     UnsupportedError for weights that are not in the cell's precision."""
-    dtypes: dict[str, int] = {}
-    weights_bytes = 0
-    for model in loaded.models.values():
-        counted, size_bytes = weights_of(model)
-        weights_bytes += size_bytes
-        for dtype, count in counted.items():
-            dtypes[dtype] = dtypes.get(dtype, 0) + count
+    dtypes, weights_bytes = weights_of(loaded.models.values())
     check_weights(dtypes, cell.precision, cell.workload.model_id)
-    return {"parameter_dtypes": sorted(dtypes), "parameters_by_dtype": dict(sorted(dtypes.items()))}, weights_bytes
+    return {"parameter_dtypes": list(dtypes), "parameters_by_dtype": dict[str, Json](dtypes)}, weights_bytes
 
 
 def _shape(bundle: Bundle, graph: Graph, name: str, point: Point, arrays: Mapping[str, np.ndarray]) -> list[int]:

@@ -3,8 +3,11 @@ once."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import Mark, Operation, Session, Stage
@@ -98,19 +101,11 @@ class GraphRequest:
         return self._empty[key]
 
 
-class OpenVinoRunner(GraphRunner):
-    """Graphs called one after the other, each in one request, as with the latency hint."""
+class RequestRunner(GraphRunner):
+    """Graphs over OpenVINO's tensors."""
 
     requests = 1
     """In flight at once."""
-
-    def __init__(self, compiled: Mapping[str, Any], graphs: Mapping[str, Graph], verify: Verify) -> None:
-        """`compiled` has the openvino.CompiledModel of each graph; `verify` is called after the timed calls."""
-        self._by_graph = {
-            name: GraphRequest(model.create_infer_request(), graphs[name]) for name, model in compiled.items()
-        }
-        self._verify = verify
-        self._last: GraphRequest | None = None
 
     def place(self, array: np.ndarray) -> Placed:
         import openvino
@@ -120,6 +115,22 @@ class OpenVinoRunner(GraphRunner):
     def fetch(self, tensor: Placed) -> np.ndarray:
         array: np.ndarray = tensor.data
         return array
+
+    @abstractmethod
+    def request_latency_ms(self) -> float | None:
+        """Milliseconds of a request of the last call by OpenVINO's clock; None before the first."""
+
+
+class OpenVinoRunner(RequestRunner):
+    """Graphs called one after the other, each in one request, as with the latency hint."""
+
+    def __init__(self, compiled: Mapping[str, Any], graphs: Mapping[str, Graph], verify: Verify) -> None:
+        """`compiled` has the openvino.CompiledModel of each graph; `verify` is called after the timed calls."""
+        self._by_graph = {
+            name: GraphRequest(model.create_infer_request(), graphs[name]) for name, model in compiled.items()
+        }
+        self._verify = verify
+        self._last: GraphRequest | None = None
 
     def call(self, graph: str, feeds: Mapping[str, Placed]) -> Mapping[str, Placed]:
         self._last = self._by_graph[graph]
@@ -132,14 +143,14 @@ class OpenVinoRunner(GraphRunner):
         return self._by_graph[graph].infer(feeds), None
 
     def request_latency_ms(self) -> float | None:
-        """Milliseconds of the last call of a graph without states by OpenVINO's clock; None before the first."""
+        """Of the last call of a graph without states."""
         return None if self._last is None else float(self._last.request.latency)
 
     def verified(self) -> Mapping[str, Json]:
         return {**self._verify(), "requests": self.requests}
 
 
-class ConcurrentRunner(GraphRunner):
+class ConcurrentRunner(RequestRunner):
     """The graph of a forward pass in several requests at once, as with the throughput hint. A call starts all of them
     and ends with the last."""
 
@@ -150,15 +161,6 @@ class ConcurrentRunner(GraphRunner):
         self._queue = openvino.AsyncInferQueue(compiled, requests)
         self._by_number = [GraphRequest(self._queue[number], graph) for number in range(requests)]
         self._verify = verify
-
-    def place(self, array: np.ndarray) -> Placed:
-        import openvino
-
-        return openvino.Tensor(array)
-
-    def fetch(self, tensor: Placed) -> np.ndarray:
-        array: np.ndarray = tensor.data
-        return array
 
     def call(self, graph: str, feeds: Mapping[str, Placed]) -> Mapping[str, Placed]:
         for each in self._by_number:
@@ -175,10 +177,8 @@ class ConcurrentRunner(GraphRunner):
     def step(self, graph: str, feeds: Mapping[str, Placed], states: None) -> tuple[Mapping[str, Placed], None]:
         raise NotImplementedError("the throughput hint is for graphs without states")
 
-    def request_latency_ms(self) -> float | None:
-        """Milliseconds of a request of the last call by OpenVINO's clock: the median of all requests."""
-        from statistics import median
-
+    def request_latency_ms(self) -> float:
+        """The median of all requests."""
         return median(float(each.request.latency) for each in self._by_number)
 
     def verified(self) -> Mapping[str, Json]:
@@ -216,9 +216,6 @@ OF_A_REQUEST = ("audio_seconds_per_call",)
 """Readings that grow with the requests of a call."""
 
 
-Runner = OpenVinoRunner | ConcurrentRunner
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledPoint:
     """The graphs of a point, compiled."""
@@ -249,7 +246,7 @@ class OpenVinoOperation(Operation):
 
     has_runtime_clock = True
 
-    def __init__(self, inner: GraphOperation, runner: Runner, compile_s: Json, *, is_one_run: bool) -> None:
+    def __init__(self, inner: GraphOperation, runner: RequestRunner, compile_s: Json, *, is_one_run: bool) -> None:
         self.requests_per_call = runner.requests
         self.items_per_call = inner.items_per_call * runner.requests
         self.tokens_per_call = None if inner.tokens_per_call is None else inner.tokens_per_call * runner.requests
@@ -347,18 +344,14 @@ class OpenVinoSession(Session):
         self._ready = None if is_compiled_alone(self._cell) else self._compile(point)
 
     def _compile(self, point: Point) -> CompiledPoint:
-        cache = find_cache(self._cell, self._core, point)
-        folder = None if cache is None else cache.folder
+        folder, cold_s = find_cache(self._cell, self._core, point) or (None, None)
         compiled = compile_for(self._cell, self._core, self._loaded, point, folder)
-        return CompiledPoint(compiled=compiled, cached_s=None if cache is None else cache.cold_s)
+        return CompiledPoint(compiled=compiled, cached_s=cold_s)
 
-    def _runner(self, ready: CompiledPoint, point: Point) -> Runner:
+    def _runner(self, ready: CompiledPoint, point: Point) -> RequestRunner:
         graphs = self._loaded.bundle.graphs
         models = {name: each.model for name, each in ready.compiled.items()}
-
-        def verify() -> dict[str, Json]:
-            return verify_execution(self._cell, ready)
-
+        verify = partial(verify_execution, self._cell, ready)
         if not is_concurrent(self._cell):
             return OpenVinoRunner(models, graphs, verify)
         ((name, model),) = models.items()
