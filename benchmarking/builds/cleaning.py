@@ -5,7 +5,6 @@ A process that makes a build holds its lock: nothing is deleted whose lock is no
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from benchmarking.builds.contents import Contents, Leftover, folder_bytes, lock_of
 from benchmarking.builds.store import MADE_VARIABLE, RECORD, BuildStore
+from benchmarking.core.child_process import environment_variable
 from benchmarking.core.errors import StorageError
 from benchmarking.core.text import size_text
 
@@ -121,12 +121,10 @@ def lean_cache(*, is_lean: bool, say: Callable[[str], None]) -> Iterator[None]:
         return
     with tempfile.TemporaryDirectory(prefix="benchhouse-") as folder:
         made = Path(folder) / "made"
-        before = os.environ.get(MADE_VARIABLE)
-        os.environ[MADE_VARIABLE] = str(made)
         try:
-            yield
+            with environment_variable(MADE_VARIABLE, str(made)):
+                yield
         finally:
-            _restore(before)
             say(_words(_delete_listed(made)))
 
 
@@ -142,10 +140,3 @@ def _words(freed: Freed) -> str:
     kept = f"; {len(freed.in_use)} in use elsewhere, kept" if freed.in_use else ""
     builds = "build" if freed.count == 1 else "builds"
     return f"lean cache: {freed.count} {builds} deleted, {size_text(freed.size_bytes)} freed{kept}"
-
-
-def _restore(before: str | None) -> None:
-    if before is None:
-        del os.environ[MADE_VARIABLE]
-    else:
-        os.environ[MADE_VARIABLE] = before

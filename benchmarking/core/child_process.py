@@ -10,7 +10,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -36,6 +37,20 @@ def environment(further: Mapping[str, str] | None = None, *, first: Path | None 
     named = filter(None, found.get("PYTHONPATH", "").split(os.pathsep))
     found["PYTHONPATH"] = os.pathsep.join([str(first or ROOT), *named])
     return found
+
+
+@contextmanager
+def environment_variable(name: str, value: str) -> Iterator[None]:
+    """Inside, the environment of this process, and so of its children, has a variable; afterwards as it was before."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = before
 
 
 def start(

@@ -5,13 +5,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from collections import Counter
 from types import MappingProxyType
 from typing import Any
 
-from benchmarking.core.device_contracts import DeviceHandle, DeviceKind, Memory
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import Device, Json, Precision, Readings
 from benchmarking.devices.support import nvml as nvidia
@@ -19,16 +16,7 @@ from benchmarking.devices.support import ort_providers as directml
 from benchmarking.devices.support.host import host_facts, usable_memory_bytes
 from benchmarking.devices.support.ort_providers import GPU_MEMORY, OrtProvider
 from benchmarking.devices.support.reading import UnreadableError
-from benchmarking.devices.support.torch_gpu import (
-    TORCH_TYPE,
-    TorchGpuHandle,
-    WatchedGpuHandle,
-    import_torch,
-    is_gpu_in_use,
-    torch_index,
-    visible,
-    why_not_torch,
-)
+from benchmarking.devices.support.torch_gpu import TorchGpuKind, is_gpu_in_use, why_not_torch
 
 WHEEL_INDEX = "cu130"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -56,19 +44,14 @@ ORT_PROVIDER = OrtProvider(
 )
 
 
-class CudaDevice(DeviceKind):
+class CudaDevice(TorchGpuKind):
     """NVIDIA GPUs. `module` may be a recording of NVML."""
 
     name = "cuda"
     typical = MappingProxyType({"cuda:0": "NVIDIA GPU"})
     auto_ranks = ((10, ""),)
-    memory: Memory = "own"
-    can_be_several = True
-    torch_type: str | None = TORCH_TYPE
+    visibility = (VISIBLE,)
     has_tf32 = True
-    has_cuda_graphs = True
-    has_flash_attention = True
-    has_torchao_kernels = True
     runs_tensorrt = True
     sdpa_kernels = ("math", "flash", "efficient", "cudnn")
     gpu_vendor = "nvidia"
@@ -90,15 +73,9 @@ class CudaDevice(DeviceKind):
         finally:
             nvml.close()
 
-    def open(self, device: Device) -> DeviceHandle:
-        monitor = self._monitor(device)
-        torch = import_torch(device)
-        return TorchGpuHandle(torch_index(torch, device), monitor, torch)
-
-    def watch(self, device: Device) -> DeviceHandle:
+    def hide_others(self, device: Device) -> None:
         if not device.facts.values.get("is_mig_enabled"):  # an instance has its own UUID, which is already set
             os.environ[VISIBLE] = str(device.facts.values.get("uuid"))
-        return WatchedGpuHandle(self._monitor(device))
 
     def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:
         return (ORT_PROVIDER, directml.PROVIDER)
@@ -106,7 +83,7 @@ class CudaDevice(DeviceKind):
     def lock_name(self, device: Device) -> str | None:
         return f"cuda-{device.facts.values.get('uuid', device.selector)}"
 
-    def _monitor(self, device: Device) -> nvidia.NvmlMonitor:
+    def monitor(self, device: Device) -> nvidia.NvmlMonitor:
         uuid = str(device.facts.values.get("uuid"))
         try:
             return nvidia.NvmlMonitor(nvidia.Nvml(self._module), uuid, is_in_use=is_gpu_in_use())
@@ -119,14 +96,7 @@ class CudaDevice(DeviceKind):
         if not handles:
             return (self.absent(f"NVIDIA driver {driver} lists no GPU: check lspci for one"),)
         found = [self._describe(nvml, index, handle, driver) for index, handle in enumerate(handles)]
-        if why_torch:
-            return (self.absent(f"{found[0].name} was found, but {why_torch}"),)
-        seen = visible(found, os.environ.get(VISIBLE))
-        if not seen:
-            hidden = f"{VISIBLE}={os.environ.get(VISIBLE)} hides {len(found)} x {found[0].name}: unset it"
-            return (self.absent(hidden),)
-        counts = Counter(device.name for device in found)
-        return tuple(dataclasses.replace(device, count=counts[device.name]) for device in seen)
+        return self.usable(found, why_torch)
 
     def _describe(self, nvml: nvidia.Nvml, index: int, handle: Any, driver: str) -> Device:
         facts = nvidia.handle_facts(nvml, handle)

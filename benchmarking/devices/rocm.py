@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import platform
-from collections import Counter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from benchmarking.core.device_contracts import DeviceHandle, DeviceKind, Memory
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.support import amd
@@ -18,19 +15,10 @@ from benchmarking.devices.support.amd import Node, SysfsMonitor, node_facts, nod
 from benchmarking.devices.support.handles import Monitor
 from benchmarking.devices.support.ort_providers import GPU_MEMORY, OrtProvider
 from benchmarking.devices.support.reading import UnreadableError, absent, read_text
-from benchmarking.devices.support.torch_gpu import (
-    TORCH_TYPE,
-    TorchGpuHandle,
-    WatchedGpuHandle,
-    import_torch,
-    is_gpu_in_use,
-    torch_index,
-    visible,
-    why_not_torch,
-)
+from benchmarking.devices.support.torch_gpu import TorchGpuKind, is_gpu_in_use, why_not_torch
 
 WHEEL_INDEX = "rocm7.1"
-VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+VISIBLE = "ROCR_VISIBLE_DEVICES"
 OWN_FIELDS = ("name", "driver", "memory_bytes")
 """Facts that are fields of Device."""
 
@@ -59,18 +47,13 @@ NO_INT8_DOT = ("gfx8", "gfx900", "gfx1010")
 """Targets without an int8 dot product: before Vega 20 (gfx906), and the first RDNA."""
 
 
-class RocmDevice(DeviceKind):
+class RocmDevice(TorchGpuKind):
     """AMD GPUs. `sys` and `dev` are the kernel's trees; `module` may be a recording of amdsmi."""
 
     name = "rocm"
     typical = MappingProxyType({"rocm:0": "AMD GPU"})
     auto_ranks = ((20, ""),)
-    memory: Memory = "own"
-    can_be_several = True
-    torch_type: str | None = TORCH_TYPE
-    has_cuda_graphs = True
-    has_flash_attention = True
-    has_torchao_kernels = True
+    visibility = (VISIBLE, "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
     sdpa_kernels = ("math", "flash", "efficient")
     gpu_vendor = "amd"
 
@@ -84,32 +67,19 @@ class RocmDevice(DeviceKind):
         why_driver, found = self._driver_nodes()
         if why_driver:
             return (self.absent("; ".join(filter(None, (why_driver, why_torch)))),)
-        devices = self._devices(found)
-        if why_torch:
-            return (self.absent(f"{devices[0].name} was found, but {why_torch}"),)
-        seen: tuple[Device, ...] = tuple(devices)
-        for variable in VISIBLE:
-            seen = visible(seen, os.environ.get(variable)) if seen else seen
-        if not seen:
-            settings = " ".join(f"{name}={os.environ[name]}" for name in VISIBLE if name in os.environ)
-            return (self.absent(f"{settings} hides {len(devices)} x {devices[0].name}: unset it"),)
-        return seen
+        by_address, why_no_smi = self._smi_facts()
+        described = [self._describe(i, node, by_address.get(node.address), why_no_smi) for i, node in enumerate(found)]
+        return self.usable(described, why_torch)
 
-    def open(self, device: Device) -> DeviceHandle:
-        monitor = self._monitor(device)
-        torch = import_torch(device)
-        return TorchGpuHandle(torch_index(torch, device), monitor, torch)
-
-    def watch(self, device: Device) -> DeviceHandle:
+    def hide_others(self, device: Device) -> None:
         unique_id = device.facts.values.get("unique_id")
         if unique_id not in (None, "", "0"):
-            os.environ[VISIBLE[0]] = f"GPU-{str(unique_id).removeprefix('0x')}"
+            os.environ[VISIBLE] = f"GPU-{str(unique_id).removeprefix('0x')}"
         elif device.selector != "rocm:0":
             raise UnsupportedError(
                 f"device {device.selector!r} has no unique id to select it by: make it the only visible one "
-                f"with {VISIBLE[0]}"
+                f"with {VISIBLE}"
             )
-        return WatchedGpuHandle(self._monitor(device))
 
     def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:
         return ORT_PROVIDERS
@@ -133,12 +103,6 @@ class RocmDevice(DeviceKind):
         if not os.access(kfd, os.R_OK | os.W_OK):
             return f"no permission for {kfd}: add this user to the groups render and video", []
         return None, found
-
-    def _devices(self, found: list[Node]) -> list[Device]:
-        by_address, why_no_smi = self._smi_facts()
-        described = [self._describe(i, node, by_address.get(node.address), why_no_smi) for i, node in enumerate(found)]
-        counts = Counter(device.name for device in described)
-        return [dataclasses.replace(device, count=counts[device.name]) for device in described]
 
     def _smi_facts(self) -> tuple[dict[str, Readings], str]:
         """amdsmi's facts by PCI address, and why there are none."""
@@ -182,7 +146,7 @@ class RocmDevice(DeviceKind):
         except UnreadableError:
             return f"Linux {platform.release()}"
 
-    def _monitor(self, device: Device) -> Monitor:
+    def monitor(self, device: Device) -> Monitor:
         address = str(device.facts.values.get("pci_address"))
         try:
             return amd.AmdSmiMonitor(amd.AmdSmi(self._module), address, is_in_use=is_gpu_in_use())

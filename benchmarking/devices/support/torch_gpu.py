@@ -1,4 +1,5 @@
-"""GPUs behind torch.cuda, NVIDIA's and AMD's: the installed torch, open handles, and whose processes use a GPU.
+"""GPUs behind torch.cuda, NVIDIA's and AMD's: what both kinds share, the installed torch, open handles, and whose
+processes use a GPU.
 
 `TorchGpuHandle` is a GPU that torch drives; `WatchedGpuHandle` one that another runtime drives, which the vendor's
 library only watches. Also: what CUDA_VISIBLE_DEVICES and its HIP twins leave visible.
@@ -11,12 +12,14 @@ import importlib
 import importlib.util
 import os
 import sys
+from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarking.core.device_contracts import PEAK_NAMES, DeviceTimer
+from benchmarking.core.device_contracts import PEAK_NAMES, DeviceHandle, DeviceKind, DeviceTimer, Memory
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import NOT_SUPPORTED, Device, Readings
 from benchmarking.core.units import NS_PER_MS
@@ -146,6 +149,50 @@ class TorchGpuHandle(WatchedGpuHandle):
         allocated = self._torch.cuda.max_memory_allocated(self._index)
         reserved = self._torch.cuda.max_memory_reserved(self._index)
         return Readings(values={"device_allocated_peak_bytes": allocated, "device_reserved_peak_bytes": reserved})
+
+
+class TorchGpuKind(DeviceKind):
+    """A kind of GPU that torch drives under the name of CUDA."""
+
+    memory: Memory = "own"
+    can_be_several = True
+    torch_type: str | None = TORCH_TYPE
+    has_cuda_graphs = True
+    has_flash_attention = True
+    has_torchao_kernels = True
+    visibility: tuple[str, ...]
+    """Environment variables that hide GPUs from this process."""
+
+    def open(self, device: Device) -> DeviceHandle:
+        monitor = self.monitor(device)
+        torch = import_torch(device)
+        return TorchGpuHandle(torch_index(torch, device), monitor, torch)
+
+    def watch(self, device: Device) -> DeviceHandle:
+        self.hide_others(device)
+        return WatchedGpuHandle(self.monitor(device))
+
+    @abstractmethod
+    def monitor(self, device: Device) -> Monitor:
+        """The vendor's library watching a device. Raises BenchhouseError."""
+
+    @abstractmethod
+    def hide_others(self, device: Device) -> None:
+        """Leave this process the one device, as number 0. Raises UnsupportedError where it cannot be named."""
+
+    def usable(self, found: Sequence[Device], why_not_torch: str | None) -> tuple[Device, ...]:
+        """The GPUs that this process may use, each with the number of its model in the machine; or why there is
+        none."""
+        if why_not_torch:
+            return (self.absent(f"{found[0].name} was found, but {why_not_torch}"),)
+        counts = Counter(device.name for device in found)
+        seen = tuple(replace(device, count=counts[device.name]) for device in found)
+        for variable in self.visibility:
+            seen = visible(seen, os.environ.get(variable)) if seen else seen
+        if not seen:
+            settings = " ".join(f"{name}={os.environ[name]}" for name in self.visibility if name in os.environ)
+            return (self.absent(f"{settings} hides {len(found)} x {found[0].name}: unset it"),)
+        return seen
 
 
 def is_gpu_in_use() -> bool:

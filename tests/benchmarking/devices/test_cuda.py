@@ -201,7 +201,7 @@ def test_opening_maps_the_gpu_to_torchs_number_by_pci_address(nvml, fake_torch, 
     _, second = cuda.CudaDevice(nvml()).probe()
     seen = [SimpleNamespace(name="x", pci_domain_id=0, pci_bus_id=bus, pci_device_id=0) for bus in (0x18, 0x2A)]
     torch = fake_torch(list(reversed(seen)))
-    monkeypatch.setattr(cuda, "import_torch", lambda device: torch)
+    monkeypatch.setattr(torch_gpu, "import_torch", lambda device: torch)
     handle = cuda.CudaDevice(nvml()).open(second)
     assert isinstance(handle, TorchGpuHandle)
     assert handle.torch_name == "cuda:0"
@@ -218,7 +218,7 @@ def test_opening_a_gpu_that_vanished_from_the_driver_is_an_error(nvml, fake_torc
     module = nvml()
     module.recording["devices"] = module.recording["devices"][1:]
     seen = SimpleNamespace(name="x", pci_domain_id=0, pci_bus_id=0x18, pci_device_id=0)
-    monkeypatch.setattr(cuda, "import_torch", lambda device: fake_torch([seen]))
+    monkeypatch.setattr(torch_gpu, "import_torch", lambda device: fake_torch([seen]))
     with pytest.raises(BenchhouseError, match=r"'cuda:0' cannot be watched: .*nvmlDeviceGetHandleByUUID"):
         cuda.CudaDevice(module).open(first)
 

@@ -176,7 +176,9 @@ def test_opening_without_amdsmi_watches_through_the_kernel(kfd, without_amdsmi, 
     (device,) = plugin.probe()
     text = b"348a2b8f6c1d5e00".hex()
     seen = SimpleNamespace(name="AMD Instinct MI300X", uuid=f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:]}")
-    monkeypatch.setattr(rocm, "import_torch", lambda device: fake_torch([SimpleNamespace(name="x", uuid=""), seen]))
+    monkeypatch.setattr(
+        torch_gpu, "import_torch", lambda device: fake_torch([SimpleNamespace(name="x", uuid=""), seen])
+    )
     handle = plugin.open(device)
     assert handle.torch_name == "cuda:1"
     assert handle.state().values["temperature_c"] == 47.0
@@ -189,6 +191,6 @@ def test_opening_a_gpu_that_is_gone_is_an_error(kfd, without_amdsmi, fake_torch,
     plugin = device_of(kfd)
     (device,) = plugin.probe()
     (kfd / "class/kfd/kfd/topology/nodes/1/properties").unlink()
-    monkeypatch.setattr(rocm, "import_torch", lambda device: fake_torch([SimpleNamespace(name=device.name)]))
+    monkeypatch.setattr(torch_gpu, "import_torch", lambda device: fake_torch([SimpleNamespace(name=device.name)]))
     with pytest.raises(BenchhouseError, match="is no longer available: no AMD GPU at 0000:c1:00"):
         plugin.open(device)

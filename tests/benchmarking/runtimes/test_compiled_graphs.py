@@ -235,7 +235,7 @@ def test_what_is_missing_says_what_to_install(monkeypatch):
 @pytest.fixture
 def unwatched(monkeypatch):
     for plugin in (cuda.CudaDevice, rocm.RocmDevice):
-        monkeypatch.setattr(plugin, "_monitor", lambda self, device: SimpleNamespace())
+        monkeypatch.setattr(plugin, "monitor", lambda self, device: SimpleNamespace())
 
 
 def test_a_gpu_without_torch_is_the_only_one_that_the_process_sees(monkeypatch, unwatched):

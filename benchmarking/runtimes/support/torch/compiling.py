@@ -20,10 +20,10 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Literal
 
 from benchmarking.builds.store import BuildKey, BuildStore, model_parts
+from benchmarking.core.child_process import environment_variable
 from benchmarking.core.contracts import FamilyOperation, Mark
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import NOT_RUN, Cell, Json, Point, Readings
@@ -226,7 +226,7 @@ class CompileCache:
         is_warm = int(os.environ.get(LAUNCH, "0")) > 0 and store.find(key) is not None
         folder = store.folder(key) if is_warm else store.emptied(key)
         for variable, name in FOLDERS.items():
-            _set(variable, folder / name, cleanup)
+            cleanup.enter_context(environment_variable(variable, str(folder / name)))
         return cls(store=store, key=key, state="warm" if is_warm else "cold", begun_s=time.monotonic())
 
     def keep(self, facts: dict[str, Json]) -> None:
@@ -254,20 +254,6 @@ def cache_key(cell: Cell, point: Point) -> BuildKey:
         "versions": {name: version(name) for name in ("torch", "transformers")},
     }
     return BuildKey(kind=KIND, parts=parts)
-
-
-def _set(variable: str, folder: Path, cleanup: ExitStack) -> None:
-    """Set an environment variable until `cleanup`."""
-    before = os.environ.get(variable)
-    os.environ[variable] = str(folder)
-    cleanup.callback(_restore, variable, before)
-
-
-def _restore(variable: str, before: str | None) -> None:
-    if before is None:
-        os.environ.pop(variable, None)
-    else:
-        os.environ[variable] = before
 
 
 class CompileLog:
