@@ -14,11 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarking.core import plugins
 from benchmarking.core.command_line import Parser, run_command
 from benchmarking.core.contracts import Runtime
 from benchmarking.core.errors import EXIT_OK, FormatError, StorageError
 from benchmarking.core.plugins import all_assumed
-from benchmarking.core.records import FAMILIES, PRECISIONS, Device, Precision, Readings, Workload
+from benchmarking.core.records import PRECISIONS, Device, Precision, Readings, Workload
 from benchmarking.devices.support.kinds import kinds
 from benchmarking.sweep.plan.options import runtime_options, runtimes, runtimes_by_values, what_is_chosen
 
@@ -155,7 +156,7 @@ def tiny_workloads() -> Mapping[str, Workload]:
 
     found = [resolve(entry.name, weights="random") for entry in catalog.entries() if not entry.hub]
     by_family = {str(workload.family): workload for workload in found}
-    return {family: by_family[family] for family in FAMILIES if family in by_family}
+    return {family: by_family[family] for family in plugins.family_names() if family in by_family}
 
 
 def between_markers(text: str) -> str | None:

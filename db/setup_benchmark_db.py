@@ -95,7 +95,7 @@ def _parser() -> Parser:
     content.add_argument("--overwrite", action="store_true", help="drop everything in the database; asks first")
     content.add_argument("--yes", action="store_true", help="do not ask before --overwrite")
     file = parser.add_argument_group("file")
-    file.add_argument("--verify", action="store_true", help="check schema, references, counts and checksums")
+    file.add_argument("--verify", action="store_true", help="check schema, names, references, counts and checksums")
     file.add_argument("--compact", action="store_true", help="rewrite the file without its free space (about half)")
     file.add_argument("--backup", type=Path, metavar="FILE", help="new file for a copy of the database")
     output = parser.add_argument_group("output")

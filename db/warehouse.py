@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.core import plugins
 from benchmarking.core.axes import FURTHER
 from benchmarking.core.errors import FormatError, StorageError
 from benchmarking.core.provenance import uuid7
@@ -153,9 +154,10 @@ class Warehouse:
     def ingest(self, run: Run, *, source: str | None = None, source_sha256: str | None = None) -> bool:
         """Store a run, completely or not at all; False if it, or its file (`source_sha256`), is already stored.
 
-        Raises FormatError for NaN and infinity, and for a run with the id of a different one; StorageError when the
-        file cannot be written.
+        Raises FormatError for NaN and infinity, for an unknown family, and for a run with the id of a different one;
+        StorageError when the file cannot be written.
         """
+        plugins.check_family(run.cell.workload.family, f"run {run.run_id}")
         with self._using() as connection, migrate.transaction(connection):
             # A foreign file may hold many runs.
             known = self._sources(run.run_id, source_sha256 if run.origin is None else None)

@@ -318,6 +318,11 @@ class WorkloadFamily(ABC):
     """An architecture family. Importing the module imports neither torch nor transformers."""
 
     name: Family
+    rank: int = 100
+    """Its place in tables and charts; families of equal rank go by name."""
+    catalog: tuple[Mapping[str, Json], ...] = ()
+    """Models of the catalog in the form of the folder catalog's files, besides those in the family's own file there.
+    One without a hub ("hub": False) is tiny: tests and the support table use it."""
     model_types: frozenset[str]
     """The `model_type`s of transformers' configurations that belong to the family."""
     tasks: tuple[str, ...]

@@ -11,6 +11,11 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
+from benchmarking.core.errors import FormatError
+
+DEVICES, RUNTIMES, FAMILIES = "benchmarking.devices", "benchmarking.runtimes", "benchmarking.workloads"
+"""The packages whose plugins are named in records."""
+
 
 @cache
 def names(package: str) -> tuple[str, ...]:
@@ -24,6 +29,18 @@ def load(package: str, name: str) -> Any:
     if name not in names(package):
         raise KeyError(name)
     return importlib.import_module(f"{package}.{name}").PLUGIN
+
+
+def family_names() -> tuple[str, ...]:
+    """Names of the architecture families, in their order in tables and charts."""
+    families = [load(FAMILIES, name) for name in names(FAMILIES)]
+    return tuple(family.name for family in sorted(families, key=lambda family: (family.rank, family.name)))
+
+
+def check_family(name: str | None, where: str) -> None:
+    """Raise FormatError for the name of a family that there is no plugin of; None stands for no family."""
+    if name is not None and name not in family_names():
+        raise FormatError(f"{where}: expected one of {', '.join(family_names())}, found {name!r}")
 
 
 _ALL_ASSUMED = ContextVar("_ALL_ASSUMED", default=False)

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from benchmarking.core import plugins
 from benchmarking.core.axes import AXES, POINT_FIELDS
 from benchmarking.core.codec import canonical_hash as canonical_hash
 from benchmarking.core.codec import dumps as dumps
@@ -31,19 +32,8 @@ FORMAT_VERSION = 1
 Json = None | bool | int | float | str | list[Any] | dict[str, Any]
 Scalar = bool | int | float | str
 
-Family = Literal[
-    "encoder-only",
-    "decoder-only",
-    "encoder-decoder",
-    "vision",
-    "vision-text",
-    "speech",
-    "multimodal",
-    "diffusion",
-    "mixture-of-experts",
-    "state-space",
-    "rag",
-]
+Family = str
+"""The name of an architecture family: that of its plugin."""
 Precision = Literal["float32", "tf32", "bfloat16", "float16", "int8", "int4", "other", "unknown"]
 Status = Literal["ok", "failed", "skipped", "timed_out"]
 Validity = Literal["valid", "noisy", "throttled", "invalid"]
@@ -53,7 +43,6 @@ WeightsKind = Literal["pretrained", "random", "given"]
 WeightsChoice = Literal["auto", "pretrained", "random"]
 Rebuild = Literal["if_needed", "always", "never"]
 
-FAMILIES: tuple[Family, ...] = get_args(Family)
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)[:6]
 """The precisions that can be requested. Another tool's results may also be "other" (named in their runtime mode) or
 "unknown"."""
@@ -419,7 +408,8 @@ class Run:
 
 
 def run_from_json(data: Any, where: str) -> Run:
-    """A run of this or an older format. Raises FormatError for any other file, and for one of a newer program."""
+    """A run of this or an older format. Raises FormatError for any other file, and for one of a newer program or with a
+    family that this one does not have."""
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise FormatError(f'{where}: not a benchhouse run (no "format": "{FORMAT}")')
     version = data.get("format_version")
@@ -429,4 +419,6 @@ def run_from_json(data: Any, where: str) -> Run:
         raise FormatError(
             f"{where}: format {version} is newer than this program knows ({FORMAT_VERSION}): upgrade benchhouse"
         )
-    return from_json(Run, data, where)
+    run = from_json(Run, data, where)
+    plugins.check_family(run.cell.workload.family, f"{where}.cell.workload.family")
+    return run

@@ -18,6 +18,7 @@ class DecoderOnly(TextFamily):
     """GPT-2, OPT, GPT-NeoX, Llama, Mistral, Qwen, Gemma, Phi, Falcon, BLOOM, ..."""
 
     name: Family = "decoder-only"
+    rank = 1
     without_sdpa = frozenset({"bloom", "codegen", "gemma2", "gpt_neo", "gptj", "mpt", "xglm"})
     model_types = without_sdpa | {
         "cohere",

@@ -49,6 +49,7 @@ class Diffusion(WorkloadFamily):
     scaled-dot-product attention."""
 
     name: Family = "diffusion"
+    rank = 7
     unit = "images"
     can_split_batch = False
     """The latents of a batch share their step."""

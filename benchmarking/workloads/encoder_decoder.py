@@ -22,6 +22,7 @@ class EncoderDecoder(TextFamily):
     """T5, mT5, BART, mBART, Pegasus, M2M-100, Marian, Blenderbot, ..."""
 
     name: Family = "encoder-decoder"
+    rank = 2
     without_sdpa = frozenset({"longt5", "mvp"})
     sdpa_since = {"mt5": (5, 15), "t5": (5, 15), "umt5": (5, 15)}  # noqa: RUF012 - TextFamily's annotation covers it
     model_types = (

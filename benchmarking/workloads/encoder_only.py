@@ -24,6 +24,7 @@ class EncoderOnly(TextFamily):
     """BERT, RoBERTa, DistilBERT, ALBERT, ELECTRA, DeBERTa, MPNet, ModernBERT, ..."""
 
     name: Family = "encoder-only"
+    rank = 0
     without_sdpa = frozenset({"convbert", "deberta", "deberta-v2", "megatron-bert", "mpnet", "rembert", "roformer"})
     model_types = (
         POSITIONS_AFTER_PADDING

@@ -36,6 +36,7 @@ class MixtureOfExperts(TextFamily):
     """
 
     name: Family = "mixture-of-experts"
+    rank = 8
     has_routed_experts = True
     without_sdpa = frozenset({"gpt_oss", "switch_transformers"})
     model_types = (

@@ -46,6 +46,7 @@ class Multimodal(TransformersFamily):
     """LLaVA, Qwen2-VL and 2.5-VL, FLAVA."""
 
     name: Family = "multimodal"
+    rank = 6
     modalities: tuple[Modality, ...] = ("text", "image")
     model_types = frozenset(PROMPTS)
     unsupported_model_types = frozenset({"idefics2", "llava_next", "paligemma"})

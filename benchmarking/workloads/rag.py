@@ -49,6 +49,7 @@ class Rag(TextFamily):
     """RAG-token: a DPR question encoder, an exact search, and a BART or T5 that reads all passages at once."""
 
     name: Family = "rag"
+    rank = 10
     model_types = frozenset({"rag"})
     tasks: tuple[str, ...] = ("text2text-generation",)
     generative_tasks = frozenset({"text2text-generation"})

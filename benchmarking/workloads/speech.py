@@ -43,6 +43,7 @@ class Speech(TransformersFamily):
     """Whisper; wav2vec 2.0, HuBERT, WavLM, data2vec, UniSpeech, SEW."""
 
     name: Family = "speech"
+    rank = 5
     modalities: tuple[Modality, ...] = ("audio",)
     without_sdpa = frozenset({"wavlm"})
     model_types = WRITES | without_sdpa | {"data2vec-audio", "hubert", "sew", "unispeech", "unispeech-sat", "wav2vec2"}

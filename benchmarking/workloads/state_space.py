@@ -116,6 +116,7 @@ class StateSpace(TextFamily):
     """
 
     name: Family = "state-space"
+    rank = 9
     has_attention_cache = False
     without_attention = frozenset({"falcon_mamba", "mamba", "mamba2", "rwkv"})
     model_types = without_attention

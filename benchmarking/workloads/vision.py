@@ -35,6 +35,7 @@ class Vision(TransformersFamily):
     """ViT, DeiT, BEiT, DINOv2, Swin, ResNet, RegNet, ConvNeXT, ..."""
 
     name: Family = "vision"
+    rank = 3
     modalities: tuple[Modality, ...] = ("image",)
     unit = "images"
     without_attention = CONVOLUTIONAL

@@ -68,6 +68,7 @@ class VisionText(TransformersFamily):
     """CLIP, SigLIP, Chinese CLIP, ALIGN; BLIP."""
 
     name: Family = "vision-text"
+    rank = 4
     modalities: tuple[Modality, ...] = ("text", "image")
     without_sdpa = frozenset({"align", "blip"})
     sdpa_since = {"chinese_clip": (5, 17)}  # noqa: RUF012 - TransformersFamily's annotation covers it

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarking.core.records import FAMILIES, Json, Run
+from benchmarking.core import plugins
+from benchmarking.core.records import Json, Run
 from db.importers.support.building import foreign_run, undated
 from db.importers.support.duckdb_files import (
     STATUSES,
@@ -89,7 +90,7 @@ def _run(row: Fields, run_id: str, held: Sequence[ResultRow], hardware: Fields) 
     results = [result_of(file, one, begin, doubts) for one in held]
     commit, branch = text_in(row, "git_commit", "commit"), text_in(row, "git_branch", "branch")
     family, error = text_in(row, *FAMILY), text_in(row, "error", "error_message")
-    stated, known = text_in(row, "status"), family in FAMILIES
+    stated, known = text_in(row, "status"), family in plugins.family_names()
     found: dict[str, Any] = {
         "model_id": text_in(row, *MODEL) or "unknown",
         "family": family if known else None,

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from benchmarking.core import plugins
 from benchmarking.core.axes import FURTHER
 from benchmarking.core.errors import StorageError
 from benchmarking.core.records import canonical_hash
@@ -29,7 +30,7 @@ class Finding:
 
     kind: str
     """damage, schema, orphan, duplicate, raw_count, raw_statistics, missing_value, series, change_point, axes,
-    calibration, heads, hash, checksum."""
+    calibration, heads, name, hash, checksum."""
     subject: str
     """The faulty table or row."""
     problem: str
@@ -59,7 +60,7 @@ def verify(warehouse: Warehouse) -> list[Finding]:
     findings = [*damaged, *_schema(warehouse), *(() if damaged else _migrations(warehouse))]
     if findings:  # the other checks need a readable file with the right schema
         return findings
-    return [*_contents(warehouse), *_hashes(warehouse), *_checksums(warehouse)]
+    return [*_contents(warehouse), *_names(warehouse), *_hashes(warehouse), *_checksums(warehouse)]
 
 
 def _schema(warehouse: Warehouse) -> Iterator[Finding]:
@@ -102,6 +103,19 @@ def _contents(warehouse: Warehouse) -> Iterator[Finding]:
     for kind, sql in CHECKS:
         for row in warehouse.query(sql).dicts():
             yield Finding(kind=kind, subject=row["subject"], problem=row["problem"])
+
+
+def _names(warehouse: Warehouse) -> Iterator[Finding]:
+    """Families, runtimes and devices that this program has no plugin of. Another tool's runtimes and devices may have
+    any name."""
+    for column, names, which in (
+        ("architecture_type", plugins.family_names(), "TRUE"),
+        ("runtime", plugins.names(plugins.RUNTIMES), "origin_format IS NULL"),
+        ("device_type", plugins.names(plugins.DEVICES), "origin_format IS NULL"),
+    ):
+        for row in warehouse.query(NAMES.format(column=column, which=which), [list(names)]).dicts():
+            problem = f"{column} {row['name']!r} of {row['runs']} runs is unknown: expected one of {', '.join(names)}"
+            yield Finding(kind="name", subject=row["name"], problem=problem)
 
 
 def _hashes(warehouse: Warehouse) -> Iterator[Finding]:
@@ -277,6 +291,12 @@ ALIASES = """
 SELECT a.series_id AS subject, 'series ' || a.series_id || ' is an alias of an alias' AS problem
 FROM series_alias a JOIN series_alias b ON b.series_id = a.canonical_series_id
 ORDER BY a.series_id
+"""
+
+
+NAMES = """
+SELECT {column} AS name, count(*) AS runs FROM benchmark_runs JOIN hardware_info USING (hardware_id)
+WHERE {which} AND {column} NOT IN (SELECT unnest(?)) GROUP BY ALL ORDER BY ALL
 """
 
 

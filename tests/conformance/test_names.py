@@ -21,7 +21,6 @@ ROOMS = ("benchmarking", "db", "visualize")
 SELECTOR = re.compile(r":[\w.]*$")
 """What follows a device's name in "cuda:1" and "openvino:GPU"."""
 TRANSLATORS = ("db/importers", "db/exporters")
-FAMILY_ORDER = "a family's word in run files and its place in tables and charts, where a new one follows by name"
 HOMONYMS = {
     "benchmarking/benches/model_benchmark.py": {"bench": "who times the calls"},
     "benchmarking/benches/planning.py": {"bench": "the source of a workload, and a key of its facts"},
@@ -32,20 +31,7 @@ HOMONYMS = {
         "onnxruntime": "a package",
         "openvino": "a package",
     },
-    "benchmarking/core/records.py": {
-        "bench": "the source of a workload",
-        "decoder-only": FAMILY_ORDER,
-        "diffusion": FAMILY_ORDER,
-        "encoder-decoder": FAMILY_ORDER,
-        "encoder-only": FAMILY_ORDER,
-        "mixture-of-experts": FAMILY_ORDER,
-        "multimodal": FAMILY_ORDER,
-        "rag": FAMILY_ORDER,
-        "speech": FAMILY_ORDER,
-        "state-space": FAMILY_ORDER,
-        "vision": FAMILY_ORDER,
-        "vision-text": FAMILY_ORDER,
-    },
+    "benchmarking/core/records.py": {"bench": "the source of a workload"},
     "benchmarking/devices/cpu.py": {"onnxruntime": "a package"},
     "benchmarking/devices/mps.py": {"onnxruntime": "a package"},
     "benchmarking/devices/qnn.py": {"cpu": "a backend of QNN", "onnxruntime": "a package"},

@@ -14,7 +14,8 @@ from benchmarking import support_table
 from benchmarking.core import plugins
 from benchmarking.core.contracts import Runtime
 from benchmarking.core.errors import UsageError
-from benchmarking.core.records import FAMILIES, PRECISIONS, Device, Workload
+from benchmarking.core.plugins import family_names
+from benchmarking.core.records import PRECISIONS, Device, Workload
 from benchmarking.devices.support.select import probe_all
 from benchmarking.sweep.plan.options import help_text, runtime_options
 from tests.helpers.paths import ROOT
@@ -142,7 +143,7 @@ def test_every_family_and_every_runtime_is_in_the_table() -> None:
     families, precisions, notes, options = support_table.table_text().split("\n\n")
     flags = [line.split(" | ")[0].strip("| ") for line in options.splitlines()[2:]]
     assert flags == [f"`--{name.replace('_', '-')}`" for name in runtime_options()]
-    assert [line.split(" | ")[0].strip("| ") for line in families.splitlines()[2:]] == list(FAMILIES)
+    assert [line.split(" | ")[0].strip("| ") for line in families.splitlines()[2:]] == list(family_names())
     rows = [line.split(" | ")[0].strip("| ") for line in precisions.splitlines()[2:]]
     assert sorted(rows) == sorted(name for name in NAMES if plugins.load(PACKAGE, name).is_compared)
     assert rows[0] == "eager"

@@ -13,12 +13,18 @@ import numpy as np
 import pytest
 
 from benchmarking.core import plugins
-from benchmarking.core.records import FAMILIES, Cell, Device, Point
+from benchmarking.core.plugins import family_names
+from benchmarking.core.records import Cell, Device, Point
 from benchmarking.workloads.support import catalog
 from benchmarking.workloads.support.families import family_of
 from benchmarking.workloads.support.resolve import resolve
 
 PACKAGE = "benchmarking.workloads"
+ORDER = (
+    *("encoder-only", "decoder-only", "encoder-decoder", "vision", "vision-text", "speech", "multimodal", "diffusion"),
+    *("mixture-of-experts", "state-space", "rag"),
+)
+"""Of the families that have a rank; others follow by name."""
 NAMES = plugins.names(PACKAGE)
 CPU = Device(type="cpu", selector="cpu", found=True, precisions=("float32",))
 
@@ -61,8 +67,13 @@ def open_session(workload: Any, options: dict[str, Any] | None = None) -> Any:
 
 
 def test_file_and_family_have_the_same_name(plugin: Any) -> None:
-    assert plugin.name in FAMILIES
-    assert plugin.name.replace("-", "_") in NAMES
+    assert plugin.name in {name.replace("_", "-") for name in NAMES}
+    assert type(plugin).__module__ == f"{PACKAGE}.{plugin.name.replace('-', '_')}"
+
+
+def test_families_are_in_the_order_of_tables_and_charts() -> None:
+    assert tuple(name for name in family_names() if name in ORDER) == ORDER
+    assert len(family_names()) == len(NAMES)
 
 
 def test_generative_tasks_are_tasks_and_have_new_tokens_and_caches(plugin: Any, tiny: Any) -> None:

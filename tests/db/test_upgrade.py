@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarking.core import plugins
+from benchmarking.core.errors import FormatError
 from db import migrate
 from db.upkeep.verify import verify
 from db.warehouse import RUN_TABLES, SHARED_TABLES, Warehouse
@@ -108,6 +110,25 @@ def test_a_new_run_continues_the_series_of_an_old_one(old, make_run):
         counts = warehouse.query("SELECT model_id, max(position) AS n FROM history GROUP BY ALL ORDER BY ALL").dicts()
         assert counts == [{"model_id": m, "n": n} for m, n in (("bert-base-uncased", 2), ("vit", 2), ("whisper", 1))]
         assert verify(warehouse) == []
+
+
+def test_a_family_that_no_older_version_had_is_stored_after_the_upgrade(old, make_run, monkeypatch):
+    families = (*plugins.family_names(), "time-series")
+    monkeypatch.setattr(plugins, "family_names", lambda: families)
+    run = make_run(model_id="patchtst", family="time-series")
+    with Warehouse.open(old) as warehouse:
+        warehouse.ingest(run)
+        rows = warehouse.query("SELECT series_id FROM latest_results WHERE architecture_type = 'time-series'").dicts()
+        assert len(rows) == len(run.results)
+        assert verify(warehouse) == []
+
+
+def test_a_family_without_a_plugin_is_not_stored(old, make_run):
+    with Warehouse.open(old) as warehouse:
+        before = warehouse.query("SELECT * FROM benchmark_runs").dicts()
+        with pytest.raises(FormatError, match=r"expected one of encoder-only, .*, rag, found 'time-series'"):
+            warehouse.ingest(make_run(family="time-series"))
+        assert warehouse.query("SELECT * FROM benchmark_runs").dicts() == before
 
 
 def test_the_series_of_a_text_point_has_the_id_it_always_had(warehouse, make_run):

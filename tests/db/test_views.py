@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from benchmarking.core.records import FAMILIES, Doubt, canonical_hash
+from benchmarking.core.plugins import family_names
+from benchmarking.core.records import Doubt, canonical_hash
 
 ONE = {"batch_sizes": (1,), "sequence_lengths": (32,)}
 NOISY = {"validity": "noisy", "doubts": (Doubt(kind="cpu_pressure", severity="noisy"),)}
@@ -158,7 +159,7 @@ FAMILY_POINTS = {
 
 @pytest.fixture
 def of_every_family(warehouse, make_run):
-    for family in FAMILIES:
+    for family in family_names():
         run = make_run(model_id=f"a-{family}", family=family, batch_sizes=(1,))
         warehouse.ingest(dataclasses.replace(run, results=run.results[:1]))
     return warehouse

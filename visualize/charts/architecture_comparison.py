@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.axes import FURTHER
 from benchmarking.core.metrics import METRICS
-from benchmarking.core.records import FAMILIES
+from benchmarking.core.plugins import family_names
 from visualize.drawing import words
 from visualize.drawing.layout import FigureText, finish, new_figure, wrap
 from visualize.drawing.lines import doubtful_entries, draw_marks, legend_entry
@@ -139,7 +139,8 @@ def _by_family(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
 
 def _place(family: str | None) -> int:
     """The family's number, which sets its colour and mark in every picture."""
-    return FAMILIES.index(family) if family in FAMILIES else len(FAMILIES)
+    names = family_names()
+    return names.index(family) if family in names else len(names)
 
 
 def _drawing(title: str, key: Row, members: Sequence[Row], blocks: Sequence[Block]) -> Drawing:

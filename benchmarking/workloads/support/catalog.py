@@ -1,18 +1,21 @@
 """The built-in catalog: published configurations of well-known models, which run on a machine without network.
 
-The folder catalog has one file a family. The facts are the models' config.json values, without those for training or
-sampling only. Files are read on first use.
+The folder catalog has one file a family, and a family may list models in its `catalog` too. The facts are the models'
+config.json values, without those for training or sampling only. Files are read on first use.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Any
 
-from benchmarking.core.records import FAMILIES, Json
+from benchmarking.core import plugins
+from benchmarking.core.records import Family, Json
+from benchmarking.workloads.support.families import family_named
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +37,16 @@ class Entry:
 @cache
 def entries() -> tuple[Entry, ...]:
     """Every model of the catalog, family by family."""
-    folder = resources.files("benchmarking.workloads").joinpath("catalog")
-    files = [folder.joinpath(f"{family}.json") for family in FAMILIES]
-    models = [data for file in files if file.is_file() for data in json.loads(file.read_text(encoding="utf-8"))]
-    return tuple(Entry(**{**data, "aliases": tuple(data["aliases"])}) for data in models)
+    models = [model for family in plugins.family_names() for model in _models(family)]
+    return tuple(Entry(**{**model, "aliases": tuple(model["aliases"])}) for model in models)
+
+
+def _models(family: Family) -> Iterator[Mapping[str, Any]]:
+    """Those in the family's file, if it has one, and those that its plugin lists."""
+    file = resources.files(plugins.FAMILIES).joinpath("catalog", f"{family}.json")
+    if file.is_file():
+        yield from json.loads(file.read_text(encoding="utf-8"))
+    yield from plugin.catalog if (plugin := family_named(family)) else ()
 
 
 def find(name: str) -> Entry | None:

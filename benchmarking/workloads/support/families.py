@@ -15,8 +15,7 @@ from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.graph_contracts import Recipe
 from benchmarking.core.records import Family, Json, Point, Workload
 
-PACKAGE = "benchmarking.workloads"
-
+PACKAGE = plugins.FAMILIES
 
 ARCHITECTURE_TASKS = {"ForSequenceClassification": "text-classification"}
 """Endings of architecture names of models that were made for one task and lose their head at any other."""

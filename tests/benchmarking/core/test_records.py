@@ -82,6 +82,15 @@ def test_other_and_newer_files_are_errors(data, message):
         run_from_json(data, "some.json")
 
 
+def test_a_family_without_a_plugin_is_an_error(make_run):
+    data = to_json(make_run())
+    data["cell"]["workload"]["family"] = "vison"
+    with pytest.raises(FormatError, match=r"some\.json\.cell\.workload\.family: expected one of .*, found 'vison'"):
+        run_from_json(data, "some.json")
+    data["cell"]["workload"]["family"] = None
+    assert run_from_json(data, "some.json").cell.workload.family is None
+
+
 def test_readings_together_keep_values_over_reasons():
     one = Readings(values={"a": 1}, missing={"b": "not_supported"})
     two = Readings(values={"b": 2}, missing={"a": "failed", "c": "not_run"})

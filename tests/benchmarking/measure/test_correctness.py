@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from benchmarking.core.records import FAMILIES, PRECISIONS
+from benchmarking.core.plugins import family_names
+from benchmarking.core.records import PRECISIONS
 from benchmarking.measure.correctness import ROUTED, TOLERANCES, Comparison, about_difference, compare, tolerance_of
 
 
@@ -157,7 +158,7 @@ def test_a_mixture_of_experts_may_take_other_routes_below_float32(precision):
     own = TOLERANCES[precision]
     expected = ROUTED if precision in ("tf32", "float16", "bfloat16", "int8") else own
     assert tolerance_of(precision, "mixture-of-experts") == expected
-    others = {tolerance_of(precision, family) for family in (*FAMILIES, None) if family != "mixture-of-experts"}
+    others = {tolerance_of(precision, family) for family in (*family_names(), None) if family != "mixture-of-experts"}
     assert others == {own}
     one_route_else = Comparison(relative_l2=0.25, cosine=0.97)
     assert bool(about_difference(one_route_else, precision, "mixture-of-experts")) is (precision == "float32")

@@ -95,6 +95,21 @@ def test_an_empty_warehouse_has_no_findings(warehouse):
         ("UPDATE hardware_info SET calibration_run_id = 'gone'", "orphan", "which is not in benchmark_runs"),
         ("UPDATE series SET hashed_keys = '{}'", "hash", "is not the hash of its hashed_keys"),
         ("UPDATE hardware_info SET hashed_keys = '{}'", "hash", "hardware_info: hardware_id"),
+        (
+            "UPDATE benchmark_runs SET architecture_type = 'vison' WHERE model_id = 'gpt2'",
+            "name",
+            "architecture_type 'vison' of 1 runs is unknown: expected one of encoder-only, decoder-only, ",
+        ),
+        (
+            "UPDATE benchmark_runs SET runtime = 'eagre'",
+            "name",
+            "runtime 'eagre' of 2 runs is unknown: expected one of ",
+        ),
+        (
+            "UPDATE hardware_info SET device_type = 'gpu'",
+            "name",
+            "device_type 'gpu' of 2 runs is unknown: expected one",
+        ),
     ],
 )
 def test_a_planted_fault_is_found(filled, fault, kind, words):
@@ -109,6 +124,12 @@ def test_every_number_of_a_result_has_a_check(warehouse):
     numbers = {row["column_name"] for row in warehouse.query(sql).dicts()}
     sql = "SELECT constraint_column_names AS names FROM duckdb_constraints() WHERE constraint_type = 'CHECK'"
     assert numbers <= {name for row in warehouse.query(sql).dicts() for name in row["names"]}
+
+
+def test_runtimes_and_devices_of_another_tool_have_any_name(filled):
+    filled.query("UPDATE benchmark_runs SET runtime = 'llama.cpp', origin_format = 'llama-bench'")
+    filled.query("UPDATE hardware_info SET device_type = 'vulkan'")
+    assert "name" not in kinds(filled)
 
 
 def test_a_change_point_of_another_run_or_with_no_result_is_found(warehouse, write_history):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarking.core.records import FAMILIES
+from benchmarking.core.plugins import family_names
 from visualize.drawing.rows import NotDrawn
 
 NAME = "architecture_comparison"
@@ -62,13 +62,13 @@ def one_of_each(make_run, alter):
     lengths = {"mixture-of-experts": (64,)}
     return [
         make_run(model_id=f"a-{family}", family=family, slowdown=1.0 + 7 * place, sequence_lengths=lengths.get(family))
-        for place, family in enumerate(FAMILIES)
+        for place, family in enumerate(family_names())
     ]
 
 
 def test_every_family_is_in_one_picture_each_at_a_point_it_was_measured_at(one_of_each, figures, see):
     (figure,) = figures(NAME, *one_of_each)
-    assert see.legend(figure) == list(FAMILIES)
+    assert see.legend(figure) == list(family_names())
     headings = [see.title(axes, loc="left") for axes in figure.axes[::2]]
     assert headings == [
         "encoder-only, feature-extraction: batch 1, sequence 128",
@@ -92,8 +92,8 @@ def test_no_two_families_look_alike_and_each_looks_the_same_in_every_picture(one
         return see.look(panel, f"mark a-{family}")
 
     (all_of_them,) = figures(NAME, *one_of_each)
-    looks = {family: look(all_of_them, family) for family in FAMILIES}
-    assert len(set(looks.values())) == len(FAMILIES)
+    looks = {family: look(all_of_them, family) for family in family_names()}
+    assert len(set(looks.values())) == len(family_names())
     (two,) = figures(NAME, one_of_each[3], one_of_each[9])
     assert {family: look(two, family) for family in ("vision", "state-space")} == {
         family: looks[family] for family in ("vision", "state-space")

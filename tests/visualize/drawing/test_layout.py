@@ -3,7 +3,7 @@
 import pytest
 from matplotlib.transforms import Bbox
 
-from benchmarking.core.records import FAMILIES
+from benchmarking.core.plugins import family_names
 from visualize.drawing.layout import wrap
 
 CHARTS = (
@@ -55,7 +55,7 @@ def situations(make_run, alter):
         "many devices": crowd,
         "trouble": [*troubled, make_run(model_id="other", family="decoder-only")],
         "every family": [
-            make_run(model_id=alter.LONG_MODEL[: 20 + 8 * i], family=family) for i, family in enumerate(FAMILIES)
+            make_run(model_id=alter.LONG_MODEL[: 20 + 8 * i], family=family) for i, family in enumerate(family_names())
         ],
         "one point": [make_run(model_id=m, batch_sizes=(1,), sequence_lengths=(32,)) for m in "ab"],
     }

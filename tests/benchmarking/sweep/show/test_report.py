@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarking.core.records import FAMILIES, Doubt
+from benchmarking.core.plugins import family_names
+from benchmarking.core.records import Doubt
 from benchmarking.sweep.show.report import table
 
 KINDS = ("run_queue_wait", "severe_outliers", "target_missed", "drift", "launch_spread")
@@ -44,7 +45,7 @@ def test_columns_are_the_axes_and_the_numbers_of_the_family(make_run, family, ax
     assert headings(make_run(family=family)) == ["batch", *axes, *SPEED, *rates, "peak MB", "doubts"]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", family_names())
 def test_no_family_s_table_is_too_wide(make_run, family):
     doubts = tuple(Doubt(kind=kind, severity="noisy") for kind in KINDS)
     run = make_run(model_id="m", family=family)
