@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -148,7 +149,7 @@ def _show(done: BatchSummary, arguments: argparse.Namespace) -> None:
 
 def _note_interrupted(batch: Batch, arguments: argparse.Namespace) -> None:
     finished = sum(cell.run_file is not None for cell in batch.cells)
-    kept = f"saved; {NAME} --resume --output-dir {batch.folder} continues from here"
+    kept = f"saved; {NAME} --resume --output-dir {shlex.quote(str(batch.folder))} continues from here"
     note(f"{finished} of {len(batch.cells)} cells finished: {'not saved (--no-save)' if arguments.no_save else kept}")
 
 

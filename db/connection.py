@@ -46,6 +46,9 @@ WRITER: Config = FILE_FORMAT | {"threads": 1}
 QUESTIONS: Config = FILE_FORMAT | {"enable_external_access": False, "errors_as_json": True, "lock_configuration": True}
 """For SQL of a user: no other file can be reached, the settings are locked, and errors carry their position."""
 
+INTERRUPTED = "Query interrupted"
+"""The driver's error for a signal during a statement."""
+
 Found = TypeVar("Found")
 
 RETRY_FIRST_S = 0.02
@@ -125,7 +128,7 @@ def _retrying(open_it: Callable[[], Found], lock_timeout_s: float) -> Found:
 
 @contextmanager
 def translate_errors(path: str, waited_s: float = 0.0) -> Iterator[None]:
-    """Turn DuckDB's errors into ours, of one line each."""
+    """Turn DuckDB's errors into ours, of one line each, and its error for a signal into KeyboardInterrupt."""
     import duckdb
 
     try:
@@ -135,6 +138,10 @@ def translate_errors(path: str, waited_s: float = 0.0) -> Iterator[None]:
         while isinstance(first.__context__, duckdb.Error):  # not the error of a ROLLBACK that failed
             first = first.__context__
         raise storage_error(str(first), path, waited_s) from error
+    except RuntimeError as error:
+        if str(error) != INTERRUPTED:
+            raise
+        raise KeyboardInterrupt from error
 
 
 def _file_id(path: str) -> tuple[int, int] | None:

@@ -51,7 +51,7 @@ Report = dict[str, Any]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv)
+    return run_command(NAME, _run, argv, interrupted="what was stored is kept: the same command goes on")
 
 
 def _run(argv: Sequence[str]) -> int:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.errors import BenchhouseError, Interrupted
 
 ROOT = Path(__file__).resolve().parents[2]
 """The folder that holds our packages."""
@@ -161,8 +161,8 @@ def hand_over(command: Sequence[str], *, limit_s: float | None = None, is_termin
             except subprocess.TimeoutExpired:
                 process.kill()
                 return None
-            except KeyboardInterrupt:
-                if not is_terminal:
+            except KeyboardInterrupt as stop:
+                if not is_terminal or isinstance(stop, Interrupted):
                     process.kill()
                     raise
 

@@ -5,13 +5,23 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NoReturn
 
-from benchmarking.core.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, BenchhouseError, UsageError
+from benchmarking.core.errors import EXIT_FAILED, EXIT_USAGE, BenchhouseError, Interrupted, UsageError
 
 DEFAULT_DATABASE = "benchmark_db.duckdb"
+
+ENDING_SIGNALS = ("SIGTERM", "SIGHUP")
+"""Signals that end a command as Ctrl-C does: of `kill`, of a service manager, of a terminal that closes."""
+REPEAT_S = 2.0
+"""A service manager or terminal may send both signals, and to every process: within this time the first one counts, and
+cleaning up goes on. A later one interrupts the cleaning too."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -21,11 +31,26 @@ class Parser(argparse.ArgumentParser):
         self.exit(EXIT_USAGE, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
 
-def run_command(name: str, command: Callable[[Sequence[str]], int], argv: Sequence[str] | None) -> int:
+def run_command(
+    name: str, command: Callable[[Sequence[str]], int], argv: Sequence[str] | None, *, interrupted: str = ""
+) -> int:
     """Run a command and return its exit code; a `BenchhouseError` becomes one line on stderr.
 
-    Any other exception is a bug and keeps its traceback; BENCHHOUSE_TRACEBACK=1 shows the traceback of all of them.
+    Ctrl-C, SIGTERM and SIGHUP raise KeyboardInterrupt in the command, so that it cleans up; `interrupted` says what is
+    kept then, and how to go on, where the command itself does not. Any other exception is a bug and keeps its
+    traceback; BENCHHOUSE_TRACEBACK=1 shows the traceback of all of them.
     """
+    with _signals_interrupt() as received:
+        try:
+            return _exit_code(name, command, argv)
+        except KeyboardInterrupt as stop:
+            # DuckDB reports every signal as one error; the handler knows which it was.
+            number = stop.number if isinstance(stop, Interrupted) else received[-1] if received else signal.SIGINT
+            print(f"{name}: interrupted{f': {interrupted}' if interrupted else ''}", file=sys.stderr)
+            return 128 + number
+
+
+def _exit_code(name: str, command: Callable[[Sequence[str]], int], argv: Sequence[str] | None) -> int:
     try:
         return command(sys.argv[1:] if argv is None else argv)
     except SystemExit as stop:  # how argparse ends after --help and usage errors
@@ -35,13 +60,50 @@ def run_command(name: str, command: Callable[[Sequence[str]], int], argv: Sequen
             raise
         print(f"{name}: error: {one_line(str(error))}", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
-        print(f"{name}: interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader of a pipe has gone ("| head"). Without this, Python reports the broken pipe again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
+
+
+@contextmanager
+def _signals_interrupt() -> Iterator[list[int]]:
+    """Inside, the first ending signal raises Interrupted in the main thread; gives the list of those received.
+
+    A signal that is ignored (nohup) or handled by a caller stays so. Windows has no such signals.
+    """
+    received: list[int] = []
+    last_s = -REPEAT_S
+
+    def interrupt(number: int, frame: object) -> None:
+        nonlocal last_s
+        is_repeated = time.monotonic() - last_s < REPEAT_S
+        if is_repeated:
+            return
+        last_s = time.monotonic()
+        received.append(number)
+        _leave_closed_terminal()
+        raise Interrupted(number)
+
+    numbers = [getattr(signal, one) for one in ENDING_SIGNALS if os.name == "posix"]
+    is_main = threading.current_thread() is threading.main_thread()
+    taken = [number for number in numbers if is_main and signal.getsignal(number) is signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, interrupt)
+    try:
+        yield received
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _leave_closed_terminal() -> None:
+    """Send further output to nowhere where it went to a terminal that has closed: writing there raises an error."""
+    for descriptor in (1, 2):
+        try:
+            os.write(descriptor, b"")
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 def one_line(text: str) -> str:

@@ -14,7 +14,6 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_NOT_ENOUGH_DATA = 3
 EXIT_TIME_LIMIT = 124
-EXIT_INTERRUPTED = 130
 
 OUT_OF_MEMORY_TEXTS = (
     "out of memory",
@@ -47,6 +46,14 @@ class UsageError(BenchhouseError):
     """An invalid request: an unknown name, an impossible grid, an absent device. Exit code 2."""
 
     exit_code = EXIT_USAGE
+
+
+class Interrupted(KeyboardInterrupt):
+    """SIGTERM or SIGHUP: it ends a command as Ctrl-C does, with exit code 128 + the signal's number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
 class UnsupportedError(UsageError):

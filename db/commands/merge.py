@@ -46,7 +46,7 @@ Report = dict[str, Any]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    return run_command(NAME, _run, argv)
+    return run_command(NAME, _run, argv, interrupted="the files merged so far are kept: the same command goes on")
 
 
 def _run(argv: Sequence[str]) -> int:

@@ -26,8 +26,6 @@ READING = ("SELECT", "EXPLAIN", "PRAGMA", "MULTI")
 """Types of statements that read; MULTI is a PIVOT in DuckDB 2."""
 MISTAKES = ("Parser", "Syntax", "Binder", "Catalog", "Permission", "Invalid Input", "Parameter Not Resolved")
 """Kinds of errors of the statement; all others are of the data or the machine."""
-INTERRUPTED = "Query interrupted"
-"""The driver's error for a Ctrl-C."""
 ROWS_AT_ONCE = 10_000
 
 
@@ -71,10 +69,6 @@ def answering(
             cursor.execute(sql, dict(params) if params else None)
             columns = tuple(Column(name=name, type=str(kind)) for name, kind, *_ in cursor.description or ())
             yield Answer(columns=columns, rows=_rows(cursor))
-    except RuntimeError as error:
-        if str(error) != INTERRUPTED:
-            raise
-        raise KeyboardInterrupt from error
     except StorageError as error:
         if expired.is_set():
             raise TimeLimitError(f"no answer within {timeout_s:g} s: narrow it, or raise --timeout") from error

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import random
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -131,7 +134,7 @@ def test_an_interruption_keeps_what_was_measured_and_resume_goes_on(tmp_path):
     code, err = finish(process)
     before = kept(folder)
     assert code == 130
-    assert f"of {POINTS} points measured: saved; run_hardware_benchmark --resume continues from here" in err
+    assert f"of {POINTS} points measured: saved; run_hardware_benchmark --resume --output-dir benchmark_results " in err
     assert before
     assert finish(start("--resume"))[0] == 0
     after = kept(folder)
@@ -140,6 +143,111 @@ def test_an_interruption_keeps_what_was_measured_and_resume_goes_on(tmp_path):
     with Warehouse.open(tmp_path / "benchmark_db.duckdb") as warehouse:
         (row,) = warehouse.query("select count(*) as results from benchmark_results").dicts()
     assert row == {"results": 3}
+
+
+ENDINGS = [signal.SIGTERM, signal.SIGHUP]
+
+
+def left_of(process):
+    """A function that gives what still runs of a command's processes."""
+    found = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+
+    def left():
+        _, alive = psutil.wait_procs(found, timeout=10)
+        return [one.cmdline() for one in alive if one.status() != psutil.STATUS_ZOMBIE]
+
+    return left
+
+
+def advised(err, flags="--resume"):
+    """The arguments of the run_hardware_benchmark command that a message advises."""
+    return shlex.split(re.search(rf"run_hardware_benchmark ({flags} \S+ \S+)", err)[1])
+
+
+@pytest.mark.parametrize("number", ENDINGS)
+def test_sigterm_and_sighup_end_a_run_as_ctrl_c_does_and_the_advised_command_goes_on(tmp_path, number):
+    folder = tmp_path / "kept here"
+    process = start(*SWEEP, *SHORT, "--output-dir", str(folder))
+    wait_until(lambda: folder.is_dir() and kept(folder) and workers(process))
+    left = left_of(process)
+    process.send_signal(number)
+    code, err = finish(process)
+    before = kept(folder)
+    assert code == 128 + number
+    assert "points measured: saved; run_hardware_benchmark --resume" in err
+    assert err.endswith("run_hardware_benchmark: interrupted\n")
+    assert left() == []
+    resume = shlex.split(err.split("saved; run_hardware_benchmark ")[1].split(" continues")[0])
+    assert finish(start(*resume)) == (0, "")
+    after = kept(folder)
+    assert all(after[name] == values for name, values in before.items())
+    assert all(result["launches"] == 2 for result in complete(folder)["results"])
+
+
+def test_a_signal_to_every_process_of_a_run_fails_no_point(tmp_path):
+    folder = tmp_path / "benchmark_results"
+    process = subprocess.Popen([*COMMAND, *SWEEP, *SHORT], stderr=subprocess.PIPE, text=True, start_new_session=True)
+    wait_until(lambda: folder.is_dir() and kept(folder) and workers(process))
+    left = left_of(process)
+    os.killpg(process.pid, signal.SIGTERM)
+    code, err = finish(process)
+    (partial,) = spool.unfinished(folder)
+    assert (code, "interrupted" in err, left()) == (143, True, [])
+    assert [one.error for one in partial.read().measurements if one.status != "ok"] == []
+
+
+def test_a_terminal_that_closes_ends_a_run_as_ctrl_c_does(tmp_path):
+    folder = tmp_path / "benchmark_results"
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(COMMAND[0], [word for word in (*COMMAND, *SWEEP, *SHORT) if word != "--quiet"])
+    wait_until(lambda: os.read(terminal, 1) and folder.is_dir() and kept(folder))
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 128 + signal.SIGHUP
+    assert kept(folder)
+    assert finish(start("--resume"))[0] == 0
+
+
+def test_a_signal_that_is_ignored_stays_ignored(tmp_path):
+    def ignore():
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+
+    folder = tmp_path / "benchmark_results"
+    process = subprocess.Popen([*COMMAND, *SWEEP, *SHORT], stdout=subprocess.DEVNULL, preexec_fn=ignore)
+    wait_until(lambda: folder.is_dir() and kept(folder))
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(timeout=120) == 0
+
+
+def ab(*arguments):
+    side = shlex.join([*SWEEP, "--batch-sizes", "1,2", "--iterations", "20"])
+    command = [sys.executable, "-m", "benchmarking.ab", side, f"{side} --warmup-iterations 3", *arguments]
+    return subprocess.Popen([*command, "--rounds", "2"], stderr=subprocess.PIPE, text=True)
+
+
+def test_ab_that_is_ended_ends_its_command_and_says_where_the_launches_are(tmp_path):
+    process = ab("--save", "--output-dir", "runs")
+    wait_until(lambda: workers(process) and any(kept(folder) for folder in tmp_path.glob("runs/ab-*/a")))
+    left = left_of(process)
+    process.send_signal(signal.SIGTERM)
+    code, err = finish(process)
+    assert (code, left()) == (143, [])
+    assert err.endswith("benchhouse ab: interrupted\n")
+    (folder,) = tmp_path.glob("runs/ab-*/a")
+    before = kept(folder)
+    assert finish(start(*advised(err)))[0] == 0
+    after = kept(folder)
+    assert before
+    assert all(after[name] == values for name, values in before.items())
+
+
+def test_ab_that_is_killed_leaves_no_process(tmp_path):
+    process = ab("--save", "--output-dir", "runs")
+    wait_until(lambda: workers(process))
+    left = left_of(process)
+    process.kill()
+    finish(process)
+    assert left() == []
 
 
 def test_an_interruption_without_save_shows_what_was_measured(tmp_path, monkeypatch):

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from benchmarking.core.child_process import module_command, start
+from benchmarking.core.command_line import ENDING_SIGNALS
 from benchmarking.core.errors import FormatError
 from benchmarking.core.records import Cell, Json, LaunchLoad, Measurement, Point, Preparation, Rebuild, dumps, from_json
 from benchmarking.measure.bench import Live
@@ -30,6 +31,9 @@ STDERR_TAIL_BYTES = 4000
 END_TIMEOUT_S = 10.0
 
 """A worker that does not exit within this time after its last message is killed."""
+
+OWN_SIGNAL_S = 0.2
+"""A signal to the whole process group ends the sweep, not the point: it reaches this process within this time."""
 
 
 class TimeLimitError(Exception):
@@ -75,9 +79,9 @@ class WorkerProcess:
         return None if line is None else decode(line)
 
     def kill(self) -> None:
-        """Kill the process."""
+        """Kill the process and those it started."""
         if self._process.poll() is None:
-            self._process.kill()
+            self._kill_all()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
@@ -89,13 +93,27 @@ class WorkerProcess:
         try:
             return self._process.wait(timeout=END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self._kill_all()
             return self._process.wait()
+
+    def _kill_all(self) -> None:
+        """Kill the process, then its descendants (a browser, compilers), which would otherwise go on."""
+        import psutil
+
+        with suppress(psutil.Error):
+            descendants = psutil.Process(self.pid).children(recursive=True)
+            self._process.kill()
+            for one in descendants:
+                with suppress(psutil.Error):
+                    one.kill()
+        self._process.kill()
 
     def why_it_ended(self) -> str:
         """How the worker ended, in words, with its last line on stderr."""
         status = self.exit_status()
         how = f"killed by {_signal_name(-status)}" if status < 0 else f"ended with exit code {status}"
+        if -status in (getattr(signal, name, None) for name in ENDING_SIGNALS):
+            time.sleep(OWN_SIGNAL_S)
         if status == -signal.SIGTERM or status == -getattr(signal, "SIGKILL", 9):
             how += " (by the system because memory ran out, or by a user)"
         lines = self.stderr_tail().strip().splitlines()

@@ -4,6 +4,7 @@ launch."""
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,7 +138,7 @@ def _note_interrupted(tracks: Sequence[Track], finished: Sequence[Run], keeps: b
     settled = sum(track.points_settled for track in tracks)
     total = sum(track.points_total for track in tracks)
     kept = (
-        "saved; run_hardware_benchmark --resume continues from here"
+        f"saved; run_hardware_benchmark --resume --output-dir {shlex.quote(str(tracks[0].folder))} continues from here"
         if keeps
         else "not saved, since --save was not given"
     )

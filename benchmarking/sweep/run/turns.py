@@ -11,15 +11,16 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from benchmarking.core import bound_command
 from benchmarking.core.child_process import environment, module_command
-from benchmarking.core.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, BenchhouseError, UsageError
+from benchmarking.core.command_line import ENDING_SIGNALS
+from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, BenchhouseError, Interrupted, UsageError
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.session import Finished, finish_run
@@ -155,19 +156,12 @@ def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
 
 def _turn(one: Arm, further: Sequence[str]) -> int:
     """Run the side's command; 0, or 1 if a point failed. Its stdout goes to stderr."""
-    done = subprocess.run(
-        [*one.words, *further],
-        env=_environment(one),
-        cwd=one.folder,
-        stdin=subprocess.DEVNULL,
-        stdout=sys.stderr.fileno(),
-        check=False,
-    )
-    if done.returncode in (EXIT_OK, EXIT_FAILED):
-        return done.returncode
-    if done.returncode == EXIT_INTERRUPTED:
-        raise KeyboardInterrupt
-    raise TurnError(f"{one.name} ended with exit code {done.returncode}: {one.typed}", done.returncode)
+    code = bound_command.run([*one.words, *further], _environment(one), one.folder)
+    if code in (EXIT_OK, EXIT_FAILED):
+        return code
+    if code - 128 in (signal.SIGINT, *(getattr(signal, name, -1) for name in ENDING_SIGNALS)):
+        raise Interrupted(code - 128)
+    raise TurnError(f"{one.name} ended with exit code {code}: {one.typed}", code)
 
 
 class TurnError(BenchhouseError):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 from benchmarking.batch import manifest
@@ -112,6 +113,23 @@ def test_a_killed_batch_goes_on_to_the_same_results_none_twice(tmp_path, moment)
     assert finish(start("--resume"))[0] == 0
     after = settled(folder)
     assert {name: after[name] for name in before} == before
+    check_complete(tmp_path)
+
+
+def test_a_batch_ends_at_sigterm_as_at_ctrl_c_and_leaves_no_process(tmp_path):
+    folder = tmp_path / "benchmark_results"
+    process = start(*BATCH)
+    wait_until(lambda: folder.is_dir() and len(settled(folder)) >= 1)
+    own = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGTERM)
+    code, _, err = finish(process)
+    before = settled(folder)
+    assert code == 143
+    assert "cells finished: saved; batch_benchmark --resume --output-dir benchmark_results continues" in err
+    assert json.loads((folder / "benchmark_summary.json").read_text())["status"] == "interrupted"
+    assert psutil.wait_procs(own, timeout=10)[1] == []
+    assert finish(start("--resume", "--output-dir", "benchmark_results"))[0] == 0
+    assert {name: settled(folder)[name] for name in before} == before
     check_complete(tmp_path)
 
 

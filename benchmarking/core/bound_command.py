@@ -1,0 +1,78 @@
+"""Any command, run so that it ends with the process that runs it, however that one ends.
+
+Between the two stands this module as a process. Its stdin is a pipe from the first process, which closes when that one
+ends, even by SIGKILL; then it ends the command. It works for commands of other interpreters and versions too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from benchmarking.core.child_process import environment, module_command
+
+EXIT_NOT_STARTED = 126
+END_S = 15.0
+"""How long the command may clean up after it was asked to end; then it is killed."""
+
+
+def run(command: Sequence[str], variables: Mapping[str, str], folder: Path | None) -> int:
+    """Run the command to its end, with its stdout on this process's stderr: its exit code, 128 + n for a signal n.
+
+    An interruption ends the command before it is raised.
+    """
+    process = subprocess.Popen(
+        module_command(__name__),
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=sys.stderr.fileno(),
+    )
+    assert process.stdin is not None
+    job = {"command": list(command), "variables": dict(variables), "folder": None if folder is None else str(folder)}
+    try:
+        process.stdin.write(json.dumps(job).encode() + b"\n")
+        process.stdin.flush()
+        return process.wait()
+    finally:
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+        process.wait()
+
+
+def main() -> int:
+    """Run the command that is described on stdin; returns its exit code."""
+    interrupted = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        # Handled, not ignored, since the command would inherit that. This process waits for the command.
+        signal.signal(number, lambda *_: interrupted.set())
+    job = json.loads(sys.stdin.buffer.readline())
+    try:
+        command = subprocess.Popen(job["command"], env=job["variables"], cwd=job["folder"], stdin=subprocess.DEVNULL)
+    except OSError as error:
+        print(f"{job['command'][0]}: {error.strerror}", file=sys.stderr)
+        return EXIT_NOT_STARTED
+    threading.Thread(target=_end_with_stdin, args=(command, interrupted), daemon=True).start()
+    code = command.wait()
+    return 128 - code if code < 0 else code
+
+
+def _end_with_stdin(command: subprocess.Popen[bytes], interrupted: threading.Event) -> None:
+    """End the command when stdin closes. A signal to the whole group has reached it already: it is not sent again."""
+    os.read(sys.stdin.fileno(), 1)
+    if not interrupted.is_set():
+        command.terminate()
+    try:
+        command.wait(END_S)
+    except subprocess.TimeoutExpired:
+        command.kill()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""SIGTERM and SIGHUP in the middle of a command on the warehouse: what was stored stays, the rest is taken back."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from db.upkeep.verify import verify
+from db.warehouse import Warehouse
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
+
+INGEST = """
+import os, sys
+from db.setup_benchmark_db import main
+from db.warehouse import Warehouse
+
+ingest, left = Warehouse.ingest_file, [int(sys.argv[2])]
+def watched(warehouse, path):
+    left[0] -= 1
+    if left[0] < 0:
+        os.kill(os.getpid(), int(sys.argv[1]))
+    return ingest(warehouse, path)
+Warehouse.ingest_file = watched
+sys.exit(main(sys.argv[3:]))
+"""
+MERGE = """
+import os, sys
+from db.commands.merge import main
+from db.upkeep.other_warehouse import OtherWarehouse
+
+take = OtherWarehouse.take
+def watched(other, aliases):
+    take(other, aliases)
+    os.kill(os.getpid(), int(sys.argv[1]))
+OtherWarehouse.take = watched
+sys.exit(main(sys.argv[2:]))
+"""
+LONG = "SELECT count(*) FROM range(10_000_000) a, range(1_000_000) b WHERE a.range % 7 = b.range % 11"
+ENDINGS = [signal.SIGTERM, signal.SIGHUP]
+
+
+@pytest.fixture(autouse=True)
+def in_its_own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def run(code, *arguments):
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+
+
+def stored(path):
+    with Warehouse.open(path, create=False) as warehouse:
+        assert verify(warehouse) == []
+        return {row["run_id"] for row in warehouse.query("SELECT run_id FROM benchmark_runs").dicts()}
+
+
+@pytest.mark.parametrize("number", ENDINGS)
+def test_an_interrupted_ingest_keeps_what_was_stored_and_the_same_command_goes_on(tmp_path, spool_run, number):
+    runs = [spool_run(str(count))[1].run_id for count in range(4)]
+    command = ["--ingest", "runs", "--db-path", "a.duckdb"]
+    done = run(INGEST, int(number), 2, *command)
+    assert done.returncode == 128 + number
+    assert done.stderr == "setup_benchmark_db: interrupted: what was stored is kept: the same command goes on\n"
+    assert stored("a.duckdb") == set(runs[:2])
+    assert run(INGEST, int(number), 99, *command).returncode == 0
+    assert stored("a.duckdb") == set(runs)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.duckdb", "runs"]
+
+
+def test_an_interrupted_merge_adds_nothing_of_the_file_and_the_same_command_goes_on(tmp_path, spool_run):
+    path, first = spool_run("1")
+    with Warehouse.open("other.duckdb") as other:
+        other.ingest_file(path)
+    path, second = spool_run("2")
+    with Warehouse.open("a.duckdb") as own:
+        own.ingest_file(path)
+    done = run(MERGE, int(signal.SIGTERM), "other.duckdb", "--db-path", "a.duckdb")
+    assert done.returncode == 143
+    assert done.stderr == (
+        "benchhouse merge: interrupted: the files merged so far are kept: the same command goes on\n"
+    )
+    assert stored("a.duckdb") == {second.run_id}
+    again = [sys.executable, "-m", "db.commands.merge", "other.duckdb", "--db-path", "a.duckdb"]
+    assert subprocess.run(again, capture_output=True, check=False).returncode == 0
+    assert stored("a.duckdb") == {first.run_id, second.run_id}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, *ENDINGS])
+def test_a_signal_ends_a_long_statement_in_one_line(database, number):
+    command = [sys.executable, "-m", "db.commands.query", LONG, "--db-path", str(database), "--timeout", "60"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    time.sleep(2.0)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (128 + number, "benchhouse query: interrupted\n")
