@@ -33,12 +33,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarking.batch import yaml_files
-from benchmarking.batch.yaml_files import Node
 from benchmarking.core.axes import BY_KEY, Axis
 from benchmarking.core.command_line import choice
-from benchmarking.core.errors import StorageError, UsageError
+from benchmarking.core.errors import FormatError, UsageError
+from benchmarking.core.input_files import read_text
 from benchmarking.core.records import PRECISIONS, REBUILDS, WEIGHTS_CHOICES
+from benchmarking.core.yaml_files import MAX_BYTES, Node, read_yaml
 from benchmarking.measure.settings import PROFILES
 from benchmarking.sweep.plan.options import runtime_options
 from benchmarking.sweep.plan.request import AUTO, DEFAULT_TIMEOUT_S
@@ -278,17 +278,15 @@ def _each_once(entries: Sequence[Entry]) -> tuple[Entry, ...]:
 
 def _from_text(path: Path) -> list[Entry]:
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: not a text file (UTF-8)") from error
+        lines = read_text(path, MAX_BYTES).splitlines()
+    except FormatError as error:
+        raise UsageError(str(error)) from error
     found = [(number, COMMENT.sub("", line).strip()) for number, line in enumerate(lines, start=1)]
     return [Entry(model_id=text, where=f"{path}:{number}") for number, text in found if text]
 
 
 def _from_yaml(path: Path) -> list[Entry]:
-    root = yaml_files.read_yaml(path)
+    root = read_yaml(path)
     if isinstance(root.content, list):  # models without settings
         return [_entry(node, {}, []) for node in root.content]
     top = root.mapping("a list of models")

@@ -72,6 +72,10 @@ class LockedError(StorageError):
     """Another process holds the database or the device; the message names it."""
 
 
+class UnreadableError(StorageError):
+    """A file cannot be opened or read, or is not a regular file."""
+
+
 class FormatError(StorageError):
     """A file is truncated, of another format, or written by a newer program."""
 

@@ -11,17 +11,16 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from benchmarking.core.errors import FormatError, UsageError
 from benchmarking.core.records import Doubt, Json, Point, Result, Run, Status
+from benchmarking.core.yaml_files import parse_yaml
 from db.importers.support.building import foreign_result, foreign_run, undated
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_S, worst_status
 from db.importers.support.names import precision_of
 from db.importers.support.reading import Fields, csv_rows, short
-
-if TYPE_CHECKING:
-    import yaml
 
 TOP_LEVEL = re.compile(r"^([a-z_]\w*):", re.MULTILINE)
 BUILD = {"build_status", "evaluations", "performance", "benchmark_status", "turnkey_version", "onnxflow_version"}
@@ -55,11 +54,8 @@ MEASURED = ("mean_latency", "throughput", "seconds_to_first_token", "token_gener
 UNITS = {"mean_latency_units": "milliseconds (ms)", "throughput_units": "inferences per second (IPS)"}
 STATUSES: Mapping[str, Status] = {"timeout": "timed_out", "error": "failed", "killed": "failed", "incomplete": "failed"}
 NESTED = ("labels", "config", "system_info")
-MAX_BYTES = 16 * 1024**2
+MAX_BYTES = 4 * 1024**2
 """Of YAML: parsing a megabyte takes seconds."""
-MAX_VALUES = 1_000_000
-"""Of YAML, aliases expanded: without a limit a file of ten lines could exceed any memory."""
-TIMESTAMP = "tag:yaml.org,2002:timestamp"
 DEFINITIONS = {
     "latency_mean_ms": "mean latency of an inference, of 100 by default",
     "inferences_per_sec": "throughput: inferences a second, whatever the batch of one is",
@@ -250,33 +246,15 @@ def _yaml_object(file: ForeignFile) -> dict[str, Any]:
 
     Raises FormatError for any other file, with the line.
     """
-    import yaml
-
     if len(file.content) > MAX_BYTES:
         file.refuse(f"larger than {MAX_BYTES >> 20} MiB, too large for a result file in YAML")
     try:
-        data = yaml.load(file.text or "", Loader=_loader())
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        file.refuse(f"not YAML: {' '.join(str(error).split())[:200]}")
+        data = parse_yaml(file.text or "", file.path, times_as_text=True).plain()
+    except UsageError as error:
+        raise FormatError(str(error)) from error
     if not isinstance(data, dict) or not all(isinstance(name, str) for name in data):
         file.refuse("not YAML with a mapping at the top")
-    if _values_in(data, {}) > MAX_VALUES:
-        file.refuse(f"its aliases expand to more than {MAX_VALUES} values")
     return {name: _json_value(file, value, name) for name, value in data.items()}
-
-
-def _loader() -> type[yaml.SafeLoader]:
-    """yaml's safe loader without times, which JSON does not have."""
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        pass
-
-    Loader.yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != TIMESTAMP]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-    return Loader
 
 
 def _json_value(file: ForeignFile, value: Any, place: str) -> Any:
@@ -290,17 +268,6 @@ def _json_value(file: ForeignFile, value: Any, place: str) -> Any:
     if value is not None and not isinstance(value, bool | int | float | str):
         file.refuse(f"{place[:100]}: expected text, a number, a list or a mapping, found {type(value).__name__}")
     return value
-
-
-def _values_in(value: Any, known: dict[int, int]) -> int:
-    """The number of values in it, aliases expanded; more than MAX_VALUES for one that contains itself."""
-    if not isinstance(value, dict | list):
-        return 1
-    if id(value) not in known:
-        known[id(value)] = MAX_VALUES + 1  # until it is counted: one that contains itself is endless
-        held = value.values() if isinstance(value, dict) else value
-        known[id(value)] = 1 + sum(_values_in(one, known) for one in held)
-    return known[id(value)]
 
 
 PLUGIN = Mlagility()

@@ -13,15 +13,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from benchmarking.core.errors import StorageError, UsageError
+from benchmarking.core.errors import UsageError
+from benchmarking.core.yaml_files import read_yaml
 
 KEYS = ("currency", "per_hour")
 SECONDS_PER_HOUR = 3600
 MILLION = 1_000_000
-MAX_BYTES = 1_000_000
-"""Of a file: far above any list of prices, and nested YAML aliases of a larger one could exhaust memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +48,7 @@ def cost_per_million(price_per_hour: float, throughput_per_sec: float) -> float:
 
 def read_prices(path: Path) -> Prices:
     """The prices in a file. Raises UsageError for an invalid one, StorageError for one that cannot be read."""
-    data = _yaml(path)
+    data = read_yaml(path).plain()
     if not isinstance(data, dict) or set(data) != set(KEYS):
         found = ", ".join(map(str, data)) if isinstance(data, dict) else type(data).__name__
         raise UsageError(f"{path}: expected the keys currency and per_hour, found {found or 'nothing'}")
@@ -72,18 +70,3 @@ def _price(path: Path, device: object, price: object) -> float:
     if isinstance(price, bool) or not isinstance(price, int | float) or not math.isfinite(price) or price < 0:
         raise UsageError(f"{path}: per_hour: {device}: expected a number from 0, found {price!r}")
     return float(price)
-
-
-def _yaml(path: Path) -> Any:
-    import yaml
-
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise UsageError(f"{path}: larger than {MAX_BYTES // 1_000_000} MB, too large for a list of prices")
-        return yaml.safe_load(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: not UTF-8 text") from error
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path}: not YAML: {' '.join(str(error).split())}") from error

@@ -12,12 +12,9 @@ all others. It follows four rules.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import json
-import zlib
+import os
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -26,13 +23,13 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from benchmarking.core import plugins
-from benchmarking.core.errors import FormatError, StorageError
+from benchmarking.core.errors import FormatError
+from benchmarking.core.input_files import check_json, open_regular, parse_json, read_unpacked
 from benchmarking.core.records import Run
 
 PACKAGE = "db.importers"
 DUCKDB_MAGIC = (8, b"DUCK")
 """Offset and bytes that identify a DuckDB file."""
-GZIP_MAGIC = b"\x1f\x8b"
 MAX_SIZE_BYTES = 512 * 1024**2
 """Of a file, decompressed. Far above all samples of a day's serving, below most files of weights."""
 
@@ -66,17 +63,18 @@ class ForeignFile:
     def json(self) -> Any:
         """The content as JSON; None when it is not JSON (or null). NaN and infinity are read as None."""
         try:
-            return json.loads(self.text or "", parse_constant=lambda _: None)
-        except (ValueError, RecursionError):
+            return parse_json(self.content, str(self.path), constant=lambda _: None)
+        except FormatError:
             return None
 
     @cached_property
     def json_lines(self) -> tuple[Any, ...]:
         """One JSON value a line, without empty lines; empty when a line is not JSON."""
         try:
+            check_json(self.content, str(self.path))
             lines = [line for line in (self.text or "").splitlines() if line.strip()]
-            return tuple(json.loads(line, parse_constant=lambda _: None) for line in lines)
-        except (ValueError, RecursionError):
+            return tuple(parse_json(line.encode(), str(self.path), constant=lambda _: None) for line in lines)
+        except FormatError:
             return ()
 
     @cached_property
@@ -85,11 +83,9 @@ class ForeignFile:
         if not (self.text or "").lstrip().startswith(("{", "[")) or self.json_lines:
             return None
         try:
-            json.loads(self.text or "")
-        except RecursionError:
-            return "JSON whose lists and objects are nested too deeply"
-        except ValueError as error:
-            return f"not JSON, or truncated: {error}"
+            parse_json(self.content, str(self.path), constant=lambda _: None)
+        except FormatError as error:
+            return str(error).removeprefix(f"{self.path}: ")
         return None
 
     def refuse(self, problem: str) -> NoReturn:
@@ -113,16 +109,13 @@ class Importer(Protocol):
 
 
 def read_file(path: Path) -> ForeignFile:
-    """Read a file, decompressing gzip (which pyperf writes). Raises StorageError, and FormatError for a file too large
-    to be a result file."""
-    try:
-        with path.open("rb") as opened:
-            head = opened.read(4096)
-            opened.seek(0)
-            content, digest = _head_of_database(opened, head) or _all_of(opened, head, path)
-        modified = datetime.fromtimestamp(path.stat().st_mtime, UTC).replace(tzinfo=None)
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+    """Read a file, decompressing gzip (which pyperf writes). Raises UnreadableError, and FormatError for a file too
+    large to be a result file."""
+    with open_regular(path) as opened:
+        head = opened.read(4096)
+        opened.seek(0)
+        content, digest = _head_of_database(opened, head) or _all_of(opened, path)
+        modified = datetime.fromtimestamp(os.fstat(opened.fileno()).st_mtime, UTC).replace(tzinfo=None)
     return ForeignFile(path=path, content=content, sha256=digest, modified_at=modified)
 
 
@@ -134,18 +127,11 @@ def _head_of_database(opened: BufferedReader, head: bytes) -> tuple[bytes, str] 
     return head, hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def _all_of(opened: BufferedReader, head: bytes, path: Path) -> tuple[bytes, str]:
+def _all_of(opened: BufferedReader, path: Path) -> tuple[bytes, str]:
     """The content and its digest, which is of the decompressed content: a file and its .gz are imported once."""
-    too_large = FormatError(f"{path}: unknown format: larger than {MAX_SIZE_BYTES >> 20} MiB")
-    if path.stat().st_size > MAX_SIZE_BYTES:
-        raise too_large
-    try:
-        with gzip.open(opened) if head.startswith(GZIP_MAGIC) else nullcontext(opened) as unpacked:
-            content = unpacked.read(MAX_SIZE_BYTES + 1)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise FormatError(f"{path}: damaged or truncated gzip file: {error}") from error
-    if len(content) > MAX_SIZE_BYTES:
-        raise too_large
+    content = read_unpacked(opened, path, MAX_SIZE_BYTES)
+    if content is None:
+        raise FormatError(f"{path}: unknown format: larger than {MAX_SIZE_BYTES >> 20} MiB")
     return content, hashlib.sha256(content).hexdigest()
 
 

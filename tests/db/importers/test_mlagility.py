@@ -112,7 +112,7 @@ def test_evaluations_of_one_build_are_runs_with_its_shared_fields(tmp_path):
         ),
         ("turnkey_stats.yaml", "milliseconds (ms)", "seconds", r"mean_latency_units: expected milliseconds \(ms\)"),
         ("turnkey_stats.yaml", "task: fill-mask", "task: [1, {", "not YAML: "),
-        ("turnkey_stats.yaml", "task: fill-mask", "task: !!python/object:os.system x", "not YAML: could not determine"),
+        ("turnkey_stats.yaml", "task: fill-mask", "task: !!python/object:os.system x", "takes plain values: got tag:"),
         ("report.csv", ",12.345,", ",12.345,12,", r"line 4: 31 cells under 30 column names"),
     ],
 )
@@ -124,5 +124,5 @@ def test_an_invalid_value_is_one_line_with_its_place(changed, name, old, new, me
 def test_aliases_that_expand_without_end_are_refused(changed):
     lines = ["l0: &l0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
     lines += [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, 10)]
-    with pytest.raises(FormatError, match="its aliases expand to more than 1000000 values"):
+    with pytest.raises(FormatError, match="its aliases expand to more than 100000 values"):
         changed("turnkey_stats.yaml", "task: fill-mask", "\n".join(lines))

@@ -1,0 +1,162 @@
+"""Reads files that others made, within limits that are checked before anything is parsed or unpacked.
+
+The limits lie far above every file that this program or a tool it imports from writes, and far below what would stop
+the machine: a file beyond one is refused in a line.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import stat
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, NoReturn
+
+from benchmarking.core.errors import FormatError, UnreadableError
+
+MAX_DEPTH = 64
+"""Levels of lists and objects. Configurations of models have about ten; Python recurses into each."""
+MAX_DIGITS = 300
+"""Of a whole number: every float has fewer, and longer ones take time and fit no column."""
+MAX_VALUES = 10_000_000
+"""Values of a JSON text; as Python objects they take up to a gigabyte."""
+MAX_CONTAINERS = 1_000_000
+"""Lists and objects of a JSON text, which take more memory than its other values."""
+MAX_EXPANSION = 100
+"""Ratio of a gzip file's content to the file; result files reach about 20."""
+ALWAYS_UNPACKED_BYTES = 16_000_000
+"""Content that may be unpacked whatever the ratio."""
+GZIP_MAGIC = b"\x1f\x8b"
+
+STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', re.DOTALL)
+SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+BLOCK_BYTES = 1 << 20
+
+
+@contextmanager
+def open_regular(path: Path) -> Iterator[BufferedReader]:
+    """A regular file, open for reading. Raises UnreadableError for anything else: a pipe or a device may wait forever,
+    or do something when it is opened."""
+    no_wait = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        _check_regular(path, os.stat(path))
+        descriptor = os.open(path, os.O_RDONLY | no_wait)
+    except OSError as error:
+        raise UnreadableError(f"cannot read {path}: {error.strerror}") from error
+    with os.fdopen(descriptor, "rb") as opened:
+        _check_regular(path, os.fstat(descriptor))
+        try:
+            yield opened
+        except OSError as error:
+            raise UnreadableError(f"cannot read {path}: {error.strerror}") from error
+
+
+def read_text(path: Path, max_bytes: int) -> str:
+    """The text of a file in UTF-8, without a byte order mark. Raises UnreadableError; FormatError for one that is
+    larger or not text."""
+    try:
+        with path.open("rb") as opened:  # may be a pipe: it was named on the command line
+            content = opened.read(max_bytes + 1)
+    except OSError as error:
+        raise UnreadableError(f"cannot read {path}: {error.strerror}") from error
+    if len(content) > max_bytes:
+        raise FormatError(f"{path}: larger than {max_bytes / 1e6:g} MB")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path}: not a text file (UTF-8)") from error
+
+
+def read_unpacked(opened: BufferedReader, path: Path, max_bytes: int) -> bytes | None:
+    """The content of an open file, decompressed if it is a gzip file; None if it is larger than `max_bytes`.
+
+    Raises FormatError for a damaged gzip file, and for one that expands more than MAX_EXPANSION times.
+    """
+    head = opened.read(len(GZIP_MAGIC))
+    opened.seek(0)
+    if head != GZIP_MAGIC:
+        content = opened.read(max_bytes + 1)
+        return content if len(content) <= max_bytes else None
+    expanded = max(ALWAYS_UNPACKED_BYTES, MAX_EXPANSION * os.fstat(opened.fileno()).st_size)
+    limit = min(max_bytes, expanded)
+    try:
+        with gzip.open(opened) as unpacked:
+            content = unpacked.read(limit + 1)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise FormatError(f"{path}: damaged or truncated gzip file: {error}") from error
+    if len(content) <= limit:
+        return content
+    if limit == max_bytes:
+        return None
+    raise FormatError(f"{path}: a gzip file that expands more than {MAX_EXPANSION} times: unpack it, and look at it")
+
+
+def parse_json(content: bytes, where: str, *, constant: Callable[[str], Any] | None = None) -> Any:
+    """The value of a JSON text in UTF-8. Raises FormatError for any other, and for one beyond the limits.
+
+    `constant` gives the value for NaN and infinity, which JSON does not have; without it they are refused.
+    """
+    check_json(content, where)
+    try:
+        text = content.decode("utf-8-sig")
+        value = json.loads(text, parse_int=_whole, parse_constant=constant or _refuse_constant)
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{where}: not JSON: not UTF-8 at byte {error.start}") from error
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{where}: not JSON, or truncated: {error}") from error
+    if SURROGATE.search(content):
+        _check_unicode(value, where)
+    return value
+
+
+def check_json(content: bytes, where: str) -> None:
+    """Raise FormatError for a JSON text that is too deep or has too many values, before it is parsed."""
+    if content.count(b",") > MAX_VALUES:
+        _refuse(where, f"more than {MAX_VALUES} values")
+    depth = containers = 0
+    for number, match in enumerate(STRING_OR_BRACKET.finditer(content)):
+        first = content[match.start()]
+        if first in b"[{":
+            depth += 1
+            containers += 1
+            if depth > MAX_DEPTH:
+                _refuse(where, f"nested more than {MAX_DEPTH} levels deep")
+            if containers > MAX_CONTAINERS:
+                _refuse(where, f"more than {MAX_CONTAINERS} lists and objects")
+        elif first in b"]}":
+            depth -= 1
+        elif number > MAX_VALUES:
+            _refuse(where, f"more than {MAX_VALUES} values")
+
+
+def _refuse(where: str, problem: str) -> NoReturn:
+    raise FormatError(f"{where}: not JSON within the limits: {problem}")
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"a whole number of {len(digits)} digits, at most {MAX_DIGITS} are read")
+    return int(digits)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number")
+
+
+def _check_unicode(value: Any, where: str) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        found = error.object[error.start].encode("unicode_escape").decode()
+        raise FormatError(f"{where}: text that is not Unicode: half of a surrogate pair ({found})") from error
+
+
+def _check_regular(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise UnreadableError(f"cannot read {path}: not a regular file")

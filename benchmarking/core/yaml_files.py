@@ -1,0 +1,238 @@
+"""YAML with line numbers, so that errors can name the place. Only plain data types are read, within limits.
+
+Everything in the product that is YAML is read here: aliases and merge keys, by which a few lines can stand for billions
+of values, are counted before they are expanded, and no scalar is converted that is not a plain word or number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from benchmarking.core.errors import FormatError, UsageError
+from benchmarking.core.input_files import MAX_DEPTH, read_text
+
+if TYPE_CHECKING:
+    import yaml
+
+MAX_BYTES = 1_000_000
+"""Of a file; the parser reads about 100 kB a second."""
+MAX_NODES = 100_000
+"""Values in a document, those that aliases repeat and merge keys copy included."""
+MAX_NUMBER = 40
+"""Characters of a number."""
+
+TAG = "tag:yaml.org,2002:"
+CONTAINERS = (f"{TAG}seq", f"{TAG}map")
+NUMBERS = (f"{TAG}int", f"{TAG}float")
+SCALARS = (*NUMBERS, f"{TAG}null", f"{TAG}bool", f"{TAG}str")
+TIME = f"{TAG}timestamp"
+MERGE = f"{TAG}merge"
+
+Content = dict[str, "Node"] | list["Node"] | bool | int | float | str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A value and where it is written."""
+
+    content: Content
+    path: Path
+    line: int
+    """From 1."""
+
+    @property
+    def where(self) -> str:
+        """The place: "models.yaml:3"."""
+        return f"{self.path}:{self.line}"
+
+    def refuse(self, problem: str) -> NoReturn:
+        """Raise UsageError about this place."""
+        raise UsageError(f"{self.where}: {problem}")
+
+    def mapping(self, what: str) -> dict[str, Node]:
+        """The content of a mapping. Raises UsageError for anything else."""
+        if not isinstance(self.content, dict):
+            self.refuse(f"{what} takes keys and values: got {self.text}")
+        return self.content
+
+    def items(self) -> list[Node]:
+        """The items of a list; anything else is a list of one."""
+        return self.content if isinstance(self.content, list) else [self]
+
+    def plain(self) -> Any:
+        """The value alone: dictionaries with text as keys, lists, and scalars."""
+        if isinstance(self.content, dict):
+            return {key: value.plain() for key, value in self.content.items()}
+        return [item.plain() for item in self.content] if isinstance(self.content, list) else self.content
+
+    @property
+    def text(self) -> str:
+        """The content in a message."""
+        if isinstance(self.content, dict):
+            return "a mapping"
+        return "a list" if isinstance(self.content, list) else repr(self.content)
+
+
+def read_yaml(path: Path) -> Node:
+    """The document in a file. Raises UsageError for invalid YAML, a duplicate key or a file beyond the limits, and
+    UnreadableError."""
+    try:
+        text = read_text(path, MAX_BYTES)
+    except FormatError as error:
+        raise UsageError(str(error)) from error
+    return parse_yaml(text, path)
+
+
+def parse_yaml(text: str, path: Path, *, times_as_text: bool = False) -> Node:
+    """The document in a text, which is of the file `path`. Raises UsageError as `read_yaml` does.
+
+    Times, and numbers with colons (which YAML 1.1 reads to the base of 60), are refused or read as text.
+    """
+    import yaml
+
+    try:
+        loader = yaml.SafeLoader(text)
+        reader = _Reader(loader, path, times_as_text)
+        root = loader.get_single_node()
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = "" if mark is None else f":{mark.line + 1}"
+        problem = getattr(error, "problem", None) or " ".join(str(error).split())
+        raise UsageError(f"{path}{line}: not YAML: {problem}") from error
+    except (ValueError, OverflowError) as error:  # an escape that is no character
+        raise UsageError(f"{path}: not YAML: {error}") from error
+    if root is None:
+        raise UsageError(f"{path}: the file is empty")
+    return reader.node(root)
+
+
+class _Reader:
+    """Turns yaml's nodes into ours: each once, however many aliases it has."""
+
+    def __init__(self, loader: yaml.SafeLoader, path: Path, times_as_text: bool) -> None:
+        self._loader = loader
+        self._path = path
+        self._times_as_text = times_as_text
+        self._nodes: dict[int, tuple[Node, int] | None] = {}
+        """By identity of yaml's node: ours and its number of values; None for one that is being made."""
+        self._composed = self._depth = 0
+        loader.compose_node = self._limited(loader.compose_node)  # type: ignore[method-assign]
+
+    def node(self, node: Any) -> Node:
+        return self._counted(node)[0]
+
+    def _limited(self, compose: Callable[..., Any]) -> Callable[..., Any]:
+        """yaml's step for a node, within the limits of number and depth."""
+
+        def compose_node(parent: Any, index: Any) -> Any:
+            line = self._loader.line + 1
+            self._composed += 1
+            self._depth += 1
+            if self._composed > MAX_NODES:
+                self._refuse(line, f"more than {MAX_NODES} values")
+            if self._depth > MAX_DEPTH:
+                self._refuse(line, f"lists and mappings are nested more than {MAX_DEPTH} levels deep")
+            node = compose(parent, index)
+            self._depth -= 1
+            return node
+
+        return compose_node
+
+    def _counted(self, node: Any) -> tuple[Node, int]:
+        if id(node) in self._nodes:
+            known = self._nodes[id(node)]
+            if known is None:
+                self._refuse(node.start_mark.line + 1, "an alias contains itself")
+            return known
+        self._nodes[id(node)] = None
+        line = node.start_mark.line + 1
+        content, size = self._content(node, line)
+        made = Node(content=content, path=self._path, line=line), size
+        self._nodes[id(node)] = made
+        return made
+
+    def _content(self, node: Any, line: int) -> tuple[Content, int]:
+        """The content and the number of values in it."""
+        if node.id == "scalar":
+            return self._scalar(node, line), 1
+        if node.tag not in CONTAINERS:
+            self._refuse(line, f"takes plain lists and mappings: got {node.tag}")
+        if node.id == "mapping":
+            return self._mapping(node, line)
+        items: list[Node] = []
+        total = 1
+        for one in node.value:
+            item, size = self._counted(one)
+            items.append(item)
+            total = self._added(total, size, line)
+        return items, total
+
+    def _scalar(self, node: Any, line: int) -> Content:
+        text: str = node.value
+        is_time = node.tag == TIME or (node.tag in NUMBERS and ":" in text)
+        if is_time and self._times_as_text:
+            return text
+        if is_time:
+            self._refuse(line, f"takes plain values: got {_short(text)}; put it in quotes")
+        if node.tag not in SCALARS:
+            self._refuse(line, f"takes plain values: got {node.tag}")
+        if node.tag in NUMBERS and len(text) > MAX_NUMBER:
+            self._refuse(line, f"takes numbers of at most {MAX_NUMBER} characters: got {len(text)}")
+        try:
+            value: Content = self._loader.construct_object(node)
+            text.encode()
+        except UnicodeEncodeError:
+            self._refuse(line, f"text that is not Unicode: {_short(text)}")
+        except (ValueError, KeyError, IndexError):
+            self._refuse(line, f"{_short(text)} is not a {node.tag.removeprefix(TAG)}")
+        return value
+
+    def _mapping(self, node: Any, line: int) -> tuple[dict[str, Node], int]:
+        """The keys written here, and those of the mappings that "<<" names, which they take precedence over."""
+        own: dict[str, Node] = {}
+        merged: dict[str, Node] = {}
+        lines: dict[str, int] = {}
+        total = 1
+        for key, value in node.value:
+            name = self._key(key, lines)
+            found, size = self._counted(value)
+            total = self._added(total, size, line)
+            if key.tag == MERGE:
+                merged = _merged(found)
+            else:
+                own[name] = found
+        return {**merged, **own}, total
+
+    def _added(self, total: int, size: int, line: int) -> int:
+        if total + size > MAX_NODES:
+            self._refuse(line, f"its aliases expand to more than {MAX_NODES} values: is it an alias of an alias?")
+        return total + size
+
+    def _key(self, key: Any, lines: dict[str, int]) -> str:
+        line: int = key.start_mark.line + 1
+        if not isinstance(key.value, str):
+            self._refuse(line, "a key must be a word")
+        if key.value in lines:
+            self._refuse(line, f"{_short(key.value, plain=True)} is there already, in line {lines[key.value]}")
+        lines[key.value] = line
+        return key.value
+
+    def _refuse(self, line: int, problem: str) -> NoReturn:
+        raise UsageError(f"{self._path}:{line}: {problem}")
+
+
+def _merged(found: Node) -> dict[str, Node]:
+    """The keys of a mapping, or of several, of which earlier ones take precedence."""
+    merged: dict[str, Node] = {}
+    for one in reversed(found.items()):
+        merged |= one.mapping("<<")
+    return merged
+
+
+def _short(text: str, *, plain: bool = False) -> str:
+    """A text in a message."""
+    cut = text if len(text) <= 60 else f"{text[:57]}..."
+    return cut if plain and cut.isprintable() else ascii(cut)
