@@ -23,7 +23,7 @@ from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import Page, stdout_page
 from benchmarking.core.text import size_text
 from benchmarking.devices.support.kinds import processor
-from benchmarking.graphs.delivery import FORMATS, Delivered, Export, check_request, deliver, manifest_last
+from benchmarking.graphs.delivery import FORMATS, Delivered, Export, check_request, deliver
 from benchmarking.graphs.delivery import PRECISIONS as EXPORTED_PRECISIONS
 from benchmarking.graphs.session import DEFAULT_OPSET, missing, why_not
 from benchmarking.runtimes.support.lookup import export_runtimes
@@ -150,8 +150,7 @@ def _whole(value: float) -> int | float:
 
 def _text(delivered: Delivered, page: Page) -> str:
     """A row per file with its size, then the agreement."""
-    names = sorted(delivered.files, key=manifest_last)
-    rows = tuple((name, size_text(delivered.files[name])) for name in names)
+    rows = tuple((name, size_text(size_bytes)) for name, size_bytes in delivered.files.items())
     files = table_text(Table(headings=("file", "size"), rows=rows, numbers=(1,)), page)
     agreement = delivered.agreement
     points = agreement["points"]

@@ -47,6 +47,10 @@ class State:
     first_from: str | None = None
     """Output of the graph "prefill" that is the first value; None for zeros of the shape `first`."""
 
+    def first_shape(self, batch_size: int) -> tuple[int, ...]:
+        """The shape before the first call of a batch."""
+        return tuple(batch_size if size == "batch" else int(size) for size in self.first)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:

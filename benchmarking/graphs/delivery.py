@@ -43,7 +43,7 @@ class Delivered:
     """A finished export."""
 
     files: Mapping[str, int]
-    """Name -> bytes."""
+    """Name -> bytes; the manifest comes last."""
     agreement: Mapping[str, Json]
     """How far the graphs in these files are from the eager float32 model (`export.agreement.compare_at`)."""
 
@@ -74,7 +74,8 @@ def deliver(export: Export, say: Callable[[str], None]) -> Delivered:
         (_to_openvino if export.format == "openvino" else _to_onnx)(export, source, folder)
         say("comparing it with the torch model")
         agreement = _agreement(export, folder)
-    files = {path.name: path.stat().st_size for path in sorted(export.folder.iterdir())}
+    paths = sorted(export.folder.iterdir(), key=lambda path: (path.name == MANIFEST, path.name))
+    files = {path.name: path.stat().st_size for path in paths}
     return Delivered(files=files, agreement=agreement)
 
 
@@ -139,8 +140,3 @@ def _agreement(export: Export, folder: Path) -> dict[str, Json]:
     points = {point.label: point for point in (*checked_points(workload, export.point, recipe), export.point)}
     runner = PlainRunner(bundle, folder, evaluator)
     return compare_at(tuple(points.values()), model, workload, bundle, runner, export.cell.precision)
-
-
-def manifest_last(name: str) -> tuple[bool, str]:
-    """Sorting key: graphs and weights first, then the manifest."""
-    return name == MANIFEST, name

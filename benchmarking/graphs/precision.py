@@ -50,7 +50,7 @@ def converted(bundle_folder: Path, precision: Precision, out_folder: Path) -> di
 
 
 def _quantized(name: str, source: Path, target: Path, precision: Precision) -> None:
-    from benchmarking.graphs.export.tracing import quiet
+    from benchmarking.graphs.export.files import quiet
 
     try:
         with quiet():

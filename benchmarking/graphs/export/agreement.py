@@ -149,9 +149,7 @@ class PlainRunner(GraphRunner):
     def begin(self, graph: str, batch_size: int, first: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         found = self._graphs[graph]
         zeros = {
-            state.input: np.zeros(
-                [batch_size if size == "batch" else int(size) for size in state.first], found.input(state.input).dtype
-            )
+            state.input: np.zeros(state.first_shape(batch_size), found.input(state.input).dtype)
             for state in found.states
             if state.input not in first
         }

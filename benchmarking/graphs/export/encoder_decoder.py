@@ -17,9 +17,22 @@ import torch
 from benchmarking.core.graph_contracts import Recipe
 from benchmarking.core.records import Point, Workload
 from benchmarking.graphs.export.agreement import traced_point
-from benchmarking.graphs.export.plans import FREE_AXES, KEY, TRACED_PAST, VALUE, family_inputs, growing_states, kept
-from benchmarking.graphs.export.tracing import BATCH, ENCODED, PAST, SEQUENCE, Plan, Traced
-from benchmarking.workloads.support.generation import start_token, takes
+from benchmarking.graphs.export.plans import (
+    BATCH,
+    ENCODED,
+    FREE_AXES,
+    KEY,
+    PAST,
+    SEQUENCE,
+    TRACED_PAST,
+    VALUE,
+    Plan,
+    Traced,
+    family_inputs,
+    growing_states,
+    kept,
+)
+from benchmarking.workloads.support.generation import last_logits_only, start_token
 
 TRACED_TOKENS = 3
 HIDDEN = "encoded"
@@ -107,7 +120,7 @@ def caption_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -
     where = traced_point(workload, point, recipe)
     tower, text = model.vision_model, model.text_decoder
     interpolation = synthetic_inputs.interpolation(tower, where, own_size(workload.config))
-    last_only = {"logits_to_keep": 1} if takes(text, "logits_to_keep") else {}
+    last_only = last_logits_only(text)
 
     def decode(tokens: torch.Tensor, encoded: torch.Tensor, cache: Any) -> torch.Tensor:
         logits: torch.Tensor = text(
@@ -176,7 +189,6 @@ def _decode_graph(
         feeds={"input_ids": "tokens", **{name: f"cross.{name}" for name in cross}},
         states=growing_states(past),
         result="logits",
-        result_name="logits",
     )
 
 

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.graph_contracts import ExportPlan, Recipe
 from benchmarking.core.records import Json, Point, Precision, Workload
 from benchmarking.graphs.bundle import Bundle, Graph, write_bundle
+from benchmarking.graphs.export import files
 from benchmarking.graphs.given_files import OPTIMUM, given_file, graphs_of
 from benchmarking.workloads.support.families import plugin_of, recipe_of
 
 if TYPE_CHECKING:
-    from benchmarking.graphs.export.tracing import Plan
+    from benchmarking.graphs.export.plans import Plan, Traced
 
 
 def export_bundle(
@@ -88,12 +89,9 @@ def _torch_facts(model: Any, workload: Workload, point: Point, recipe: Recipe) -
     return {name: value for name, value in readings.values.items() if name in recipe.torch_facts}
 
 
-def _written(traced: Any, name: str, folder: Path, exporter: str, opset: int) -> Graph:
-    from benchmarking.graphs.export import files
-    from benchmarking.graphs.export.tracing import write
-
+def _written(traced: Traced, name: str, folder: Path, exporter: str, opset: int) -> Graph:
     path = folder / f"{name}.onnx"
-    write(traced, path, exporter, opset)
+    files.write(traced, path, exporter, opset)
     files.tidy(path, traced.axes)
     files.check(path)
     inputs, outputs = files.tensors(path)
@@ -104,7 +102,7 @@ def _written(traced: Any, name: str, folder: Path, exporter: str, opset: int) ->
         feeds={name: source for name, source in traced.feeds.items() if name in {tensor.name for tensor in inputs}},
         states=traced.states,
         result=traced.result,
-        result_name=traced.result_name,
+        result_name=traced.result,
         more_results=traced.more_results,
     )
 
@@ -121,9 +119,7 @@ def _given(workload: Workload, recipe: Recipe, point: Point, folder: Path, preci
 
 
 def _made(plan: Plan, recipe: Recipe, folder: Path, opset: int) -> Bundle:
-    from benchmarking.graphs.export.tracing import installed_exporter
-
-    exporter = installed_exporter(recipe.exporter)
+    exporter = files.installed_exporter(recipe.exporter)
     graphs = {name: _written(traced, name, folder, exporter, opset) for name, traced in plan.graphs.items()}
     return _bundle(graphs, recipe, folder, exporter, plan.fields)
 
@@ -131,8 +127,6 @@ def _made(plan: Plan, recipe: Recipe, folder: Path, opset: int) -> Bundle:
 def _bundle(
     graphs: Mapping[str, Graph], recipe: Recipe, folder: Path, exporter: str, fields: Mapping[str, Any]
 ) -> Bundle:
-    from benchmarking.graphs.export import files
-
     weights = files.weights([folder / graph.file for graph in graphs.values()])
     bundle = Bundle(
         kind=recipe.kind,

@@ -13,7 +13,7 @@ denoiser        "model": from latents and a time step to the noise in them. The 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -22,11 +22,38 @@ from benchmarking.core.graph_contracts import Recipe
 from benchmarking.core.records import Point, Workload
 from benchmarking.graphs.bundle import State
 from benchmarking.graphs.export.agreement import TRACED_BATCH_SIZE, TRACED_SEQUENCE_LENGTH, traced_point
-from benchmarking.graphs.export.tracing import BATCH, PAST, SEQUENCE, Plan, Traced
 from benchmarking.workloads.diffusion import denoiser_of, latents_input, schedule_of
 from benchmarking.workloads.support.families import plugin_of
-from benchmarking.workloads.support.generation import takes
+from benchmarking.workloads.support.generation import floats_as, last_logits_only
 from benchmarking.workloads.support.image_prompts import prompt_of
+
+BATCH, SEQUENCE, PAST, ENCODED = "batch", "sequence", "past", "encoded"
+"""Names of free dimensions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traced:
+    """A graph to export. The module is called with the inputs as keywords and returns a dict of tensors; the graph's
+    inputs and outputs have the same names."""
+
+    module: torch.nn.Module
+    inputs: Mapping[str, torch.Tensor]
+    axes: Mapping[str, Mapping[int, str]]
+    """Input -> number of a free axis -> its name."""
+    feeds: Mapping[str, str]
+    states: tuple[State, ...] = ()
+    result: str | None = None
+    """The output that is the call's result, which has the same name in `arrays` of the torch operation."""
+    more_results: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The graphs of a bundle to export, and further fields of its manifest."""
+
+    graphs: Mapping[str, Traced]
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
 
 FEATURES = "features"
 
@@ -56,7 +83,7 @@ class PicturePrompt(torch.nn.Module):
         super().__init__()
         self.model = model
         self._placeholder = placeholder
-        self._last_only = {"logits_to_keep": 1} if takes(model, "logits_to_keep") else {}
+        self._last_only = last_logits_only(model)
 
     def forward(self, input_ids: torch.Tensor, features: torch.Tensor) -> dict[str, torch.Tensor]:
         from transformers import DynamicCache
@@ -87,7 +114,6 @@ def picture_prompt_plan(model: Any, workload: Workload, recipe: Recipe, point: P
         axes={"input_ids": {0: BATCH, 1: SEQUENCE}, FEATURES: {0: BATCH}},
         feeds={"input_ids": "tokens", FEATURES: f"encoder.{FEATURES}"},
         result="logits",
-        result_name="logits",
     )
     encoder = Traced(
         module=Picture(model),
@@ -96,15 +122,11 @@ def picture_prompt_plan(model: Any, workload: Workload, recipe: Recipe, point: P
         feeds={"pixel_values": "inputs.pixel_values"},
     )
     decode = decoder_plan(model, workload, recipe, point).graphs["decode"]
-    decode = replace(decode, states=tuple(_from_prefill(state) for state in decode.states))
+    decode = replace(decode, states=tuple(replace(state, first_from=state.output) for state in decode.states))
     return Plan(
         graphs={"encoder": encoder, "prefill": prefill, "decode": decode},
         fields={"prompt_input": "input_ids", "encode_phase": "image_encode"},
     )
-
-
-def _from_prefill(state: State) -> State:
-    return replace(state, first_from=state.output)
 
 
 TRACED_PAST = 5
@@ -119,7 +141,7 @@ class CachedStep(torch.nn.Module):
         super().__init__()
         self.model = model
         self._layers = layers
-        self._last_only = {"logits_to_keep": 1} if takes(model, "logits_to_keep") else {}
+        self._last_only = last_logits_only(model)
 
     def forward(self, input_ids: torch.Tensor, **past: torch.Tensor) -> dict[str, torch.Tensor]:
         from transformers import DynamicCache
@@ -147,7 +169,6 @@ def decoder_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -
         feeds={"input_ids": "tokens"},
         states=growing_states(past),
         result="logits",
-        result_name="logits",
     )
     return Plan(graphs={"decode": traced}, fields={"prompt_input": "input_ids"})
 
@@ -200,7 +221,6 @@ def denoiser_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) 
         axes={name: {0: BATCH} for name in given},
         feeds={LATENTS: "latents", TIMESTEP: "timestep", **{name: f"inputs.{name}" for name in inputs}},
         result=NOISE,
-        result_name=NOISE,
     )
     schedule = schedule_of(workload.config)
     alphas, last = schedule.alphas()
@@ -245,7 +265,6 @@ def forward_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -
         axes={name: FREE_AXES.get(name, {0: BATCH}) for name in inputs},
         feeds={name: f"inputs.{name}" for name in inputs},
         result=outputs[0],
-        result_name=outputs[0],
         more_results={name: name for name in outputs[1:]},
     )
     return Plan(graphs={"model": traced})
@@ -253,8 +272,6 @@ def forward_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -
 
 def family_inputs(model: Any, workload: Workload, point: Point) -> dict[str, torch.Tensor]:
     """A family's inputs as tensors, floating-point ones in the dtype of the model's parameters."""
-    from benchmarking.workloads.support.generation import floats_as
-
     arrays = plugin_of(workload).inputs(workload, point, workload.seed)
     return floats_as(model, {name: torch.from_numpy(array) for name, array in arrays.items()})
 

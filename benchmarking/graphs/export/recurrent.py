@@ -7,7 +7,8 @@ length. Mamba-2 computes in blocks and needs none of this."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -17,8 +18,8 @@ from benchmarking.core.graph_contracts import Recipe
 from benchmarking.core.records import Point, Workload
 from benchmarking.graphs.bundle import State
 from benchmarking.graphs.export.agreement import traced_point
-from benchmarking.graphs.export.tracing import BATCH, SEQUENCE, Plan, Traced
-from benchmarking.workloads.support.generation import takes
+from benchmarking.graphs.export.plans import BATCH, SEQUENCE, Plan, Traced
+from benchmarking.workloads.support.generation import last_logits_only
 
 CONV, RECURRENT = "conv", "recurrent"
 SCAN = "mamba_selective_scan"
@@ -32,7 +33,7 @@ class Prefill(torch.nn.Module):
         super().__init__()
         self.model = model
         self._width = width
-        self._last_only = {"logits_to_keep": 1} if takes(model, "logits_to_keep") else {}
+        self._last_only = last_logits_only(model)
 
     def forward(self, input_ids: torch.Tensor) -> dict[str, torch.Tensor]:
         with looping(self.model):
@@ -72,7 +73,6 @@ def plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
         axes={"input_ids": {0: BATCH, 1: SEQUENCE}},
         feeds={"input_ids": "tokens"},
         result="logits",
-        result_name="logits",
     )
     decode = Traced(
         module=Decode(model, len(past) // 2),
@@ -81,7 +81,6 @@ def plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
         feeds={"input_ids": "tokens"},
         states=tuple(_state(name, tensor) for name, tensor in past.items()),
         result="logits",
-        result_name="logits",
     )
     return Plan(graphs={"prefill": prefill, "decode": decode}, fields={"prompt_input": "input_ids"})
 
@@ -95,20 +94,18 @@ def states_of(cache: Any, prefix: str) -> dict[str, torch.Tensor]:
     return tensors
 
 
-class looping:  # noqa: N801 - used as a function: with looping(model)
+@contextmanager
+def looping(model: Any) -> Iterator[None]:
     """Inside, the model's scan is torch's scan operator instead of a loop in Python."""
-
-    def __init__(self, model: Any) -> None:
-        self._module = sys.modules[type(model).__module__]
-        self._before: Callable[..., Any] | None = getattr(self._module, SCAN, None)
-
-    def __enter__(self) -> None:
-        if self._before is not None:
-            setattr(self._module, SCAN, selective_scan)
-
-    def __exit__(self, *unused: object) -> None:
-        if self._before is not None:
-            setattr(self._module, SCAN, self._before)
+    module = sys.modules[type(model).__module__]
+    before = getattr(module, SCAN, None)
+    if before is not None:
+        setattr(module, SCAN, selective_scan)
+    try:
+        yield
+    finally:
+        if before is not None:
+            setattr(module, SCAN, before)
 
 
 def selective_scan(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import Json, Point
 from benchmarking.graphs.bundle import Bundle, Graph
+from benchmarking.graphs.export.files import weight_files
 from benchmarking.runtimes.support.browser.browser import Browser
 from benchmarking.runtimes.support.browser.library import Library
 from benchmarking.runtimes.support.browser.server import MAX_BODY_BYTES, Site
@@ -78,7 +79,7 @@ class ModelPage:
     def fetch(self, folder: Path, bundle: Bundle) -> None:
         """Load a bundle's files into the page. Raises UnsupportedError for more than WebAssembly can address."""
         paths = {
-            name: [folder / file for file in files_of(folder / graph.file)] for name, graph in bundle.graphs.items()
+            name: (folder / graph.file, *weight_files(folder / graph.file)) for name, graph in bundle.graphs.items()
         }
         size = sum(path.stat().st_size for group in paths.values() for path in group)
         if size >= MAX_BUNDLE_BYTES:
@@ -141,23 +142,6 @@ class ModelPage:
     def close(self) -> None:
         """End the browser and the server."""
         self._cleanup.close()
-
-
-def files_of(path: Path) -> tuple[str, ...]:
-    """The names of an ONNX file and of the files with its weights."""
-    import onnx
-
-    model = onnx.load(str(path), load_external_data=False)
-    weights = {
-        entry.value
-        for tensor in model.graph.initializer
-        if tensor.data_location == onnx.TensorProto.EXTERNAL
-        for entry in tensor.external_data
-        if entry.key == "location"
-    }
-    if foreign := [name for name in weights if Path(name).name != name]:
-        raise UnsupportedError(f"{path.name} has its weights in {foreign[0]}, outside its folder")
-    return (path.name, *sorted(weights))
 
 
 def graphs_description(bundle: Bundle, *, on_device: bool) -> dict[str, Any]:

@@ -214,8 +214,8 @@ class OrtRunner(GraphRunner):
         made = {}
         for state in graph.states:
             if state.first_from is None:
-                shape = tuple(batch_size if size == "batch" else int(size) for size in state.first)
-                made[state.input] = self._on_device(self._numpy.zeros(shape, dtype=graph.input(state.input).dtype))
+                dtype = graph.input(state.input).dtype
+                made[state.input] = self._on_device(self._numpy.zeros(state.first_shape(batch_size), dtype=dtype))
         return made
 
     def _on_device(self, array: np.ndarray) -> Placed:

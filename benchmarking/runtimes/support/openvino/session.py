@@ -205,8 +205,8 @@ def _zeros(state: State, variable: Any, batch_size: int) -> Any:
     import numpy as np
     import openvino
 
-    shape = [batch_size if size == "batch" else int(size) for size in state.first]
-    return openvino.Tensor(np.zeros(shape, dtype=variable.state.element_type.to_dtype()))
+    dtype = variable.state.element_type.to_dtype()
+    return openvino.Tensor(np.zeros(state.first_shape(batch_size), dtype=dtype))
 
 
 WARM = "compile_warm_s"

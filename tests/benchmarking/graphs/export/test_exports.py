@@ -245,8 +245,8 @@ def test_a_folder_with_something_in_it_is_left_alone(command, tmp_path):
 
 
 def test_torchs_own_exporter_takes_the_place_of_one_that_transformers_does_not_have_yet(monkeypatch):
-    from benchmarking.graphs.export import tracing
+    from benchmarking.graphs.export import files
 
-    assert tracing.installed_exporter("torch.onnx") == "torch.onnx"
-    monkeypatch.setattr(tracing.importlib.util, "find_spec", lambda name: None)
-    assert tracing.installed_exporter("transformers.exporters") == "torch.onnx"
+    assert files.installed_exporter("torch.onnx") == "torch.onnx"
+    monkeypatch.setattr(files.importlib.util, "find_spec", lambda name: None)
+    assert files.installed_exporter("transformers.exporters") == "torch.onnx"
