@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.contracts import Option, Session, Stage
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
 from benchmarking.devices.support.handles import SEPARATOR, parts
-from benchmarking.runtimes.support import placement
+from benchmarking.runtimes.support.torch import several_devices
 from benchmarking.runtimes.support.torch.attention_kernels import FLEX
 from benchmarking.runtimes.support.torch.quantization import QUANTIZATION
 from benchmarking.runtimes.support.torch.runtime import ATTENTION, CACHE, TorchRuntime
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 
 class Eager(TorchRuntime):
-    """The runtime `eager`. On several devices it has the option placement."""
+    """The runtime `eager`. On several devices it has the option several_devices."""
 
     name = "eager"
     is_default = True
     runs_on_several = True
-    declared_options = (ATTENTION, CACHE, placement.PLACEMENT, QUANTIZATION)
+    declared_options = (ATTENTION, CACHE, several_devices.PLACEMENT, QUANTIZATION)
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
-        return super().supports(device, workload, precision) or placement.why_not(device, workload, precision)
+        return super().supports(device, workload, precision) or several_devices.why_not(device, workload, precision)
 
     def options(self, workload: Workload, device: Device | None = None) -> tuple[Option, ...]:
         offered = super().options(workload, device)
         is_single = device is not None and len(parts(device)) < 2
-        return tuple(option for option in offered if not (is_single and option.name == placement.OPTION))
+        return tuple(option for option in offered if not (is_single and option.name == several_devices.OPTION))
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         mode = super().mode(device, workload, options)
-        placement.check(mode.get(placement.OPTION), workload)
+        several_devices.check(mode.get(several_devices.OPTION), workload)
         return mode
 
     def prepare_process(self, cell: Cell, torch_name: str, points: Sequence[Point], cleanup: ExitStack) -> Any:
@@ -50,14 +50,10 @@ class Eager(TorchRuntime):
     def _load(self, cell: Cell, torch_name: str, stage: Stage) -> tuple[Any, int, dict[str, Json]]:
         if SEPARATOR not in torch_name:
             return super()._load(cell, torch_name, stage)
-        from benchmarking.runtimes.support.torch import several_devices
-
         return several_devices.load(cell, torch_name, stage)
 
     def session(self, loaded: Loaded, prepared: Any) -> Session:
         if SEPARATOR in loaded.torch_name:
-            from benchmarking.runtimes.support.torch import several_devices
-
             return several_devices.session(loaded)
         from benchmarking.runtimes.support.torch.compiling import CompilingSession
 

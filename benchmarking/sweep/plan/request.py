@@ -16,7 +16,7 @@ from benchmarking.core.records import Cell, Device, Point, Precision, Rebuild, S
 from benchmarking.devices.support.handles import parts
 from benchmarking.measure.settings import Settings
 from benchmarking.runtimes.support.lookup import check_numbers, default_runtime, why_not_requests
-from benchmarking.runtimes.support.placement import why_not_point
+from benchmarking.runtimes.support.torch.several_devices import why_not_point
 from benchmarking.sweep.plan.options import RUNTIMES, options_of
 from benchmarking.sweep.plan.plan import CellPlan, Machine, check_points, grid
 from benchmarking.workloads.support.families import no_axis, plugin_of

@@ -26,7 +26,7 @@ from benchmarking.core.errors import StorageError, UnsupportedError, UsageError
 from benchmarking.core.records import NOT_SUPPORTED, Cell, Family, Json, Point, Precision, Readings, Workload
 from benchmarking.devices.support.host import free_host_bytes
 from benchmarking.devices.support.kinds import FREE, TOTAL, free_memory
-from benchmarking.runtimes.support.placement import copies
+from benchmarking.runtimes.support.torch.several_devices import copies
 from benchmarking.workloads.support.families import family_named
 from benchmarking.workloads.support.transformers_models import EAGER
 from benchmarking.workloads.support.weights import value_count, weight_files

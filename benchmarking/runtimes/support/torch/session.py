@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarking.core.contracts import FamilyOperation, Mark, Operation, Session
+from benchmarking.core.contracts import FamilyOperation, Mark, Operation, Session, WorkloadFamily
 from benchmarking.core.errors import BenchhouseError, UsageError, is_out_of_memory, memory_errors, out_of_memory
 from benchmarking.core.records import Cell, Family, Json, Point, Readings, Workload, canonical_hash
 from benchmarking.runtimes.support.torch import attention_kernels
@@ -17,7 +17,7 @@ from benchmarking.runtimes.support.torch.model_loading import describe, paramete
 from benchmarking.runtimes.support.torch.settings import threads_in_force
 from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.generation import host_array, main_tensor, non_finite
-from benchmarking.workloads.support.processing import Processing
+from benchmarking.workloads.support.processing import Prepared, Processing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,15 +117,20 @@ class TorchSession(Session):
     def operation(self, point: Point) -> TorchOperation:
         import torch
 
+        plugin, prepared = self.prepared(point)
+        with memory_errors(f"placing the inputs of {point.label}"):
+            inputs = {name: torch.from_numpy(array).to(self._torch_name) for name, array in prepared.arrays.items()}
+            inner = plugin.torch_operation(self.model, self._cell.workload, point, inputs, self._cell.runtime_mode)
+        return self.wrapped(inner, point, prepared.readings)
+
+    def prepared(self, point: Point) -> tuple[WorkloadFamily, Prepared]:
+        """The workload's family, and the inputs of a point on the host. Raises UsageError for a point that the model
+        cannot run."""
         workload = self._cell.workload
         plugin = plugin_of(workload)
         if (why_not := plugin.check(workload, point)) is not None:
             raise UsageError(why_not)
-        prepared = self._processing.inputs(plugin, workload, point)
-        with memory_errors(f"placing the inputs of {point.label}"):
-            inputs = {name: torch.from_numpy(array).to(self._torch_name) for name, array in prepared.arrays.items()}
-            inner = plugin.torch_operation(self.model, workload, point, inputs, self._cell.runtime_mode)
-        return self.wrapped(inner, point, prepared.readings)
+        return plugin, self._processing.inputs(plugin, workload, point)
 
     def wrapped(self, inner: FamilyOperation, point: Point, preparation: Callable[[], Readings]) -> TorchOperation:
         """The operation of a point around its family's."""

@@ -1,4 +1,4 @@
-"""One model on several devices: a replica on each, which share the batch, or its layers spread over them.
+"""One model on several devices: the option `placement`, where it is impossible, and the calls.
 
 replicas: a call splits the batch's rows over the replicas, runs them in parallel, one thread each, and joins the
 outputs. Only for families whose rows do not depend on each other. sharded: the layers are on one device after the other
@@ -9,20 +9,72 @@ from __future__ import annotations
 import copy
 import dataclasses
 import importlib
+import importlib.util
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from queue import SimpleQueue
 from statistics import fmean
 from typing import Any
 
-from benchmarking.core.contracts import TOKEN, Mark, Operation, Stage
-from benchmarking.core.errors import UnsupportedError, UsageError, memory_errors
-from benchmarking.core.records import Cell, Json, Point, Precision, Readings
-from benchmarking.devices.support.handles import SEPARATOR
-from benchmarking.runtimes.support.placement import OPTION, REPLICAS, shares
+from benchmarking.core.contracts import TOKEN, Mark, Operation, Option, Stage
+from benchmarking.core.errors import UnsupportedError, memory_errors
+from benchmarking.core.records import Cell, Device, Json, Point, Precision, Readings, Workload
+from benchmarking.devices.support.handles import SEPARATOR, parts
 from benchmarking.runtimes.support.torch import attention_kernels, model_loading
 from benchmarking.runtimes.support.torch.session import Loaded, TorchOperation, TorchSession
-from benchmarking.workloads.support.families import plugin_of
+from benchmarking.workloads.support.families import family_named
+
+OPTION = "placement"
+REPLICAS, SHARDED = "replicas", "sharded"
+PLACEMENT = Option(
+    name=OPTION,
+    help="one model on several devices: copies that share the batch, or its layers spread over them",
+    values=(REPLICAS, SHARDED),
+)
+PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "bfloat16", "float16")
+
+
+def why_not(device: Device, workload: Workload, precision: Precision) -> str | None:
+    """None, or why no placement on several devices runs a workload at a precision."""
+    if len(parts(device)) < 2:
+        return None
+    if precision not in PRECISIONS:
+        return f"several devices run {', '.join(PRECISIONS)}, not {precision}"
+    return None if workload.family is not None else "a model of no known family is not placed on several devices"
+
+
+def check(placement: object, workload: Workload) -> None:
+    """Raise UnsupportedError for a placement that is not possible for a workload; None is no placement."""
+    if placement == SHARDED and importlib.util.find_spec("accelerate") is None:
+        raise UnsupportedError("placement sharded needs accelerate: pip install accelerate")
+    family = family_named(workload.family)
+    if placement == REPLICAS and (family is None or not family.can_split_batch):
+        raise UnsupportedError(
+            f"placement replicas splits the batch, and the rows of {workload.family} belong together: "
+            "take --placement sharded, or one device"
+        )
+
+
+def why_not_point(cell: Cell, point: Point) -> str | None:
+    """None, or why a point cannot be split."""
+    count = len(parts(cell.device))
+    if cell.runtime_mode.get(OPTION) != REPLICAS or point.batch_size >= count:
+        return None
+    return (
+        f"a batch of {point.batch_size} cannot be split over {count} devices: "
+        f"take --batch-sizes from {count}, or --placement sharded"
+    )
+
+
+def copies(cell: Cell) -> int:
+    """How many times the weights are in the devices' memory."""
+    return len(parts(cell.device)) if cell.runtime_mode.get(OPTION) == REPLICAS else 1
+
+
+def shares(batch_size: int, count: int) -> list[int]:
+    """The batch's rows for each of `count` devices, as even as possible, the larger shares first."""
+    return [batch_size // count + (index < batch_size % count) for index in range(count)]
+
 
 PER_CALL = "_per_call"
 
@@ -60,18 +112,15 @@ class ReplicaSession(TorchSession):
     def operation(self, point: Point) -> ReplicatedOperation:  # type: ignore[override]
         import torch
 
-        workload, names = self._cell.workload, self._torch_name.split(SEPARATOR)
-        plugin = plugin_of(workload)
-        if (why_not := plugin.check(workload, point)) is not None:
-            raise UsageError(why_not)
-        prepared = self._processing.inputs(plugin, workload, point)
+        names = self._torch_name.split(SEPARATOR)
+        plugin, prepared = self.prepared(point)
         operations, start = [], 0
         for replica, name, rows in zip(self.model, names, shares(point.batch_size, len(names)), strict=True):
             own = dataclasses.replace(point, batch_size=rows)
             with memory_errors(f"placing the inputs of {own.label} on {name}"):
                 arrays = _rows(prepared.arrays, point.batch_size, slice(start, start + rows))
                 inputs = {key: torch.from_numpy(array).to(name) for key, array in arrays.items()}
-                inner = plugin.torch_operation(replica, workload, own, inputs, self._cell.runtime_mode)
+                inner = plugin.torch_operation(replica, self._cell.workload, own, inputs, self._cell.runtime_mode)
             operations.append(TorchOperation(inner, own.label, attention=self.attention))
             start += rows
         return ReplicatedOperation(operations, names, prepared.readings)

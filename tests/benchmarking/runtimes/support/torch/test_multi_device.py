@@ -13,7 +13,6 @@ from benchmarking.core.records import Cell, Device, Point, Readings
 from benchmarking.devices.support.handles import combined
 from benchmarking.runtimes import compiled
 from benchmarking.runtimes.eager import PLUGIN
-from benchmarking.runtimes.support import placement as placement_module
 from benchmarking.runtimes.support.torch import several_devices
 from benchmarking.runtimes.support.torch.several_devices import Crew, JoinedMarks
 from benchmarking.workloads.support.resolve import resolve
@@ -159,15 +158,15 @@ def test_a_spread_model_computes_what_the_whole_one_does(open_on):
 
 @pytest.mark.parametrize(("batch_size", "expected"), [(2, [1, 1]), (5, [3, 2]), (7, [4, 3]), (1, [1, 0])])
 def test_a_batch_is_shared_as_evenly_as_can_be(batch_size, expected):
-    assert placement_module.shares(batch_size, 2) == expected
+    assert several_devices.shares(batch_size, 2) == expected
 
 
 def test_a_batch_below_the_number_of_devices_cannot_be_split():
     point = Point(batch_size=1, sequence_length=8)
-    assert "take --batch-sizes from 2" in placement_module.why_not_point(cell_of("tiny-bert", "replicas"), point)
-    assert placement_module.why_not_point(cell_of("tiny-bert", "sharded"), point) is None
-    assert placement_module.why_not_point(cell_of("tiny-bert", None, GPUS[0]), point) is None
-    assert [placement_module.copies(cell_of("tiny-bert", placement)) for placement in ("replicas", "sharded")] == [2, 1]
+    assert "take --batch-sizes from 2" in several_devices.why_not_point(cell_of("tiny-bert", "replicas"), point)
+    assert several_devices.why_not_point(cell_of("tiny-bert", "sharded"), point) is None
+    assert several_devices.why_not_point(cell_of("tiny-bert", None, GPUS[0]), point) is None
+    assert [several_devices.copies(cell_of("tiny-bert", placement)) for placement in ("replicas", "sharded")] == [2, 1]
 
 
 def test_rows_that_belong_together_are_not_split_but_may_be_spread():
