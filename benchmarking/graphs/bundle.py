@@ -17,12 +17,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.graph_contracts import BundleKind
-from benchmarking.core.records import Json, dumps, from_json
+from benchmarking.core.records import Json, Precision, dumps, from_json
 
 MANIFEST = "bundle.json"
 FORMAT_VERSION = 1
+STORED_AS: Mapping[Precision, tuple[str, ...]] = {
+    "tf32": ("float32",),
+    "int8": ("int8", "uint8"),
+    "int4": ("int4", "uint4", "uint8"),
+}
+"""Types of the weights in the files of a precision, where they have other names. Four bits lie two in a byte."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,3 +125,28 @@ def read_bundle(folder: Path) -> Bundle:
         return from_json(Bundle, json.loads(path.read_text(encoding="utf-8")), str(path))
     except (OSError, ValueError) as error:
         raise BenchhouseError(f"{path}: no bundle of graphs ({error})") from error
+
+
+def bundle_facts(folder: Path, bundle: Bundle) -> dict[str, Json]:
+    """What is in a bundle's files, for `verified`: the graphs, the types of the weights, and the bytes, weights
+    included."""
+    files = (file for file in folder.iterdir() if file.is_file() and file.suffix != ".json")
+    return {
+        "graphs": list[Json](bundle.graphs),
+        "exporter": bundle.exporter,
+        "parameter_dtypes": list[Json](sorted(bundle.weight_dtypes)),
+        "parameters_by_dtype": dict(sorted(bundle.weight_dtypes.items())),
+        "model_size_bytes": sum(file.stat().st_size for file in files),
+    }
+
+
+def check_weights(bundle: Bundle, precision: Precision) -> None:
+    """Raise UnsupportedError for graphs whose weights are not in the requested precision."""
+    counts = {name: count for name, count in sorted(bundle.weight_dtypes.items()) if count}
+    wanted = STORED_AS.get(precision, (precision,))
+    floats = {name: count for name, count in counts.items() if "float" in name}
+    is_there = any(name in counts for name in wanted)
+    is_most = precision in ("int8", "int4") or max(floats, key=lambda name: floats[name], default="") in wanted
+    if not (is_there and is_most):
+        held = ", ".join(f"{count} x {name}" for name, count in counts.items())
+        raise UnsupportedError(f"asked for {precision}, but the graphs' weights are {held}")

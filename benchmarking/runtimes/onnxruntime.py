@@ -82,15 +82,14 @@ class OnnxRuntime(shared.OrtRuntime):
         return graphs.ensure_bundle(cell, points, store, rebuild)
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
-        from benchmarking.runtimes.support.onnxruntime.options import SessionSettings, default_num_threads
+        from benchmarking.runtimes.support.onnxruntime.options import SessionSettings, num_threads
         from benchmarking.runtimes.support.onnxruntime.session import GraphSource, OrtSession
-        from benchmarking.workloads.support.processing import open_processing
 
         provider = shared.provider_of(cell.device, cell.runtime_mode.get("provider"))
         settings = SessionSettings(
             provider=provider,
             precision=cell.precision,
-            num_threads=cell.num_threads or default_num_threads(),
+            num_threads=num_threads(cell),
             plugin_devices=() if provider.entries is None else provider.entries(cell.device),
         )
 
@@ -98,7 +97,7 @@ class OnnxRuntime(shared.OrtRuntime):
             folder = graphs.find_bundle(cell, point)
             return GraphSource(folder=folder, bundle=read_bundle(folder), settings=settings)
 
-        return OrtSession(cell, points, locate, open_processing(cell.workload, stage), stage)
+        return OrtSession(cell, points, locate, stage)
 
 
 PLUGIN = OnnxRuntime()

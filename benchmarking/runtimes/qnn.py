@@ -121,11 +121,10 @@ class Qnn(shared.OrtRuntime):
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         from benchmarking.runtimes.support.onnxruntime.session import OrtSession
-        from benchmarking.workloads.support.processing import open_processing
 
         qnn: Any = handle
         locate = _locator(cell, _settings(cell, qnn))
-        session = OrtSession(cell, points, locate, open_processing(cell.workload, stage), stage)
+        session = OrtSession(cell, points, locate, stage)
         backend = str(cell.runtime_mode["qnn_backend"])
         check_backend(session.verified["provider_options"], qnn.backends[backend])
         verified: dict[str, Json] = {
@@ -193,7 +192,7 @@ def compile_contexts(folder: Path, bundle: Bundle, settings: SessionSettings, ou
 
 def _settings(cell: Cell, handle: QnnHandle) -> SessionSettings:
     from benchmarking.devices.support.ort_providers import OrtProvider
-    from benchmarking.runtimes.support.onnxruntime.options import SessionSettings, default_num_threads
+    from benchmarking.runtimes.support.onnxruntime.options import SessionSettings, num_threads
 
     backend = str(cell.runtime_mode["qnn_backend"])
     if backend not in handle.backends:
@@ -208,7 +207,7 @@ def _settings(cell: Cell, handle: QnnHandle) -> SessionSettings:
     return SessionSettings(
         provider=provider,
         precision=cell.precision,
-        num_threads=cell.num_threads or default_num_threads(),
+        num_threads=num_threads(cell),
         plugin_devices=tuple(handle.provider_devices()),
     )
 

@@ -79,7 +79,6 @@ class TensorRt(shared.OrtRuntime):
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         from benchmarking.runtimes.support.onnxruntime.session import GraphSource, OrtSession
-        from benchmarking.workloads.support.processing import open_processing
 
         with stage("import"):
             load_tensorrt(cell.precision)
@@ -96,7 +95,7 @@ class TensorRt(shared.OrtRuntime):
             folder = source.settings.provider_options[CACHE_PATH]
             check_engines_were_used(Path(folder), prepared[folder])
 
-        session = OrtSession(cell, points, locate, open_processing(cell.workload, stage), stage, check)
+        session = OrtSession(cell, points, locate, stage, check)
         session.verified = {**session.verified, "tensorrt": _tensorrt_version()}
         return session
 
@@ -104,7 +103,7 @@ class TensorRt(shared.OrtRuntime):
 def engine_settings(cell: Cell, sizes: Mapping[str, int], cache: Path) -> SessionSettings:
     """The settings of sessions with their engines in `cache`."""
     from benchmarking.devices.support.ort_providers import OrtProvider
-    from benchmarking.runtimes.support.onnxruntime.options import SessionSettings, default_num_threads
+    from benchmarking.runtimes.support.onnxruntime.options import SessionSettings, num_threads
 
     timing_cache(cache).mkdir(parents=True, exist_ok=True)
     device_provider = shared.providers_of(cell.device)[0]
@@ -125,7 +124,7 @@ def engine_settings(cell: Cell, sizes: Mapping[str, int], cache: Path) -> Sessio
     return SessionSettings(
         provider=provider,
         precision=cell.precision,
-        num_threads=cell.num_threads or default_num_threads(),
+        num_threads=num_threads(cell),
         fallbacks=(device_provider.name,),
         dimensions=dict(sizes),
     )

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from benchmarking.core.contracts import Session, Stage
-from benchmarking.core.device_contracts import DeviceHandle
-from benchmarking.core.records import Cell, Device, Point, Precision, Workload
+from benchmarking.core.records import Device, Precision, Workload
 from benchmarking.devices.support.kinds import has, processor
 from benchmarking.graphs import session as graphs
-from benchmarking.runtimes.support.browser import runtime as browser
+from benchmarking.runtimes.support.browser.runtime import BrowserRuntime
 
-SCRIPT = "ort.wasm.bundle.min.mjs"
 PRECISIONS: tuple[Precision, ...] = ("float32", "int8", "int4")
 NOT_NATIVE: Mapping[Precision, str] = {
     "float16": "WebAssembly has no arithmetic in float16: ONNX Runtime would convert to float32 and back",
@@ -20,11 +17,11 @@ NOT_NATIVE: Mapping[Precision, str] = {
 }
 
 
-class Wasm(browser.BrowserRuntime):
+class Wasm(BrowserRuntime):
     """The runtime `wasm`. It has no options; `--num-threads` sets its threads."""
 
     name = "wasm"
-    script = SCRIPT
+    script = "ort.wasm.bundle.min.mjs"
     profiled_as = "CPUExecutionProvider"
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
@@ -33,19 +30,6 @@ class Wasm(browser.BrowserRuntime):
         if precision not in PRECISIONS:
             return NOT_NATIVE.get(precision, f"runtime wasm has {', '.join(PRECISIONS)}, not {precision}")
         return graphs.why_not(workload)
-
-    def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
-        from benchmarking.runtimes.support.browser.page import PageSettings
-
-        settings = PageSettings(
-            script=self.script,
-            provider={"name": "wasm"},
-            profiled_as=self.profiled_as,
-            num_threads=browser.num_threads(cell),
-            flags=(),
-            io_mode="host",
-        )
-        return browser.open_session(cell, stage, points, settings)
 
 
 PLUGIN = Wasm()

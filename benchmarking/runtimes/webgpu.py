@@ -47,14 +47,10 @@ class WebGpu(browser.BrowserRuntime):
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         from benchmarking.runtimes.support.browser.browser import webgpu_flags
-        from benchmarking.runtimes.support.browser.page import ModelPage, PageSettings
+        from benchmarking.runtimes.support.browser.page import ModelPage
 
-        settings = PageSettings(
-            script=self.script,
-            provider={"name": "webgpu"},
-            profiled_as=self.profiled_as,
-            uses_gpu=self.uses_gpu,
-            num_threads=browser.num_threads(cell),
+        settings = self.page_settings(
+            cell,
             flags=webgpu_flags(software=has(cell.device.type, lambda kind: kind.is_processor)),
             io_mode=str(cell.runtime_mode["io_mode"]),
         )

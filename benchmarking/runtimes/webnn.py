@@ -46,20 +46,13 @@ class WebNn(browser.BrowserRuntime):
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         from benchmarking.runtimes.support.browser.browser import WEBNN_FLAGS, webgpu_flags
-        from benchmarking.runtimes.support.browser.page import ModelPage, PageSettings
+        from benchmarking.runtimes.support.browser.page import ModelPage
 
         if cell.num_threads is not None:
             raise UnsupportedError("--num-threads: the browser decides how many threads its networks run on")
         kind = device_kind(cell.device)
-        settings = PageSettings(
-            script=self.script,
-            provider={"name": "webnn", "deviceType": kind},
-            profiled_as=self.profiled_as,
-            num_threads=browser.num_threads(cell),
-            flags=(*WEBNN_FLAGS, *(webgpu_flags(software=False) if kind == GPU else ())),
-            io_mode="host",
-            is_fixed=True,
-        )
+        flags = (*WEBNN_FLAGS, *(webgpu_flags(software=False) if kind == GPU else ()))
+        settings = self.page_settings(cell, flags=flags, is_fixed=True, provider={"deviceType": kind})
         verified: dict[str, Json] = {"webnn_device_type": kind}
 
         def check(page: ModelPage) -> None:

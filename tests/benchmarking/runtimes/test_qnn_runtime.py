@@ -86,13 +86,12 @@ def opened(bert, monkeypatch):
     located = []
 
     class Session:
-        def __init__(self, cell, points, locate, processing, stage):
+        def __init__(self, cell, points, locate, stage):
             located.append(locate(points[0]))
             options = {name: str(value) for name, value in located[-1].settings.provider_options.items()}
             self.verified = {"provider_options": options}
 
     monkeypatch.setattr("benchmarking.runtimes.support.onnxruntime.session.OrtSession", Session)
-    monkeypatch.setattr("benchmarking.workloads.support.processing.open_processing", lambda workload, stage: None)
     monkeypatch.setattr(qnn.graphs, "read_bundle", lambda folder: "bundle")
     monkeypatch.setattr(qnn.graphs, "find_bundle", lambda cell, point, store: "exported")
     monkeypatch.setattr(qnn.graphs, "sizes_at", lambda cell, point, bundle: SIZES)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from benchmarking.builds.store import BuildStore
-from benchmarking.core.contracts import Runtime, Stage
+from benchmarking.core.contracts import Runtime, Session, Stage
+from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.records import Cell, Json, Point, Rebuild
 from benchmarking.graphs import session as graphs
@@ -49,6 +51,34 @@ class BrowserRuntime(Runtime):
         library = ensure_library(store, "never" if rebuild == "never" else "if_needed")
         return {**graphs.ensure_bundle(cell, points, store, rebuild), "onnxruntime_web": dict(library)}
 
+    def page_settings(
+        self,
+        cell: Cell,
+        *,
+        flags: tuple[str, ...] = (),
+        io_mode: str = "host",
+        is_fixed: bool = False,
+        provider: Mapping[str, str] = MappingProxyType({}),
+    ) -> PageSettings:
+        """The settings of a cell's pages; `provider` has options of ONNX Runtime Web's provider, which has the
+        runtime's name."""
+        from benchmarking.runtimes.support.browser.page import PageSettings
+        from benchmarking.runtimes.support.onnxruntime.options import num_threads
+
+        return PageSettings(
+            script=self.script,
+            provider={"name": self.name, **provider},
+            profiled_as=self.profiled_as,
+            num_threads=num_threads(cell),
+            flags=flags,
+            io_mode=io_mode,
+            uses_gpu=self.uses_gpu,
+            is_fixed=is_fixed,
+        )
+
+    def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
+        return open_session(cell, stage, points, self.page_settings(cell))
+
 
 def open_session(
     cell: Cell,
@@ -63,7 +93,7 @@ def open_session(
     Verifies what every runtime in a browser needs: threads, isolation, and the weights' precision."""
     from benchmarking.runtimes.support.browser.library import find_library
     from benchmarking.runtimes.support.browser.page import ModelPage
-    from benchmarking.runtimes.support.browser.session import BrowserSession, check_weights
+    from benchmarking.runtimes.support.browser.session import BrowserSession
     from benchmarking.workloads.support.processing import open_processing
 
     executable = find_browser()
@@ -79,18 +109,8 @@ def open_session(
         session = BrowserSession(cell, points, page, processing, stage)
         session.verified = {**session.verified, "onnxruntime_web_source": library.source}
         check_threads(settings.num_threads, session.verified)
-        types = session.verified["parameters_by_dtype"]
-        assert isinstance(types, dict)
-        check_weights(cell, types)
         opened.pop_all()
         return session
-
-
-def num_threads(cell: Cell) -> int:
-    """Threads of WebAssembly: the requested number, or ONNX Runtime's default elsewhere."""
-    from benchmarking.runtimes.support.onnxruntime.options import default_num_threads
-
-    return cell.num_threads or default_num_threads()
 
 
 def check_threads(wanted: int, verified: Mapping[str, Json]) -> None:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from benchmarking.core.contracts import Mark, Operation, Session, Stage
-from benchmarking.core.errors import BenchhouseError, FormatError, UnsupportedError, UsageError
+from benchmarking.core.errors import BenchhouseError, FormatError, UsageError
 from benchmarking.core.graph_contracts import GraphRunner
 from benchmarking.core.records import Cell, Json, Point, Readings
 from benchmarking.core.units import NS_PER_MS
-from benchmarking.graphs.bundle import Bundle, read_bundle
+from benchmarking.graphs.bundle import Bundle, bundle_facts, check_weights, read_bundle
 from benchmarking.graphs.operations import Generation, GraphOperation, operation_of, results, start_of
 from benchmarking.graphs.session import find_bundle, sizes_at
 from benchmarking.runtimes.support.browser.browser import BrowserMemory
@@ -150,10 +150,11 @@ class BrowserSession(Session):
         self.weights_bytes: int | None = bundle.weights_bytes
         self.parameter_count: int | None = bundle.parameter_count
         self.verified: Mapping[str, Json] = {
-            **_describe(bundle, page, self._opened),
-            "model_size_bytes": _size_bytes(find_bundle(cell, points[0])),
+            **_describe(page, self._opened),
+            **bundle_facts(find_bundle(cell, points[0]), bundle),
             **processing.verified,
         }
+        check_weights(bundle, cell.precision)
 
     @property
     def opened(self) -> Mapping[str, Any]:
@@ -234,16 +235,8 @@ def _prompt(bundle: Bundle, point: Point, arrays: Mapping[str, np.ndarray]) -> n
     return start_of(bundle, arrays, point.batch_size).astype(dtype)
 
 
-def check_weights(cell: Cell, bundle_dtypes: Mapping[str, int]) -> None:
-    """Raise UnsupportedError for graphs whose weights are not in the requested precision."""
-    held = {name for name, count in bundle_dtypes.items() if count}
-    wanted = {"int8": {"int8", "uint8"}, "int4": {"int4", "uint4", "uint8"}}.get(cell.precision, {cell.precision})
-    if not held & wanted:
-        raise UnsupportedError(f"asked for {cell.precision}, but the graphs' weights are {', '.join(sorted(held))}")
-
-
-def _describe(bundle: Bundle, page: ModelPage, opened: Mapping[str, Any]) -> dict[str, Json]:
-    """What really runs: browser, library, threads, and the types of the weights in the files."""
+def _describe(page: ModelPage, opened: Mapping[str, Any]) -> dict[str, Json]:
+    """What really runs: browser, library and threads."""
     return {
         "browser": page.browser.version,
         "user_agent": page.started["userAgent"],
@@ -255,16 +248,7 @@ def _describe(bundle: Bundle, page: ModelPage, opened: Mapping[str, Any]) -> dic
         "num_threads": opened["threads"],
         "num_workers": opened["workers"],
         "io_mode": page.settings.io_mode,
-        "graphs": list[Json](bundle.graphs),
-        "exporter": bundle.exporter,
-        "parameter_dtypes": list[Json](sorted(bundle.weight_dtypes)),
-        "parameters_by_dtype": dict(sorted(bundle.weight_dtypes.items())),
     }
-
-
-def _size_bytes(folder: Path) -> int:
-    """Bytes of the graphs' files."""
-    return sum(file.stat().st_size for file in folder.iterdir() if file.is_file() and file.suffix != ".json")
 
 
 BEGIN = "profile of "

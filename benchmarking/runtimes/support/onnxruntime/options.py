@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, first_line, is_out_of_memory
-from benchmarking.core.records import Json, Precision
+from benchmarking.core.records import Cell, Json, Precision
 from benchmarking.devices.support.host import host_facts, int_fact
 from benchmarking.devices.support.ort_providers import OrtProvider
 
@@ -86,6 +86,11 @@ def open_graph(path: Path, settings: SessionSettings, *, profile: Path | None = 
             )
     _check_providers(session, settings)
     return session
+
+
+def num_threads(cell: Cell) -> int:
+    """The requested number of threads, else the default here."""
+    return cell.num_threads or default_num_threads()
 
 
 def default_num_threads() -> int:

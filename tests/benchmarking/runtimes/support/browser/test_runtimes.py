@@ -7,10 +7,10 @@ import sys
 import pytest
 
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
-from benchmarking.core.records import Cell, Device
+from benchmarking.core.records import Device
+from benchmarking.graphs.bundle import Bundle, check_weights
 from benchmarking.runtimes import wasm, webgpu
 from benchmarking.runtimes.support.browser import runtime as browser
-from benchmarking.runtimes.support.browser.session import check_weights
 
 CPU = Device(type="cpu", selector="cpu", found=True, name="a CPU")
 CUDA = Device(type="cuda", selector="cuda:0", found=True, name="a GPU")
@@ -114,8 +114,10 @@ def test_fewer_threads_than_asked_are_refused():
         browser.check_threads(2, {"num_threads": 1, "cross_origin_isolated": False})
 
 
-def test_weights_of_another_precision_are_refused(bert):
-    cell = Cell(workload=bert, device=CPU, requested_device="cpu", runtime="wasm", precision="int8")
-    check_weights(cell, {"int8": 10, "float32": 3})
-    with pytest.raises(UnsupportedError, match="asked for int8, but the graphs' weights are float32"):
-        check_weights(cell, {"float32": 13, "int8": 0})
+def test_weights_of_another_precision_are_refused():
+    def bundle(**dtypes):
+        return Bundle(kind="forward", graphs={}, exporter="by hand", weight_dtypes=dtypes)
+
+    check_weights(bundle(int8=10, float32=3), "int8")
+    with pytest.raises(UnsupportedError, match="asked for int8, but the graphs' weights are 13 x float32"):
+        check_weights(bundle(float32=13, int8=0), "int8")

@@ -27,7 +27,7 @@ from benchmarking.runtimes.support.onnxruntime.options import (
     open_graph,
     translate_error,
 )
-from benchmarking.runtimes.support.onnxruntime.session import load_graphs, runner_of
+from benchmarking.runtimes.support.onnxruntime.session import GraphSource, LoadedGraphs, load_graphs, runner_of
 
 SETTINGS = SessionSettings(provider=ORT_PROVIDER, precision="float32", num_threads=1)
 CUDA = dataclasses.replace(SETTINGS, provider=cuda.ORT_PROVIDER)
@@ -102,9 +102,14 @@ def decoder(tmp_path):
     return tmp_path, decoder_bundle(tmp_path)
 
 
+def loaded_from(made: tuple[Path, Bundle], settings: options.SessionSettings) -> LoadedGraphs:
+    folder, bundle = made
+    return load_graphs(GraphSource(folder=folder, bundle=bundle, settings=settings))
+
+
 @IO_MODES
 def test_a_forward_pass_gives_every_output_by_name(forward, io_mode):
-    runner = runner_of(load_graphs(*forward, SETTINGS), io_mode)
+    runner = runner_of(loaded_from(forward, SETTINGS), io_mode)
     outputs = runner.call("model", {"x": runner.place(X)})
     assert runner.fetch(outputs["y"]).tolist() == Y
     assert runner.fetch(outputs["s"]).tolist() == [2, 3]
@@ -112,7 +117,7 @@ def test_a_forward_pass_gives_every_output_by_name(forward, io_mode):
 
 @IO_MODES
 def test_other_inputs_of_another_shape_give_other_outputs(forward, io_mode):
-    runner = runner_of(load_graphs(*forward, SETTINGS), io_mode)
+    runner = runner_of(loaded_from(forward, SETTINGS), io_mode)
     first = runner.call("model", {"x": runner.place(X)})
     kept = runner.fetch(first["y"])
     second = runner.call("model", {"x": runner.place(2 * X[:1])})
@@ -121,7 +126,7 @@ def test_other_inputs_of_another_shape_give_other_outputs(forward, io_mode):
 
 
 def test_the_same_inputs_again_are_not_bound_again(forward, monkeypatch):
-    runner = runner_of(load_graphs(*forward, SETTINGS), "device")
+    runner = runner_of(loaded_from(forward, SETTINGS), "device")
     feeds = {"x": runner.place(X)}
     first = runner.call("model", feeds)["y"].data_ptr()
     bound = []
@@ -133,7 +138,7 @@ def test_the_same_inputs_again_are_not_bound_again(forward, monkeypatch):
 
 @IO_MODES
 def test_states_grow_from_nothing_and_each_call_begins_anew(decoder, io_mode):
-    runner = runner_of(load_graphs(*decoder, SETTINGS), io_mode)
+    runner = runner_of(loaded_from(decoder, SETTINGS), io_mode)
     for _ in range(2):
         states = runner.begin("decode", 2, {})
         seen = []
@@ -150,7 +155,7 @@ def test_a_state_of_another_graph_stands_in_for_zeros(decoder, io_mode):
     folder, bundle = decoder
     state = State(input="past", output="seen", first=("batch", 0), first_from="kept")
     graph = dataclasses.replace(bundle.graphs["decode"], states=(state,))
-    loaded = load_graphs(folder, dataclasses.replace(bundle, graphs={"decode": graph}), SETTINGS)
+    loaded = loaded_from((folder, dataclasses.replace(bundle, graphs={"decode": graph})), SETTINGS)
     runner = runner_of(loaded, io_mode)
     states = runner.begin("decode", 1, {"past": runner.place(np.array([[10.0]], dtype=np.float32))})
     outputs, _ = runner.step("decode", {"tokens": runner.place(np.array([[1]]))}, states)
@@ -159,7 +164,7 @@ def test_a_state_of_another_graph_stands_in_for_zeros(decoder, io_mode):
 
 @IO_MODES
 def test_verified_tells_where_the_kernels_of_a_call_ran(forward, io_mode):
-    loaded = load_graphs(*forward, SETTINGS)
+    loaded = loaded_from(forward, SETTINGS)
     runner = runner_of(loaded, io_mode, lambda other: other.call("model", {"x": other.place(X)}))
     told = runner.verified()
     assert told["nodes_by_provider"] == {"CPUExecutionProvider": 3}
@@ -170,15 +175,15 @@ def test_verified_tells_where_the_kernels_of_a_call_ran(forward, io_mode):
 def test_half_precision_that_is_computed_in_float32_is_told(forward):
     """As it is on x86, which ONNX Runtime has no float16 kernels for; the float32 graph here stands for its casts."""
     half = dataclasses.replace(SETTINGS, precision="float16")
-    runner = runner_of(load_graphs(*forward, half), "host", lambda other: other.call("model", {"x": X}))
+    runner = runner_of(loaded_from(forward, half), "host", lambda other: other.call("model", {"x": X}))
     assert runner.verified()["emulated_precision"] == "float16"
-    whole = runner_of(load_graphs(*forward, SETTINGS), "host", lambda other: other.call("model", {"x": X}))
+    whole = runner_of(loaded_from(forward, SETTINGS), "host", lambda other: other.call("model", {"x": X}))
     assert "emulated_precision" not in whole.verified()
 
 
 def test_profiles_are_not_left_behind(forward, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    runner = runner_of(load_graphs(*forward, SETTINGS), "host", lambda other: other.call("model", {"x": X}))
+    runner = runner_of(loaded_from(forward, SETTINGS), "host", lambda other: other.call("model", {"x": X}))
     runner.verified()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx"]
 
@@ -269,6 +274,6 @@ def test_bfloat16_on_the_cpu_is_refused_by_onnx_runtime_itself(tmp_path):
 
 @IO_MODES
 def test_a_call_that_fails_is_an_error_of_ours(forward, io_mode):
-    runner = runner_of(load_graphs(*forward, SETTINGS), io_mode)
+    runner = runner_of(loaded_from(forward, SETTINGS), io_mode)
     with pytest.raises(BenchhouseError, match="running graph 'model': ONNX Runtime failed: "):
         runner.call("model", {"x": runner.place(np.zeros((2, 5), dtype=np.float32))})
