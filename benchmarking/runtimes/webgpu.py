@@ -14,8 +14,14 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.records import Cell, Device, Point, Precision, Workload
 from benchmarking.devices.support.kinds import has
 from benchmarking.graphs import session as graphs
-from benchmarking.runtimes.support.browser import runtime as browser
-from benchmarking.runtimes.support.browser.adapter import FLOAT16_FEATURE, Adapter, check_adapter, why_not_gpu
+from benchmarking.runtimes.support.browser.runtime import (
+    FLOAT16_FEATURE,
+    Adapter,
+    BrowserRuntime,
+    check_adapter,
+    open_session,
+    why_not_gpu,
+)
 from benchmarking.runtimes.support.onnxruntime.runtime import IO_MODE
 
 SCRIPT = "ort.webgpu.bundle.min.mjs"
@@ -29,7 +35,7 @@ UNSUPPORTED: Mapping[Precision, str] = {
 }
 
 
-class WebGpu(browser.BrowserRuntime):
+class WebGpu(BrowserRuntime):
     """The runtime `webgpu`. Its option io_mode: whether inputs, outputs and states stay on the GPU."""
 
     name = "webgpu"
@@ -58,7 +64,7 @@ class WebGpu(browser.BrowserRuntime):
         def check(page: ModelPage) -> None:
             _checked(page.browser.call("adapter"), cell)
 
-        session = browser.open_session(cell, stage, points, settings, check)
+        session = open_session(cell, stage, points, settings, check)
         try:
             adapter = _checked(session.opened["adapter"], cell)
         except BenchhouseError:

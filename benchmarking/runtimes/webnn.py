@@ -17,8 +17,14 @@ from benchmarking.core.plugins import are_all_assumed
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Workload
 from benchmarking.devices.support.kinds import has
 from benchmarking.graphs.session import why_not_forward
-from benchmarking.runtimes.support.browser import runtime as browser
-from benchmarking.runtimes.support.browser.adapter import Adapter, ask_browser, check_adapter, why_not_gpu
+from benchmarking.runtimes.support.browser.runtime import (
+    Adapter,
+    BrowserRuntime,
+    ask_browser,
+    check_adapter,
+    open_session,
+    why_not_gpu,
+)
 
 SCRIPT = "ort.webgpu.bundle.min.mjs"
 """It has WebNN's provider too."""
@@ -29,7 +35,7 @@ PRECISIONS: Mapping[str, tuple[Precision, ...]] = {PROCESSOR: ("float32",), GPU:
 NAMES = {PROCESSOR: "the processor", GPU: "GPUs"}
 
 
-class WebNn(browser.BrowserRuntime):
+class WebNn(BrowserRuntime):
     """The runtime `webnn`. It has no options."""
 
     name = "webnn"
@@ -62,7 +68,7 @@ class WebNn(browser.BrowserRuntime):
                 page_adapter = None if adapter is None else Adapter.from_page(adapter)
                 verified.update(check_adapter(page_adapter, cell.device).verified())
 
-        session = browser.open_session(cell, stage, points, settings, check)
+        session = open_session(cell, stage, points, settings, check)
         session.verified = {**session.verified, **verified}
         return session
 

@@ -22,28 +22,20 @@ if TYPE_CHECKING:
 DEFAULT_SEQUENCE_LENGTHS = (128, 512)
 DEFAULT_NEW_TOKENS = (16,)
 
-AUTO_CLASSES: Mapping[str, tuple[str, str]] = {
-    "feature-extraction": ("AutoModel", "MODEL_MAPPING"),
-    "fill-mask": ("AutoModelForMaskedLM", "MODEL_FOR_MASKED_LM_MAPPING"),
-    "text-classification": ("AutoModelForSequenceClassification", "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING"),
-    "image-text-to-text": ("AutoModelForImageTextToText", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING"),
-    "text-generation": ("AutoModelForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING"),
-    "text2text-generation": ("AutoModelForSeq2SeqLM", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING"),
-    "image-classification": ("AutoModelForImageClassification", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING"),
-    "zero-shot-image-classification": (
-        "AutoModelForZeroShotImageClassification",
-        "MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING",
-    ),
-    "image-to-text": ("AutoModelForImageTextToText", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING"),
-    "automatic-speech-recognition": ("AutoModelForSpeechSeq2Seq", "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING"),
-    "audio-classification": ("AutoModelForAudioClassification", "MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING"),
+AUTO_CLASSES: Mapping[str, tuple[str, ...]] = {
+    "feature-extraction": ("AutoModel",),
+    "fill-mask": ("AutoModelForMaskedLM",),
+    "text-classification": ("AutoModelForSequenceClassification",),
+    "image-text-to-text": ("AutoModelForImageTextToText",),
+    "text-generation": ("AutoModelForCausalLM",),
+    "text2text-generation": ("AutoModelForSeq2SeqLM",),
+    "image-classification": ("AutoModelForImageClassification",),
+    "zero-shot-image-classification": ("AutoModelForZeroShotImageClassification",),
+    "image-to-text": ("AutoModelForImageTextToText",),
+    "automatic-speech-recognition": ("AutoModelForSpeechSeq2Seq", "AutoModelForCTC"),
+    "audio-classification": ("AutoModelForAudioClassification",),
 }
-"""Task -> transformers' automatic class, and the mapping from configurations to model classes behind it."""
-
-SECOND_CLASSES: Mapping[str, tuple[str, str]] = {
-    "automatic-speech-recognition": ("AutoModelForCTC", "MODEL_FOR_CTC_MAPPING"),
-}
-"""The same for models that do a task in another way: speech recognisers without a decoder."""
+"""Task -> transformers' automatic classes. Of several, a model has one: with a decoder, and without."""
 
 EAGER = "eager"
 """transformers' name of attention written out in torch."""
@@ -189,14 +181,13 @@ def stays_float32(model: Any, name: str, dtype: Any) -> bool:
 
 def _classes(workload: Workload) -> tuple[Any, Any]:
     """The automatic class and the model class of the task's model."""
-    import transformers
     from transformers.models.auto import modeling_auto
 
     config = configuration(workload)
-    kind = type(config)
-    for names in (AUTO_CLASSES[workload.task], SECOND_CLASSES.get(workload.task)):
-        if names is not None and kind in (mapping := getattr(modeling_auto, names[1])):
-            return getattr(transformers, names[0]), _chosen(mapping[kind], config)
+    for name in AUTO_CLASSES[workload.task]:
+        automatic: Any = getattr(modeling_auto, name)
+        if type(config) in (mapping := automatic._model_mapping):
+            return automatic, _chosen(mapping[type(config)], config)
     model_type = workload.config.get("model_type")
     raise UnsupportedError(f"{workload.model_id} ({model_type}) has no model for task {workload.task}")
 

@@ -60,7 +60,7 @@ CHILDREN = (
     "benchmarking.benches.discovery",
     "benchmarking.calibration.sizes",
     "benchmarking.devices.support.select",
-    "benchmarking.runtimes.support.browser.adapter",
+    "benchmarking.runtimes.support.browser.runtime",
     "benchmarking.run_hardware_benchmark",
     "benchmarking.sweep.run.preparation",
     "benchmarking.sweep.run.worker",

@@ -13,7 +13,7 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageErr
 from benchmarking.core.records import Cell, Device, Point
 from benchmarking.graphs.bundle import Bundle, Graph, Tensor
 from benchmarking.runtimes import webnn
-from benchmarking.runtimes.support.browser import adapter
+from benchmarking.runtimes.support.browser import runtime
 from benchmarking.runtimes.support.browser.session import profile_of
 from benchmarking.runtimes.webnn import PLUGIN, check_context
 from benchmarking.workloads.support.resolve import resolve
@@ -99,8 +99,8 @@ def test_a_browser_that_does_not_answer_is_a_reason(monkeypatch, program, told):
         return real([sys.executable, "-c", program], **how)
 
     monkeypatch.setattr(subprocess, "run", run)
-    monkeypatch.setattr(adapter, "TIMEOUT_S", 0.2 if "sleep" in program else 60.0)
-    assert adapter.ask_browser.__wrapped__("cpu") == told
+    monkeypatch.setattr(runtime, "TIMEOUT_S", 0.2 if "sleep" in program else 60.0)
+    assert runtime.ask_browser.__wrapped__("cpu") == told
 
 
 def test_it_has_no_options(bert):

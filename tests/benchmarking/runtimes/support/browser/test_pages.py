@@ -15,7 +15,7 @@ from benchmarking.core.records import Point
 from benchmarking.graphs.bundle import Bundle, Graph, State, Tensor
 from benchmarking.graphs.operations import operation_of
 from benchmarking.runtimes.support.browser import session as session
-from benchmarking.runtimes.support.browser.adapter import Adapter
+from benchmarking.runtimes.support.browser.runtime import Adapter
 from benchmarking.runtimes.support.browser.session import profile_of
 
 VOCABULARY, WIDTH = 11, 4
