@@ -82,14 +82,13 @@ class OnnxRuntime(shared.OrtRuntime):
         return graphs.ensure_bundle(cell, points, store, rebuild)
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
-        from benchmarking.runtimes.support.onnxruntime.options import SessionSettings, num_threads
         from benchmarking.runtimes.support.onnxruntime.session import GraphSource, OrtSession
 
         provider = shared.provider_of(cell.device, cell.runtime_mode.get("provider"))
-        settings = SessionSettings(
+        settings = shared.SessionSettings(
             provider=provider,
             precision=cell.precision,
-            num_threads=num_threads(cell),
+            num_threads=shared.num_threads(cell),
             plugin_devices=() if provider.entries is None else provider.entries(cell.device),
         )
 

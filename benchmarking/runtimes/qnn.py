@@ -23,13 +23,13 @@ from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.devices.qnn import BACKENDS, REFERENCE
 from benchmarking.devices.qnn import PRECISIONS as PRECISIONS_OF
+from benchmarking.devices.support.ort_providers import OrtProvider
 from benchmarking.graphs import session as graphs
 from benchmarking.runtimes.support.onnxruntime import runtime as shared
 
 if TYPE_CHECKING:
     from benchmarking.devices.qnn import QnnHandle
     from benchmarking.graphs.bundle import Bundle
-    from benchmarking.runtimes.support.onnxruntime.options import SessionSettings
     from benchmarking.runtimes.support.onnxruntime.session import Locate
 
 KIND = "qnn"
@@ -154,7 +154,7 @@ def _chosen_backend(device: Device, asked: Scalar | None) -> str:
     return backend
 
 
-def _locator(cell: Cell, settings: SessionSettings) -> Locate:
+def _locator(cell: Cell, settings: shared.SessionSettings) -> Locate:
     """Finds the graphs of a point: compiled contexts for the tensor processor, else the exported graphs at the point's
     sizes, which the backend compiles when it loads them."""
     from benchmarking.runtimes.support.onnxruntime.session import GraphSource
@@ -170,11 +170,9 @@ def _locator(cell: Cell, settings: SessionSettings) -> Locate:
     return locate
 
 
-def compile_contexts(folder: Path, bundle: Bundle, settings: SessionSettings, out: Path) -> dict[str, Json]:
+def compile_contexts(folder: Path, bundle: Bundle, settings: shared.SessionSettings, out: Path) -> dict[str, Json]:
     """Compile every graph of a bundle into a context that the backend can load: files of the same names in `out`.
     Raises UnsupportedError when the backend leaves nodes to the CPU, BenchhouseError when it fails."""
-    from benchmarking.runtimes.support.onnxruntime.options import assigned_nodes, open_graph
-
     nodes: dict[str, Json] = {}
     for name, graph in bundle.graphs.items():
         entries = {
@@ -183,17 +181,14 @@ def compile_contexts(folder: Path, bundle: Bundle, settings: SessionSettings, ou
             "ep.context_embed_mode": "0",  # in a separate file: inside the graph a context is limited to 2 GB
             **NO_FALLBACK,
         }
-        session = open_graph(folder / graph.file, replace(settings, entries=entries))
-        nodes[name] = dict[str, Json](assigned_nodes(session) or {})
+        session = shared.open_graph(folder / graph.file, replace(settings, entries=entries))
+        nodes[name] = dict[str, Json](shared.assigned_nodes(session) or {})
         if not (out / graph.file).exists():
             raise UnsupportedError(f"QNN made no context of graph {name!r}: no node of it was compiled")
     return {"assigned_nodes": nodes, "dimensions": dict(settings.dimensions)}
 
 
-def _settings(cell: Cell, handle: QnnHandle) -> SessionSettings:
-    from benchmarking.devices.support.ort_providers import OrtProvider
-    from benchmarking.runtimes.support.onnxruntime.options import SessionSettings, num_threads
-
+def _settings(cell: Cell, handle: QnnHandle) -> shared.SessionSettings:
     backend = str(cell.runtime_mode["qnn_backend"])
     if backend not in handle.backends:
         raise UnsupportedError(f"QNN's backend {backend} is missing now: found {', '.join(handle.backends)}")
@@ -204,10 +199,10 @@ def _settings(cell: Cell, handle: QnnHandle) -> SessionSettings:
         precisions=cell.device.precisions,
         options={"backend_path": handle.backends[backend], **htp},
     )
-    return SessionSettings(
+    return shared.SessionSettings(
         provider=provider,
         precision=cell.precision,
-        num_threads=num_threads(cell),
+        num_threads=shared.num_threads(cell),
         plugin_devices=tuple(handle.provider_devices()),
     )
 

@@ -19,12 +19,12 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Workload
 from benchmarking.devices.support.kinds import has, names_with
+from benchmarking.devices.support.ort_providers import OrtProvider
 from benchmarking.graphs import session as graphs
 from benchmarking.runtimes.support.onnxruntime import runtime as shared
 
 if TYPE_CHECKING:
     from benchmarking.graphs.bundle import Bundle
-    from benchmarking.runtimes.support.onnxruntime.options import SessionSettings
     from benchmarking.runtimes.support.onnxruntime.session import GraphSource
 
 KIND = "tensorrt"
@@ -100,11 +100,8 @@ class TensorRt(shared.OrtRuntime):
         return session
 
 
-def engine_settings(cell: Cell, sizes: Mapping[str, int], cache: Path) -> SessionSettings:
+def engine_settings(cell: Cell, sizes: Mapping[str, int], cache: Path) -> shared.SessionSettings:
     """The settings of sessions with their engines in `cache`."""
-    from benchmarking.devices.support.ort_providers import OrtProvider
-    from benchmarking.runtimes.support.onnxruntime.options import SessionSettings, num_threads
-
     timing_cache(cache).mkdir(parents=True, exist_ok=True)
     device_provider = shared.providers_of(cell.device)[0]
     provider = OrtProvider(
@@ -121,23 +118,21 @@ def engine_settings(cell: Cell, sizes: Mapping[str, int], cache: Path) -> Sessio
         precision_options={"float16": {"trt_fp16_enable": "1"}},
         memory=device_provider.memory,
     )
-    return SessionSettings(
+    return shared.SessionSettings(
         provider=provider,
         precision=cell.precision,
-        num_threads=num_threads(cell),
+        num_threads=shared.num_threads(cell),
         fallbacks=(device_provider.name,),
         dimensions=dict(sizes),
     )
 
 
-def build_engines(folder: Path, bundle: Bundle, settings: SessionSettings, out: Path) -> dict[str, Json]:
+def build_engines(folder: Path, bundle: Bundle, settings: shared.SessionSettings, out: Path) -> dict[str, Json]:
     """Build the engines of all graphs into `out`. Raises BenchhouseError when there are none."""
-    from benchmarking.runtimes.support.onnxruntime.options import assigned_nodes, open_graph
-
     nodes: dict[str, Json] = {}
     for name, graph in bundle.graphs.items():
-        session = open_graph(folder / graph.file, settings)  # builds the engines, since the shapes are fixed
-        nodes[name] = dict[str, Json](assigned_nodes(session) or {})
+        session = shared.open_graph(folder / graph.file, settings)  # builds the engines, since the shapes are fixed
+        nodes[name] = dict[str, Json](shared.assigned_nodes(session) or {})
     if not (count := count_engines(out)):
         raise BenchhouseError(f"TensorRT built no engine of {', '.join(bundle.graphs)}: see what it printed")
     return {ENGINES: count, "assigned_nodes": nodes, "dimensions": dict(settings.dimensions)}

@@ -59,7 +59,7 @@ def case_of(arguments: argparse.Namespace, folder: Path) -> Case:
     from benchmarking.graphs.bundle import read_bundle
     from benchmarking.graphs.session import find_bundle
     from benchmarking.runtimes.onnxruntime import PLUGIN
-    from benchmarking.runtimes.support.onnxruntime.options import default_num_threads
+    from benchmarking.runtimes.support.onnxruntime.runtime import default_num_threads
     from benchmarking.workloads.support.families import plugin_of
     from benchmarking.workloads.support.resolve import resolve
 

@@ -20,7 +20,7 @@ from benchmarking.graphs.bundle import Bundle, Graph, Tensor
 from benchmarking.runtimes import qnn, tensorrt
 from benchmarking.runtimes.eager import PLUGIN as EAGER
 from benchmarking.runtimes.support.lookup import open_device
-from benchmarking.runtimes.support.onnxruntime import options
+from benchmarking.runtimes.support.onnxruntime import runtime as ort_runtime
 from benchmarking.workloads.support.resolve import resolve
 
 GPU = Device(
@@ -61,7 +61,7 @@ class Sessions:
         self.asked = []
         self._writes = writes
         self._nodes = nodes
-        monkeypatch.setattr(options, "open_graph", self)
+        monkeypatch.setattr(ort_runtime, "open_graph", self)
 
     def __call__(self, path, settings, profile=None):
         self.asked.append((path, settings))

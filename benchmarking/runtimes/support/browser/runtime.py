@@ -25,6 +25,7 @@ from benchmarking.core.records import Cell, Device, Json, Point, Rebuild
 from benchmarking.devices.support.kinds import has, kind_of, names_with, processor
 from benchmarking.graphs import session as graphs
 from benchmarking.runtimes.support.browser.browser import find_browser, why_no_browser
+from benchmarking.runtimes.support.onnxruntime.runtime import num_threads
 
 if TYPE_CHECKING:
     from benchmarking.runtimes.support.browser.page import ModelPage, PageSettings
@@ -73,7 +74,6 @@ class BrowserRuntime(Runtime):
         """The settings of a cell's pages; `provider` has options of ONNX Runtime Web's provider, which has the
         runtime's name."""
         from benchmarking.runtimes.support.browser.page import PageSettings
-        from benchmarking.runtimes.support.onnxruntime.options import num_threads
 
         return PageSettings(
             script=self.script,

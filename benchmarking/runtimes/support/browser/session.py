@@ -23,7 +23,6 @@ from benchmarking.graphs.session import find_bundle, sizes_at
 from benchmarking.runtimes.support.browser.browser import BrowserMemory
 from benchmarking.runtimes.support.browser.page import ModelPage
 from benchmarking.runtimes.support.onnxruntime.profile import (
-    CPU,
     PRODUCTS,
     QUANTIZED_PRODUCTS,
     WHOLE,
@@ -31,6 +30,7 @@ from benchmarking.runtimes.support.onnxruntime.profile import (
     placement,
     read_profile,
 )
+from benchmarking.runtimes.support.onnxruntime.runtime import CPU
 from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.processing import Processing
 

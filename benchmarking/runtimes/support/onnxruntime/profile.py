@@ -14,8 +14,8 @@ from typing import Any
 
 from benchmarking.core.errors import FormatError
 from benchmarking.core.records import Json
+from benchmarking.runtimes.support.onnxruntime.runtime import CPU
 
-CPU = "CPUExecutionProvider"
 KERNEL_SUFFIX = "_kernel_time"
 
 WHOLE = frozenset({"int32", "int64", "uint8", "bool"})

@@ -19,7 +19,8 @@ from benchmarking.core.records import Cell, Json, Point, Precision
 from benchmarking.devices.support.ort_providers import HOST_MEMORY
 from benchmarking.graphs.bundle import Bundle, Graph, bundle_facts, check_weights
 from benchmarking.graphs.session import graph_operation
-from benchmarking.runtimes.support.onnxruntime.options import (
+from benchmarking.runtimes.support.onnxruntime.profile import placement, read_profile
+from benchmarking.runtimes.support.onnxruntime.runtime import (
     SessionSettings,
     assigned_nodes,
     error_types,
@@ -27,7 +28,6 @@ from benchmarking.runtimes.support.onnxruntime.options import (
     open_graph,
     translate_error,
 )
-from benchmarking.runtimes.support.onnxruntime.profile import placement, read_profile
 from benchmarking.workloads.support.processing import open_processing
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from benchmarking.core.records import Device
 from benchmarking.devices.cpu import ORT_PROVIDER as CPU_PROVIDER
 from benchmarking.devices.support import ort_providers as directml
 from benchmarking.runtimes.onnxruntime import PLUGIN
-from benchmarking.runtimes.support.onnxruntime import options as ort_options
-from benchmarking.runtimes.support.onnxruntime.options import SessionSettings, open_graph
+from benchmarking.runtimes.support.onnxruntime import runtime as ort_runtime
+from benchmarking.runtimes.support.onnxruntime.runtime import SessionSettings, open_graph
 from benchmarking.workloads.support.resolve import resolve
 
 GEFORCE, ARC = "NVIDIA GeForce RTX 4090", "Intel(R) Arc(TM) A770 Graphics"
@@ -155,7 +155,7 @@ def test_sessions_are_sequential_without_a_memory_pattern_on_that_adapter(sessio
     session, settings = session_of(directml.PROVIDER, plugin_devices=(NVIDIA_ENTRY,))
     assert session.options.told["devices"] == ([NVIDIA_ENTRY], {})
     assert session.more == {"enable_fallback": 0}
-    told = ort_options.in_force(session, settings)
+    told = ort_runtime.in_force(session, settings)
     assert (told["execution_mode"], told["memory_pattern"]) == ("sequential", False)
     assert told["provider_devices"] == [{"Description": GEFORCE, "DxgiAdapterNumber": "1"}]
 
@@ -171,6 +171,6 @@ def test_a_session_that_runs_on_the_processor_instead_is_refused(session_of, mon
 def test_other_providers_keep_their_memory_pattern(session_of, monkeypatch):
     monkeypatch.setattr(Session, "runs_on", ("CPUExecutionProvider",))
     session, settings = session_of(CPU_PROVIDER)
-    told = ort_options.in_force(session, settings)
+    told = ort_runtime.in_force(session, settings)
     assert told["memory_pattern"] is True
     assert "provider_devices" not in told

@@ -18,8 +18,8 @@ from benchmarking.core.records import Readings
 from benchmarking.devices import cuda
 from benchmarking.devices.cpu import ORT_PROVIDER
 from benchmarking.graphs.bundle import Bundle, Graph, State, Tensor
-from benchmarking.runtimes.support.onnxruntime import options
-from benchmarking.runtimes.support.onnxruntime.options import (
+from benchmarking.runtimes.support.onnxruntime import runtime as ort_runtime
+from benchmarking.runtimes.support.onnxruntime.runtime import (
     SessionSettings,
     assigned_nodes,
     default_num_threads,
@@ -102,7 +102,7 @@ def decoder(tmp_path):
     return tmp_path, decoder_bundle(tmp_path)
 
 
-def loaded_from(made: tuple[Path, Bundle], settings: options.SessionSettings) -> LoadedGraphs:
+def loaded_from(made: tuple[Path, Bundle], settings: ort_runtime.SessionSettings) -> LoadedGraphs:
     folder, bundle = made
     return load_graphs(GraphSource(folder=folder, bundle=bundle, settings=settings))
 
@@ -207,8 +207,8 @@ def session_that(providers, nodes):
 def test_a_provider_that_is_named_first_and_takes_nothing_is_refused():
     named = ["CUDAExecutionProvider", "CPUExecutionProvider"]
     with pytest.raises(UnsupportedError, match="took no node of the graph: all of them went to CPUExecutionProvider"):
-        options._check_providers(session_that(named, [("CPUExecutionProvider", 3)]), CUDA)
-    options._check_providers(session_that(named, [("CPUExecutionProvider", 3), (named[0], 1)]), CUDA)
+        ort_runtime._check_providers(session_that(named, [("CPUExecutionProvider", 3)]), CUDA)
+    ort_runtime._check_providers(session_that(named, [("CPUExecutionProvider", 3), (named[0], 1)]), CUDA)
 
 
 def test_the_settings_are_read_back(forward):
@@ -240,7 +240,7 @@ def test_free_dimensions_are_fixed_where_a_provider_wants_it(forward):
 def test_threads_are_the_cores_that_may_be_used(monkeypatch, cores, quota, allowed, expected):
     facts = {"cpu_cores": cores, "cgroup_cpu_quota_cores": quota}
     known = Readings(values={name: value for name, value in facts.items() if value is not None})
-    monkeypatch.setattr(options, "host_facts", lambda: known)
+    monkeypatch.setattr(ort_runtime, "host_facts", lambda: known)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(allowed)), raising=False)
     assert default_num_threads() == expected
 
