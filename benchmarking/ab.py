@@ -60,6 +60,7 @@ class OutputOptions:
     tags: Mapping[str, str]
     description: str | None
     metric: str | None
+    anonymous: bool
     json: bool
     quiet: bool
 
@@ -86,6 +87,7 @@ def output_options(arguments: argparse.Namespace, *, metric: str | None = None) 
         description=arguments.description,
         metric=metric,
         json=arguments.json,
+        anonymous=arguments.anonymous,
         quiet=arguments.quiet,
     )
 
@@ -111,7 +113,7 @@ def _further(keep: OutputOptions, name: str) -> dict[Letter, list[str]]:
     """Further arguments of each side's command: tags that identify the comparison and the side, and the description."""
     tags = [word for key, value in {**keep.tags, "ab": name}.items() for word in ("--tag", f"{key}={value}")]
     words = [] if keep.description is None else ["--description", keep.description]
-    quiet = ["--quiet"] if keep.quiet else []
+    quiet = [*(["--anonymous"] if keep.anonymous else []), *(["--quiet"] if keep.quiet else [])]
     return {letter: [*tags, "--tag", f"ab_side={letter}", *words, *quiet] for letter in LETTERS}
 
 

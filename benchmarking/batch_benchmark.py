@@ -31,7 +31,9 @@ from benchmarking.core.command_line import default_database, note, run_command
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, UsageError
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import to_json
+from benchmarking.core.redaction import from_home, stored, without_secrets
 from benchmarking.core.terminal import stdout_page
+from benchmarking.core.text import visible_lines
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.run import spool
@@ -142,7 +144,7 @@ def _report(batch: Batch, done: BatchSummary, path: Path) -> None:
 def _show(done: BatchSummary, arguments: argparse.Namespace) -> None:
     page = stdout_page()
     tables = [cells_table(done.cells, page), *(comparison_text(one, page) for one in done.comparisons)]
-    print(json.dumps(to_json(done), indent=1) if arguments.json else "\n\n".join(tables))
+    print(json.dumps(stored(to_json(done)), indent=1) if arguments.json else "\n\n".join(tables))
     if not arguments.quiet and not arguments.no_save:
         note(f"summary: {Path(arguments.output_dir) / summary.FILE_NAME}")
 
@@ -173,11 +175,18 @@ def _absolute(path: str) -> str:
     return str(Path(path).absolute())
 
 
+class LogFormatter(logging.Formatter):
+    """Messages without secrets, with control characters as escapes."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible_lines(from_home(without_secrets(super().format(record))))
+
+
 @contextmanager
 def _logging(batch: Batch) -> Iterator[None]:
     """Log messages of the libraries go to a file next to the runs, with times in UTC."""
     handler = logging.FileHandler(batch.folder / f"batch_{batch.manifest.about.session_id}.log", encoding="utf-8")
-    formatter = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+    formatter = LogFormatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
     formatter.converter = time.gmtime
     handler.setFormatter(formatter)
     logger = logging.getLogger("benchmarking")

@@ -45,11 +45,12 @@ def _run(argv: Sequence[str]) -> int:
     planned = _planned(arguments, argv)
     show = show_runtimes(session.Show(json=arguments.json, quiet=arguments.quiet), planned.refused)
     planned.tell(note)
+    plans = flags.named_plans(arguments, planned.plans)
     if arguments.dry_run:
-        return session.show_plans(planned.plans, show)
+        return session.show_plans(plans, show)
     ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet) if arguments.save else None
     with lean_cache(is_lean=arguments.lean_cache, say=note):
-        return session.run_plans(planned.plans, Path(arguments.output_dir) if arguments.save else None, ingest, show)
+        return session.run_plans(plans, Path(arguments.output_dir) if arguments.save else None, ingest, show)
 
 
 def _planned(arguments: argparse.Namespace, argv: Sequence[str]) -> RuntimePlans:

@@ -28,7 +28,7 @@ from benchmarking.core.command_line import Parser, non_negative_number, note, ru
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError
 from benchmarking.core.records import Json
 from benchmarking.core.tables import Table, table_text
-from benchmarking.core.terminal import PLAIN, Page, stdout_page
+from benchmarking.core.terminal import PLAIN, Page, data_stream, stdout_page
 from benchmarking.core.text import size_text, spreadsheet_safe, time_text, visible
 from benchmarking.sweep.plan import flags
 
@@ -78,7 +78,7 @@ def _stats(root: Path, contents: Contents, arguments: argparse.Namespace) -> int
 def _report(root: Path, contents: Contents, arguments: argparse.Namespace) -> int:
     text = csv_text(contents)
     if arguments.output is None:
-        print(text, end="")
+        data_stream().write(text)
         return EXIT_OK
     path = Path(arguments.output)
     try:

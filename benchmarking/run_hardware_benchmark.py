@@ -86,9 +86,9 @@ def _plans(
     if arguments.runtime is not None and (len(arguments.runtime) > 1 or ALL in arguments.runtime):
         planned = plan_runtimes(request, arguments.runtime, uuid7())
         planned.tell(note)
-        return planned.plans, show_runtimes(show, planned.refused)
+        return flags.named_plans(arguments, planned.plans), show_runtimes(show, planned.refused)
     (runtime,) = arguments.runtime or (None,)
-    return (plan_cell(replace(request, runtime=runtime), uuid7()),), show
+    return flags.named_plans(arguments, [plan_cell(replace(request, runtime=runtime), uuid7())]), show
 
 
 def _calibrate(arguments: argparse.Namespace, argv: Sequence[str], show: session.Show) -> int:
@@ -108,11 +108,12 @@ def _calibrate(arguments: argparse.Namespace, argv: Sequence[str], show: session
         description=arguments.description,
     )
     calibration = plan_calibration(planning, arguments.device, notes(quiet=arguments.quiet))
+    plans = flags.named_plans(arguments, calibration.plans)
     if arguments.dry_run:
-        return session.show_plans(calibration.plans, show)
+        return session.show_plans(plans, show)
     show = replace(show, text=lambda runs, page: table(runs, calibration.remarks, page))
     database, output_dir = _database(arguments), Path(arguments.output_dir) if arguments.save else None
-    return session.run_plans(calibration.plans, output_dir, database, show)
+    return session.run_plans(plans, output_dir, database, show)
 
 
 def _database(arguments: argparse.Namespace) -> Ingest | None:

@@ -22,18 +22,20 @@ from benchmarking.core.errors import (
     LockedError,
     StorageError,
 )
+from benchmarking.core.terminal import guarded_streams
 from db.warehouse import Warehouse
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Do one task; returns 0, 3 if nothing could be compared, or the exit code of the error."""
-    arguments = _parser().parse_args(argv)
-    try:
-        code: int = arguments.answer(arguments)
-    except BenchhouseError as error:
-        print(one_line(str(error)), file=sys.stderr)
-        return error.exit_code
-    return code
+    with guarded_streams():
+        arguments = _parser().parse_args(argv)
+        try:
+            code: int = arguments.answer(arguments)
+        except BenchhouseError as error:
+            print(one_line(str(error)), file=sys.stderr)
+            return error.exit_code
+        return code
 
 
 def _prepare(arguments: argparse.Namespace) -> int:

@@ -160,11 +160,12 @@ class Batch:
 def _as_of_now(plan: CellPlan, machine: Machine) -> CellPlan:
     """A plan of an earlier process, with the current commit, versions and state of the machine."""
     old = plan.provenance
-    return dataclasses.replace(
+    now = dataclasses.replace(
         plan,
         provenance=machine.provenance(old.command, old.tags, old.description),
         environment=machine.environment,
     )
+    return now.anonymous() if plan.is_anonymous else now
 
 
 def _read(path: Path) -> Run:

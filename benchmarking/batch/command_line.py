@@ -115,7 +115,7 @@ def plans(
         for reason in error.reasons:
             note(reason)
         raise
-    return models + _bench_plans(arguments, command, session_id, machine)
+    return flags.named_plans(arguments, (*models, *_bench_plans(arguments, command, session_id, machine)))
 
 
 def _entries(arguments: argparse.Namespace) -> tuple[model_list.Entry, ...]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.records import dumps, from_json, to_json
+from benchmarking.core.redaction import restored, stored
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import journal, spool
 
@@ -51,7 +52,9 @@ class Manifest:
     @classmethod
     def create(cls, folder: Path, about: About, plans: tuple[CellPlan, ...]) -> Manifest:
         """A new batch in `folder`. Raises StorageError."""
-        header = {"format": FORMAT, "version": VERSION, "about": to_json(about), "plans": to_json(plans)}
+        is_anonymous = all(plan.is_anonymous for plan in plans)
+        content = stored({"about": to_json(about), "plans": to_json(plans)}, anonymous=is_anonymous)
+        header = {"format": FORMAT, "version": VERSION, **content}
         path = folder / f"batch_{about.session_id}{SUFFIX}"
         return cls(journal.create([path], header, lambda path: True), about, plans, frozenset())
 
@@ -64,8 +67,8 @@ class Manifest:
             raise UsageError(f"{path}: in use by PID {owner.pid}: wait for it, or end it")
         return cls(
             path,
-            from_json(About, records[0]["about"], f"{path}: about"),
-            from_json(tuple[CellPlan, ...], records[0]["plans"], f"{path}: plans"),
+            from_json(About, restored(records[0]["about"]), f"{path}: about"),
+            from_json(tuple[CellPlan, ...], restored(records[0]["plans"]), f"{path}: plans"),
             frozenset(record["Stored"] for record in records if "Stored" in record),
         )
 

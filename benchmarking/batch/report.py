@@ -24,6 +24,7 @@ from benchmarking.core.doubts import sentence
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.metrics import METRICS, PEAK_MEMORY
 from benchmarking.core.records import Doubt, Hardware, Readings
+from benchmarking.core.redaction import LEFT_OUT, from_home, without_secret_arguments
 from benchmarking.core.tables import Table
 from benchmarking.core.text import number, relative_error
 from benchmarking.sweep.run import journal
@@ -33,8 +34,6 @@ from benchmarking.sweep.show.report import evidence_value, items_unit
 COLUMNS = ("latency_p90_ms", "throughput_samples_per_sec", "throughput_tokens_per_sec", "time_to_first_token_ms")
 
 """Columns of a point's table after its median latency."""
-
-SECRET = re.compile(r"(?i)\b(hf_[a-z0-9]{8,}|\w*(token|secret|password)\w*=\S+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +77,9 @@ def _about(batch: BatchSummary) -> Section:
     when = f"From {batch.started_at} to {batch.finished_at}" if batch.finished_at else f"Started {batch.started_at}"
     state = "" if batch.status == "finished" else f" The batch is {batch.status}."
     paragraphs = (f"{when}. Cells: {counts}.{state} Session {batch.session_id}.",)
-    return Section(title="Request", paragraphs=paragraphs, code=SECRET.sub("***", shlex.join(batch.command)))
+    words = map(from_home, without_secret_arguments(batch.command))
+    command = " ".join(word if word == LEFT_OUT else shlex.quote(word) for word in words)
+    return Section(title="Request", paragraphs=paragraphs, code=command)
 
 
 def _machine(hardware: Sequence[Hardware], environment: Readings) -> Section:

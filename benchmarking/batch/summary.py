@@ -14,6 +14,7 @@ from benchmarking.batch.estimate import Estimate
 from benchmarking.batch.manifest import About
 from benchmarking.core.errors import StorageError
 from benchmarking.core.records import Cell, Doubt, Family, Result, Run, Status, Validity, to_json
+from benchmarking.core.redaction import stored
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import duration, number, visible
@@ -172,7 +173,7 @@ def write(folder: Path, batch: BatchSummary) -> None:
     """Write the summary into the folder, replacing an older one. Raises StorageError."""
     path = folder / FILE_NAME
     try:
-        journal.replace(path, json.dumps(to_json(batch), ensure_ascii=False, allow_nan=False, indent=1) + "\n")
+        journal.replace(path, json.dumps(stored(to_json(batch)), ensure_ascii=False, allow_nan=False, indent=1) + "\n")
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror}") from error
 

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from benchmarking.core.errors import EXIT_FAILED, EXIT_USAGE, BenchhouseError, Interrupted, UsageError
+from benchmarking.core.terminal import guarded_streams
+from benchmarking.core.text import visible
 
 DEFAULT_DATABASE = "benchmark_db.duckdb"
 
@@ -40,9 +42,9 @@ def run_command(
     kept then, and how to go on, where the command itself does not. Any other exception is a bug and keeps its
     traceback; BENCHHOUSE_TRACEBACK=1 shows the traceback of all of them.
     """
-    with _signals_interrupt() as received:
+    with guarded_streams(), _signals_interrupt() as received:
         try:
-            return _exit_code(name, command, argv)
+            return _exit_code(name, command, sys.argv[1:] if argv is None else argv)
         except KeyboardInterrupt as stop:
             # DuckDB reports every signal as one error; the handler knows which it was.
             number = stop.number if isinstance(stop, Interrupted) else received[-1] if received else signal.SIGINT
@@ -50,9 +52,9 @@ def run_command(
             return 128 + number
 
 
-def _exit_code(name: str, command: Callable[[Sequence[str]], int], argv: Sequence[str] | None) -> int:
+def _exit_code(name: str, command: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
     try:
-        return command(sys.argv[1:] if argv is None else argv)
+        return command(argv)
     except SystemExit as stop:  # how argparse ends after --help and usage errors
         return stop.code if isinstance(stop.code, int) else EXIT_USAGE
     except BenchhouseError as error:
@@ -112,8 +114,8 @@ def one_line(text: str) -> str:
 
 
 def note(message: str) -> None:
-    """Print a remark on stderr: neither a result nor an error."""
-    print(message, file=sys.stderr, flush=True)
+    """Print a remark, in one line, on stderr: neither a result nor an error."""
+    print(visible(message), file=sys.stderr, flush=True)
 
 
 def notes(*, quiet: bool) -> Callable[[str], None]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
-from benchmarking.core.terminal import PLAIN, Page
+from benchmarking.core.terminal import PLAIN, Page, styled
 from benchmarking.core.text import visible
 
 Thing = TypeVar("Thing")
@@ -218,4 +218,4 @@ def _by_rich(
         emoji=False,
     )
     console.print(table)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+    return styled("\n".join(line.rstrip() for line in out.getvalue().splitlines()))

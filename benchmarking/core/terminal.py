@@ -1,4 +1,7 @@
-"""What a stream can show (width, colours, rewritten lines), and the progress display.
+"""What a stream can show (width, colours, rewritten lines), what may be sent to it, and the progress display.
+
+Names, errors and other contents may hold control characters, which could steer a terminal. While a command runs, stdout
+and stderr show them as escapes; only the progress display and the styles of tables are sent as they are.
 
 2026-11-22: progress is drawn only when its caller has news. rich's own refresh is a thread that wakes ten times a
 second, also while something is being measured on this machine; this process sleeps instead.
@@ -9,10 +12,15 @@ from __future__ import annotations
 import os
 import sys
 import time
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TextIO
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from benchmarking.core.text import duration, visible, visible_lines
+from benchmarking.core.redaction import without_secrets
+from benchmarking.core.text import duration, shown, visible, visible_lines
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -89,6 +97,66 @@ def _can_encode(stream: TextIO) -> bool:
     return True
 
 
+_styled_lines: set[str] = set()
+"""Lines that this program styled itself."""
+
+
+def styled(text: str) -> str:
+    """The text, whose lines guarded streams from now on send as they are: all contents in it must be escaped."""
+    _styled_lines.update(line for line in text.split("\n") if not line.isprintable())
+    return text
+
+
+class GuardedStream:
+    """A text stream on which control characters are shown as escapes, except line ends and tabs."""
+
+    def __init__(self, stream: TextIO, *, leaves_out_secrets: bool) -> None:
+        self.unguarded = stream
+        self._leaves_out_secrets = leaves_out_secrets
+
+    def write(self, text: str) -> int:
+        safe = without_secrets(text) if self._leaves_out_secrets else text
+        if not safe.isprintable():
+            safe = "\n".join(line if line in _styled_lines else shown(line) for line in safe.split("\n"))
+        self.unguarded.write(safe)
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.unguarded, name)
+
+
+@contextmanager
+def guarded_streams() -> Iterator[None]:
+    """A context in which stdout and stderr are guarded, and stderr has no secrets; a traceback at its end too."""
+    before = sys.stdout, sys.stderr
+    sys.stdout = cast(TextIO, GuardedStream(unguarded(sys.stdout), leaves_out_secrets=False))
+    sys.stderr = cast(TextIO, GuardedStream(unguarded(sys.stderr), leaves_out_secrets=True))
+    sys.excepthook = _print_traceback
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def unguarded(stream: TextIO) -> TextIO:
+    """The stream itself, for what draws on it and escapes all contents."""
+    return stream.unguarded if isinstance(stream, GuardedStream) else stream
+
+
+def data_stream() -> TextIO:
+    """stdout for a format that programs read, byte by byte; guarded on a terminal, where a person reads it."""
+    return sys.stdout if sys.stdout.isatty() else unguarded(sys.stdout)
+
+
+def _print_traceback(kind: type[BaseException], error: BaseException, place: TracebackType | None) -> None:
+    lines = "".join(traceback.format_exception(kind, error, place))
+    sys.stderr.write("\n".join(shown(line) for line in without_secrets(lines).split("\n")))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     """How much of some work is done."""
@@ -108,7 +176,7 @@ class Display:
     it, elsewhere only the lines that are written with `say`."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = sys.stderr if stream is None else stream
+        self._stream = unguarded(sys.stderr) if stream is None else stream
         self.is_drawn = can_rewrite(self._stream)
         self._drawn_s = -REDRAW_S
         self._bar: _Bar | None = None
@@ -125,10 +193,11 @@ class Display:
 
     def say(self, line: str) -> None:
         """Write a permanent line, above the bar if there is one."""
+        text = visible(without_secrets(line))
         if self._bar is not None:
-            self._bar.print_above(visible(line))
+            self._bar.print_above(text)
             return
-        self._stream.write(visible(line) + "\n")
+        self._stream.write(f"{text}\n")
         self._stream.flush()
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import unicodedata
@@ -14,6 +15,8 @@ SIZE_UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 """Spreadsheets execute text that begins so, or that does after a tab or line end was dropped."""
 MARKUP = re.compile(r"([\\`*_\[\]|~])")
+DELETE = "\x7f"
+"""The control character that ends ASCII."""
 ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
@@ -50,6 +53,16 @@ def visible(text: str) -> str:
     return "".join(_escape(character) for character in text)
 
 
+def shown(text: str) -> str:
+    """The text for a terminal: control characters as escapes, except tabs.
+
+    Those beyond ASCII are escaped as in JSON, so that a JSON document is the same document.
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each == "\t" else _escape(each) if each < DELETE else _json_escape(each) for each in text)
+
+
 def visible_lines(text: str) -> str:
     """The text with control characters as escapes, except line ends."""
     return "\n".join(visible(line) for line in text.split("\n"))
@@ -69,6 +82,12 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _json_escape(character: str) -> str:
+    if _escape(character) == character:
+        return character
+    return json.dumps(character)[1:-1] if character > DELETE else "\\u007f"
 
 
 def _escape(character: str) -> str:

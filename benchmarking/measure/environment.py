@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
+from benchmarking.core.redaction import without_secrets
 from benchmarking.devices.support.binding import allowed_cpus, cpu_list_text
 from benchmarking.devices.support.host import host_facts
 from benchmarking.devices.support.reading import UnreadableError, gather, read_int, read_text
@@ -48,7 +49,6 @@ PRELOADS = ("LD_PRELOAD", "DYLD_INSERT_LIBRARIES")
 
 SECRET = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH|COOKIE|HEADER", re.IGNORECASE)
 """Variables with such a name are not stored."""
-URL_LOGIN = re.compile(r"(?<=://)[^/@\s]+@")
 
 
 def capture(root: Path = ROOT, variables: Mapping[str, str] | None = None) -> Readings:
@@ -72,7 +72,7 @@ def capture(root: Path = ROOT, variables: Mapping[str, str] | None = None) -> Re
 
 
 def relevant_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables that affect the speed of libraries, sorted, without secrets and without logins in URLs."""
+    """The variables that affect the speed of libraries, sorted, without secrets, and logins and parameters in URLs."""
     return {
         name: _harmless(name, value)
         for name, value in sorted(variables.items())
@@ -83,7 +83,7 @@ def relevant_variables(variables: Mapping[str, str]) -> dict[str, str]:
 def _harmless(name: str, value: str) -> str:
     if name in PRELOADS:
         return ":".join(re.split(r"[/\\]", path)[-1] for path in re.split(r"[:\s]+", value) if path)
-    return URL_LOGIN.sub("", value)
+    return without_secrets(value)
 
 
 def _host_facts() -> Readings:

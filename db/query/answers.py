@@ -12,7 +12,7 @@ from typing import TextIO
 
 from benchmarking.core import text
 from benchmarking.core.tables import GAP, Slot, drawn, narrowed, text_width, total_width
-from benchmarking.core.terminal import Page, page_of
+from benchmarking.core.terminal import Page, data_stream, page_of
 from benchmarking.core.text import visible
 from db.query.questions import Answer, Column, Row
 from db.values import exact, plain, readable
@@ -89,7 +89,7 @@ FORMATS = tuple(WRITERS)
 
 def write(answer: Answer, name: str, *, out: TextIO | None = None, rows: int = DEFAULT_ROWS) -> None:
     """Write the answer in the format of that name, to stdout by default."""
-    stream = sys.stdout if out is None else out
+    stream = out if out is not None else data_stream() if name == "csv" else sys.stdout
     WRITERS[name](answer, stream, page_of(stream), rows)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarking.builds.store import CACHE_VARIABLE
@@ -24,6 +25,7 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.records import PRECISIONS, REBUILDS, WEIGHTS_CHOICES
 from benchmarking.measure.settings import PROFILES, Settings, settings
 from benchmarking.sweep.plan.options import options_in, runtimes
+from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.plan.request import DEFAULT_TIMEOUT_S, Request
 
 DEFAULT_OUTPUT_DIR = "benchmark_results"
@@ -182,6 +184,7 @@ def add_keeping(group: argparse._ArgumentGroup) -> None:
         "--tag", type=tag, action="append", default=[], metavar="K=V", help="label of the run; repeatable"
     )
     group.add_argument("--description", metavar="TEXT", help="a sentence about the run")
+    group.add_argument("--anonymous", action="store_true", help="leave the names of host and user out of what is kept")
 
 
 def add_save(group: argparse._ArgumentGroup) -> None:
@@ -206,6 +209,11 @@ def axes(arguments: argparse.Namespace) -> dict[str, tuple[float, ...]]:
     """The values that were given for further axes, by axis."""
     given = {name: getattr(arguments, axis.key) for name, axis in FURTHER.items()}
     return {axis: values for axis, values in given.items() if values is not None}
+
+
+def named_plans(arguments: argparse.Namespace, plans: Iterable[CellPlan]) -> tuple[CellPlan, ...]:
+    """The plans, anonymous if that was requested."""
+    return tuple(plan.anonymous() if arguments.anonymous else plan for plan in plans)
 
 
 def chosen_settings(arguments: argparse.Namespace) -> Settings:

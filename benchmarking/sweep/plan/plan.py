@@ -47,6 +47,15 @@ class CellPlan:
         return {**to_json(self.settings), "timeout_s": self.timeout_s}
 
     @property
+    def is_anonymous(self) -> bool:
+        """Whether its records have neither the host's name nor the user's."""
+        return not self.provenance.host
+
+    def anonymous(self) -> CellPlan:
+        """The plan of an anonymous run."""
+        return dataclasses.replace(self, provenance=dataclasses.replace(self.provenance, host=""))
+
+    @property
     def runnable(self) -> tuple[Point, ...]:
         """The points to measure."""
         return tuple(point for point in self.points if point.label not in self.skipped)

@@ -6,6 +6,7 @@ The first line is a header, the others are records. An incomplete last line, lef
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import platform
@@ -29,6 +30,7 @@ class Owner:
     """A process that writes or wrote a file."""
 
     host: str
+    """First 16 hex digits of the SHA-256 of the machine's name."""
     pid: int
     created_s: float
     """Start of the process in Unix seconds: process ids are reused."""
@@ -37,7 +39,7 @@ class Owner:
         """Whether the process is running on this machine."""
         import psutil
 
-        if self.host != platform.node():
+        if self.host not in (_host(), platform.node()):  # the name itself stands in older files
             return False
         try:
             return psutil.Process(self.pid).create_time() == self.created_s
@@ -135,7 +137,12 @@ def this_process() -> Owner:
     """This process."""
     import psutil
 
-    return Owner(host=platform.node(), pid=os.getpid(), created_s=psutil.Process().create_time())
+    return Owner(host=_host(), pid=os.getpid(), created_s=psutil.Process().create_time())
+
+
+def _host() -> str:
+    """What identifies this machine to itself, and does not name it to others."""
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:16]
 
 
 def _is_named(draft: Path, path: Path, is_free: Callable[[Path], bool]) -> bool:

@@ -13,6 +13,7 @@ from benchmarking.core.command_line import note
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import Json, Run, to_json
+from benchmarking.core.redaction import from_home, stored
 from benchmarking.core.terminal import PLAIN, Page, stdout_page
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.plan.request import Request, plan_cell
@@ -53,7 +54,7 @@ def resume(output_dir: Path, ingest: Ingest | None, show: Show, model_id: str | 
     """Finish the unfinished runs of a folder, of all models or one, and return the exit code."""
     files = spool.unfinished(output_dir)
     if model_id is not None:
-        files = [file for file in files if file.read().plan.cell.workload.model_id == model_id]
+        files = [file for file in files if file.read().plan.cell.workload.model_id == from_home(model_id)]
     if not files:
         of_model = "" if model_id is None else f" of {model_id}"
         raise UsageError(f"--resume: no unfinished run{of_model} in {output_dir}")
@@ -68,7 +69,7 @@ def dry_run(requests: Sequence[Request], show: Show) -> int:
 def show_plans(plans: Sequence[CellPlan], show: Show) -> int:
     """Print plans and measure nothing."""
     if show.json:
-        print(json.dumps([to_json(plan) for plan in plans], indent=1))
+        print(json.dumps([stored(to_json(plan), anonymous=plan.is_anonymous) for plan in plans], indent=1))
     else:
         print("\n\n".join(_plan_text(plan) for plan in plans))
     return EXIT_OK

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from benchmarking.core.errors import StorageError
 from benchmarking.core.records import LaunchLoad, Measurement, Preparation, Run, dumps, from_json, to_json
+from benchmarking.core.redaction import restored, stored
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import journal
 
@@ -47,7 +48,11 @@ class PartialRun:
     @classmethod
     def create(cls, folder: Path, plan: CellPlan) -> PartialRun:
         """A new file in `folder` with the plan. Raises StorageError."""
-        header = {"format": PARTIAL_FORMAT, "version": PARTIAL_VERSION, "plan": to_json(plan)}
+        header = {
+            "format": PARTIAL_FORMAT,
+            "version": PARTIAL_VERSION,
+            "plan": stored(to_json(plan), anonymous=plan.is_anonymous),
+        }
         paths = (folder / f"{name}{PARTIAL_SUFFIX}" for name in _names(plan))
         return cls(journal.create(paths, header, lambda path: not cls(path).final_path.exists()))
 
@@ -59,7 +64,7 @@ class PartialRun:
     def append(self, record: Preparation | LaunchLoad | Measurement) -> None:
         """Append a record, synced to disk. Raises StorageError."""
         with self._storage_errors():
-            journal.append(self.path, type(record).__name__, dumps(record))
+            journal.append(self.path, type(record).__name__, dumps(stored(to_json(record))))
 
     def take(self) -> None:
         """Record this process as the owner of the file. Raises StorageError."""
@@ -70,7 +75,7 @@ class PartialRun:
         """Write the finished run and delete the partial file. Raises StorageError; the partial file then stays."""
         try:
             journal.replace(
-                self.final_path, json.dumps(to_json(run), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+                self.final_path, json.dumps(stored(to_json(run)), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
             )
             self.path.unlink()
         except OSError as error:
@@ -86,7 +91,7 @@ class PartialRun:
         loads = [record["LaunchLoad"] for record in records if "LaunchLoad" in record]
         measurements = [record["Measurement"] for record in records if "Measurement" in record]
         return Progress(
-            plan=from_json(CellPlan, records[0]["plan"], f"{self.path}: plan"),
+            plan=from_json(CellPlan, restored(records[0]["plan"]), f"{self.path}: plan"),
             preparation=from_json(Preparation, preparations[-1], f"{self.path}: preparation") if preparations else None,
             loads=tuple(from_json(LaunchLoad, load, f"{self.path}: load") for load in loads),
             measurements=tuple(from_json(Measurement, one, f"{self.path}: measurement") for one in measurements),

@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarking.core.errors import UsageError
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import FAILED, LaunchLoad, Measurement, Point, Preparation, Result, Run, Status, Workload
+from benchmarking.core.redaction import stored_record
 from benchmarking.measure.bench import Live
 from benchmarking.measure.peaks import with_peak
 from benchmarking.sweep.plan.plan import CellPlan
@@ -345,11 +346,11 @@ def finished_run(
     finished_at: str,
     preparation: Preparation | None = None,
 ) -> Run:
-    """The record of a run: its plan, and the results of its launches."""
+    """The record of a run: its plan, and the results of its launches, without secrets."""
     results = with_peak(plan.cell.workload, tuple(_result(plan, point, loads, measurements) for point in plan.points))
     failed = [result for result in results if result.status in ("failed", "timed_out")]
     measured = any(result.status == "ok" for result in results)
-    return Run(
+    run = Run(
         run_id=plan.run_id,
         session_id=plan.session_id,
         status="ok" if measured else failed[0].status if failed else "skipped",
@@ -365,6 +366,7 @@ def finished_run(
         loads=tuple(loads),
         results=results,
     )
+    return stored_record(run, anonymous=plan.is_anonymous)
 
 
 def _result(plan: CellPlan, point: Point, loads: Sequence[LaunchLoad], measurements: Sequence[Measurement]) -> Result:

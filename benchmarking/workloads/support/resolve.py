@@ -14,6 +14,7 @@ from typing import Literal
 
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.records import WEIGHTS_CHOICES, Json, WeightsChoice, WeightsKind, Workload, canonical_hash
+from benchmarking.core.redaction import from_home
 from benchmarking.workloads.support import catalog, hub
 from benchmarking.workloads.support.configuration import CONFIG_NAME, model_folder, read_config
 from benchmarking.workloads.support.families import family_of, task_of
@@ -45,7 +46,7 @@ def resolve(model_id: str, *, task: str | None = None, weights: WeightsChoice = 
     counted = source.entry is not None and chosen == plugin.tasks_of(source.config)[0]
     vocab_size = source.config.get("vocab_size")
     return Workload(
-        model_id=model_id,
+        model_id=from_home(model_id) if source.kind == "local" else model_id,
         family=plugin.name,
         task=chosen,
         source=source.kind,

@@ -6,7 +6,6 @@ An output is stdout, a new file or a new folder. It appears under its name when 
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TextIO
 
 from benchmarking.core import plugins
 from benchmarking.core.errors import StorageError, UsageError
+from benchmarking.core.terminal import data_stream
 from db.files import publish, temporary_sibling
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def exporters() -> tuple[Exporter, ...]:
 def text_output(output: Path | None) -> Iterator[TextIO]:
     """A stream for text: stdout, or a new file. Raises UsageError and StorageError."""
     if output is None:
-        yield sys.stdout
+        yield data_stream()
         return
     _check_free(output)
     if output.is_dir():

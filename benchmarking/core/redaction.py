@@ -1,0 +1,218 @@
+"""What is left out of everything that is stored or printed: secrets, the home folder, and on request host and user.
+
+A secret is recognised by the name of its value (HF_TOKEN=..., --api-key ..., a tag "password"), and by its shape: the
+published formats of tokens in `SHAPES`, logins and parameters of URLs, and credentials of HTTP headers. Its value
+becomes `***`, and a login of a URL disappears.
+
+Paths in the home folder begin with `~` instead. An anonymous record has neither the host's name nor the user's.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, TypeVar
+
+from benchmarking.core.codec import from_json, to_json
+
+Record = TypeVar("Record")
+
+LEFT_OUT = "***"
+HOME = "~"
+
+SHAPES = re.compile(
+    r"""
+    \b(?:hf_(?!transfer)|api_org_)[A-Za-z0-9]{8,}   # Hugging Face
+    | \bsk-(?=[\w-]{0,64}\d)[\w-]{16,}              # OpenAI, Anthropic and others
+    | \b(?:gh[pousr]_|github_pat_)\w{20,}           # GitHub
+    | \bglpat-[\w-]{16,}                            # GitLab
+    | \b(?:AKIA|ASIA)[0-9A-Z]{16}\b                 # AWS
+    | \bAIza[\w-]{35}                               # Google
+    | \bya29\.[\w-]{20,}                            # Google
+    | \bxox[abeoprs]-[\w-]{10,}                     # Slack
+    | \b(?:npm_|r8_)[A-Za-z0-9]{30,}                # npm, Replicate
+    | \b(?:pypi-|nvapi-)[\w-]{30,}                  # PyPI, NVIDIA
+    | \beyJ[\w-]{8,500}\.[\w-]{4,9000}\.[\w-]*      # JSON Web Token
+    | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----(?:.*?-----END[ ][A-Z ]*PRIVATE[ ]KEY-----|.*)
+    | (?<=\bBearer\ )[\w.~+/=-]{8,}                 # RFC 6750
+    | (?<=\bBasic\ )[A-Za-z0-9+/]{8,}={0,2}         # RFC 7617
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+"""Published formats of tokens and keys."""
+
+URL_LOGIN = re.compile(r"(?<=://)[^/@\s'\"<>?#]+@")
+URL_PARAMETERS = re.compile(r"(://[^\s'\"<>?#]{0,500}\?)[^\s'\"<>#]+")
+"""All parameters: signed addresses have secrets under many names."""
+
+ASSIGNMENT = re.compile(
+    r"""(?<![\w.-])(?P<name>-{0,2}[A-Za-z_][\w.-]{0,100})(?P<sign>\s?=\s?)(?P<value>"[^"]*"|'[^']*'|[^\s,;&"']+)"""
+)
+FIELD = re.compile(
+    r"""(?i)(?<![\w-])(?P<name>[\w-]{0,64}?(?:authorization|passw(?:or)?d|passphrase|secret|api[-_]?key|[-_]token|cookie))"""
+    r"""(?P<sign>["']?\s?:\s?)(?P<value>"[^"]*"|'[^']*'|[^\s,;&"']+(?:\ \*\*\*)?)"""
+)
+"""`password: value`, as in headers, YAML and JSON; of names that are hardly anything else than a secret's."""
+
+PLAIN_VALUE = re.compile(r"(?i)[\d.]{1,6}|none|null|true|false")
+"""Counts and switches, which names with "token" or "key" have in error texts."""
+NAME_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+ALWAYS_SECRET = ("secret", "password", "passwd", "passphrase", "credential", "credentials", "authorization", "apikey")
+SECRET_AT_THE_END = (*ALWAYS_SECRET, "token", "key", "pass", "pwd", "auth", "cookie", "bearer", "signature", "pat")
+JOINED_ENDINGS = ("token", "apikey", "secret", "password", "passwd")
+NO_SECRET_TOKENS = (
+    *("first", "last", "next", "new", "per", "output", "input", "prompt", "time", "image", "audio", "video", "start"),
+    *("end", "bos", "eos", "pad", "unk", "sep", "cls", "mask", "special", "tokens"),
+)
+"""What stands before "token" in the words of language models."""
+
+NAMED_VALUES = frozenset({"tags", "environment_variables", "kept"})
+"""Fields with names that others gave."""
+FOREIGN_TEXTS = frozenset({"config"})
+"""A model's configuration, whose texts are parts of the model: only shapes are left out."""
+
+HOMES = re.compile(
+    r"(?<!\w)(?:/(?:home|Users|export/home)/|[A-Za-z]:\\Users\\)[^/\\\s\"':,;)]+|(?<![\w/])/root(?=$|[/\s\"':,;)])"
+)
+"""Home folders of any user."""
+MIN_NAME_LENGTH = 3
+"""Shorter names of hosts and users occur in other words."""
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether the value of this name is a secret: HF_TOKEN, api-key, dbPassword; not new_tokens or eos_token."""
+    words = [word.lower() for word in NAME_WORDS.findall(name)]
+    if words in ([], ["key"]):  # "key=value" is nobody's key
+        return False
+    if words[-1] == "token" and len(words) > 1 and words[-2] in NO_SECRET_TOKENS:
+        return False
+    return (
+        any(word in ALWAYS_SECRET for word in words)
+        or words[-1] in SECRET_AT_THE_END
+        or words[-1].endswith(JOINED_ENDINGS)
+    )
+
+
+def without_secrets(text: str) -> str:
+    """The text without what is recognised as a secret."""
+    text = _without_shapes(text)
+    if "=" in text:
+        text = ASSIGNMENT.sub(_without_value, text)
+    return FIELD.sub(_without_value, text) if ":" in text else text
+
+
+def without_secret_arguments(arguments: Sequence[str]) -> list[str]:
+    """The arguments of a command without secrets: the values of `--api-key VALUE`, NAME=VALUE and known shapes."""
+    kept: list[str] = []
+    for position, argument in enumerate(arguments):
+        name, equals, _ = argument.partition("=")
+        before = arguments[position - 1] if position else ""
+        if before.startswith("-") and "=" not in before and is_secret_name(before) and not argument.startswith("-"):
+            kept.append(LEFT_OUT)
+        elif equals and " " not in name and is_secret_name(name):
+            kept.append(f"{name}={LEFT_OUT}" if name.startswith("-") else LEFT_OUT)
+        else:
+            kept.append(without_secrets(argument))
+    return kept
+
+
+def from_home(text: str) -> str:
+    """The text with the home folder at the beginning of paths as `~`."""
+    pattern = _home_pattern(os.path.expanduser(HOME))
+    return text if pattern is None else pattern.sub(HOME, text)
+
+
+def to_home(text: str) -> str:
+    """A path as `from_home` writes it, in this user's home folder."""
+    return os.path.expanduser(text) if text == HOME or text.startswith(("~/", "~\\")) else text
+
+
+def restored(value: Any) -> Any:
+    """Stored JSON values with the paths in this user's home folder: to continue what `stored` has written."""
+    if isinstance(value, str):
+        return to_home(value)
+    if isinstance(value, dict):
+        return {key: restored(each) for key, each in value.items()}
+    return [restored(each) for each in value] if isinstance(value, list) else value
+
+
+def stored(value: Any, *, anonymous: bool = False) -> Any:
+    """JSON values as they may be stored: without secrets, with `~`; when anonymous, without host and user."""
+    return _stored(value, "", "", anonymous)
+
+
+def stored_record(record: Record, *, anonymous: bool = False) -> Record:
+    """A record as it may be stored or shown."""
+    cleaned: Record = from_json(type(record), stored(to_json(record), anonymous=anonymous))
+    return cleaned
+
+
+def without_names(text: str) -> str:
+    """The text without the names of this host and user, and of the owners of home folders."""
+    text = HOMES.sub(HOME, text)
+    for name, word in ((platform.node(), "host"), (_user(), "user")):
+        if len(name) >= MIN_NAME_LENGTH and name != text:
+            text = re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", word, text)
+    return text
+
+
+def _stored(value: object, field: str, name: str, anonymous: bool) -> object:
+    """`field` is the innermost of the fields with a rule of their own that the value is in."""
+    if isinstance(value, str):
+        if field in NAMED_VALUES and is_secret_name(name):
+            return LEFT_OUT
+        if anonymous and name == "host":
+            return ""
+        return _stored_text(value, field, anonymous)
+    if isinstance(value, Mapping):
+        return {
+            str(_stored_text(key, field, anonymous)): _stored(
+                each, key if key in NAMED_VALUES or key in FOREIGN_TEXTS else field, key, anonymous
+            )
+            for key, each in value.items()
+        }
+    if isinstance(value, list | tuple):
+        if value and type(value[0]) is float:  # raw samples: by far the most values
+            return value
+        if name == "command" and all(isinstance(each, str) for each in value):
+            value = without_secret_arguments(value)
+        return [_stored(each, field, name, anonymous) for each in value]
+    return value
+
+
+def _stored_text(text: str, field: str, anonymous: bool) -> str:
+    text = from_home(_without_shapes(text) if field in FOREIGN_TEXTS else without_secrets(text))
+    return without_names(text) if anonymous else text
+
+
+def _without_shapes(text: str) -> str:
+    text = SHAPES.sub(LEFT_OUT, text)
+    return URL_PARAMETERS.sub(rf"\1{LEFT_OUT}", URL_LOGIN.sub("", text)) if "://" in text else text
+
+
+def _without_value(found: re.Match[str]) -> str:
+    if not is_secret_name(found["name"]) or PLAIN_VALUE.fullmatch(found["value"]):
+        return found[0]
+    quote = found["value"][0] if found["value"][0] in "\"'" else ""
+    return f"{found['name']}{found['sign']}{quote}{LEFT_OUT}{quote}"
+
+
+@cache
+def _home_pattern(home: str) -> re.Pattern[str] | None:
+    folders = {home.rstrip("/\\"), os.path.realpath(home).rstrip("/\\")} - {"", HOME}
+    if not folders:
+        return None
+    names = "|".join(re.escape(folder) for folder in sorted(folders, key=len, reverse=True))
+    return re.compile(rf"(?<![\w.-])(?<!\w/)(?:{names})(?=$|[/\\\s\"'`:,;)\]}}>])")
+
+
+def _user() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # no name for this user id
+        return ""

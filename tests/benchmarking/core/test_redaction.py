@@ -1,0 +1,134 @@
+"""What is left out of everything that is stored or printed."""
+
+from __future__ import annotations
+
+import getpass
+import platform
+import time
+
+import pytest
+
+from benchmarking.core.redaction import (
+    from_home,
+    is_secret_name,
+    stored,
+    to_home,
+    without_names,
+    without_secret_arguments,
+    without_secrets,
+)
+
+JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "hf_" + "aB3dE6gH" * 4,
+        "sk-proj-" + "a1B2c3D4" * 4,
+        "sk-ant-api03-" + "a1B2c3D4" * 4,
+        "ghp_" + "a1B2c3D4e5" * 4,
+        "github_pat_" + "11ABCDEFG0" * 4,
+        "glpat-" + "a1B2c3D4e5" * 2,
+        "AKIA" + "IOSFODNN7EXAMPLE",
+        "AIza" + "SyA1234567890abcdefghijklmnopqrstuv",
+        "xoxb-" + "123456789012-abcdefghij",
+        "npm_" + "a1B2c3D4e5" * 4,
+        "nvapi-" + "a1B2c3D4e5" * 4,
+        JWT,
+        "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----",
+    ],
+)
+def test_published_formats_of_tokens_are_left_out_wherever_they_stand(secret):
+    assert without_secrets(f"cannot load '{secret}' twice") == "cannot load '***' twice"
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("https://user:pw@host/path", "https://host/path"),
+        ("GET https://host/a?X-Amz-Signature=abc&x=1 failed", "GET https://host/a?*** failed"),
+        ("HF_TOKEN=abc x=1", "HF_TOKEN=*** x=1"),
+        ('api_key="a b" and dbPassword = x', 'api_key="***" and dbPassword = ***'),
+        ("--hf-token=abc", "--hf-token=***"),
+        ("Authorization: Bearer abcdefghijkl", "Authorization: ***"),
+        ('{"password": "abc", "x": 1}', '{"password": "***", "x": 1}'),
+        ("sent Bearer abcdefghijkl", "sent Bearer ***"),
+    ],
+)
+def test_secrets_in_texts_are_left_out_by_name(text, left):
+    assert without_secrets(text) == left
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "time_to_first_token=12.5",
+        "eos_token=</s>",
+        "new_tokens=16, max_tokens=x",
+        "takes key=value: got 'x'",
+        "token=16",
+        "tokenizer=bpe author=ann monkey=1",
+        "disk-based-and-risk-free-0123456789",
+        "https://host/path#part",
+        "no such key: hidden_size",
+        "hf_transfer is not installed",
+        "run 0199aa00-0000-7000-8000-000000000000 of org/sk-model",
+    ],
+)
+def test_words_of_language_models_and_benchmarks_stay(text):
+    assert without_secrets(text) == text
+
+
+def test_names_of_secrets_are_recognised_in_every_spelling():
+    secret = ("HF_TOKEN", "hf-token", "apiKey", "AWS_SECRET_ACCESS_KEY", "dbPassword", "HFTOKEN", "auth", "MY_KEY")
+    other = ("tokens", "tokenizer", "author", "time_to_first_token", "pad_token", "keyboard", "passes", "key", "")
+    assert [name for name in secret if not is_secret_name(name)] == []
+    assert [name for name in other if is_secret_name(name)] == []
+
+
+def test_arguments_of_a_command_lose_the_values_of_secrets():
+    given = ["run", "--tag", "HF_TOKEN=a b", "--api-key", "abc", "--hf-token=abc", "--batch-sizes", "1,2"]
+    left = ["run", "--tag", "***", "--api-key", "***", "--hf-token=***", "--batch-sizes", "1,2"]
+    assert without_secret_arguments(given) == left
+
+
+def test_tags_and_variables_are_left_out_by_name_and_metrics_are_not():
+    value = {
+        "tags": {"HF_TOKEN": "abc", "suite": "night"},
+        "environment_variables": {"OV_KEY": "abc"},
+        "missing": {"time_to_first_token": "not_measured"},
+        "config": {"template": "set key = value", "note": "hf_" + "a1" * 16},
+        "values": [1.0, 2.0],
+    }
+    assert stored(value) == {
+        "tags": {"HF_TOKEN": "***", "suite": "night"},
+        "environment_variables": {"OV_KEY": "***"},
+        "missing": {"time_to_first_token": "not_measured"},
+        "config": {"template": "set key = value", "note": "***"},
+        "values": [1.0, 2.0],
+    }
+
+
+def test_paths_in_the_home_folder_begin_with_a_tilde_and_find_back(monkeypatch):
+    monkeypatch.setenv("HOME", "/people/ann")
+    assert from_home("cannot read /people/ann/models/x: denied") == "cannot read ~/models/x: denied"
+    assert from_home("/people/ann") == "~"
+    assert from_home("/people/anna/x /data/people/ann/x") == "/people/anna/x /data/people/ann/x"
+    assert to_home("~/models/x") == "/people/ann/models/x"
+    assert to_home("a ~/x") == "a ~/x"
+
+
+def test_an_anonymous_text_names_neither_host_nor_user(monkeypatch):
+    monkeypatch.setattr(platform, "node", lambda: "ann-laptop")
+    monkeypatch.setattr(getpass, "getuser", lambda: "ann")
+    assert without_names("ann-laptop: /home/bob/x /scratch/ann/y") == "host: ~/x /scratch/user/y"
+    assert without_names("banner of annotations") == "banner of annotations"
+    assert stored({"host": "ann-laptop", "name": "x"}, anonymous=True) == {"host": "", "name": "x"}
+
+
+@pytest.mark.parametrize("part", ["a-", "sk-", "eyJ-", "://", "x=", "-----BEGIN PRIVATE KEY-----", '"', "token:", '="'])
+def test_long_texts_take_no_longer_than_their_length(part):
+    start = time.perf_counter()
+    without_secrets(part * (200_000 // len(part)))
+    assert time.perf_counter() - start < 5
