@@ -1,10 +1,10 @@
-"""Values of an answer in JSON, in CSV, and for people."""
+"""Values in JSON, in CSV, and for people; words and notations that reports share."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
@@ -14,6 +14,10 @@ from benchmarking.core.text import number, visible
 
 DIGITS = 6
 """Significant digits of a number for people."""
+HEADINGS = {"model_id": "model", "device_name": "hardware", "num_threads": "threads"}
+"""Column -> heading, where they differ."""
+MAX_KINDS = 2
+"""Kinds of doubt that are listed; the others are counted."""
 
 
 def plain(value: Any, kind: str = "") -> Any:
@@ -71,3 +75,29 @@ def _decimal(value: Decimal) -> Any:
     if value == value.to_integral_value():
         return int(value)
     return float(value) if Decimal(repr(float(value))) == value else str(value)
+
+
+def heading(column: str) -> str:
+    """The heading of a column, and its name in a sentence."""
+    return HEADINGS.get(column, column)
+
+
+def percent_change(change: float) -> str:
+    """A relative change: "+10.2%"."""
+    return f"{change:+.1%}"
+
+
+def optional_number(value: float | None) -> str | None:
+    """A number in significant digits; None without one."""
+    return None if value is None else number(value)
+
+
+def listed(names: Sequence[str], most: int, separator: str = ", ") -> str:
+    """The first names, and how many more there are: "drift, steal +2"."""
+    more = f" +{len(names) - most}" if len(names) > most else ""
+    return separator.join(names[:most]) + more
+
+
+def listed_doubts(kinds: Sequence[str]) -> str:
+    """The first kinds of doubt, and how many more there are."""
+    return listed(kinds, MAX_KINDS)

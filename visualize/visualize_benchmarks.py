@@ -1,4 +1,4 @@
-"""The command `visualize_benchmarks`: draws charts from the warehouse or from run files."""
+"""The command `visualize_benchmarks`: draws charts from the warehouse or from run files, as image files."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ from typing import TYPE_CHECKING
 if not __package__:  # run as a file: replace its folder on the path by the one above
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+import hashlib
+import os
+import re
+from pathlib import Path
+
 from benchmarking.core import plugins
 from benchmarking.core.command_line import (
     Parser,
@@ -25,13 +30,16 @@ from benchmarking.core.command_line import (
     run_command,
 )
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError
-from visualize.drawing.rows import PACKAGE, ChartPlugin, NotDrawn, Row, Selection
-from visualize.drawing.style import FORMATS, ImageFormat
+from db.files import make_folder
+from visualize.drawing.rows import PACKAGE, ChartPlugin, Drawing, NotDrawn, Row, Selection, distinct_names
+from visualize.drawing.style import FORMATS, ImageFormat, image
 
 if TYPE_CHECKING:
     from visualize.sources import Source
 
 NAME = "visualize_benchmarks"
+LONGEST_STEM = 180
+"""File systems allow names of 255 bytes; the rest is for the extension and for tools that add their own."""
 DEFAULT_OUTPUT_DIR = "benchmark_visualizations"
 ARCHITECTURES = "architecture_comparison"
 EXAMPLES = """examples:
@@ -213,9 +221,7 @@ def _rows(source: Source, request: Request) -> dict[str, list[Row]]:
 
 def _draw(request: Request, gathered: Gathered, folder: Path) -> Iterator[Outcome]:
     """Draw and write one chart after the other. Raises StorageError when no picture could be made."""
-    from visualize import files
-
-    files.writable_folder(folder)
+    writable_folder(folder)
     outcomes = []
     for name, rows in gathered.rows.items():
         pictures, reasons = [], []
@@ -223,8 +229,8 @@ def _draw(request: Request, gathered: Gathered, folder: Path) -> Iterator[Outcom
             if isinstance(drawing, NotDrawn):
                 reasons.append(f"{drawing.what}: {drawing.why}")
             else:
-                pictures.append(files.picture(drawing, request.formats))
-        outcome = Outcome(chart=name, paths=tuple(files.write(name, pictures, folder)), not_drawn=tuple(reasons))
+                pictures.append(picture(drawing, request.formats))
+        outcome = Outcome(chart=name, paths=tuple(write(name, pictures, folder)), not_drawn=tuple(reasons))
         outcomes.append(outcome)
         yield outcome
     if not any(outcome.paths for outcome in outcomes):
@@ -246,6 +252,63 @@ def _list_charts(as_json: bool) -> None:
     width = max(len(chart.name) for chart in charts)
     for chart in charts:
         print(f"{chart.name:<{width}}  needs {chart.needs}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A drawing as the contents of its files, without its figure."""
+
+    name_parts: tuple[str, ...]
+    details: tuple[str, ...]
+    images: tuple[tuple[ImageFormat, bytes], ...]
+
+
+def picture(drawing: Drawing, formats: Sequence[ImageFormat]) -> Picture:
+    """The drawing in each of the formats."""
+    images = tuple((name, image(drawing.figure, name)) for name in formats)
+    return Picture(name_parts=drawing.name_parts, details=drawing.details, images=images)
+
+
+def stems(chart: str, pictures: Sequence[Picture]) -> list[str]:
+    """A file name without extension for each picture of a chart: safe on every file system, at most LONGEST_STEM long,
+    and unique even if case is ignored."""
+    plain = ["_".join(map(safe, (chart, *one.name_parts))) for one in pictures]
+    facts = [[safe(fact) for fact in one.details] for one in pictures]
+    apart = distinct_names([name.lower() for name in plain], facts, "_")
+    return [_shortened(name + other[len(name) :]) for name, other in zip(plain, apart, strict=True)]
+
+
+def safe(part: str) -> str:
+    """A part of a file name: letters, digits and . _ = - stay, "/" becomes "--", everything else "-"."""
+    return re.sub(r"[^A-Za-z0-9._=-]+", "-", part.replace("/", "--")).strip("._-") or "-"
+
+
+def writable_folder(folder: Path) -> Path:
+    """The folder, created if it is missing. Raises StorageError when it cannot be created or written to."""
+    make_folder(folder)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise StorageError(f"cannot write to the folder {folder}: choose another with --output-dir")
+    return folder
+
+
+def write(chart: str, pictures: Sequence[Picture], folder: Path) -> list[Path]:
+    """Write the pictures of a chart, replacing existing files, and return the paths. Raises StorageError."""
+    paths = []
+    for stem, one in zip(stems(chart, pictures), pictures, strict=True):
+        for image_format, content in one.images:
+            path = folder / f"{stem}.{image_format}"
+            try:
+                path.write_bytes(content)
+            except OSError as error:
+                raise StorageError(f"cannot write {path}: {error.strerror}: choose another --output-dir") from error
+            paths.append(path)
+    return paths
+
+
+def _shortened(stem: str) -> str:
+    if len(stem) <= LONGEST_STEM:
+        return stem
+    return f"{stem[: LONGEST_STEM - 11]}-{hashlib.sha256(stem.encode()).hexdigest()[:10]}"
 
 
 if __name__ == "__main__":

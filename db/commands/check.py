@@ -35,8 +35,7 @@ from db.commands.arguments import (
 )
 
 if TYPE_CHECKING:
-    from db.analysis.gate.confirmation import FlaggedRun
-    from db.analysis.gate.findings import Finding
+    from db.analysis.gate.findings import Finding, FlaggedRun
 
 NAME = "benchhouse check"
 EXAMPLES = """
@@ -120,8 +119,7 @@ def _findings(
 ) -> tuple[tuple[Finding, ...], tuple[FlaggedRun, ...]]:
     """The findings, and the runs with a regression."""
     from db.analysis.gate.candidates import Scope, candidates
-    from db.analysis.gate.confirmation import flagged_runs, with_commands
-    from db.analysis.gate.findings import found
+    from db.analysis.gate.findings import flagged_runs, found, with_commands
 
     scope = Scope(run=arguments.run, session=arguments.session)
     with open_to_read(arguments) as warehouse:
@@ -149,7 +147,7 @@ def _confirmed(
     arguments: argparse.Namespace, findings: Sequence[Finding], flagged: Sequence[FlaggedRun]
 ) -> tuple[Finding, ...]:
     """The findings after what regressed was measured again, in a fresh session for each run."""
-    from db.analysis.gate.confirmation import confirm
+    from db.analysis.gate.findings import confirm
 
     return confirm(findings, flagged, lambda one: _measure_again(arguments, one), lambda: open_to_read(arguments))
 

@@ -1,5 +1,10 @@
 """Replaces the raw samples of old results by quantiles of each launch; results and their statistics are kept."""
 
+# 2026-11-21: 20 steps, so 21 quantiles per launch, among them minimum, maximum, quartiles, median, p90 and p95; mean,
+# median and p99 are stored anyway. Between two quantiles the distribution is off by less than 1/20, which is below what
+# the samples of one launch resolve at 95 % (1.36 / sqrt(n), Kolmogorov) up to n = 739. Finer steps would keep noise,
+# coarser ones would lose p95. A launch of fewer than twice as many samples is left unchanged: little would be saved.
+
 from __future__ import annotations
 
 import argparse
@@ -8,9 +13,10 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 if __package__ in (None, ""):  # run as a file: its folder is on the path, two above it are wanted
     sys.path[0] = str(Path(__file__).resolve().parents[2])
@@ -18,10 +24,10 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, two a
 from benchmarking.core.command_line import Parser, note, run_command
 from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.units import bytes_to_mb
+from db.analysis.selection import Selection
 from db.commands.arguments import add_database, add_selection, command_parser, confirm, open_to_read, print_json
-
-if TYPE_CHECKING:
-    from db.analysis.selection import Selection
+from db.files import temporary_sibling
+from db.warehouse import Warehouse
 
 NAME = "benchhouse compact"
 EXAMPLES = """
@@ -35,7 +41,53 @@ KEPT = (
     "its least and greatest sample and every 5 % between them (view raw_quantiles)"
 )
 
+STEPS = 20
+QUANTILES = tuple(step / STEPS for step in range(STEPS + 1))
+MIN_SAMPLES = 2 * len(QUANTILES)
+
+OLD_RESULTS = "SELECT result_id FROM all_results WHERE started_at < ? AND ({condition}) ORDER BY result_id"
+LONG = f"compacted_at IS NULL AND sample_count >= {MIN_SAMPLES}"
+FORECAST = f"""
+SELECT
+    count(DISTINCT result_id) FILTER (WHERE {LONG}) AS results,
+    count(*) FILTER (WHERE {LONG}) AS rows,
+    coalesce(sum(sample_count) FILTER (WHERE {LONG}), 0)::BIGINT AS samples,
+    count(*) FILTER (WHERE compacted_at IS NULL AND sample_count < {MIN_SAMPLES}) AS short_rows,
+    count(*) FILTER (WHERE compacted_at IS NOT NULL) AS compacted_rows
+FROM raw_benchmark_data WHERE result_id IN (SELECT unnest($results))
+"""
+REPLACE = f"""
+UPDATE raw_benchmark_data SET
+    sketch = list_aggregate(samples, 'quantile_cont', {list(QUANTILES)}), samples = [], compacted_at = $now
+WHERE {LONG} AND result_id IN (SELECT unnest($results))
+"""
+
 Report = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """The effect on the raw samples of some results. A row is a launch and a metric."""
+
+    results: int
+    """Results with samples to be replaced."""
+    rows: int
+    samples: int
+    """Samples in those rows."""
+    short_rows: int
+    """Rows left unchanged, with fewer than MIN_SAMPLES samples."""
+    compacted_rows: int
+    """Rows that have only quantiles."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """Sizes of the file in bytes, measured on a copy."""
+
+    before: int
+    rewritten: int
+    """Rewritten with all samples: free space in the file is not saved by compacting."""
+    after: int
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -90,24 +142,22 @@ def _age(text: str) -> timedelta:
 
 def _plan(arguments: argparse.Namespace, selection: Selection, before: datetime) -> tuple[list[str], Report]:
     """The selected results, and what would become of their samples."""
-    from db.upkeep import compact
-
     with open_to_read(arguments) as warehouse:
-        results = compact.old_results(warehouse, before, selection)
-        forecast = compact.forecast(warehouse, results)
+        results = old_results(warehouse, before, selection)
+        found = forecast(warehouse, results)
         report = {
             "database": arguments.db_path,
             "before": before.isoformat(),
             "dry_run": arguments.dry_run,
-            **dataclasses.asdict(forecast),
-            "quantiles": len(compact.QUANTILES) * forecast.rows,
-            "quantiles_each": len(compact.QUANTILES),
-            "least": compact.MIN_SAMPLES,
+            **dataclasses.asdict(found),
+            "quantiles": len(QUANTILES) * found.rows,
+            "quantiles_each": len(QUANTILES),
+            "least": MIN_SAMPLES,
         }
-        if forecast.rows and not (arguments.yes and not arguments.dry_run):
+        if found.rows and not (arguments.yes and not arguments.dry_run):
             _check_terminal(arguments)
-            sizes = compact.sizes(warehouse, results)
-            report["measured_on_a_copy"] = {f"{name}_bytes": size for name, size in dataclasses.asdict(sizes).items()}
+            measured = dataclasses.asdict(sizes(warehouse, results))
+            report["measured_on_a_copy"] = {f"{name}_bytes": size for name, size in measured.items()}
     return results, report
 
 
@@ -119,13 +169,10 @@ def _check_terminal(arguments: argparse.Namespace) -> None:
 
 def _replace(report: Report, results: Sequence[str], arguments: argparse.Namespace) -> None:
     """Replace the samples, rewrite the file, and add its sizes to the report."""
-    from db.upkeep import compact
-    from db.warehouse import Warehouse
-
     path, wait_s = Path(arguments.db_path), arguments.lock_timeout
     before = path.stat().st_size
     with Warehouse.open(path, lock_timeout_s=wait_s) as warehouse:
-        compact.replace_samples(warehouse, results)
+        replace_samples(warehouse, results)
     if os.name == "nt":
         note(f"{NAME}: on Windows the file cannot be rewritten under its lock: later runs use its free space")
     else:
@@ -172,6 +219,44 @@ def _mb(size_bytes: int) -> str:
 
 def _number(value: int) -> str:
     return f"{value:,}".replace(",", " ")
+
+
+def old_results(warehouse: Warehouse, before: datetime, selection: Selection) -> list[str]:
+    """Ids of the selected results of runs that started before the time (naive UTC).
+
+    The selection may hold SQL of a user: `warehouse` should be read-only.
+    """
+    sql = OLD_RESULTS.format(condition=selection.condition)
+    return [str(row["result_id"]) for row in warehouse.query(sql, [before, *selection.values]).dicts()]
+
+
+def forecast(warehouse: Warehouse, results: Sequence[str]) -> Forecast:
+    """The effect of `replace_samples` on the results."""
+    return Forecast(**warehouse.query(FORECAST, {"results": list(results)}).dicts()[0])
+
+
+def replace_samples(warehouse: Warehouse, results: Sequence[str]) -> Forecast:
+    """Replace the samples of the results by their quantiles, all or none; gives what was replaced.
+
+    The file shrinks when it is rewritten: `Warehouse.compact`.
+    """
+    done = forecast(warehouse, results)
+    now = datetime.now(UTC).replace(tzinfo=None)
+    with warehouse.transaction() as connection:
+        connection.execute(REPLACE, {"now": now, "results": list(results)})
+    return done
+
+
+def sizes(warehouse: Warehouse, results: Sequence[str]) -> Sizes:
+    """The sizes of the file, measured on a temporary copy in its folder. Raises StorageError."""
+    path = Path(warehouse.path)
+    with temporary_sibling(path) as copy, temporary_sibling(path) as rewritten:
+        warehouse.backup(copy)
+        before = copy.stat().st_size
+        with Warehouse.open(copy) as opened:
+            replace_samples(opened, results)
+            opened.backup(rewritten)
+        return Sizes(before=path.stat().st_size, rewritten=before, after=rewritten.stat().st_size)
 
 
 if __name__ == "__main__":

@@ -30,8 +30,7 @@ from db.commands.arguments import SELECTION, add_database, command_parser, open_
 
 if TYPE_CHECKING:
     from db.analysis.recommend.options import Workload
-    from db.analysis.recommend.prices import Prices
-    from db.analysis.recommend.recommendation import Option, Quantity, Recommendation
+    from db.analysis.recommend.recommendation import Option, Prices, Quantity, Recommendation
 
 NAME = "benchhouse recommend"
 EXAMPLES = """
@@ -128,7 +127,7 @@ def _selected(arguments: argparse.Namespace) -> str:
 def _prices(arguments: argparse.Namespace) -> Prices | None:
     if arguments.price is None:
         return None
-    from db.analysis.recommend.prices import read_prices
+    from db.analysis.recommend.recommendation import read_prices
 
     return read_prices(arguments.price)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarking.core.errors import StorageError
-from visualize import files
+from visualize import visualize_benchmarks as files
 
 
 def picture(*name_parts, apart=()):

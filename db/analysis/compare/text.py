@@ -9,7 +9,7 @@ from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import markdown_escaped, markdown_table, number, visible_lines
 from db.analysis.compare.comparison import Comparison, Finding, Side, Single
 from db.analysis.compare.judging import CONFIDENCE, MAX_Q, MIN_CHANGE, MIN_HISTORY_RUNS, MIN_LAUNCHES, Scope
-from db.analysis.wording import heading, listed, listed_doubts, percent_change
+from db.values import heading, listed, listed_doubts, percent_change
 
 MAX_NAMES = 8
 """Points that are listed in a note; the others are counted."""

@@ -18,7 +18,7 @@ from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import markdown_escaped, markdown_table, number, visible, visible_lines
 from db.analysis.gate.findings import BAD, JUDGED, Finding, Verdict, counts, exit_code
 from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, Parameters
-from db.analysis.wording import heading, listed, listed_doubts, optional_number, percent_change
+from db.values import heading, listed, listed_doubts, optional_number, percent_change
 
 MAX_NAMES = 4
 """Series that are listed in a note; the others are counted."""

@@ -15,7 +15,7 @@ from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import markdown_escaped, markdown_table, number, visible_lines
 from db.analysis.history.histories import SUBJECTS, ChangePoint, History
 from db.analysis.history.regressions import Regression
-from db.analysis.wording import heading, percent_change
+from db.values import heading, percent_change
 
 ENVIRONMENT = "environment?"
 SUSPECTED = "suspected: no later run has confirmed it yet"

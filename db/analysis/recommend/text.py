@@ -13,7 +13,7 @@ from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, relative_error, visible_lines
 from db.analysis.recommend.options import Workload
 from db.analysis.recommend.recommendation import UNITS, Aim, Miss, Option, Quantity, Rated, Recommendation
-from db.analysis.wording import listed_doubts, optional_number
+from db.values import listed_doubts, optional_number
 
 WORDS: Mapping[Quantity, str] = {
     "latency": "latency",

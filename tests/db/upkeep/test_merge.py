@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from benchmarking.core.errors import FormatError, LockedError, UsageError
 from benchmarking.core.records import Doubt
 from db import latest_results
+from db.commands import compact
 from db.commands.merge import main
-from db.upkeep import compact
 from db.upkeep.merge import ConflictError, merge
 from db.upkeep.other_warehouse import Alias, united_aliases
 from db.upkeep.verify import verify

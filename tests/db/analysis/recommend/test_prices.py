@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarking.core.errors import StorageError, UsageError
-from db.analysis.recommend.prices import cost_per_million, read_prices
+from db.analysis.recommend.recommendation import cost_per_million, read_prices
 
 
 @pytest.fixture

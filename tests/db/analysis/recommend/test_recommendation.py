@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarking.core.records import Point
-from db.analysis.recommend.prices import Prices
-from db.analysis.recommend.recommendation import Option, misses, recommend, with_prices
+from db.analysis.recommend.recommendation import Option, Prices, misses, recommend, with_prices
 
 
 def option(name, *, latency_ms=10.0, high_ms=11.0, throughput=100.0, **fields):

@@ -18,8 +18,8 @@ import pytest
 from benchmarking.core.metrics import JUDGED
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES
 from db.analysis.compare.reading import launch_values
+from db.commands import compact
 from db.commands.compact import main
-from db.upkeep import compact
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
 
@@ -28,7 +28,7 @@ OLD, NEW = {"started_at": "2020-01-02T00:00:00Z"}, {"started_at": "2100-01-02T00
 KEPT = "result_id, launch, phase, metric, unit, started_at, inner_loops, sample_count, mean, median, p99"
 KILLED = """
 import os, signal, sys
-from db.upkeep import compact
+from db.commands import compact
 from db.warehouse import Warehouse
 print("go", flush=True)
 with Warehouse.open(sys.argv[1]) as warehouse:
