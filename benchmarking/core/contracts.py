@@ -1,7 +1,7 @@
-"""The contracts of a runtime plugin and of an architecture family, and what they hand to the measuring loop.
+"""The contract of a runtime plugin, and what it and an architecture family hand to the measuring loop.
 
-A module in `benchmarking/workloads/` has a `PLUGIN` of type `WorkloadFamily`; a module in `benchmarking/runtimes/` one
-of type `Runtime`. A worker process uses them in this order:
+A module in `benchmarking/runtimes/` has a `PLUGIN` of type `Runtime`; `family_contracts` has the contract of families.
+A worker process uses them in this order:
 
     family.check(workload, point)                  before anything runs
     runtime.prepare(cell, points, store)           exports and engines, in a process of its own
@@ -20,17 +20,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import UsageError
-from benchmarking.core.records import Cell, Device, Family, Json, Point, Precision, Readings, Rebuild, Scalar, Workload
+from benchmarking.core.records import Cell, Device, Json, Point, Precision, Readings, Rebuild, Scalar, Workload
 
 if TYPE_CHECKING:
     import numpy as np
 
     from benchmarking.builds.store import BuildStore
     from benchmarking.core.device_contracts import DeviceHandle
-    from benchmarking.core.graph_contracts import Recipe
 
 TOKEN = "token"
 
@@ -308,119 +307,3 @@ class Runtime(ABC):
 
         Reads back what runs and raises BenchhouseError when it is not what was requested, or cannot be loaded.
         """
-
-
-Modality = Literal["text", "image", "audio"]
-"""A kind of input that a tokenizer or processor makes."""
-
-
-class WorkloadFamily(ABC):
-    """An architecture family. Importing the module imports neither torch nor transformers."""
-
-    name: Family
-    rank: int = 100
-    """Its place in tables and charts; families of equal rank go by name."""
-    catalog: tuple[Mapping[str, Json], ...] = ()
-    """Models of the catalog in the form of the folder catalog's files, besides those in the family's own file there.
-    One without a hub ("hub": False) is tiny: tests and the support table use it."""
-    model_types: frozenset[str]
-    """The `model_type`s of transformers' configurations that belong to the family."""
-    tasks: tuple[str, ...]
-    """The supported Hugging Face tasks, the default first."""
-    generative_tasks: frozenset[str] = frozenset()
-    """The tasks that generate tokens, and so have the axis new_tokens."""
-    caches: tuple[str, ...] = ()
-    """Kinds of KV cache for generation ("dynamic", "static"), the default first. Each is a series of its own."""
-    modalities: tuple[Modality, ...] = ()
-    """The models' inputs, and so the processors they may have; empty when nothing is preprocessed (latents)."""
-    unsupported_model_types: frozenset[str] = frozenset()
-    """Well-known `model_type`s of the family that are not supported, so that the error can name the family."""
-    has_routed_experts: bool = False
-    """Whether a router sends each token to a few experts, a choice that rounding can change."""
-    has_attention_cache: bool = True
-    """Whether its models keep keys and values that grow with the text."""
-    can_split_batch: bool = True
-    """Whether the rows of a batch are independent, so that several devices can each take some."""
-    unit: str = "samples"
-    """What `items_per_call` counts, in words."""
-
-    @abstractmethod
-    def axes(self, workload: Workload) -> Mapping[str, tuple[float, ...]]:
-        """The axes besides batch_size that every point of this workload has, with their default values.
-
-        Names: sequence_length, new_tokens and those of `Point.axes`.
-        """
-
-    def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:
-        """The longest input in tokens, including new tokens where they share its positions; None without a limit."""
-        return None
-
-    def default_attention(self, config: Mapping[str, Json]) -> str | None:
-        """The default attention implementation, by transformers' name; None when the model offers no choice."""
-        return None
-
-    @abstractmethod
-    def check(self, workload: Workload, point: Point) -> str | None:
-        """None, or why this model cannot run at this point (too long, ...). Called before anything runs."""
-
-    @abstractmethod
-    def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
-        """The inputs of a call by the model's argument names: seeded and realistic (no all-zero ids, no padding)."""
-
-    @abstractmethod
-    def model_class(self, workload: Workload) -> Any:
-        """The torch class for the task, imported. Raises UnsupportedError when there is none."""
-
-    @abstractmethod
-    def build(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> Any:
-        """The torch model for the task from the configuration alone, in eval mode; the caller fills the weights.
-
-        It is built on the device of the caller's `torch.device` context; on "meta" it costs nothing and has only
-        shapes.
-        """
-
-    @abstractmethod
-    def load(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> tuple[Any, tuple[str, ...]]:
-        """The torch model for the task with the weights in `workload.path`, in eval mode and host memory; and the names
-        of parameters that the weights lack (a head), for the caller to fill.
-
-        Raises BenchhouseError for weights of another model.
-        """
-
-    @abstractmethod
-    def torch_operation(
-        self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]
-    ) -> FamilyOperation:
-        """The call at a point on a loaded torch model (or a compiled wrapper of it), its inputs in place.
-
-        `mode` holds the cell's runtime settings, the kind of cache among them.
-        """
-
-    def tasks_of(self, config: Mapping[str, Json]) -> tuple[str, ...]:
-        """The family's tasks that a model of this configuration supports, the default first."""
-        return self.tasks
-
-    def why_not_architecture(self, config: Mapping[str, Json], architectures: Sequence[str]) -> str | None:
-        """None, or why a model of a known `model_type` is not one of the family: the end of a sentence that begins with
-        the model's name."""
-        return None
-
-    def recipe(self, workload: Workload) -> Recipe | str:
-        """How a model of the family is exported to graphs, or why it cannot be."""
-        return f"family {self.name} has no export to graphs"
-
-    counts_image_tokens: bool = False
-    """Whether the sequence length includes the positions of images."""
-
-    def image_tokens(self, workload: Workload, point: Point) -> int:
-        """Number of prompt positions that an image occupies."""
-        return 0
-
-    def graph_readings(self, workload: Workload, point: Point, facts: Mapping[str, Json]) -> Readings:
-        """The equivalent of `FamilyOperation.readings` for a call of exported graphs, from their bundle's facts."""
-        return Readings()
-
-    def verified(self, model: Any) -> Mapping[str, Json]:
-        """Which code a loaded torch model runs (optimized kernels or slow reference code), read back from it; empty
-        when models of the family have no such choice."""
-        return {}

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.contracts import Mark, Modality
+from benchmarking.core.contracts import Mark
+from benchmarking.core.family_contracts import Modality
 from benchmarking.core.graph_contracts import Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support.configuration import part

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.contracts import Mark, Modality
+from benchmarking.core.contracts import Mark
 from benchmarking.core.errors import UnsupportedError
+from benchmarking.core.family_contracts import Modality
 from benchmarking.core.graph_contracts import Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support import synthetic_inputs

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from benchmarking.core import plugins
 from benchmarking.core.axes import AXES, DEFAULT_BATCH_SIZES
 from benchmarking.core.command_line import choice
-from benchmarking.core.contracts import Runtime, WorkloadFamily
+from benchmarking.core.contracts import Runtime
 from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.family_contracts import WorkloadFamily
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Cell, Device, Point, Precision, Rebuild, Scalar, WeightsChoice, Workload
 from benchmarking.devices.support.handles import parts

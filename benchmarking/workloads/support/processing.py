@@ -17,8 +17,9 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.contracts import Modality, Stage, WorkloadFamily
+from benchmarking.core.contracts import Stage
 from benchmarking.core.errors import BenchhouseError, first_line
+from benchmarking.core.family_contracts import Modality, WorkloadFamily
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Family, Json, Point, Readings, Workload
 from benchmarking.core.units import ns_to_ms
 from benchmarking.workloads.support import synthetic_inputs

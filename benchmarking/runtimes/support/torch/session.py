@@ -9,8 +9,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarking.core.contracts import FamilyOperation, Mark, Operation, Session, WorkloadFamily
+from benchmarking.core.contracts import FamilyOperation, Mark, Operation, Session
 from benchmarking.core.errors import BenchhouseError, UsageError, is_out_of_memory, memory_errors, out_of_memory
+from benchmarking.core.family_contracts import WorkloadFamily
 from benchmarking.core.records import Cell, Family, Json, Point, Readings, Workload, canonical_hash
 from benchmarking.runtimes.support.torch import attention_kernels
 from benchmarking.runtimes.support.torch.model_loading import describe, parameter_count, weights_bytes
