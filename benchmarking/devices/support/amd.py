@@ -16,7 +16,15 @@ from typing import Any
 from benchmarking.core.device_contracts import IN_USE_NAMES, STATE_NAMES
 from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_SUPPORTED, Json, Readings
 from benchmarking.devices.support.handles import HARDWARE_THERMAL, POWER_BRAKE, SOFTWARE_POWER_CAP
-from benchmarking.devices.support.reading import UnreadableError, absent, gather, read_int, read_text
+from benchmarking.devices.support.reading import (
+    UnreadableError,
+    absent,
+    first_of,
+    gather,
+    read_int,
+    read_text,
+    text_or_empty,
+)
 from benchmarking.devices.support.torch_gpu import Owners, pci_address
 
 MILLI = 1_000
@@ -49,11 +57,7 @@ def nodes(sys: Path) -> list[Node]:
 
 def _properties(path: Path) -> dict[str, int]:
     """The node's properties; empty for one this user may not read, as for a GPU another container owns."""
-    try:
-        lines = read_text(path / "properties").splitlines()
-    except UnreadableError:
-        return {}
-    pairs = (line.split() for line in lines)
+    pairs = (line.split() for line in text_or_empty(path / "properties").splitlines())
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
 
 
@@ -61,18 +65,11 @@ def _node(path: Path, properties: dict[str, int], sys: Path) -> Node:
     location = properties.get("location_id", 0)  # PCI bus, slot and function packed in 16 bits
     return Node(
         address=pci_address(properties.get("domain", 0), location >> 8, location >> 3 & 0x1F),
-        name=_name(path),
+        name=text_or_empty(path / "name"),
         gfx_target=gfx_target(properties.get("gfx_target_version", 0)),
         properties=properties,
         device=sys / f"class/drm/renderD{properties.get('drm_render_minor', 0)}/device",
     )
-
-
-def _name(path: Path) -> str:
-    try:
-        return read_text(path / "name")
-    except UnreadableError:
-        return ""
 
 
 def gfx_target(version: int) -> str:
@@ -101,11 +98,7 @@ def node_facts(node: Node) -> Readings:
 
 def product_name(node: Node) -> str:
     """The board's product name (data-centre boards have one), else the chip's name and target."""
-    try:
-        product = read_text(node.device / "product_name")
-    except UnreadableError:
-        product = ""
-    return product or f"AMD {node.name or 'GPU'} ({node.gfx_target})"
+    return text_or_empty(node.device / "product_name") or f"AMD {node.name or 'GPU'} ({node.gfx_target})"
 
 
 def _sensor(node: Node, name: str) -> Path:
@@ -126,12 +119,18 @@ class SysfsMonitor:
         return absent(NEEDS_AMDSMI, IN_USE_NAMES) | used
 
     def state(self) -> Readings:
+        """The temperature is that of the junction (temp2), which the firmware throttles on, or of the edge (temp1)
+        where there is no junction; the power is the average, which newer GPUs have as the momentary one instead."""
         read = gather(
             {
-                "clock_hz": lambda: read_int(_sensor(self._node, "freq1_input")),
-                "memory_clock_hz": lambda: read_int(_sensor(self._node, "freq2_input")),
-                "temperature_c": self._temperature_c,
-                "power_w": self._power_w,
+                "clock_hz": lambda: self._sensed("freq1_input"),
+                "memory_clock_hz": lambda: self._sensed("freq2_input"),
+                "temperature_c": first_of(
+                    lambda: self._sensed("temp2_input") / MILLI, lambda: self._sensed("temp1_input") / MILLI
+                ),
+                "power_w": first_of(
+                    lambda: self._sensed("power1_average") / MICRO, lambda: self._sensed("power1_input") / MICRO
+                ),
             }
         )
         return absent(NEEDS_AMDSMI, STATE_NAMES) | read
@@ -142,19 +141,8 @@ class SysfsMonitor:
     def close(self) -> None:
         """There is nothing to release."""
 
-    def _temperature_c(self) -> Json:
-        """The junction (temp2), which the firmware throttles on; the edge (temp1) where there is no junction."""
-        try:
-            return read_int(_sensor(self._node, "temp2_input")) / MILLI
-        except UnreadableError:
-            return read_int(_sensor(self._node, "temp1_input")) / MILLI
-
-    def _power_w(self) -> Json:
-        """Average power; newer GPUs have the momentary one instead."""
-        try:
-            return read_int(_sensor(self._node, "power1_average")) / MICRO
-        except UnreadableError:
-            return read_int(_sensor(self._node, "power1_input")) / MICRO
+    def _sensed(self, name: str) -> int:
+        return read_int(_sensor(self._node, name))
 
 
 UNSUPPORTED_CODES = (2, 3, 5, 40)
@@ -302,7 +290,8 @@ class AmdSmiMonitor:
             {
                 "clock_hz": lambda: self._clock_hz(types.GFX),
                 "memory_clock_hz": lambda: self._clock_hz(types.MEM),
-                "temperature_c": self._temperature_c,
+                # The hottest spot, which the firmware throttles on; the edge where there is no other.
+                "temperature_c": first_of(lambda: self._temperature_c("HOTSPOT"), lambda: self._temperature_c("EDGE")),
                 "power_w": self._power_w,
                 "throttle_reasons": self._throttle_reasons,
                 "foreign_pids": lambda: list[Json](self._owners.foreign(frozenset(self._processes()))),
@@ -319,13 +308,10 @@ class AmdSmiMonitor:
     def _clock_hz(self, kind: Any) -> int:
         return int(self._smi.entry("amdsmi_get_clock_info", "clk", self._handle, kind)) * HZ_PER_MHZ
 
-    def _temperature_c(self) -> int:
-        """The hottest spot, which the firmware throttles on; the edge where there is no other."""
-        sensors, current = self._smi.module.AmdSmiTemperatureType, self._smi.module.AmdSmiTemperatureMetric.CURRENT
-        try:
-            return int(self._smi.call("amdsmi_get_temp_metric", self._handle, sensors.HOTSPOT, current))
-        except UnreadableError:
-            return int(self._smi.call("amdsmi_get_temp_metric", self._handle, sensors.EDGE, current))
+    def _temperature_c(self, place: str) -> int:
+        sensor = getattr(self._smi.module.AmdSmiTemperatureType, place)
+        current = self._smi.module.AmdSmiTemperatureMetric.CURRENT
+        return int(self._smi.call("amdsmi_get_temp_metric", self._handle, sensor, current))
 
     def _power_w(self) -> float:
         """Watts: MI300 has the current power, older GPUs the average one."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
 from benchmarking.core.units import BYTES_PER_KIB
-from benchmarking.devices.support.reading import UnreadableError, absent, gather, read_int, read_text
+from benchmarking.devices.support.reading import UnreadableError, absent, gather, read_int, read_text, text_or_empty
 
 VENDORS = {
     "GenuineIntel": "Intel",
@@ -158,9 +158,9 @@ def _os_version(root: Path) -> str:
 
 def _virtual_machine(root: Path) -> str | None:
     """The hypervisor, by the CPU's flag, the firmware's tables or Xen's folder; None on bare metal."""
-    product = " ".join(_text_or_empty(root / f"sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name"))
-    has_flag = " hypervisor" in _text_or_empty(root / "proc/cpuinfo")
-    hypervisor = _text_or_empty(root / "sys/hypervisor/type")
+    product = " ".join(text_or_empty(root / f"sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name"))
+    has_flag = " hypervisor" in text_or_empty(root / "proc/cpuinfo")
+    hypervisor = text_or_empty(root / "sys/hypervisor/type")
     is_virtual_product = re.search(r"QEMU|KVM|VMware|VirtualBox|Virtual Machine|Bochs|Xen", product) is not None
     if not (has_flag or hypervisor or is_virtual_product):
         return None
@@ -173,17 +173,9 @@ def _container(root: Path) -> str | None:
         return "docker"
     if (root / "run/.containerenv").exists():
         return "podman"
-    named = _text_or_empty(root / "run/systemd/container")
-    groups = _text_or_empty(root / "proc/1/cgroup")
+    named = text_or_empty(root / "run/systemd/container")
+    groups = text_or_empty(root / "proc/1/cgroup")
     return named or next((kind for mark, kind in CONTAINERS.items() if mark in groups), None)
-
-
-def _text_or_empty(path: Path) -> str:
-    """The file's text; empty where it cannot be read: for marks whose absence is itself the answer."""
-    try:
-        return read_text(path)
-    except UnreadableError:
-        return ""
 
 
 UNLIMITED_BYTES = 1 << 62
@@ -199,17 +191,10 @@ def limits(root: Path) -> Readings:
     return gather(
         {
             "cgroup_version": lambda: _version(root),
-            "cgroup_cpu_quota_cores": lambda: _least(_quotas(root), "no CPU quota"),
-            "cgroup_memory_limit_bytes": lambda: _least(_memory_limits(root), "no memory limit"),
+            "cgroup_cpu_quota_cores": lambda: _expect(min(_quotas(root), default=None), "no CPU quota"),
+            "cgroup_memory_limit_bytes": lambda: _expect(min(_memory_limits(root), default=None), "no memory limit"),
         }
     )
-
-
-def _least(values: Iterator[float], what: str) -> Json:
-    lowest = min(values, default=None)
-    if lowest is None:
-        raise UnreadableError(f"{NOT_APPLICABLE}: {what}")
-    return lowest
 
 
 def _version(root: Path) -> int:

@@ -48,6 +48,28 @@ def read_text(path: Path) -> str:
         raise UnreadableError(f"{FAILED}: {path}: {error.strerror}") from error
 
 
+def text_or_empty(path: Path) -> str:
+    """The file's text; empty where it cannot be read: for files whose absence is itself the answer."""
+    try:
+        return read_text(path)
+    except UnreadableError:
+        return ""
+
+
+def first_of(*sources: Callable[[], Json]) -> Callable[[], Json]:
+    """A source with the value of the first of these that can be read; raises the last one's UnreadableError."""
+
+    def read() -> Json:
+        for source in sources[:-1]:
+            try:
+                return source()
+            except UnreadableError:
+                continue
+        return sources[-1]()
+
+    return read
+
+
 def read_int(path: Path) -> int:
     """The file's whole number. Raises UnreadableError."""
     text = read_text(path)

@@ -16,7 +16,7 @@ import importlib.util
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import sqrt
 from typing import Any
 
@@ -189,15 +189,7 @@ class NoiseSchedule:
     def _scheduler(self) -> Any:
         from diffusers import DDIMScheduler
 
-        return DDIMScheduler(
-            num_train_timesteps=self.num_train_timesteps,
-            beta_start=self.beta_start,
-            beta_end=self.beta_end,
-            beta_schedule=self.beta_schedule,
-            steps_offset=self.steps_offset,
-            set_alpha_to_one=self.set_alpha_to_one,
-            clip_sample=False,
-        )
+        return DDIMScheduler(**asdict(self), clip_sample=False)
 
 
 def step_between(timestep: int, alpha: float, alpha_before: float) -> Step:
