@@ -66,7 +66,7 @@ def test_a_machine_without_sensors_has_a_reason_for_everything(tmp_path):
     assert set(handle.memory_in_use().missing) == set(IN_USE_NAMES)
 
 
-def test_other_systems_say_that_they_have_no_interface(tmp_path):
+def test_other_systems_have_the_reason_that_there_is_no_interface(tmp_path):
     state = CpuHandle(Rapl(tmp_path), tmp_path, "Windows").state()
     assert state.missing["clock_hz"] == "not_supported: no interface on Windows"
     assert state.missing["foreign_pids"].startswith("not_applicable")

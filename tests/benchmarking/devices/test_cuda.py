@@ -1,5 +1,7 @@
 """The CUDA device on recorded NVML answers."""
 
+from __future__ import annotations
+
 import dataclasses
 from types import SimpleNamespace
 
@@ -15,7 +17,7 @@ FIRST_UUID = "GPU-5f1c7d0e-6b3a-4c8e-9d2f-1a2b3c4d5e6f"
 
 
 @pytest.fixture(autouse=True)
-def torch_with_cuda(monkeypatch):
+def torch_with_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_gpu, "torch_build", lambda: TorchBuild(version="2.13.0+cu130", cuda="13.0"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
@@ -43,7 +45,7 @@ def test_two_gpus_of_a_model_are_found_with_their_facts(nvml):
     assert first.facts.values["is_display_active"] is False
 
 
-def test_what_a_consumer_gpu_does_not_tell_is_missing_with_its_reason(nvml):
+def test_facts_that_a_consumer_gpu_lacks_are_missing_with_the_reason(nvml):
     (device,) = cuda.CudaDevice(nvml("nvml_rtx_2080_ti.json")).probe()
     assert device.precisions == ("float32", "float16", "int8", "int4")
     assert device.facts.missing["clock_default_hz"].startswith("not_supported: nvmlDeviceGetDefaultApplicationsClock")
@@ -132,7 +134,7 @@ def test_a_process_that_was_on_the_gpu_before_it_was_opened_is_ours_in_a_contain
     assert monitor.memory_in_use().values["device_process_bytes"] == 540_016_640
 
 
-def test_memory_a_driver_does_not_tell_by_process_is_missing_not_zero(nvml):
+def test_memory_that_a_driver_does_not_report_by_process_is_missing_not_zero(nvml):
     monitor = nvml_module.NvmlMonitor(
         nvml_module.Nvml(nvml("nvml_rtx_2080_ti.json")), "GPU-0c1d2e3f-4a5b-6c7d-8e9f-a0b1c2d3e4f5", own_pid=77
     )

@@ -3,13 +3,19 @@
 What is asserted holds on every GPU from Volta on that nobody else uses; nothing is said about absolute times.
 """
 
+from __future__ import annotations
+
 import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from types import ModuleType
 
 import pytest
 
+from benchmarking.core.device_contracts import DeviceHandle
+from benchmarking.core.records import Device
 from benchmarking.core.units import BYTES_PER_MIB
 from benchmarking.devices import cuda
 from benchmarking.run_hardware_benchmark import main
@@ -26,7 +32,7 @@ sys.stdin.read()
 
 
 @pytest.fixture(scope="module")
-def gpus():
+def gpus() -> tuple[Device, ...]:
     """The GPUs of this machine; without one the tests are skipped with the probe's own reason."""
     found = cuda.PLUGIN.probe()
     if not found[0].found:
@@ -35,12 +41,12 @@ def gpus():
 
 
 @pytest.fixture(scope="module")
-def gpu(gpus):
+def gpu(gpus: tuple[Device, ...]) -> Device:
     return gpus[0]
 
 
 @pytest.fixture
-def torch(gpu):
+def torch(gpu: Device) -> ModuleType:
     import torch
 
     torch.cuda.empty_cache()
@@ -48,14 +54,14 @@ def torch(gpu):
 
 
 @pytest.fixture
-def handle(gpu, torch):
+def handle(gpu: Device, torch: ModuleType) -> Iterator[DeviceHandle]:
     handle = cuda.PLUGIN.open(gpu)
     yield handle
     handle.close()
 
 
 @pytest.fixture
-def alone(handle):
+def alone(handle: DeviceHandle) -> DeviceHandle:
     """The open GPU, if no other process is on it."""
     if strangers := handle.state().values.get("foreign_pids"):
         pytest.skip(f"other processes are on the GPU: {strangers}")

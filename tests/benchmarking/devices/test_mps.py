@@ -1,5 +1,8 @@
 """Apple's GPU on recorded sysctl and system_profiler output."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +14,7 @@ from benchmarking.devices.support.reading import UnreadableError
 
 
 @pytest.fixture
-def mac(monkeypatch, recorded_text):
+def mac(monkeypatch: pytest.MonkeyPatch, recorded_text: Callable[[str], str]) -> Callable[[Sequence[str]], str]:
     """The commands of an M2 Max, and a platform that says it is one."""
     monkeypatch.setattr(mps.platform, "system", lambda: "Darwin")
     monkeypatch.setattr(mps.platform, "machine", lambda: "arm64")
@@ -63,7 +66,7 @@ def test_a_mac_without_sysctl_is_not_found_with_the_reason(mac):
         ("Darwin", "arm64", "13.6.9", "macOS 13.6.9 is too old"),
     ],
 )
-def test_why_there_is_no_gpu(system, machine, macos, words):
+def test_each_cause_of_no_gpu_has_its_reason(system, machine, macos, words):
     assert words in mps._why_not(system, machine, macos)
 
 

@@ -126,7 +126,7 @@ def test_opening_a_device_that_is_gone_is_an_error():
         openvino.OpenVinoDevice(recorded({"CPU": {}})).open(gpu)
 
 
-def test_what_computes_on_the_processor_shares_its_lock():
+def test_devices_that_compute_on_the_processor_share_its_lock():
     devices = openvino.OpenVinoDevice(recorded(LAPTOP)).probe()
     locks = [openvino.PLUGIN.lock_name(device) for device in devices]
     assert locks == ["openvino-GPU.0", "openvino-GPU.1", "openvino-NPU", "cpu", "cpu"]

@@ -1,6 +1,11 @@
 """The QNN device on stand-ins for ONNX Runtime and its plugin."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -48,7 +53,7 @@ class Runtime:
 
 
 @pytest.fixture
-def plugin(plant):
+def plugin(plant: Callable[[dict[str, Any]], Path]) -> SimpleNamespace:
     """onnxruntime_qnn of a wheel without the CPU backend."""
     root = plant({"libQnnHtp.so": "", "libQnnGpu.so": ""})
     return SimpleNamespace(
@@ -61,14 +66,14 @@ def plugin(plant):
 
 
 @pytest.fixture
-def snapdragon(monkeypatch):
+def snapdragon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(qnn.platform, "system", lambda: "Windows")
     monkeypatch.setattr(qnn.platform, "machine", lambda: "ARM64")
     monkeypatch.setattr(qnn, "host_facts", lambda: HOST)
 
 
 @pytest.fixture
-def x86(monkeypatch):
+def x86(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(qnn.platform, "system", lambda: "Linux")
     monkeypatch.setattr(qnn.platform, "machine", lambda: "x86_64")
 
@@ -87,7 +92,7 @@ def test_npu_of_a_snapdragon_is_found(plugin, snapdragon):
     assert runtime.registered == [(qnn.PROVIDER, plugin.get_library_path())]
 
 
-def test_x86_has_an_emulator_that_says_so(plugin, x86):
+def test_x86_has_an_emulator_that_is_marked_as_one(plugin, x86):
     (device,) = qnn.QnnDevice(Runtime([hardware("CPU")]), plugin).probe()
     assert device.simulated
     assert device.name.startswith("Qualcomm HTP emulator on ")
@@ -151,7 +156,7 @@ def test_macos_has_no_qnn(monkeypatch):
     assert qnn.QnnDevice().probe()[0].why_not == "QNN needs Windows or Linux; this is Darwin"
 
 
-def test_opening_gives_what_a_session_takes(plugin, snapdragon):
+def test_an_open_device_has_the_arguments_of_a_session(plugin, snapdragon):
     npu = hardware("NPU")
     runtime = Runtime([hardware("GPU"), npu])
     device = qnn.QnnDevice(runtime, plugin)

@@ -1,5 +1,7 @@
 """The ROCm device on a recorded kernel tree and recorded amdsmi answers."""
 
+from __future__ import annotations
+
 import pytest
 
 from benchmarking.core.errors import BenchhouseError
@@ -12,7 +14,7 @@ ADDRESS = "0000:c1:00"
 
 
 @pytest.fixture(autouse=True)
-def linux_with_rocm(monkeypatch):
+def linux_with_rocm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rocm.platform, "system", lambda: "Linux")
     monkeypatch.setattr(torch_gpu, "torch_build", lambda: TorchBuild(version="2.13.0+rocm7.1", hip="7.1.1"))
     for name in rocm.VISIBLE:
@@ -20,7 +22,7 @@ def linux_with_rocm(monkeypatch):
 
 
 @pytest.fixture
-def without_amdsmi(monkeypatch):
+def without_amdsmi(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse():
         raise amd.AmdSmiError("package amdsmi is missing: pip install amdsmi of the ROCm version in use")
 
@@ -117,7 +119,7 @@ def test_amdsmis_not_available_is_missing_never_a_value(amdsmi):
     assert state.missing["throttle_reasons"] == "not_supported: this amdsmi has no amdsmi_get_violation_status"
 
 
-def test_sysfs_state_is_what_hwmon_gives_and_reasons_for_the_rest(kfd):
+def test_sysfs_state_has_the_values_of_hwmon_and_a_reason_for_each_other(kfd):
     monitor = SysfsMonitor(nodes(kfd)[0])
     state = monitor.state()
     assert state.values == {

@@ -95,7 +95,7 @@ def test_a_file_with_other_weights_than_the_models_is_an_error(exported, tmp_pat
         bundle_of(folder, tmp_path)
 
 
-def test_a_file_with_an_input_that_nobody_knows_is_named(exported, tmp_path):
+def test_a_file_with_an_unknown_input_is_refused_with_its_name(exported, tmp_path):
     made = exported("tiny-bert")
     folder = folder_with_weights(made, tmp_path)
     give(made, folder / "model.onnx", {}, more=("bias",))

@@ -159,7 +159,7 @@ def encoder_decoder(**changes):
     return replace(bundle, **changes)
 
 
-def test_encoder_runs_once_and_what_is_kept_of_it_is_fed_to_every_step():
+def test_the_encoder_runs_once_and_its_output_is_fed_to_every_step():
     runner = Counting()
     output, marks = run(operation_of(encoder_decoder(), runner, TEXT, POINT, PROMPT))
     # Row 1: (1 + 2) x 10 = 30 is kept; 2 + 30 = 32 = 4; 2 + 4 + 30 = 36 = 1; 2 + 4 + 1 + 30 = 37 = 2.
@@ -170,7 +170,7 @@ def test_encoder_runs_once_and_what_is_kept_of_it_is_fed_to_every_step():
     assert runner.calls[3:] == [("decode", ["ids", "kept"])] * 3
 
 
-def test_phase_is_called_what_the_bundle_says():
+def test_the_phase_has_the_name_in_the_bundle():
     bundle = encoder_decoder(encode_phase="image_encode")
     assert run(operation_of(bundle, Counting(), TEXT, POINT, PROMPT))[1][0] == "image_encode"
 
@@ -318,7 +318,7 @@ class Watching(Counting):
         return super().step(graph, feeds, states)
 
 
-def test_graphs_that_do_not_count_along_their_states_are_told_mask_and_positions():
+def test_graphs_that_do_not_derive_them_from_states_are_fed_mask_and_positions():
     feeds = {"ids": "tokens", "attention_mask": "mask", "position_ids": "positions"}
     bundle = replace(DECODER, graphs={"decode": replace(DECODE, feeds=feeds)})
     runner = Watching()

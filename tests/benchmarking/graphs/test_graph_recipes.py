@@ -65,14 +65,14 @@ def test_every_family_with_one_model_behind_its_call_has_graphs(model_id):
         ("Qwen2-VL-2B-Instruct", "three positions"),
     ],
 )
-def test_what_has_no_graphs_says_why(model_id, words):
+def test_a_workload_without_graphs_has_a_reason(model_id, words):
     workload = workload_of(model_id)
     assert words in why_not(workload)
     with pytest.raises(UnsupportedError, match=words):
         bundle_key(cell_of(model_id), Point(batch_size=1))
 
 
-def test_a_module_that_is_handed_over_has_no_graphs():
+def test_a_users_module_has_no_graphs():
     assert "not from a module" in why_not(workload_of("tiny-bert", source="module"))
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -12,7 +15,7 @@ from benchmarking.graphs.precision import QUANTIZERS
 
 
 @pytest.fixture
-def linear(tmp_path):
+def linear(tmp_path: Path) -> tuple[Path, Any]:
     """A file with y = x W^T + b as exporters write it, with the shape of W noted beside the graph."""
     weights = np.random.default_rng(0).standard_normal((64, 32), dtype=np.float32)
     graph = helper.make_graph(
@@ -30,9 +33,7 @@ def linear(tmp_path):
 
 # At int8 the bound fails where sums of products are cut off, as they are without VNNI when weights take all 8 bits.
 @pytest.mark.parametrize(("precision", "error"), [("int8", 0.02), ("int4", 0.2)])
-def test_a_weight_that_lies_transposed_is_quantized_and_computes_the_same_but_for_its_bits(
-    linear, tmp_path, precision, error
-):
+def test_a_transposed_weight_is_quantized_and_computes_the_same_up_to_rounding(linear, tmp_path, precision, error):
     source, weights = linear
     target = tmp_path / f"{precision}.onnx"
     quantize, operators = QUANTIZERS[precision]

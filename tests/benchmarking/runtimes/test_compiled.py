@@ -28,7 +28,7 @@ def device(kind="cpu"):
 
 
 @pytest.fixture
-def traced_only(monkeypatch):
+def traced_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """torch.compile with its backend "eager": graphs are captured, guarded and counted, then run as they are."""
     compile_module = torch.nn.Module.compile
 
@@ -90,7 +90,7 @@ def test_every_point_has_a_process_of_its_own():
         ),
     ],
 )
-def test_what_a_call_calls_is_what_is_compiled(open_torch, name, point, modules):
+def test_the_modules_that_a_call_calls_are_compiled(open_torch, name, point, modules):
     """Nothing is compiled yet here: torch does that in the first call."""
     session = open_torch(PLUGIN, name)
     operation = session.operation(point)

@@ -87,7 +87,7 @@ def test_free_dimensions_are_those_of_the_inputs_at_the_point():
     assert graphs.sizes_at(cell, POINT, BUNDLE) == {"batch": 2, "sequence": 16}
 
 
-def test_a_dimension_that_no_input_tells_is_an_error():
+def test_a_dimension_of_no_input_is_an_error():
     unknown = Graph(file="m.onnx", inputs=(Tensor(name="z", dtype="float32", shape=("depth",)),), outputs=())
     with pytest.raises(BenchhouseError, match="no input of the model has the dimension depth"):
         graphs.sizes_of(Bundle(kind="forward", graphs={"model": unknown}, exporter=""), {"a": np.zeros(1)})
@@ -184,7 +184,7 @@ def test_half_precision_is_switched_on_for_the_engines_and_cuda_takes_the_rest(t
     assert "trt_fp16_enable" not in plain.provider_options
 
 
-def test_engines_of_all_shapes_share_what_was_timed(tmp_path):
+def test_engines_of_all_shapes_share_kernel_timings(tmp_path):
     one, other = (tmp_path / "builds" / "tensorrt" / name for name in ("a", "b"))
     paths = {
         tensorrt.engine_settings(cell_of("tensorrt", GPU), {}, folder).provider_options["trt_timing_cache_path"]
@@ -201,7 +201,7 @@ def test_no_engine_is_an_error(monkeypatch, tmp_path):
         tensorrt.build_engines(Path("/bundle"), BUNDLE, settings, tmp_path)
 
 
-def test_engines_that_are_built_anew_are_not_the_prepared_ones(tmp_path):
+def test_engines_built_again_at_load_are_an_error(tmp_path):
     (tmp_path / "a.engine").touch()
     tensorrt.check_engines_were_used(tmp_path, 1)
     (tmp_path / "b.engine").touch()
@@ -219,7 +219,7 @@ def test_tf32_is_kept_out_of_float32_engines(monkeypatch):
         tensorrt.load_tensorrt("tf32")
 
 
-def test_what_is_missing_says_what_to_install(monkeypatch):
+def test_a_missing_package_is_named_with_its_install_command(monkeypatch):
     monkeypatch.setattr(tensorrt.shared.OrtRuntime, "missing", lambda self: None)
     monkeypatch.setattr(tensorrt, "_has_provider_library", lambda: False)
     assert tensorrt.PLUGIN.missing().endswith("built without TensorRT: pip install onnxruntime-gpu")
@@ -233,7 +233,7 @@ def test_what_is_missing_says_what_to_install(monkeypatch):
 
 
 @pytest.fixture
-def unwatched(monkeypatch):
+def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
     for plugin in (cuda.CudaDevice, rocm.RocmDevice):
         monkeypatch.setattr(plugin, "monitor", lambda self, device: SimpleNamespace())
 

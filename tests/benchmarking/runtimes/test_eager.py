@@ -88,7 +88,7 @@ def test_cache_is_no_option_of_a_single_pass():
         PLUGIN.mode(device("cpu"), resolve("tiny-bert"), {"cache": "static"})
 
 
-def test_open_times_its_stages_and_verifies_what_runs(open_eager, stages):
+def test_opening_times_its_stages_and_verifies_the_model(open_eager, stages):
     session = open_eager("tiny-bert", num_threads=1)
     assert stages == ["import", "weights_read", "to_device"]
     assert session.parameter_count == 202_688
@@ -119,7 +119,7 @@ def test_half_precision_has_half_the_weight(open_eager, precision):
     assert session.verified["parameter_dtypes"] == [precision]
 
 
-def test_parameters_that_stay_float32_beside_float16_are_told(open_eager):
+def test_parameters_that_stay_float32_at_float16_are_in_the_facts(open_eager):
     session = open_eager("tiny-t5", precision="float16")
     assert session.verified["parameters_by_dtype"] == {"float16": 230_400 - 32_768, "float32": 32_768}
 
@@ -196,7 +196,7 @@ def test_large_finite_weights_are_not_taken_for_broken_ones():
     model_loading.check_finite(linear, "m")
 
 
-def test_parameters_that_the_weights_lack_are_told(open_eager, tmp_path):
+def test_parameters_that_the_weights_lack_are_in_the_facts(open_eager, tmp_path):
     from transformers import BertConfig, BertModel
 
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
@@ -258,7 +258,7 @@ def test_failed_load_is_out_of_memory_and_restores_the_flags(open_eager, monkeyp
     assert torch.backends.cudnn.allow_tf32 == before
 
 
-def test_what_runs_must_be_what_was_asked():
+def test_a_model_that_differs_from_the_request_is_refused():
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2).half())
     with pytest.raises(UnsupportedError, match=r"asked for float32, but 1\.weight is float16"):
         model_loading.verify(model, "float32", "cpu", None)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -29,7 +31,7 @@ def device(kind="cpu"):
 
 
 @pytest.fixture
-def repository(tmp_path):
+def repository(tmp_path: Path) -> Callable[..., Path]:
     """A function that writes a kernel repository for the CPU."""
 
     def write(layers, name="test-layers", version=3):
@@ -50,7 +52,7 @@ def output(session):
     return operation.arrays(operation.run(lambda name: None))
 
 
-def test_replaced_layers_are_told_and_give_the_models_numbers(open_torch, open_eager, repository, stages):
+def test_replaced_layers_are_in_the_facts_and_compute_as_the_model(open_torch, open_eager, repository, stages):
     folder = repository(GELU.format(twist=""))
     session = open_torch(PLUGIN, "tiny-bert", kernel_repo=str(folder))
     assert session.verified["kernels_replaced"] == {"GELUActivation": {"repo": str(folder), "version": 3, "count": 2}}
@@ -80,7 +82,7 @@ def test_a_repository_with_nothing_for_the_model_is_refused(open_torch, reposito
         open_torch(PLUGIN, "tiny-bert", kernel_repo=str(folder))
 
 
-def test_a_repository_that_does_not_load_is_told(open_torch, repository):
+def test_a_repository_that_does_not_load_is_an_error(open_torch, repository):
     folder = repository("raise ImportError('no such library')", "broken-layers")
     with pytest.raises(BenchhouseError, match="cannot be used: no such library"):
         open_torch(PLUGIN, "tiny-bert", kernel_repo=str(folder))
@@ -128,7 +130,7 @@ def test_the_mode_names_the_source(repository):
     ("source", "message"),
     [("nowhere", "neither a folder nor"), ("owner/name", "with its version"), ("{folder}", "no folder build")],
 )
-def test_what_is_no_repository_is_refused(tmp_path, source, message):
+def test_an_invalid_kernel_repository_is_refused(tmp_path, source, message):
     with pytest.raises(UsageError, match=message):
         PLUGIN.mode(device(), resolve("tiny-bert"), {"kernel_repo": source.format(folder=tmp_path)})
 

@@ -7,11 +7,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarking.core.errors import UnsupportedError, UsageError
-from benchmarking.core.records import Cell, Device, Point, Readings, to_json
+from benchmarking.core.records import Cell, Device, Point, Readings, Workload, to_json
 from benchmarking.devices import cpu, cuda, mps, openvino, rocm
 from benchmarking.runtimes.onnxruntime import PLUGIN
 from benchmarking.runtimes.support.onnxruntime import runtime
@@ -24,17 +27,17 @@ POINT = Point(batch_size=2, sequence_length=16)
 
 
 @pytest.fixture
-def bert():
+def bert() -> Workload:
     return resolve("tiny-bert")
 
 
 @pytest.fixture
-def gpt2():
+def gpt2() -> Workload:
     return resolve("tiny-gpt2")
 
 
 @pytest.fixture
-def built_with(monkeypatch):
+def built_with(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def set_providers(*names):
         monkeypatch.setattr("onnxruntime.get_available_providers", lambda: [*names, "CPUExecutionProvider"])
 
@@ -69,13 +72,13 @@ def test_tf32_is_off_unless_it_is_asked_for():
     assert options("tf32") == {"device_id": "0", "use_tf32": "1"}
 
 
-def test_the_openvino_provider_is_told_device_and_precision():
+def test_the_openvino_provider_gets_device_and_precision():
     provider, _ = openvino.PLUGIN.ort_providers(INTEL)
     assert provider.options_at("float16") == {"device_type": "GPU.1", "precision": "FP16"}
     assert provider.options_at("float32") == {"device_type": "GPU.1", "precision": "FP32"}
 
 
-def test_what_goes_together_is_supported(bert):
+def test_compatible_combinations_are_supported(bert):
     for precision in ("float32", "float16", "int8", "int4"):
         assert PLUGIN.supports(CPU, bert, precision) is None
 
@@ -96,7 +99,7 @@ def test_bfloat16_on_the_cpu_is_refused_with_the_reason(bert):
     assert "NVIDIA's tensor cores" in (PLUGIN.supports(CPU, bert, "tf32") or "")
 
 
-def test_a_build_without_the_provider_is_refused_with_what_to_install(bert, built_with):
+def test_a_build_without_the_provider_is_refused_with_its_install_command(bert, built_with):
     built_with()
     why = PLUGIN.supports(GPU, bert, "float32")
     assert "cuda:0 needs ONNX Runtime with CUDAExecutionProvider (onnxruntime-gpu): pip install onnxruntime-gpu" in why
@@ -132,7 +135,7 @@ def test_a_device_without_a_provider_is_refused(bert):
         runtime.provider_of(null)
 
 
-def test_the_mode_is_complete_and_says_where_inputs_and_outputs_are(bert, gpt2, built_with):
+def test_the_mode_is_complete_and_has_the_memory_of_inputs_and_outputs(bert, gpt2, built_with):
     built_with("CUDAExecutionProvider", "CoreMLExecutionProvider")
     assert PLUGIN.mode(CPU, bert, {}) == {"io_mode": "host"}
     assert PLUGIN.mode(GPU, bert, {}) == {"io_mode": "device"}
@@ -184,7 +187,7 @@ print(json.dumps(told))
 
 
 @pytest.fixture(scope="module")
-def measured(build_cache):
+def measured(build_cache: Path) -> tuple[Mapping[str, Any], dict[str, Any]]:
     """tiny-bert exported here, then called in a process of its own, as the sweep does."""
     from benchmarking.builds.store import BuildStore
 
@@ -210,7 +213,7 @@ def test_the_measuring_process_holds_no_torch(measured):
     assert measured[1]["heavy"] == []
 
 
-def test_what_ran_is_read_back(measured):
+def test_the_settings_and_nodes_of_a_session_are_read_back(measured):
     facts, told = measured
     session = told["session"]
     assert facts["kind"] == "onnx"

@@ -1,16 +1,21 @@
 """The runtime openvino: what it takes and refuses, and a tiny model through the shipped command."""
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from benchmarking.core.errors import UnsupportedError, UsageError
-from benchmarking.core.records import Device, Readings
+from benchmarking.core.records import Device, Readings, Workload
 from benchmarking.runtimes.openvino import PLUGIN
 from benchmarking.runtimes.support.openvino import compile as compiling
 from benchmarking.workloads.support.resolve import resolve
@@ -24,12 +29,12 @@ def processor(native=("float32",)):
 
 
 @pytest.fixture(scope="module")
-def bert():
+def bert() -> Workload:
     return resolve("tiny-bert", weights="random")
 
 
 @pytest.fixture(scope="module")
-def gpt2():
+def gpt2() -> Workload:
     return resolve("tiny-gpt2", weights="random")
 
 
@@ -105,12 +110,12 @@ print([name for name in ("torch", "transformers", "openvino", "numpy") if name i
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory):
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("home")
 
 
 @pytest.fixture(scope="module")
-def run(home, build_cache):
+def run(home: Path, build_cache: Path) -> Callable[..., Any]:
     """A function that measures tiny-bert through the shipped command: the run's record. Builds are shared."""
     pytest.importorskip("openvino")
     pytest.importorskip("onnxscript")
@@ -129,11 +134,11 @@ def run(home, build_cache):
 
 
 @pytest.fixture(scope="module")
-def latency(run):
+def latency(run: Callable[..., Any]) -> dict[str, Any]:
     return run("--device", "cpu", "--batch-sizes", "2")
 
 
-def test_outputs_are_those_of_eager_and_what_ran_is_stored(latency):
+def test_outputs_equal_eagers_and_the_facts_are_stored(latency):
     (result,) = latency["results"]
     assert result["status"] == "ok"
     assert "output_differs" not in [doubt["kind"] for doubt in result["doubts"]]
@@ -148,7 +153,7 @@ def test_outputs_are_those_of_eager_and_what_ran_is_stored(latency):
     assert told["requests"] == 1
 
 
-def test_what_openvinos_own_clock_says_is_kept_beside_the_wall_time(latency):
+def test_the_time_of_openvinos_clock_is_kept_in_addition_to_the_wall_time(latency):
     (result,) = latency["results"]
     series = {(one["phase"], one["metric"]): one["values"] for one in result["samples"]}
     own, wall = series["measure", "latency_request"], series["measure", "latency_wall"]
@@ -156,7 +161,7 @@ def test_what_openvinos_own_clock_says_is_kept_beside_the_wall_time(latency):
     assert all(0 < inside <= outside for inside, outside in zip(own, wall, strict=True))
 
 
-def test_launches_load_what_was_compiled_before_and_both_times_are_kept(latency):
+def test_launches_load_the_compiled_model_and_both_compile_times_are_kept(latency):
     assert latency["preparation"]["build"]["kind"] == "openvino"
     assert latency["preparation"]["build"]["source"]["kind"] == "onnx"
     verified = latency["loads"][0]["verified"]
@@ -165,7 +170,7 @@ def test_launches_load_what_was_compiled_before_and_both_times_are_kept(latency)
     assert 0 < verified["compile_warm_s"] != verified["compile_cold_s"]
 
 
-def test_the_point_says_how_many_requests_ran_and_throughput_counts_all_of_them(run):
+def test_the_point_has_the_number_of_requests_and_throughput_counts_all_of_them(run):
     record = run("--device", "openvino:CPU", "--batch-sizes", "2", "--hint", "throughput", "--concurrency", "1,3")
     assert record["cell"]["runtime_mode"]["hint"] == "throughput"
     by_concurrency = {result["point"]["concurrency"]: result for result in record["results"]}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from benchmarking.core.errors import UnsupportedError, UsageError
-from benchmarking.core.records import Cell, Device, Point, Readings
+from benchmarking.core.records import Cell, Device, Point, Readings, Workload
 from benchmarking.devices.qnn import REFERENCE
 from benchmarking.runtimes import qnn
 from benchmarking.runtimes.qnn import PLUGIN, check_backend
@@ -24,7 +26,7 @@ def device(*backends, simulated=False):
 
 
 @pytest.fixture
-def bert():
+def bert() -> Workload:
     return resolve("tiny-bert", weights="random")
 
 
@@ -79,7 +81,7 @@ def test_a_session_on_another_backend_s_library_is_refused():
 
 
 @pytest.fixture
-def opened(bert, monkeypatch):
+def opened(bert: Workload, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """A function that opens the runtime at a backend on stand-ins: its session and what it was located with."""
     backends = {name: f"/lib/{name}.so" for name in ("htp", "gpu", "cpu")}
     handle = SimpleNamespace(provider="QNNExecutionProvider", backends=backends, provider_devices=lambda: ("npu",))
@@ -118,13 +120,13 @@ def test_contexts_and_clocks_are_the_tensor_processor_s_and_others_compile_the_g
     assert (session.verified["is_simulated"], session.verified["context_cache"]) == (False, False)
 
 
-def test_the_reference_says_what_it_is_and_is_never_ranked(opened):
+def test_the_reference_backend_is_marked_and_never_ranked(opened):
     verified = opened(REFERENCE)[0].verified
     assert (verified["backend"], verified["is_reference_backend"], verified["is_simulated"]) == ("cpu", True, True)
     assert json.dumps(dict(verified))
 
 
-def test_a_backend_that_is_gone_is_said(bert, opened):
+def test_a_missing_backend_is_an_error_that_names_it(bert, opened):
     handle = SimpleNamespace(backends={"htp": "/lib/htp.so"}, provider="q", provider_devices=tuple)
     with pytest.raises(UnsupportedError, match=r"QNN's backend gpu is missing now: found htp"):
         PLUGIN.open(cell(bert, "gpu"), handle, None, (Point(batch_size=1),))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
-from benchmarking.core.records import Cell, Device, Point
+from benchmarking.core.records import Cell, Device, Point, Workload
 from benchmarking.graphs.bundle import Bundle, Graph, Tensor
 from benchmarking.runtimes import webnn
 from benchmarking.runtimes.support.browser import runtime
@@ -25,7 +26,7 @@ WEIGHT = np.array([[1.0, -1.0], [2.0, 0.5], [0.0, 3.0]], dtype=np.float32)
 
 
 @pytest.fixture
-def answer(monkeypatch):
+def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """A function that sets what the browser answers when it is asked; without it, a context on whatever was asked."""
 
     def answers(told):
@@ -36,7 +37,7 @@ def answer(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def bert():
+def bert() -> Workload:
     return resolve("tiny-bert", weights="random")
 
 
@@ -49,7 +50,7 @@ def test_it_prepares_builds_without_torch_and_importing_it_imports_nothing_heavy
     assert done.stdout.split() == []
 
 
-def test_without_playwright_it_says_what_to_install(monkeypatch):
+def test_without_playwright_the_reason_is_its_install_command(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert PLUGIN.missing() == "not installed: playwright: pip install benchhouse[browser]"
 
@@ -145,7 +146,7 @@ def forward(folder):
     return Bundle(kind="forward", exporter="by hand", graphs={"model": graph})
 
 
-def test_a_page_runs_a_graph_whole_on_webnn_or_says_why_not(open_page, tmp_path):
+def test_a_page_runs_a_whole_graph_on_webnn_or_has_a_reason(open_page, tmp_path):
     page = open_page("webnn")
     try:
         told = page.browser.call("contextTold")

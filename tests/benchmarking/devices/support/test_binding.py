@@ -6,6 +6,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +34,7 @@ def thread(tid, mask, *, ran=7, cpu=0, name="python"):
     }
 
 
-def test_a_list_that_can_be_had_is_given_in_its_one_form(monkeypatch):
+def test_an_allowed_list_is_given_in_canonical_form(monkeypatch):
     allow(monkeypatch, 0, 1, 2, 3)
     assert binding.checked("3,0-1,1") == "0-1,3"
 
@@ -149,7 +152,7 @@ def core(cpu, package, number):
 
 
 @pytest.fixture
-def two_sockets_with_smt(plant):
+def two_sockets_with_smt(plant: Callable[[dict[str, Any]], Path]) -> Path:
     """Eight processors: 0-3 on package 0, 4-7 on package 1; a core's second thread is two further."""
     files = {}
     for cpu in range(8):
@@ -175,12 +178,12 @@ def test_a_list_is_read_as_linux_writes_it(text, cpus):
 
 
 @pytest.mark.parametrize("text", ["", "a", "0,", "-1", "1-", "0:3", "0-3-5", "1.5", "²"])
-def test_what_is_no_list_is_refused_with_the_form(text):
+def test_an_invalid_list_is_refused_with_the_expected_form(text):
     with pytest.raises(UsageError, match="takes a list such as 0-3,8: got"):
         binding.parse_cpu_list(text)
 
 
-def test_a_backward_range_and_an_absurd_number_say_what_is_wrong():
+def test_a_backward_range_and_a_number_out_of_range_are_refused_with_the_reason():
     with pytest.raises(UsageError, match="'3-0' in '1,3-0' runs backwards"):
         binding.parse_cpu_list("1,3-0")
     with pytest.raises(UsageError, match="up to 65535: got 65536"):

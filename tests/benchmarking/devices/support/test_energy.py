@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -175,7 +178,7 @@ def test_a_meter_without_memory_lists_its_channels():
     )
 
 
-def test_counters_are_read_anew_each_time():
+def test_counters_are_read_again_each_time():
     meters = Meters(old=(1, metadata_v1("PKG"), [10**12]))
     energy = EnergyMeters(meters)
     assert energy.energy_j().values["cpu_pkg"] == pytest.approx(3600.0)
@@ -265,7 +268,7 @@ def test_the_calls_are_made_as_windows_documents_them():
 
 
 @pytest.mark.parametrize(("error", "reason"), [(5, "no_permission: CreateFileW"), (31, "failed: CreateFileW")])
-def test_what_windows_refuses_has_its_number(error, reason):
+def test_an_error_of_windows_has_its_number(error, reason):
     windows = Windows(error=error)
     meters = WindowsMeters(windows, windows, lambda: error)
     with pytest.raises(UnreadableError, match=rf"{reason} of an energy meter: error {error}"):
@@ -283,7 +286,7 @@ def zone(number, name, energy_uj, range_uj=262_143_328_850):
 
 
 @pytest.fixture
-def two_sockets(plant):
+def two_sockets(plant: Callable[[dict[str, Any]], Path]) -> Path:
     return plant(
         {
             **zone("intel-rapl:0", "package-0", 1_000_000),
@@ -304,7 +307,7 @@ def test_packages_are_summed_and_counted_from_the_opening(two_sockets, plant):
     assert rapl.energy_j().values == {"cpu_pkg": 2.75, "dram": 0.1}
 
 
-def test_wrapped_counter_goes_on_growing(plant):
+def test_a_wrapped_counter_keeps_growing(plant):
     """From 9 999 000 to the range 10 000 000 are 1000 uJ, then 4000 more."""
     root = plant(zone("intel-rapl:0", "package-0", 9_999_000, 10_000_000))
     rapl = Rapl(root)

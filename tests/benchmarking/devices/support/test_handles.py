@@ -1,7 +1,11 @@
 """Several devices as one."""
 
+from __future__ import annotations
+
 import dataclasses
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,7 +18,7 @@ from benchmarking.devices.support.torch_gpu import TorchBuild
 
 
 @pytest.fixture
-def gpus(nvml, monkeypatch):
+def gpus(nvml: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> tuple[Device, ...]:
     monkeypatch.setattr(torch_gpu, "torch_build", lambda: TorchBuild(version="2.13.0+cu130", cuda="13.0"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return cuda.CudaDevice(nvml()).probe()
@@ -94,7 +98,7 @@ def test_a_list_is_selected_and_must_be_supported_as_a_whole(gpus):
         select.select("cuda:0,cuda:1", lambda device: "no", answers)
 
 
-def test_state_is_the_slowest_clock_the_hottest_chip_and_everybodys_strangers():
+def test_state_is_the_slowest_clock_the_hottest_chip_and_all_foreign_processes():
     one = Readings(
         values={"clock_hz": 5, "temperature_c": 60, "power_w": 300.0, "foreign_pids": [7], "violation_ns": 1}
     )
@@ -113,7 +117,7 @@ def test_state_is_the_slowest_clock_the_hottest_chip_and_everybodys_strangers():
     assert state.missing["throttle_reasons"] == "not_supported: cuda:0"
 
 
-def test_what_one_device_does_not_tell_is_missing_for_all_with_its_name():
+def test_a_value_that_one_device_lacks_is_missing_for_all_with_its_name():
     told = Readings(values={"device_allocated_peak_bytes": 5})
     why = Readings(missing={"device_allocated_peak_bytes": "no_permission: nvml"})
     peak = SeveralHandle({"a": Handle("cuda:0", peak=told), "b": Handle("cuda:1", peak=why)}).peak_memory()
@@ -160,7 +164,7 @@ def test_all_devices_are_waited_for_reset_and_closed():
     assert [handle.asked for handle in handles.values()] == [expected, expected]
 
 
-def test_a_device_that_cannot_be_had_lets_the_others_go(gpus):
+def test_a_device_that_does_not_open_closes_the_others(gpus):
     opened = []
 
     def open_one(device):

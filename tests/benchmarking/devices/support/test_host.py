@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -18,7 +21,7 @@ XEON = "Intel(R) Xeon(R) Platinum 8480+"
 
 
 @pytest.fixture
-def xeon(plant, recorded_text):
+def xeon(plant: Callable[[dict[str, Any]], Path], recorded_text: Callable[[str], str]) -> Path:
     """A root with a Xeon of 2 cores and 4 threads on 2 NUMA nodes."""
     topology = {
         f"sys/devices/system/cpu/cpu{cpu}/topology/{name}": value
@@ -56,7 +59,7 @@ def test_every_fact_has_a_value_or_a_reason_on_an_empty_machine(system, tmp_path
     assert "cpu_model" in facts.missing
 
 
-def test_linux_facts(xeon):
+def test_linux_facts_are_read_from_proc_and_sys(xeon):
     facts = host_facts("Linux", xeon).values
     assert (facts["cpu_model"], facts["cpu_vendor"]) == (XEON, "Intel")
     assert (facts["cpu_cores"], facts["cpu_threads"], facts["cpu_sockets"]) == (2, 4, 1)
@@ -120,7 +123,7 @@ def test_usable_memory_is_the_cgroups_limit_where_that_is_lower():
     assert usable_memory_bytes(Readings()) is None
 
 
-def test_macos_facts(recorded_text):
+def test_macos_facts_are_read_from_sysctl(recorded_text):
     facts = host.macos_facts(lambda command: recorded_text("macos_m2_max_sysctl.txt"))
     values = facts.values
     assert (values["cpu_model"], values["cpu_vendor"]) == ("Apple M2 Max", "Apple")
@@ -164,7 +167,7 @@ def windows_facts(registry):
     return host.windows_facts(read, Kernel32(), psutil)
 
 
-def test_windows_facts():
+def test_windows_facts_are_read_from_the_registry_and_psutil():
     facts = windows_facts(
         {
             "ProcessorNameString": "AMD Ryzen 7 7840U",
@@ -272,7 +275,7 @@ def write(root, name, text):
 
 
 @pytest.fixture
-def version_2(tmp_path):
+def version_2(tmp_path: Path) -> Path:
     """A container's group with a limit of 8 GB, 5 GB in use, of which 2 GB are page cache."""
     write(tmp_path, "proc/self/cgroup", "0::/\n")
     write(tmp_path, "sys/fs/cgroup/cgroup.controllers", "cpu memory\n")

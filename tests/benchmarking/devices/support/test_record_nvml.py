@@ -1,7 +1,10 @@
 """The recorder of NVML: what it writes is what the tests play back."""
 
+from __future__ import annotations
+
 import importlib.util
 import json
+from types import ModuleType
 
 import pytest
 
@@ -15,7 +18,7 @@ SCRIPT = FIXTURES / "devices" / "record_nvml.py"
 
 
 @pytest.fixture
-def recorder():
+def recorder() -> ModuleType:
     spec = importlib.util.spec_from_file_location("record_nvml", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -46,7 +49,7 @@ def test_a_recording_of_a_recording_is_equal(recorder, nvml, monkeypatch, name):
         }
 
 
-def test_what_names_the_machine_is_not_recorded(recorder, nvml):
+def test_facts_that_identify_the_machine_are_not_recorded(recorder, nvml):
     text = json.dumps(recorder.record(nvml()))
     assert "5f1c7d0e" not in text
     assert "00000000:18:00.0" not in text

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -56,7 +58,7 @@ def test_a_hanging_probe_is_not_found_after_the_limit_and_its_process_ends(monke
 
 
 @pytest.mark.parametrize("printed", ["", "hello", "[]", "{}", '[{"type": 1}]', '[{"type": "cuda"}]'])
-def test_an_invalid_answer_is_not_found(monkeypatch, printed):
+def test_a_probe_with_an_invalid_answer_finds_no_device(monkeypatch, printed):
     device = device_printed_by(f"print({printed!r})", monkeypatch)
     assert not device.found
     assert "gave no valid answer" in device.why_not
@@ -127,7 +129,7 @@ EVERYTHING = {
 
 
 @pytest.fixture
-def machine(monkeypatch):
+def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Makes a machine that has the devices given, and remembers which kinds were waited for."""
     waited = []
 
@@ -173,7 +175,7 @@ def test_auto_takes_the_first_of_the_preference(machine):
         (("cuda", "rocm", "mps", "openvino", "qnn"), "cpu"),
     ],
 )
-def test_auto_goes_on_to_what_supports_the_request(machine, refused, chosen):
+def test_auto_takes_the_next_device_that_supports_the_request(machine, refused, chosen):
     machine({})
     assert select("auto", lambda d: "no" if d.selector.startswith(refused) else None).selector == chosen
 
@@ -183,13 +185,13 @@ def test_auto_takes_the_second_gpu_when_only_that_supports_the_request(machine):
     assert select("auto", lambda d: "no" if d.selector == "cuda:0" else None).selector == "cuda:1"
 
 
-def test_auto_waits_for_no_one_behind_the_chosen(machine):
+def test_auto_waits_for_no_probe_after_the_chosen_device(machine):
     waited = machine({})
     select("auto", anything)
     assert waited == ["cuda"]
 
 
-def test_auto_passes_over_what_is_absent_or_emulated(machine):
+def test_auto_skips_absent_and_emulated_devices(machine):
     machine({**NOTHING, "qnn": (device("qnn", simulated=True),)})
     assert select("auto", anything).selector == "cpu"
 
@@ -244,7 +246,7 @@ def test_an_index_out_of_range_lists_the_devices_found(machine):
 
 
 @pytest.mark.parametrize("request_", ["cuda:", "cuda:x", "cuda:-1", "cpu:0", "mps:0", "openvino:FPGA"])
-def test_what_a_kind_does_not_have_is_an_error(machine, request_):
+def test_a_device_that_a_kind_lacks_is_an_error(machine, request_):
     machine({})
     with pytest.raises(UsageError, match=f"there is no device '{request_}'. Found: "):
         select(request_, anything)
@@ -255,7 +257,7 @@ def test_unknown_device_names_the_near_ones_and_all():
         select("cud", anything)
 
 
-def test_device_like_nothing_lists_all():
+def test_an_unknown_device_without_similar_names_lists_all():
     with pytest.raises(UsageError, match=r"^unknown device 'tpu9000'\. .*Devices: auto, cpu, cuda, .*rocm"):
         select("tpu9000", anything)
 

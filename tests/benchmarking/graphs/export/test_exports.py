@@ -6,7 +6,10 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -44,7 +47,7 @@ def torch_call(workload, point):
 
 
 @pytest.mark.parametrize("model_id", TINY)
-def test_graphs_do_what_torch_does_at_a_shape_that_was_not_traced(exported, model_id):
+def test_graphs_agree_with_torch_at_a_shape_that_was_not_traced(exported, model_id):
     made = exported(model_id)
     point = replace(made.point, batch_size=2, sequence_length=21)
     runner, marks = PlainRunner(made.bundle, made.folder), []
@@ -61,7 +64,7 @@ def test_graphs_do_what_torch_does_at_a_shape_that_was_not_traced(exported, mode
 
 
 @pytest.mark.parametrize("model_id", TINY)
-def test_a_bundle_says_what_is_in_it(exported, model_id):
+def test_a_bundle_lists_its_content(exported, model_id):
     made = exported(model_id)
     model = model_of(made.cell.workload)
     assert made.bundle.parameter_count == made.facts["parameter_count"] == parameter_count(model)
@@ -74,7 +77,7 @@ def test_a_bundle_says_what_is_in_it(exported, model_id):
     assert all((made.folder / graph.file).exists() for graph in made.bundle.graphs.values())
 
 
-def test_free_axes_are_named_and_nothing_tells_of_this_machine(exported):
+def test_free_axes_are_named_and_nothing_identifies_this_machine(exported):
     made = exported("tiny-gpt2")
     decode = made.bundle.graphs["decode"]
     assert decode.input("input_ids").shape == ("batch", "sequence")
@@ -85,7 +88,7 @@ def test_free_axes_are_named_and_nothing_tells_of_this_machine(exported):
     assert b"site-packages" not in (made.folder / decode.file).read_bytes()
 
 
-def test_what_torch_computes_besides_its_result_is_computed_too(exported):
+def test_further_outputs_of_torch_are_computed_too(exported):
     outputs = [tensor.name for tensor in exported("tiny-bert").bundle.graphs["model"].outputs]
     assert outputs == ["last_hidden_state", "pooler_output"]
 
@@ -175,7 +178,9 @@ print(operation.problem(output), sorted({{"torch", "transformers"}} & set(sys.mo
 
 
 @pytest.fixture
-def command(exported, build_cache, monkeypatch, capsys):
+def command(
+    exported: Callable[..., Any], build_cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Any]:
     """`benchhouse export` on models that are in the tests' store already."""
     exported("tiny-gpt2")
     monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(build_cache))
@@ -188,7 +193,7 @@ def command(exported, build_cache, monkeypatch, capsys):
     return run
 
 
-def test_export_writes_files_and_says_how_they_agree(command, tmp_path):
+def test_an_export_writes_files_and_prints_their_agreement(command, tmp_path):
     folder = tmp_path / "out"
     code, out, err = command("tiny-gpt2", "--output-dir", folder, "--max-length", 33)
     assert code == 0, err
@@ -227,7 +232,7 @@ def test_export_to_openvino_agrees_with_torch(command, tmp_path):
         (("no such model", "--task", "x"), "no such model"),
     ],
 )
-def test_what_cannot_be_exported_is_said_in_one_line(command, tmp_path, arguments, words):
+def test_an_unsupported_export_is_refused_in_one_line(command, tmp_path, arguments, words):
     code, out, err = command(*arguments, "--output-dir", tmp_path / "out", "--quiet")
     assert code == 2
     assert out == ""
@@ -236,7 +241,7 @@ def test_what_cannot_be_exported_is_said_in_one_line(command, tmp_path, argument
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_with_something_in_it_is_left_alone(command, tmp_path):
+def test_a_folder_that_is_not_empty_is_left_unchanged(command, tmp_path):
     (tmp_path / "mine.txt").write_text("mine", encoding="utf-8")
     code, _, err = command("tiny-gpt2", "--output-dir", tmp_path, "--quiet")
     assert code == 2
@@ -244,7 +249,7 @@ def test_a_folder_with_something_in_it_is_left_alone(command, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_torchs_own_exporter_takes_the_place_of_one_that_transformers_does_not_have_yet(monkeypatch):
+def test_torchs_exporter_replaces_that_of_a_transformers_without_one(monkeypatch):
     from benchmarking.graphs.export import files
 
     assert files.installed_exporter("torch.onnx") == "torch.onnx"

@@ -54,7 +54,7 @@ class Calls(Operation):
         return Readings()
 
 
-def test_a_call_of_another_number_of_requests_than_the_point_says_is_not_measured():
+def test_a_call_with_another_number_of_requests_than_the_points_is_not_measured():
     check_requests(Calls(4), FOUR)
     check_requests(Calls(), ALONE)
     with pytest.raises(BenchhouseError, match="point b2 s8 c4: concurrency 4 was requested, but a call runs 2 at once"):
@@ -92,7 +92,7 @@ def test_points_beyond_what_a_runtime_runs_are_refused_in_the_plan_or_skipped():
     assert [point.label for point in plan.runnable] == ["b1 s32"]
 
 
-def test_requests_multiply_work_and_memory_but_not_what_outputs_are_compared_with():
+def test_requests_multiply_work_and_memory_but_not_the_compared_outputs():
     points = grid({"batch_size": (1, 2), "concurrency": (1, 3)})
     assert [point.label for point in points] == ["b1", "b2", "b1 c3", "b2 c3"]
     assert activation_bytes(cell(), FOUR) == 4 * activation_bytes(cell(), ALONE)

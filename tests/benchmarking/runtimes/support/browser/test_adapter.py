@@ -24,7 +24,7 @@ def device(kind, selector=None, **fields):
     return Device(type=kind, selector=selector or kind, found=True, name=f"a {kind}", **fields)
 
 
-def test_what_the_page_was_told_is_kept():
+def test_the_facts_of_the_pages_adapter_are_kept():
     assert SWIFTSHADER.verified() == {
         "adapter": {
             "vendor": "google",
@@ -38,7 +38,7 @@ def test_what_the_page_was_told_is_kept():
     }
 
 
-def test_what_a_browser_does_not_tell_is_empty_and_not_software():
+def test_facts_that_a_browser_withholds_are_empty_and_no_software():
     silent = Adapter.from_page({})
     assert silent.label == "an adapter without a name"
     assert not silent.is_software

@@ -1,5 +1,8 @@
 """Finding a browser: by name, by where it is installed, and the reason when there is none."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,7 +11,7 @@ from benchmarking.runtimes.support.browser.browser import find_browser, why_no_b
 
 
 @pytest.fixture
-def program(tmp_path):
+def program(tmp_path: Path) -> Callable[..., Path]:
     """A function that makes a program that can be found."""
 
     def make(*parts):
@@ -21,14 +24,14 @@ def program(tmp_path):
     return make
 
 
-def test_the_one_that_is_named_is_taken(program):
+def test_the_named_browser_is_taken(program):
     named, other = program("mine", "browser"), program("bin", "chromium")
     environment = {"BENCHHOUSE_BROWSER": str(named), "PATH": str(other.parent)}
     assert find_browser(environment, "linux") == named
     assert why_no_browser(environment, "linux") is None
 
 
-def test_a_named_one_that_is_not_there_is_no_reason_to_take_another(program, tmp_path):
+def test_a_missing_named_browser_is_not_replaced_by_another(program, tmp_path):
     other = program("bin", "chromium")
     environment = {"BENCHHOUSE_BROWSER": str(tmp_path / "absent"), "PATH": str(other.parent)}
     assert find_browser(environment, "linux") is None
@@ -65,7 +68,7 @@ def test_macos_applications_of_the_user_are_found(program, tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("platform", "word"), [("linux", "apt-get install chromium"), ("win32", "Edge"), ("freebsd", "Chromium")]
 )
-def test_without_one_the_reason_says_what_to_install(tmp_path, platform, word):
+def test_without_a_browser_the_reason_has_the_install_command(tmp_path, platform, word):
     why = why_no_browser({"PATH": str(tmp_path)}, platform)
     assert why is not None
     assert why.startswith("no Chromium, Chrome or Edge found: install")

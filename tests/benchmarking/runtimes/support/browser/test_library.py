@@ -1,5 +1,7 @@
 """ONNX Runtime Web's files: these bytes or none, from a registry, a cache or a folder."""
 
+from __future__ import annotations
+
 import base64
 import hashlib
 import http.server
@@ -7,6 +9,7 @@ import io
 import sys
 import tarfile
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -29,7 +32,7 @@ KEPT = ["ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm", "ort.wasm.b
 
 
 @pytest.fixture
-def tarball(monkeypatch):
+def tarball(monkeypatch: pytest.MonkeyPatch) -> bytes:
     """A package whose hash is taken for the real one's; a link in it points outside."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
@@ -47,13 +50,13 @@ def tarball(monkeypatch):
 
 
 @pytest.fixture
-def without_npm(monkeypatch):
+def without_npm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library.shutil, "which", lambda name: None)
     monkeypatch.delenv("BENCHHOUSE_ORT_WEB_DIR", raising=False)
 
 
 @pytest.fixture
-def registry(monkeypatch, without_npm):
+def registry(monkeypatch: pytest.MonkeyPatch, without_npm: None) -> Iterator[dict[str, bytes]]:
     """A registry on loopback; what it has is in `content`, by path."""
     content = {}
 
@@ -76,7 +79,7 @@ def registry(monkeypatch, without_npm):
     server.server_close()
 
 
-def test_only_what_pages_load_is_unpacked_and_nothing_leaves_the_folder(tarball, tmp_path):
+def test_only_files_that_pages_load_are_unpacked_and_nothing_leaves_the_folder(tarball, tmp_path):
     folder = tmp_path / "a" / "b"
     folder.mkdir(parents=True)
     assert library.unpack(tarball, folder) == KEPT
@@ -85,7 +88,7 @@ def test_only_what_pages_load_is_unpacked_and_nothing_leaves_the_folder(tarball,
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["b"]
 
 
-def test_other_bytes_are_refused_before_they_are_looked_at(tarball, tmp_path):
+def test_bytes_of_another_checksum_are_refused_unread(tarball, tmp_path):
     with pytest.raises(BenchhouseError, match=r"checksum mismatch for .*got sha512-"):
         library.unpack(tarball + b"\0", tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -103,7 +106,7 @@ def test_the_registry_is_asked_once_and_then_the_cache(registry, tarball, tmp_pa
     assert found.source == f"npm:onnxruntime-web@{library.VERSION} {library.INTEGRITY}"
 
 
-def test_a_registry_without_it_is_a_reason_that_says_what_to_do(registry, tmp_path):
+def test_a_registry_without_the_package_is_an_error_with_advice(registry, tmp_path):
     with pytest.raises(BenchhouseError, match=r"cannot be fetched \(http://127.*/npm/.*: Not Found\)") as caught:
         library.ensure_library(BuildStore(tmp_path), "if_needed")
     assert "BENCHHOUSE_ORT_WEB_DIR" in str(caught.value)
@@ -137,7 +140,7 @@ def test_npm_is_asked_where_there_is_one(monkeypatch, tarball, tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="npm is played by a shell script")
-def test_what_npm_says_is_the_reason(monkeypatch, tmp_path):
+def test_an_error_of_npm_is_the_reason(monkeypatch, tmp_path):
     npm = tmp_path / "npm"
     npm.write_text("#!/bin/sh\necho 'npm error code E404' >&2\necho 'npm error more' >&2\nexit 1\n")
     npm.chmod(0o755)
@@ -162,12 +165,12 @@ def test_a_folder_may_be_given_instead(monkeypatch, tmp_path):
         library.find_library(BuildStore(tmp_path)).file("ort.webgpu.bundle.min.mjs")
 
 
-def test_a_given_folder_that_is_not_there_is_said(monkeypatch, tmp_path):
+def test_a_missing_named_folder_is_an_error(monkeypatch, tmp_path):
     monkeypatch.setenv("BENCHHOUSE_ORT_WEB_DIR", str(tmp_path / "absent"))
     with pytest.raises(BenchhouseError, match=r"BENCHHOUSE_ORT_WEB_DIR names .*absent, which is not a folder"):
         library.find_library(BuildStore(tmp_path))
 
 
-def test_what_is_gone_from_the_cache_is_said(without_npm, tmp_path):
+def test_a_library_missing_from_the_cache_is_an_error(without_npm, tmp_path):
     with pytest.raises(BenchhouseError, match=r"onnxruntime-web .* is not in .*: a run on wasm or webgpu fetches it"):
         library.find_library(BuildStore(tmp_path))

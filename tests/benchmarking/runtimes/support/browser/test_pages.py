@@ -5,16 +5,18 @@ They are skipped, with the reason, where there is no browser.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
-from benchmarking.core.records import Point
+from benchmarking.core.records import Point, Workload
 from benchmarking.graphs.bundle import Bundle, Graph, State, Tensor
 from benchmarking.graphs.operations import operation_of
 from benchmarking.runtimes.support.browser import session as session
+from benchmarking.runtimes.support.browser.page import ModelPage
 from benchmarking.runtimes.support.browser.runtime import Adapter
 from benchmarking.runtimes.support.browser.session import profile_of
 
@@ -30,7 +32,7 @@ SHAPES = {"ids": ("batch", "n"), "past": ("batch", "p", WIDTH), "seen": ("batch"
 
 
 @pytest.fixture(scope="module", params=["wasm", "webgpu host", "webgpu device"])
-def page(request, open_page):
+def page(request: pytest.FixtureRequest, open_page: Callable[..., ModelPage]) -> Iterator[ModelPage]:
     """One for all tests of a kind: a browser takes a second to start."""
     name, _, io_mode = request.param.partition(" ")
     opened = open_page(name, io_mode=io_mode or "host", num_threads=2 if name == "wasm" else 1)
@@ -39,7 +41,7 @@ def page(request, open_page):
 
 
 @pytest.fixture(scope="module")
-def workload():
+def workload() -> Workload:
     from benchmarking.workloads.support.resolve import resolve
 
     return resolve("tiny-bert")
@@ -193,7 +195,7 @@ def loaded(page, bundle, folder, workload, point=POINT, arrays=None):
 
 
 @pytest.mark.parametrize("made", [forward, decoder, decoder_with_prefill, encoder_decoder])
-def test_every_kind_of_bundle_gives_what_numpy_gives_again_and_again(page, workload, tmp_path, made):
+def test_every_kind_of_bundle_computes_as_numpy_in_every_call(page, workload, tmp_path, made):
     bundle = made(tmp_path)
     operation = loaded(
         page, bundle, tmp_path, workload, POINT if made is not forward else replace(POINT, new_tokens=None)
@@ -228,7 +230,7 @@ def test_a_denoising_loop_steps_as_the_others_do(page, workload, tmp_path):
     assert [name for name, _ in operation.own_marks_ns()] == ["step", "step"]
 
 
-def test_the_page_tells_where_nodes_ran_and_goes_on_as_before(page, workload, tmp_path):
+def test_the_page_reports_where_nodes_ran_and_computes_as_before(page, workload, tmp_path):
     bundle = decoder(tmp_path)
     operation = loaded(page, bundle, tmp_path, workload)
     told = profile_of(page)
@@ -248,7 +250,7 @@ def test_threads_isolation_and_the_clock_are_read_back(page, workload, tmp_path)
     assert 0 < page.started["clockStepMs"] <= 0.02
 
 
-def test_software_adapters_say_what_they_are(page):
+def test_software_adapters_are_marked_as_simulated(page):
     if page.settings.provider["name"] != "webgpu":
         assert page.open()["adapter"] is None
         return
@@ -265,7 +267,7 @@ def test_the_browsers_memory_is_counted(page, workload, tmp_path):
     assert operation.readings(operation.run(None)).values["wasm_memory_bytes"] >= 1 << 24
 
 
-def test_an_output_that_was_let_go_is_not_another_calls(page, workload, tmp_path):
+def test_a_released_output_is_not_replaced_by_another_calls(page, workload, tmp_path):
     operation = loaded(page, forward(tmp_path), tmp_path, workload, replace(POINT, new_tokens=None))
     first = operation.run(None)
     operation.run(None)
@@ -273,7 +275,7 @@ def test_an_output_that_was_let_go_is_not_another_calls(page, workload, tmp_path
         operation.arrays(first)
 
 
-def test_a_graph_the_library_cannot_load_is_said_in_its_words(page, tmp_path):
+def test_a_graph_that_does_not_load_gives_the_librarys_message(page, tmp_path):
     bundle = forward(tmp_path)
     page.browser.call("close")
     page.fetch(tmp_path, bundle)

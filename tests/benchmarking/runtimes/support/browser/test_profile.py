@@ -44,7 +44,7 @@ def test_every_graphs_kernels_are_read_and_other_lines_are_not():
     ]
 
 
-def test_a_console_without_a_profile_is_said():
+def test_a_console_without_a_profile_is_an_error():
     for console in ([], ["profile of model", "[", "]"], CONSOLE[:1]):
         with pytest.raises(FormatError, match="no profile of ONNX Runtime Web"):
             kernels(console)

@@ -1,5 +1,7 @@
 """The runtimes wasm and webgpu without a browser: what they need, take and refuse."""
 
+from __future__ import annotations
+
 import importlib.util
 import subprocess
 import sys
@@ -7,7 +9,7 @@ import sys
 import pytest
 
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
-from benchmarking.core.records import Device
+from benchmarking.core.records import Device, Workload
 from benchmarking.graphs.bundle import Bundle, check_weights
 from benchmarking.runtimes import wasm, webgpu
 from benchmarking.runtimes.support.browser import runtime as browser
@@ -18,14 +20,14 @@ BOTH = pytest.mark.parametrize("plugin", [wasm.PLUGIN, webgpu.PLUGIN], ids=["was
 
 
 @pytest.fixture(scope="module")
-def bert():
+def bert() -> Workload:
     from benchmarking.workloads.support.resolve import resolve
 
     return resolve("tiny-bert")
 
 
 @BOTH
-def test_importing_it_imports_nothing_heavy(plugin):
+def test_importing_a_browser_runtime_imports_nothing_heavy(plugin):
     heavy = ("torch", "transformers", "numpy", "onnx", "playwright", "psutil")
     code = f"import sys, benchmarking.runtimes.{plugin.name} as m; m.PLUGIN.missing(); "
     code += f"print(*[name for name in {heavy!r} if name in sys.modules])"
@@ -34,7 +36,7 @@ def test_importing_it_imports_nothing_heavy(plugin):
 
 
 @BOTH
-def test_it_prepares_builds_and_needs_no_torch(plugin):
+def test_browser_runtimes_prepare_builds_and_need_no_torch(plugin):
     assert plugin.prepares
     assert plugin.needs_no_torch
     assert plugin.needs_no_torch
@@ -42,14 +44,14 @@ def test_it_prepares_builds_and_needs_no_torch(plugin):
 
 
 @BOTH
-def test_without_playwright_it_says_what_to_install(plugin, monkeypatch):
+def test_without_playwright_the_reason_is_its_install_command(plugin, monkeypatch):
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "playwright" else found(name))
     assert plugin.missing() == "not installed: playwright: pip install benchhouse[browser]"
 
 
 @BOTH
-def test_without_a_browser_it_says_what_to_install(plugin, monkeypatch, tmp_path):
+def test_without_a_browser_the_reason_is_what_to_install(plugin, monkeypatch, tmp_path):
     if importlib.util.find_spec("playwright") is None:
         pytest.skip("playwright is not installed, which is said first")
     monkeypatch.setenv("BENCHHOUSE_BROWSER", str(tmp_path / "absent"))
@@ -85,7 +87,7 @@ def test_precisions_that_would_be_emulated_are_refused(bert, plugin, precision, 
     assert why in plugin.supports(CPU, bert, precision)
 
 
-def test_what_has_no_graphs_is_refused(bert):
+def test_a_workload_without_graphs_is_refused(bert):
     from dataclasses import replace
 
     module = replace(bert, source="module")
@@ -93,7 +95,7 @@ def test_what_has_no_graphs_is_refused(bert):
         assert "not from a module" in plugin.supports(CPU, module, "float32")
 
 
-def test_modes(bert):
+def test_browser_runtimes_have_their_own_options_alone(bert):
     assert wasm.PLUGIN.mode(CPU, bert, {}) == {}
     assert webgpu.PLUGIN.mode(CPU, bert, {}) == {"io_mode": "device"}
     assert webgpu.PLUGIN.mode(CPU, bert, {"io_mode": "host"}) == {"io_mode": "host"}

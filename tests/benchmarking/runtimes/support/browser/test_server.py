@@ -1,8 +1,11 @@
 """The server a page is measured on: what it serves, to whom, and nothing else."""
 
+from __future__ import annotations
+
 import http.client
 import socket
 import urllib.parse
+from collections.abc import Iterator
 
 import pytest
 
@@ -12,7 +15,7 @@ from benchmarking.runtimes.support.browser.server import Site, content_type
 
 
 @pytest.fixture(scope="module")
-def site():
+def site() -> Iterator[Site]:
     """One for all: to close one takes half a second."""
     made = Site()
     yield made
@@ -63,7 +66,7 @@ def test_files_and_bytes_are_served_whole(site, tmp_path):
         ("in/0", "application/octet-stream"),
     ],
 )
-def test_content_has_the_type_that_browsers_insist_on(site, name, kind):
+def test_content_has_the_media_type_that_browsers_require(site, name, kind):
     site.put(name, b"x")
     assert content_type(name) == kind
     assert ask(site, path_of(site, name))[1]["Content-Type"] == kind
@@ -81,7 +84,7 @@ def test_every_answer_isolates_the_page(site):
 @pytest.mark.parametrize(
     "name", ["absent", "../secret.txt", "ort/../../secret.txt", "%2e%2e/secret.txt", ".", "", "//"]
 )
-def test_what_was_not_put_up_is_not_there(site, tmp_path, monkeypatch, name):
+def test_a_name_without_content_is_not_found(site, tmp_path, monkeypatch, name):
     (tmp_path / "site").mkdir()
     (tmp_path / "secret.txt").write_text("secret")
     monkeypatch.chdir(tmp_path / "site")
@@ -90,7 +93,7 @@ def test_what_was_not_put_up_is_not_there(site, tmp_path, monkeypatch, name):
     assert (status, content) == (404, b"")
 
 
-def test_without_the_secret_nothing_is_there(site):
+def test_without_the_secret_nothing_is_found(site):
     site.put("page.html", b"x")
     for path in (
         "/",
@@ -110,13 +113,13 @@ def test_another_name_for_this_address_gets_nothing(site):
     assert ask(site, path_of(site, "out/0"), method="POST", body=b"x", host="evil.example")[0] == 404
 
 
-def test_what_is_removed_is_served_no_more(site):
+def test_a_removed_name_is_not_served(site):
     site.put("in/0", b"x")
     site.remove("in/0")
     assert ask(site, path_of(site, "in/0"))[0] == 404
 
 
-def test_what_is_expected_is_taken_once(site):
+def test_a_posted_array_is_taken_once(site):
     site.expect("out/0")
     assert ask(site, path_of(site, "out/0"), method="POST", body=b"\x00\xff")[0] == 204
     assert site.take("out/0") == b"\x00\xff"
@@ -131,7 +134,7 @@ def test_an_empty_array_is_an_array(site):
     assert site.take("out/0") == b""
 
 
-def test_what_is_not_expected_is_refused(site):
+def test_an_unexpected_post_is_refused(site):
     site.put("page.html", b"x")
     assert ask(site, path_of(site, "page.html"), method="POST", body=b"y")[0] == 404
     assert ask(site, path_of(site, "page.html"))[2] == b"x"
@@ -139,7 +142,7 @@ def test_what_is_not_expected_is_refused(site):
         site.take("out/1")
 
 
-def test_two_sites_have_two_secrets_and_a_closed_one_answers_no_more(site):
+def test_two_sites_have_two_secrets_and_a_closed_one_does_not_answer(site):
     other = Site()
     assert other.url.rsplit("/", 2)[1] != site.url.rsplit("/", 2)[1]
     other.close()

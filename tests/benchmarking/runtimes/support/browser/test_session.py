@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
 from benchmarking.core.contracts import Operation
 from benchmarking.core.errors import BenchhouseError
-from benchmarking.core.records import Point
+from benchmarking.core.records import Point, Workload
 from benchmarking.graphs.bundle import Bundle, Graph, State, Tensor
 from benchmarking.graphs.operations import operation_of
 from benchmarking.measure.timing import Stopwatch
@@ -107,7 +110,7 @@ class FakeBrowser:
 
 
 @pytest.fixture
-def make(workload):
+def make(workload: Workload) -> Callable[..., Any]:
     """A function that makes an operation on a page that plays."""
 
     def make_one(bundle, page, point=POINT, arrays=PROMPT):
@@ -118,7 +121,7 @@ def make(workload):
 
 
 @pytest.fixture(scope="module")
-def workload():
+def workload() -> Workload:
     from benchmarking.workloads.support.resolve import resolve
 
     return resolve("tiny-bert")
@@ -153,7 +156,7 @@ def test_a_stopwatch_puts_the_pages_marks_on_its_own_clock(make):
     assert [(started, list(found)) for started, found in watch.call_marks()] == [(1000, marks), (1000, marks)]
 
 
-def test_a_forward_pass_gives_what_it_is_about_under_the_familys_name(make):
+def test_a_forward_pass_gives_its_result_under_the_familys_name(make):
     page = FakePage({"out": np.array([1.5, 2.0], dtype=np.float16)})
     operation = make(FORWARD, page)
     number = operation.run(None)
@@ -236,7 +239,7 @@ def test_a_denoiser_takes_in_latents_and_its_steps():
     assert [sorted(step) for step in more["steps"]] == [["add", "keep"], ["add", "keep"]]
 
 
-def test_only_what_is_needed_is_fetched_and_what_is_handed_on_stays():
+def test_only_results_are_fetched_and_outputs_for_other_graphs_stay_in_the_page():
     told = graphs_description(WITH_ENCODER, on_device=True)
     assert (told["encoder"]["fetched"], told["encoder"]["on_device"]) == (["hidden"], ["hidden"])
     assert (told["decode"]["fetched"], told["decode"]["on_device"]) == (["logits", "present"], ["present"])
@@ -245,6 +248,6 @@ def test_only_what_is_needed_is_fetched_and_what_is_handed_on_stays():
     assert graphs_description(WITH_ENCODER, on_device=False)["decode"]["on_device"] == []
 
 
-def test_the_graphs_are_not_to_be_called_here():
+def test_graphs_in_a_page_cannot_be_called_from_the_process():
     with pytest.raises(BenchhouseError, match="graph model is in the page"):
         session.PassThroughRunner().call("model", {})

@@ -23,7 +23,7 @@ from benchmarking.runtimes.support.browser.browser import find_browser
 from benchmarking.runtimes.support.browser.library import find_library
 
 
-def test_a_page_that_crashed_is_an_error_that_says_so(open_page):
+def test_a_crashed_page_is_an_error_that_names_the_crash(open_page):
     page = open_page("wasm")
     try:
         import psutil

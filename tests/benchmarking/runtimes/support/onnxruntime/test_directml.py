@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import onnxruntime
 import pytest
 
 from benchmarking.core.errors import UnsupportedError, UsageError
-from benchmarking.core.records import Device
+from benchmarking.core.records import Device, Workload
 from benchmarking.devices.cpu import ORT_PROVIDER as CPU_PROVIDER
 from benchmarking.devices.support import ort_providers as directml
 from benchmarking.runtimes.onnxruntime import PLUGIN
@@ -31,12 +34,12 @@ INTEL_ENTRY, NVIDIA_ENTRY = entry(0x8086, ARC), entry(0x10DE, GEFORCE, 1)
 
 
 @pytest.fixture
-def bert():
+def bert() -> Workload:
     return resolve("tiny-bert", weights="random")
 
 
 @pytest.fixture
-def windows(monkeypatch):
+def windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Windows whose ONNX Runtime is built with DirectML, and lists two adapters."""
     monkeypatch.setattr(directml.platform, "system", lambda: "Windows")
     listed = [directml.NAME, "CPUExecutionProvider"]
@@ -45,7 +48,7 @@ def windows(monkeypatch):
     monkeypatch.setattr("onnxruntime.get_ep_devices", lambda: entries)
 
 
-def test_it_is_taken_by_name_and_named_in_the_series(bert, windows):
+def test_directml_is_taken_by_name_and_named_in_the_series(bert, windows):
     for device in (NVIDIA, INTEL):
         assert PLUGIN.supports(device, bert, "float16") is None
         assert PLUGIN.mode(device, bert, NAMED) == {"io_mode": "host", "provider": "directml"}
@@ -55,7 +58,7 @@ def test_it_is_taken_by_name_and_named_in_the_series(bert, windows):
         PLUGIN.mode(NVIDIA, bert, {**NAMED, "io_mode": "device"})
 
 
-def test_elsewhere_it_is_refused_with_the_reason(bert, windows, monkeypatch):
+def test_outside_windows_directml_is_refused_with_the_reason(bert, windows, monkeypatch):
     monkeypatch.setattr(directml.platform, "system", lambda: "Linux")
     assert "needs ONNX Runtime with CUDAExecutionProvider" in PLUGIN.supports(NVIDIA, bert, "float32")
     with pytest.raises(UnsupportedError, match=r"^DirectML is part of Windows; this is Linux$"):
@@ -64,7 +67,7 @@ def test_elsewhere_it_is_refused_with_the_reason(bert, windows, monkeypatch):
         PLUGIN.mode(Device(type="cpu", selector="cpu", found=True), bert, NAMED)
 
 
-def test_a_windows_without_the_package_says_what_to_install(bert, windows, monkeypatch):
+def test_windows_without_the_package_has_its_install_command(bert, windows, monkeypatch):
     monkeypatch.setattr("onnxruntime.get_available_providers", lambda: ["CPUExecutionProvider"])
     with pytest.raises(
         UnsupportedError, match=r"DmlExecutionProvider \(onnxruntime-directml\): pip install onnxruntime-d"
@@ -93,7 +96,7 @@ def test_the_adapter_is_the_one_with_the_device_s_vendor_and_name(windows):
         ([NVIDIA_ENTRY, entry(0x10DE, GEFORCE, 2)], "2 adapters have that name"),
     ],
 )
-def test_an_adapter_that_is_not_surely_the_device_is_refused(entries, problem):
+def test_an_ambiguous_adapter_is_refused(entries, problem):
     with pytest.raises(UnsupportedError, match=problem):
         directml.adapter_of(NVIDIA, entries)
 
@@ -139,7 +142,7 @@ class Session:
 
 
 @pytest.fixture
-def session_of(monkeypatch, tmp_path):
+def session_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
 
     monkeypatch.setattr(onnxruntime, "SessionOptions", Options)
     monkeypatch.setattr(onnxruntime, "InferenceSession", Session)

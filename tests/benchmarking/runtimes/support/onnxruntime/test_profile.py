@@ -24,7 +24,7 @@ def kernel(name, provider, duration_us=1, outputs=(("float", 2),), operator="Mat
     )
 
 
-def test_a_graph_that_ran_on_the_cpu_is_found_out_although_the_session_named_qnn_first():
+def test_a_graph_that_ran_on_the_cpu_is_detected_although_the_session_named_qnn_first():
     told = placement(read_profile(RECORDED / "qnn_named_first_all_on_cpu.json", "model"), QNN)
     assert told["nodes_by_provider"] == {CPU: 3}
     assert told["time_share_by_provider"] == {CPU: 1.0}
@@ -32,7 +32,7 @@ def test_a_graph_that_ran_on_the_cpu_is_found_out_although_the_session_named_qnn
     assert (told["nodes"], told["nodes_on_cpu_unasked"], told["nodes_of_shapes_on_cpu"]) == (3, 2, 1)
 
 
-def test_what_a_provider_leaves_to_the_cpu_is_counted_once_however_often_it_ran():
+def test_a_node_left_to_the_cpu_counts_once_however_often_it_ran():
     told = placement(read_profile(RECORDED / "qnn_part_on_cpu.json", "model"), QNN)
     assert told["nodes_by_provider"] == {CPU: 3, QNN: 1}
     assert told["operators_on_cpu_unasked"] == {"Cast": 1, "NonZero": 1}
@@ -51,7 +51,7 @@ def test_on_the_cpu_nothing_is_unasked():
     assert told["compute_types"] == {"float": 1}
 
 
-def test_sizes_and_positions_on_the_cpu_are_told_apart_from_work():
+def test_sizes_and_positions_on_the_cpu_are_counted_apart_from_work():
     kernels = (
         kernel("a", CUDA, 75),
         kernel("b", CPU, 5, outputs=(("int64", 1),), operator="Shape"),
@@ -65,7 +65,7 @@ def test_sizes_and_positions_on_the_cpu_are_told_apart_from_work():
     assert told["time_share_by_provider"] == {CPU: 0.25, CUDA: 0.75}
 
 
-def test_products_are_counted_by_what_they_really_compute_in():
+def test_products_are_counted_by_the_type_they_compute_in():
     kernels = (
         kernel("a", CPU, input_types=("float16", "float16")),
         kernel("b", CPU, input_types=("float",), operator="FusedMatMul"),

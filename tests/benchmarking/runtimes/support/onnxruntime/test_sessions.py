@@ -93,12 +93,12 @@ def save(path: Path, nodes, inputs, outputs, weights) -> None:
 
 
 @pytest.fixture
-def forward(tmp_path):
+def forward(tmp_path: Path) -> tuple[Path, Bundle]:
     return tmp_path, forward_bundle(tmp_path)
 
 
 @pytest.fixture
-def decoder(tmp_path):
+def decoder(tmp_path: Path) -> tuple[Path, Bundle]:
     return tmp_path, decoder_bundle(tmp_path)
 
 
@@ -137,7 +137,7 @@ def test_the_same_inputs_again_are_not_bound_again(forward, monkeypatch):
 
 
 @IO_MODES
-def test_states_grow_from_nothing_and_each_call_begins_anew(decoder, io_mode):
+def test_states_grow_from_nothing_and_each_call_starts_with_fresh_ones(decoder, io_mode):
     runner = runner_of(loaded_from(decoder, SETTINGS), io_mode)
     for _ in range(2):
         states = runner.begin("decode", 2, {})
@@ -151,7 +151,7 @@ def test_states_grow_from_nothing_and_each_call_begins_anew(decoder, io_mode):
 
 
 @IO_MODES
-def test_a_state_of_another_graph_stands_in_for_zeros(decoder, io_mode):
+def test_the_output_of_another_graph_replaces_zeros_as_a_first_state(decoder, io_mode):
     folder, bundle = decoder
     state = State(input="past", output="seen", first=("batch", 0), first_from="kept")
     graph = dataclasses.replace(bundle.graphs["decode"], states=(state,))
@@ -163,7 +163,7 @@ def test_a_state_of_another_graph_stands_in_for_zeros(decoder, io_mode):
 
 
 @IO_MODES
-def test_verified_tells_where_the_kernels_of_a_call_ran(forward, io_mode):
+def test_verified_counts_the_kernels_of_a_call_by_provider(forward, io_mode):
     loaded = loaded_from(forward, SETTINGS)
     runner = runner_of(loaded, io_mode, lambda other: other.call("model", {"x": other.place(X)}))
     told = runner.verified()
@@ -172,7 +172,7 @@ def test_verified_tells_where_the_kernels_of_a_call_ran(forward, io_mode):
     assert told["compute_types"] == {"float": 1}
 
 
-def test_half_precision_that_is_computed_in_float32_is_told(forward):
+def test_half_precision_computed_in_float32_is_reported_as_emulated(forward):
     """As it is on x86, which ONNX Runtime has no float16 kernels for; the float32 graph here stands for its casts."""
     half = dataclasses.replace(SETTINGS, precision="float16")
     runner = runner_of(loaded_from(forward, half), "host", lambda other: other.call("model", {"x": X}))
@@ -245,7 +245,7 @@ def test_threads_are_the_cores_that_may_be_used(monkeypatch, cores, quota, allow
     assert default_num_threads() == expected
 
 
-def test_trouble_is_told_in_one_line_without_places_in_source_code():
+def test_an_error_is_one_line_without_source_locations():
     long = "/src/x.cc:71 virtual f() Error: [ONNXRuntimeError] : 1 : FAIL : no such thing\nmore"
     assert str(translate_error("loading", RuntimeError(long))) == "loading: ONNX Runtime failed: no such thing"
     assert isinstance(
@@ -254,7 +254,7 @@ def test_trouble_is_told_in_one_line_without_places_in_source_code():
     assert isinstance(translate_error("running", MemoryError()), OutOfMemoryError)
 
 
-def test_a_file_that_is_no_graph_is_an_error_of_ours(tmp_path):
+def test_a_file_that_is_no_graph_is_a_benchhouse_error(tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(b"nothing")
     with pytest.raises(BenchhouseError, match=r"loading model\.onnx on CPUExecutionProvider: ONNX Runtime failed: "):
@@ -273,7 +273,7 @@ def test_bfloat16_on_the_cpu_is_refused_by_onnx_runtime_itself(tmp_path):
 
 
 @IO_MODES
-def test_a_call_that_fails_is_an_error_of_ours(forward, io_mode):
+def test_a_failed_call_is_a_benchhouse_error(forward, io_mode):
     runner = runner_of(loaded_from(forward, SETTINGS), io_mode)
     with pytest.raises(BenchhouseError, match="running graph 'model': ONNX Runtime failed: "):
         runner.call("model", {"x": runner.place(np.zeros((2, 5), dtype=np.float32))})

@@ -1,6 +1,9 @@
 """What OpenVINO does other than it was asked, and that it is caught: on real models, and on laid-out answers."""
 
+from __future__ import annotations
+
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +19,7 @@ POINT = Point(batch_size=1)
 
 
 @pytest.fixture(scope="module")
-def openvino():
+def openvino() -> Any:
     pytest.importorskip("openvino")
     from benchmarking.devices.openvino import import_openvino
 
@@ -24,12 +27,12 @@ def openvino():
 
 
 @pytest.fixture(scope="module")
-def core(openvino):
+def core(openvino: Any) -> Any:
     return openvino.Core()
 
 
 @pytest.fixture(scope="module")
-def product(openvino):
+def product(openvino: Any) -> Any:
     """x times a matrix of 64 x 64."""
     from openvino import opset13 as ops
 
@@ -136,7 +139,7 @@ def test_a_model_that_is_executed_elsewhere_is_refused_and_auto_may_choose():
     compiling.check_devices(["GPU.1"], "GPU.1")
 
 
-def test_auto_may_not_answer_from_the_processor_meanwhile_and_says_what_it_chose(core, product):
+def test_auto_never_computes_on_the_processor_first_and_reports_its_choice(core, product):
     asked = compiling.properties(cell("openvino:AUTO"), POINT, has_states=False)
     assert (asked["ENABLE_STARTUP_FALLBACK"], asked["ENABLE_RUNTIME_FALLBACK"]) == (False, False)
     ours = compiling.compile_graph(core, product, cell("openvino:AUTO", num_threads=1), POINT, has_states=False)
@@ -145,7 +148,7 @@ def test_auto_may_not_answer_from_the_processor_meanwhile_and_says_what_it_chose
 
 
 @pytest.mark.parametrize("selector", ["cpu", "openvino:AUTO"])
-def test_the_number_of_requests_is_told_and_read_back(core, product, selector):
+def test_the_number_of_requests_is_set_and_read_back(core, product, selector):
     point, throughput = Point(batch_size=1, concurrency=3), {"hint": "throughput"}
     ours = compiling.compile_graph(core, product, cell(selector, mode=throughput), point, has_states=False)
     assert ours.asked["PERFORMANCE_HINT_NUM_REQUESTS"] == ours.facts["hinted_requests"] == 3
@@ -192,12 +195,12 @@ def test_quantized_activations_without_dot_products_of_8_bits_are_refused(monkey
         compiling.check_dot_products("CPU", "dynamic")
 
 
-def test_a_property_that_nobody_reads_back_is_no_proof():
+def test_a_property_that_is_not_read_back_is_refused():
     with pytest.raises(UnsupportedError, match="PERFORMANCE_HINT LATENCY, but the compiled model does not report it"):
         compiling.check({"execution_devices": ["CPU"]}, {"PERFORMANCE_HINT": "LATENCY"}, "CPU")
 
 
-def test_trouble_while_compiling_is_one_line_and_memory_is_told_apart():
+def test_a_compile_error_is_one_line_and_out_of_memory_has_its_own_error():
     trouble = RuntimeError("Exception from src/core.cpp:1:\nCheck failed\n[GPU] no kernel for Foo\n")
     with pytest.raises(
         BenchhouseError, match=r"^OpenVINO cannot compile tiny-bert for GPU: \[GPU\] no kernel for Foo$"

@@ -1,5 +1,10 @@
 """Bundles made by hand, converted to OpenVINO's files and called: states, requests, weights in fewer bits."""
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -51,7 +56,7 @@ def write_onnx(path, nodes, inputs, outputs):
 
 
 @pytest.fixture(scope="module")
-def decoder(tmp_path_factory):
+def decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A decoder whose next token depends on all tokens so far: the head applied to the sum of their embeddings."""
     from onnx import helper
 
@@ -85,7 +90,7 @@ def decoder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def forward(tmp_path_factory):
+def forward(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pass through a model: two products applied to every token's embedding."""
     from onnx import helper
 
@@ -106,7 +111,7 @@ def forward(tmp_path_factory):
 
 
 @pytest.fixture
-def core():
+def core() -> Any:
     from benchmarking.devices.openvino import import_openvino
 
     return import_openvino().Core()
@@ -195,7 +200,7 @@ def test_a_call_of_several_requests_counts_the_work_of_all_of_them(core, forward
     assert operation.readings(output).values == told
 
 
-def test_requests_that_give_different_outputs_are_told(core, forward, tmp_path):
+def test_requests_with_different_outputs_are_reported(core, forward, tmp_path):
     loaded, graphs = compiled(core, converted(forward, tmp_path)[0])
     runner = ConcurrentRunner(graphs["model"].model, loaded.bundle.graphs["model"], 2, dict)
     runner.call("model", {"input_ids": runner.place(np.zeros((1, 2), dtype=np.int64))})
@@ -260,12 +265,12 @@ def test_builds_differ_by_precision_and_by_nothing_that_only_runs():
     assert build.build_key(other, Point(batch_size=8, sequence_length=32)).digest == digests["float32"]
 
 
-def test_a_build_that_is_gone_is_said(tmp_path):
+def test_a_missing_build_is_an_error(tmp_path):
     with pytest.raises(Exception, match=r"no openvino build of tiny-bert at b1 s8 .* run it again"):
         build.find_build(cell(), Point(batch_size=1, sequence_length=8), BuildStore(tmp_path))
 
 
-def test_nncf_that_is_missing_is_said(monkeypatch):
+def test_missing_nncf_is_named(monkeypatch):
     monkeypatch.setattr(build, "is_installed", lambda name: name != "nncf")
     assert build.missing_for("int8") == "int8 on openvino needs nncf, which compresses the weights: pip install nncf"
     assert build.missing_for("float16") is None

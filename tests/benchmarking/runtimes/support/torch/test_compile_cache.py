@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +21,7 @@ CPU = Device(type="cpu", selector="cpu", found=True, name="Test CPU")
 
 
 @pytest.fixture
-def cell(tmp_path, monkeypatch):
+def cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cell:
     monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("BENCHHOUSE_LAUNCH", raising=False)
     mode = {"attention": "sdpa", "compile_mode": "default", "dynamic": "auto"}
@@ -27,7 +30,7 @@ def cell(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def at_launch(cell, monkeypatch):
+def at_launch(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """A function that opens the folder in a launch, lets something be compiled into it, and keeps it."""
 
     def compile_at(number, write=None, keep=True):
@@ -47,14 +50,14 @@ def at_launch(cell, monkeypatch):
     return compile_at
 
 
-def test_the_first_launch_begins_with_nothing_and_later_ones_with_what_it_left(at_launch):
+def test_the_first_launch_starts_without_compiled_code_and_later_ones_reuse_it(at_launch):
     assert at_launch(0, write="one") == ("cold", [])
     assert at_launch(1, write="two") == ("warm", ["one"])
     assert at_launch(2) == ("warm", ["one", "two"])
     assert at_launch(0) == ("cold", [])
 
 
-def test_what_was_not_kept_is_no_warm_cache(at_launch):
+def test_a_cache_that_was_not_kept_is_not_warm(at_launch):
     assert at_launch(0, write="half", keep=False) == ("cold", [])
     assert at_launch(1) == ("cold", [])
 
@@ -76,7 +79,7 @@ def test_the_users_own_folder_is_named_again_afterwards(at_launch, monkeypatch, 
     assert os.environ.get("TRITON_CACHE_DIR") == before
 
 
-def test_each_launch_says_why_it_lacks_the_other_reading(at_launch, cell):
+def test_each_launch_has_a_reason_for_the_reading_it_lacks(at_launch, cell):
     for number, reasons in (
         (0, {"compile_warm_s": "not_run: second launch"}),
         (1, {"compile_cold_s": "not_run: an earlier launch left its compiled code"}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
@@ -16,7 +17,7 @@ from benchmarking.runtimes.support.torch.compiling import CompileLog
 
 
 @pytest.fixture
-def log():
+def log() -> Iterator[CompileLog]:
     with ExitStack() as cleanup:
         yield CompileLog.begin(cleanup)
 

@@ -71,12 +71,12 @@ def test_a_broadcast_dimension_counts_once():
     assert bytes_of(lambda: a + 1) == F32 * (10 + 500)
 
 
-def test_a_lookup_reads_what_it_picks_and_not_the_table():
+def test_a_lookup_reads_the_selected_rows_and_not_the_table():
     table, ids = torch.ones(1000, 8), torch.tensor([3, 5])
     assert bytes_of(lambda: torch.nn.functional.embedding(ids, table)) == 2 * 8 + 2 * F32 * 2 * 8
 
 
-def test_an_in_place_scatter_writes_what_it_is_given_and_not_the_whole_cache():
+def test_an_in_place_scatter_writes_the_given_values_and_not_the_whole_cache():
     cache, ids, rows = torch.zeros(1000, 8), torch.tensor([3, 5]), torch.ones(2, 8)
     assert bytes_of(lambda: cache.index_copy_(0, ids, rows)) == 2 * 8 + 2 * F32 * 2 * 8
 
@@ -187,7 +187,7 @@ def test_another_dispatch_mode_around_the_count_still_sees_the_operators():
     assert "aten::mm" in Names.seen
 
 
-def test_somebodys_own_kernel_leaves_the_flops_missing_with_its_name_and_the_bytes_counted():
+def test_a_foreign_kernel_leaves_flops_missing_with_its_name_and_bytes_counted():
     library = torch.library.Library("benchhouse_test", "DEF")
     library.define("scan(Tensor x) -> Tensor")
     library.impl("scan", lambda x: x * 2, "CompositeExplicitAutograd")

@@ -1,8 +1,12 @@
 """One model on several devices, with the processor in the place of each of them."""
 
+from __future__ import annotations
+
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,7 +49,7 @@ def cell_of(model_id, placement, device=BOTH, **fields):
 
 
 @pytest.fixture
-def open_on():
+def open_on() -> Iterator[Callable[..., Any]]:
     """Opens a session on torch devices by a joined name; all are closed at the end."""
     sessions = []
 
@@ -89,7 +93,7 @@ def test_generated_tokens_are_marked_once_however_many_replicas_make_them(open_o
     split.close()
 
 
-def test_what_the_replicas_hold_and_share_is_read_back(open_on):
+def test_weights_and_shares_of_the_replicas_are_read_back(open_on):
     session = open_on(cell_of("tiny-bert", "replicas"))
     alone = open_on(cell_of("tiny-bert", None, GPUS[0]), "cpu")
     assert session.weights_bytes == 2 * alone.weights_bytes

@@ -39,7 +39,7 @@ def without(*absent):
     ],
 )
 @pytest.mark.parametrize("plugin", [PLUGIN, COMPILED], ids=lambda plugin: plugin.name)
-def test_what_a_precision_needs_is_said(monkeypatch, plugin, kind, precision, absent, reason):
+def test_a_missing_package_of_a_precision_is_named(monkeypatch, plugin, kind, precision, absent, reason):
     monkeypatch.setattr(quantization, "is_installed", without(*absent))
     found = plugin.supports(device(kind), resolve("tiny-bert"), precision)
     assert found is None if reason is None else reason in found
@@ -120,7 +120,7 @@ def test_a_model_that_would_stay_mostly_unquantized_is_refused(open_eager, name)
         open_eager(name, precision="int8")
 
 
-def test_what_torchao_cannot_do_is_said(open_eager, monkeypatch):
+def test_an_unsupported_quantization_gives_torchaos_reason(open_eager, monkeypatch):
     def refuse(model, config):
         raise ImportError("Requires mslk >= 1.0.0\nmore advice")
 
