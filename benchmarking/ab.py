@@ -14,7 +14,6 @@ import json
 import shlex
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from benchmarking.core.command_line import Parser, note, notes, positive_int, ru
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.provenance import MeasuredRun, uuid7
 from benchmarking.core.records import Device, Json, Run, to_json
+from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.terminal import Page
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.repetition import repeated_command
@@ -133,15 +133,26 @@ def _kept(folder: Path, letter: Letter, keep: OutputOptions) -> list[Path]:
 @contextmanager
 def _folder(keep: OutputOptions, name: str) -> Iterator[Path]:
     """The working folder of the sides, in the output folder if there is one; kept after an error with results in it."""
-    if keep.output_dir is None:
-        folder = Path(tempfile.mkdtemp(prefix="benchhouse-ab-"))
-    else:
+    if keep.output_dir is not None:
         spool.prepare(keep.output_dir)
-        folder = keep.output_dir / f"ab-{name}"
+        with _kept_with_results(keep.output_dir / f"ab-{name}") as folder:
+            yield folder
+        return
+    with (
+        temporary_folder("benchhouse-ab") as temporary,
+        _kept_with_results(temporary, f"benchhouse-ab-{name}") as folder,
+    ):
+        yield folder
+
+
+@contextmanager
+def _kept_with_results(folder: Path, name: str | None = None) -> Iterator[Path]:
+    """The folder, deleted at the end; after an error with results in it, it is kept, under another name if given."""
     try:
         yield folder
     except BaseException:
         if any(folder.glob("*/*.json*")):
+            folder = folder if name is None else folder.rename(folder.with_name(name))
             note(
                 f"the results so far are in {folder}: finish them with run_hardware_benchmark --resume --output-dir "
                 f"{folder / 'a'} (and b), or load the finished ones with setup_benchmark_db --ingest"

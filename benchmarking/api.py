@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core import plugins
@@ -14,6 +12,7 @@ from benchmarking.core.device_contracts import DeviceHandle, DeviceKind
 from benchmarking.core.errors import UsageError
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import PRECISIONS, Cell, Device, LaunchLoad, Precision, Run
+from benchmarking.core.temporary import temporary_folder
 from benchmarking.measure.settings import ProfileName, Settings, settings
 from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.sweep.plan.plan import CellPlan
@@ -76,8 +75,8 @@ def _measure_model_id(model_id: str, chosen: Settings, fields: Mapping[str, Any]
         request = Request(model_id=model_id, settings=chosen, command=tuple(sys.argv), **fields)
     except TypeError as error:
         raise UsageError(f"benchmark_model: {error}") from error
-    with tempfile.TemporaryDirectory(prefix="benchhouse-") as folder:
-        track = Track.start(Path(folder), plan_cell(request, uuid7()))
+    with temporary_folder("benchhouse-run") as folder:
+        track = Track.start(folder, plan_cell(request, uuid7()))
         sweep([track], Observer())
         return track.run(utc_now())
 

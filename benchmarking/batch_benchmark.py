@@ -106,6 +106,7 @@ def _resume(arguments: argparse.Namespace) -> int:
     found = manifests.unfinished(folder)
     if not found:
         raise UsageError(f"--resume: no unfinished batch in {folder}")
+    spool.prepare(folder)
     if len(found) > 1:
         note(f"{len(found)} unfinished batches: continuing the newest; --resume again for the next one")
     manifest = Manifest.read(found[0])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarking.core.errors import StorageError
-from benchmarking.core.provenance import uuid7
+from benchmarking.core.temporary import temporary_folder
 
 NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK)
 """Errors of `os.link` on file systems without hard links."""
@@ -17,13 +17,16 @@ NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EM
 
 @contextmanager
 def temporary_sibling(path: Path) -> Iterator[Path]:
-    """A free path in the same folder for a file in the making; it and its log are deleted at the end."""
-    part = path.with_name(f".{path.name}.{uuid7()}.new")
-    try:
-        yield part
-    finally:
-        for left in (part, part.with_name(f"{part.name}.wal")):
-            left.unlink(missing_ok=True)
+    """A free path on the same file system for a file in the making; it and its log are deleted at the end.
+
+    Raises StorageError where nothing can be written.
+    """
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(temporary_folder(f".{path.name}", path.parent))
+        except OSError as error:
+            raise StorageError(f"cannot write to {path.parent}: {error.strerror}: choose another path") from error
+        yield folder / path.name
 
 
 def publish(part: Path, path: Path) -> bool:

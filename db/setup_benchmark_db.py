@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
 from benchmarking.core.units import bytes_to_mb
 from db import spool
 from db.commands.arguments import add_database, command_parser, confirm, print_json
+from db.upkeep.inspection import inspected, leftovers_near, unread_log
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
 
@@ -60,11 +61,12 @@ def _run(argv: Sequence[str]) -> int:
     report: Report = {"database": arguments.db_path}
     if arguments.rebuild_from:
         report |= _rebuild(arguments)
-    log = _log_of(arguments.db_path)
+    path = Path(arguments.db_path)
+    unread = unread_log(path, lock_timeout_s=arguments.lock_timeout) if arguments.verify else []
     with _open(arguments) as warehouse:
         report |= _work(warehouse, arguments)
-    if arguments.verify and log is not None and log == _log_of(arguments.db_path):
-        report["findings"].append(_unread_log(arguments.db_path, log))
+    if arguments.verify:
+        report["findings"] += [dataclasses.asdict(finding) for finding in unread]
     if arguments.compact:
         report |= _compact(arguments)
     _show(report, arguments)
@@ -128,12 +130,15 @@ def _confirm_overwrite(arguments: argparse.Namespace) -> None:
     confirm(f"Drop everything in {arguments.db_path}?", arguments.db_path)
 
 
-def _open(arguments: argparse.Namespace) -> Warehouse:
+def _open(arguments: argparse.Namespace) -> AbstractContextManager[Warehouse]:
+    """The database, created or upgraded; only read where it is only looked at."""
     if arguments.overwrite:
         return Warehouse.overwrite(arguments.db_path, lock_timeout_s=arguments.lock_timeout)
+    if (arguments.verify or arguments.backup is not None) and not arguments.ingest:
+        return inspected(Path(arguments.db_path), lock_timeout_s=arguments.lock_timeout)
     # A mistyped path must not pass as an empty database.
-    must_exist = (arguments.verify or arguments.compact or arguments.backup is not None) and not arguments.ingest
-    return Warehouse.open(arguments.db_path, lock_timeout_s=arguments.lock_timeout, create=not must_exist)
+    create = not arguments.compact or bool(arguments.ingest)
+    return Warehouse.open(arguments.db_path, lock_timeout_s=arguments.lock_timeout, create=create)
 
 
 def _work(warehouse: Warehouse, arguments: argparse.Namespace) -> Report:
@@ -143,6 +148,7 @@ def _work(warehouse: Warehouse, arguments: argparse.Namespace) -> Report:
         report |= _files(spool.ingest_files(warehouse, spool.run_files(arguments.ingest)), arguments.ingest)
     if arguments.verify:
         report["findings"] = [dataclasses.asdict(finding) for finding in verify(warehouse)]
+        report["leftovers"] = [str(left) for left in leftovers_near(warehouse, Path(arguments.db_path))]
     if arguments.backup is not None:
         warehouse.backup(arguments.backup)
         report["backup"] = str(arguments.backup)
@@ -172,20 +178,6 @@ def _rebuild(arguments: argparse.Namespace) -> Report:
         "differing": [str(conflict) for conflict in rebuilt.differing],
         "lost": dict(rebuilt.lost),
     }
-
-
-def _log_of(path: str) -> tuple[int, int] | None:
-    """Size and time of the database's log; None without one."""
-    try:
-        status = os.stat(f"{path}.wal")
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return (status.st_size, status.st_mtime_ns) if status.st_size else None
-
-
-def _unread_log(path: str, log: tuple[int, int]) -> Report:
-    problem = f"the log {path}.wal ({log[0]} bytes) was not read: it is damaged, or belongs to another file"
-    return {"kind": "damage", "subject": f"{path}.wal", "problem": problem}
 
 
 def _compact(arguments: argparse.Namespace) -> Report:
@@ -226,6 +218,9 @@ def _lines(report: Report) -> list[str]:
     if "kept" in report:
         lines += _rebuild_lines(report)
     if "findings" in report:
+        lines += [
+            f"left by a killed process: {left} (the next command there removes it)" for left in report["leftovers"]
+        ]
         lines.append(f"verified: {len(report['findings']) or 'no'} fault{'s' * (len(report['findings']) != 1)}")
     if "compacted" in report:
         before, after = (bytes_to_mb(report["compacted"][name]) for name in ("bytes_before", "bytes_after"))

@@ -17,6 +17,7 @@ from benchmarking.core.axes import FURTHER
 from benchmarking.core.errors import FormatError, StorageError
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Run
+from benchmarking.core.temporary import remove_leftovers
 from db import latest_results, migrate
 from db.connection import (
     BLOCK_SIZE_BYTES,
@@ -99,6 +100,8 @@ class Warehouse:
         except BaseException:
             warehouse.close()
             raise
+        if not read_only and name != MEMORY:
+            remove_leftovers(Path(name).resolve().parent)
         return warehouse
 
     @classmethod

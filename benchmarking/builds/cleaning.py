@@ -6,7 +6,6 @@ A process that makes a build holds its lock: nothing is deleted whose lock is no
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from benchmarking.builds.contents import Contents, Leftover, folder_bytes, lock_
 from benchmarking.builds.store import MADE_VARIABLE, RECORD, BuildStore
 from benchmarking.core.child_process import environment_variable
 from benchmarking.core.errors import StorageError
+from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.text import size_text
 
 
@@ -119,8 +119,8 @@ def lean_cache(*, is_lean: bool, say: Callable[[str], None]) -> Iterator[None]:
     if not is_lean:
         yield
         return
-    with tempfile.TemporaryDirectory(prefix="benchhouse-") as folder:
-        made = Path(folder) / "made"
+    with temporary_folder("benchhouse-builds") as folder:
+        made = folder / "made"
         try:
             with environment_variable(MADE_VARIABLE, str(made)):
                 yield

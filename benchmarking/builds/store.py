@@ -11,16 +11,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarking.core.errors import BenchhouseError, FormatError, StorageError
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Json, Rebuild, Workload, canonical_hash, dumps, from_json
+from benchmarking.core.temporary import temporary_folder
 
 RECORD = "build.json"
 
@@ -146,10 +146,10 @@ class BuildStore:
 
     def _made(self, key: BuildKey, make: Make) -> Build:
         place = self.folder(key)
-        with self._storage_errors():
-            place.parent.mkdir(parents=True, exist_ok=True)
-            temporary = Path(tempfile.mkdtemp(prefix=f".{key.digest}-", dir=place.parent))
-        try:
+        with ExitStack() as stack:
+            with self._storage_errors():
+                place.parent.mkdir(parents=True, exist_ok=True)
+                temporary = stack.enter_context(temporary_folder(f".{key.digest}", place.parent))
             started_s = time.monotonic()
             facts = make(temporary)
             with self._storage_errors():
@@ -163,8 +163,6 @@ class BuildStore:
                 if not existed:
                     _note_made(key)
             return build
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
 
     def _recorded(self, key: BuildKey, folder: Path, build_s: float, facts: Mapping[str, Json]) -> Build:
         """Write the record of a folder's content into the folder."""

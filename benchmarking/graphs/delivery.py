@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from benchmarking.builds.store import RECORD, BuildStore
 from benchmarking.core.errors import BenchhouseError, StorageError, UsageError, first_line
 from benchmarking.core.graph_contracts import Recipe
 from benchmarking.core.records import Cell, Json, Point, Precision
+from benchmarking.core.temporary import temporary_folder
 from benchmarking.graphs.bundle import MANIFEST, read_bundle, write_bundle
 from benchmarking.graphs.session import DEFAULT_OPSET, bundle_key, ensure_bundle
 from benchmarking.workloads.support.families import plugin_of, recipe_of
@@ -84,15 +84,12 @@ def _filled_whole(folder: Path) -> Iterator[Path]:
     """A temporary folder that is renamed to the requested one at the end: a failed export leaves nothing behind."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-        try:
+        with temporary_folder(f".{folder.name}", folder.parent) as temporary:
             yield temporary
             if folder.exists():
                 folder.rmdir()  # it is empty
             temporary.chmod(0o755)
             temporary.rename(folder)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
         raise StorageError(f"--output-dir {folder}: {error.strerror or error}") from error
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import StorageError, UsageError, first_line
 from benchmarking.core.records import Result, Run, dumps
+from benchmarking.core.temporary import temporary_folder
 from db.exporters.support.exporting import ExportRequest, Tables
 from db.exporters.support.selected_runs import Scope, whole_runs
 from db.files import make_folder
@@ -117,8 +117,8 @@ def _add(store: Store, run: Run, *, with_files: bool) -> bool:
     made = client.create_run(experiment, start_time=_ms(run.started_at), run_name=_title(run), tags=_tags(run))
     _log(store, made.info.run_id, run)
     if with_files:
-        with tempfile.TemporaryDirectory() as folder:
-            for path in _files(run, Path(folder)):
+        with temporary_folder("benchhouse-export") as folder:
+            for path in _files(run, folder):
                 client.log_artifact(made.info.run_id, str(path))
     client.set_terminated(
         made.info.run_id, status="FINISHED" if run.status == "ok" else "FAILED", end_time=_ms(run.finished_at)

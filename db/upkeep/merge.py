@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarking.core.errors import FormatError, StorageError, UsageError
+from benchmarking.core.temporary import temporary_folder
 from db.connection import FILE_FORMAT, connect
 from db.contents import Conflict, all_column_types, conflicts, conflicts_text
 from db.migrate import Connection
@@ -115,8 +115,8 @@ def upgraded(path: Path, *, lock_timeout_s: float, check: bool) -> Iterator[Path
     if not is_old:
         yield path
         return
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / path.name
+    with temporary_folder("benchhouse-upgrade") as folder:
+        copy = folder / path.name
         with connect(str(path), FILE_FORMAT, read_only=True, lock_timeout_s=lock_timeout_s):
             _copy(path, copy)  # under the lock
         with Warehouse.open(copy) as other:

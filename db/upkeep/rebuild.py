@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarking.core.errors import LockedError, StorageError
+from benchmarking.core.temporary import temporary_folder
 from db.connection import FILE_FORMAT, connect, problem_of
 from db.contents import CHECKSUMMED, Conflict, all_column_types, checksum
 from db.files import make_folder, publish, temporary_sibling
@@ -111,7 +111,7 @@ def _readable(path: Path) -> Iterator[tuple[Path, dict[str, str]]]:
         if trouble is None:
             yield stack.enter_context(upgraded(path, lock_timeout_s=0.0, check=False)), {}
             return
-        copy = Path(stack.enter_context(tempfile.TemporaryDirectory())) / path.name
+        copy = stack.enter_context(temporary_folder("benchhouse-rebuild")) / path.name
         with Warehouse.open(copy) as salvaged:
             lost = _salvage(salvaged, path)
         yield copy, lost

@@ -18,6 +18,7 @@ from typing import Any
 from benchmarking.core.errors import FormatError, StorageError
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import dumps, from_json
+from benchmarking.core.temporary import locked_file
 
 NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK)
 """Errors of `os.link` on file systems without hard links."""
@@ -114,11 +115,14 @@ def mend(path: Path) -> None:
 def replace(path: Path, text: str) -> None:
     """Write or replace a file atomically. Raises OSError."""
     temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
+    with locked_file(temporary) as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    temporary.replace(path)
+        if os.name != "nt":
+            temporary.replace(path)  # under its lock
+    if os.name == "nt":
+        temporary.replace(path)
     sync_folder(path.parent)
 
 

@@ -58,6 +58,7 @@ def resume(output_dir: Path, ingest: Ingest | None, show: Show, model_id: str | 
     if not files:
         of_model = "" if model_id is None else f" of {model_id}"
         raise UsageError(f"--resume: no unfinished run{of_model} in {output_dir}")
+    spool.prepare(output_dir)
     return _measure([Track.resume(file) for file in files], True, ingest, show)
 
 

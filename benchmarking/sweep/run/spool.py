@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from pathlib import Path
 from benchmarking.core.errors import StorageError
 from benchmarking.core.records import LaunchLoad, Measurement, Preparation, Run, dumps, from_json, to_json
 from benchmarking.core.redaction import restored, stored
+from benchmarking.core.temporary import remove_leftovers, temporary_folder
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import journal
 
@@ -114,7 +114,7 @@ class PartialRun:
 
 
 def prepare(folder: Path) -> None:
-    """Create the folder and check that it is writable. Raises StorageError."""
+    """Create the folder, check that it is writable, and remove what killed processes left. Raises StorageError."""
     probe = folder / f".{os.getpid()}.probe"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -122,6 +122,7 @@ def prepare(folder: Path) -> None:
         probe.unlink()
     except OSError as error:
         raise StorageError(f"cannot write to output folder {folder}: {error.strerror}; choose another path") from error
+    remove_leftovers(folder)
 
 
 @contextmanager
@@ -131,8 +132,8 @@ def opened_folder(output_dir: Path | None) -> Iterator[Path]:
         prepare(output_dir)
         yield output_dir
         return
-    with tempfile.TemporaryDirectory(prefix="benchhouse-") as folder:
-        yield Path(folder)
+    with temporary_folder("benchhouse-run") as folder:
+        yield folder
 
 
 def unfinished(folder: Path) -> Sequence[PartialRun]:

@@ -13,7 +13,6 @@ import os
 import shutil
 import subprocess
 import tarfile
-import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from pathlib import Path, PurePosixPath
 from benchmarking.builds.store import Build, BuildKey, BuildStore
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import Json, Rebuild
+from benchmarking.core.temporary import temporary_folder
 
 PACKAGE = "onnxruntime-web"
 VERSION = "1.30.0"
@@ -117,15 +117,15 @@ def _fetch(folder: Path) -> Mapping[str, Json]:
 
 def _packed_by(npm: str) -> bytes:
     """The tarball from the registry, mirror or cache that the user's npm is configured for."""
-    with tempfile.TemporaryDirectory(prefix="benchhouse-npm-") as folder:
-        command = [npm, "pack", f"{PACKAGE}@{VERSION}", "--pack-destination", folder, "--ignore-scripts"]
+    with temporary_folder("benchhouse-npm") as folder:
+        command = [npm, "pack", f"{PACKAGE}@{VERSION}", "--pack-destination", str(folder), "--ignore-scripts"]
         try:
             done = subprocess.run(
                 command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL
             )
         except subprocess.TimeoutExpired:
             raise _cannot(f"npm pack did not end in {TIMEOUT_S:g} s") from None
-        packed = list(Path(folder).glob("*.tgz"))
+        packed = list(folder.glob("*.tgz"))
         if done.returncode != 0 or len(packed) != 1:
             errors = [
                 line for line in done.stderr.splitlines() if "error" in line.lower() and "log" not in line.lower()

@@ -6,7 +6,6 @@ list of events as elsewhere, here one event to a line, with other lines of the c
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from benchmarking.core.contracts import Mark, Operation, Session, Stage
 from benchmarking.core.errors import BenchhouseError, FormatError, UsageError
 from benchmarking.core.graph_contracts import GraphRunner
 from benchmarking.core.records import Cell, Json, Point, Readings
+from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.units import NS_PER_MS
 from benchmarking.graphs.bundle import Bundle, bundle_facts, check_weights, read_bundle
 from benchmarking.graphs.operations import Generation, GraphOperation, operation_of, results, start_of
@@ -305,7 +305,7 @@ def kernels(console: Iterable[str]) -> tuple[Kernel, ...]:
 
 
 def _read(graph: str, events: list[str]) -> tuple[Kernel, ...]:
-    with tempfile.TemporaryDirectory(prefix="benchhouse-profile-") as folder:
-        path = Path(folder) / f"{graph}.json"
+    with temporary_folder("benchhouse-profile") as folder:
+        path = folder / f"{graph}.json"
         path.write_text(f"[{','.join(events)}]", encoding="utf-8")
         return read_profile(path, graph)

@@ -6,7 +6,6 @@ Graphs run through `run` with the host's arrays, or with inputs and outputs boun
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from benchmarking.core.contracts import Operation, Session, Stage
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.graph_contracts import GraphRunner, Placed, States
 from benchmarking.core.records import Cell, Json, Point, Precision
+from benchmarking.core.temporary import temporary_folder
 from benchmarking.devices.support.ort_providers import HOST_MEMORY
 from benchmarking.graphs.bundle import Bundle, Graph, bundle_facts, check_weights
 from benchmarking.graphs.session import graph_operation
@@ -201,8 +201,8 @@ class OrtRunner(GraphRunner):
         """Where the kernels of a call ran, from one further call in profiled sessions."""
         if self._replay is None:
             return {}
-        with tempfile.TemporaryDirectory(prefix="benchhouse-profile-") as name:
-            loaded = load_graphs(self._loaded.source, Path(name))
+        with temporary_folder("benchhouse-profile") as folder:
+            loaded = load_graphs(self._loaded.source, folder)
             self._replay(runner_of(loaded, self.io_mode))
             profiles = {graph: Path(session.end_profiling()) for graph, session in loaded.sessions.items()}
             kernels = [kernel for graph, path in profiles.items() for kernel in read_profile(path, graph)]

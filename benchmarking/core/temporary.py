@@ -1,0 +1,171 @@
+"""Temporary files and folders, and those that killed processes left behind.
+
+Who makes one holds a lock of the operating system on it, which ends with the process. So one that nobody holds was left
+by a kill, and the next command in that place removes it. Windows has no such locks: there nothing is removed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from benchmarking.core.provenance import uuid7
+
+if sys.platform != "win32":
+    import fcntl
+
+UUID7 = "[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"
+FOLDER = re.compile(rf"(?:\.|benchhouse-).+\.{UUID7}\.new")
+"""Name of a temporary folder."""
+LOCKED_FILE = re.compile(r"\..+\.json\.tmp")
+"""Name of a file that is written under its lock, then renamed."""
+UNLOCKED_FILE = re.compile(rf"\.(?:.+\.)?{UUID7}\.new(?:\.wal)?|\.\d+\.probe")
+"""Name of a file that is written without a lock of ours: drafts, and databases in the making of older versions."""
+UNLOCKED_AGE_S = 3600.0
+"""Age from which such a file is a leftover; it is used for moments, or locked by DuckDB."""
+
+
+@contextmanager
+def temporary_folder(name: str, place: Path | None = None) -> Iterator[Path]:
+    """A new folder in `place`, deleted at the end; `name` begins with a dot, or for the system's folder (None) with
+    "benchhouse-".
+
+    What killed processes left in the place is removed first. Raises OSError.
+    """
+    place = Path(tempfile.gettempdir()) if place is None else place
+    remove_leftovers(place)
+    with held_folder(place / temporary_name(name)) as folder:
+        yield folder
+
+
+def temporary_name(name: str) -> str:
+    """A free name of a temporary folder, for `held_folder`."""
+    return f"{name}.{uuid7()}.new"
+
+
+@contextmanager
+def held_folder(folder: Path) -> Iterator[Path]:
+    """The folder, made and locked, and deleted at the end. Raises OSError."""
+    lock = _made(folder)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # what stays is a leftover
+        if lock is not None:
+            os.close(lock)
+
+
+def locked_file(path: Path) -> IO[str]:
+    """A text file, emptied and open for writing, that is no leftover before it is closed. Raises OSError."""
+    while True:
+        file = path.open("w", encoding="utf-8")
+        if sys.platform == "win32":
+            return file
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if _is_named(file.fileno(), path):
+            return file
+        file.close()  # removed as a leftover before it was locked
+
+
+def remove_leftovers(place: Path) -> None:
+    """Delete what killed processes of this user left in a folder, if it can be written."""
+    for entry in _candidates(place):
+        with _unheld(entry) as is_left, suppress(OSError):
+            if is_left and entry.is_dir():
+                shutil.rmtree(entry)
+            elif is_left:
+                entry.unlink()
+
+
+def leftovers(place: Path) -> list[Path]:
+    """What killed processes of this user left in a folder."""
+    found = []
+    for entry in _candidates(place):
+        with _unheld(entry) as is_left:
+            found += [entry] if is_left else []
+    return found
+
+
+def _made(folder: Path) -> int | None:
+    """Make the folder; gives the lock on it, None where there are no locks."""
+    while True:
+        folder.mkdir(mode=0o700)
+        if sys.platform == "win32":
+            return None
+        try:
+            lock = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:
+            continue  # removed as a leftover before it was locked
+        with suppress(OSError):  # a file system without locks: there nobody takes it for a leftover
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if _is_named(lock, folder):
+            return lock
+        os.close(lock)
+
+
+def _candidates(place: Path) -> list[Path]:
+    """The entries of a folder that may be leftovers by their names."""
+    if sys.platform == "win32":
+        return []
+    try:
+        names = sorted(os.listdir(place))
+    except OSError:
+        return []
+    patterns = (FOLDER, LOCKED_FILE, UNLOCKED_FILE)
+    return [place / name for name in names if any(pattern.fullmatch(name) for pattern in patterns)]
+
+
+@contextmanager
+def _unheld(path: Path) -> Iterator[bool]:
+    """Whether an entry is a leftover of this user, which stays so inside. Links are not followed."""
+    if sys.platform == "win32":
+        yield False
+        return
+    try:
+        lock = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        yield False  # gone, a link, or of another user
+        return
+    try:
+        yield _is_left(path, lock)
+    finally:
+        os.close(lock)
+
+
+def _is_left(path: Path, lock: int) -> bool:
+    if sys.platform == "win32":
+        return False
+    status = os.fstat(lock)
+    if stat.S_ISDIR(status.st_mode):
+        may_be = FOLDER.fullmatch(path.name) is not None
+    else:
+        is_old = time.time() - status.st_mtime > UNLOCKED_AGE_S
+        may_be = stat.S_ISREG(status.st_mode) and (is_old or LOCKED_FILE.fullmatch(path.name) is not None)
+    if not may_be or status.st_uid != os.geteuid():
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if stat.S_ISREG(status.st_mode):
+            fcntl.lockf(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # the kind that DuckDB holds
+    except OSError:
+        return False
+    return _is_named(lock, path)
+
+
+def _is_named(descriptor: int, path: Path) -> bool:
+    """Whether the open file or folder still has this name."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return os.path.samestat(found, os.fstat(descriptor))

@@ -1,0 +1,87 @@
+"""Looks into the file of a warehouse without changing it, so that the file may be on a read-only medium."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from benchmarking.core.errors import StorageError
+from benchmarking.core.temporary import leftovers, temporary_folder
+from db.connection import FILE_FORMAT, DamagedError, connect
+from db.upkeep.verify import Finding, verify
+from db.warehouse import OutdatedError, Warehouse
+
+RUN_FOLDERS = "SELECT DISTINCT source FROM benchmark_runs WHERE source IS NOT NULL"
+
+
+def verify_file(path: Path, *, lock_timeout_s: float = 30.0) -> list[Finding]:
+    """All faults of the warehouse in a file, which is only read. Raises StorageError if it cannot be."""
+    with inspected(path, lock_timeout_s=lock_timeout_s) as warehouse:
+        return [*verify(warehouse), *unread_log(path, lock_timeout_s=lock_timeout_s)]
+
+
+@contextmanager
+def inspected(path: Path, *, lock_timeout_s: float = 30.0) -> Iterator[Warehouse]:
+    """The warehouse in a file, read-only; one of an older version as an upgraded copy. Raises StorageError."""
+    try:
+        warehouse = Warehouse.open(path, read_only=True, lock_timeout_s=lock_timeout_s)
+    except (OutdatedError, DamagedError) as error:
+        with _copied(path, lock_timeout_s) as copy:
+            try:
+                warehouse = Warehouse.open(copy)
+            except StorageError:
+                raise error from None  # it names the file, not its copy
+            with warehouse:
+                yield warehouse
+        return
+    with warehouse:
+        yield warehouse
+
+
+def leftovers_near(warehouse: Warehouse, path: Path) -> list[Path]:
+    """What killed processes left beside the file, in the folders of its run files, and among temporary files."""
+    with suppress(StorageError):
+        sources = [Path(row["source"]).parent for row in warehouse.query(RUN_FOLDERS).dicts()]
+        folders = dict.fromkeys([path.resolve().parent, *sources])
+        return [left for folder in folders for left in leftovers(folder)]
+    return leftovers(path.resolve().parent)
+
+
+def unread_log(path: Path, *, lock_timeout_s: float = 30.0) -> list[Finding]:
+    """A log that DuckDB passes over in silence, which shows only when it is to be written into the file.
+
+    To be asked before the file is opened for writing.
+    """
+    log = path.with_name(f"{path.name}.wal")
+    size = log.stat().st_size if log.is_file() else 0
+    if not size:
+        return []
+    with _copied(path, lock_timeout_s) as copy:
+        try:
+            Warehouse.open(copy).close()
+        except DamagedError:
+            return []  # an error whenever the file is opened, and no finding
+        rest = copy.with_name(f"{copy.name}.wal")
+        if not rest.exists() or rest.stat().st_size != size:
+            return []
+    problem = f"the log {log} ({size} bytes) was not read: it is damaged, or belongs to another file"
+    return [Finding(kind="damage", subject=str(log), problem=problem)]
+
+
+@contextmanager
+def _copied(path: Path, lock_timeout_s: float) -> Iterator[Path]:
+    """A temporary copy of the file and its log, made under the file's lock."""
+    with temporary_folder("benchhouse-inspection") as folder:
+        copy = folder / path.name
+        with suppress(DamagedError):  # a log that cannot be read; the lock was free
+            connect(str(path), FILE_FORMAT, read_only=True, lock_timeout_s=lock_timeout_s).close()
+        try:
+            for ending in ("", ".wal"):
+                if os.path.exists(f"{path}{ending}"):
+                    shutil.copyfile(f"{path}{ending}", f"{copy}{ending}")
+        except OSError as error:
+            raise StorageError(f"{path} cannot be copied to {folder} to be read: {error.strerror}") from error
+        yield copy
