@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from subprocess import Popen
+from typing import Any
 
 import pytest
 
-from benchmarking.core.records import Samples, dumps
+from benchmarking.core.records import Provenance, Run, Samples, dumps
 from db.warehouse import Warehouse
 from tests.helpers import databases
+from tests.helpers.records import RunMaker
 
 
 @pytest.fixture(scope="session")
-def empty_database(tmp_path_factory):
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Path of an empty warehouse to copy: making one takes longer than most tests."""
     path = tmp_path_factory.mktemp("empty") / "empty.duckdb"
     Warehouse.open(path).close()
@@ -22,22 +27,22 @@ def empty_database(tmp_path_factory):
 
 
 @pytest.fixture
-def database(tmp_path, empty_database):
+def database(tmp_path: Path, empty_database: Path) -> Path:
     """Path of an empty warehouse."""
     return Path(shutil.copy(empty_database, tmp_path / "benchmark_db.duckdb"))
 
 
 @pytest.fixture
-def warehouse(tmp_path_factory, empty_database):
+def warehouse(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Iterator[Warehouse]:
     with Warehouse.open(shutil.copy(empty_database, tmp_path_factory.mktemp("warehouse") / "a.duckdb")) as opened:
         yield opened
 
 
 @pytest.fixture
-def spool_run(tmp_path, make_run):
+def spool_run(tmp_path: Path, make_run: RunMaker) -> Callable[..., tuple[Path, Run]]:
     """A function that writes a run file into the folder "runs" and gives (path, run)."""
 
-    def write(name="run", **fields):
+    def write(name: str = "run", **fields: Any) -> tuple[Path, Run]:
         folder = tmp_path / "runs"
         folder.mkdir(exist_ok=True)
         run = make_run(**fields)
@@ -49,10 +54,10 @@ def spool_run(tmp_path, make_run):
 
 
 @pytest.fixture
-def row_counts():
+def row_counts() -> Callable[[Warehouse], dict[str, int]]:
     """A function that counts the rows of the tables a run goes to."""
 
-    def count(warehouse):
+    def count(warehouse: Warehouse) -> dict[str, int]:
         tables = ("hardware_info", "benchmark_runs", "benchmark_results", "raw_benchmark_data", "series")
         return {table: warehouse.query(f"SELECT count(*) AS n FROM {table}").dicts()[0]["n"] for table in tables}
 
@@ -60,25 +65,25 @@ def row_counts():
 
 
 @pytest.fixture
-def holding():
+def holding() -> Callable[..., AbstractContextManager[Popen[str]]]:
     """A context manager: another process has the database open for writing, for at most some seconds."""
     return databases.holding
 
 
 @pytest.fixture
-def file_of_version():
+def file_of_version() -> Callable[..., Path]:
     """A function that makes a database as the program of a version left it."""
     return databases.file_of_version
 
 
 @pytest.fixture
-def write_history():
+def write_history() -> Callable[..., list[str]]:
     """A function that stores a series of the given medians, a run a day."""
     return databases.write_history
 
 
-def hostile(run):
-    """The run's provenance, with the label beside its own."""
+def hostile(run: Run) -> Provenance:
+    """The run's provenance with the hostile label as description and tag."""
     return replace(run.provenance, description=HOSTILE, tags={"suite": "test", "label": HOSTILE})
 
 
@@ -88,13 +93,15 @@ _asked: dict[str, Path] = {}
 
 
 @pytest.fixture
-def hostile_text():
+def hostile_text() -> str:
     """The description of a run in `asked_database`."""
     return HOSTILE
 
 
 @pytest.fixture
-def asked_database(tmp_path_factory, empty_database, make_run, generated):
+def asked_database(
+    tmp_path_factory: pytest.TempPathFactory, empty_database: Path, make_run: RunMaker, generated: RunMaker
+) -> Path:
     """Path of a warehouse to ask, never to write to: bert in January with doubts and a failure, gpt2 on two runtimes in
     February, a vision model in March."""
     if "path" not in _asked:
@@ -110,10 +117,10 @@ def asked_database(tmp_path_factory, empty_database, make_run, generated):
 
 
 @pytest.fixture
-def generated(make_run):
+def generated(make_run: RunMaker) -> RunMaker:
     """A function that makes a run of gpt2 at one point, 2 launches x 2 calls, with what each call's tokens took."""
 
-    def make(**fields):
+    def make(**fields: Any) -> Run:
         run = make_run(
             model_id="gpt2", family="decoder-only", batch_sizes=(2,), sequence_lengths=(6,), launches=2, **fields
         )

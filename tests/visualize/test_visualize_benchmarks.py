@@ -97,7 +97,7 @@ def test_the_database_of_the_environment_is_the_default(database, draw, make_run
     assert out == [str(Path("elsewhere/latency_vs_batch_size_bert-base-uncased_cpu_eager_float32.png"))]
 
 
-def test_the_architecture_comparison_is_drawn_alone_or_beside_a_model_s_charts(database, draw, make_run):
+def test_the_architecture_comparison_is_drawn_alone_or_with_a_models_charts(database, draw, make_run):
     path = database(make_run(), make_run(model_id="roberta-base"))
     base = ("--db-path", path, "--formats", "svg", "--architecture-comparison")
     _, out, _ = draw(*base)
@@ -123,7 +123,7 @@ def test_filters_choose_the_cells(database, draw, make_run, alter):
         assert [Path(name).stem.removeprefix("latency_vs_batch_size_bert-base-uncased_") for name in out] == names
 
 
-def test_what_is_not_drawn_is_noted_unless_quiet(database, draw, make_run):
+def test_charts_that_are_not_drawn_are_noted_unless_quiet(database, draw, make_run):
     base = ("--db-path", database(make_run()), "--formats", "svg")
     code, out, (note, other) = draw(*base)
     assert (code, len(out)) == (0, 4)
@@ -273,7 +273,7 @@ def test_reading_changes_nothing_in_the_database(database, draw, make_run):
         ["-m", "benchmarking.cli", "visualize_benchmarks"],
     ],
 )
-def test_every_way_to_start_it_works(here, command):
+def test_script_module_and_command_all_start_it(here, command):
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, *command, "--list-charts"],

@@ -202,7 +202,7 @@ def test_lines_follow_the_axes_that_vary(make_run, figures, see, family, title, 
     assert figure.legends[0].get_title().get_text() == title
 
 
-def test_what_does_not_vary_is_named_above(make_run, figures, see):
+def test_facts_that_do_not_vary_are_named_in_the_title(make_run, figures, see):
     (figure,) = figures(LATENCY, make_run(family="rag"))
     assert see.texts(figure)[1].endswith("retrieval-augmented-generation · 4 new tokens, 1,000 documents")
     (figure,) = figures(LATENCY, make_run(family="vision-text", sequence_lengths=(77,), axes={"image_size": (8, 16)}))

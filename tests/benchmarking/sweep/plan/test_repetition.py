@@ -56,7 +56,7 @@ def parsed(command):
     return _parser().parse_args(command[1:])
 
 
-def test_what_ran_is_asked_for_again_and_the_command_takes_it():
+def test_the_command_of_a_run_requests_the_same_points_again():
     command = repeat_command(RUN, POINTS)
     arguments = parsed(command)
 
@@ -92,12 +92,12 @@ def test_every_axis_is_asked_for_by_its_flag():
     assert flags == BY_FLAG.keys()
 
 
-def test_the_implied_number_of_requests_in_flight_is_asked_for_beside_others_only():
+def test_concurrency_1_is_a_flag_only_with_other_values():
     assert "--concurrency" not in repeat_command(RUN, [everywhere(1)])
     assert parsed(repeat_command(RUN, [everywhere(1), everywhere(2)])).concurrency == (1, 2)
 
 
-def test_the_request_asks_for_what_the_command_line_asks_for():
+def test_request_and_command_line_are_the_same():
     request = repeated_request(RUN, POINTS, {"suite": "nightly", "confirms": RUN.run_id})
     arguments = parsed(request.command)
 
@@ -115,7 +115,7 @@ def test_the_request_asks_for_what_the_command_line_asks_for():
         ({"model_source": "import", "origin_format": "llama-bench"}, "another tool measured it"),
     ],
 )
-def test_what_no_command_measured_cannot_be_repeated(fields, why):
+def test_a_run_that_no_command_measured_cannot_be_repeated(fields, why):
     run = replace(RUN, **fields)
     assert why in run.why_not_repeatable
     with pytest.raises(UnsupportedError, match=why):

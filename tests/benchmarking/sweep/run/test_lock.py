@@ -26,7 +26,7 @@ def holder(name):
     return process
 
 
-def test_the_second_waits_and_is_told_who_holds_the_device():
+def test_the_second_waits_and_names_the_process_that_holds_the_device():
     name = f"test-{os.getpid()}-a"
     process = holder(name)
     said, entered = [], threading.Event()

@@ -79,7 +79,7 @@ def test_without_outputs_there_is_nothing_to_compare_and_no_doubt_about_it(null_
     assert doubts_of(run["results"][0]) == []
 
 
-def test_a_reference_that_went_from_the_cache_or_is_damaged_is_said(null_script, null_track):
+def test_a_deleted_or_damaged_reference_is_the_reason_for_no_comparison(null_script, null_track):
     null_script(outputs=OFF_BY_A_TENTH)
     plan = null_track().plan
     points = plan.points

@@ -36,7 +36,7 @@ def evidence(result, kind):
     return next(doubt["evidence"] for doubt in result["doubts"] if doubt["kind"] == kind)
 
 
-def test_the_build_is_made_once_and_what_there_is_to_know_of_it_is_in_columns(null_script, capsys, sweep_arguments):
+def test_the_build_is_made_once_and_its_facts_are_in_columns(null_script, capsys, sweep_arguments):
     null_script(build={"exporter": "scripted"})
     for _ in range(2):
         assert main([*sweep_arguments, "--save"]) == 0
@@ -166,7 +166,7 @@ def test_a_run_that_is_resumed_is_prepared_again_and_the_last_preparation_counts
     assert [result.metrics["output_error"] for result in run.results] == pytest.approx([0.1, 0.1])
 
 
-def test_what_is_being_prepared_is_told(null_script, null_track):
+def test_each_step_of_the_preparation_is_reported(null_script, null_track):
     null_script(build={"exporter": "scripted"}, outputs=OFF_BY_A_TENTH)
     told = []
     preparation.prepare(null_track().plan, told.append)

@@ -40,7 +40,7 @@ def measurement(launch=0):
     return Measurement(point=POINT, launch=launch, status="ok", started_at="a", finished_at="b", samples=(samples,))
 
 
-def test_what_was_appended_is_read_back(tmp_path, plan):
+def test_appended_measurements_are_read_back(tmp_path, plan):
     partial = PartialRun.create(tmp_path, plan)
     partial.append(LOAD)
     partial.append(measurement())
@@ -48,7 +48,7 @@ def test_what_was_appended_is_read_back(tmp_path, plan):
     assert (progress.plan, progress.loads, progress.measurements) == (plan, (LOAD,), (measurement(),))
 
 
-def test_the_name_says_what_it_is(tmp_path, plan):
+def test_the_file_name_has_model_device_runtime_and_precision(tmp_path, plan):
     path = PartialRun.create(tmp_path, plan).path
     assert path.name == "bert-base-uncased_cpu_eager_float32_20260102T030405Z.partial.jsonl"
 

@@ -48,7 +48,7 @@ def labels(points):
     return [point.label for point in points]
 
 
-def test_every_point_is_open_once_a_launch_until_it_is_measured(track):
+def test_every_point_is_open_once_per_launch_until_it_is_measured(track):
     one = track()
     one.begin()
     assert (one.points_total, one.points_settled, len(one.open_points())) == (4, 0, 4)
@@ -78,7 +78,7 @@ def test_the_file_of_a_run_is_made_when_it_begins(track, tmp_path):
     assert one.file.path == path
 
 
-def test_a_released_track_still_knows_what_is_done(track, tmp_path):
+def test_a_released_track_keeps_its_finished_points(track, tmp_path):
     one = track(launches=1)
     one.begin()
     for point in POINTS:

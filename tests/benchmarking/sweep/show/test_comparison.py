@@ -39,7 +39,7 @@ def faster(make_run):
     return changed(changed(run, 0, metrics={"output_error": 2e-7}), 1, metrics={"latency_median_ms": 8.0})
 
 
-def test_speed_up_is_over_eager_wherever_it_stands(eager, faster):
+def test_speed_up_is_over_eager_in_any_row(eager, faster):
     comparison = compare([faster, eager])
     assert comparison.baseline == "eager"
     entry = of(comparison, "b1 s32", "onnxruntime")
@@ -98,7 +98,7 @@ def test_an_emulator_is_never_ranked(eager, faster, seen):
     assert (entry.speed_up, entry.is_fastest) == (None, False)
 
 
-def test_what_cannot_be_told_apart_from_the_fastest_is_marked_too(eager, make_run):
+def test_runtimes_as_fast_as_the_fastest_are_marked_too(eager, make_run):
     """Ratios of the launches' medians 1.1, 0.9 and 1.1 have 1 in their interval."""
     other = make_run(batch_sizes=(1,), sequence_lengths=(32,), runtime="onnxruntime")
     samples = tuple(
@@ -151,7 +151,7 @@ def test_a_condensed_run_compares_as_the_whole_one(eager, faster):
     assert all(len(samples.values) == 1 for run in runs for one in run.results for samples in one.samples)
 
 
-def test_the_table_reads_as_it_should(eager, faster):
+def test_the_table_has_speed_ups_over_eager_and_their_mean(eager, faster):
     lines = comparison_text(compare([eager, faster])).splitlines()
     assert lines[0] == (
         "bert-base-uncased (feature-extraction) on Test CPU, float32: runtimes compared, speed-up over eager"

@@ -54,7 +54,7 @@ def test_no_family_s_table_is_too_wide(make_run, family):
     assert max(map(len, grid)) <= 160
 
 
-def test_a_line_says_what_was_measured(make_run):
+def test_the_first_line_names_model_device_runtime_and_precision(make_run):
     run = first_only(make_run(family="vision"))
     title, head, _, row, *_ = table(run).splitlines()
     assert title == "bert-base-uncased (image-classification) on Test CPU, eager, float32"
@@ -103,7 +103,7 @@ def test_doubts_are_listed_where_there_is_room(make_run, count, shown):
     assert table(run).splitlines()[3].endswith(shown)
 
 
-def test_doubts_that_do_not_fit_are_counted_and_told_below(make_run):
+def test_doubts_that_do_not_fit_are_counted_and_listed_below(make_run):
     doubts = tuple(Doubt(kind=kind, severity="noisy", evidence={"share": 0.25}) for kind in KINDS)
     lines = table(first_only(make_run(family="rag"), validity="noisy", doubts=doubts)).splitlines()
     assert lines[3].endswith("noisy: 5 doubts")
@@ -156,7 +156,7 @@ def test_the_error_of_the_output_has_a_column_where_there_is_one(make_run, error
         ({"compile_s": 6.5, "compile_warm_s": 6.5}, "6.5 warm"),
     ],
 )
-def test_what_compiling_took_has_a_column_where_something_is_compiled(make_run, seconds, text):
+def test_compile_time_has_a_column_where_something_is_compiled(make_run, seconds, text):
     run = first_only(make_run())
     assert "compile s" not in headings(run)
     compiled = first_only(run, metrics={**run.results[0].metrics, **seconds})
