@@ -22,7 +22,7 @@ from benchmarking.core.graph_contracts import TRANSFORMERS_EXPORTER, Recipe
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Workload
 from benchmarking.graphs.bundle import Bundle, Graph, read_bundle
-from benchmarking.graphs.given_files import OPTIMUM, given_file, given_file_identity
+from benchmarking.graphs.export.exporter import OPTIMUM, export_bundle, given_file, given_file_identity
 from benchmarking.workloads.support.families import plugin_of, recipe_of
 from benchmarking.workloads.support.processing import Processing, open_processing
 
@@ -231,8 +231,6 @@ def _ensured(cell: Cell, key: BuildKey, point: Point, store: BuildStore, rebuild
     opset = int(str(key.parts["opset"]))
 
     def export(folder: Path) -> Mapping[str, Json]:
-        from benchmarking.graphs.export.exporter import export_bundle
-
         return export_bundle(cell.workload, point, folder, precision=precision, opset=opset)
 
     def quantize(folder: Path) -> Mapping[str, Json]:
