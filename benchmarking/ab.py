@@ -56,7 +56,8 @@ class OutputOptions:
     output_dir: Path | None
     """None to save nothing."""
     db_path: str
-    lock_timeout_s: float
+    lock_timeout_s: float | None
+    """Seconds to wait for a database or device in use; None for the defaults."""
     tags: Mapping[str, str]
     description: str | None
     metric: str | None
@@ -114,7 +115,8 @@ def _further(keep: OutputOptions, name: str) -> dict[Letter, list[str]]:
     tags = [word for key, value in {**keep.tags, "ab": name}.items() for word in ("--tag", f"{key}={value}")]
     words = [] if keep.description is None else ["--description", keep.description]
     quiet = [*(["--anonymous"] if keep.anonymous else []), *(["--quiet"] if keep.quiet else [])]
-    return {letter: [*tags, "--tag", f"ab_side={letter}", *words, *quiet] for letter in LETTERS}
+    wait = [] if keep.lock_timeout_s is None else ["--lock-timeout", f"{keep.lock_timeout_s:g}"]
+    return {letter: [*tags, "--tag", f"ab_side={letter}", *words, *wait, *quiet] for letter in LETTERS}
 
 
 def _kept(folder: Path, letter: Letter, keep: OutputOptions) -> list[Path]:

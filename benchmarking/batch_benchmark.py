@@ -28,16 +28,17 @@ from benchmarking.batch.report import write
 from benchmarking.batch.summary import BatchSummary, cells_table, plan_table
 from benchmarking.builds.cleaning import lean_cache
 from benchmarking.core.command_line import default_database, note, run_command
-from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, UsageError
+from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, StorageError, UsageError
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import to_json
 from benchmarking.core.redaction import from_home, stored, without_secrets
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import visible_lines
 from benchmarking.sweep.plan import flags
+from benchmarking.sweep.plan.foreign_code import foreign_code
 from benchmarking.sweep.plan.plan import CellPlan, Machine
-from benchmarking.sweep.run import spool
-from benchmarking.sweep.run.warehouse import Ingest, database
+from benchmarking.sweep.run import journal, spool
+from benchmarking.sweep.run.warehouse import DATABASE_WAIT_S, Ingest, database
 from benchmarking.sweep.show.comparison import comparison_text
 
 NAME = "batch_benchmark"
@@ -69,7 +70,12 @@ def _run(argv: Sequence[str]) -> int:
     with spool.opened_folder(output_dir) as folder, _lean(arguments):
         ingest = _ingest(about.db_path, arguments)
         _note_weights(plans)
-        return _measure(Batch(folder, Manifest.create(folder, about, plans), ingest, quiet=arguments.quiet), arguments)
+        batch = Batch(
+            *(folder, Manifest.create(folder, about, plans), ingest),
+            quiet=arguments.quiet,
+            device_wait_s=arguments.lock_timeout,
+        )
+        return _measure(batch, arguments)
 
 
 def _dry_run(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> int:
@@ -93,7 +99,8 @@ def _estimate(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> Estim
     from db.warehouse import Warehouse
 
     try:
-        with Warehouse.open(path, read_only=True, lock_timeout_s=arguments.lock_timeout) as warehouse:
+        wait_s = DATABASE_WAIT_S if arguments.lock_timeout is None else arguments.lock_timeout
+        with Warehouse.open(path, read_only=True, lock_timeout_s=wait_s) as warehouse:
             return estimate(plans, measured_before(plans, lambda sql, values: warehouse.query(sql, values).dicts()))
     except LockedError as error:
         note(f"no time estimate: {error}")
@@ -110,20 +117,24 @@ def _resume(arguments: argparse.Namespace) -> int:
     if len(found) > 1:
         note(f"{len(found)} unfinished batches: continuing the newest; --resume again for the next one")
     manifest = Manifest.read(found[0])
-    manifest.take()
-    db_path = manifest.about.db_path if arguments.db_path is None else _absolute(arguments.db_path)
-    if arguments.report is None:
-        arguments.report = manifest.about.report
+    about = manifest.about
+    db_path = arguments.db_path or manifest.own_path(about.db_path, "--db-path", also=default_database())
+    arguments.report = arguments.report or manifest.own_path(about.report, "--report")
+    batch = Batch(
+        *(folder, manifest, _ingest(db_path and _absolute(db_path), arguments)),
+        quiet=arguments.quiet,
+        device_wait_s=arguments.lock_timeout,
+    )
     with _lean(arguments):
-        return _measure(Batch(folder, manifest, _ingest(db_path, arguments), quiet=arguments.quiet), arguments)
+        return _measure(batch, arguments)
 
 
 def _measure(batch: Batch, arguments: argparse.Namespace) -> int:
     """Run a batch, from its start or from where it stopped, and show its results."""
     with _logging(batch):
         try:
-            done = batch.resume(Machine()) if arguments.resume else batch.start()
-        except KeyboardInterrupt:
+            done = batch.resume(Machine(), vars(arguments)) if arguments.resume else batch.start()
+        except (KeyboardInterrupt, LockedError):
             _note_interrupted(batch, arguments)
             raise
         if arguments.report is not None:
@@ -152,8 +163,19 @@ def _show(done: BatchSummary, arguments: argparse.Namespace) -> None:
 
 def _note_interrupted(batch: Batch, arguments: argparse.Namespace) -> None:
     finished = sum(cell.run_file is not None for cell in batch.cells)
-    kept = f"saved; {NAME} --resume --output-dir {shlex.quote(str(batch.folder))} continues from here"
+    words = [NAME, "--resume", "--output-dir", str(batch.folder), *_needed_again(batch.manifest, arguments)]
+    kept = f"saved; {shlex.join(words)} continues from here"
     note(f"{finished} of {len(batch.cells)} cells finished: {'not saved (--no-save)' if arguments.no_save else kept}")
+
+
+def _needed_again(manifest: Manifest, arguments: argparse.Namespace) -> list[str]:
+    """The arguments that a later --resume takes from its command line only."""
+    about, words = manifest.about, list[str]()
+    for flag, path, also in (("--db-path", about.db_path, default_database()), ("--report", about.report, None)):
+        words += [flag, path] if path is not None and not manifest.owns(path, also) else []
+    codes = {foreign_code(cell.runtime, cell.runtime_mode, cell.workload.path) for cell in manifest.cells}
+    needed = {code.flag: getattr(arguments, code.key) or code.path for code in codes if code is not None}
+    return [*words, *(word for flag, value in sorted(needed.items()) for word in (flag, value))]
 
 
 def _note_weights(plans: Sequence[CellPlan]) -> None:
@@ -186,7 +208,12 @@ class LogFormatter(logging.Formatter):
 @contextmanager
 def _logging(batch: Batch) -> Iterator[None]:
     """Log messages of the libraries go to a file next to the runs, with times in UTC."""
-    handler = logging.FileHandler(batch.folder / f"batch_{batch.manifest.about.session_id}.log", encoding="utf-8")
+    path = batch.folder / f"batch_{batch.manifest.about.session_id}.log"
+    try:
+        stream = journal.opened(path, "a")
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror}: remove it") from error
+    handler = logging.StreamHandler(stream)
     formatter = LogFormatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
     formatter.converter = time.gmtime
     handler.setFormatter(formatter)
@@ -198,6 +225,7 @@ def _logging(batch: Batch) -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         handler.close()
+        stream.close()
 
 
 if __name__ == "__main__":

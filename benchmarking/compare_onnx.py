@@ -50,7 +50,8 @@ def _run(argv: Sequence[str]) -> int:
         return session.show_plans(plans, show)
     ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet) if arguments.save else None
     with lean_cache(is_lean=arguments.lean_cache, say=note):
-        return session.run_plans(plans, Path(arguments.output_dir) if arguments.save else None, ingest, show)
+        output_dir = Path(arguments.output_dir) if arguments.save else None
+        return session.run_plans(plans, output_dir, ingest, show, device_wait_s=arguments.lock_timeout)
 
 
 def _planned(arguments: argparse.Namespace, argv: Sequence[str]) -> RuntimePlans:

@@ -52,13 +52,28 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     show = session.Show(json=arguments.json, quiet=arguments.quiet)
     output_dir = Path(arguments.output_dir)
     if arguments.resume:
-        return session.resume(output_dir, _database(arguments), show, model_id=arguments.model_id)
+        return session.resume(
+            output_dir,
+            _database(arguments),
+            show,
+            model_id=arguments.model_id,
+            named=vars(arguments),
+            device_wait_s=arguments.lock_timeout,
+        )
+    if arguments.benches is not None:
+        raise UsageError("--benches goes with --resume here: measure benchmarks with batch_benchmark --benches")
     if arguments.calibrate_device:
         return _calibrate(arguments, argv, show)
     if arguments.model_id is None:
         raise UsageError("--model-id is needed: a name on the hub, a folder, or a name from --list-models")
     if arguments.turn is not None and not arguments.dry_run:
-        return take_turn(arguments.turn, lambda: _plans(arguments, argv, show)[0], quiet=arguments.quiet)
+        return take_turn(
+            arguments.turn,
+            lambda: _plans(arguments, argv, show)[0],
+            quiet=arguments.quiet,
+            named=vars(arguments),
+            device_wait_s=arguments.lock_timeout,
+        )
     ab.check_comparison_flags(arguments)
     if arguments.interleave and not arguments.dry_run:
         return _measure_in_turns(arguments, argv)
@@ -67,7 +82,8 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
         return session.show_plans(plans, show)
     if arguments.compare_to is not None:
         show = ab.show_comparison(show, arguments, [plan.run_id for plan in plans])
-    return session.run_plans(plans, output_dir if arguments.save else None, _database(arguments), show)
+    saved_in = output_dir if arguments.save else None
+    return session.run_plans(plans, saved_in, _database(arguments), show, device_wait_s=arguments.lock_timeout)
 
 
 def _measure_in_turns(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
@@ -107,13 +123,14 @@ def _calibrate(arguments: argparse.Namespace, argv: Sequence[str], show: session
         tags=dict(arguments.tag),
         description=arguments.description,
     )
-    calibration = plan_calibration(planning, arguments.device, notes(quiet=arguments.quiet))
+    wait_s = arguments.lock_timeout
+    calibration = plan_calibration(planning, arguments.device, notes(quiet=arguments.quiet), device_wait_s=wait_s)
     plans = flags.named_plans(arguments, calibration.plans)
     if arguments.dry_run:
         return session.show_plans(plans, show)
     show = replace(show, text=lambda runs, page: table(runs, calibration.remarks, page))
     database, output_dir = _database(arguments), Path(arguments.output_dir) if arguments.save else None
-    return session.run_plans(plans, output_dir, database, show)
+    return session.run_plans(plans, output_dir, database, show, device_wait_s=wait_s)
 
 
 def _database(arguments: argparse.Namespace) -> Ingest | None:
@@ -160,6 +177,9 @@ def _parser() -> Parser:
     flags.add_keeping(output)
     flags.add_output_format(output)
     output.add_argument("--resume", action="store_true", help="finish and store the unfinished runs of --output-dir")
+    output.add_argument(
+        "--benches", metavar="DIR", help="with --resume: folder of your own benchmarks, whose runs may be finished"
+    )
     ab.add_comparison_flags(output)
     output.add_argument(
         "--turn",

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarking.batch import manifest as manifests
 from benchmarking.batch import summary as summaries
 from benchmarking.batch.manifest import Manifest
 from benchmarking.batch.summary import BatchState, BatchSummary, CellSummary
-from benchmarking.core.errors import FormatError, StorageError
+from benchmarking.core.errors import LockedError
 from benchmarking.core.provenance import utc_now
-from benchmarking.core.records import Measurement, Point, Run, run_from_json
+from benchmarking.core.records import Measurement, Point, Run
 from benchmarking.measure.bench import Live
+from benchmarking.sweep.plan.foreign_code import check_read_plan
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.run.session import finish_run, store_run
+from benchmarking.sweep.run.spool import read_run
 from benchmarking.sweep.run.supervisor import Observer, Track, sweep
 from benchmarking.sweep.run.warehouse import Ingest
 from benchmarking.sweep.show.comparison import comparisons, condensed
@@ -62,12 +63,21 @@ class Recorder(Observer):
 class Batch:
     """The cells of a manifest, measured by one sweep into run files and the database."""
 
-    def __init__(self, folder: Path, manifest: Manifest, ingest: Ingest | None, *, quiet: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        manifest: Manifest,
+        ingest: Ingest | None,
+        *,
+        quiet: bool,
+        device_wait_s: float | None = None,
+    ) -> None:
         self.folder = folder
         self.manifest = manifest
         self._ingest = ingest
         self._observer = Recorder(Observer())
         self._quiet = quiet
+        self._device_wait_s = device_wait_s
         self._cells = {plan.run_id: summaries.pending(plan) for plan in manifest.plans}
         self._condensed: list[Run] = []
 
@@ -81,8 +91,12 @@ class Batch:
         LOG.info("batch %s of %d cells started in %s", self.manifest.about.session_id, len(self._cells), self.folder)
         return self._measure([Track.start(self.folder, plan) for plan in self.manifest.plans])
 
-    def resume(self, machine: Machine) -> BatchSummary:
-        """Continue: store what was finished, finish what was started, start the rest."""
+    def resume(self, machine: Machine, named: Mapping[str, object] | None = None) -> BatchSummary:
+        """Continue: store what was finished, finish what was started, start the rest. `named` are the command's
+        arguments: see `check_read_plan`, which raises for a plan that may not be run."""
+        for plan in self.manifest.plans:
+            check_read_plan(plan, named or {}, str(self.manifest.path))
+        self.manifest.take()
         finished = manifests.run_files(self.folder)
         partial = manifests.partial_runs(self.folder)
         LOG.info("batch %s resumed", self.manifest.about.session_id)
@@ -91,7 +105,7 @@ class Batch:
             if plan.run_id in finished:
                 self._take_finished(finished[plan.run_id])
             elif plan.run_id in partial:
-                tracks.append(Track.resume(partial[plan.run_id]))
+                tracks.append(Track.resume(partial[plan.run_id], named))
             elif plan.run_id in self.manifest.stored:
                 self._take_moved(plan)
             else:
@@ -102,9 +116,9 @@ class Batch:
         self._observer = Recorder(Observer() if self._quiet else Progress(tracks))
         self._write("running")
         try:
-            sweep(tracks, self._observer, self._done)
-        except KeyboardInterrupt:
-            LOG.warning("interrupted")
+            sweep(tracks, self._observer, self._done, device_wait_s=self._device_wait_s)
+        except (KeyboardInterrupt, LockedError) as error:
+            LOG.warning(str(error) or "interrupted")
             self._write("interrupted")
             raise
         finally:
@@ -125,7 +139,7 @@ class Batch:
 
     def _take_finished(self, path: Path) -> None:
         """Add a run that was finished before, and store it if it is not stored."""
-        run = _read(path)
+        run = read_run(path)
         leftover = path.with_name(f"{path.stem}.partial.jsonl")
         leftover.unlink(missing_ok=True)  # interrupted after the run file was written, before this was deleted
         if run.run_id in self.manifest.stored or self._ingest is None:
@@ -166,12 +180,3 @@ def _as_of_now(plan: CellPlan, machine: Machine) -> CellPlan:
         environment=machine.environment,
     )
     return now.anonymous() if plan.is_anonymous else now
-
-
-def _read(path: Path) -> Run:
-    try:
-        return run_from_json(json.loads(path.read_text(encoding="utf-8")), str(path))
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise FormatError(f"{path}: not JSON: {error}") from error

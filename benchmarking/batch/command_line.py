@@ -84,14 +84,14 @@ def parser(name: str, description: str | None) -> Parser:
 
 def check(arguments: argparse.Namespace) -> None:
     """Check the flags against each other. Raises UsageError."""
-    asked = arguments.models or arguments.model_list or arguments.benches
+    models = arguments.models or arguments.model_list
     if arguments.report is not None:
         report.check_place(Path(arguments.report))
-    if arguments.resume and (asked or arguments.no_save or arguments.dry_run):
+    if arguments.resume and (models or arguments.no_save or arguments.dry_run):
         raise UsageError("--resume continues a batch with the settings it was started with: give only its --output-dir")
-    if not asked and not arguments.resume:
+    if not models and not arguments.benches and not arguments.resume:
         raise UsageError("--models a,b, --model-list FILE or --benches DIR is needed")
-    if not (arguments.models or arguments.model_list or arguments.resume):
+    if not models and not arguments.resume:
         _check_benches_alone(arguments)
 
 

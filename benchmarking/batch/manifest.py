@@ -6,13 +6,13 @@ started or finished follows from the run ids of the partial files and run files 
 
 from __future__ import annotations
 
-import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarking.core.errors import StorageError, UsageError
-from benchmarking.core.records import dumps, from_json, to_json
+from benchmarking.core.errors import FormatError, StorageError, UsageError
+from benchmarking.core.records import Cell, dumps, from_json, to_json
 from benchmarking.core.redaction import restored, stored
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import journal, spool
@@ -20,9 +20,6 @@ from benchmarking.sweep.run import journal, spool
 SUFFIX = ".manifest.jsonl"
 FORMAT = "benchhouse-batch"
 VERSION = 1
-HEAD_BYTES = 400
-"""Read from the start of a run file, where its run id is."""
-RUN_ID = re.compile(r'"run_id": "([0-9a-f-]{36})"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +52,7 @@ class Manifest:
         is_anonymous = all(plan.is_anonymous for plan in plans)
         content = stored({"about": to_json(about), "plans": to_json(plans)}, anonymous=is_anonymous)
         header = {"format": FORMAT, "version": VERSION, **content}
-        path = folder / f"batch_{about.session_id}{SUFFIX}"
+        path = folder / _name(about.session_id)
         return cls(journal.create([path], header, lambda path: True), about, plans, frozenset())
 
     @classmethod
@@ -65,11 +62,38 @@ class Manifest:
         owner = journal.owner(path, records)
         if owner is not None and owner.is_alive():
             raise UsageError(f"{path}: in use by PID {owner.pid}: wait for it, or end it")
+        about = from_json(About, restored(records[0].get("about")), f"{path}: about")
+        if path.name != _name(about.session_id):  # the log's name is made of the id, too
+            raise FormatError(f"{path}: it is not the manifest of session {about.session_id!r}: restore its name")
+        noted = [record["Stored"] for record in records if "Stored" in record]
         return cls(
             path,
-            from_json(About, restored(records[0]["about"]), f"{path}: about"),
-            from_json(tuple[CellPlan, ...], restored(records[0]["plans"]), f"{path}: plans"),
-            frozenset(record["Stored"] for record in records if "Stored" in record),
+            about,
+            from_json(tuple[CellPlan, ...], restored(records[0].get("plans")), f"{path}: plans"),
+            frozenset(from_json(tuple[str, ...], noted, f"{path}: stored")),
+        )
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """The cells of its plans."""
+        return tuple(plan.cell for plan in self.plans)
+
+    def owns(self, path: str, also: str | None = None) -> bool:
+        """Whether a path is in the folder of this file, links followed, or is `also`."""
+        resolved = Path(path).resolve()
+        return resolved.is_relative_to(self.path.parent.resolve()) or (
+            also is not None and resolved == Path(also).resolve()
+        )
+
+    def own_path(self, path: str | None, flag: str, *, also: str | None = None) -> str | None:
+        """A path of this file that a resumed batch may write to: one in its folder, or `also`, the command's default.
+
+        Raises UsageError for any other, which only the command line may name.
+        """
+        if path is None or self.owns(path, also):
+            return path
+        raise UsageError(
+            f"--resume: {self.path} names {path}, outside its folder: repeat {flag} {shlex.quote(path)}, or another"
         )
 
     def take(self) -> None:
@@ -96,6 +120,10 @@ class Manifest:
             raise StorageError(f"cannot write to {self.path}: {error.strerror}") from error
 
 
+def _name(session_id: str) -> str:
+    return f"batch_{session_id}{SUFFIX}"
+
+
 def unfinished(folder: Path) -> Sequence[Path]:
     """The manifests in a folder, newest first: their names contain the time."""
     return sorted(folder.glob(f"batch_*{SUFFIX}"), reverse=True)
@@ -105,10 +133,8 @@ def run_files(folder: Path) -> dict[str, Path]:
     """The finished runs in a folder by run id."""
     found = {}
     for path in folder.glob("*.json"):
-        with path.open(encoding="utf-8", errors="replace") as file:  # other JSON files may hold anything
-            match = RUN_ID.search(file.read(HEAD_BYTES))
-        if match is not None:
-            found[match[1]] = path
+        if (run_id := spool.run_id_in(path)) is not None:
+            found[run_id] = path
     return found
 
 

@@ -19,7 +19,7 @@ from benchmarking.devices.support.select import select
 from benchmarking.measure.peaks import COPY_AXIS, MATRIX_AXIS, TASK
 from benchmarking.measure.settings import Settings
 from benchmarking.sweep.plan.plan import CellPlan, Machine
-from benchmarking.sweep.run.lock import device_lock
+from benchmarking.sweep.run.lock import WAIT_S, device_lock
 
 FILE = str(Path(__file__).with_name("benches.py"))
 WARMUP_MAX_TIME_S = 3.0
@@ -38,7 +38,13 @@ class Calibration:
     """What is not measured or is assumed -> why."""
 
 
-def plan_calibration(planning: BenchPlanning, requested: str, say: Callable[[str], None] = note) -> Calibration:
+def plan_calibration(
+    planning: BenchPlanning,
+    requested: str,
+    say: Callable[[str], None] = note,
+    *,
+    device_wait_s: float | None = None,
+) -> Calibration:
     """The calibration of the requested device. Searches for sizes on it, which takes some seconds and is announced by
     `say`.
 
@@ -49,7 +55,7 @@ def plan_calibration(planning: BenchPlanning, requested: str, say: Callable[[str
     precisions = tuple(name for name in PRECISIONS if name in device.precisions)
     lock_name = plugins.load("benchmarking.devices", device.type).lock_name(device)
     say(f"looking for sizes on {device.selector} ({device.name})")
-    with device_lock(lock_name, note):
+    with device_lock(lock_name, note, WAIT_S if device_wait_s is None else device_wait_s):
         sizes = find_sizes(device, precisions)
     remarks = _remarks(device, sizes)
     benches = tuple(_benches(sizes))

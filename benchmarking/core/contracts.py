@@ -203,6 +203,21 @@ class Option:
         return value
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignCode:
+    """Code outside the installed packages that a cell executes."""
+
+    path: str
+    """Its file or folder, absolute."""
+    flag: str
+    """The flag by which a command names it, or a folder that holds it."""
+
+    @property
+    def key(self) -> str:
+        """The key of the flag among the arguments of a command."""
+        return self.flag.removeprefix("--").replace("-", "_")
+
+
 def chosen_settings(
     runtime: str, offered: Sequence[Option], given: Mapping[str, Scalar], where: str
 ) -> dict[str, Scalar]:
@@ -274,6 +289,11 @@ class Runtime(ABC):
         declared = {option.name for option in self.declared_options}
         where = f" at task {workload.task} on {device.selector}" if set(options) <= declared else ""
         return chosen_settings(self.name, self.options(workload, device), options, where)
+
+    def foreign_code(self, mode: Mapping[str, Scalar], model_path: str | None = None) -> ForeignCode | None:
+        """The code outside the installed packages that a cell with these settings executes, its model at `model_path`;
+        None for none."""
+        return None
 
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         """The settings from `mode`, plus those that only this precision has (quantization).

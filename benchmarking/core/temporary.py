@@ -65,8 +65,13 @@ def held_folder(folder: Path) -> Iterator[Path]:
 
 
 def locked_file(path: Path) -> IO[str]:
-    """A text file, emptied and open for writing, that is no leftover before it is closed. Raises OSError."""
+    """A text file, emptied and open for writing, that is no leftover before it is closed. Raises OSError.
+
+    A link in its place, which could lead to any file, is removed.
+    """
     while True:
+        if path.is_symlink():
+            path.unlink(missing_ok=True)
         file = path.open("w", encoding="utf-8")
         if sys.platform == "win32":
             return file

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.benches.model_benchmark import BenchmarkConfig, ModelBenchmark, overrides, timed_by
-from benchmarking.core.contracts import Mark, Operation, Option, Runtime, Session, Stage
+from benchmarking.core.contracts import ForeignCode, Mark, Operation, Option, Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, always_after, is_out_of_memory, memory_errors, out_of_memory
 from benchmarking.core.records import (
@@ -31,6 +31,7 @@ from benchmarking.devices.support.kinds import has
 from benchmarking.measure.timing import LATENCY_WALL
 
 OPTION = "variant"
+PACKAGE = Path(__file__).resolve().parents[1]
 
 
 class BenchRuntime(Runtime):
@@ -55,6 +56,12 @@ class BenchRuntime(Runtime):
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         chosen = super().mode(device, workload, options)
         return {"timed_by": str(workload.config["timed_by"]), **chosen}
+
+    def foreign_code(self, mode: Mapping[str, Scalar], model_path: str | None = None) -> ForeignCode | None:
+        """The benchmark's file, unless it is one of this installation."""
+        if model_path is not None and Path(model_path).resolve().is_relative_to(PACKAGE):
+            return None
+        return ForeignCode(path=model_path or "", flag="--benches")
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         from benchmarking.benches.discovery import load_class

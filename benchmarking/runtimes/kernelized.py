@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarking.core.contracts import Option, Stage
+from benchmarking.core.contracts import ForeignCode, Option, Stage
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError, first_line
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Device, Json, Scalar, Workload
@@ -53,22 +53,32 @@ class Kernelized(TorchRuntime):
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         return {**super().mode(device, workload, options), OPTION: _source(options.get(OPTION))}
 
+    def foreign_code(self, mode: Mapping[str, Scalar], model_path: str | None = None) -> ForeignCode | None:
+        source = str(mode.get(OPTION, HUB))
+        if _is_on_hub(source):  # there the package checks who published it
+            return None
+        return ForeignCode(path=source, flag=self.declared_options[-1].flag)
+
     def change(self, model: Any, cell: Cell, stage: Stage) -> Mapping[str, Json]:
         with stage("kernelize"):
             return kernelize(model, str(cell.runtime_mode[OPTION]), cell.device.type)
+
+
+def _is_on_hub(source: str) -> bool:
+    return source == HUB or ON_HUB.fullmatch(source) is not None
 
 
 def _source(asked: Scalar | None) -> str:
     """The source of the kernels, a folder as an absolute path. Raises UsageError for anything else than a folder or a
     repository of the hub."""
     source = HUB if asked is None else str(asked)
+    if _is_on_hub(source):  # also where a folder has that name: the worker takes it for the hub's
+        return source
     folder = Path(source).expanduser()
     if folder.is_dir():
         if not (folder / "build").is_dir():
             raise UsageError(f"kernel repository {source}: it has no folder build, where its kernels would be")
         return str(folder.resolve())
-    if source == HUB or ON_HUB.fullmatch(source):
-        return source
     raise UsageError(
         f"kernel repository {source!r}: neither a folder nor a repository of the hub with its version (owner/name@1)"
     )

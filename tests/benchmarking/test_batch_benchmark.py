@@ -84,7 +84,9 @@ def test_a_run_that_cannot_be_stored_is_kept_and_resume_stores_it(tmp_path, caps
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.count("not stored: ")) == (1, 2)
     assert [cell["stored"] for cell in summary(tmp_path)["cells"]] == [False, False]
-    assert main(["--resume", "--quiet"]) == 0
+    assert main(["--resume", "--quiet"]) == 2
+    assert f"names {database}, outside its folder: repeat --db-path {database}" in capsys.readouterr().err
+    assert main(["--resume", "--quiet", "--db-path", "here.duckdb"]) == 0
     assert [cell["stored"] for cell in summary(tmp_path)["cells"]] == [True, True]
     with Warehouse.open(database) as warehouse:
         assert warehouse.query("select count(*) as n from benchmark_runs").dicts() == [{"n": 2}]

@@ -27,6 +27,8 @@ from benchmarking.measure.settings import PROFILES, Settings, settings
 from benchmarking.sweep.plan.options import options_in, runtimes
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.plan.request import DEFAULT_TIMEOUT_S, Request
+from benchmarking.sweep.run.lock import WAIT_S
+from benchmarking.sweep.run.warehouse import DATABASE_WAIT_S
 
 DEFAULT_OUTPUT_DIR = "benchmark_results"
 DEFAULT_PROFILE = "standard"
@@ -176,9 +178,9 @@ def add_keeping(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--lock-timeout",
         type=non_negative_seconds,
-        default=30.0,
         metavar="S",
-        help="seconds to wait for a database in use by another process (default: %(default)g)",
+        help="seconds to wait for what another process uses (default: "
+        f"{DATABASE_WAIT_S:g} for a database, {WAIT_S:g} for a device)",
     )
     group.add_argument(
         "--tag", type=tag, action="append", default=[], metavar="K=V", help="label of the run; repeatable"

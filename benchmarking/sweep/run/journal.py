@@ -1,6 +1,7 @@
 """Append-only files of JSON lines, each synced to disk before `append` returns.
 
-The first line is a header, the others are records. An incomplete last line, left by a crash, is ignored.
+The first line is a header, the others are records. An incomplete last line, left by a crash, is ignored. No file is
+opened through a link: in a folder of somebody else a link could lead to any file.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ import hashlib
 import json
 import os
 import platform
+import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from benchmarking.core.errors import FormatError, StorageError
 from benchmarking.core.provenance import uuid7
@@ -23,7 +25,18 @@ from benchmarking.core.temporary import locked_file
 NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK)
 """Errors of `os.link` on file systems without hard links."""
 
+MAX_BYTES = 1 << 30
+"""Of a file that is read: as much as a run file may have."""
+NO_FOLLOWING = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+"""Flags to open a file, but neither a link nor a pipe that nobody writes to; Windows has neither flag."""
+
 Record = dict[str, Any]
+
+
+def opened(path: Path, mode: str) -> IO[Any]:
+    """The file, opened as `open` does, but never through a link; text is UTF-8. Raises OSError."""
+    encoding = None if "b" in mode else "utf-8"
+    return open(path, mode, encoding=encoding, opener=lambda name, flags: os.open(name, flags | NO_FOLLOWING, 0o666))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +57,7 @@ class Owner:
             return False
         try:
             return psutil.Process(self.pid).create_time() == self.created_s
-        except psutil.NoSuchProcess:
+        except (psutil.Error, ValueError, OverflowError):  # the last two: a file may hold any number
             return False
 
 
@@ -57,7 +70,8 @@ def create(paths: Iterable[Path], header: Mapping[str, Any], is_free: Callable[[
     path = next(candidates)
     draft = path.with_name(f".{uuid7()}.new")
     try:
-        draft.write_text(json.dumps(header, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+        with opened(draft, "x") as file:
+            file.write(json.dumps(header, ensure_ascii=False, allow_nan=False) + "\n")
         take(draft)
         while not _is_named(draft, path, is_free):
             path = next(candidates)
@@ -71,7 +85,7 @@ def create(paths: Iterable[Path], header: Mapping[str, Any], is_free: Callable[[
 
 def append(path: Path, name: str, content: str) -> None:
     """Append the line {name: content}, content being JSON, and sync it to disk. Raises OSError."""
-    with path.open("a", encoding="utf-8") as file:
+    with opened(path, "a") as file:
         file.write(f'{{"{name}":{content}}}\n')
         file.flush()
         os.fsync(file.fileno())
@@ -84,10 +98,7 @@ def take(path: Path) -> None:
 
 def read(path: Path, kind: str, version: int, what: str) -> list[Record]:
     """The header and the records. Raises FormatError for a file that is not `what`, StorageError."""
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+    lines = _text(path).split("\n")
     records = [_parse(path, line, number) for number, line in enumerate(lines[:-1], start=1)]
     if not records or records[0].get("format") != kind:
         raise FormatError(f"{path}: not {what}")
@@ -105,7 +116,7 @@ def owner(path: Path, records: Iterable[Record]) -> Owner | None:
 def mend(path: Path) -> None:
     """Remove an incomplete last line, before more are appended. Raises StorageError."""
     try:
-        with path.open("r+b") as file:
+        with opened(path, "r+b") as file:
             content = file.read()
             file.truncate(content.rfind(b"\n") + 1)
     except OSError as error:
@@ -181,10 +192,24 @@ def _reserve(draft: Path, path: Path) -> bool:
     return True
 
 
+def _text(path: Path) -> str:
+    try:
+        with opened(path, "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_BYTES:
+                raise FormatError(f"{path}: not a file of at most {MAX_BYTES >> 30} GiB")
+            content: bytes = file.read()
+        return content.decode("utf-8")
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path}: not UTF-8: {error.reason} at byte {error.start}") from error
+
+
 def _parse(path: Path, line: str, number: int) -> Record:
     try:
         record = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"{path}:{number}: not JSON: {error}") from error
     if not isinstance(record, dict):
         raise FormatError(f"{path}:{number}: not an object")

@@ -1,48 +1,58 @@
-"""Machine-wide locks of devices: one measuring worker at a time on each, across users and commands."""
+"""Machine-wide locks of devices: one measuring worker at a time on each, across users and commands.
+
+A lock is the operating system's, on a file in a folder that all users share: it ends with its process. The files are
+empty and are opened for reading only, never through a link, so that a folder prepared by somebody else cannot make a
+lock overwrite anything. Who holds a lock is asked of the system, too.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import stat
+import struct
+import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from benchmarking.core import plugins
 from benchmarking.core.device_contracts import DeviceKind
-from benchmarking.core.errors import StorageError
+from benchmarking.core.errors import LockedError, StorageError
 from benchmarking.core.records import Device
+from benchmarking.core.text import duration, time_text, visible
 from benchmarking.devices.support.handles import parts
 
+FOLDER_VARIABLE = "BENCHHOUSE_LOCK_DIR"
+BASE = Path("/tmp" if os.name == "posix" else tempfile.gettempdir())
+"""Not what TMPDIR names on POSIX: that may differ between the users and jobs of one machine."""
+WAIT_S = 3600.0
+"""Seconds to wait for a device by default: a launch of another command may load and measure a large model."""
 POLL_S = 0.2
+FOLDER_MODE = 0o1777
+"""Every user may add a file, and only its owner may remove it, as in /tmp."""
+FILE_MODE = 0o644
+NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9.:_-]")
+RECORD_LOCK = {"linux": "hhqqi4x", "darwin": "qqihh"}
+"""Layout of C's `struct flock`: with the fields type, whence, start, length, pid on Linux, start, length, pid, type,
+whence on macOS."""
 
 
 @contextmanager
-def device_lock(name: str | None, waiting: Callable[[str], None]) -> Iterator[None]:
+def device_lock(name: str | None, waiting: Callable[[str], None], limit_s: float = WAIT_S) -> Iterator[None]:
     """Hold the lock `name`; nothing for None. If it is taken, `waiting` is called once with a message about its holder.
 
-    It is a lock of the operating system, so it is released however its holder ends.
+    Raises LockedError when it is still taken after `limit_s`, StorageError for a folder or file that is not usable.
     """
     if name is None:
         yield
         return
-    from filelock import FileLock, Timeout
-
-    folder = _folder()
-    holder = folder / f"{name}.pid"
-    lock = FileLock(folder / f"{name}.lock", mode=0o666)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        waiting(f"{name} is in use by another benchmark (PID {_holder(holder)}): waiting for it")
-        lock.acquire(poll_interval=POLL_S)
-    except OSError as error:
-        raise StorageError(f"cannot lock {name} in {folder}: {error.strerror}") from error
-    try:
-        holder.write_text(str(os.getpid()))
+    path = _folder() / f"{NOT_IN_NAMES.sub('-', name)}.lock"
+    acquired = _acquired_by_filelock if os.name == "nt" else _acquired
+    with acquired(name, path, waiting, limit_s):
         yield
-    finally:
-        lock.release()
 
 
 def lock_names(device: Device) -> tuple[str, ...]:
@@ -52,28 +62,207 @@ def lock_names(device: Device) -> tuple[str, ...]:
 
 
 @contextmanager
-def device_locks(names: Sequence[str], waiting: Callable[[str], None]) -> Iterator[None]:
-    """Hold these locks, acquired in the given order."""
+def device_locks(names: Sequence[str], waiting: Callable[[str], None], limit_s: float = WAIT_S) -> Iterator[None]:
+    """Hold these locks, acquired in the given order, each within `limit_s`."""
     with ExitStack() as held:
         for name in names:
-            held.enter_context(device_lock(name, waiting))
+            held.enter_context(device_lock(name, waiting, limit_s))
         yield
 
 
-def _folder() -> Path:
-    """The folder of the locks, writable for every user of the machine."""
-    folder = Path(tempfile.gettempdir()) / "benchhouse-locks"
+@contextmanager
+def _acquired(name: str, path: Path, waiting: Callable[[str], None], limit_s: float) -> Iterator[None]:
+    deadline_s = time.monotonic() + limit_s
+    has_waited = False
+    while True:
+        descriptor = _opened(path)
+        try:
+            if _is_locked(descriptor, path):
+                yield
+                return
+            holder = f"{name} is in use by {_holder(descriptor)}"
+        finally:
+            os.close(descriptor)
+        if time.monotonic() >= deadline_s:
+            raise _still_taken(holder, limit_s)
+        if not has_waited:
+            waiting(_wait_message(holder, limit_s))
+            has_waited = True
+        time.sleep(min(POLL_S, max(0.0, deadline_s - time.monotonic())))
+
+
+def _is_locked(descriptor: int, path: Path) -> bool:
+    """Lock an open file, if nobody else has; False also for a file that was removed meanwhile."""
+    import fcntl
+
     try:
-        if not folder.is_dir():
-            folder.mkdir(exist_ok=True)
-            folder.chmod(0o1777)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
     except OSError as error:
-        raise StorageError(f"cannot create {folder}, the folder of the device locks: {error.strerror}") from error
+        raise StorageError(f"cannot lock {path}: {error.strerror}: {_other_folder()}") from error
+    if not _is_current(descriptor, path):
+        return False
+    _lock_record(descriptor)
+    return True
+
+
+def _is_current(descriptor: int, path: Path) -> bool:
+    """Whether the path still names the open file."""
+    try:
+        named = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(named, os.fstat(descriptor))
+
+
+def _lock_record(descriptor: int) -> None:
+    """Add a record lock, which excludes nobody here: the system names the process that holds one."""
+    import fcntl
+
+    if sys.platform in RECORD_LOCK:
+        with suppress(OSError):  # a process without the lock itself has one: then that process is named
+            fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
+def _holder_pid(descriptor: int) -> int | None:
+    """The process that holds the record lock, by the system's answer; None where it gives none."""
+    import fcntl
+
+    layout = RECORD_LOCK.get(sys.platform)
+    if layout is None:
+        return None
+    if sys.platform == "linux":
+        question = struct.pack(layout, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    else:
+        question = struct.pack(layout, 0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET)
+    try:
+        answer = struct.unpack(layout, fcntl.fcntl(descriptor, fcntl.F_GETLK, question))
+    except OSError:
+        return None
+    kind, pid = (answer[0], answer[4]) if sys.platform == "linux" else (answer[3], answer[2])
+    return pid if kind != fcntl.F_UNLCK and pid > 0 else None
+
+
+def _holder(descriptor: int) -> str:
+    """The holder in words: process, user, command and start, as far as the system tells."""
+    import psutil
+
+    pid = _holder_pid(descriptor)
+    if pid is None:
+        return "another process, which this system does not name"
+    try:
+        process = psutil.Process(pid)
+        with process.oneshot():
+            about = (process.username(), _command(process.cmdline()) or process.name())
+            started = time_text(process.create_time())
+    except (psutil.Error, KeyError):
+        return f"PID {pid}"
+    return f"PID {pid} ({visible(', '.join(about))}, started {started})"
+
+
+def _command(words: Sequence[str]) -> str:
+    """The name of the command among a process's arguments: that of the script where Python runs one."""
+    if words and Path(words[0]).name.startswith("python"):
+        own = [word for word in words[1:] if not word.startswith("-")]
+        return Path(own[0]).name if own and "-c" not in words else Path(words[0]).name
+    return Path(words[0]).name if words else ""
+
+
+def _opened(path: Path) -> int:
+    """The file of a lock, open for reading, made if it is missing. Raises StorageError for anything else there."""
+    # O_CREAT is left out for a file that exists: in folders like /tmp Linux refuses it for the files of other users.
+    # O_NONBLOCK: a pipe in its place must not block.
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    try:
+        while True:
+            try:
+                descriptor = os.open(path, flags)
+                break
+            except FileNotFoundError:
+                if (made := _created(path, flags)) is not None:
+                    descriptor = made
+                    break
+    except OSError as error:
+        raise StorageError(f"cannot open the lock {path}: {error.strerror}: {_other_folder()}") from error
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        os.close(descriptor)
+        raise StorageError(f"{path} is not a file of its own, as a lock is: remove it, or {_other_folder()}")
+    return descriptor
+
+
+def _created(path: Path, flags: int) -> int | None:
+    """A new file, readable for every user; None if somebody else made it meanwhile."""
+    try:
+        descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, FILE_MODE)
+    except FileExistsError:
+        return None
+    os.fchmod(descriptor, FILE_MODE)  # the umask may have taken rights away
+    return descriptor
+
+
+@contextmanager
+def _acquired_by_filelock(name: str, path: Path, waiting: Callable[[str], None], limit_s: float) -> Iterator[None]:
+    """On Windows, where the folder belongs to one user and no holder is named."""
+    from filelock import FileLock, Timeout
+
+    lock, holder = FileLock(path), f"{name} is in use by another process"
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        waiting(_wait_message(holder, limit_s))
+        try:
+            lock.acquire(timeout=limit_s, poll_interval=POLL_S)
+        except Timeout:
+            raise _still_taken(holder, limit_s) from None
+    except OSError as error:
+        raise StorageError(f"cannot open the lock {path}: {error.strerror}: {_other_folder()}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _wait_message(holder: str, limit_s: float) -> str:
+    return f"{holder}: waiting for it, at most {duration(limit_s)} (--lock-timeout)"
+
+
+def _still_taken(holder: str, limit_s: float) -> LockedError:
+    return LockedError(
+        f"{holder}, for longer than the limit of {duration(limit_s)}: wait for its end, or use a longer --lock-timeout"
+    )
+
+
+def _folder() -> Path:
+    """The folder of the locks, writable for every user of the machine. Raises StorageError for one that is not
+    usable."""
+    named = os.environ.get(FOLDER_VARIABLE)
+    folder = Path(named) if named else BASE / "benchhouse-locks"
+    try:
+        folder.mkdir(exist_ok=True)
+        found = os.stat(folder, follow_symlinks=False)
+        if os.name == "posix" and not named:
+            _share(folder, found)
+    except OSError as error:
+        raise StorageError(
+            f"cannot use {folder}, the folder of the device locks: {error.strerror}: {_other_folder()}"
+        ) from error
     return folder
 
 
-def _holder(path: Path) -> str:
-    try:
-        return path.read_text().strip() or "unknown"
-    except OSError:
-        return "unknown"  # acquired a moment ago, or by a user whose files are not readable
+def _share(folder: Path, found: os.stat_result) -> None:
+    """Open our own folder to every user. Raises NotADirectoryError for a link, PermissionError for a folder of another
+    user in which anybody may replace files."""
+    if not stat.S_ISDIR(found.st_mode):
+        raise NotADirectoryError(0, "it is not a folder")
+    mode = stat.S_IMODE(found.st_mode)
+    if found.st_uid == os.geteuid():
+        if mode != FOLDER_MODE:
+            folder.chmod(FOLDER_MODE)
+    elif mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        raise PermissionError(0, "any user may remove locks in it (no sticky bit)")
+
+
+def _other_folder() -> str:
+    return f"choose another folder with {FOLDER_VARIABLE}, the same for all who measure on this machine"

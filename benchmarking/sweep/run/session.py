@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarking.core.command_line import note
-from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
+from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, StorageError, UsageError
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import Json, Run, to_json
 from benchmarking.core.redaction import from_home, stored
@@ -18,7 +18,8 @@ from benchmarking.core.terminal import PLAIN, Page, stdout_page
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run import spool
-from benchmarking.sweep.run.supervisor import Observer, Track, sweep
+from benchmarking.sweep.run.spool import PartialRun
+from benchmarking.sweep.run.supervisor import Observer, Track, has_failures, sweep
 from benchmarking.sweep.run.warehouse import Ingest
 from benchmarking.sweep.show.progress import Progress
 
@@ -41,17 +42,35 @@ def run(requests: Sequence[Request], output_dir: Path | None, ingest: Ingest | N
     return run_plans([plan_cell(request, session_id) for request in requests], output_dir, ingest, show)
 
 
-def run_plans(plans: Sequence[CellPlan], output_dir: Path | None, ingest: Ingest | None, show: Show) -> int:
-    """Measure plans as `run` does."""
+def run_plans(
+    plans: Sequence[CellPlan],
+    output_dir: Path | None,
+    ingest: Ingest | None,
+    show: Show,
+    *,
+    device_wait_s: float | None = None,
+) -> int:
+    """Measure plans as `run` does; a device in use by another command is waited for, as `sweep` does."""
     with spool.opened_folder(output_dir) as folder:
         for plan in plans:
             _note_weights(plan)
         tracks = [Track.start(folder, plan) for plan in plans]
-        return _measure(tracks, output_dir is not None, ingest, show)
+        return _measure(tracks, output_dir is not None, ingest, show, device_wait_s)
 
 
-def resume(output_dir: Path, ingest: Ingest | None, show: Show, model_id: str | None) -> int:
-    """Finish the unfinished runs of a folder, of all models or one, and return the exit code."""
+def resume(
+    output_dir: Path,
+    ingest: Ingest | None,
+    show: Show,
+    model_id: str | None,
+    *,
+    named: Mapping[str, object] | None = None,
+    device_wait_s: float | None = None,
+) -> int:
+    """Finish the unfinished runs of a folder, of all models or one, and return the exit code.
+
+    A run that has its run file already is stored as it is. `named` are the command's arguments: see `Track.resume`.
+    """
     files = spool.unfinished(output_dir)
     if model_id is not None:
         files = [file for file in files if file.read().plan.cell.workload.model_id == from_home(model_id)]
@@ -59,7 +78,9 @@ def resume(output_dir: Path, ingest: Ingest | None, show: Show, model_id: str | 
         of_model = "" if model_id is None else f" of {model_id}"
         raise UsageError(f"--resume: no unfinished run{of_model} in {output_dir}")
     spool.prepare(output_dir)
-    return _measure([Track.resume(file) for file in files], True, ingest, show)
+    over = [file for file in files if file.run_file() is not None]
+    tracks = [Track.resume(file, named) for file in files if file not in over]
+    return _measure(tracks, True, ingest, show, device_wait_s, over)
 
 
 def dry_run(requests: Sequence[Request], show: Show) -> int:
@@ -76,8 +97,16 @@ def show_plans(plans: Sequence[CellPlan], show: Show) -> int:
     return EXIT_OK
 
 
-def _measure(tracks: Sequence[Track], keeps: bool, ingest: Ingest | None, show: Show) -> int:
-    """Sweep the tracks; each run is finished and stored right after its last launch.
+def _measure(
+    tracks: Sequence[Track],
+    keeps: bool,
+    ingest: Ingest | None,
+    show: Show,
+    device_wait_s: float | None,
+    over: Sequence[PartialRun] = (),
+) -> int:
+    """Sweep the tracks; each run is finished and stored right after its last launch. Before them, store the runs that
+    are over (their partial files are left).
 
     After an interruption the partial files of the other runs hold everything that was measured.
     """
@@ -85,14 +114,19 @@ def _measure(tracks: Sequence[Track], keeps: bool, ingest: Ingest | None, show: 
     finished: list[Finished] = []
     codes = [EXIT_OK]
 
-    def done(track: Track) -> None:
-        observer.close()
-        finished.append(one := finish_run(track))
+    def keep(one: Finished) -> None:
+        finished.append(one)
         codes.append(_store(one, keeps, ingest, show))
 
+    def done(track: Track) -> None:
+        observer.close()
+        keep(finish_run(track))
+
+    for file in over:
+        keep(finished_before(file))
     try:
-        sweep(tracks, observer, done)
-    except KeyboardInterrupt:
+        sweep(tracks, observer, done, device_wait_s=device_wait_s)
+    except (KeyboardInterrupt, LockedError):
         observer.close()
         _note_interrupted(tracks, [one.run for one in finished], keeps, show)
         raise
@@ -197,6 +231,15 @@ def finish_run(track: Track) -> Finished:
     path = track.file.finish(run)
     track.release()
     return Finished(run=run, path=path, has_failures=track.has_failures)
+
+
+def finished_before(file: PartialRun) -> Finished:
+    """A run whose process was killed after it wrote the run file, before it deleted the partial file; now that is
+    deleted. Writing the run file again would give its results other ids."""
+    path = file.final_path
+    finished = Finished(run=spool.read_run(path), path=path, has_failures=has_failures(file.read().measurements))
+    file.remove()
+    return finished
 
 
 def store_run(path: Path, ingest: Ingest | None) -> str | None:

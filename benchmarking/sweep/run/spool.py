@@ -7,15 +7,24 @@ synced to disk. At the end of the run `<name>.json` replaces it by an atomic ren
 from __future__ import annotations
 
 import json
-import os
 import re
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarking.core.errors import StorageError
-from benchmarking.core.records import LaunchLoad, Measurement, Preparation, Run, dumps, from_json, to_json
+from benchmarking.core.errors import FormatError, StorageError
+from benchmarking.core.records import (
+    LaunchLoad,
+    Measurement,
+    Preparation,
+    Run,
+    dumps,
+    from_json,
+    run_from_json,
+    to_json,
+)
 from benchmarking.core.redaction import restored, stored
 from benchmarking.core.temporary import remove_leftovers, temporary_folder
 from benchmarking.sweep.plan.plan import CellPlan
@@ -24,6 +33,9 @@ from benchmarking.sweep.run import journal
 PARTIAL_SUFFIX = ".partial.jsonl"
 PARTIAL_FORMAT = "benchhouse-partial"
 PARTIAL_VERSION = 1
+HEAD_BYTES = 400
+"""Read from the start of a run file, where its run id is."""
+RUN_ID = re.compile(rb'"run_id": "([0-9a-f-]{36})"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +83,22 @@ class PartialRun:
         with self._storage_errors():
             journal.take(self.path)
 
+    def run_file(self) -> Path | None:
+        """Its run file, if that was written before this file's process was killed. Raises StorageError for a file of
+        another run in that place."""
+        if not self.final_path.exists():
+            return None
+        if run_id_in(self.final_path) != self.read().plan.run_id:
+            raise StorageError(f"{self.final_path} already exists, with another run than {self.path}: move one of them")
+        return self.final_path
+
+    def remove(self) -> None:
+        """Delete the file. Raises StorageError."""
+        try:
+            self.path.unlink()
+        except OSError as error:
+            raise StorageError(f"cannot remove {self.path}: {error.strerror}") from error
+
     def finish(self, run: Run) -> Path:
         """Write the finished run and delete the partial file. Raises StorageError; the partial file then stays."""
         try:
@@ -91,7 +119,7 @@ class PartialRun:
         loads = [record["LaunchLoad"] for record in records if "LaunchLoad" in record]
         measurements = [record["Measurement"] for record in records if "Measurement" in record]
         return Progress(
-            plan=from_json(CellPlan, restored(records[0]["plan"]), f"{self.path}: plan"),
+            plan=from_json(CellPlan, restored(records[0].get("plan")), f"{self.path}: plan"),
             preparation=from_json(Preparation, preparations[-1], f"{self.path}: preparation") if preparations else None,
             loads=tuple(from_json(LaunchLoad, load, f"{self.path}: load") for load in loads),
             measurements=tuple(from_json(Measurement, one, f"{self.path}: measurement") for one in measurements),
@@ -113,13 +141,32 @@ class PartialRun:
             ) from error
 
 
+def run_id_in(path: Path) -> str | None:
+    """The id of the run in a run file, from its start; None for another file."""
+    try:
+        with journal.opened(path, "rb") as file:  # not a link, nor a pipe: other JSON files may be anything
+            match = RUN_ID.search(file.read(HEAD_BYTES) or b"")
+    except OSError:
+        return None
+    return None if match is None else match[1].decode()
+
+
+def read_run(path: Path) -> Run:
+    """The run in a run file. Raises FormatError, StorageError."""
+    try:
+        return run_from_json(json.loads(path.read_text(encoding="utf-8")), str(path))
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: not JSON: {error}") from error
+
+
 def prepare(folder: Path) -> None:
     """Create the folder, check that it is writable, and remove what killed processes left. Raises StorageError."""
-    probe = folder / f".{os.getpid()}.probe"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe.write_bytes(b"")
-        probe.unlink()
+        with tempfile.TemporaryFile(dir=folder):
+            pass
     except OSError as error:
         raise StorageError(f"cannot write to output folder {folder}: {error.strerror}; choose another path") from error
     remove_leftovers(folder)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarking.core.errors import UsageError
@@ -17,8 +17,9 @@ from benchmarking.core.records import FAILED, LaunchLoad, Measurement, Point, Pr
 from benchmarking.core.redaction import stored_record
 from benchmarking.measure.bench import Live
 from benchmarking.measure.peaks import with_peak
+from benchmarking.sweep.plan.foreign_code import check_read_plan
 from benchmarking.sweep.plan.plan import CellPlan
-from benchmarking.sweep.run.lock import device_locks, lock_names
+from benchmarking.sweep.run.lock import WAIT_S, device_locks, lock_names
 from benchmarking.sweep.run.preparation import needs_preparation, prepare
 from benchmarking.sweep.run.process import Job, LoadFailed, Message, PointStarted, TimeLimitError, WorkerProcess
 from benchmarking.sweep.run.spool import PartialRun
@@ -46,22 +47,31 @@ class Observer:
         """The sweep is over, or other output follows."""
 
 
-def sweep(tracks: Sequence[Track], observer: Observer, done: Callable[[Track], None] | None = None) -> None:
+def sweep(
+    tracks: Sequence[Track],
+    observer: Observer,
+    done: Callable[[Track], None] | None = None,
+    *,
+    device_wait_s: float | None = None,
+) -> None:
     """Measure everything that is left; `done` is called with each track right after its last launch.
 
-    Raises StorageError when results cannot be written.
+    Raises StorageError when results cannot be written, LockedError for a device that stays in use for
+    `device_wait_s` (None: an hour).
     """
     launches = max((track.plan.settings.launches for track in tracks), default=0)
     for launch in range(launches):
         for track in tracks:
             if launch < track.plan.settings.launches:
                 track.begin()
-                _run_launch(track, launch, observer)
+                _run_launch(track, launch, observer, device_wait_s)
             if launch == track.plan.settings.launches - 1 and done is not None:
                 done(track)
 
 
-def sweep_one_launch(tracks: Sequence[Track], observer: Observer, done: Callable[[Track], None]) -> None:
+def sweep_one_launch(
+    tracks: Sequence[Track], observer: Observer, done: Callable[[Track], None], *, device_wait_s: float | None = None
+) -> None:
     """Measure the next launch of each track; `done` is called with each track that has none left.
 
     Raises as `sweep` does.
@@ -69,17 +79,17 @@ def sweep_one_launch(tracks: Sequence[Track], observer: Observer, done: Callable
     for track in tracks:
         track.begin()
         if (launch := track.next_launch) is not None:
-            _run_launch(track, launch, observer)
+            _run_launch(track, launch, observer, device_wait_s)
         if track.next_launch is None:
             done(track)
 
 
-def _run_launch(track: Track, launch: int, observer: Observer) -> None:
+def _run_launch(track: Track, launch: int, observer: Observer, device_wait_s: float | None) -> None:
     """One launch of a cell: one worker, and a new one for the remaining points each time one dies."""
     cell = track.plan.cell
-    locks = lock_names(cell.device)
+    locks, limit_s = lock_names(cell.device), WAIT_S if device_wait_s is None else device_wait_s
     if track.next_points(launch) and not track.is_prepared and needs_preparation(cell):
-        with device_locks(locks, observer.waiting):
+        with device_locks(locks, observer.waiting, limit_s):
             _prepare(track, launch, observer)
     while points := track.next_points(launch):
         job = Job(
@@ -88,9 +98,9 @@ def _run_launch(track: Track, launch: int, observer: Observer) -> None:
             points=points,
             settings=track.plan.settings,
             spawned_at_ns=time.monotonic_ns(),
-            preparation=track.preparation,
+            preparation=track.preparation if track.is_prepared else None,  # never a file's
         )
-        with device_locks(locks, observer.waiting):
+        with device_locks(locks, observer.waiting, limit_s):
             observer.launch(track, launch)
             WorkerSession(track, job, observer).attend()
 
@@ -247,9 +257,11 @@ class Track:
         return cls(plan, folder)
 
     @classmethod
-    def resume(cls, file: PartialRun) -> Track:
-        """The track of an unfinished file. Raises UsageError while another process uses the file."""
+    def resume(cls, file: PartialRun, named: Mapping[str, object] | None = None) -> Track:
+        """The track of an unfinished file. Raises UsageError while another process uses the file, and for code that is
+        not among the command's arguments (`named`); see `check_read_plan`."""
         progress = file.read()
+        check_read_plan(progress.plan, named or {}, str(file.path))
         if progress.owner is not None and progress.owner.is_alive():
             raise UsageError(f"{file.path}: in use by PID {progress.owner.pid}: wait for it, or end it")
         file.mend()
@@ -320,7 +332,7 @@ class Track:
     @property
     def has_failures(self) -> bool:
         """Whether any measurement failed."""
-        return any(measurement.status != "ok" for measurement in self.measurements)
+        return has_failures(self.measurements)
 
     def run(self, finished_at: str) -> Run:
         """The run's record, from the results so far."""
@@ -337,6 +349,11 @@ class Track:
             launches = range(self.plan.settings.launches)
             self._open = tuple((launch, p) for launch in launches for p, label in todo if (label, launch) not in tried)
         return self._open
+
+
+def has_failures(measurements: Iterable[Measurement]) -> bool:
+    """Whether any measurement failed."""
+    return any(measurement.status != "ok" for measurement in measurements)
 
 
 def finished_run(

@@ -23,7 +23,7 @@ from benchmarking.core.command_line import ENDING_SIGNALS
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, BenchhouseError, Interrupted, UsageError
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import spool
-from benchmarking.sweep.run.session import Finished, finish_run
+from benchmarking.sweep.run.session import finish_run, finished_before
 from benchmarking.sweep.run.supervisor import Observer, Track, sweep_one_launch
 from benchmarking.sweep.show.progress import Progress
 
@@ -39,20 +39,30 @@ def without_turn_flag(argv: Sequence[str]) -> tuple[str, ...]:
     return tuple(word for place, word in enumerate(argv) if place not in dropped and not word.startswith(f"{TURN}="))
 
 
-def take_turn(folder: Path, plans: Callable[[], Sequence[CellPlan]], *, quiet: bool) -> int:
+def take_turn(
+    folder: Path,
+    plans: Callable[[], Sequence[CellPlan]],
+    *,
+    quiet: bool,
+    named: Mapping[str, object] | None = None,
+    device_wait_s: float | None = None,
+) -> int:
     """Measure the next launch of the runs in the folder; `plans` are made if the folder is empty.
 
-    Runs without a launch left are finished, and their run files written. Returns the exit code, 0 if no launch is left.
+    Runs without a launch left are finished, and their run files written. `named` are the command's arguments: see
+    `Track.resume`. Returns the exit code, 0 if no launch is left.
     Raises UsageError for invalid plans, StorageError if the folder cannot be written to.
     """
     spool.prepare(folder)
     has_begun = any(folder.glob("*.json*"))
-    unfinished = [Track.resume(file) for file in spool.unfinished(folder)]
+    finished = [finished_before(file) for file in spool.unfinished(folder) if file.run_file() is not None]
+    unfinished = [Track.resume(file, named) for file in spool.unfinished(folder)]
     tracks = unfinished if has_begun else [Track.start(folder, plan) for plan in plans()]
     observer = Observer() if quiet else Progress(tracks)
-    finished: list[Finished] = []
     try:
-        sweep_one_launch(tracks, observer, lambda track: finished.append(finish_run(track)))
+        sweep_one_launch(
+            tracks, observer, lambda track: finished.append(finish_run(track)), device_wait_s=device_wait_s
+        )
     finally:
         observer.close()
     return EXIT_FAILED if any(one.has_failures for one in finished) else EXIT_OK

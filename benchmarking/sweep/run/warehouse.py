@@ -19,6 +19,8 @@ from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.records import Json
 
 SERVICE = "db.service"
+DATABASE_WAIT_S = 30.0
+"""Seconds to wait by default for a database in use by another process."""
 WITHOUT_DUCKDB = (
     "duckdb is not installed, so only the run file is written: load it with setup_benchmark_db --ingest where duckdb is"
 )
@@ -43,18 +45,20 @@ class StoredComparison:
         return found
 
 
-def database(db_path: str, lock_timeout_s: float, *, quiet: bool) -> Ingest:
+def database(db_path: str, lock_timeout_s: float | None, *, quiet: bool) -> Ingest:
     """What stores a run file in the database, which is opened once now, not after an hour of measuring.
 
-    It is created if it is missing. Raises StorageError for a file that is no warehouse.
+    It is created if it is missing. A `lock_timeout_s` of None is the default. Raises StorageError for a file that is no
+    warehouse.
     """
     if importlib.util.find_spec("duckdb") is None:
         note(WITHOUT_DUCKDB)
         return _refuse
     _ask("prepare", db_path)
+    wait_s = DATABASE_WAIT_S if lock_timeout_s is None else lock_timeout_s
 
     def ingest(path: Path) -> None:
-        _ask("store", db_path, str(path), "--lock-timeout", f"{lock_timeout_s:g}")
+        _ask("store", db_path, str(path), "--lock-timeout", f"{wait_s:g}")
         if not quiet:
             note(f"stored in {db_path}")
 

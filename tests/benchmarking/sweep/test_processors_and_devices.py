@@ -116,12 +116,12 @@ def test_outputs_of_several_devices_are_compared_with_those_of_one(plan):
 
 
 def test_each_of_several_devices_is_locked_in_one_order(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr("benchmarking.sweep.run.lock.BASE", tmp_path)
     names = lock_names(combined(GPUS[::-1]))
     assert names == ("cuda-cuda:0", "cuda-cuda:1") == lock_names(combined(GPUS))
     assert lock_names(Device(type="null", selector="null", found=True)) == ()
     said = []
     with device_locks(("a", "b"), said.append):
-        assert {path.name for path in (tmp_path / "benchhouse-locks").glob("*.pid")} == {"a.pid", "b.pid"}
+        assert {path.name for path in (tmp_path / "benchhouse-locks").glob("*")} == {"a.lock", "b.lock"}
     with device_lock("a", said.append), device_lock("b", said.append):
         assert said == []

@@ -1,56 +1,131 @@
-"""One worker at a time on a device."""
+"""One worker at a time on a device, whoever starts it, and nothing of anybody is overwritten for it."""
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
+import time
+from pathlib import Path
 
+import pytest
+
+from benchmarking import api, batch_benchmark, run_hardware_benchmark
+from benchmarking.core.errors import LockedError, StorageError
+from benchmarking.devices.null import PLUGIN as NULL
+from benchmarking.sweep.run import lock
 from benchmarking.sweep.run.lock import device_lock
 
 HOLD = """
-import sys
+import os, sys
+import fcntl, psutil  # before the user changes: this Python may be in a folder that is not for others
 from benchmarking.sweep.run.lock import device_lock
-with device_lock(sys.argv[1], print):
+if len(sys.argv) > 2:
+    os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
+with device_lock(sys.argv[1], print, 0.0):
     print("held", flush=True)
     sys.stdin.read()
 """
+NOBODY = 65534
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="on Windows filelock holds the locks")
 
 
-def holder(name):
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+@pytest.fixture(autouse=True)
+def folder(monkeypatch):
+    """The folder of the locks: as a machine's, but of this test; other users may come to it, unlike tmp_path."""
+    base = Path(tempfile.mkdtemp(prefix="benchhouse-test-"))
+    base.chmod(0o755)
+    monkeypatch.setattr(lock, "BASE", base)
+    path = base / "benchhouse-locks"
+    yield path
+    shutil.rmtree(base)
+
+
+@pytest.fixture
+def start(folder):
+    """A function that starts a process which holds a lock, as this or another user."""
+    code = (
+        f"from benchmarking.sweep.run import lock; import pathlib; lock.BASE = pathlib.Path({str(folder.parent)!r})\n"
     )
-    assert process.stdout.readline() == "held\n"
-    return process
+    started = []
+
+    def hold(name, *user):
+        process = subprocess.Popen(
+            [sys.executable, "-c", code + HOLD, name, *map(str, user)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield hold
+    for process in started:
+        process.kill()
+        process.communicate()
 
 
-def test_the_second_waits_and_names_the_process_that_holds_the_device():
-    name = f"test-{os.getpid()}-a"
-    process = holder(name)
+@pytest.fixture
+def holder(start):
+    """A function that starts a process and waits until it holds the lock."""
+
+    def hold(name, *user):
+        process = start(name, *user)
+        assert process.stdout.readline() == "held\n", process.stderr.read()
+        return process
+
+    return hold
+
+
+def test_the_second_waits_and_names_the_holder_its_start_and_the_limit(holder):
+    process = holder("cpu")
     said, entered = [], threading.Event()
 
     def take():
-        with device_lock(name, said.append):
+        with device_lock("cpu", said.append):
             entered.set()
 
     thread = threading.Thread(target=take)
     thread.start()
     assert not entered.wait(0.5)
-    assert said == [f"{name} is in use by another benchmark (PID {process.pid}): waiting for it"]
+    (message,) = said
+    user, command, started = re.fullmatch(
+        rf"cpu is in use by PID {process.pid} \((\w+), ([\w.]+), started (\S+)\): "
+        r"waiting for it, at most 60 min \(--lock-timeout\)",
+        message,
+    ).groups()
+    assert command.startswith("python")
+    assert user == Path.home().owner()
+    assert abs(time.time() - time.mktime(time.strptime(started, "%Y-%m-%dT%H:%M:%SZ")) + time.timezone) < 60
     process.communicate()
     assert entered.wait(5)
     thread.join()
 
 
-def test_a_killed_holder_leaves_no_lock():
-    name = f"test-{os.getpid()}-b"
-    process = holder(name)
+def test_waiting_ends_at_its_limit_with_the_holder_named(holder):
+    process = holder("cpu")
+    said = []
+    started_s = time.monotonic()
+    late = rf"in use by PID {process.pid} .*longer than the limit of 0 s"
+    with pytest.raises(LockedError, match=late), device_lock("cpu", said.append, 0.3):
+        pass
+    assert 0.3 <= time.monotonic() - started_s < 3
+    assert len(said) == 1
+
+
+def test_a_killed_holder_leaves_no_lock(holder):
+    process = holder("cpu")
     process.kill()
     process.communicate()
     said = []
-    with device_lock(name, said.append):
+    with device_lock("cpu", said.append):
         assert said == []
 
 
@@ -58,7 +133,177 @@ def test_no_name_needs_no_lock_and_two_names_do_not_meet():
     said, held = [], []
     with device_lock(None, said.append), device_lock(None, said.append):
         held.append("none")
-    one, other = (f"test-{os.getpid()}-{letter}" for letter in "cd")
-    with device_lock(one, said.append), device_lock(other, said.append):
+    with device_lock("c", said.append), device_lock("d", said.append):
         held.append("two")
     assert (held, said) == (["none", "two"], [])
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_two_users_exclude_each_other_whoever_comes_first(holder, start, umask):
+    before = os.umask(umask)
+    try:
+        with device_lock("cpu", print):
+            other = start("cpu", NOBODY)
+            _, err = other.communicate()
+            assert f"in use by PID {os.getpid()}" in err
+        process = holder("cpu", NOBODY)
+        with (
+            pytest.raises(LockedError, match=rf"in use by PID {process.pid} \(nobody, python"),
+            device_lock("cpu", print, 0.0),
+        ):
+            pass
+        process.communicate()
+        assert holder("gpu", NOBODY)  # a file that the other user makes
+        with pytest.raises(LockedError), device_lock("gpu", print, 0.0):
+            pass
+    finally:
+        os.umask(before)
+
+
+def test_the_lock_of_an_older_version_excludes_too(folder):
+    folder.mkdir()
+    older = "import sys; from filelock import FileLock\nwith FileLock(sys.argv[1]): print('held', flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", older, str(folder / "cpu.lock")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout.readline() == "held\n"
+        with (
+            pytest.raises(LockedError, match="another process, which this system does not name"),
+            device_lock("cpu", print, 0.0),
+        ):
+            pass
+        process.communicate("\n")
+
+
+@pytest.mark.parametrize("make", [os.symlink, os.link])
+@pytest.mark.parametrize("name", ["cpu.lock", "cpu.pid"])
+def test_a_folder_prepared_by_somebody_else_makes_a_lock_overwrite_nothing(folder, tmp_path, make, name):
+    folder.mkdir(mode=0o777)
+    victim = folder.parent / "victim"
+    victim.write_text("precious")
+    make(victim, folder / name)
+    if name == "cpu.lock":
+        with pytest.raises(StorageError, match=r"cpu\.lock"), device_lock("cpu", print):
+            pass
+    else:
+        with device_lock("cpu", print):
+            pass
+    assert victim.read_text() == "precious"
+
+
+def test_a_pipe_or_a_dangling_link_in_the_place_of_a_lock_is_refused_at_once(folder):
+    folder.mkdir()
+    os.mkfifo(folder / "cpu.lock")
+    (folder / "gpu.lock").symlink_to(folder.parent / "made")
+    for name in ("cpu", "gpu"):
+        with pytest.raises(StorageError, match=rf"{name}\.lock"), device_lock(name, print):
+            pass
+    assert not (folder.parent / "made").exists()
+
+
+def test_a_link_in_the_place_of_the_folder_is_refused(folder):
+    elsewhere = folder.parent / "elsewhere"
+    elsewhere.mkdir()
+    folder.symlink_to(elsewhere)
+    refused = "not a folder: choose another folder with BENCHHOUSE_LOCK_DIR"
+    with pytest.raises(StorageError, match=refused), device_lock("cpu", print):
+        pass
+    assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_a_folder_of_another_user_in_which_anybody_may_remove_locks_is_refused(folder):
+    folder.mkdir()
+    os.chown(folder, NOBODY, NOBODY)
+    folder.chmod(0o777)
+    with pytest.raises(StorageError, match="no sticky bit"), device_lock("cpu", print):
+        pass
+
+
+def test_the_folder_is_for_all_users_and_does_not_depend_on_tmpdir(folder, monkeypatch, tmp_path):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with device_lock("cpu", print):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o1777
+        assert stat.S_IMODE((folder / "cpu.lock").stat().st_mode) == 0o644
+        assert (folder / "cpu.lock").read_bytes() == b""
+    assert [path.name for path in folder.iterdir()] == ["cpu.lock"]
+
+
+def test_another_folder_can_be_named(folder, monkeypatch, tmp_path):
+    monkeypatch.setenv("BENCHHOUSE_LOCK_DIR", str(tmp_path / "locks"))
+    with device_lock("../cpu", print):  # the name may come from a file
+        assert [path.name for path in (tmp_path / "locks").iterdir()] == ["..-cpu.lock"]
+    assert not folder.exists()
+
+
+def test_a_lock_removed_while_it_is_waited_for_is_made_again(folder, holder):
+    process = holder("cpu")
+    (folder / "cpu.lock").unlink()
+    with device_lock("cpu", print, 0.0):  # nobody holds the file that has the name now
+        assert (folder / "cpu.lock").exists()
+    process.communicate()
+
+
+ONE = (
+    "--device",
+    "null",
+    "--batch-sizes",
+    "1",
+    "--sequence-lengths",
+    "32",
+    "--profile",
+    "quick",
+    "--lock-timeout",
+    "0",
+)
+SIDE = "run_hardware_benchmark --model-id tiny-bert --device null --batch-sizes 1 --sequence-lengths 32 --quiet"
+
+
+@pytest.fixture
+def locked_null(holder, monkeypatch, tmp_path):
+    """The null device with a lock as other devices have, which another process holds; an empty working folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(type(NULL), "lock_name", lambda self, device: "null")
+    return holder("null")
+
+
+@pytest.mark.parametrize(
+    ("main", "arguments"),
+    [
+        (run_hardware_benchmark.main, ("--model-id", "tiny-bert", *ONE)),
+        (run_hardware_benchmark.main, ("--model-id", "tiny-bert", "--turn", "turn", *ONE)),
+        (batch_benchmark.main, ("--models", "tiny-bert", "--devices", *ONE[1:])),
+    ],
+)
+def test_a_run_a_turn_and_a_batch_end_at_the_limit_with_exit_code_1(locked_null, capsys, main, arguments):
+    assert main(arguments) == 1
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert f"error: null is in use by PID {locked_null.pid} " in last
+    assert "longer than the limit of 0 s" in last
+
+
+def test_both_sides_of_a_comparison_get_the_limit(monkeypatch):
+    from benchmarking import ab
+
+    seen = {}
+    monkeypatch.setattr(
+        ab, "measure_in_turns", lambda arms, rounds, folder, further, say: seen.update(further) or 1 / 0
+    )
+    with pytest.raises(ZeroDivisionError):
+        ab.main([SIDE, SIDE, "--lock-timeout", "7"])
+    assert [words[words.index("--lock-timeout") + 1] for words in seen.values()] == ["7", "7"]
+
+
+def test_in_python_the_limit_is_an_hour(monkeypatch):
+    limits = []
+    monkeypatch.setattr(
+        "benchmarking.sweep.run.supervisor.device_locks",
+        lambda names, waiting, limit_s: limits.append(limit_s) or 1 / 0,
+    )
+    with pytest.raises(ZeroDivisionError):
+        api.benchmark_model("tiny-bert", device="null", batch_sizes=(1,), sequence_lengths=(32,))
+    assert limits == [3600.0]

@@ -1,0 +1,52 @@
+"""What a plan that was read from a file may run: only code that the command itself names.
+
+The files of unfinished runs and batches may come from anybody, and so may stored runs. Some settings in them name code
+(a benchmark's file, a folder of kernels); each runtime says which (`Runtime.foreign_code`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from benchmarking.core import plugins
+from benchmarking.core.contracts import ForeignCode, Runtime
+from benchmarking.core.errors import FormatError, UsageError
+from benchmarking.core.records import Scalar
+from benchmarking.sweep.plan.plan import CellPlan
+
+DEVICES, RUNTIMES = "benchmarking.devices", "benchmarking.runtimes"
+
+
+def check_read_plan(plan: CellPlan, named: Mapping[str, object], where: str) -> None:
+    """Check a plan that was read from the file `where`, before it runs.
+
+    `named` are the arguments of the command by key. Raises FormatError for an unknown runtime or device, UsageError for
+    code that none of the arguments names.
+    """
+    cell = plan.cell
+    for package, name in ((RUNTIMES, cell.runtime), (DEVICES, cell.device.type)):
+        if name not in plugins.names(package):
+            raise FormatError(f"{where}: {name!r} is none of {', '.join(plugins.names(package))}")
+    code = foreign_code(cell.runtime, cell.runtime_mode, cell.workload.path)
+    if code is not None and not _is_named(code, named):
+        raise UsageError(
+            f"{where} was read, not run: it runs the code in {code.path!r}, which this command does not name: "
+            f"if you trust that code, add {code.flag} with its folder"
+        )
+
+
+def foreign_code(runtime: str, mode: Mapping[str, Scalar], model_path: str | None = None) -> ForeignCode | None:
+    """The code outside the installed packages that a cell executes; None for none."""
+    plugin: Runtime = plugins.load(RUNTIMES, runtime)
+    return plugin.foreign_code(mode, model_path)
+
+
+def _is_named(code: ForeignCode, named: Mapping[str, object]) -> bool:
+    """Whether an argument is the code's file or folder, or a folder above it."""
+    folder = named.get(code.key)
+    if not isinstance(folder, str) or not code.path:
+        return False
+    path = Path(code.path)
+    # The file itself may be a link that its owner made in the folder; ".." and linked folders above it are resolved.
+    return (path.parent.resolve() / path.name).is_relative_to(Path(folder).expanduser().resolve())

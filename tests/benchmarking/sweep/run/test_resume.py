@@ -1,0 +1,348 @@
+"""Unfinished runs and batches of anybody: they run no code, write nowhere else, and are never written twice."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from benchmarking import batch_benchmark, run_hardware_benchmark
+from benchmarking.batch.manifest import About, Manifest
+from benchmarking.benches.discovery import discover
+from benchmarking.benches.planning import BenchPlanning, plan_benches
+from benchmarking.core.errors import UsageError
+from benchmarking.core.provenance import uuid7
+from benchmarking.core.records import Preparation, to_json
+from benchmarking.measure.settings import settings
+from benchmarking.sweep.plan.foreign_code import check_read_plan
+from benchmarking.sweep.plan.request import Request, plan_cell
+from benchmarking.sweep.run import journal, spool, supervisor
+from benchmarking.sweep.run.session import finish_run
+from benchmarking.sweep.run.spool import PartialRun
+from benchmarking.sweep.run.supervisor import Observer, Track, sweep
+from db.warehouse import Warehouse
+
+QUICK = settings("quick", iterations=2, warmup_iterations=1, launches=1)
+NULL = {"device": "null", "batch_sizes": (1,), "sequence_lengths": (32,), "weights": "random", "settings": QUICK}
+SWEEP = ["--model-id", "tiny-bert", "--device", "null", "--batch-sizes", "1", "--sequence-lengths", "32", "--save"]
+SWEEP += ["--weights", "random", "--iterations", "2", "--warmup-iterations", "1", "--launches", "1", "--quiet"]
+BENCH = """
+from benchmarking import BenchmarkConfig, ModelBenchmark
+open({mark!r}, "w").close()
+class Mine(ModelBenchmark):
+    configs = (BenchmarkConfig(name="mine", device="cpu"),)
+    def setup_model(self): pass
+    def run(self): pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
+
+
+@pytest.fixture
+def theirs(tmp_path):
+    """The folder of a stranger."""
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def mark(tmp_path):
+    """A file that code of theirs would make."""
+    return tmp_path / "mark"
+
+
+@pytest.fixture
+def bench_plan(theirs, mark):
+    """A plan that runs a benchmark's file in their folder."""
+    (theirs / "bench.py").write_text(BENCH.format(mark=str(mark)))
+    (plan,) = plan_benches(discover(theirs).benches, BenchPlanning(session_id=uuid7(), settings=QUICK))
+    mark.unlink()  # planning imports it, which the stranger did elsewhere
+    return plan
+
+
+def null_plan(**fields):
+    return plan_cell(Request(model_id="tiny-bert", **NULL, **fields), uuid7())
+
+
+def batch_of(folder, *plans, **about):
+    """An unfinished batch in a folder."""
+    known = {"session_id": uuid7(), "command": ("x",), "started_at": "2026-01-02T03:04:05Z"}
+    return Manifest.create(folder, About(**{**known, "db_path": None, "report": None, **about}), plans)
+
+
+def refused(capsys, main, *arguments, code=2):
+    """The one line with which a command refuses."""
+    assert main([*arguments, "--quiet"]) == code
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    return line
+
+
+def resume_run(capsys, folder, *arguments, code=2):
+    return refused(capsys, run_hardware_benchmark.main, "--resume", "--output-dir", str(folder), *arguments, code=code)
+
+
+def resume_batch(capsys, folder, *arguments, code=2):
+    return refused(capsys, batch_benchmark.main, "--resume", "--output-dir", str(folder), *arguments, code=code)
+
+
+def test_an_unfinished_run_of_a_benchmark_runs_its_file_only_where_the_command_names_it(
+    theirs, mark, bench_plan, tmp_path, capsys
+):
+    (tmp_path / "mine").mkdir()
+    partial = PartialRun.create(theirs, bench_plan)
+    disown(partial)
+    for further in ((), ("--benches", str(tmp_path / "mine"))):
+        line = resume_run(capsys, theirs, *further)
+        assert f"runs the code in '{theirs / 'bench.py'}', which this command does not name" in line
+        assert "add --benches" in line
+    assert not mark.exists()
+    named = ["--resume", "--output-dir", str(theirs), "--benches", str(theirs), "--quiet"]
+    assert run_hardware_benchmark.main(named) == 0
+    assert mark.exists()
+
+
+def test_an_unfinished_batch_of_benchmarks_runs_their_files_only_where_the_command_names_them(
+    theirs, mark, bench_plan, capsys
+):
+    disown(batch_of(theirs, bench_plan))
+    assert "this command does not name" in resume_batch(capsys, theirs)
+    assert not mark.exists()
+    named = ["--resume", "--output-dir", str(theirs), "--benches", str(theirs), "--quiet"]
+    assert batch_benchmark.main(named) == 0
+    assert mark.exists()
+
+
+def test_a_turn_runs_no_file_that_its_command_does_not_name(theirs, mark, bench_plan, capsys):
+    disown(PartialRun.create(theirs, bench_plan))
+    assert "add --benches" in refused(capsys, run_hardware_benchmark.main, *SWEEP[:-1], "--turn", str(theirs))
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("path", ["{mine}/../theirs/bench.py", "{mine}/linked/bench.py", "", "bench.py"])
+def test_a_path_that_leads_out_of_the_named_folder_is_not_in_it(theirs, bench_plan, tmp_path, path):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "linked").symlink_to(theirs)
+    workload = dataclasses.replace(bench_plan.cell.workload, path=path.format(mine=mine))
+    plan = dataclasses.replace(bench_plan, cell=dataclasses.replace(bench_plan.cell, workload=workload))
+    with pytest.raises(UsageError, match="this command does not name"):
+        check_read_plan(plan, {"benches": str(mine)}, "x")
+
+
+def test_an_unfinished_run_with_kernels_loads_them_only_where_the_command_names_their_folder(theirs, capsys):
+    (theirs / "build").mkdir()
+    plan = null_plan()
+    mode = {"attention": "sdpa", "kernel_repo": str(theirs)}
+    plan = dataclasses.replace(plan, cell=dataclasses.replace(plan.cell, runtime="kernelized", runtime_mode=mode))
+    disown(PartialRun.create(theirs, plan))
+    assert f"the code in '{theirs}'" in (line := resume_run(capsys, theirs))
+    assert "add --kernel-repo" in line
+    check_read_plan(plan, {"kernel_repo": str(theirs)}, "x")
+    on_hub = dataclasses.replace(plan.cell, runtime_mode={"kernel_repo": "kernels-community/activation@1"})
+    check_read_plan(dataclasses.replace(plan, cell=on_hub), {}, "x")
+
+
+def test_benches_are_named_for_a_resumed_run_only(capsys):
+    assert "batch_benchmark --benches" in refused(capsys, run_hardware_benchmark.main, "--benches", ".", *SWEEP[:-1])
+
+
+@pytest.mark.parametrize(("field", "flag"), [("db_path", "--db-path"), ("report", "--report")])
+@pytest.mark.parametrize("place", ["{tmp}/out.md", "{theirs}/../out.md", "{theirs}/linked/out.md"])
+def test_a_manifest_writes_outside_its_folder_only_where_the_command_says(theirs, tmp_path, capsys, field, flag, place):
+    (theirs / "linked").symlink_to(tmp_path)
+    path = place.format(tmp=tmp_path, theirs=theirs)
+    disown(batch_of(theirs, null_plan(), **{field: path}))
+    line = resume_batch(capsys, theirs)
+    assert f"names {path}, outside its folder: repeat {flag}" in line
+    assert not (tmp_path / "out.md").exists()
+    assert (
+        batch_benchmark.main(["--resume", "--output-dir", str(theirs), "--quiet", flag, str(tmp_path / "own.md")]) == 0
+    )
+    assert (tmp_path / "own.md").exists()
+    assert not (tmp_path / "out.md").exists()
+
+
+def test_paths_in_the_folder_and_the_default_database_are_used_again(theirs, tmp_path):
+    about = {"db_path": str(tmp_path / "benchmark_db.duckdb"), "report": str(theirs / "report.md")}
+    disown(batch_of(theirs, null_plan(), **about))
+    assert batch_benchmark.main(["--resume", "--output-dir", str(theirs), "--quiet"]) == 0
+    assert (tmp_path / "benchmark_db.duckdb").exists()
+    assert (theirs / "report.md").exists()
+
+
+def test_the_log_of_a_batch_is_never_written_through_a_link(theirs, tmp_path, capsys):
+    victim = tmp_path / "profile"
+    victim.write_text("precious")
+    manifest = disown(batch_of(theirs, null_plan()))
+    (theirs / f"batch_{manifest.about.session_id}.log").symlink_to(victim)
+    assert "cannot write" in resume_batch(capsys, theirs, code=1)
+    assert victim.read_text() == "precious"
+
+
+def test_the_log_of_a_batch_stays_in_its_folder(theirs, tmp_path, capsys):
+    manifest = disown(batch_of(theirs, null_plan()))
+    (theirs / "batch_x").mkdir()
+    content = manifest.path.read_text().replace(manifest.about.session_id, "x/../../profile", 1)
+    manifest.path.write_text(content)
+    assert "is not the manifest of session 'x/../../profile'" in resume_batch(capsys, theirs, code=1)
+    assert not (tmp_path / "profile.log").exists()
+
+
+def test_no_file_of_a_folder_leads_a_command_to_write_elsewhere(theirs, tmp_path, capsys):
+    """Links with the names of everything that is written while a run is resumed."""
+    victim = tmp_path / "profile"
+    victim.write_text("precious")
+    partial = disown(PartialRun.create(theirs, null_plan()))
+    for name in (f".{os.getpid()}.probe", f".{partial.final_path.name}.tmp", ".benchmark_summary.json.tmp"):
+        (theirs / name).symlink_to(victim)
+    partial.final_path.symlink_to(tmp_path / "made")
+    spool.prepare(theirs)
+    assert run_hardware_benchmark.main(["--resume", "--output-dir", str(theirs), "--quiet"]) == 0
+    assert victim.read_text() == "precious"
+    assert not (tmp_path / "made").exists()
+    assert partial.final_path.is_file()
+
+
+def test_an_unfinished_run_behind_a_link_is_refused(theirs, tmp_path, capsys):
+    partial = disown(PartialRun.create(tmp_path, null_plan()))
+    before = partial.path.read_text()
+    (theirs / "x.partial.jsonl").symlink_to(partial.path)
+    assert "x.partial.jsonl" in resume_run(capsys, theirs, code=1)
+    assert partial.path.read_text() == before
+
+
+def _fifo(path, content):
+    os.mkfifo(path)
+
+
+def _file(path, content):
+    path.write_bytes(content)
+
+
+HEADER = b'{"format":"benchhouse-partial","version":1'
+
+
+@pytest.mark.parametrize(
+    ("make", "content", "reason"),
+    [
+        (_fifo, b"", "not a file of at most 1 GiB"),
+        (_file, b"\xff\xfe\n", "not UTF-8"),
+        (_file, b"[" * 100_000 + b"\n", "not JSON"),
+        (_file, HEADER + b"}\n", "plan: expected an object, found null"),
+        (_file, HEADER + b',"plan":' + b"[" * 100_000 + b"\n", "not JSON"),
+    ],
+)
+def test_a_damaged_file_of_an_unfinished_run_is_one_line(theirs, capsys, make, content, reason):
+    make(theirs / "x.partial.jsonl", content)
+    assert reason in resume_run(capsys, theirs, code=1)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda cell: cell.update(runtime="support.torch.session"), "'support.torch.session' is none of"),
+        (lambda cell: cell["device"].update(type="../x"), "'../x' is none of"),
+    ],
+)
+def test_a_plan_loads_only_runtimes_and_devices_that_exist(theirs, capsys, change, reason):
+    data = to_json(null_plan())
+    change(data["cell"])
+    header = {"format": spool.PARTIAL_FORMAT, "version": spool.PARTIAL_VERSION, "plan": data}
+    (theirs / "x.partial.jsonl").write_text(json.dumps(header) + "\n")
+    assert reason in resume_run(capsys, theirs, code=1)
+
+
+@pytest.mark.parametrize("pid", [-1, 0, 10**30])
+def test_an_owner_that_cannot_be_a_process_is_not_alive(pid):
+    assert not dataclasses.replace(journal.this_process(), pid=pid).is_alive()
+
+
+def test_what_a_file_says_was_prepared_is_not_loaded(monkeypatch, tmp_path):
+    """A digest may be any path."""
+    track = Track(null_plan(), tmp_path, preparation=Preparation(references={"b1 s32": "../../../secret"}))
+    jobs = []
+    monkeypatch.setattr(supervisor, "WorkerSession", lambda track, job, observer: jobs.append(job) or 1 / 0)
+    monkeypatch.setattr(supervisor, "needs_preparation", lambda cell: False)
+    with pytest.raises(ZeroDivisionError):
+        sweep([track], Observer())
+    assert [job.preparation for job in jobs] == [None]
+
+
+KILLED = """
+import os, pathlib, signal, sys
+unlink = pathlib.Path.unlink
+def dying(self, *arguments, **named):
+    if self.name.endswith(".partial.jsonl"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    unlink(self, *arguments, **named)
+pathlib.Path.unlink = dying
+from benchmarking.{module} import main
+main(sys.argv[1:])
+"""
+
+
+def killed_between_rename_and_unlink(module, *arguments):
+    done = subprocess.run([sys.executable, "-c", KILLED.format(module=module), *arguments], check=False)
+    assert done.returncode == -signal.SIGKILL
+
+
+def ids(path):
+    return [result["result_id"] for result in json.loads(path.read_text())["results"]]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
+@pytest.mark.parametrize("ingests_first", [False, True])
+def test_a_run_that_has_its_file_is_not_written_again(tmp_path, ingests_first):
+    from db import setup_benchmark_db
+
+    killed_between_rename_and_unlink("run_hardware_benchmark", *SWEEP)
+    folder = tmp_path / "benchmark_results"
+    (path,) = folder.glob("*.json")
+    before = path.read_bytes()
+    ingest = ["--ingest", str(folder), "--quiet"]
+    if ingests_first:
+        assert setup_benchmark_db.main(ingest) == 0
+    assert run_hardware_benchmark.main(["--resume", "--quiet"]) == 0
+    assert path.read_bytes() == before
+    assert [entry.name for entry in folder.iterdir()] == [path.name]
+    assert setup_benchmark_db.main(ingest) == 0
+    with Warehouse.open(tmp_path / "benchmark_db.duckdb") as warehouse:
+        stored = [row["result_id"] for row in warehouse.query("select result_id from benchmark_results").dicts()]
+    assert stored == ids(path)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
+def test_a_turn_does_not_write_a_finished_run_again(tmp_path):
+    turn = ("--turn", str(tmp_path / "a"), *(word for word in SWEEP if word != "--save"))
+    killed_between_rename_and_unlink("run_hardware_benchmark", *turn)
+    (path,) = (tmp_path / "a").glob("*.json")
+    before = path.read_bytes()
+    assert run_hardware_benchmark.main(turn) == 0
+    assert (path.read_bytes(), list((tmp_path / "a").iterdir())) == (before, [path])
+
+
+def test_the_file_of_another_run_is_not_overwritten(theirs, capsys, tmp_path):
+    first = Track.start(theirs, null_plan())
+    sweep([first], Observer())
+    other = finish_run(first).path
+    partial = disown(PartialRun.create(theirs, null_plan()))
+    content = other.read_bytes()
+    other.rename(partial.final_path)
+    assert "already exists, with another run" in resume_run(capsys, theirs, code=1)
+    assert partial.final_path.read_bytes() == content
+
+
+def disown(file):
+    """The file as if its process had ended."""
+    journal.append(file.path, "Owner", json.dumps({"host": "elsewhere", "pid": 1, "created_s": 0.0}))
+    return file
