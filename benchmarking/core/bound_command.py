@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from benchmarking.core.child_process import environment, module_command
+from benchmarking.core.child_process import module_command, start
 
 EXIT_NOT_STARTED = 126
 END_S = 15.0
@@ -28,16 +28,11 @@ def run(command: Sequence[str], variables: Mapping[str, str], folder: Path | Non
 
     An interruption ends the command before it is raised.
     """
-    process = subprocess.Popen(
-        module_command(__name__),
-        env=environment(),
-        stdin=subprocess.PIPE,
-        stdout=sys.stderr.fileno(),
-    )
+    process = start(module_command(__name__), stdin=subprocess.PIPE, stdout=sys.stderr.fileno(), stderr=None)
     assert process.stdin is not None
     job = {"command": list(command), "variables": dict(variables), "folder": None if folder is None else str(folder)}
     try:
-        process.stdin.write(json.dumps(job).encode() + b"\n")
+        process.stdin.write(json.dumps(job) + "\n")
         process.stdin.flush()
         return process.wait()
     finally:
@@ -54,7 +49,7 @@ def main() -> int:
         signal.signal(number, lambda *_: interrupted.set())
     job = json.loads(sys.stdin.buffer.readline())
     try:
-        command = subprocess.Popen(job["command"], env=job["variables"], cwd=job["folder"], stdin=subprocess.DEVNULL)
+        command = start(job["command"], stdout=None, stderr=None, only=job["variables"], folder=job["folder"])
     except OSError as error:
         print(f"{job['command'][0]}: {error.strerror}", file=sys.stderr)
         return EXIT_NOT_STARTED
@@ -63,7 +58,7 @@ def main() -> int:
     return 128 - code if code < 0 else code
 
 
-def _end_with_stdin(command: subprocess.Popen[bytes], interrupted: threading.Event) -> None:
+def _end_with_stdin(command: subprocess.Popen[str], interrupted: threading.Event) -> None:
     """End the command when stdin closes. A signal to the whole group has reached it already: it is not sent again."""
     os.read(sys.stdin.fileno(), 1)
     if not interrupted.is_set():

@@ -1,7 +1,8 @@
-"""Child processes that run our own modules: interpreter, module path, JSON answers and time limits.
+"""Child processes: interpreter, module path, programs of the system, JSON answers and time limits.
 
-A child never imports from the working folder (`-P`, and no empty entry in PYTHONPATH), so that a file random.py there
-cannot run. The installation or checkout of this module comes first on its module path.
+`start` starts every child; a test reads the sources for others. A child never imports from the working folder (`-P`,
+and only absolute folders in PYTHONPATH), so that a file random.py there cannot run. The installation or checkout of
+this module comes first on its module path. Programs are found in absolute folders of PATH only.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ def module_command(module: str, *arguments: str) -> tuple[str, ...]:
 def environment(further: Mapping[str, str] | None = None, *, first: Path | None = None) -> dict[str, str]:
     """A child's environment: this process's, updated with `further`, with our packages first on the module path.
 
-    `first` replaces our packages as the first folder on the module path.
+    `first` replaces our packages as the first folder on the module path. Relative folders on it, which would be those
+    of the working folder, are left out.
     """
     found = {**os.environ, **(further or {})}
-    named = filter(None, found.get("PYTHONPATH", "").split(os.pathsep))
+    named = filter(os.path.isabs, found.get("PYTHONPATH", "").split(os.pathsep))
     found["PYTHONPATH"] = os.pathsep.join([str(first or ROOT), *named])
     return found
 
@@ -56,22 +58,39 @@ def environment_variable(name: str, value: str) -> Iterator[None]:
 def start(
     command: Sequence[str],
     *,
-    stdin: int = subprocess.DEVNULL,
-    stdout: int | IO[bytes] = subprocess.PIPE,
-    stderr: int | IO[bytes] = subprocess.PIPE,
+    stdin: int | None = subprocess.DEVNULL,
+    stdout: int | IO[bytes] | None = subprocess.PIPE,
+    stderr: int | IO[bytes] | None = subprocess.PIPE,
     further: Mapping[str, str] | None = None,
+    only: Mapping[str, str] | None = None,
+    folder: Path | None = None,
 ) -> subprocess.Popen[str]:
-    """Start a child that runs concurrently; the caller ends it."""
+    """Start a child that runs concurrently; the caller ends it. A stream of None is this process's own.
+
+    Its environment is `environment(further)`, or `only` as it is; `folder` is its working folder.
+    """
     return subprocess.Popen(
         list(command),
         stdin=stdin,
         stdout=stdout,
         stderr=stderr,
-        env=environment(further),
+        env=environment(further) if only is None else dict(only),
+        cwd=folder,
         text=True,
         encoding="utf-8",
         errors="replace",
     )
+
+
+def program(name: str, path: str | None = None) -> str | None:
+    """The path of a program of the system, None without one; never one in the working folder. `path` replaces PATH."""
+    import shutil
+
+    path = os.environ.get("PATH", os.defpath) if path is None else path
+    folders = filter(os.path.isabs, path.split(os.pathsep))
+    found = shutil.which(name, path=os.pathsep.join(folders))
+    # Windows looks in the working folder first, and gives a relative path for what it finds there.
+    return found if found is not None and os.path.isabs(found) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,23 +117,36 @@ def run_module(
 
     `show_stderr` passes its stderr through to this process's.
     """
-    try:
-        done = subprocess.run(
-            module_command(module, *arguments),
-            input=question,
-            stdin=subprocess.DEVNULL if question is None else None,
-            stdout=subprocess.PIPE,
-            stderr=None if show_stderr else subprocess.PIPE,
-            env=environment(),
-            timeout=limit_s,
-            check=False,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-        )
-    except subprocess.TimeoutExpired as late:
-        return Finished(exit_code=None, stdout=_text(late.stdout), stderr=_text(late.stderr))
-    return Finished(exit_code=done.returncode, stdout=done.stdout, stderr=done.stderr or "")
+    return run_program(module_command(module, *arguments), question=question, limit_s=limit_s, show_stderr=show_stderr)
+
+
+def run_program(
+    command: Sequence[str],
+    *,
+    question: str | None = None,
+    limit_s: float | None = None,
+    show_stderr: bool = False,
+    only: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> Finished:
+    """Run any program to its end, as `run_module` and `start` do. Raises OSError when it cannot be started."""
+    process = start(
+        command,
+        stdin=subprocess.DEVNULL if question is None else subprocess.PIPE,
+        stderr=None if show_stderr else subprocess.PIPE,
+        only=only,
+        folder=folder,
+    )
+    with process:
+        try:
+            stdout, stderr = process.communicate(question, timeout=limit_s)
+        except subprocess.TimeoutExpired as late:
+            process.kill()
+            return Finished(exit_code=None, stdout=_text(late.stdout), stderr=_text(late.stderr))
+        except BaseException:
+            process.kill()
+            raise
+    return Finished(exit_code=process.returncode, stdout=stdout, stderr=stderr or "")
 
 
 class ChildError(BenchhouseError):
@@ -154,7 +186,7 @@ def hand_over(command: Sequence[str], *, limit_s: float | None = None, is_termin
 
     In a terminal, Ctrl-C reaches the other program and only it reacts; otherwise Ctrl-C ends both.
     """
-    with subprocess.Popen(list(command)) as process:
+    with start(command, stdin=None, stdout=None, stderr=None, only=os.environ) as process:
         while True:
             try:
                 return process.wait(timeout=limit_s)

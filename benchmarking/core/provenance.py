@@ -9,11 +9,13 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from types import MappingProxyType
 
 from benchmarking import __version__
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Json, Point, Precision, Provenance, Scalar, WeightsKind
+from benchmarking.core.repository import repository_state
 
 PACKAGES = (
     "torch",
@@ -28,8 +30,6 @@ PACKAGES = (
     "nvidia-ml-py",
 )
 """Packages whose version may change a number; those that are not installed are left out."""
-
-GIT_TIMEOUT_S = 5.0
 
 
 def uuid7() -> str:
@@ -48,16 +48,15 @@ def utc_now() -> str:
 
 def provenance(command: Sequence[str], tags: Mapping[str, str], description: str | None) -> Provenance:
     """The provenance of a run that starts now in the working folder."""
-    commit = _git("rev-parse", "HEAD")
-    status = _git("status", "--porcelain", "--untracked-files=no") if commit else None
+    found = repository_state(Path.cwd())
     return Provenance(
         tool_version=__version__,
         command=tuple(command),
         host=platform.node(),
-        git_commit=commit,
-        git_branch=_git("rev-parse", "--abbrev-ref", "HEAD") if commit else None,
-        git_dirty=None if status is None else bool(status),
-        git_commit_time=_utc(_git("show", "-s", "--format=%cd", "--date=unix", "HEAD")) if commit else None,
+        git_commit=found.commit,
+        git_branch=found.branch,
+        git_dirty=found.is_dirty,
+        git_commit_time=found.commit_time,
         versions=versions(),
         tags=dict(tags),
         description=description,
@@ -68,24 +67,6 @@ def versions() -> dict[str, str]:
     """Versions of Python and of the installed `PACKAGES`, read without importing them."""
     found = {name: version for name in PACKAGES if (version := version_of(name)) is not None}
     return {"python": platform.python_version(), **found}
-
-
-def _git(*arguments: str) -> str | None:
-    """git's answer; None without git, outside a repository, or after the time limit."""
-    import subprocess
-
-    try:
-        done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=GIT_TIMEOUT_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
-
-
-def _utc(unix_seconds: str | None) -> str | None:
-    """Seconds since 1970 as UTC, ISO 8601."""
-    if not unix_seconds:
-        return None
-    return datetime.fromtimestamp(int(unix_seconds), UTC).isoformat().replace("+00:00", "Z")
 
 
 NOT_REPEATABLE = MappingProxyType(

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from benchmarking import ab
+from benchmarking import ab, run_hardware_benchmark
 from benchmarking.core.errors import UsageError
 from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.records import Device, Point
 from benchmarking.devices.support import host as host_module
 from benchmarking.devices.support import kinds
 from benchmarking.sweep.run.turns import HERE
+from db import setup_benchmark_db
 
 ARGUMENTS = SimpleNamespace(compare_to="latest", db_path="a.duckdb")
 RUN = MeasuredRun(
@@ -78,3 +80,22 @@ def test_what_cannot_be_measured_again_here_is_refused(stored, runs, keys, said)
     stored(*runs, **keys)
     with pytest.raises(UsageError, match=said):
         ab.arms(ARGUMENTS, [])
+
+
+def test_the_command_line_that_came_with_a_run_is_never_executed(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    grid = ["--model-id", "tiny-bert", "--device", "null", "--batch-sizes", "1", "--sequence-lengths", "32", "--quiet"]
+    grid += ["--weights", "random", "--iterations", "3", "--warmup-iterations", "1", "--launches", "1"]
+    kept = ["--save", "--db-path", "theirs.duckdb", "--output-dir", "theirs"]
+    assert run_hardware_benchmark.main([*grid, *kept]) == 0
+    (path,) = (tmp_path / "theirs").glob("*.json")
+    run = json.loads(path.read_text())
+    run["provenance"]["command"] = ["run_hardware_benchmark", "bash", "-c", f"touch {tmp_path / 'mark'}"]
+    path.write_text(json.dumps(run))
+    assert setup_benchmark_db.main(["--ingest", str(path), "--quiet"]) == 0
+    capfd.readouterr()
+    assert run_hardware_benchmark.main([*grid, "--compare-to", "latest", "--interleave", "--json"]) == 0
+    sides = json.loads(capfd.readouterr().out)
+    assert "bash" not in sides["a"]["command"]
+    assert "--model-id tiny-bert" in sides["a"]["command"]
+    assert not (tmp_path / "mark").exists()

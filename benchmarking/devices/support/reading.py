@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from benchmarking.core.child_process import program, run_program
 from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_SUPPORTED, Json, Readings
 
 RunCommand = Callable[[Sequence[str]], str]
@@ -81,17 +81,16 @@ def read_int(path: Path) -> int:
 
 def run_command(arguments: Sequence[str]) -> str:
     """A system tool's stdout. Raises UnreadableError when it is missing, fails or hangs."""
+    name, *further = arguments
+    path = program(name)
+    if path is None:
+        raise UnreadableError(f"{NOT_SUPPORTED}: no command {name}")
     try:
-        done = subprocess.run(
-            arguments, capture_output=True, text=True, errors="replace", timeout=COMMAND_LIMIT_S, check=True
-        )
-    except FileNotFoundError as error:
-        raise UnreadableError(f"{NOT_SUPPORTED}: no command {arguments[0]}") from error
+        done = run_program((path, *further), limit_s=COMMAND_LIMIT_S)
     except PermissionError as error:
-        raise UnreadableError(f"{NO_PERMISSION}: {arguments[0]}") from error
-    except subprocess.TimeoutExpired as error:
-        raise UnreadableError(f"{FAILED}: {arguments[0]} took more than {COMMAND_LIMIT_S:g} s") from error
-    except subprocess.CalledProcessError as error:
-        detail = (error.stderr or "").strip().splitlines()[-1:] or [f"exit code {error.returncode}"]
-        raise UnreadableError(f"{FAILED}: {arguments[0]}: {detail[0]}") from error
+        raise UnreadableError(f"{NO_PERMISSION}: {name}") from error
+    if done.exit_code is None:
+        raise UnreadableError(f"{FAILED}: {name} took more than {COMMAND_LIMIT_S:g} s")
+    if done.exit_code != 0:
+        raise UnreadableError(f"{FAILED}: {name}: {done.last_line or f'exit code {done.exit_code}'}")
     return done.stdout

@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from benchmarking.core import plugins
 from benchmarking.core.axes import AXES
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.records import Point, Scalar
 from benchmarking.measure.settings import settings
+from benchmarking.sweep.plan.foreign_code import RUNTIMES, foreign_code
+from benchmarking.sweep.plan.options import runtime_options
 from benchmarking.sweep.plan.request import Request
 
 COMMAND = "run_hardware_benchmark"
@@ -20,10 +23,11 @@ def repeated_request(run: MeasuredRun, points: Sequence[Point], tags: Mapping[st
     """What measures the points of the run again, on the grid that spans them.
 
     What ran is requested, not what was requested then: the device and the weights that "auto" found. Raises
-    UnsupportedError for a run that no command measures.
+    UnsupportedError for a run that no command measures, and for one whose settings name code of somebody: a stored run
+    may come from anybody.
     """
-    if run.why_not_repeatable is not None:
-        raise UnsupportedError(f"run {run.run_id} cannot be measured again by a command: {run.why_not_repeatable}")
+    if (why_not := _why_not(run)) is not None:
+        raise UnsupportedError(f"run {run.run_id} cannot be measured again by a command: {why_not}")
     values = _values(points)
     fields: dict[str, Any] = {AXES[name].key: values.pop(name) for name in list(values) if AXES[name].is_field}
     chosen: dict[str, Any] = dict(run.settings)
@@ -86,6 +90,23 @@ def repeated_command(runs: Sequence[MeasuredRun]) -> tuple[str, ...]:
     skipping = ("--skip-unsupported",) if any(run.has_skipped_points for run in runs) else ()
     tags = (word for name, value in requests[0].tags.items() for word in ("--tag", f"{name}={value}"))
     return (*command_line(replace(requests[0], runtime=runtimes, options=options)), *skipping, *tags)
+
+
+def _why_not(run: MeasuredRun) -> str | None:
+    """Why no command can measure a stored run again, or must not; None when one can."""
+    if run.why_not_repeatable is not None:
+        return run.why_not_repeatable
+    if run.runtime not in plugins.names(RUNTIMES):
+        return f"there is no runtime {run.runtime!r}"
+    if (code := foreign_code(run.runtime, run.runtime_mode)) is not None:
+        return f"it runs the code in {code.path!r}: give that to a command of your own with {code.flag}"
+    options = runtime_options()
+    unknown = sorted(name for name in run.runtime_mode if run.runtime not in options.get(name, ()))
+    if unknown:  # it would become a flag of its own
+        return f"runtime {run.runtime} has no option {unknown[0]!r}"
+    counts = ("launches", "fixed_iterations", "fixed_warmup_iterations")
+    wrong = [name for name in counts if not isinstance(run.settings.get(name), int | None)]
+    return f"its {wrong[0]} is no number" if wrong else None
 
 
 def _values(points: Sequence[Point]) -> dict[str, tuple[Any, ...]]:

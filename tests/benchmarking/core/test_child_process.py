@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import signal
 import subprocess
@@ -50,7 +51,7 @@ def test_a_program_is_killed_at_its_time_limit():
 
 
 def test_the_module_path_has_our_packages_first_and_never_the_working_folder(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", "/elsewhere", ""]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", ".", "/elsewhere", "src", ""]))
     found = child_process.environment({"A_VARIABLE": "1"})
     assert found["PYTHONPATH"] == os.pathsep.join([str(child_process.ROOT), "/elsewhere"])
     assert found["A_VARIABLE"] == "1"
@@ -77,7 +78,7 @@ def hostile_folder(tmp_path, monkeypatch):
     for name in ("random", "types", "numpy", "json", "torch", "duckdb"):
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'mark')!r}, 'w').close()\nraise SystemExit(99)\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep)  # an empty entry means the working folder
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", "."]))  # an empty entry means the working folder, too
     return tmp_path
 
 
@@ -100,6 +101,90 @@ def test_a_whole_run_imports_nothing_from_the_working_folder(hostile_folder):
     done = child_process.run_module("benchmarking.run_hardware_benchmark", *grid, *where, limit_s=300.0)
     assert (done.exit_code, done.last_line) == (0, "stored in own.duckdb")
     assert not (hostile_folder / "mark").exists()
+
+
+def test_a_program_of_the_system_is_never_one_in_the_working_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    for path in (tmp_path / "tool", tmp_path / "folder" / "tool"):
+        path.write_text("#!/bin/sh\n")
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", os.pathsep.join(["", ".", "folder"]))
+    assert child_process.program("tool") is None
+    monkeypatch.setenv("PATH", os.pathsep.join([".", str(tmp_path / "folder")]))
+    assert child_process.program("tool") == str(tmp_path / "folder" / "tool")
+
+
+STARTS_CHILDREN = {
+    "asyncio": ("create_subprocess_exec", "create_subprocess_shell"),
+    "concurrent.futures": ("ProcessPoolExecutor",),
+    "multiprocessing": ("",),
+    "os": ("exec", "fork", "popen", "posix_spawn", "spawn", "startfile", "system"),
+    "pty": ("",),
+    "subprocess": ("Popen", "call", "check_", "get", "run"),
+}
+"""Module -> how the names of its functions that start or become a process begin; "" for all of them."""
+MAY_START = {"benchmarking/core/child_process.py": {"subprocess.Popen"}}
+"""The exceptions: `start`."""
+
+
+def test_one_function_starts_every_child():
+    found = {}
+    for room in ("benchmarking", "db", "visualize"):
+        for path in sorted((child_process.ROOT / room).rglob("*.py")):
+            if calls := started_in(ast.parse(path.read_text(encoding="utf-8"))):
+                found[path.relative_to(child_process.ROOT).as_posix()] = calls
+    assert found == MAY_START
+    source = (child_process.ROOT / "benchmarking/core/child_process.py").read_text(encoding="utf-8")
+    assert source.count("subprocess.Popen(") == 1
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import subprocess\nsubprocess.run([])",
+        "import subprocess as s\ns.check_output([])",
+        "from subprocess import Popen\nPopen([])",
+        "import os\nos.execv('x', [])",
+        "from os import system\nsystem('x')",
+        "import multiprocessing",
+        "from torch import multiprocessing",
+        "from concurrent.futures import ProcessPoolExecutor",
+        "import asyncio\nasyncio.create_subprocess_exec('x')",
+        "start([], shell=True)",
+    ],
+)
+def test_other_ways_to_start_a_child_are_found(code):
+    assert started_in(ast.parse(code))
+
+
+def test_its_constants_and_errors_start_nothing():
+    code = (
+        "import subprocess\ntry: f(subprocess.PIPE)\nexcept subprocess.TimeoutExpired: pass\np: subprocess.Popen[str]"
+    )
+    assert started_in(ast.parse(code)) == set()
+
+
+def started_in(tree):
+    """What a module calls or imports that starts a process, as module.name, and shells."""
+    names, found = {}, set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.asname or alias.name: alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    found |= {name for name in names.values() if name.split(".")[-1] in ("multiprocessing", "pty")}
+    found |= {name for name in names.values() if name.endswith("ProcessPoolExecutor")}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        first, dot, rest = called.partition(".")
+        module, _, name = f"{names.get(first, first)}{dot}{rest}".rpartition(".")
+        if any(name.startswith(start) for start in STARTS_CHILDREN.get(module, ())):
+            found.add(f"{module}.{name}")
+        found |= {"a shell" for keyword in node.keywords if keyword.arg == "shell"}
+    return found
 
 
 def test_a_child_answers_in_json(monkeypatch):

@@ -42,11 +42,15 @@ def at_level(run, level, hour):
 
 def test_only_what_a_fresh_session_shows_too_is_regressed(playing, database, tmp_path, capfd):
     playing(11.2)
-    kept = ("--save", "--db-path", str(database), "--output-dir", str(tmp_path / "runs"))
+    kept = ("--save", "--db-path", str(tmp_path / "other.duckdb"), "--output-dir", str(tmp_path / "runs"))
     point = ("--batch-sizes", "1", "--sequence-lengths", "32", "--profile", "quick", "--iterations", "30")
     assert run_hardware_benchmark.main(("--model-id", "tiny-bert", "--device", "null", *point, *kept)) == 0
     run = run_from_json(json.loads(next((tmp_path / "runs").glob("*.json")).read_text()), "run")
+    mark = tmp_path / "mark"
+    stored_command = ("run_hardware_benchmark", "bash", "-c", f"touch {mark}")  # it came with the file: never executed
+    run = replace(run, provenance=replace(run.provenance, command=stored_command))
     with Warehouse.open(database) as warehouse:
+        warehouse.ingest(run)
         for hour in range(12):
             warehouse.ingest(at_level(run, 10 * math.exp(0.01 * (-1) ** hour), hour))
     capfd.readouterr()
@@ -77,3 +81,4 @@ def test_only_what_a_fresh_session_shows_too_is_regressed(playing, database, tmp
     with Warehouse.open(database, read_only=True) as warehouse:
         alerts = warehouse.query("SELECT confirmed_by FROM alerts").dicts()
     assert alerts == [{"confirmed_by": finding["again_result_id"]}]
+    assert not mark.exists()

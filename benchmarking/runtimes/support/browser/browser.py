@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+from benchmarking.core.child_process import program
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, is_out_of_memory
 from benchmarking.core.records import NOT_SUPPORTED, Json, Readings
 
@@ -225,7 +225,7 @@ def why_no_browser(environment: Mapping[str, str] | None = None, platform: str =
 
 def _candidates(environment: Mapping[str, str], platform: str) -> Iterator[Path]:
     for name in NAMES:
-        found = shutil.which(name, path=environment.get("PATH"))
+        found = program(name, environment.get("PATH"))
         if found is not None:
             yield Path(found)
     if platform == "darwin":

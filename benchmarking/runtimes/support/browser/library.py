@@ -10,8 +10,6 @@ import hashlib
 import io
 import json
 import os
-import shutil
-import subprocess
 import tarfile
 import urllib.error
 import urllib.request
@@ -20,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from benchmarking.builds.store import Build, BuildKey, BuildStore
+from benchmarking.core.child_process import program, run_program
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import Json, Rebuild
 from benchmarking.core.temporary import temporary_folder
@@ -110,7 +109,7 @@ def unpack(tarball: bytes, folder: Path) -> list[str]:
 
 
 def _fetch(folder: Path) -> Mapping[str, Json]:
-    npm = shutil.which("npm")
+    npm = program("npm")
     tarball = _packed_by(npm) if npm is not None else _downloaded()
     return {"files": list[Json](unpack(tarball, folder))}
 
@@ -119,18 +118,15 @@ def _packed_by(npm: str) -> bytes:
     """The tarball from the registry, mirror or cache that the user's npm is configured for."""
     with temporary_folder("benchhouse-npm") as folder:
         command = [npm, "pack", f"{PACKAGE}@{VERSION}", "--pack-destination", str(folder), "--ignore-scripts"]
-        try:
-            done = subprocess.run(
-                command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL
-            )
-        except subprocess.TimeoutExpired:
-            raise _cannot(f"npm pack did not end in {TIMEOUT_S:g} s") from None
+        done = run_program(command, limit_s=TIMEOUT_S, folder=folder)
+        if done.exit_code is None:
+            raise _cannot(f"npm pack did not end in {TIMEOUT_S:g} s")
         packed = list(folder.glob("*.tgz"))
-        if done.returncode != 0 or len(packed) != 1:
+        if done.exit_code != 0 or len(packed) != 1:
             errors = [
                 line for line in done.stderr.splitlines() if "error" in line.lower() and "log" not in line.lower()
             ]
-            raise _cannot(f"npm pack: {errors[0].strip() if errors else f'exit code {done.returncode}'}")
+            raise _cannot(f"npm pack: {errors[0].strip() if errors else f'exit code {done.exit_code}'}")
         return packed[0].read_bytes()
 
 

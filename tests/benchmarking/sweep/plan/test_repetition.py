@@ -122,6 +122,28 @@ def test_a_run_that_no_command_measured_cannot_be_repeated(fields, why):
         repeated_request(run, POINTS)
 
 
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"runtime": "kernelized", "runtime_mode": {"kernel_repo": "/theirs"}}, "it runs the code in '/theirs'"),
+        ({"runtime": "bench", "runtime_mode": {}}, "it runs the code in '': give that .* with --benches"),
+        ({"runtime_mode": {"output_dir": "/home"}}, "runtime compiled has no option 'output_dir'"),
+        ({"runtime_mode": {"turn": "/theirs"}}, "runtime compiled has no option 'turn'"),
+        ({"runtime": "../evil"}, "there is no runtime '../evil'"),
+        ({"settings": {"profile": "quick", "launches": "1 --save"}}, "its launches is no number"),
+    ],
+)
+def test_what_a_stored_run_names_beyond_the_measurement_is_not_run(fields, why):
+    """The file of a stored run may be anybody's."""
+    with pytest.raises(UnsupportedError, match=why):
+        repeated_command([replace(RUN, points=tuple(POINTS), **fields)])
+
+
+def test_kernels_of_the_hub_are_asked_for_again():
+    run = replace(RUN, runtime="kernelized", runtime_mode={"attention": "sdpa", "kernel_repo": "kernels-community/a@1"})
+    assert parsed(repeat_command(run, POINTS)).kernel_repo == "kernels-community/a@1"
+
+
 def test_runs_that_differ_in_their_runtime_only_are_one_command():
     run = replace(RUN, points=tuple(POINTS), has_skipped_points=True)
     eager = replace(run, runtime="eager", runtime_mode={"attention": "sdpa", "cache": "static"})

@@ -1,0 +1,220 @@
+"""Commit, branch and state of the repository that a folder belongs to, read so that nothing of it runs.
+
+A repository's configuration and attributes may name programs that git starts (fsmonitor, hooks, filters, a signature's
+checker, remote helpers), and its environment variables may name others. So git never sees them: it works in an empty
+repository of our own, which borrows the objects and the index of the real one. What cannot be known without the
+repository's configuration is None.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarking.core.child_process import Finished, program, run_program
+
+TIME_LIMIT_S = 5.0
+MAX_BYTES = 64 << 20
+"""Of a file of references that is read."""
+HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+REFERENCE = re.compile(r"refs/[^\x00-\x20\x7f~^:?*\[\\]+")
+SAFE_SETTINGS = tuple(
+    f"core.{name}" for name in ("autocrlf", "eol", "filemode", "ignorecase", "precomposeunicode", "symlinks")
+)
+"""Settings of the repository that decide whether a file counts as changed, and that name no program."""
+SAFE_VALUE = re.compile(r"[a-z0-9]{1,8}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepositoryState:
+    """A repository at one moment. None for what is not known."""
+
+    commit: str | None = None
+    branch: str | None = None
+    """"HEAD" where no branch is checked out."""
+    is_dirty: bool | None = None
+    """Whether a tracked file differs from the commit; submodules count by their commit."""
+    commit_time: str | None = None
+    """UTC, ISO 8601."""
+
+
+def repository_state(folder: Path) -> RepositoryState:
+    """The state of the repository that a folder belongs to; all None outside a repository."""
+    place = _Place.above(folder)
+    head = None if place is None else _text(place.own / "HEAD")
+    if place is None or head is None:
+        return RepositoryState()
+    name = head.removeprefix("ref:").strip() if head.startswith("ref:") else None
+    commit = _commit(place, name) if name is not None else _hash(head)
+    if commit is None:
+        return RepositoryState()
+    branch = "HEAD" if name is None else name.removeprefix("refs/heads/")
+    from benchmarking.core.temporary import (
+        temporary_folder,
+    )  # it takes ids from `provenance`, which imports this module
+
+    with temporary_folder("benchhouse-git") as empty:
+        git = _Git(place, empty, commit)
+        return RepositoryState(commit=commit, branch=branch, is_dirty=git.is_dirty(), commit_time=git.commit_time())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """The folders of a repository."""
+
+    tree: Path
+    """The working tree: the folder with `.git`, whatever the repository's configuration says."""
+    own: Path
+    """The repository's folder, with HEAD and index; of a linked working tree its own."""
+    common: Path
+    """The folder with references and objects."""
+
+    @classmethod
+    def above(cls, folder: Path) -> _Place | None:
+        """The repository whose working tree holds the folder."""
+        start = folder.resolve()
+        for tree in (start, *start.parents):
+            own = tree / ".git"
+            if own.is_file() and (pointer := _text(own)) is not None and pointer.startswith("gitdir:"):
+                own = tree / pointer.removeprefix("gitdir:").strip()
+            if (own / "HEAD").is_file():
+                common = _text(own / "commondir") if (own / "commondir").exists() else None
+                return cls(tree=tree, own=own, common=own if common is None else own / common.strip())
+        return None
+
+
+def _commit(place: _Place, name: str) -> str | None:
+    """The commit that a reference names, in its own file or in the list of packed ones; links of references too."""
+    for _ in range(5):
+        if REFERENCE.fullmatch(name) is None or ".." in name:
+            return None
+        found = next((text for base in (place.own, place.common) if (text := _text(base / name)) is not None), None)
+        if found is None:
+            return _packed_commit(place, name)
+        if not found.startswith("ref:"):
+            return _hash(found)
+        name = found.removeprefix("ref:").strip()
+    return None
+
+
+def _packed_commit(place: _Place, name: str) -> str | None:
+    for line in (_text(place.common / "packed-refs") or "").splitlines():
+        commit, _, listed = line.partition(" ")
+        if listed == name:
+            return _hash(commit)
+    return None
+
+
+def _hash(text: str) -> str | None:
+    return text.strip() if HASH.fullmatch(text.strip()) else None
+
+
+def _text(path: Path) -> str | None:
+    """A file's text; None for a missing one, a pipe, or one of absurd size."""
+    try:
+        if not path.is_file() or path.stat().st_size > MAX_BYTES:
+            return None
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+
+
+class _Git:
+    """git in an empty repository that borrows objects, index and working tree of a real one."""
+
+    def __init__(self, place: _Place, empty: Path, commit: str) -> None:
+        self._tree = place.tree
+        self._settings = _settings(place, empty)
+        is_sha256 = len(commit) == 64
+        (empty / "refs").mkdir()
+        (empty / "HEAD").write_text(f"{commit}\n")
+        (empty / "config").write_text(
+            f"[core]\n\trepositoryformatversion = {int(is_sha256)}\n\tbare = false\n"
+            + ("[extensions]\n\tobjectFormat = sha256\n" if is_sha256 else "")
+        )
+        self._environment = {
+            "GIT_DIR": str(empty),
+            "GIT_WORK_TREE": str(place.tree),
+            "GIT_OBJECT_DIRECTORY": str(place.common / "objects"),
+            "GIT_INDEX_FILE": str(place.own / "index"),
+        }
+
+    def commit_time(self) -> str | None:
+        """The time of the commit by its committer."""
+        done = self._run("cat-file", "commit", "HEAD")
+        header = done.stdout.partition("\n\n")[0] if done is not None else ""
+        found = re.search(r"^committer .*> (\d{1,11}) [+-]\d{4}$", header, re.MULTILINE)
+        return None if found is None else datetime.fromtimestamp(int(found[1]), UTC).isoformat().replace("+00:00", "Z")
+
+    def is_dirty(self) -> bool | None:
+        """Whether tracked files differ; None where all that differ have a filter, which is not run to find out."""
+        shown = ("--porcelain", "-z", "--no-renames", "--untracked-files=no", "--ignore-submodules=dirty")
+        done = self._run("status", *shown)
+        if done is None:
+            return None
+        entries = [entry for entry in done.stdout.split("\0") if entry]
+        in_tree = [entry[3:] for entry in entries if entry[0] == " " and entry[1] == "M"]
+        if len(in_tree) < len(entries):
+            return True
+        return None if in_tree and self._are_all_filtered(in_tree) else bool(in_tree)
+
+    def _are_all_filtered(self, paths: Sequence[str]) -> bool:
+        done = self._run("check-attr", "-z", "--stdin", "filter", question="\0".join([*paths, ""]))
+        fields = [] if done is None else done.stdout.split("\0")
+        return bool(fields) and not {"unspecified", "unset"} & set(fields[2::3])
+
+    def _run(self, *arguments: str, question: str | None = None) -> Finished | None:
+        """git's answer; None without git, after the time limit, and when it fails."""
+        git = program("git")
+        if git is None:
+            return None
+        done = run_program(
+            (git, *self._settings, *arguments),
+            question=question,
+            limit_s=TIME_LIMIT_S,
+            only={**_without_git(os.environ), **self._environment, **OUTSIDE},
+            folder=self._tree,
+        )
+        return done if done.exit_code == 0 else None
+
+
+OUTSIDE = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_ALLOW_PROTOCOL": "none",
+    "GIT_TERMINAL_PROMPT": "0",
+    "LC_ALL": "C",
+}
+"""Variables that keep git from all configuration but its command line, from writing, and from any remote."""
+
+
+def _without_git(variables: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in variables.items() if not name.upper().startswith("GIT_")}
+
+
+def _settings(place: _Place, empty: Path) -> tuple[str, ...]:
+    """Arguments with the repository's settings that matter and are safe, and none of its others."""
+    ours = ("core.fsmonitor=false", f"core.hooksPath={empty}", f"core.attributesFile={os.devnull}")
+    words = [word for setting in ours for word in ("-c", setting)]
+    git = program("git")
+    config = place.common / "config"
+    if git is None or not config.is_file():
+        return tuple(words)
+    done = run_program(
+        (git, "config", "--file", str(config), "--no-includes", "--null", "--list"),
+        limit_s=TIME_LIMIT_S,
+        only={**_without_git(os.environ), **OUTSIDE},
+        folder=empty,
+    )
+    for entry in done.stdout.split("\0") if done.exit_code == 0 else ():
+        name, _, value = entry.partition("\n")
+        if name in SAFE_SETTINGS and SAFE_VALUE.fullmatch(value):
+            words += ["-c", f"{name}={value}"]
+    return tuple(words)
