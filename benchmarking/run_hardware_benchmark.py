@@ -178,7 +178,9 @@ def _parser() -> Parser:
     flags.add_output_format(output)
     output.add_argument("--resume", action="store_true", help="finish and store the unfinished runs of --output-dir")
     output.add_argument(
-        "--benches", metavar="DIR", help="with --resume: folder of your own benchmarks, whose runs may be finished"
+        "--benches",
+        metavar="DIR",
+        help="with --resume: folder of your own benchmarks, whose runs may be finished (default: none)",
     )
     ab.add_comparison_flags(output)
     output.add_argument(
