@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import ast
 import itertools
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json, Point, Result, Run
+from benchmarking.core.input_files import parse_json
+from benchmarking.core.records import NOT_APPLICABLE, Json, Point, Result
 from benchmarking.core.units import bytes_to_mb
-from db.importers.support.building import foreign_result, foreign_run, undated
+from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, block, timed_result, worst_status
+from db.importers.support.measures import MS_PER_S, block, foreign_result
 from db.importers.support.names import Argument, split_arguments
 from db.importers.support.reading import INT32_MAX, Fields, parsed_number, shifted, short, top_fields
 
@@ -60,44 +60,36 @@ class Case:
     """Its result, samples and stats_*, by column."""
 
 
-class Asv:
-    """Reads the files results/MACHINE/COMMIT-ENVIRONMENT.json of asv."""
+def _is_results(file: ForeignFile) -> bool:
+    return isinstance(file.json, dict) and {"commit_hash", "params", "results"} <= file.json.keys()
 
-    name = "asv"
-    summary = "airspeed velocity: results/MACHINE/COMMIT-ENVIRONMENT.json"
 
-    def recognises(self, file: ForeignFile) -> bool:
-        return isinstance(file.json, dict) and {"commit_hash", "params", "results"} <= file.json.keys()
-
-    def runs(self, file: ForeignFile) -> Iterator[Run]:
-        top_fields(file)  # refuses anything but an object
-        top = Fields(file, json.loads(file.text or "{}", parse_constant=str))
-        version = top.must(top.whole, "version")
-        if version != VERSION:
-            top.refuse("version", f"expected {VERSION}, found {version}: convert it with asv update")
-        shared, environment = _shared(top)
-        columns = [str(name) for name in _list(top, "result_columns")]
-        results = top.must(top.fields, "results")
-        entries = {name: _entry(results, name, columns) for name in results}
-        kept = top.rest()
-        for name, entry in entries.items():
-            yield from _runs(entry, name, shared, environment, kept)
+def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+    top_fields(file)  # refuses anything but an object
+    top = Fields(file, parse_json(file.content, str(file.path), constant=str))
+    version = top.must(top.whole, "version")
+    if version != VERSION:
+        top.refuse("version", f"expected {VERSION}, found {version}: convert it with asv update")
+    shared, environment = _shared(top)
+    columns = [str(name) for name in top.items("result_columns")]
+    results = top.must(top.fields, "results")
+    entries = {name: _entry(results, name, columns) for name in results}
+    kept = top.rest()
+    for name, entry in entries.items():
+        yield from _runs(entry, name, shared, environment, kept)
 
 
 def _shared(top: Fields) -> tuple[dict[str, Any], str]:
-    """Arguments of `foreign_run` about machine, commit and environment, and the environment's name."""
+    """Fields of the runs about machine, commit and environment, and the environment's name."""
     params = top.must(top.fields, "params")
     requirements = top.fields("requirements")
-    cpu, threads = params.text("cpu"), parsed_number(str(params.any("num_cpu")))
+    cpu, machine, threads = params.text("cpu"), params.text("machine"), parsed_number(str(params.any("num_cpu")))
     python = top.text("python") or params.text("python")
     versions = {name: requirements.any(name) for name in requirements} if requirements else {}
     shared = {
-        "format_name": Asv.name,
-        "definition": "asv",
-        "definitions": DEFINITIONS,
-        "host": params.text("machine") or "unknown",
+        "host": machine,
         "device_type": "cpu",
-        "device_name": cpu or params.text("machine"),
+        "device_name": cpu or machine,
         "cpu_model": cpu,
         "cpu_threads": threads if isinstance(threads, int) and 0 < threads <= INT32_MAX else None,
         "git_commit": top.must(top.text, "commit_hash"),
@@ -109,17 +101,10 @@ def _shared(top: Fields) -> tuple[dict[str, Any], str]:
 
 def _entry(results: Fields, name: str, columns: Sequence[str]) -> Fields:
     """A benchmark's columns by name; the last ones may be missing."""
-    values = _list(results, name)
+    values = results.items(name)
     if len(values) > len(columns):
         results.refuse(name, f"{len(values)} values for {len(columns)} result_columns")
     return Fields(results.file, dict(zip(columns, values, strict=False)), results.place(name))
-
-
-def _list(fields: Fields, name: str) -> list[Json]:
-    value = fields.must(fields.any, name)
-    if not isinstance(value, list):
-        fields.refuse(name, f"expected a list, found {short(value)}")
-    return value
 
 
 def _time(fields: Fields, name: str) -> datetime | None:
@@ -135,28 +120,20 @@ def _time(fields: Fields, name: str) -> datetime | None:
 
 def _runs(
     entry: Fields, name: str, shared: Mapping[str, Any], environment: str, kept: Mapping[str, Json]
-) -> Iterator[Run]:
-    started = _time(entry, "started_at")
-    started_at = started or entry.file.modified_at
-    doubts = () if started else (undated(entry.file),)
-    duration_s = entry.number("duration", low=0) or 0.0
+) -> Iterator[ForeignRun]:
+    started_at, duration_s = _time(entry, "started_at"), entry.number("duration", low=0) or 0.0
     code = entry.text("version")
     cases = _cases(entry)
     for variant in dict.fromkeys(case.variant for case in cases):
-        own = [case for case in cases if case.variant == variant]
-        results = [_result(case, _kind(name), started_at, doubts) for case in own]
-        mode = {"environment": environment, **({} if variant is None else {"variant": variant})}
-        yield foreign_run(
-            entry.file,
-            f"{name} {variant}",
+        yield ForeignRun(
+            key=f"{name} {variant}",
             model_id=name,
             model_revision=code,
             runtime="python",
-            runtime_mode=mode,
-            results=results,
+            runtime_mode={"environment": environment, **({} if variant is None else {"variant": variant})},
+            results=[_result(case, _kind(name)) for case in cases if case.variant == variant],
             started_at=started_at,
-            finished_at=shifted(entry.file, started_at, duration_s),
-            status=worst_status(results),
+            finished_at=shifted(entry.file, started_at, duration_s) if started_at else None,
             kept={**kept, **entry.rest()},
             **shared,
         )
@@ -170,7 +147,7 @@ def _kind(name: str) -> Kind:
 
 def _cases(entry: Fields) -> list[Case]:
     """The combinations of parameters, the last parameter varying fastest."""
-    params = [value if isinstance(value, list) else [value] for value in _list(entry, "params")]
+    params = [value if isinstance(value, list) else [value] for value in entry.items("params")]
     combinations = list(itertools.product(*params))
     per_case = [name for name in entry if name in ("result", "samples") or name.startswith("stats_")]
     columns = {name: entry.any(name) for name in per_case}
@@ -195,36 +172,34 @@ def _argument(text: Any) -> Argument:
     return value if isinstance(value, int | float | str) and not isinstance(value, bool) else str(text)
 
 
-def _result(case: Case, kind: Kind, started_at: datetime, doubts: Sequence[Doubt]) -> Result:
+def _result(case: Case, kind: Kind) -> Result:
     point, fields = Point(batch_size=1, axes=case.axes), case.fields
     if fields.any("result") is None:
         return foreign_result(point, metrics={}, status="failed", error="failed: asv's results do not say why")
     if fields.any("result") == SKIPPED:
         return foreign_result(point, metrics={}, status="skipped", error="skipped by the benchmark's set-up")
     value = fields.must(fields.number, "result")
-    if kind != "time":
-        return foreign_result(
-            point,
-            metrics={METRICS[kind]: value if kind == "track" else bytes_to_mb(value)},
-            doubts=doubts,
-            iterations=1,
-            missing={"latency_median_ms": f"{NOT_APPLICABLE}: a {kind} benchmark"},
-            kept=fields.rest(),
-        )
-    return _timed(point, fields, value * MS_PER_S, started_at, doubts)
+    if kind == "time":
+        return _timed(point, fields, value * MS_PER_S)
+    return foreign_result(
+        point,
+        metrics={METRICS[kind]: value if kind == "track" else bytes_to_mb(value)},
+        iterations=1,
+        missing={"latency_median_ms": f"{NOT_APPLICABLE}: a {kind} benchmark"},
+        kept=fields.rest(),
+    )
 
 
-def _timed(point: Point, fields: Fields, median_ms: float, started_at: datetime, doubts: Sequence[Doubt]) -> Result:
+def _timed(point: Point, fields: Fields, median_ms: float) -> Result:
     metrics = {"latency_median_ms": median_ms, **_stated(fields, INTERVAL)}
     calls = fields.count("stats_number") or 1
     samples_s = fields.numbers("samples")
     if samples_s:
-        samples = [block(0, [one * MS_PER_S for one in samples_s], started_at, inner_loops=calls)]
-        return timed_result(fields.file, point, samples, metrics=metrics, doubts=doubts, kept=fields.rest())
-    metrics |= _stated(fields, QUARTILES)
+        samples = [block(0, [one * MS_PER_S for one in samples_s], inner_loops=calls)]
+        return foreign_result(point, metrics=metrics, samples=samples, kept=fields.rest())
     repeats = fields.whole("stats_repeat")
-    kept = {**fields.rest(), "stats_number": calls}
-    return foreign_result(point, metrics=metrics, iterations=repeats, doubts=doubts, kept=kept)
+    metrics |= _stated(fields, QUARTILES)
+    return foreign_result(point, metrics=metrics, iterations=repeats, kept={**fields.rest(), "stats_number": calls})
 
 
 def _stated(fields: Fields, columns: Mapping[str, str]) -> dict[str, float]:
@@ -233,4 +208,11 @@ def _stated(fields: Fields, columns: Mapping[str, str]) -> dict[str, float]:
     return {column: seconds * MS_PER_S for column, seconds in found.items() if seconds is not None}
 
 
-PLUGIN = Asv()
+PLUGIN = Format(
+    name="asv",
+    summary="airspeed velocity: results/MACHINE/COMMIT-ENVIRONMENT.json",
+    definition="asv",
+    definitions=DEFINITIONS,
+    recognises=_is_results,
+    read=_read,
+)

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarking.core import plugins
-from benchmarking.core.records import Json, Run
-from db.importers.support.building import foreign_run, undated
+from benchmarking.core.records import Json
+from db.importers.support.building import ForeignRun, Format
 from db.importers.support.duckdb_files import (
     STATUSES,
     ResultRow,
@@ -27,9 +27,8 @@ from db.importers.support.duckdb_files import (
     text_in,
 )
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import worst_status
 from db.importers.support.names import precision_of
-from db.importers.support.reading import Fields, without_zone
+from db.importers.support.reading import Fields
 
 MODEL = ("model_id", "model_name", "model")
 FAMILY = ("architecture_type", "architecture", "model_type")
@@ -38,30 +37,21 @@ FINISHED = ("finished_at", "completed_at", "end_time")
 DEFINITIONS = {"*": "as the program that wrote the file defines it, which the file does not say"}
 
 
-class BenchmarkDuckdb:
-    """Reads benchmark_db.duckdb files of other programs."""
-
-    name = "benchmark_duckdb"
-    summary = "older DuckDB files: benchmark_runs, benchmark_results, hardware_info, raw_benchmark_data"
-
-    def recognises(self, file: ForeignFile) -> bool:
-        return has_tables(file)
-
-    def runs(self, file: ForeignFile) -> Iterator[Run]:
-        if not file.is_duckdb:
-            file.refuse("not a DuckDB file")
-        tables = read_tables(file)
-        hardware = _by(tables.hardware, "hardware_id", "id")
-        results = _by(tables.results, "run_id")
-        runs = _by(tables.runs, "run_id", "id")
-        for run_id in results.keys() - runs.keys():
-            results[run_id][0].refuse("run_id", f"{run_id} is not in benchmark_runs")
-        raw = raw_by_result(tables)
-        for run_id, rows in runs.items():
-            if len(rows) > 1:
-                rows[1].refuse("run_id", f"{run_id} occurs twice")
-            held = [result_row(one, run_id, raw) for one in results.get(run_id, [])]
-            yield _run(rows[0], run_id, merged(held), _hardware_of(rows[0], hardware))
+def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+    if not file.is_duckdb:
+        file.refuse("not a DuckDB file")
+    tables = read_tables(file)
+    hardware = _by(tables.hardware, "hardware_id", "id")
+    results = _by(tables.results, "run_id")
+    runs = _by(tables.runs, "run_id", "id")
+    for run_id in results.keys() - runs.keys():
+        results[run_id][0].refuse("run_id", f"{run_id} is not in benchmark_runs")
+    raw = raw_by_result(tables)
+    for run_id, rows in runs.items():
+        if len(rows) > 1:
+            rows[1].refuse("run_id", f"{run_id} occurs twice")
+        held = [result_row(one, run_id, raw) for one in results.get(run_id, [])]
+        yield _run(rows[0], run_id, merged(held), _hardware_of(rows[0], hardware))
 
 
 def _by(rows: Sequence[Fields], *names: str) -> dict[str, list[Fields]]:
@@ -82,49 +72,42 @@ def _hardware_of(run: Fields, hardware: Mapping[str, Sequence[Fields]]) -> Field
     return found[0] if found else Fields(run.file, {}, "hardware_info")
 
 
-def _run(row: Fields, run_id: str, held: Sequence[ResultRow], hardware: Fields) -> Run:
-    file, started, finished = row.file, first(row, STARTED), first(row, FINISHED)
-    started_at = row.time(started) if started else None
-    doubts = without_zone([row.text(started)]) if started and started_at else (undated(file),)
-    begin = started_at or file.modified_at
-    results = [result_of(file, one, begin, doubts) for one in held]
-    commit, branch = text_in(row, "git_commit", "commit"), text_in(row, "git_branch", "branch")
-    family, error = text_in(row, *FAMILY), text_in(row, "error", "error_message")
-    stated, known = text_in(row, "status"), family in plugins.family_names()
+def _run(row: Fields, run_id: str, held: Sequence[ResultRow], hardware: Fields) -> ForeignRun:
+    started, finished = first(row, STARTED), first(row, FINISHED)
+    begin, end = (row.time(name) if name else None for name in (started, finished))
+    results = [result_of(one) for one in held]
+    family, stated = text_in(row, *FAMILY), text_in(row, "status")
+    known = family in plugins.family_names()
     found: dict[str, Any] = {
         "model_id": text_in(row, *MODEL) or "unknown",
         "family": family if known else None,
         "task": text_in(row, "task") or "benchmark",
         "runtime": text_in(row, "runtime", "framework", "backend") or "unknown",
         "precision": precision_of(text_in(row, "precision", "dtype", "torch_dtype")),
-        "host": text_in(row, "host", "hostname") or text_in(hardware, "host", "hostname") or "unknown",
+        "host": text_in(row, "host", "hostname") or text_in(hardware, "host", "hostname"),
         "tool_version": text_in(row, "tool_version"),
         "parameter_count": row.whole("parameter_count"),
+        "git_commit": text_in(row, "git_commit", "commit"),
+        "git_branch": text_in(row, "git_branch", "branch"),
+        "error": text_in(row, "error", "error_message"),
         **_device(row, hardware),
     }
-    end = row.time(finished) if finished else None
     own: dict[str, Json] = {"run_id": run_id, "status": stated, "architecture_type": None if known else family}
     kept = {**row.rest(), **{name: value for name, value in own.items() if value is not None}}
-    return foreign_run(
-        file,
-        run_id,
-        format_name=BenchmarkDuckdb.name,
-        definition="benchmark-duckdb",
-        definitions=DEFINITIONS,
+    return ForeignRun(
+        key=run_id,
         results=results,
         started_at=begin,
-        finished_at=end if end and end >= begin else None,
-        git_commit=commit,
-        git_branch=branch,
-        error=error,
-        status=worst_status(results) if results else STATUSES.get((stated or "").lower(), "failed"),
+        stated_times=(row.text(started),) if started else (),
+        finished_at=end if begin and end and end >= begin else None,
+        status=None if results else STATUSES.get((stated or "").lower(), "failed"),
         kept={"benchmark_runs": kept, "hardware_info": hardware.rest()},
         **found,
     )
 
 
 def _device(row: Fields, hardware: Fields) -> dict[str, Any]:
-    """What `foreign_run` takes of the machine."""
+    """Fields of the run about the machine."""
     machines, cpu = text_in(hardware, "device_type"), text_in(hardware, "cpu_model", "cpu_name", "cpu", "processor")
     kind = (text_in(row, "device", "device_type") or machines or "unknown").partition(":")[0].lower()
     name, memory_bytes = text_in(hardware, "device_name", "gpu_name", "accelerator"), hardware.whole("memory_bytes")
@@ -140,4 +123,11 @@ def _device(row: Fields, hardware: Fields) -> dict[str, Any]:
     }
 
 
-PLUGIN = BenchmarkDuckdb()
+PLUGIN = Format(
+    name="benchmark_duckdb",
+    summary="older DuckDB files: benchmark_runs, benchmark_results, hardware_info, raw_benchmark_data",
+    definition="benchmark-duckdb",
+    definitions=DEFINITIONS,
+    recognises=has_tables,
+    read=_read,
+)

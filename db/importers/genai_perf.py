@@ -1,54 +1,60 @@
-"""GenAI-Perf's JSON (profile_export_genai_perf.json): one load, without a date, a version or a device."""
+"""GenAI-Perf's JSON and CSV (profile_export_genai_perf.json, .csv): one load, without a date, a version or a device.
+
+The CSV has the same metrics, rounded to two digits, and no input: its load is in the name of its folder.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import Any
 
-from benchmarking.core.records import Result, Run
-from db.importers.support.building import foreign_run, undated
+from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.reading import Fields, top_fields
-from db.importers.support.serving import DEFINITIONS, export_result, export_task, is_export, model_names
+from db.importers.support.reading import Fields, csv_header, csv_lines, parsed_number, top_fields
+from db.importers.support.serving import EXPORT_DEFINITIONS, export_result, export_task, is_export, model_names
 
 INPUT = {"perf_analyzer", "service_kind", "concurrency", "request_rate", "stimulus"}
 """Fields of its input; every version has one of them."""
 MEANINGS = {
-    **DEFINITIONS,
+    **EXPORT_DEFINITIONS,
     "time_to_first_token_ms": "median of time_to_first_token: from sending a request to its first response",
     "inter_token_latency": "of each request (latency - time to first token) / (output tokens - 1), in older versions "
     "the gap between two responses / tokens of the later one: the file does not say which",
 }
+CSV_HEADER = ["Metric", "avg", "min", "max", "p99"]
+CSV_METRIC = re.compile(r"([A-Z][\w ]*?)(?: \(([^)]+)\))?")
+"""A row's title: "Time To First Token (ms)"."""
+FOLDER = re.compile(r".*(concurrency|request_rate)(\d+(?:\.\d+)?)")
 
 
-class GenaiPerf:
-    """Reads the output of `genai-perf profile`."""
+def _is_genai_perf(file: ForeignFile) -> bool:
+    data = file.json
+    if data is None:
+        return csv_header(file)[: len(CSV_HEADER)] == CSV_HEADER
+    return is_export(data) and "aiperf_version" not in data and bool(INPUT & data["input_config"].keys())
 
-    name = "genai_perf"
-    summary = "GenAI-Perf: profile_export_genai_perf.json"
 
-    def recognises(self, file: ForeignFile) -> bool:
-        data = file.json
-        return is_export(data) and "aiperf_version" not in data and bool(INPUT & data["input_config"].keys())
-
-    def runs(self, file: ForeignFile) -> Iterator[Run]:
-        top = top_fields(file)
-        config = top.must(top.fields, "input_config")
-        endpoint = config.fields("endpoint") or config
-        kind = endpoint.text("type")
-        model_id, result = _model(config), _result(top, config)
-        yield foreign_run(
-            file,
-            "",
-            format_name=self.name,
-            definition="genai-perf",
-            definitions=MEANINGS,
-            model_id=model_id,
-            task=export_task(top),
-            results=[result],
-            started_at=file.modified_at,
-            runtime_mode={"endpoint": kind} if kind else {},
-            kept=top.rest(),
-        )
+def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+    top = _of_csv(file) if file.json is None else top_fields(file)
+    config = top.must(top.fields, "input_config")
+    endpoint = config.fields("endpoint") or config
+    analyzer = config.fields("perf_analyzer") or config
+    stimulus = analyzer.fields("stimulus") or config
+    yield ForeignRun(
+        model_id=_model(config),
+        task=export_task(top),
+        runtime_mode={"endpoint": kind} if (kind := endpoint.text("type")) else {},
+        results=[
+            export_result(
+                top,
+                columns={},
+                concurrency=stimulus.count("concurrency"),
+                request_rate=stimulus.number("request_rate", low=0),
+            )
+        ],
+        kept=top.rest(),
+    )
 
 
 def _model(config: Fields) -> str:
@@ -57,16 +63,32 @@ def _model(config: Fields) -> str:
     return model_names(config, name, names if isinstance(names, list) else [names])
 
 
-def _result(top: Fields, config: Fields) -> Result:
-    analyzer = config.fields("perf_analyzer") or config
-    stimulus = analyzer.fields("stimulus") or config
-    return export_result(
-        top,
-        columns={},
-        concurrency=stimulus.count("concurrency"),
-        request_rate=stimulus.number("request_rate", low=0),
-        doubts=(undated(top.file),),
-    )
+def _of_csv(file: ForeignFile) -> Fields:
+    """The metrics of the CSV as the JSON has them. Raises NoResultsError where the JSON is in the same folder."""
+    if file.path.with_suffix(".json").is_file():
+        file.without_results(f"all its numbers, not rounded, are in {file.path.with_suffix('.json').name}")
+    found: dict[str, Any] = {}
+    header: list[str] = []
+    for number, cells in csv_lines(file):
+        if cells[0] in ("Metric", "GPU"):
+            header = ["avg" if name == "Value" else name for name in cells[1:]]
+            continue
+        title = CSV_METRIC.fullmatch(cells[0])
+        if title is None or len(cells) != len(header) + 1:
+            file.refuse(f"line {number}: expected a metric and {len(header)} values, found {','.join(cells)[:60]!r}")
+        values = {name: parsed_number(cell.replace(",", "")) for name, cell in zip(header, cells[1:], strict=True)}
+        numbers = {name: value for name, value in values.items() if value != "N/A"}
+        found[title[1].lower().replace(" ", "_")] = {"unit": title[2] or "", **numbers}
+    load = FOLDER.fullmatch(file.path.absolute().parent.name)
+    found["input_config"] = {"model": "unknown", **({load[1]: parsed_number(load[2])} if load else {})}
+    return Fields(file, found)
 
 
-PLUGIN = GenaiPerf()
+PLUGIN = Format(
+    name="genai_perf",
+    summary="GenAI-Perf: profile_export_genai_perf.json and .csv",
+    definition="genai-perf",
+    definitions=MEANINGS,
+    recognises=_is_genai_perf,
+    read=_read,
+)

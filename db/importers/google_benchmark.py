@@ -1,4 +1,4 @@
-"""Google Benchmark's JSON: a run for each benchmark function, a result for each set of its arguments.
+"""Google Benchmark's JSON and CSV: a run for each benchmark function, a result for each set of its arguments.
 
 A repetition is one raw value, the mean time of a block of iterations; all repetitions are of one process. The
 arguments are in the name: "BM_Sort/64/order:2/repeats:3/threads:4".
@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
-from benchmarking.core.records import Doubt, Json, Point, Result, Run, Scalar
-from db.importers.support.building import foreign_result, foreign_run, undated
+from benchmarking.core.records import Json, Point, Result, Scalar
+from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import block, timed_result, worst_status
+from db.importers.support.measures import block, foreign_result
 from db.importers.support.names import split_arguments
-from db.importers.support.reading import INT32_MAX, Fields, parsed_number, top_fields
+from db.importers.support.reading import Fields, csv_rows, parsed_number, top_fields
 
 MS_PER_UNIT = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
 AGGREGATES = {"mean": "latency_mean_ms", "median": "latency_median_ms", "stddev": "latency_std_ms"}
 """Aggregate of the repetitions -> column; used where the file does not have the repetitions."""
 SETTINGS = ("iterations", "repeats", "min_time", "min_warmup_time")
 """Parts of a name that say how long is measured, not what."""
+CSV_HEADER = re.compile(r'^"?name"?,"?iterations"?,"?real_time"?,"?cpu_time"?,"?time_unit"?,', re.MULTILINE)
+CSV_AGGREGATE = re.compile(r"(.+)_(mean|median|stddev|cv|BigO|RMS)")
 CLOCKS = ("process_time", "real_time", "manual_time")
 COMPLEXITY = ("BigO", "RMS")
 COUNTERS = {"items_per_second": "throughput_samples_per_sec", "bytes_per_second": "bytes_per_sec"}
@@ -57,46 +58,57 @@ class Name:
         return f"{self.function} {sorted(self.mode.items())}"
 
 
-class GoogleBenchmark:
-    """Reads the output of --benchmark_out and --benchmark_format=json."""
+def _is_output(file: ForeignFile) -> bool:
+    data = file.json
+    if data is None:
+        return _header_line(file) is not None
+    if not isinstance(data, dict) or not isinstance(data.get("context"), dict):
+        return False
+    benchmarks = data.get("benchmarks")
+    return isinstance(benchmarks, list) and all(isinstance(one, dict) and "name" in one for one in benchmarks)
 
-    name = "google_benchmark"
-    summary = "Google Benchmark: --benchmark_out (json)"
 
-    def recognises(self, file: ForeignFile) -> bool:
-        data = file.json
-        if not isinstance(data, dict) or not isinstance(data.get("context"), dict):
-            return False
-        benchmarks = data.get("benchmarks")
-        return isinstance(benchmarks, list) and all(isinstance(one, dict) and "name" in one for one in benchmarks)
+def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+    top = _of_csv(file) if file.json is None else top_fields(file)
+    context = top.must(top.fields, "context")
+    shared: dict[str, Any] = {**_machine(context), "started_at": context.time("date")}
+    entries, complexity = _by_name(top)
+    kept = {**context.rest(), **top.rest()}
+    names = [parsed_name(stated) for stated in entries]
+    for series in dict.fromkeys(name.series for name in names):
+        own = [(name, each) for name, each in zip(names, entries.values(), strict=True) if name.series == series]
+        function = own[0][0].function
+        yield ForeignRun(
+            key=series,
+            model_id=function,
+            results=[_result(name, each) for name, each in own],
+            runtime="native",
+            runtime_mode=own[0][0].mode,
+            kept=kept | ({"complexity": complexity[function]} if function in complexity else {}),
+            **shared,
+        )
 
-    def runs(self, file: ForeignFile) -> Iterator[Run]:
-        top = top_fields(file)
-        context = top.must(top.fields, "context")
-        started_at = context.time("date")
-        doubts = () if started_at else (undated(file),)
-        shared = {**_machine(context), "started_at": started_at or file.modified_at}
-        entries, complexity = _by_name(top)
-        kept = {**context.rest(), **top.rest()}
-        names = [parsed_name(stated) for stated in entries]
-        for series in dict.fromkeys(name.series for name in names):
-            own = [(name, each) for name, each in zip(names, entries.values(), strict=True) if name.series == series]
-            results = [_result(file, name, each, shared["started_at"], doubts) for name, each in own]
-            function, mode = own[0][0].function, own[0][0].mode
-            yield foreign_run(
-                file,
-                series,
-                format_name=GoogleBenchmark.name,
-                definition="google-benchmark",
-                definitions=DEFINITIONS,
-                model_id=function,
-                results=results,
-                runtime="native",
-                runtime_mode=mode,
-                **shared,
-                kept=kept | ({"complexity": complexity[function]} if function in complexity else {}),
-                status=worst_status(results),
-            )
+
+def _header_line(file: ForeignFile) -> int | None:
+    """The offset of the header of a CSV, which the printed context may precede."""
+    found = CSV_HEADER.search((file.text or "")[:100_000])
+    return found.start() if found else None
+
+
+def _of_csv(file: ForeignFile) -> Fields:
+    """The rows of the CSV as entries of the JSON. An aggregate is known by the end of its name."""
+    text = (file.text or "")[_header_line(file) or 0 :]
+    entries = []
+    for row in csv_rows(replace(file, content=text.encode())):
+        values: dict[str, Any] = {
+            name: parsed_number(cell) if name != "name" else cell for name in row if (cell := row.text(name))
+        }
+        aggregate = CSV_AGGREGATE.fullmatch(str(values.get("name")))
+        if aggregate is not None:
+            values |= {"run_name": aggregate[1], "run_type": "aggregate", "aggregate_name": aggregate[2]}
+            values["repetitions"] = values.pop("iterations", None)
+        entries.append({**values, "error_occurred": values.get("error_occurred") == "true"})
+    return Fields(file, {"context": {}, "benchmarks": entries})
 
 
 def parsed_name(text: str) -> Name:
@@ -121,16 +133,15 @@ def parsed_name(text: str) -> Name:
 
 
 def _machine(context: Fields) -> dict[str, Any]:
-    """Arguments of `foreign_run` about the machine and the library."""
-    executable, version = context.text("executable"), context.text("library_version")
+    """Fields of the run about the machine and the library."""
     threads = context.count("num_cpus")
     return {
         "device_type": "cpu",
         "device_name": f"CPU ({threads or 'unknown number of'} logical processors{_caches(context)})",
         "cpu_threads": threads,
-        "host": context.text("host_name") or "unknown",
-        "command": (executable,) if executable else (),
-        "tool_version": version,
+        "host": context.text("host_name"),
+        "command": (context.text("executable"),),
+        "tool_version": context.text("library_version"),
     }
 
 
@@ -159,48 +170,38 @@ def _whole(entry: Fields) -> dict[str, Json]:
     return {name: entry.any(name) for name in entry}
 
 
-def _result(
-    file: ForeignFile, name: Name, entries: Sequence[Fields], started_at: datetime, doubts: Sequence[Doubt]
-) -> Result:
+def _result(name: Name, entries: Sequence[Fields]) -> Result:
     point = Point(batch_size=1, axes=name.arguments)
     repetitions = [entry for entry in entries if entry.text("run_type") != "aggregate"]
     aggregates = [entry for entry in entries if entry.text("run_type") == "aggregate"]
     for entry in repetitions:
         if entry.flag("error_occurred") or entry.flag("skipped"):
             return _without_numbers(point, entry, entries)
-    if not repetitions:
-        return _from_aggregates(point, aggregates, doubts)
-    values_ms = [_ms(entry, "real_time") for entry in repetitions]
-    blocks = [entry.count("iterations") or 1 for entry in repetitions]
-    metrics = {"cpu_time_ms": fmean(_ms(entry, "cpu_time") for entry in repetitions), **_counters(repetitions)}
     kept: dict[str, Json] = {"aggregates": [_whole(entry) for entry in aggregates]}
+    if not repetitions:  # written with --benchmark_report_aggregates_only
+        found = {entry.text("aggregate_name"): entry for entry in aggregates}
+        metrics = {column: _ms(found[name], "real_time") for name, column in AGGREGATES.items() if name in found}
+        return foreign_result(point, metrics=metrics, iterations=aggregates[0].whole("repetitions"), kept=kept)
+    blocks = [entry.count("iterations") or 1 for entry in repetitions]
+    values_ms, cpu_ms = ([_ms(entry, name) for entry in repetitions] for name in ("real_time", "cpu_time"))
     if len(set(blocks)) > 1:
         kept["iterations"] = list[Json](blocks)
-    samples = [block(0, values_ms, started_at, inner_loops=min(*blocks, INT32_MAX))]
-    return timed_result(file, point, samples, metrics=metrics, doubts=doubts, kept={**kept, **_rest(repetitions)})
+    return foreign_result(
+        point,
+        metrics={"cpu_time_ms": fmean(cpu_ms), **_counters(repetitions)},
+        samples=[block(0, values_ms, inner_loops=min(blocks))],
+        kept={**kept, **_rest(repetitions)},
+    )
 
 
 def _without_numbers(point: Point, entry: Fields, entries: Sequence[Fields]) -> Result:
-    is_error = entry.flag("error_occurred")
     message = entry.text("error_message") or entry.text("skip_message")
     return foreign_result(
         point,
         metrics={},
-        status="failed" if is_error else "skipped",
+        status="failed" if entry.flag("error_occurred") else "skipped",
         error=message or "the benchmark does not say why",
         kept={"entries": [_whole(each) for each in entries]},
-    )
-
-
-def _from_aggregates(point: Point, aggregates: Sequence[Fields], doubts: Sequence[Doubt]) -> Result:
-    """The result of a file written with --benchmark_report_aggregates_only."""
-    found = {entry.text("aggregate_name"): entry for entry in aggregates}
-    return foreign_result(
-        point,
-        metrics={column: _ms(found[name], "real_time") for name, column in AGGREGATES.items() if name in found},
-        iterations=aggregates[0].whole("repetitions"),
-        doubts=doubts,
-        kept={"aggregates": [_whole(entry) for entry in aggregates]},
     )
 
 
@@ -230,4 +231,11 @@ def _rest(entries: Sequence[Fields]) -> dict[str, Json]:
     return {"entries": [{name: value for name, value in one.rest().items() if name not in STATED} for one in entries]}
 
 
-PLUGIN = GoogleBenchmark()
+PLUGIN = Format(
+    name="google_benchmark",
+    summary="Google Benchmark: --benchmark_out (json and csv)",
+    definition="google-benchmark",
+    definitions=DEFINITIONS,
+    recognises=_is_output,
+    read=_read,
+)

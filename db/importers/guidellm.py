@@ -5,18 +5,17 @@ Its percentiles are nearest ranks. An empty distribution has 0 everywhere, and a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
-from typing import Any
 
-from benchmarking.core.records import Doubt, Result, Run, Samples
-from db.importers.support.building import foreign_result, foreign_run, undated
+from benchmarking.core.records import Doubt, Result, Samples
+from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, latency_metrics, measured, supported_tails, worst_status
+from db.importers.support.measures import MS_PER_S, measured
 from db.importers.support.reading import Fields, top_fields
-from db.importers.support.serving import LATENCY_COLUMNS, load_doubts, load_point
+from db.importers.support.serving import latency_columns, load_result
 
 CLOSED = ("synchronous", "concurrent", "throughput")
 """Loads with a limit on requests in flight; the others send requests at a rate without one."""
@@ -31,7 +30,7 @@ DISTRIBUTIONS = (
 """Distributions that become metrics; the others are kept."""
 SECONDS = ("request_latency", "request_dispatch_delay", "request_scheduled_latency")
 OURS = {
-    **{("request_latency", name): column for name, column in LATENCY_COLUMNS.items()},
+    **latency_columns("request_latency"),
     ("requests_per_second", "mean"): "throughput_samples_per_sec",
     ("output_tokens_per_second", "mean"): "throughput_tokens_per_sec",
     ("time_to_first_token_ms", "median"): "time_to_first_token_ms",
@@ -52,57 +51,57 @@ DEFINITIONS = {
 }
 
 
-class Guidellm:
-    """Reads the JSON of `guidellm run` and `guidellm benchmark`."""
-
-    name = "guidellm"
-    summary = "GuideLLM: benchmarks.json"
-
-    def recognises(self, file: ForeignFile) -> bool:
-        data = file.json
-        if not isinstance(data, dict) or not isinstance(data.get("benchmarks"), list) or not data["benchmarks"]:
-            return False
-        return all(isinstance(one, dict) and {"metrics", "requests"} <= one.keys() for one in data["benchmarks"])
-
-    def runs(self, file: ForeignFile) -> Iterator[Run]:
-        top = top_fields(file)
-        loads = [_load(top, benchmark) for benchmark in top.must(top.objects, "benchmarks")]
-        metadata = top.section("metadata")
-        versions = {"python": metadata.text("python_version"), "platform": metadata.text("platform")}
-        shared: dict[str, Any] = {
-            "tool_version": metadata.text("guidellm_version"),
-            "versions": {name: text for name, text in versions.items() if text},
-        }
-        for model_id, kind in dict.fromkeys((load.model_id, load.kind) for load in loads):
-            yield _run(top, [load for load in loads if (load.model_id, load.kind) == (model_id, kind)], shared)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Load:
     """One benchmark of a report."""
 
-    benchmark: Fields
-    strategy: Fields
     model_id: str
     kind: str
     """The strategy's: concurrent, constant, ..."""
-    started_at: datetime
-    finished_at: datetime
-    doubts: tuple[Doubt, ...]
+    started_at: datetime | None
+    finished_at: datetime | None
+    result: Result
+
+
+def _is_report(file: ForeignFile) -> bool:
+    data = file.json
+    if not isinstance(data, dict) or not isinstance(data.get("benchmarks"), list) or not data["benchmarks"]:
+        return False
+    return all(isinstance(one, dict) and {"metrics", "requests"} <= one.keys() for one in data["benchmarks"])
+
+
+def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+    top = top_fields(file)
+    loads = [_load(top, benchmark) for benchmark in top.must(top.objects, "benchmarks")]
+    metadata = top.section("metadata")
+    for model_id, kind in dict.fromkeys((load.model_id, load.kind) for load in loads):
+        own = [load for load in loads if (load.model_id, load.kind) == (model_id, kind)]
+        dated = [load.started_at for load in own if load.started_at is not None]
+        is_dated = len(dated) == len(own)
+        yield ForeignRun(
+            key=f"{model_id} {kind}",
+            model_id=model_id,
+            task="text-generation",
+            results=[load.result for load in own],
+            started_at=min(dated) if is_dated else None,
+            finished_at=max(load.finished_at or dated[0] for load in own) if is_dated else None,
+            runtime_mode={"load": kind},
+            tool_version=metadata.text("guidellm_version"),
+            versions={"python": metadata.text("python_version"), "platform": metadata.text("platform")},
+            kept={name: value for name, value in top.rest().items() if name != "benchmarks"},
+        )
 
 
 def _load(top: Fields, benchmark: Fields) -> Load:
     config = benchmark.fields("config") or benchmark.section("args")
     strategy = config.section("strategy")
-    started, finished = benchmark.unix_time("start_time"), benchmark.unix_time("end_time")
+    kind = strategy.text("type_") or "unknown"
     return Load(
-        benchmark=benchmark,
-        strategy=strategy,
         model_id=_model(top, benchmark, config) or "unknown",
-        kind=strategy.text("type_") or "unknown",
-        started_at=started or benchmark.file.modified_at,
-        finished_at=finished or started or benchmark.file.modified_at,
-        doubts=() if started else (undated(benchmark.file),),
+        kind=kind,
+        started_at=benchmark.unix_time("start_time"),
+        finished_at=benchmark.unix_time("end_time"),
+        result=_result(benchmark, strategy, kind),
     )
 
 
@@ -119,69 +118,33 @@ def _model(top: Fields, benchmark: Fields, config: Fields) -> str | None:
     return None
 
 
-def _run(top: Fields, loads: Sequence[Load], shared: Mapping[str, Any]) -> Run:
-    results = [_result(load) for load in loads]
-    model_id, kind = loads[0].model_id, loads[0].kind
-    return foreign_run(
-        top.file,
-        f"{model_id} {kind}",
-        format_name=Guidellm.name,
-        definition="guidellm",
-        definitions=DEFINITIONS,
-        model_id=model_id,
-        task="text-generation",
-        results=results,
-        started_at=min(load.started_at for load in loads),
-        finished_at=max(load.finished_at for load in loads),
-        runtime_mode={"load": kind},
-        kept={name: value for name, value in top.rest().items() if name != "benchmarks"},
-        status=worst_status(results),
-        **shared,
-    )
-
-
-def _result(load: Load) -> Result:
-    benchmark = load.benchmark
+def _result(benchmark: Fields, strategy: Fields, kind: str) -> Result:
     distributions = benchmark.must(benchmark.fields, "metrics")
     totals = distributions.section("request_totals")
-    succeeded, errored = totals.whole("successful"), totals.number("errored", low=0)
-    samples, metrics = _samples(benchmark, succeeded, load.started_at), _metrics(distributions)
-    concurrency, prompt_tokens = _concurrency(load), _length(metrics, "prompt_token_count")
-    point = load_point(
-        max_concurrency=concurrency,
-        request_rate=load.strategy.number("rate", low=0),
-        sequence_length=prompt_tokens,
-        new_tokens=_length(metrics, "output_token_count"),
-        axes={} if prompt_tokens else _mean_axis(metrics),
-    )
-    if succeeded == 0:
-        return foreign_result(point, metrics={}, status="failed", error="no request succeeded", kept=benchmark.rest())
-    walls = next((one.values for one in samples if one.metric == "latency_wall"), None)
-    computed, too_few, _ = latency_metrics(benchmark.file, [walls]) if walls else ({}, {}, None)
+    succeeded, failed = totals.whole("successful"), totals.number("errored", low=0)
+    samples, metrics = _samples(benchmark, succeeded), _metrics(distributions)
     first = next((one.values for one in samples if one.metric == "time_to_first_token"), None)
-    computed |= {"time_to_first_token_ms": median(first)} if first else {}
-    stated = {column: metrics[column] for column in computed if column in metrics}
-    metrics, unsupported = supported_tails(metrics, succeeded)
-    return foreign_result(
-        point,
-        metrics={**metrics, **computed},
-        missing={**unsupported, **too_few},
+    return load_result(
+        concurrency=_concurrency(strategy, kind),
+        request_rate=strategy.number("rate", low=0),
+        prompt_tokens=_length(metrics, "prompt_token_count"),
+        prompt_tokens_mean=metrics.get("prompt_token_count_mean"),
+        new_tokens=_length(metrics, "output_token_count"),
+        requests=succeeded,
+        failed=failed,
+        doubts=tuple(_warnings(benchmark)),
+        metrics={"time_to_first_token_ms": median(first)} if first else {},
+        stated=metrics,
         samples=samples,
-        iterations=succeeded,
-        doubts=(
-            *load.doubts,
-            *_warnings(benchmark),
-            *load_doubts(max_concurrency=concurrency, failed_requests=errored),
-        ),
-        kept={**benchmark.rest(), "stated": stated},
+        kept=benchmark.rest(),
     )
 
 
-def _concurrency(load: Load) -> int | None:
+def _concurrency(strategy: Fields, kind: str) -> int | None:
     """The most requests in flight. A load at a rate has only the client's own limit, which is kept."""
-    if load.kind not in CLOSED:
+    if kind not in CLOSED:
         return None
-    return 1 if load.kind == "synchronous" else load.strategy.count("streams") or load.strategy.count("max_concurrency")
+    return 1 if kind == "synchronous" else strategy.count("streams") or strategy.count("max_concurrency")
 
 
 def _warnings(benchmark: Fields) -> Iterator[Doubt]:
@@ -223,13 +186,7 @@ def _length(metrics: Mapping[str, float], name: str) -> int | None:
     return int(least) if least is not None and least == most and least >= 1 else None
 
 
-def _mean_axis(metrics: Mapping[str, float]) -> dict[str, int | float]:
-    """The mean length of the prompts where they differ: loads of another mean are another series."""
-    mean = metrics.get("prompt_token_count_mean")
-    return {} if mean is None else {"input_tokens_mean": round(mean)}
-
-
-def _samples(benchmark: Fields, succeeded: int | None, started_at: datetime) -> list[Samples]:
+def _samples(benchmark: Fields, succeeded: int | None) -> list[Samples]:
     """The raw times of the successful requests in ms; empty where the report holds only some of them."""
     requests = benchmark.section("requests")
     of_success = requests.objects("successful") or ()
@@ -239,7 +196,14 @@ def _samples(benchmark: Fields, succeeded: int | None, started_at: datetime) -> 
             value = request.number(name, low=0)
             if value is not None:
                 found.setdefault(metric, []).append(value * factor)
-    return [measured(metric, values, started_at) for metric, values in found.items() if len(values) == succeeded]
+    return [measured(metric, values) for metric, values in found.items() if len(values) == succeeded]
 
 
-PLUGIN = Guidellm()
+PLUGIN = Format(
+    name="guidellm",
+    summary="GuideLLM: benchmarks.json",
+    definition="guidellm",
+    definitions=DEFINITIONS,
+    recognises=_is_report,
+    read=_read,
+)

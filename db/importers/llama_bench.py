@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from statistics import median
 from typing import Any
 
-from benchmarking.core.records import NOT_SUPPORTED, Doubt, Family, Json, Point, Precision, Result, Run, Scalar
+from benchmarking.core.records import NOT_SUPPORTED, Doubt, Family, Json, Point, Precision, Result, Scalar
 from benchmarking.core.units import NS_PER_MS, bytes_to_mb
-from db.importers.support.building import foreign_result, foreign_run, undated
+from db.importers.support.building import ForeignRun, Format, iso
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, block, measured, timed_result
+from db.importers.support.measures import MS_PER_S, block, foreign_result, measured
 from db.importers.support.names import family_of, precision_of
 from db.importers.support.reading import Fields, csv_rows
 
-DEFINITION = "llama-bench"
 DEFINITIONS = {
     "latency_*": "one repetition: the prompt's tokens, or the generated ones, or both, without sampling or text",
     "throughput_tokens_per_sec": "with raw values tokens over the median repetition; else the tool's avg_ts, the mean "
@@ -49,13 +48,24 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
     "tensor_buft_overrides": ("none",),
     "use_mmap": ("1",),
     "use_direct_io": ("0",),
+    "load_mode": ("auto",),
+    "lazy_mode": ("auto",),
     "embeddings": ("0",),
     "no_op_offload": ("0",),
     "no_host": ("0",),
+    "f16_kv": ("1",),
+    "mul_mat_q": ("1",),
+    "low_vram": ("0",),
 }
 """Settings that distinguish series, and their defaults, so that a column added by a later version changes no series."""
 BACKENDS = {"CUDA": "cuda", "ROCm": "rocm", "HIP": "rocm", "Metal": "mps", "MTL": "mps", "CPU": "cpu", "BLAS": "cpu"}
-QUANTIZED = re.compile(r"(?:all )?((?:B?F\d{2}|I?Q\d\S*|TQ\d\S*|MXFP4\S*)(?: - [\w .]+)?(?: \w+)?)$")
+FLAGS = {"cuda": "CUDA", "hipblas": "ROCm", "metal": "Metal", "opencl": "OpenCL", "vulkan": "Vulkan", "sycl": "SYCL"}
+"""Of the first versions, true for the backend they were built with."""
+IDENTITY = ("build_number", "gpu_info", "backends", "model_filename", *FLAGS)
+"""Fields of a whole run that an export gives back as they were."""
+SPLIT = re.compile(r"-\d{5}-of-\d{5}$")
+"""The part of a model in several files."""
+QUANTIZED = re.compile(r"(?:all )?((?:B?F\d{2}|I?Q\d\S*|TQ\d\S*|MXFP4\S*)(?: mix)?(?: - [\w .]+)?(?: \w+)?)$")
 """The end of a model's type: "qwen2 7B Q4_K - Medium", "llama 8B BF16"."""
 EXPERTS = re.compile(r"moe\b|mixtral|\b\d+x\d+(\.\d+)?B\b|\bA\d+(\.\d+)?B\b")
 NO_RAW = f"{NOT_SUPPORTED}: this output has means alone"
@@ -84,10 +94,15 @@ MARKDOWN_NAMES = {
     "noh": "no_host",
 }
 """Column of the table -> field; other columns have the field's name."""
-TEST = re.compile(r"(?:pp(\d{1,9}))?\+?(?:tg(\d{1,9}))?(?: @ d(\d{1,9}))?")
-"""A test: pp512, tg128, pp512+tg128, each optionally at a depth."""
+TEST = re.compile(r"(?:pp ?(\d{1,9}))?\+?(?:tg ?(\d{1,9}))?(?: @ d ?(\d{1,9}))?")
+"""A test: pp512, tg128, pp512+tg128, each optionally at a depth; "pp 512" in the first versions."""
 BUILD = re.compile(r"^build: (\S+) \((\d{1,9})\)", re.MULTILINE)
-GPU = re.compile(r"^\s*Device \d+: ([^,\n]+),", re.MULTILINE)
+GPU = re.compile(
+    r"^\s*Device \d+: (?P<cuda>[^,\n]+),|^ggml_vulkan: \d+ = (?P<vulkan>[^|\n]+?) \([^()|\n]*\) \||"
+    r"^ggml_metal_init: GPU name:\s+(?P<metal>[^\n]+?)\s*$",
+    re.MULTILINE,
+)
+"""A device as the backends print it: its name, and after Vulkan's that of its driver."""
 SPEED = re.compile(r"([0-9.]+) ± ([0-9.]+)")
 SEPARATOR = re.compile(r"[|\s:-]+")
 GROUP_OF_THREE = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
@@ -100,84 +115,52 @@ class _Test:
 
     cell: tuple[tuple[str, str], ...]
     """What distinguishes runs: everything but sizes and measured numbers."""
-    setup: dict[str, Any]
+    setup: Mapping[str, Any]
     result: Result
-    started_at: datetime
+    started_at: datetime | None
 
 
-class LlamaBench:
-    """Reads the output of llama-bench."""
-
-    name = "llama_bench"
-    summary = "llama.cpp's llama-bench: -o json, jsonl, csv, sql and md"
-
-    def recognises(self, file: ForeignFile) -> bool:
-        return _is_output(file)
-
-    def runs(self, file: ForeignFile) -> Iterator[Run]:
-        """A run for each model, build and setting; a repeated test belongs to another run."""
-        groups: dict[tuple[object, int], list[_Test]] = {}
-        seen: Counter[tuple[object, str]] = Counter()
-        for test in (_test(file, row) for row in _rows(file)):
-            place = (test.cell, test.result.point.label)
-            groups.setdefault((test.cell, seen[place]), []).append(test)
-            seen[place] += 1
-        if not groups:
-            file.refuse("holds no tests")
-        for number, tests in enumerate(groups.values()):
-            yield _run(file, str(number), tests)
-
-
-def _run(file: ForeignFile, key: str, tests: list[_Test]) -> Run:
-    first = tests[0]
-    starts = [test.started_at for test in tests]
-    return foreign_run(
-        file,
-        key,
-        format_name=LlamaBench.name,
-        definition=DEFINITION,
-        definitions=DEFINITIONS,
-        task="text-generation",
-        results=[test.result for test in tests],
-        started_at=min(starts),
-        finished_at=max(starts),
-        **first.setup,
-    )
+def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+    """A run for each model, build and setting; a repeated test belongs to another run."""
+    groups: dict[tuple[object, int], list[_Test]] = {}
+    seen: Counter[tuple[object, str]] = Counter()
+    for test in map(_test, _rows(file)):
+        place = (test.cell, test.result.point.label)
+        groups.setdefault((test.cell, seen[place]), []).append(test)
+        seen[place] += 1
+    if not groups:
+        file.refuse("holds no tests")
+    for number, tests in enumerate(groups.values()):
+        starts = [test.started_at for test in tests if test.started_at is not None]
+        yield ForeignRun(
+            key=str(number),
+            task="text-generation",
+            results=[test.result for test in tests],
+            started_at=min(starts) if len(starts) == len(tests) else None,
+            finished_at=max(starts) if len(starts) == len(tests) else None,
+            **tests[0].setup,
+        )
 
 
-def _test(file: ForeignFile, row: Fields) -> _Test:
-    setup = _setup(row)
-    stated = row.time("test_time")
-    started_at = stated or file.modified_at
-    size = row.whole("model_size")
-    result = _result(file, row, started_at)
-    if size is not None:
-        result = replace(result, metrics={**result.metrics, "model_size_mb": bytes_to_mb(size)})
-    doubts = [*_doubts(row, result), *([] if stated else [undated(file)])]
-    made = foreign_result(
-        result.point,
-        metrics=result.metrics,
-        samples=result.samples,
-        iterations=result.iterations,
-        doubts=doubts,
-        missing=result.missing,
-        kept=row.rest(),
-    )
-    cell = tuple(sorted((name, repr(value)) for name, value in setup.items()))
-    return _Test(cell=cell, setup=setup, result=replace(made, ci_scope=result.ci_scope), started_at=started_at)
+def _test(row: Fields) -> _Test:
+    setup, started_at = _setup(row), row.time("test_time")
+    result = _result(row, started_at)
+    identity = {name: value for name, value in setup.items() if name != "kept"}
+    cell = tuple(sorted((name, repr(value)) for name, value in identity.items()))
+    return _Test(cell=cell, setup=setup, result=result, started_at=started_at)
 
 
 def _setup(row: Fields) -> dict[str, Any]:
-    """Arguments of `foreign_run` about model, device and settings."""
+    """Fields of the run about model, device and settings."""
     model_type, filename = row.text("model_type"), row.text("model_filename")
     precision, words = _precision(model_type)
     mode = _mode(row)
-    commit, number = row.text("build_commit"), row.any("build_number")
+    number = row.any("build_number")
     version = str(number) if isinstance(number, int | str) else None
     return {
         "model_id": _model_id(filename) or model_type or "unknown",
         "family": _family(model_type),
-        "model_config": {"model_type": model_type} if model_type else None,
+        "model_config": {"model_type": model_type} if model_type else {},
         "parameter_count": row.whole("model_n_params"),
         **_device(row),
         "cpu_model": (row.text("cpu_info") or "").strip() or None,
@@ -187,13 +170,14 @@ def _setup(row: Fields) -> dict[str, Any]:
         "num_threads": row.count("n_threads"),
         "tool_version": version,
         "versions": {"llama.cpp": f"b{version}"} if version else {},
-        "git_commit": commit,
+        "git_commit": row.text("build_commit"),
+        "kept": {name: row.any(name) for name in IDENTITY if name in row},
     }
 
 
 def _model_id(filename: str | None) -> str | None:
     name = re.split(r"[/\\]", filename or "")[-1]
-    return name.removesuffix(".gguf") or None
+    return SPLIT.sub("", name.removesuffix(".gguf")) or None
 
 
 def _family(model_type: str | None) -> Family | None:
@@ -224,7 +208,11 @@ def _mode(row: Fields) -> dict[str, Scalar]:
 
 
 def _device(row: Fields) -> dict[str, Any]:
-    backends = [name.strip() for name in (row.text("backends") or "").split(",") if name.strip()]
+    stated = row.text("backends")
+    flagged = ",".join(name for flag, name in FLAGS.items() if stated is None and row.any(flag) in (True, "1"))
+    backends = [name.strip() for name in (stated or flagged).split(",") if name.strip()]
+    if stated is None and not backends and any(flag in row for flag in FLAGS):
+        backends = ["CPU"]
     gpus = [name.strip() for name in (row.text("gpu_info") or "").split(",") if name.strip()]
     types = [BACKENDS.get(name, name.lower()) for name in backends if name not in ("RPC",)]
     device = next((one for one in types if one != "cpu"), types[0] if types else "unknown")
@@ -239,10 +227,10 @@ def _device(row: Fields) -> dict[str, Any]:
     }
 
 
-def _result(file: ForeignFile, row: Fields, started_at: datetime) -> Result:
+def _result(row: Fields, started_at: datetime | None) -> Result:
     """The numbers of a row: from its raw values where the output has them."""
     prompt, generated = row.whole("n_prompt") or 0, row.whole("n_gen") or 0
-    depth = row.whole("n_depth") or 0
+    depth, size = row.whole("n_depth") or 0, row.whole("model_size")
     if not prompt and not generated:
         row.refuse("n_prompt", "neither a prompt nor tokens to generate")
     point = Point(
@@ -252,16 +240,20 @@ def _result(file: ForeignFile, row: Fields, started_at: datetime) -> Result:
         axes={"depth": depth} if depth else {},
     )
     values = [value / NS_PER_MS for value in row.numbers("samples_ns", low=0) or ()] if "samples_ns" in row else []
-    if not values:
-        return foreign_result(point, metrics=_stated(row, point), missing={"latency_median_ms": NO_RAW})
-    samples = [block(0, values, started_at)]
-    made = timed_result(file, point, samples, metrics=_speeds(point, median(values)))
-    if prompt:
-        return made
-    per_token = [value / generated for value in values]
-    metrics = {**made.metrics, "time_per_output_token_ms": median(per_token)}
-    return replace(
-        made, metrics=metrics, samples=(*made.samples, measured("time_per_output_token", per_token, started_at))
+    metrics: dict[str, float | None] = {"model_size_mb": None if size is None else bytes_to_mb(size)}
+    samples = [block(0, values)] if values else []
+    if values and not prompt:
+        per_token = [value / generated for value in values]
+        metrics["time_per_output_token_ms"] = median(per_token)
+        samples.append(measured("time_per_output_token", per_token))
+    metrics |= _speeds(point, median(values)) if values else _stated(row, point)
+    return foreign_result(
+        point,
+        metrics=metrics,
+        samples=[replace(one, started_at=iso(started_at)) if started_at else one for one in samples],
+        doubts=_doubts(row, has_mean_of_ratios=not values and "throughput_tokens_per_sec" in metrics),
+        missing={} if values else {"latency_median_ms": NO_RAW},
+        kept=row.rest(),
     )
 
 
@@ -288,9 +280,9 @@ def _speeds(point: Point, middle_ms: float) -> dict[str, float]:
     return metrics | {"decode_tokens_per_sec" if point.new_tokens else "prefill_tokens_per_sec": speed}
 
 
-def _doubts(row: Fields, result: Result) -> list[Doubt]:
+def _doubts(row: Fields, *, has_mean_of_ratios: bool) -> list[Doubt]:
     found: list[Doubt] = []
-    if not result.samples and "throughput_tokens_per_sec" in result.metrics:
+    if has_mean_of_ratios:
         found.append(Doubt(kind="mean_of_ratios", severity="info", evidence={"field": "avg_ts"}))
     flash: Json = row.any("flash_attn")
     if AUTO_COLUMNS in row and flash is True:
@@ -307,7 +299,7 @@ def _is_output(file: ForeignFile) -> bool:
     if file.json_lines:
         return all(isinstance(row, dict) and row.keys() >= NEEDED for row in file.json_lines)
     text = file.text or ""
-    return _is_csv(text) or _inserts(text) != [] or _header(text.splitlines()) is not None
+    return _is_csv(text) or _inserts(text) != [] or any(_headers(text.splitlines()))
 
 
 def _rows(file: ForeignFile) -> Iterator[Fields]:
@@ -319,8 +311,8 @@ def _rows(file: ForeignFile) -> Iterator[Fields]:
         yield from csv_rows(file)
     elif _inserts(text):
         yield from _sql_rows(file, text)
-    elif _header(text.splitlines()) is not None:
-        yield from _markdown_rows(file, text)
+    elif any(_headers(text.splitlines())):
+        yield from _markdown_rows(file, text.splitlines())
     else:
         file.refuse("not an output of llama-bench, expected JSON, JSON lines, CSV, SQL or a Markdown table")
 
@@ -351,33 +343,34 @@ def _sql_rows(file: ForeignFile, text: str) -> Iterator[Fields]:
         yield Fields(file, dict(zip(names, values, strict=True)), f"INSERT {number}", numbers_are_text=True)
 
 
-def _header(lines: list[str]) -> int | None:
-    """The line number of the Markdown table's header."""
+def _headers(lines: Sequence[str]) -> Iterator[int]:
+    """The numbers, from 1, of the lines below which the rows of a Markdown table of tests begin."""
     for place, line in enumerate(lines[:-1]):
-        names = _cells(line)
-        if {"model", "test", "t/s"} <= set(names) and SEPARATOR.fullmatch(lines[place + 1]):
-            return place
-    return None
+        if {"model", "test", "t/s"} <= set(_cells(line)) and SEPARATOR.fullmatch(lines[place + 1]):
+            yield place + 2
 
 
 def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip().strip("|").split("|")] if line.lstrip().startswith("|") else []
 
 
-def _markdown_rows(file: ForeignFile, text: str) -> Iterator[Fields]:
-    lines = text.splitlines()
-    start = _header(lines) or 0
-    names = _cells(lines[start])
-    build, gpus = BUILD.search(text), GPU.findall(text)
-    shared = {"build_commit": build[1], "build_number": build[2]} if build else {}
-    shared |= {"gpu_info": ", ".join(gpus)} if gpus else {}
-    for number, line in enumerate(lines[start + 2 :], start + 3):
-        cells = _cells(line)
-        if cells and len(cells) != len(names):
-            file.refuse(f"line {number}: {len(cells)} cells under {len(names)} headings")
-        if cells:
+def _markdown_rows(file: ForeignFile, lines: Sequence[str]) -> Iterator[Fields]:
+    """The rows of all tables. A table's devices are printed above it, its build below."""
+    starts, end = list(_headers(lines)), 0
+    for start, following in zip(starts, [*starts[1:], len(lines)], strict=True):
+        names = _cells(lines[start - 2])
+        gpus = [name.strip() for found in GPU.finditer("\n".join(lines[end:start])) for name in found.groups() if name]
+        end = next((number for number in range(start, following) if not _cells(lines[number])), following)
+        build = BUILD.search("\n".join(lines[end:following])) or BUILD.search("\n".join(lines))
+        shared = {"build_commit": build[1], "build_number": build[2]} if build else {}
+        shared |= {"gpu_info": ", ".join(gpus)} if gpus else {}
+        for number in range(start, end):
+            cells = _cells(lines[number])
+            if len(cells) != len(names):
+                file.refuse(f"line {number + 1}: {len(cells)} cells under {len(names)} headings")
             row = {MARKDOWN_NAMES.get(name, name): cell for name, cell in zip(names, cells, strict=True)}
-            yield Fields(file, shared | _of_table(file, number, row), f"line {number}", numbers_are_text=True)
+            own = shared | _of_table(file, number + 1, row)
+            yield Fields(file, own, f"line {number + 1}", numbers_are_text=True)
 
 
 def _of_table(file: ForeignFile, number: int, row: dict[str, str]) -> dict[str, Any]:
@@ -408,4 +401,11 @@ def _scaled(cell: str | None, factors: dict[str, float] | dict[str, int]) -> int
         return None
 
 
-PLUGIN = LlamaBench()
+PLUGIN = Format(
+    name="llama_bench",
+    summary="llama.cpp's llama-bench: -o json, jsonl, csv, sql and md",
+    definition="llama-bench",
+    definitions=DEFINITIONS,
+    recognises=_is_output,
+    read=_read,
+)

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import ast
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from benchmarking.core.errors import FormatError, UsageError
-from benchmarking.core.records import Doubt, Json, Point, Result, Run, Status
-from benchmarking.core.yaml_files import parse_yaml
-from db.importers.support.building import foreign_result, foreign_run, undated
+from benchmarking.core.records import Doubt, Json, Point, Result, Status
+from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, worst_status
+from db.importers.support.measures import MS_PER_S, foreign_result
 from db.importers.support.names import precision_of
-from db.importers.support.reading import Fields, csv_rows, short
+from db.importers.support.reading import MAX_YAML_BYTES, Fields, csv_rows, short, yaml_object
 
 TOP_LEVEL = re.compile(r"^([a-z_]\w*):", re.MULTILINE)
+NOT_YAML = re.compile(r"^(?:```|[A-Za-z]\w* \w+ )", re.MULTILINE)
+"""A line of a page that shows such a file: a fence, or the beginning of a sentence."""
 BUILD = {"build_status", "evaluations", "performance", "benchmark_status", "turnkey_version", "onnxflow_version"}
 NAMED = {"build_name", "config", "hash", "parameters", "model_name", "uid", "labels"}
 """A build's file has at least one field of each set."""
@@ -54,8 +53,6 @@ MEASURED = ("mean_latency", "throughput", "seconds_to_first_token", "token_gener
 UNITS = {"mean_latency_units": "milliseconds (ms)", "throughput_units": "inferences per second (IPS)"}
 STATUSES: Mapping[str, Status] = {"timeout": "timed_out", "error": "failed", "killed": "failed", "incomplete": "failed"}
 NESTED = ("labels", "config", "system_info")
-MAX_BYTES = 4 * 1024**2
-"""Of YAML: parsing a megabyte takes seconds."""
 DEFINITIONS = {
     "latency_mean_ms": "mean latency of an inference, of 100 by default",
     "inferences_per_sec": "throughput: inferences a second, whatever the batch of one is",
@@ -67,26 +64,21 @@ DEFINITIONS = {
 }
 
 
-class Mlagility:
-    """Reads mlagility_stats.yaml, turnkey_stats.yaml, state.yaml, and reports."""
+def _is_build_or_report(file: ForeignFile) -> bool:
+    text = file.text
+    if not text or len(text) > MAX_YAML_BYTES:
+        return False
+    header = {name.strip() for name in text.partition("\n")[0].split(",")}
+    if "model_name" in header and header & REPORT:
+        return True
+    names = set(TOP_LEVEL.findall(text))
+    return bool(names & BUILD and names & NAMED) and not NOT_YAML.search(text)
 
-    name = "mlagility"
-    summary = "MLAgility, turnkey, lemonade: *_stats.yaml, state.yaml, report (csv)"
 
-    def recognises(self, file: ForeignFile) -> bool:
-        text = file.text
-        if not text or len(text) > MAX_BYTES:
-            return False
-        header = {name.strip() for name in text.partition("\n")[0].split(",")}
-        if "model_name" in header and header & REPORT:
-            return True
-        names = set(TOP_LEVEL.findall(text))
-        return bool(names & BUILD and names & NAMED)
-
-    def runs(self, file: ForeignFile) -> Iterator[Run]:
-        is_report = "model_name" in (file.text or "").partition("\n")[0].split(",")
-        for index, evaluation in enumerate(_of_report(file) if is_report else _of_build(file)):
-            yield _run(evaluation, str(index))
+def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+    is_report = "model_name" in (file.text or "").partition("\n")[0].split(",")
+    for index, evaluation in enumerate(_of_report(file) if is_report else _of_build(file)):
+        yield _run(evaluation, str(index))
 
 
 def _of_report(file: ForeignFile) -> Iterator[Fields]:
@@ -116,7 +108,7 @@ def _of_build(file: ForeignFile) -> Iterator[Fields]:
     """The evaluations of one build: its shared fields, overridden by each evaluation's own."""
     if not TOP_LEVEL.search(file.text or ""):  # checked first, since the parser takes seconds
         file.refuse("not YAML with a mapping at the top")
-    data = {name: value for name, value in _yaml_object(file).items() if value != "-"}
+    data = {name: value for name, value in yaml_object(file).items() if value != "-"}
     for holder in ("evaluations", "performance"):
         own = data.get(holder)
         if isinstance(own, dict) and own and all(isinstance(one, dict) for one in own.values()):
@@ -129,25 +121,17 @@ def _of_build(file: ForeignFile) -> Iterator[Fields]:
     yield Fields(file, data, numbers_are_text=True)
 
 
-def _run(evaluation: Fields, key: str) -> Run:
-    file = evaluation.file
-    started_at = evaluation.time("timestamp")
+def _run(evaluation: Fields, key: str) -> ForeignRun:
     nested = {name: evaluation.any(name) for name in NESTED if name in evaluation}
     errors = evaluation.any("error_log")
-    results = _results(evaluation, errors, () if started_at else (undated(file),))
-    return foreign_run(
-        file,
-        key,
-        format_name=Mlagility.name,
-        definition="mlagility",
-        definitions=DEFINITIONS,
+    return ForeignRun(
+        key=key,
         model_id=_model(evaluation, nested),
         parameter_count=evaluation.whole("parameters") if "parameters" in evaluation else evaluation.whole("params"),
         task=evaluation.text("task") or "benchmark",
         model_revision=evaluation.text("hash"),
-        results=results,
-        started_at=started_at or file.modified_at,
-        status=worst_status(results),
+        started_at=evaluation.time("timestamp"),
+        results=_results(evaluation, errors),
         **_machine(evaluation, nested),
         kept={**evaluation.rest(), **nested, **({} if errors is None else {"error_log": errors})},
     )
@@ -168,7 +152,7 @@ def _model(evaluation: Fields, nested: Mapping[str, Json]) -> str:
 
 
 def _machine(evaluation: Fields, nested: Mapping[str, Json]) -> dict[str, Any]:
-    """Arguments of `foreign_run` about device, runtime and tool."""
+    """Fields of the run about device, runtime and tool."""
     family = (evaluation.text("device_type") or "").partition("::")[0].lower()
     device, runtime = evaluation.text("device"), evaluation.text("runtime")
     version, runtime_version = evaluation.text("turnkey_version"), evaluation.text("runtime_version")
@@ -183,11 +167,11 @@ def _machine(evaluation: Fields, nested: Mapping[str, Json]) -> dict[str, Any]:
         "runtime": RUNTIMES.get(runtime or "", runtime or "unknown"),
         "precision": precision_of(evaluation.text("dtype")),
         "tool_version": version,
-        "versions": {runtime: runtime_version} if runtime and runtime_version else {},
+        "versions": {runtime: runtime_version} if runtime else {},
     }
 
 
-def _results(evaluation: Fields, errors: Json, doubts: tuple[Doubt, ...]) -> list[Result]:
+def _results(evaluation: Fields, errors: Json) -> list[Result]:
     """One result, or one for each prompt."""
     for name, unit in UNITS.items():
         if (stated := evaluation.text(name)) not in (None, unit):
@@ -203,10 +187,10 @@ def _results(evaluation: Fields, errors: Json, doubts: tuple[Doubt, ...]) -> lis
         each.append(Fields(evaluation.file, fields, evaluation.path, numbers_are_text=True))
     if not any(name in one for one in each for name in MEASURED):
         return [_unmeasured(evaluation, errors)]
-    return [_measured(one, common, doubts) for one in each]
+    return [_measured(one, common) for one in each]
 
 
-def _measured(fields: Fields, common: Mapping[str, int | None], doubts: tuple[Doubt, ...]) -> Result:
+def _measured(fields: Fields, common: Mapping[str, int | None]) -> Result:
     found = {metric: (fields.number(name), factor) for name, (metric, factor) in NUMBERS.items()}
     batch = Doubt(kind="batch_size_not_stated", severity="info", evidence={"batch_size_stored": 1})
     return foreign_result(
@@ -217,8 +201,8 @@ def _measured(fields: Fields, common: Mapping[str, int | None], doubts: tuple[Do
         ),
         metrics={metric: value * factor for metric, (value, factor) in found.items() if value is not None},
         iterations=common["iterations"],
-        warmup_iterations=common["warmup_iterations"] or 0,
-        doubts=(*doubts, *(() if "prompt_tokens" in fields else (batch,))),
+        warmup_iterations=common["warmup_iterations"],
+        doubts=() if "prompt_tokens" in fields else (batch,),
         kept={**fields.rest(), **{name: fields.any(name) for name in TOKENS if name in fields}},
     )
 
@@ -241,33 +225,11 @@ def _unmeasured(evaluation: Fields, errors: Json) -> Result:
     return foreign_result(Point(batch_size=1), metrics={}, status=status, error=reason[:2000])
 
 
-def _yaml_object(file: ForeignFile) -> dict[str, Any]:
-    """The file's one mapping, read as if it were JSON: times stay text, tags of programming languages are refused.
-
-    Raises FormatError for any other file, with the line.
-    """
-    if len(file.content) > MAX_BYTES:
-        file.refuse(f"larger than {MAX_BYTES >> 20} MiB, too large for a result file in YAML")
-    try:
-        data = parse_yaml(file.text or "", file.path, times_as_text=True).plain()
-    except UsageError as error:
-        raise FormatError(str(error)) from error
-    if not isinstance(data, dict) or not all(isinstance(name, str) for name in data):
-        file.refuse("not YAML with a mapping at the top")
-    return {name: _json_value(file, value, name) for name, value in data.items()}
-
-
-def _json_value(file: ForeignFile, value: Any, place: str) -> Any:
-    """The value for JSON: keys are text; NaN and infinity are None."""
-    if isinstance(value, dict):
-        return {str(name): _json_value(file, one, f"{place}.{name}") for name, one in value.items()}
-    if isinstance(value, list):
-        return [_json_value(file, one, f"{place}[{index}]") for index, one in enumerate(value)]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if value is not None and not isinstance(value, bool | int | float | str):
-        file.refuse(f"{place[:100]}: expected text, a number, a list or a mapping, found {type(value).__name__}")
-    return value
-
-
-PLUGIN = Mlagility()
+PLUGIN = Format(
+    name="mlagility",
+    summary="MLAgility, turnkey, lemonade: *_stats.yaml, state.yaml, report (csv)",
+    definition="mlagility",
+    definitions=DEFINITIONS,
+    recognises=_is_build_or_report,
+    read=_read,
+)

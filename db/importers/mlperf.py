@@ -5,43 +5,53 @@ The tables are the submission checker's summary.csv and the published *_results.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Run, Scalar
+from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Scalar
 from db.importers.support import mlperf_logs as logs
 from db.importers.support import mlperf_systems as systems
-from db.importers.support.building import foreign_result, foreign_run, undated
+from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import supported_tails
+from db.importers.support.measures import foreign_result
 from db.importers.support.reading import Fields, csv_header, csv_rows
 
-DEFINITION = "mlperf-inference"
 DEFINITIONS = {
     "throughput_samples_per_sec": "samples (queries) per second under the scenario's rules: in Server and Interactive "
     "those completed within the latency limits' test, in Offline all",
     "throughput_tokens_per_sec": "generated tokens per second, likewise",
-    "latency_*": "of a query in SingleStream, MultiStream and Server; a table has the 90th percentile of SingleStream "
-    "and the 99th of MultiStream",
+    "latency_*": "of a query in SingleStream, MultiStream and Server, as observed",
+    "latency_p90_early_stopping_ms": "SingleStream's result: early stopping's estimate of the 90th percentile, "
+    "which is not below the observed one",
+    "latency_p99_early_stopping_ms": "MultiStream's result: early stopping's estimate of the 99th percentile",
     "time_to_first_token_ms": "median time to the first token",
     "time_per_output_token_ms": "median over queries of the mean time per token after the first",
     "system_power_w": "of the whole system",
 }
-DETAIL, ACCURACY = "mlperf_log_detail.txt", "AccuracyOnly"
+ACCURACY = "AccuracyOnly"
+DETAIL, LESS_DETAILED = "mlperf_log_detail.txt", ("mlperf_log_summary.txt", "result_summary.json")
+"""Files of one test in a folder: its result is in the most detailed one."""
 MACHINE = (
     *("accelerator_model_name", "accelerators_per_node", "accelerator_memory_capacity", "total_accelerators"),
     *("host_processor_model_name", "host_processors_per_node", "host_processor_core_count", "host_memory_capacity"),
     "number_of_nodes",
 )
-LATENCY_PERCENTILES = {"singlestream": "latency_p90_ms", "multistream": "latency_p99_ms"}
+PERCENTILES = {"singlestream": "latency_p90_ms", "multistream": "latency_p99_ms"}
 """The percentile that a table's latency is, by scenario."""
+ESTIMATES = {"singlestream": "latency_p90_early_stopping_ms", "multistream": "latency_p99_early_stopping_ms"}
+EARLY_STOPPING_SINCE = 2.0
+"""The round since which that latency is the estimate of early stopping: a bound that the percentile is below with 99 %
+confidence, not the observed one."""
+SAMPLES, TOKENS = "throughput_samples_per_sec", "throughput_tokens_per_sec"
 PERCENTILE_ONLY = f"{NOT_SUPPORTED}: the table has one percentile"
 MILLI = 1e-3
 UNITS: dict[str, tuple[str | None, float]] = {
-    "tokens/s": ("throughput_tokens_per_sec", 1.0),
-    "samples/s": ("throughput_samples_per_sec", 1.0),
-    "queries/s": ("throughput_samples_per_sec", 1.0),
+    "tokens/s": (TOKENS, 1.0),
+    "samples/s": (SAMPLES, 1.0),
+    "queries/s": (SAMPLES, 1.0),
     "latency (ms)": (None, 1.0),
     "milliseconds": (None, 1.0),
     "ms": (None, 1.0),
@@ -100,154 +110,168 @@ class Row:
     """Value and unit."""
 
 
-class MlPerf:
-    """Reads MLPerf inference's tables and logs."""
-
-    name = "mlperf"
-    summary = (
-        "MLPerf inference: summary.csv, *_results.json, mlperf_log_summary.txt, mlperf_log_detail.txt, "
-        "result_summary.json; systems/*.json are joined"
-    )
-
-    def recognises(self, file: ForeignFile) -> bool:
-        """A table, a log, or a system's description."""
-        return _reader(file) is not None
-
-    def runs(self, file: ForeignFile) -> Iterator[Run]:
-        """A run for each row of a table, or for a test.
-
-        A system's description, an accuracy test, and a summary in the folder of its detailed log give none.
-        """
-        reader = _reader(file)
-        if reader is None:
-            file.refuse("not a file of MLPerf inference")
-        yield from reader(file)
+def _is_mlperf(file: ForeignFile) -> bool:
+    """A table, a log, or a system's description."""
+    return _reader(file) is not None
 
 
-def _reader(file: ForeignFile) -> Callable[[ForeignFile], Iterator[Run]] | None:
+def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+    """A run for each row of a table, or for a test. NoResultsError for a description, a log of accuracy or of an
+    audit, and for a file whose test has a more detailed one in the same folder."""
+    reader = _reader(file)
+    if reader is None:
+        file.refuse("not a file of MLPerf inference")
+    yield from reader(file)
+
+
+def _reader(file: ForeignFile) -> Callable[[ForeignFile], Iterator[ForeignRun]] | None:
     if systems.is_system(file.json):
-        return lambda _: iter(())
+        return lambda opened: opened.without_results("a system's description: it is joined to the results on it")
+    if logs.is_accuracy(file.json):
+        return lambda opened: opened.without_results("a log of accuracy: the answers of the model, without times")
     if logs.is_detail(file):
-        return lambda opened: _of_log(opened, logs.of_detail(opened))
+        return lambda opened: _of_log(opened, logs.of_detail)
     if logs.is_summary(file):
-        return _of_summary
+        return lambda opened: _of_log(opened, logs.of_summary)
     if logs.is_endpoints(file.json):
-        return lambda opened: _of_log(opened, logs.of_endpoints(opened))
+        return lambda opened: _of_log(opened, logs.of_endpoints)
     header = csv_header(file) if file.json is None else []
     return _of_table if _is_table(file, header) else None
 
 
-def _of_summary(file: ForeignFile) -> Iterator[Run]:
-    if not file.path.with_name(DETAIL).is_file():
-        yield from _of_log(file, logs.of_summary(file))
-
-
-def _of_log(file: ForeignFile, read: Mapping[str, Any]) -> Iterator[Run]:
-    events = Fields(file, read, numbers_are_text=True)
-    if events.text("effective_test_mode") == ACCURACY:
-        return
+def _of_log(file: ForeignFile, read: Callable[[ForeignFile], Mapping[str, Any]]) -> Iterator[ForeignRun]:
+    if file.path.name in LESS_DETAILED and file.path.with_name(DETAIL).is_file():
+        file.without_results(f"all its numbers are in {DETAIL}")
+    events = Fields(file, read(file), numbers_are_text=True)
     place = systems.place_of(file.path.resolve())
+    if events.text("effective_test_mode") == ACCURACY:
+        file.without_results("an accuracy test: its times are no results")
+    if place.is_audit or logs.is_audit(events):
+        file.without_results("a compliance test: a repetition under changed conditions, whose times are no results")
     scenario = (place.scenario or events.text("effective_scenario") or "unknown").lower()
     system = systems.system_fields(file, place.system_file())
-    stated = events.time("test_datetime")
     queries = events.whole("result_query_count")
-    stated_metrics, missing = logs.log_metrics(events, scenario)
-    metrics, few = supported_tails(stated_metrics, queries)
+    metrics, missing = logs.log_metrics(events, scenario)
     if not metrics:
         file.refuse("has no results: the test was interrupted, or its log is truncated")
     result = foreign_result(
         _point(scenario, events.count("effective_samples_per_query"), events.number("effective_target_qps", low=0)),
-        metrics=metrics,
-        missing=missing | few,
+        metrics={},
+        stated=metrics,
+        missing=missing,
         iterations=queries,
-        doubts=[*logs.log_doubts(events), *([] if stated else [undated(file)])],
+        doubts=[*logs.log_doubts(events), *_batch_doubts(scenario)],
     )
-    yield foreign_run(
-        file,
-        "",
+    weights = _word(systems.measurement_fields(file, place), "weight_data_types")
+    yield ForeignRun(
+        key=place.inside,
         results=[result],
-        started_at=stated or file.modified_at,
+        started_at=events.time("test_datetime"),
         tool_version=events.text("loadgen_version") or _word(events, "endpoints_version"),
-        **_cell(place.model or "unknown", scenario, place.division, system, _words(system), _word(system, "framework")),
-        host=place.system or events.text("sut_name") or "unknown",
-        tags={"submitter": place.submitter} if place.submitter else {},
+        **_cell(
+            place.model or "unknown",
+            scenario,
+            place.division,
+            weights or _word(system, "weight_data_types"),
+            _words(system),
+            _word(system, "framework"),
+        ),
+        host=place.system or events.text("sut_name"),
+        tags={"submitter": place.submitter},
         kept={**events.rest(), **({"system": system.rest()} if system.rest() else {})},
     )
 
 
-def _of_table(file: ForeignFile) -> Iterator[Run]:
+def _of_table(file: ForeignFile) -> Iterator[ForeignRun]:
+    described: dict[Path | None, Fields] = {}
     for row in _results_in(file):
-        yield _of_row(file, row)
+        fields = row.fields
+        division, submitter = _word(fields, "Division"), _word(fields, "Organization")
+        place = systems.Place(division=division, submitter=submitter, root=file.path.parent)
+        path = place.system_file(_word(fields, "Platform"))
+        if path not in described:
+            described[path] = systems.system_fields(file, path)
+        yield _of_row(row, division, submitter, described[path].untaken())
 
 
-def _of_row(file: ForeignFile, row: Row) -> Run:
+def _of_row(row: Row, division: str | None, submitter: str | None, system: Fields) -> ForeignRun:
     fields = row.fields
     scenario = fields.must(fields.text, "Scenario").lower()
-    division, submitter = _word(fields, "Division"), _word(fields, "Organization")
-    system = _system_of(file, fields, division, submitter)
     machine = {**_words(system), **{name: word for name, word in _words(fields).items() if word}}
-    return foreign_run(
-        file,
-        fields.path,
-        results=[_row_result(file, row, scenario)],
-        started_at=file.modified_at,
+    return ForeignRun(
+        key=fields.path,
+        results=[_row_result(row, scenario)],
         tool_version=_word(fields, "version"),
         **_cell(
             _word(fields, "Model") or _word(fields, "MlperfModel") or "unknown",
             scenario,
             division,
-            fields,
+            _word(fields, "weight_data_types") or _word(system, "weight_data_types"),
             machine,
             _word(fields, "framework") or _word(system, "framework"),
         ),
-        host=_word(fields, "SystemName") or _word(fields, "Platform") or "unknown",
-        tags={"submitter": submitter} if submitter else {},
+        host=_word(fields, "SystemName") or _word(fields, "Platform"),
+        tags={"submitter": submitter},
         kept={**fields.rest(), **({"system": system.rest()} if system.rest() else {})},
     )
 
 
-def _system_of(file: ForeignFile, row: Fields, division: str | None, submitter: str | None) -> Fields:
-    place = systems.Place(division=division, submitter=submitter, root=file.path.parent)
-    return systems.system_fields(file, place.system_file(_word(row, "Platform")))
-
-
-def _row_result(file: ForeignFile, row: Row, scenario: str) -> Result:
-    """The metric of a row depends on its unit."""
+def _row_result(row: Row, scenario: str) -> Result:
+    """The metric of a row depends on its unit, and on the model and round where the unit is a known fault."""
     fields = row.fields
     value, units = fields.must(fields.number, "Result"), fields.must(fields.text, "Units")
-    column, factor = UNITS.get(units.strip().lower(), (units, 1.0))
-    name = LATENCY_PERCENTILES.get(scenario, "latency_stated_ms") if column is None else column
     if units.strip().lower() not in UNITS:
         fields.refuse("Units", f"expected {', '.join(UNITS)}, found {units[:60]!r}")
-    metrics = {name: value * factor}
+    column, factor = UNITS[units.strip().lower()]
+    doubts = [*_row_doubts(fields), *_batch_doubts(scenario)]
+    if column == SAMPLES and systems.counts_tokens(_word(fields, "Model") or "", _round(fields)):
+        evidence: dict[str, Json] = {"value": value, "stated_unit": units, "unit": "tokens/s"}
+        doubts.append(Doubt(kind="mislabelled_throughput", severity="info", evidence=evidence))
+        column = TOKENS
+    if column is None:
+        is_estimate = _round(fields) >= EARLY_STOPPING_SINCE
+        column = (ESTIMATES if is_estimate else PERCENTILES).get(scenario, "latency_stated_ms")
+    metrics = {column: value * factor}
     if row.power is not None:
         power, power_units = row.power
         power_name, power_factor = POWER.get(power_units.lower(), (f"power ({power_units})", 1.0))
         metrics[power_name] = power * power_factor
+    is_latency = column.startswith("latency_")
     return foreign_result(
         _point(scenario, None, None),
         metrics=metrics,
-        missing={"latency_median_ms": PERCENTILE_ONLY} if column is None else {},
-        doubts=(undated(file), *_row_doubts(fields)),
+        missing={"latency_median_ms": PERCENTILE_ONLY} if is_latency else {},
+        doubts=doubts,
     )
 
 
-def _row_doubts(fields: Fields) -> tuple[Doubt, ...]:
-    found: list[Doubt] = []
+def _round(fields: Fields) -> float:
+    """The number of the round, such as 4.1 for "v4.1"; 0 where it is not stated."""
+    found = re.match(r"v?(\d{1,3}\.\d{1,3})", _word(fields, "version") or "")
+    return float(found[1]) if found else 0.0
+
+
+def _row_doubts(fields: Fields) -> Iterator[Doubt]:
     if (errors := fields.whole("errors")) is not None and errors > 0:
-        found.append(Doubt(kind="checker_errors", severity="invalid", evidence={"errors": errors}))
+        yield Doubt(kind="checker_errors", severity="invalid", evidence={"errors": errors})
     if _word(fields, "inferred") in ("1", "True", "true"):
-        inferred: dict[str, Json] = {"inferred": True}
-        found.append(Doubt(kind="inferred_scenario", severity="info", evidence=inferred))
-    return tuple(found)
+        yield Doubt(kind="inferred_scenario", severity="info", evidence={"inferred": True})
+
+
+def _batch_doubts(scenario: str) -> tuple[Doubt, ...]:
+    """Offline all samples are one query, which the system divides into batches that it does not state."""
+    if scenario != "offline":
+        return ()
+    return (Doubt(kind="batch_size_not_stated", severity="info", evidence={"batch_size_stored": 1}),)
 
 
 def _point(scenario: str, samples: int | None, target_qps: float | None) -> Point:
-    """The batch is a query's samples; a server's load is an axis, since its latency depends on it."""
+    """The batch is a query's samples, but offline; a server's load is an axis, since its latency depends on it."""
     default = MULTISTREAM_SAMPLES if scenario == "multistream" else 1
     is_server = scenario in ("server", "interactive")
     return Point(
-        batch_size=samples or default, axes={"target_qps": target_qps} if is_server and target_qps is not None else {}
+        batch_size=1 if scenario == "offline" else samples or default,
+        axes={"target_qps": target_qps} if is_server and target_qps is not None else {},
     )
 
 
@@ -255,13 +279,13 @@ def _cell(
     model: str,
     scenario: str,
     division: str | None,
-    described: Fields,
+    weights: str | None,
     machine: Mapping[str, str | None],
     framework: str | None,
 ) -> dict[str, Any]:
-    """Arguments of `foreign_run` about format, model, runtime and machine."""
+    """Fields of the run about model, runtime and machine."""
     family, task = systems.about_model(model)
-    precision, words = systems.precision_words(_word(described, "weight_data_types"))
+    precision, words = systems.precision_words(weights)
     runtime, versions = systems.software(framework)
     nodes = machine.get("number_of_nodes")
     mode: dict[str, Scalar | None] = {
@@ -271,9 +295,6 @@ def _cell(
         "nodes": nodes if nodes not in ("1", "1.0") else None,
     }
     return {
-        "format_name": MlPerf.name,
-        "definition": DEFINITION,
-        "definitions": DEFINITIONS,
         "model_id": model,
         "family": family,
         "task": task,
@@ -350,4 +371,12 @@ def _table_key(row: Fields) -> tuple[str, ...]:
     return tuple(str(row.peek(name)).lower() for name in SAME_RESULT)
 
 
-PLUGIN = MlPerf()
+PLUGIN = Format(
+    name="mlperf",
+    summary="MLPerf inference: summary.csv, *_results.json, mlperf_log_summary.txt, mlperf_log_detail.txt, "
+    "result_summary.json; systems/*.json are joined",
+    definition="mlperf-inference",
+    definitions=DEFINITIONS,
+    recognises=_is_mlperf,
+    read=_read,
+)

@@ -12,15 +12,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from benchmarking.core.records import Doubt, Json, Point, Result, Run
+from benchmarking.core.records import Doubt, Json, Point, Result
 from benchmarking.core.units import bytes_to_mb
-from db.importers.support.building import foreign_result, foreign_run, undated
+from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, block, supported_tails, timed_result
+from db.importers.support.measures import MS_PER_S, block, foreign_result, measured
 from db.importers.support.reading import parsed_number, short
 
 ROW = re.compile(
-    r"(?P<model>.*),(?P<seconds>[-+.\deE]+),(?P<bytes>\d{1,18}),(?P<cpu>-?\d{1,9}),(?P<index>\d{1,9})", re.ASCII
+    r"(?P<model>.*?),(?P<seconds>[-+.\deE]+),(?:(?P<second>[-+.\deE]+),)?(?P<bytes>\d{1,18}),(?P<cpu>-?\d{1,9}),"
+    r"(?P<index>\d{1,9})",
+    re.ASCII,
 )
 STATED = re.compile(
     r"(?P<label>Min|Max|P50|P90|P95|P99|P999) Latency(?: is |: )(?P<value>[-+.\deE]+) ?s(ec)?", re.ASCII
@@ -50,6 +52,12 @@ NUMBERS = {
 """Printed label -> metric, and the unit where the line has none."""
 FACTORS = {"ms": 1.0, "s": MS_PER_S, "%": 1.0, "bytes": bytes_to_mb(1), "": 1.0}
 COUNTS = ("Total inference requests", "Total iterations")
+COMMAND = re.compile(r"(?:^|[\s/\\])onnxruntime_perf_test(?:\.exe)?\s+(?P<arguments>-.*)")
+"""A command's line in a log, which an invocation begins with."""
+PROVIDER = re.compile(r"-e (\w+)")
+MODEL_PATH = re.compile(r"(?:([^\s/\\]+)[/\\])?([^\s/\\]+)\.(?:onnx|ort)\b")
+FIRST_LABELS = ("Session creation time cost", "Total inference time cost", "Total time cost")
+"""Of an invocation: the first line of its numbers is one of these."""
 PRINTED_LABELS = (*COUNTS, "Total inference time cost", "Total time cost")
 """Every version prints one of these labels."""
 DEFINITIONS = {
@@ -60,6 +68,7 @@ DEFINITIONS = {
     "cpu_usage_percent": "share of all logical processors that the process kept busy",
     "first_call_ms": "the call before the measured ones, in whole ms",
     "inferences_per_sec": "calls over the time of all of them together",
+    "second_time": "a second time of each call in newer versions, which the file does not define",
 }
 
 
@@ -69,36 +78,35 @@ class Invocation:
 
     model: str
     seconds: list[float] = field(default_factory=list)
+    second: list[float] = field(default_factory=list)
+    """The second time of each call, in s; empty in older versions."""
     peak_bytes: float = 0.0
     cpu_percent: float = 0.0
     stated_ms: dict[str, float] = field(default_factory=dict)
 
 
-class OnnxruntimePerfTest:
-    """Reads the result file and the printed output of all versions."""
+def _is_output(file: ForeignFile) -> bool:
+    lines = _lines(file)
+    if not lines:
+        return False
+    first = ROW.fullmatch(lines[0][1])
+    if first:
+        return int(first["index"]) == 0
+    return any(line.startswith(PRINTED_LABELS) and PRINTED.fullmatch(line) for _, line in lines)
 
-    name = "onnxruntime_perf_test"
-    summary = "onnxruntime_perf_test: its result file, or what it prints"
 
-    def recognises(self, file: ForeignFile) -> bool:
-        lines = _lines(file)
-        if not lines:
-            return False
-        first = ROW.fullmatch(lines[0][1])
-        if first:
-            return int(first["index"]) == 0
-        return any(line.startswith(PRINTED_LABELS) and PRINTED.fullmatch(line) for _, line in lines)
-
-    def runs(self, file: ForeignFile) -> Iterator[Run]:
-        lines = _lines(file)
-        if not lines:
-            file.refuse("is empty, or not text")
-        if not ROW.fullmatch(lines[0][1]):
-            yield _run(file, "unknown", _printed(file, lines))
-            return
-        invocations = _invocations(file, lines)
-        for model in dict.fromkeys(one.model for one in invocations):
-            yield _run(file, model, _measured(file, [one for one in invocations if one.model == model]))
+def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+    lines = _lines(file)
+    if not lines:
+        file.refuse("is empty, or not text")
+    if not ROW.fullmatch(lines[0][1]):
+        for index, own in enumerate(_printed_invocations(lines)):
+            yield _printed(file, own, f"unknown {index}" if index else "unknown")
+        return
+    invocations = _invocations(file, lines)
+    for model in dict.fromkeys(one.model for one in invocations):
+        own_ones = [one for one in invocations if one.model == model]
+        yield ForeignRun(key=model, model_id=model or "unknown", runtime="onnxruntime", results=[_measured(own_ones)])
 
 
 def _lines(file: ForeignFile) -> list[tuple[int, str]]:
@@ -120,6 +128,8 @@ def _invocations(file: ForeignFile, lines: Sequence[tuple[int, str]]) -> list[In
                 file.refuse(f"line {number}: expected call {expected} of {found[-1].model}, found {short(line)}")
             expected += 1
             found[-1].seconds.append(_number(file, number, row["seconds"]))
+            if row["second"] is not None:
+                found[-1].second.append(_number(file, number, row["second"]))
             found[-1].peak_bytes, found[-1].cpu_percent = float(row["bytes"]), float(row["cpu"])
         elif stated is not None and found:
             found[-1].stated_ms[LATENCIES[stated["label"]]] = _number(file, number, stated["value"]) * MS_PER_S
@@ -130,45 +140,62 @@ def _invocations(file: ForeignFile, lines: Sequence[tuple[int, str]]) -> list[In
 
 def _number(file: ForeignFile, line: int, text: str) -> float:
     number = parsed_number(text)
-    if isinstance(number, str) or not math.isfinite(number):
+    if isinstance(number, str) or not math.isfinite(number):  # of a whole number beyond double precision it raises
         file.refuse(f"line {line}: expected a number, found {short(text)}")
     return float(number)
 
 
-def _doubts(file: ForeignFile, invocations: int) -> tuple[Doubt, ...]:
+def _doubts(invocations: int) -> tuple[Doubt, ...]:
     batch = Doubt(kind="batch_size_not_stated", severity="info", evidence={"batch_size_stored": 1})
     if invocations < 2:
-        return undated(file), batch
-    evidence: dict[str, Json] = {"invocations": invocations}
-    return undated(file), batch, Doubt(kind="options_may_differ", severity="info", evidence=evidence)
+        return (batch,)
+    return batch, Doubt(kind="options_may_differ", severity="info", evidence={"invocations": invocations})
 
 
-def _measured(file: ForeignFile, invocations: Sequence[Invocation]) -> Result:
+def _measured(invocations: Sequence[Invocation]) -> Result:
     samples = [
-        block(launch, [seconds * MS_PER_S for seconds in one.seconds], file.modified_at)
-        for launch, one in enumerate(invocations)
+        one
+        for launch, each in enumerate(invocations)
+        for one in (
+            block(launch, [seconds * MS_PER_S for seconds in each.seconds]),
+            measured("second_time", [seconds * MS_PER_S for seconds in each.second], launch=launch),
+        )
+        if one.values
     ]
-    metrics = {
-        "process_peak_working_set_mb": bytes_to_mb(median(one.peak_bytes for one in invocations)),
-        "cpu_usage_percent": median(one.cpu_percent for one in invocations),
-    }
-    stated: list[Json] = [dict(one.stated_ms) for one in invocations if one.stated_ms]
-    return timed_result(
-        file,
+    kept: list[Json] = [dict(one.stated_ms) for one in invocations if one.stated_ms]
+    return foreign_result(
         Point(batch_size=1),
-        samples,
-        metrics=metrics,
-        doubts=_doubts(file, len(invocations)),
+        samples=samples,
+        metrics={
+            "process_peak_working_set_mb": bytes_to_mb(median(one.peak_bytes for one in invocations)),
+            "cpu_usage_percent": median(one.cpu_percent for one in invocations),
+        },
+        doubts=_doubts(len(invocations)),
         warmup_iterations=len(invocations),
-        kept={"stated": stated} if stated else {},
+        kept={"stated": kept} if kept else {},
     )
 
 
-def _printed(file: ForeignFile, lines: Sequence[tuple[int, str]]) -> Result:
+def _printed_invocations(lines: Sequence[tuple[int, str]]) -> list[list[tuple[int, str]]]:
+    """The lines of each invocation in a log: one begins with its command, or with a first label that is repeated."""
+    found: list[list[tuple[int, str]]] = [[]]
+    labels: set[str] = set()
+    for number, line in lines:
+        label = line.partition(":")[0]
+        if (label in FIRST_LABELS and label in labels) or (COMMAND.search(line) and labels & set(FIRST_LABELS)):
+            found.append([])
+            labels = set()
+        labels.add(label)
+        found[-1].append((number, line))
+    return found
+
+
+def _printed(file: ForeignFile, lines: Sequence[tuple[int, str]], key: str) -> ForeignRun:
     """The printed output of one invocation; other lines are kept."""
     metrics: dict[str, float] = {}
     other: list[Json] = []
     calls: int | None = None
+    command = next((found["arguments"] for _, line in lines if (found := COMMAND.search(line))), "")
     for number, line in lines:
         stated, printed = STATED.fullmatch(line), PRINTED.fullmatch(line)
         if stated is not None:
@@ -180,31 +207,32 @@ def _printed(file: ForeignFile, lines: Sequence[tuple[int, str]]) -> Result:
             calls = int(_number(file, number, printed["value"]))
         else:
             other.append(line)
-    metrics, missing = supported_tails(metrics, calls)
-    return foreign_result(
+    result = foreign_result(
         Point(batch_size=1),
-        metrics=metrics,
-        missing=missing,
+        metrics={},
+        stated=metrics,
         iterations=calls,
         warmup_iterations=1,
-        doubts=_doubts(file, 1),
+        doubts=_doubts(1),
         kept={"lines": other},
     )
-
-
-def _run(file: ForeignFile, model: str, result: Result) -> Run:
-    return foreign_run(
-        file,
-        model,
-        format_name=OnnxruntimePerfTest.name,
-        definition="onnxruntime-perf-test",
-        definitions=DEFINITIONS,
-        model_id=model or "unknown",
-        results=[result],
-        started_at=file.modified_at,
+    path, provider = MODEL_PATH.search(command), PROVIDER.search(command)
+    named = (path[1] if path[2] == "model" else None) or path[2] if path else None
+    return ForeignRun(
+        key=key,
+        model_id=named or "unknown",
         runtime="onnxruntime",
-        task="benchmark",
+        runtime_mode={"provider": provider[1]} if provider else {},
+        command=("onnxruntime_perf_test", *command.split()) if command else (),
+        results=[result],
     )
 
 
-PLUGIN = OnnxruntimePerfTest()
+PLUGIN = Format(
+    name="onnxruntime_perf_test",
+    summary="onnxruntime_perf_test: its result file, or what it prints",
+    definition="onnxruntime-perf-test",
+    definitions=DEFINITIONS,
+    recognises=_is_output,
+    read=_read,
+)

@@ -5,20 +5,17 @@ The Python tool and the C++ tool use different names for the same values; both a
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Run, Scalar, Severity
-from db.importers.support.building import foreign_result, foreign_run, undated
+from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Scalar, Severity
+from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, supported_tails
+from db.importers.support.measures import MS_PER_S, foreign_result
 from db.importers.support.names import precision_of
-from db.importers.support.reading import Fields
+from db.importers.support.reading import Fields, csv_lines
 
-DEFINITION = "openvino-benchmark-app"
 DEFINITIONS = {
     "latency_*": "one infer request, several of which run beside each other where concurrency is above 1; in full mode "
     "with the filling of its inputs; rounded to 0.01 ms",
@@ -30,11 +27,14 @@ LATENCIES = {"latency_avg": "latency_mean_ms", "latency_min": "latency_min_ms", 
 PERCENTILES = {"25": "p25", "75": "p75", "90": "p90", "95": "p95", "99": "p99"}
 """Percentiles with a column."""
 TIMES = {
-    "read_model_time": "read_model_s",
-    "reshape_model_time": "reshape_model_s",
-    "import_model_time": "import_model_s",
-    "compile_model_time": "compile_s",
+    "read_model_time": ("read_model_s", 1 / MS_PER_S),
+    "reshape_model_time": ("reshape_model_s", 1 / MS_PER_S),
+    "import_model_time": ("import_model_s", 1 / MS_PER_S),
+    "compile_model_time": ("compile_s", 1 / MS_PER_S),
+    "first_inference_time": ("first_call_ms", 1.0),
+    "throughput": ("throughput_samples_per_sec", 1.0),
 }
+"""Number -> metric, and the factor to it from the file's ms or samples a second."""
 ROUNDED_TO_MS = 0.01
 INEXACT, TOO_INEXACT = 0.005, 0.02
 """Rounding as a share of the latency: from the first it is a doubt, from the second it can hide a change of 2 %."""
@@ -45,47 +45,32 @@ MODEL_FILES = ("model", "openvino_model", "saved_model")
 """File names that do not name the model: their folder does."""
 
 
-class OpenVinoBenchmarkApp:
-    """Reads benchmark_app's statistics report."""
-
-    name = "openvino_benchmark_app"
-    summary = "OpenVINO's benchmark_app (-report_type ...): benchmark_report.json and benchmark_report.csv"
-
-    def recognises(self, file: ForeignFile) -> bool:
-        return _is_report(file)
-
-    def runs(self, file: ForeignFile) -> Iterator[Run]:
-        found = _sections(file)
-        options, setup, results = found[OPTIONS], found[SETUP], found[RESULTS]
-        concurrency = setup.count("nireq") or 1
-        point, doubts = _point(options, setup, concurrency)
-        error = results.text("error")
-        iterations = results.whole("iterations_num")
-        metrics, missing = _metrics(results, iterations)
-        result = foreign_result(
-            point,
-            metrics={} if error else metrics,
-            iterations=iterations,
-            doubts=() if error else (undated(file), *doubts, *_rounding(metrics)),
-            missing=missing,
-            status="failed" if error else "ok",
-            error=error,
-        )
-        yield foreign_run(
-            file,
-            "",
-            format_name=self.name,
-            definition=DEFINITION,
-            definitions=DEFINITIONS,
-            model_id=_model_id(options, setup),
-            results=[result],
-            started_at=file.modified_at,
-            **_cell(options, setup),
-            command=("benchmark_app", *_command(options)),
-            settings={"iterations": setup.whole("iterations_num"), "duration_ms": setup.number("duration")},
-            kept={name: rest for name in (SETUP, RESULTS, "others") if (rest := found[name].rest())},
-            error=error,
-        )
+def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+    found = _sections(file)
+    options, setup, results = found[OPTIONS], found[SETUP], found[RESULTS]
+    point, doubts = _point(options, setup, setup.count("nireq") or 1)
+    error = results.text("error")
+    iterations = results.whole("iterations_num")
+    metrics, missing = _metrics(results)
+    result = foreign_result(
+        point,
+        metrics={},
+        stated=metrics,
+        iterations=iterations,
+        doubts=(*doubts, *_rounding(metrics)),
+        missing=missing,
+        status="failed" if error else "ok",
+        error=error,
+    )
+    yield ForeignRun(
+        model_id=_model_id(options, setup),
+        results=[result],
+        **_cell(options, setup),
+        command=("benchmark_app", *_command(options)),
+        settings={"iterations": setup.whole("iterations_num"), "duration_ms": setup.number("duration")},
+        kept={name: rest for name in (SETUP, RESULTS, "others") if (rest := found[name].rest())},
+        error=error,
+    )
 
 
 def _command(options: Fields) -> list[str]:
@@ -178,15 +163,12 @@ def _shape(text: str) -> tuple[int, ...] | None:
     return shape if shape is not None and all(0 < size < 2**31 for size in shape) else None
 
 
-def _metrics(results: Fields, iterations: int | None) -> tuple[dict[str, float], dict[str, str]]:
-    """Metrics, and the reason for a missing median or tail."""
+def _metrics(results: Fields) -> tuple[dict[str, float], dict[str, str]]:
+    """Metrics, and the reason for a missing median."""
     metrics = {column: value for name, column in LATENCIES.items() if (value := results.number(name)) is not None}
-    for name, column in TIMES.items():
+    for name, (column, factor) in TIMES.items():
         if (value := results.number(name, low=0)) is not None:
-            metrics[column] = value / MS_PER_S
-    for name, column in (("first_inference_time", "first_call_ms"), ("throughput", "throughput_samples_per_sec")):
-        if (value := results.number(name, low=0)) is not None:
-            metrics[column] = value
+            metrics[column] = value * factor
     boundary = results.whole("percentile_boundary", high=100)
     middle = results.number("latency_median")
     if middle is None:
@@ -194,9 +176,7 @@ def _metrics(results: Fields, iterations: int | None) -> tuple[dict[str, float],
     if boundary in (None, 50):
         return metrics | {"latency_median_ms": middle}, {}
     reason = {"latency_median_ms": f"{NOT_SUPPORTED}: percentile {boundary} was asked for in its place"}
-    column = f"latency_{PERCENTILES.get(str(boundary), f'p{boundary}')}_ms"
-    stated, few = supported_tails({column: middle}, iterations)
-    return metrics | stated, reason | few
+    return metrics | {f"latency_{PERCENTILES.get(str(boundary), f'p{boundary}')}_ms": middle}, reason
 
 
 def _rounding(metrics: dict[str, float]) -> tuple[Doubt, ...]:
@@ -279,7 +259,7 @@ def _renamed(values: dict[str, Any]) -> dict[str, Any]:
         percentile = PERCENTILE.fullmatch(name.lower())
         if percentile is not None:
             renamed |= {"percentile_boundary": percentile[1], "latency_median": value}
-        else:
+        elif value != "None":  # the Python tool's word for what was not asked for, such as a number of iterations
             renamed[NAMES.get(name.lower(), name)] = value
     return renamed
 
@@ -288,20 +268,23 @@ def _from_csv(file: ForeignFile) -> dict[str, dict[str, Any]]:
     """Sections of "name;value" lines by their titles. A repeated name, or a longer line, has a list."""
     found: dict[str, dict[str, Any]] = {}
     section: dict[str, Any] | None = None
-    reader = csv.reader(io.StringIO(file.text or "", newline=""), delimiter=";")
-    try:
-        for cells in reader:
-            title = TITLES.get((cells[0] if cells else "").strip().lower()) if len(cells) < 3 else None
-            if title is not None and not any(cells[1:]):
-                section = found.setdefault(title, {})
-            elif cells and section is not None:
-                value = cells[1] if len(cells) == 2 else cells[1:]
-                section[cells[0]] = [section[cells[0]], value] if cells[0] in section else value
-            elif cells:
-                file.refuse(f"line {reader.line_num}: is outside of a section, expected a title first")
-    except csv.Error as error:
-        file.refuse(f"line {reader.line_num}: not CSV: {error}")
+    for number, cells in csv_lines(file, delimiter=";"):
+        title = TITLES.get(cells[0].strip().lower()) if len(cells) < 3 else None
+        if title is not None and not any(cells[1:]):
+            section = found.setdefault(title, {})
+        elif section is not None:
+            value = cells[1] if len(cells) == 2 else cells[1:]
+            section[cells[0]] = [section[cells[0]], value] if cells[0] in section else value
+        else:
+            file.refuse(f"line {number}: is outside of a section, expected a title first")
     return found
 
 
-PLUGIN = OpenVinoBenchmarkApp()
+PLUGIN = Format(
+    name="openvino_benchmark_app",
+    summary="OpenVINO's benchmark_app (-report_type ...): benchmark_report.json and benchmark_report.csv",
+    definition="openvino-benchmark-app",
+    definitions=DEFINITIONS,
+    recognises=_is_report,
+    read=_read,
+)

@@ -9,14 +9,13 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from benchmarking.core.records import Doubt, Json, Point, Precision, Run, Scalar
+from benchmarking.core.records import Doubt, Json, Point, Precision, Scalar
 from db.importers.support import optimum
-from db.importers.support.building import foreign_run, undated
+from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.names import family_of, is_amd, precision_of
 from db.importers.support.reading import Fields, csv_header
 
-DEFINITION = "optimum-benchmark"
 DEFINITIONS = {
     "latency_*": "a call of forward, generate or the pipeline, warmed up; statistics of the raw values, computed here",
     "time_to_first_token_ms": "prefill: from the start of generate to its first logits",
@@ -46,28 +45,27 @@ FLOAT32_BEFORE = 5
 """Major version of transformers whose default dtype is the checkpoint's; before, it was float32."""
 
 
-class OptimumBenchmark:
-    """Reads optimum-benchmark's files."""
-
-    name = "optimum_benchmark"
-    summary = "optimum-benchmark: benchmark.json, benchmark_report.json, benchmark_config.json, and the flat CSV"
-
-    def recognises(self, file: ForeignFile) -> bool:
-        """A configuration, a report, both, or their flat columns."""
-        data = file.json
-        if data is not None:
-            return optimum.is_whole(data) or optimum.is_config(data) or optimum.is_report(data)
-        return optimum.is_flat(csv_header(file))
-
-    def runs(self, file: ForeignFile) -> Iterator[Run]:
-        """A run for each benchmark; none for a configuration alone, or where another file of the folder has it too."""
-        for key, benchmark in optimum.whole(file):
-            report = benchmark.fields("report")
-            if report is not None and not optimum.is_in_sibling_file(file, report):
-                yield _run(file, key, benchmark, report)
+def _is_benchmark(file: ForeignFile) -> bool:
+    """A configuration, a report, both, or their flat columns."""
+    data = file.json
+    if data is not None:
+        return optimum.is_whole(data) or optimum.is_config(data) or optimum.is_report(data)
+    return optimum.is_flat(csv_header(file))
 
 
-def _run(file: ForeignFile, key: str, benchmark: Fields, report: Fields) -> Run:
+def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+    """A run for each benchmark; NoResultsError for a configuration alone, or where another file of the folder has it."""
+    found = False
+    for key, benchmark in optimum.whole(file):
+        report = benchmark.fields("report")
+        if report is not None and not optimum.is_in_sibling_file(file, report):
+            found = True
+            yield _run(file, key, benchmark, report)
+    if not found:
+        file.without_results("a configuration alone, or all its numbers are in another file in its folder")
+
+
+def _run(file: ForeignFile, key: str, benchmark: Fields, report: Fields) -> ForeignRun:
     optimum.refuse_training(report)
     config = benchmark.fields("config")
     sibling = optimum.sibling_config(file) if config is None else None
@@ -76,24 +74,16 @@ def _run(file: ForeignFile, key: str, benchmark: Fields, report: Fields) -> Run:
     config = config or Fields(file, {}, "config")
     setup = _setup(config)
     scenario = config.section("scenario")
-    sizes = _sizes(report, scenario, setup["task"], setup["family"])
     result = optimum.result(
-        file,
         report,
-        sizes,
-        file.modified_at,
+        _sizes(report, scenario, setup["task"], setup["family"]),
         is_rocm=setup["device_type"] == "rocm",
-        warmup_calls=scenario.whole("warmup_runs") or 0,
-        doubts=(undated(file), *_doubts(config, setup)),
+        warmup_calls=scenario.whole("warmup_runs"),
+        doubts=_doubts(config, setup),
     )
-    return foreign_run(
-        file,
-        key,
-        format_name=OptimumBenchmark.name,
-        definition=DEFINITION,
-        definitions=DEFINITIONS,
+    return ForeignRun(
+        key=key,
         results=[result],
-        started_at=file.modified_at,
         settings={"iterations": scenario.whole("iterations"), "duration_s": scenario.number("duration", low=0)},
         kept={**benchmark.rest(), **({"config": config.rest()} if sibling is not None else {})},
         **setup,
@@ -137,7 +127,7 @@ def _axes(inputs: Fields, scenario: Fields, task: str) -> dict[str, int | float]
 
 
 def _setup(config: Fields) -> dict[str, Any]:
-    """Arguments of `foreign_run` from the configuration, which may be empty."""
+    """Fields of the run from the configuration, which may be empty."""
     backend = config.section("backend")
     environment = config.section("environment")
     name = backend.text("name") or "unknown"
@@ -147,7 +137,7 @@ def _setup(config: Fields) -> dict[str, Any]:
         "model_id": backend.text("model") or "unknown",
         "family": family_of(model_type, task),
         "task": task or "benchmark",
-        "model_config": {"model_type": model_type} if model_type else None,
+        "model_config": {"model_type": model_type} if model_type else {},
         "weights": "random" if backend.flag("no_weights") else "given",
         **_runtime(backend, name, versions),
         **_device(backend, environment, name),
@@ -262,4 +252,11 @@ def _versions(environment: Fields, backend: str, backend_version: str | None) ->
     return versions if backend_version is None else {own: backend_version, **versions}
 
 
-PLUGIN = OptimumBenchmark()
+PLUGIN = Format(
+    name="optimum_benchmark",
+    summary="optimum-benchmark: benchmark.json, benchmark_report.json, benchmark_config.json, and the flat CSV",
+    definition="optimum-benchmark",
+    definitions=DEFINITIONS,
+    recognises=_is_benchmark,
+    read=_read,
+)

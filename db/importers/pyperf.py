@@ -7,17 +7,17 @@ kept but not counted. Its times have no zone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from statistics import median
 from typing import Any
 
-from benchmarking.core.records import NOT_APPLICABLE, Json, Point, Result, Run, Samples, to_json
+from benchmarking.core.records import NOT_APPLICABLE, Json, Point, Result, Samples, to_json
 from benchmarking.core.units import BYTES_PER_MB, bytes_to_mb
-from db.importers.support.building import foreign_result, foreign_run, iso
+from db.importers.support.building import ForeignRun, Format, iso
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, block, timed_result
-from db.importers.support.reading import INT32_MAX, Fields, shifted, short, top_fields, without_zone
+from db.importers.support.measures import MS_PER_S, block, foreign_result, measured
+from db.importers.support.reading import Fields, shifted, short, top_fields
 
 FORMAT_VERSION = "1.0"
 UNTIMED = {"byte": ("memory_peak_mb", "MB", 1 / BYTES_PER_MB), "integer": ("value", "1", 1.0)}
@@ -48,26 +48,21 @@ class Process:
     kept: Mapping[str, Json]
 
 
-class Pyperf:
-    """Reads the output of `pyperf ... -o FILE.json`: one benchmark or a suite."""
+def _is_suite(file: ForeignFile) -> bool:
+    data = file.json
+    if not isinstance(data, dict) or "version" not in data or not isinstance(data.get("benchmarks"), list):
+        return False
+    return all(isinstance(one, dict) and "runs" in one for one in data["benchmarks"])
 
-    name = "pyperf"
-    summary = "pyperf: a benchmark or a suite of them (json)"
 
-    def recognises(self, file: ForeignFile) -> bool:
-        data = file.json
-        if not isinstance(data, dict) or "version" not in data or not isinstance(data.get("benchmarks"), list):
-            return False
-        return all(isinstance(one, dict) and "runs" in one for one in data["benchmarks"])
-
-    def runs(self, file: ForeignFile) -> Iterator[Run]:
-        top = top_fields(file)
-        version = top.must(top.text, "version")
-        if version != FORMAT_VERSION:
-            top.refuse("version", f"expected {FORMAT_VERSION}, found {short(version)}")
-        shared = top.section("metadata")
-        for index, benchmark in enumerate(top.must(top.objects, "benchmarks")):
-            yield _run(benchmark, index, _metadata(benchmark, shared))
+def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+    top = top_fields(file)
+    version = top.must(top.text, "version")
+    if version != FORMAT_VERSION:
+        top.refuse("version", f"expected {FORMAT_VERSION}, found {short(version)}")
+    shared = top.section("metadata")
+    for index, benchmark in enumerate(top.must(top.objects, "benchmarks")):
+        yield _run(benchmark, index, _metadata(benchmark, shared))
 
 
 def _metadata(benchmark: Fields, shared: Fields) -> Fields:
@@ -77,43 +72,31 @@ def _metadata(benchmark: Fields, shared: Fields) -> Fields:
     return Fields(benchmark.file, both, benchmark.place("metadata"))
 
 
-def _run(benchmark: Fields, index: int, metadata: Fields) -> Run:
+def _run(benchmark: Fields, index: int, metadata: Fields) -> ForeignRun:
     file, name = benchmark.file, metadata.must(metadata.text, "name")
     processes = [_process(one, metadata) for one in benchmark.must(benchmark.objects, "runs")]
     if not any(one.values for one in processes):
         benchmark.refuse("runs", "no process measured anything")
     dated = [(one.date, shifted(file, one.date, one.duration_s)) for one in processes if one.date is not None]
-    started_at = min((start for start, _ in dated), default=file.modified_at)
-    return foreign_run(
-        file,
-        f"{index} {name}",
-        format_name=Pyperf.name,
-        definition="pyperf",
-        definitions=DEFINITIONS,
+    cpu = metadata.text("cpu_model_name")
+    return ForeignRun(
+        key=f"{index} {name}",
         model_id=name,
-        results=[_result(file, metadata, processes, started_at)],
-        started_at=started_at,
-        finished_at=max((end for _, end in dated), default=started_at),
-        **_machine(metadata),
+        results=[_result(metadata, processes)],
+        started_at=min((start for start, _ in dated), default=None),
+        finished_at=max((end for _, end in dated), default=None),
+        stated_times=[one.stated_date for one in processes],
+        device_type="cpu",
+        device_name=cpu,
+        cpu_model=cpu,
+        cpu_threads=metadata.count("cpu_count"),
+        host=metadata.text("hostname"),
+        runtime=metadata.text("python_implementation") or "unknown",
+        tool_version=metadata.text("perf_version"),
+        command=(metadata.text("command"),),
+        versions={"python": metadata.text("python_version"), "platform": metadata.text("platform")},
         kept={**metadata.rest(), **benchmark.rest()},
     )
-
-
-def _machine(metadata: Fields) -> dict[str, Any]:
-    """Arguments of `foreign_run` about machine, interpreter and pyperf."""
-    cpu, command, version = (metadata.text(name) for name in ("cpu_model_name", "command", "perf_version"))
-    versions = {"python": metadata.text("python_version"), "platform": metadata.text("platform")}
-    return {
-        "device_type": "cpu",
-        "device_name": cpu,
-        "cpu_model": cpu,
-        "cpu_threads": metadata.count("cpu_count"),
-        "host": metadata.text("hostname") or "unknown",
-        "runtime": metadata.text("python_implementation") or "unknown",
-        "tool_version": version,
-        "command": (command,) if command else (),
-        "versions": {name: text for name, text in versions.items() if text},
-    }
 
 
 def _process(entry: Fields, metadata: Fields) -> Process:
@@ -144,55 +127,58 @@ def _warmups(entry: Fields) -> tuple[tuple[int, float], ...]:
     return tuple((one.must(one.count, "loops"), one.must(one.number, "value")) for one in named)
 
 
-def _result(file: ForeignFile, metadata: Fields, processes: Sequence[Process], started_at: datetime) -> Result:
+def _result(metadata: Fields, processes: Sequence[Process]) -> Result:
     measuring = [one for one in processes if one.values]
     finding_loops = [{"warmups": one.warmups, **one.kept} for one in processes if not one.values]
     rss = [one.peak_rss_bytes for one in measuring if one.peak_rss_bytes is not None]
     metrics = {"process_peak_rss_mb": bytes_to_mb(median(rss))} if rss else {}
     shared: dict[str, Any] = {
         "warmup_iterations": sum(loops * one.inner_loops for one in measuring for loops, _ in one.warmups),
-        "doubts": without_zone(one.stated_date for one in processes),
         "kept": {"processes": [dict(one.kept) for one in measuring], "finding_loops": to_json(finding_loops)},
     }
     unit = metadata.text("unit") or "second"
     if unit == "second":
-        samples = [one for launch, each in enumerate(measuring) for one in _samples(launch, each, started_at)]
-        return timed_result(file, Point(batch_size=1), samples, metrics=metrics, **shared)
+        samples = [one for launch, each in enumerate(measuring) for one in _samples(launch, each)]
+        return foreign_result(Point(batch_size=1), samples=samples, metrics=metrics, **shared)
     if unit not in UNTIMED:
         metadata.refuse("unit", f"expected second, {', '.join(UNTIMED)}, found {short(unit)}")
     metric, sample_unit, scale = UNTIMED[unit]
-    samples = [_untimed(launch, each, metric, sample_unit, scale, started_at) for launch, each in enumerate(measuring)]
+    untimed = [
+        measured(metric, [v * scale for v in one.values], unit=sample_unit, launch=launch, started_at=_started(one))
+        for launch, one in enumerate(measuring)
+    ]
     return foreign_result(
         Point(batch_size=1),
-        metrics={**metrics, metric: median(median(one.values) for one in samples)},
-        samples=samples,
-        iterations=sum(len(one.values) for one in samples),
+        metrics={**metrics, metric: median(median(one.values) for one in untimed)},
+        samples=untimed,
+        iterations=sum(len(one.values) for one in untimed),
         launches=len(measuring),
         missing={"latency_median_ms": f"{NOT_APPLICABLE}: the benchmark's unit is {unit}"},
         **shared,
     )
 
 
-def _samples(launch: int, process: Process, started_at: datetime) -> Iterator[Samples]:
+def _samples(launch: int, process: Process) -> Iterator[Samples]:
     """A process's warm-ups and values in ms. Warm-ups with different loops get the smallest number."""
-    date, inner = process.date or started_at, process.inner_loops
+    inner = process.inner_loops
     if process.warmups:
         loops = min(loops for loops, _ in process.warmups)
         seconds = [value * MS_PER_S for _, value in process.warmups]
-        yield block(launch, seconds, date, phase="warmup", inner_loops=min(loops * inner, INT32_MAX))
+        yield replace(block(launch, seconds, phase="warmup", inner_loops=loops * inner), started_at=_started(process))
     values_ms = [value * MS_PER_S for value in process.values]
-    yield block(launch, values_ms, date, inner_loops=min(process.loops * inner, INT32_MAX))
+    yield replace(block(launch, values_ms, inner_loops=process.loops * inner), started_at=_started(process))
 
 
-def _untimed(launch: int, process: Process, metric: str, unit: str, scale: float, started_at: datetime) -> Samples:
-    return Samples(
-        launch=launch,
-        phase="measure",
-        metric=metric,
-        unit=unit,
-        started_at=iso(process.date or started_at),
-        values=tuple(value * scale for value in process.values),
-    )
+def _started(process: Process) -> str:
+    """The start of a process's samples; empty where it is the run's."""
+    return "" if process.date is None else iso(process.date)
 
 
-PLUGIN = Pyperf()
+PLUGIN = Format(
+    name="pyperf",
+    summary="pyperf: a benchmark or a suite of them (json)",
+    definition="pyperf",
+    definitions=DEFINITIONS,
+    recognises=_is_suite,
+    read=_read,
+)

@@ -5,27 +5,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from datetime import datetime
 from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Run, Samples, Scalar
+from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Samples, Scalar
 from benchmarking.core.units import BYTES_PER_MB, BYTES_PER_MIB
-from db.importers.support.building import foreign_result, foreign_run, undated
+from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import (
-    MS_PER_S,
-    block,
-    measured,
-    negative_times,
-    timed_result,
-)
+from db.importers.support.measures import MS_PER_S, block, foreign_result, measured, negative_times
 from db.importers.support.names import is_amd
 from db.importers.support.reading import Fields, short
 
-DEFINITION = "transformers-benchmark-v2"
 DEFINITIONS = {
     "latency_*": "a call of generate, warmed up; with continuous batching all requests of a batch, sent at once",
     "time_to_first_token_ms": "from the start of generate to the first token; of several requests the earliest",
@@ -47,66 +38,50 @@ Times = tuple[tuple[float, ...], ...]
 """The times of each request's tokens, in seconds."""
 
 
-class TransformersBenchmarkV2:
-    """Reads benchmark_v2's files."""
+def _is_benchmark(file: ForeignFile) -> bool:
+    data = file.json
+    if isinstance(data, dict) and not _is_entry(data):
+        return bool(data) and all(_is_entry(entry) for entry in data.values())
+    return bool(file.json_lines) and all(_is_entry(row) for row in file.json_lines)
 
-    name = "transformers_benchmark_v2"
-    summary = "transformers benchmark_v2: <model>_benchmark_<time>.json, and the JSON lines pushed to the hub"
 
-    def recognises(self, file: ForeignFile) -> bool:
-        data = file.json
-        if isinstance(data, dict) and not _is_entry(data):
-            return bool(data) and all(_is_entry(entry) for entry in data.values())
-        return bool(file.json_lines) and all(_is_entry(row) for row in file.json_lines)
-
-    def runs(self, file: ForeignFile) -> Iterator[Run]:
-        """A run for each scenario, which has its own settings of the runtime."""
-        if isinstance(file.json, dict) and not _is_entry(file.json):
-            for key in file.json:
-                entry = Fields(file, file.json).fields(key)
-                yield _run(file, key, entry or file.refuse(f"{key[:60]}: is null"))
-            return
-        if not file.json_lines:
-            file.refuse("expected scenarios by their hash, or one scenario a line")
-        for number, row in enumerate(file.json_lines, 1):
-            if not isinstance(row, dict):
-                file.refuse(f"line {number}: expected an object")
-            fields = Fields(file, row, f"line {number}")
-            yield _run(file, fields.text("benchmark_config_hash") or f"line {number}", fields)
+def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+    """A run for each scenario, which has its own settings of the runtime."""
+    if isinstance(file.json, dict) and not _is_entry(file.json):
+        for key in file.json:
+            entry = Fields(file, file.json).fields(key)
+            yield _run(key, entry or file.refuse(f"{key[:60]}: is null"))
+        return
+    if not file.json_lines:
+        file.refuse("expected scenarios by their hash, or one scenario a line")
+    for number, row in enumerate(file.json_lines, 1):
+        if not isinstance(row, dict):
+            file.refuse(f"line {number}: expected an object")
+        fields = Fields(file, row, f"line {number}")
+        yield _run(fields.text("benchmark_config_hash") or f"line {number}", fields)
 
 
 def _is_entry(data: Any) -> bool:
     return isinstance(data, dict) and "metadata" in data and any(name in data for name in MEASUREMENTS)
 
 
-def _run(file: ForeignFile, key: str, entry: Fields) -> Run:
+def _run(key: str, entry: Fields) -> ForeignRun:
     metadata = entry.must(entry.fields, "metadata")
     config = entry.fields("config") or metadata.fields("config") or entry.refuse("config", "is missing")
-    stated = metadata.time("timestamp")
     hardware = metadata.section("hardware_info")
     mode = _mode(config)
-    result = _result(file, entry, metadata, config, stated or file.modified_at)
-    if stated is None:
-        result = replace(result, doubts=(*result.doubts, undated(file)))
-    torch_version, python_version = hardware.text("torch_version"), hardware.text("python_version")
-    return foreign_run(
-        file,
-        key,
-        format_name=TransformersBenchmarkV2.name,
-        definition=DEFINITION,
-        definitions=DEFINITIONS,
-        model_id=metadata.text("model_id") or _named(file),
+    result = _result(entry, metadata, config)
+    return ForeignRun(
+        key=key,
+        model_id=metadata.text("model_id") or _named(entry.file),
         family="decoder-only",
         task="text-generation",
         results=[result],
-        started_at=stated or file.modified_at,
+        started_at=metadata.time("timestamp"),
         **_device(hardware),
         runtime="compiled" if {"compile_mode", "compile_kwargs"} & mode.keys() else "eager",
         runtime_mode=mode,
-        versions={
-            **({"torch": torch_version} if torch_version else {}),
-            **({"python": python_version} if python_version else {}),
-        },
+        versions={"torch": hardware.text("torch_version"), "python": hardware.text("python_version")},
         git_commit=metadata.text("commit_id"),
         git_branch=metadata.text("branch_name"),
         settings={"iterations": config.whole("measurement_iterations")},
@@ -146,7 +121,7 @@ def _device(hardware: Fields) -> dict[str, Any]:
     }
 
 
-def _result(file: ForeignFile, entry: Fields, metadata: Fields, config: Fields, started_at: datetime) -> Result:
+def _result(entry: Fields, metadata: Fields, config: Fields) -> Result:
     point = Point(
         batch_size=config.count("batch_size") or 1,
         sequence_length=config.count("sequence_length"),
@@ -161,27 +136,23 @@ def _result(file: ForeignFile, entry: Fields, metadata: Fields, config: Fields, 
         why = "the tool could not run it" if not has_succeeded else "no call was measured"
         return foreign_result(point, metrics={}, status="failed", error=why)
     gpu: Json = measures.any("gpu_metrics")
-    samples, metrics, missing = _generation(measures, point, started_at)
-    metrics |= _rates(latencies, point) | _memory(file, gpu)
-    made = timed_result(
-        file,
+    samples, metrics, missing = _generation(measures, point)
+    return foreign_result(
         point,
-        [block(0, latencies, started_at)],
-        metrics=metrics,
-        warmup_iterations=config.whole("warmup_iterations") or 0,
+        samples=[block(0, latencies), *samples],
+        metrics=metrics | _rates(latencies, point) | _memory(entry.file, gpu),
+        missing=missing,
+        warmup_iterations=config.whole("warmup_iterations"),
         doubts=_doubts(point, is_newest=is_newest, samples=samples, latencies=latencies),
         kept={"gpu_metrics": gpu} if gpu else {},
     )
-    return replace(made, samples=(*made.samples, *samples), missing={**made.missing, **missing})
 
 
 def _ms(measures: Fields, name: str) -> list[float]:
     return [value * MS_PER_S for value in measures.numbers(name) or ()]
 
 
-def _generation(
-    measures: Fields, point: Point, started_at: datetime
-) -> tuple[list[Samples], dict[str, float], dict[str, str]]:
+def _generation(measures: Fields, point: Point) -> tuple[list[Samples], dict[str, float], dict[str, str]]:
     """First token and the tokens after it: from their times where the file has them, else from the tool's means."""
     first, means = _ms(measures, "time_to_first_token"), _ms(measures, "inter_token_latency")
     times = _token_times(measures, "timestamps")
@@ -189,16 +160,16 @@ def _generation(
     samples: list[Samples] = []
     metrics: dict[str, float] = {}
     if first:
-        samples.append(measured("time_to_first_token", first, started_at))
+        samples.append(measured("time_to_first_token", first))
         metrics["time_to_first_token_ms"] = median(first)
     if means:
-        samples.append(measured("time_per_output_token", means, started_at))
+        samples.append(measured("time_per_output_token", means))
         metrics["time_per_output_token_ms"] = median(means)
         if median(means) > 0:
             metrics["decode_tokens_per_sec"] = point.batch_size / median(means) * MS_PER_S
     if not gaps:
         return samples, metrics, dict.fromkeys(("inter_token_latency_p50_ms", "inter_token_latency_p99_ms"), NO_TIMES)
-    samples.append(measured("inter_token_latency", gaps, started_at))
+    samples.append(measured("inter_token_latency", gaps))
     return samples, metrics | _gap_metrics(gaps), {}
 
 
@@ -243,12 +214,8 @@ def _doubts(
 
 def _token_times(fields: Fields, name: str) -> tuple[Times, ...]:
     """The times of each iteration; empty when the field is absent. Raises FormatError for anything but such a list."""
-    iterations = fields.any(name)
-    if iterations is None:
-        return ()
-    if not isinstance(iterations, list):
-        fields.refuse(name, f"expected a list of iterations, found {short(iterations)}")
-    return tuple(_requests(fields, f"{name}[{index}]", one) for index, one in enumerate(iterations) if one is not None)
+    found = enumerate(fields.items(name))
+    return tuple(_requests(fields, f"{name}[{index}]", one) for index, one in found if one is not None)
 
 
 def _token_gaps_ms(times: Times) -> list[float]:
@@ -259,11 +226,14 @@ def _token_gaps_ms(times: Times) -> list[float]:
 def _requests(fields: Fields, place: str, requests: object) -> Times:
     if not isinstance(requests, list):
         fields.refuse(place, f"expected a list of requests, found {short(requests)}")
-    return tuple(_tokens(fields, f"{place}[{index}]", one) for index, one in enumerate(requests))
+    return tuple(fields.number_list(one, f"{place}[{index}]") for index, one in enumerate(requests))
 
 
-def _tokens(fields: Fields, place: str, times: object) -> tuple[float, ...]:
-    return Fields(fields.file, {"times": times}, place).numbers("times") or ()
-
-
-PLUGIN = TransformersBenchmarkV2()
+PLUGIN = Format(
+    name="transformers_benchmark_v2",
+    summary="transformers benchmark_v2: <model>_benchmark_<time>.json, and the JSON lines pushed to the hub",
+    definition="transformers-benchmark-v2",
+    definitions=DEFINITIONS,
+    recognises=_is_benchmark,
+    read=_read,
+)

@@ -1,4 +1,4 @@
-"""Builds run records from a foreign file's contents, and checks that a warehouse can hold them.
+"""The contract of an importer, and the records built from what it finds in a file.
 
 Ids are hashes of the file's content: reading the same file again gives the same run.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -23,13 +23,11 @@ from benchmarking.core.records import (
     Hardware,
     Json,
     Origin,
-    Point,
     Precision,
     Provenance,
     Readings,
     Result,
     Run,
-    Samples,
     Scalar,
     Status,
     WeightsKind,
@@ -37,14 +35,14 @@ from benchmarking.core.records import (
     canonical_hash,
     dumps,
 )
-from db.importers.support.files import ForeignFile
-from db.importers.support.reading import INT32_MAX, INT64_MAX, short, short_name
+from db.importers.support.files import ForeignFile, NoResultsError
+from db.importers.support.reading import INT32_MAX, INT64_MAX, short, short_name, without_zone
 
 HASH_VERSION = 1
 """Version of the keys that an imported hardware_id is a hash of."""
 INDEX = re.compile(r":\d+$")
 """The index in a selector such as cuda:1, which is no part of the hardware; the GPU of openvino:GPU is."""
-NOT_STATED = "not_stated: the file does not say"
+RANK: tuple[Status, ...] = ("ok", "skipped", "timed_out", "failed")
 
 Limit = tuple[str, int | None, int, int]
 """Name of a whole number, its value, and the range of its column."""
@@ -66,156 +64,184 @@ def iso(time: datetime) -> str:
     return f"{time.isoformat()}+00:00"
 
 
-def foreign_result(
-    point: Point,
-    *,
-    metrics: Mapping[str, float],
-    samples: Sequence[Samples] = (),
-    iterations: int | None = None,
-    launches: int = 1,
-    warmup_iterations: int = 0,
-    doubts: Sequence[Doubt] = (),
-    missing: Mapping[str, str] | None = None,
-    kept: Mapping[str, Json] | None = None,
-    status: Status = "ok",
-    error: str | None = None,
-) -> Result:
-    """Another tool's result; `foreign_run` sets its id.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignRun:
+    """One run in another tool's file, as its importer found it."""
 
-    `metrics` have the warehouse's names and units; `kept` holds the file's other fields. Samples of latency_wall, if
-    any, take precedence over `iterations`. A missing median gets a reason.
+    key: str = ""
+    """Identifies it among the runs in the file."""
+    model_id: str
+    results: Sequence[Result]
+    started_at: datetime | None = None
+    """Naive UTC; None where the file has no date: then its modification time is used, which is a doubt."""
+    finished_at: datetime | None = None
+    stated_times: Sequence[str | None] = ()
+    """The times as written in the file: one without a zone is a doubt."""
+    doubts: Sequence[Doubt] = ()
+    """Of every result that was measured."""
+    family: Family | None = None
+    task: str = "benchmark"
+    model_config: Mapping[str, Json] = field(default_factory=dict)
+    model_revision: str | None = None
+    parameter_count: int | None = None
+    weights: WeightsKind = "given"
+    device_type: str = "unknown"
+    device_selector: str | None = None
+    device_name: str | None = None
+    device_count: int = 1
+    device_memory_bytes: int | None = None
+    cpu_model: str | None = None
+    cpu_cores: int | None = None
+    cpu_threads: int | None = None
+    memory_bytes: int | None = None
+    runtime: str = "unknown"
+    runtime_mode: Mapping[str, Scalar] = field(default_factory=dict)
+    precision: Precision = "unknown"
+    num_threads: int | None = None
+    host: str | None = None
+    tool_version: str | None = None
+    versions: Mapping[str, str | None] = field(default_factory=dict)
+    git_commit: str | None = None
+    git_branch: str | None = None
+    git_commit_time: datetime | None = None
+    command: Sequence[str | None] = ()
+    tags: Mapping[str, str | None] = field(default_factory=dict)
+    settings: Mapping[str, Json] = field(default_factory=dict)
+    kept: Mapping[str, Json] = field(default_factory=dict)
+    """The file's other fields."""
+    status: Status | None = None
+    """None: the worst of the results'."""
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """An importer: the `PLUGIN` of its module.
+
+    It gives the same records as our own measuring, so that imported results are stored, queried and drawn like all
+    others. It follows four rules.
+
+        Nothing is dropped       a field without a place in a record goes to `kept`, under its name in the file
+        Units are converted once in the importer: to ms, s, MB (10^6 bytes) and J
+        Nothing is corrected     a number that a tool is known to get wrong is left out with a reason, or has a doubt
+        Definitions are named    the metrics' definition, by its name, is part of the series: numbers of two
+                                 definitions are never one history
     """
-    counted = sum(len(one.values) for one in samples if one.metric == "latency_wall" and one.phase == "measure")
-    reasons = dict(missing or {})
-    if "latency_median_ms" not in metrics:
-        reasons.setdefault("latency_median_ms", NOT_STATED)
-    return Result(
-        result_id="",
-        point=point,
-        status=status,
-        error=error,
-        validity=validity(doubts) if status == "ok" else None,
-        doubts=tuple(doubts),
-        launches=launches if status == "ok" else 0,
-        iterations=counted or iterations or 0,
-        warmup_iterations=warmup_iterations,
-        metrics=dict(metrics),
-        missing=reasons,
-        samples=tuple(samples),
-        extra={"kept": dict(kept or {})},
-    )
 
+    name: str
+    """The value of `--format`: the module's name."""
+    summary: str
+    """The tool and its files, in a line."""
+    definition: str
+    """Name of the definitions that the metrics follow."""
+    definitions: Mapping[str, str]
+    """Metric -> its meaning in that tool."""
+    recognises: Callable[[ForeignFile], bool]
+    """Whether the content is of this format; never raises."""
+    read: Callable[[ForeignFile], Iterable[ForeignRun]]
+    """The runs in a file of this format. Raises FormatError with the place in the file that is not as expected,
+    NoResultsError for a file without results of its own."""
 
-def foreign_run(
-    file: ForeignFile,
-    key: str,
-    *,
-    format_name: str,
-    definition: str,
-    definitions: Mapping[str, str],
-    model_id: str,
-    results: Sequence[Result],
-    started_at: datetime,
-    finished_at: datetime | None = None,
-    family: Family | None = None,
-    task: str = "benchmark",
-    model_config: Mapping[str, Json] | None = None,
-    model_revision: str | None = None,
-    parameter_count: int | None = None,
-    weights: WeightsKind = "given",
-    device_type: str = "unknown",
-    device_selector: str | None = None,
-    device_name: str | None = None,
-    device_count: int = 1,
-    device_memory_bytes: int | None = None,
-    cpu_model: str | None = None,
-    cpu_cores: int | None = None,
-    cpu_threads: int | None = None,
-    memory_bytes: int | None = None,
-    runtime: str = "unknown",
-    runtime_mode: Mapping[str, Scalar] | None = None,
-    precision: Precision = "unknown",
-    num_threads: int | None = None,
-    host: str = "unknown",
-    tool_version: str | None = None,
-    versions: Mapping[str, str] | None = None,
-    git_commit: str | None = None,
-    git_branch: str | None = None,
-    git_commit_time: datetime | None = None,
-    command: Sequence[str] = (),
-    tags: Mapping[str, str] | None = None,
-    settings: Mapping[str, Json] | None = None,
-    kept: Mapping[str, Json] | None = None,
-    status: Status | None = None,
-    error: str | None = None,
-) -> Run:
-    """Another tool's run. `key` identifies it among the runs in the file.
+    def runs(self, file: ForeignFile) -> Iterator[Run]:
+        """The records of the runs in the file. Raises FormatError as `read` does, and for what cannot be stored."""
+        try:
+            for found in self.read(file):
+                yield self.record(file, found)
+        except NoResultsError:
+            raise
+        except FormatError as error:
+            raise error if str(error).startswith(str(file.path)) else FormatError(f"{file.path}: {error}") from error
+        except OverflowError as error:
+            file.refuse(f"a number is too large: {error}")
+        except RecursionError:
+            file.refuse("lists and objects are nested too deeply")
 
-    Its ids come from the file's content and the key, its hardware_id from the names of its device and processor.
-    """
-    run_id = content_id(format_name, file.sha256, key)
-    device = Device(
-        type=device_type,
-        selector=device_selector or device_type,
-        found=True,
-        name=device_name,
-        count=device_count,
-        memory_bytes=device_memory_bytes,
-    )
-    numbered = tuple(
-        replace(result, result_id=content_id(format_name, file.sha256, key, str(index)))
-        for index, result in enumerate(results)
-    )
-    run = Run(
-        run_id=run_id,
-        session_id=content_id(format_name, file.sha256),
-        status=status or ("ok" if all(one.status == "ok" for one in numbered) else "failed"),
-        error=error,
-        started_at=iso(started_at),
-        finished_at=iso(finished_at or started_at),
-        cell=Cell(
-            workload=Workload(
-                model_id=model_id,
-                family=family,
-                task=task,
-                source="import",
-                config=dict(model_config or {}),
-                config_hash=canonical_hash(dict(model_config or {})),
-                weights=weights,
-                revision=model_revision,
-                parameter_count=parameter_count,
+    def record(self, file: ForeignFile, found: ForeignRun) -> Run:
+        """The record of a run: its ids come from the file's content and the key, its hardware_id from the names of its
+        device and processor. Raises FormatError for a run that no warehouse can hold."""
+        ids, started_at = (self.name, file.sha256), found.started_at or file.modified_at
+        doubts = (*found.doubts, *(without_zone(found.stated_times) if found.started_at else (undated(file),)))
+        results = tuple(
+            _of_run(one, content_id(*ids, found.key, str(index)), iso(started_at), doubts)
+            for index, one in enumerate(found.results)
+        )
+        device = Device(
+            type=found.device_type,
+            selector=found.device_selector or found.device_type,
+            found=True,
+            name=found.device_name,
+            count=found.device_count,
+            memory_bytes=found.device_memory_bytes,
+        )
+        run = Run(
+            run_id=content_id(*ids, found.key),
+            session_id=content_id(*ids),
+            status=found.status or worst_status(results),
+            error=found.error,
+            started_at=iso(started_at),
+            finished_at=iso(found.finished_at or started_at),
+            cell=Cell(
+                workload=Workload(
+                    model_id=found.model_id,
+                    family=found.family,
+                    task=found.task,
+                    source="import",
+                    config=dict(found.model_config),
+                    config_hash=canonical_hash(dict(found.model_config)),
+                    weights=found.weights,
+                    revision=found.model_revision,
+                    parameter_count=found.parameter_count,
+                ),
+                device=device,
+                requested_device=device.selector,
+                runtime=found.runtime,
+                runtime_mode=dict(found.runtime_mode),
+                precision=found.precision,
+                num_threads=found.num_threads,
             ),
-            device=device,
-            requested_device=device.selector,
-            runtime=runtime,
-            runtime_mode=dict(runtime_mode or {}),
-            precision=precision,
-            num_threads=num_threads,
-        ),
-        hardware=foreign_hardware(device, cpu_model, cpu_cores, cpu_threads, memory_bytes),
-        provenance=Provenance(
-            tool_version=f"{format_name} {tool_version}" if tool_version else format_name,
-            command=tuple(command),
-            host=host,
-            git_commit=git_commit,
-            git_branch=git_branch,
-            git_commit_time=iso(git_commit_time) if git_commit_time else None,
-            versions=dict(versions or {}),
-            tags=dict(tags or {}),
-        ),
-        settings=dict(settings or {}),
-        environment=Readings(),
-        results=numbered,
-        origin=Origin(
-            format=format_name,
-            tool_version=tool_version,
-            definition=definition,
-            definitions=dict(definitions),
-            kept=dict(kept or {}),
-        ),
-    )
-    check_storable(file, key, run)
-    return run
+            hardware=foreign_hardware(device, found.cpu_model, found.cpu_cores, found.cpu_threads, found.memory_bytes),
+            provenance=Provenance(
+                tool_version=f"{self.name} {found.tool_version}" if found.tool_version else self.name,
+                command=tuple(word for word in found.command if word),
+                host=found.host or "unknown",
+                git_commit=found.git_commit,
+                git_branch=found.git_branch,
+                git_commit_time=iso(found.git_commit_time) if found.git_commit_time else None,
+                versions=stated(found.versions),
+                tags=stated(found.tags),
+            ),
+            settings=dict(found.settings),
+            environment=Readings(),
+            results=results,
+            origin=Origin(
+                format=self.name,
+                tool_version=found.tool_version,
+                definition=self.definition,
+                definitions=dict(self.definitions),
+                kept=dict(found.kept),
+            ),
+        )
+        check_storable(file, found.key, run)
+        return run
+
+
+def _of_run(result: Result, result_id: str, started_at: str, doubts: Sequence[Doubt]) -> Result:
+    """The result with its id, the run's doubts, and the run's start where its samples have no time of their own."""
+    samples = tuple(one if one.started_at else replace(one, started_at=started_at) for one in result.samples)
+    if result.status != "ok":
+        return replace(result, result_id=result_id, samples=samples)
+    doubts = (*doubts, *result.doubts)
+    return replace(result, result_id=result_id, samples=samples, doubts=doubts, validity=validity(doubts))
+
+
+def worst_status(results: Iterable[Result]) -> Status:
+    """The status of a run with these results: ok when all of them are."""
+    return max((result.status for result in results), key=RANK.index, default="ok")
+
+
+def stated(values: Mapping[str, str | None]) -> dict[str, str]:
+    """The values that the file has."""
+    return {name: value for name, value in values.items() if value}
 
 
 def foreign_hardware(

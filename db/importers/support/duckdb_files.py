@@ -14,11 +14,10 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, get_args
 
 from benchmarking.core.errors import StorageError
-from benchmarking.core.records import Doubt, Json, Phase, Point, Result, Samples, Status
+from benchmarking.core.records import Json, Phase, Point, Result, Status
 from db.connection import Config, connect, translate_errors
-from db.importers.support.building import foreign_result, iso
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import supported_tails, timed_result
+from db.importers.support.measures import foreign_result, measured, supported_tails
 from db.importers.support.reading import Fields, short
 
 if TYPE_CHECKING:
@@ -245,27 +244,27 @@ def merged(held: Sequence[ResultRow]) -> list[ResultRow]:
     return found
 
 
-def result_of(file: ForeignFile, held: ResultRow, started_at: datetime, doubts: Sequence[Doubt]) -> Result:
+def result_of(held: ResultRow) -> Result:
     """The result, its latency columns computed from the raw values where the file does not state them."""
     raw_rest = [dict(one.kept) for one in held.raw]
     samples = [
-        Samples(launch=launch, phase=phase, metric=metric, unit=unit, started_at=iso(started_at), values=values)
+        measured(metric, values, unit=unit, launch=launch, phase=phase)
         for (launch, phase, metric, unit), values in in_order(held.raw)
         if values
     ]
-    shared: dict[str, Any] = {
-        "iterations": held.iterations,
-        "warmup_iterations": held.warmup_iterations,
-        "doubts": doubts,
-        "kept": {"rows": list(held.rows), **({"raw_benchmark_data": raw_rest} if any(raw_rest) else {})},
-    }
-    if held.status != "ok":
-        return foreign_result(held.point, metrics={}, status=held.status, error=held.error, **shared)
     walls = [one.values for one in samples if one.metric == "latency_wall" and one.phase == "measure"]
     metrics, missing = supported_tails(held.metrics, sum(map(len, walls)) or held.iterations)
-    if walls:
-        return timed_result(file, held.point, samples, metrics=metrics, **shared)
-    return foreign_result(held.point, metrics=metrics, missing=missing, samples=samples, **shared)
+    return foreign_result(
+        held.point,
+        metrics=metrics,
+        missing=missing,
+        samples=samples,
+        iterations=held.iterations,
+        warmup_iterations=held.warmup_iterations,
+        status=held.status,
+        error=held.error,
+        kept={"rows": list(held.rows), **({"raw_benchmark_data": raw_rest} if any(raw_rest) else {})},
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

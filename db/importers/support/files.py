@@ -1,37 +1,35 @@
-"""Other tools' result files, and the importers that read them: one module a format, each with a `PLUGIN`.
-
-An importer gives the same records as our own measuring, so that imported results are stored, queried and drawn like
-all others. It follows four rules.
-
-    Nothing is dropped       a field without a place in a record goes to `kept`, under its name in the file
-    Units are converted once in the importer: to ms, s, MB (10^6 bytes) and J
-    Nothing is corrected     a number that a tool is known to get wrong is left out with a reason, or has a doubt
-    Definitions are named    the metrics' definition, by its name, is part of the series: numbers of two definitions
-                             are never one history
-"""
+"""Other tools' result files: what they are, their text and JSON, and which importer reads them."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from benchmarking.core import plugins
 from benchmarking.core.errors import FormatError
 from benchmarking.core.input_files import check_json, open_regular, parse_json, read_unpacked
-from benchmarking.core.records import Run
+
+if TYPE_CHECKING:
+    from db.importers.support.building import Format
 
 PACKAGE = "db.importers"
 DUCKDB_MAGIC = (8, b"DUCK")
 """Offset and bytes that identify a DuckDB file."""
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+"""First bytes of text that Windows PowerShell wrote."""
+SHOWN_KEYS = 8
 MAX_SIZE_BYTES = 512 * 1024**2
 """Of a file, decompressed. Far above all samples of a day's serving, below most files of weights."""
+
+
+class NoResultsError(FormatError):
+    """A file of a known format that holds no results of its own: a log of accuracy, a description, a repetition."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +38,13 @@ class ForeignFile:
 
     path: Path
     content: bytes
-    """The whole content; of a DuckDB file, which is opened by its path, the first block only."""
+    """The whole content, that of text in UTF-8; of a DuckDB file, which is opened by its path, the first block only."""
     sha256: str
     """Hex digest of the whole file."""
     modified_at: datetime
     """Naive UTC: the time of the measurement where the file has none."""
+    encoding: str = "UTF-8"
+    """Of a text in the file itself."""
 
     @cached_property
     def is_duckdb(self) -> bool:
@@ -88,24 +88,40 @@ class ForeignFile:
             return str(error).removeprefix(f"{self.path}: ")
         return None
 
+    @property
+    def description(self) -> str:
+        """The content in words: "JSON, an object with the keys a, b", "an empty file"."""
+        text = self.text
+        if not self.content.strip():
+            return "an empty file"
+        if text is None or "\0" in text:
+            return f"not text in UTF-8 or UTF-16: it begins with the bytes {self.content[:8].hex(' ')}"
+        coding = "" if self.encoding == "UTF-8" else f"{self.encoding} "
+        if self.json is not None:
+            return f"{coding}JSON, {_shape(self.json)}"
+        if self.json_lines:
+            return f"{coding}JSON lines, {len(self.json_lines)} of them, the first {_shape(self.json_lines[0])}"
+        first = next(line.strip() for line in text.splitlines() if line.strip())
+        return f"{coding}text that begins with {first[:60]!r}"
+
     def refuse(self, problem: str) -> NoReturn:
         """Raise FormatError with the file and the problem."""
         raise FormatError(f"{self.path}: {problem}")
 
+    def without_results(self, reason: str) -> NoReturn:
+        """Raise NoResultsError with the file and the reason."""
+        raise NoResultsError(f"{self.path}: {reason}")
 
-class Importer(Protocol):
-    """The contract of a module's `PLUGIN`."""
 
-    name: str
-    """The value of `--format`: the module's name."""
-    summary: str
-    """The tool and its files, in a line."""
-
-    def recognises(self, file: ForeignFile) -> bool:
-        """Whether the content is of this format; never raises."""
-
-    def runs(self, file: ForeignFile) -> Iterator[Run]:
-        """The runs in the file. Raises FormatError with the place in the file that is not as expected."""
+def _shape(value: Any) -> str:
+    """A JSON value in words."""
+    if isinstance(value, dict):
+        keys = [name[:40] for name in value]
+        more = f" and {len(keys) - SHOWN_KEYS} more" if len(keys) > SHOWN_KEYS else ""
+        return f"an object with the keys {', '.join(keys[:SHOWN_KEYS])}{more}" if keys else "an object without keys"
+    if isinstance(value, list):
+        return f"a list of {len(value)}, the first {_shape(value[0])}" if value else "an empty list"
+    return f"a value of type {type(value).__name__}"
 
 
 def read_file(path: Path) -> ForeignFile:
@@ -116,7 +132,18 @@ def read_file(path: Path) -> ForeignFile:
         opened.seek(0)
         content, digest = _head_of_database(opened, head) or _all_of(opened, path)
         modified = datetime.fromtimestamp(os.fstat(opened.fileno()).st_mtime, UTC).replace(tzinfo=None)
-    return ForeignFile(path=path, content=content, sha256=digest, modified_at=modified)
+    content, encoding = _in_utf_8(content)
+    return ForeignFile(path=path, content=content, sha256=digest, modified_at=modified, encoding=encoding)
+
+
+def _in_utf_8(content: bytes) -> tuple[bytes, str]:
+    """The content with text of UTF-16 in UTF-8, and the encoding that it had."""
+    if not content.startswith(UTF_16):
+        return content, "UTF-8"
+    try:
+        return content.decode("utf-16").encode(), "UTF-16"
+    except UnicodeError:
+        return content, "UTF-8"
 
 
 def _head_of_database(opened: BufferedReader, head: bytes) -> tuple[bytes, str] | None:
@@ -135,21 +162,21 @@ def _all_of(opened: BufferedReader, path: Path) -> tuple[bytes, str]:
     return content, hashlib.sha256(content).hexdigest()
 
 
-def importers() -> tuple[Importer, ...]:
+def importers() -> tuple[Format, ...]:
     """All importers, by name."""
     return tuple(plugins.load(PACKAGE, name) for name in plugins.names(PACKAGE))
 
 
-def recognising(file: ForeignFile) -> tuple[Importer, ...]:
+def recognising(file: ForeignFile) -> tuple[Format, ...]:
     """The importers that recognise the file by its content."""
     return tuple(importer for importer in importers() if importer.recognises(file))
 
 
-def importer_for(file: ForeignFile, format_name: str | None = None) -> Importer:
+def importer_for(file: ForeignFile, format_name: str | None = None) -> Format:
     """The named importer, or the one that recognises the file. Raises FormatError when none or several do, or the
     named one does not; KeyError for an unknown name."""
     if format_name is not None:
-        importer: Importer = plugins.load(PACKAGE, format_name)
+        importer: Format = plugins.load(PACKAGE, format_name)
         if not importer.recognises(file):
             file.refuse(file.json_problem or f"not a file of format {format_name} ({importer.summary})")
         return importer
@@ -160,8 +187,7 @@ def importer_for(file: ForeignFile, format_name: str | None = None) -> Importer:
             "added with benchhouse merge"
         )
     if not found:
-        known = ", ".join(importer.name for importer in importers())
-        file.refuse(file.json_problem or f"unknown format, expected one of {known}")
+        file.refuse(file.json_problem or f"unknown format: {file.description} (--list-formats lists the known ones)")
     if len(found) > 1:
         file.refuse(f"could be {' or '.join(importer.name for importer in found)}: choose one with --format")
     return found[0]

@@ -13,10 +13,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from benchmarking.core.errors import FormatError, StorageError
+from benchmarking.core.errors import FormatError, StorageError, UnreadableError
 from benchmarking.core.records import FORMAT, Device, Json, Origin, Precision, Result, Run, canonical_hash
 from db.importers.support.building import content_id, foreign_hardware, iso
-from db.importers.support.files import ForeignFile, importer_for, read_file, recognising
+from db.importers.support.files import ForeignFile, NoResultsError, importer_for, read_file, recognising
 
 State = Literal["imported", "present", "nothing", "unknown", "refused"]
 Store = Callable[[Run, ForeignFile], bool]
@@ -71,13 +71,16 @@ def import_file(path: Path, is_named: bool, format_name: str | None, given: Give
             return Imported(path=path, state="refused" if is_named else "unknown", reason=own_reason(path))
         if format_name is None and not is_named and not recognising(file):
             is_broken = file.json_problem is not None and path.suffix == ".json"
-            return Imported(path=path, state="refused" if is_broken else "unknown", reason=file.json_problem)
+            reason = file.json_problem or file.description
+            return Imported(path=path, state="refused" if is_broken else "unknown", reason=reason)
         importer = importer_for(file, format_name)
-    except FormatError as error:
+    except (FormatError, UnreadableError) as error:
         return Imported(path=path, state="refused" if is_named else "unknown", reason=str(error))
     try:
         runs = [given.on(run) for run in importer.runs(file)]
         new_runs = sum(store(run, file) for run in runs)
+    except NoResultsError as error:
+        return Imported(path=path, state="nothing", format=importer.name, reason=str(error))
     except FormatError as error:
         return Imported(path=path, state="refused", format=importer.name, reason=str(error))
     return _imported(path, importer.name, runs, new_runs)
@@ -106,7 +109,7 @@ def _imported(path: Path, format_name: str, runs: Sequence[Run], new_runs: int) 
         doubts=dict(Counter(doubt.kind for result in results for doubt in result.doubts)),
         nameless=sum(run.hardware.device.name is None and run.hardware.cpu_model is None for run in runs),
         models=tuple(dict.fromkeys(run.cell.workload.model_id for run in runs)),
-        reason=None if runs else "all its numbers are in another file in its folder",
+        reason=None if runs else "it has no entry",
     )
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime
 from statistics import median
 from typing import Any, Literal
 
+from benchmarking.core.doubts import validity
+from benchmarking.core.errors import FormatError
 from benchmarking.core.metrics import LATENCY, TAILS
 from benchmarking.core.records import (
     NOT_APPLICABLE,
@@ -25,14 +25,13 @@ from benchmarking.core.records import (
     Status,
 )
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, Statistics, between_launches_interval, describe
-from db.importers.support.building import foreign_result, iso
-from db.importers.support.files import ForeignFile
+from db.importers.support.reading import INT32_MAX
 
 MS_PER_S = 1e3
 MIN_LAUNCHES_FOR_BETWEEN = 3
 INTERVAL = ("latency_ci_low_ms", "latency_ci_high_ms")
 HIDDEN_TAIL = f"{NOT_APPLICABLE}: the mean of a block of calls hides its slowest"
-RANK: tuple[Status, ...] = ("ok", "skipped", "timed_out", "failed")
+NOT_STATED = "not_stated: the file does not say"
 TAIL_COLUMNS = {f"latency_p{round(100 * q)}_ms": least for q, least in TAIL_MIN_SAMPLES.items()}
 """Column -> the least number of values behind it."""
 
@@ -40,32 +39,65 @@ CiScope = Literal["between", "within"] | None
 """What an interval covers: the spread between launches, or that inside them; None without an interval."""
 
 
-def timed_result(
-    file: ForeignFile, point: Point, samples: Sequence[Samples], *, metrics: Mapping[str, float], **others: Any
+def foreign_result(
+    point: Point,
+    *,
+    metrics: Mapping[str, float | None],
+    stated: Mapping[str, float | None] | None = None,
+    samples: Sequence[Samples] = (),
+    iterations: float | None = None,
+    launches: int = 1,
+    warmup_iterations: int | None = None,
+    doubts: Sequence[Doubt] = (),
+    missing: Mapping[str, str] | None = None,
+    kept: Mapping[str, Json] | None = None,
+    status: Status = "ok",
+    error: str | None = None,
 ) -> Result:
-    """The result of a point whose latency columns come from its samples of latency_wall, at least one value each.
+    """Another tool's result; its run sets its id, and the times of samples without one.
 
-    `metrics` are its other numbers, which take precedence over computed ones; `others` are those of `foreign_result`.
+    `metrics` have the warehouse's names and units, None where the file has no such number. The latency columns are
+    computed from samples of latency_wall, if any: `metrics` take precedence over them, and they over the `stated`
+    statistics, which are then kept. A stated tail of too few values is renamed. A missing median gets a reason. A
+    result without any number failed. Raises FormatError for values whose statistics are beyond double precision.
     """
-    launches = [one for one in samples if one.phase == "measure" and one.metric == "latency_wall"]
-    computed, missing, scope = latency_metrics(file, [one.values for one in launches])
-    if any(one.inner_loops > 1 for one in launches):
+    if status != "ok":
+        metrics, stated, samples = {}, {}, ()
+    walls = [one for one in samples if one.phase == "measure" and one.metric == "latency_wall" and one.values]
+    counted = sum(len(one.values) for one in walls) or int(iterations or 0)
+    computed, reasons, scope = latency_metrics([one.values for one in walls]) if walls else ({}, {}, None)
+    if any(one.inner_loops > 1 for one in walls):
         computed = {column: value for column, value in computed.items() if column not in TAILS}
-        missing |= dict.fromkeys(TAILS, HIDDEN_TAIL)
-    result = foreign_result(
-        point,
-        metrics={**computed, **metrics},
-        samples=samples,
-        launches=len(launches),
-        missing={column: why for column, why in missing.items() if column not in metrics},
-        **others,
+        reasons |= dict.fromkeys(TAILS, HIDDEN_TAIL)
+    measured_here = {*computed, *(name for name, value in metrics.items() if value is not None)}
+    replaced = {name: value for name, value in (stated or {}).items() if name in measured_here and value is not None}
+    given = {name: value for name, value in (stated or {}).items() if name not in replaced and value is not None}
+    given, unsupported = supported_tails(given, counted or None)
+    found = {**given, **computed, **{name: value for name, value in metrics.items() if value is not None}}
+    reasons |= unsupported | dict(missing or {})
+    if status == "ok" and not found and not samples:
+        status, error = "failed", error or "the file has no number of this result"
+    if "latency_median_ms" not in found:
+        reasons.setdefault("latency_median_ms", NOT_STATED)
+    return Result(
+        result_id="",
+        point=point,
+        status=status,
+        error=error,
+        validity=validity(doubts) if status == "ok" else None,
+        doubts=tuple(doubts) if status == "ok" else (),
+        launches=0 if status != "ok" else len(walls) or launches,
+        iterations=counted,
+        warmup_iterations=warmup_iterations or 0,
+        metrics=found,
+        missing={column: why for column, why in reasons.items() if column not in found},
+        samples=tuple(samples),
+        extra={"kept": {**(kept or {}), **({"stated": dict[str, Json](replaced)} if replaced else {})}},
+        ci_scope=scope,
     )
-    return replace(result, ci_scope=scope)
 
 
-def latency_metrics(
-    file: ForeignFile, launches: Sequence[Sequence[float]]
-) -> tuple[dict[str, float], dict[str, str], CiScope]:
+def latency_metrics(launches: Sequence[Sequence[float]]) -> tuple[dict[str, float], dict[str, str], CiScope]:
     """The latency columns of each launch's raw latencies in ms (medians over the launches, the lowest, the highest),
     the reason for each column that they are too few for, and what the interval covers.
 
@@ -85,7 +117,7 @@ def latency_metrics(
     }
     metrics = {column: value for column, value in found.items() if value is not None}
     if not all(math.isfinite(value) for value in metrics.values()):
-        file.refuse(f"latencies up to {metrics['latency_max_ms']:g} ms are too large to describe")
+        raise FormatError(f"latencies up to {metrics['latency_max_ms']:g} ms are too large to describe")
     return metrics, {column: TOO_FEW_SAMPLES for column in LATENCY if column not in metrics}, scope
 
 
@@ -116,19 +148,15 @@ def supported_tails(metrics: Mapping[str, float], values: float | None) -> tuple
     return kept, dict.fromkeys(few, TOO_FEW_SAMPLES)
 
 
-def block(
-    launch: int, values_ms: Sequence[float], started_at: datetime, *, phase: Phase = "measure", inner_loops: int = 1
-) -> Samples:
+def block(launch: int, values_ms: Sequence[float], *, phase: Phase = "measure", inner_loops: int = 1) -> Samples:
     """A launch's raw latencies in ms, each the mean of `inner_loops` calls."""
-    one = measured("latency_wall", values_ms, started_at, launch=launch)
-    return replace(one, phase=phase, inner_loops=inner_loops)
+    return measured("latency_wall", values_ms, launch=launch, phase=phase, inner_loops=min(inner_loops, INT32_MAX))
 
 
-def measured(metric: str, values_ms: Sequence[float], started_at: datetime, *, launch: int = 0) -> Samples:
-    """Raw times of one launch in ms, in the order they were taken."""
-    return Samples(
-        launch=launch, phase="measure", metric=metric, unit="ms", started_at=iso(started_at), values=tuple(values_ms)
-    )
+def measured(metric: str, values_ms: Sequence[float], *, unit: str = "ms", **others: Any) -> Samples:
+    """Raw values of one launch, in the order they were taken; `others` are fields of `Samples`."""
+    known = {"launch": 0, "phase": "measure", "started_at": "", **others}
+    return Samples(metric=metric, unit=unit, values=tuple(values_ms), **known)
 
 
 def negative_times(metric: str, values_ms: Sequence[float]) -> tuple[Doubt, ...]:
@@ -138,8 +166,3 @@ def negative_times(metric: str, values_ms: Sequence[float]) -> tuple[Doubt, ...]
         return ()
     evidence: dict[str, Json] = {"metric": metric, "n": len(below), "of": len(values_ms), "min_ms": min(below)}
     return (Doubt(kind="negative_time", severity="invalid", evidence=evidence),)
-
-
-def worst_status(results: Sequence[Result]) -> Status:
-    """The status of a run with these results: ok when all of them are."""
-    return max((result.status for result in results), key=RANK.index, default="ok")

@@ -14,6 +14,7 @@ from db.importers.support.reading import Fields
 
 MARK = ":::MLLOG "
 TITLE = "MLPerf Results Summary"
+EARLY_STOPPING = "Early Stopping Result"
 PARAMETERS = "Test Parameters Used"
 LINE = re.compile(r"\s*(.+?)\s*:\s+(.*\S)\s*")
 LABELS = {
@@ -63,6 +64,18 @@ ENDPOINT_SERIES = {
     "ttft": "result_first_token_{}_latency_ns",
     "tpot": "result_time_per_output_token_{}_ns",
 }
+ACCURACY = {"seq_id", "qsl_idx", "data"}
+ESTIMATES = {
+    "singlestream": ("early_stopping_latency_ss", "latency_p90_early_stopping_ms"),
+    "multistream": ("early_stopping_latency_ms", "latency_p99_early_stopping_ms"),
+}
+"""Scenario -> early stopping's estimate, its result, and the metric that it is. (The names end in ss and ms for the
+scenarios, not for a unit.)"""
+HEADLINES = {
+    "90.0th percentile latency (ns)": "early_stopping_latency_ss",
+    "99.0th percentile latency (ns)": "early_stopping_latency_ms",
+}
+"""A summary's headline, by its label -> what it is in SingleStream and MultiStream."""
 STATISTICS = {"min": "min", "max": "max", "avg": "mean"}
 PERCENTILES = {"50.00": "median", "90.00": "p90", "95.00": "p95", "97.00": "p97", "99.00": "p99", "99.90": "p99_9"}
 SPEEDS = {
@@ -75,6 +88,19 @@ SPEEDS = {
     ),
 }
 ALL_AT_ONCE = f"{NOT_APPLICABLE}: offline all samples are sent at once, and a latency is a place in the queue"
+
+
+def is_accuracy(data: Any) -> bool:
+    """Whether the data is mlperf_log_accuracy.json."""
+    return (
+        isinstance(data, list) and bool(data) and all(isinstance(one, dict) and one.keys() >= ACCURACY for one in data)
+    )
+
+
+def is_audit(events: Fields) -> bool:
+    """Whether the test is one of the compliance suite: it logs answers while it is timed, or sends one sample only."""
+    names = ("effective_accuracy_log_sampling_target", "effective_accuracy_log_probability")
+    return any(events.number(name) for name in names) or bool(events.flag("effective_performance_issue_same"))
 
 
 def is_detail(file: ForeignFile) -> bool:
@@ -112,12 +138,13 @@ def of_summary(file: ForeignFile) -> dict[str, Any]:
     """The lines of the summary by the detailed log's keys; other lines by their labels."""
     events: dict[str, Any] = {}
     is_parameter = False
+    early = EARLY_STOPPING in (file.text or "")  # older versions' headline is the observed percentile
     for line in (file.text or "").splitlines():
         is_parameter = is_parameter or line.strip() == PARAMETERS
         found = LINE.fullmatch(line)
         if found is not None:
             key = f"effective_{_parameter(found[1])}" if is_parameter else _key(found[1])
-            events.setdefault(key, found[2])
+            events.setdefault(HEADLINES.get(found[1], key) if early else key, found[2])
     return events
 
 
@@ -157,7 +184,8 @@ def log_metrics(events: Fields, scenario: str | None) -> tuple[dict[str, float],
         metrics |= _ms(events, f"result_{place}_percentile_per_query_latency_ns", f"latency_{name}_ms") or _ms(
             events, f"result_{place}_percentile_latency_ns", f"latency_{name}_ms"
         )
-    return metrics, {}
+    key, column = ESTIMATES.get(scenario or "", ("", ""))
+    return metrics | (_ms(events, key, column) if key else {}), {}
 
 
 def log_doubts(events: Fields) -> tuple[Doubt, ...]:

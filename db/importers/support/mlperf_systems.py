@@ -44,6 +44,11 @@ COUNT = re.compile(r"\s*\(x(\d{1,5})\)\s*$")
 CAPACITY = re.compile(r"\s*([0-9.]+)\s*(GB|GiB|TB|TiB|MB|MiB)\b.*")
 BYTES = {"MB": 1e6, "GB": 1e9, "TB": 1e12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 SOFTWARE = re.compile(r"([A-Za-z][\w .-]*?)[ =:]v?(\d[\w.+-]*)")
+AUDITS = "compliance"
+MEASUREMENT = {"weight_data_types", "input_data_types"}
+TOKENS_SINCE = {"llama2": 4.0, "mixtral": 4.1, "gptj": 4.1, "llama3": 5.0, "deepseek": 5.1, "gpt-oss": 6.0}
+"""Prefix of a model -> the round since which its throughput is in tokens, although tables of some rounds say samples or
+queries."""
 DIVISIONS = ("closed", "open", "network")
 
 
@@ -58,6 +63,10 @@ class Place:
     scenario: str | None = None
     root: Path | None = None
     """The folder of the divisions."""
+    inside: str = ""
+    """The path of the file's folder from there: equal logs of two models, or of two runs, are two results."""
+    is_audit: bool = False
+    """Whether it is in the folder of the compliance tests."""
 
     def system_file(self, platform: str | None = None) -> Path | None:
         """The path of the system's description; None where there is none."""
@@ -69,11 +78,11 @@ class Place:
 
 
 def place_of(path: Path) -> Place:
-    """The place by its folders: DIVISION/SUBMITTER/results/SYSTEM/MODEL/SCENARIO/..."""
+    """The place by its folders: DIVISION/SUBMITTER/results/SYSTEM/MODEL/SCENARIO/..., or compliance for results."""
     parts = path.parts
     for at, part in enumerate(parts):
-        if part in DIVISIONS and len(parts) > at + 5 and parts[at + 2] == "results":
-            submitter, _, system, model, scenario = parts[at + 1 : at + 6]
+        if part in DIVISIONS and len(parts) > at + 5 and parts[at + 2] in ("results", AUDITS):
+            submitter, kind, system, model, scenario = parts[at + 1 : at + 6]
             return Place(
                 division=part,
                 submitter=submitter,
@@ -81,8 +90,22 @@ def place_of(path: Path) -> Place:
                 model=model,
                 scenario=scenario if scenario != path.name else None,
                 root=Path(*parts[:at]) if at else Path(),
+                inside="/".join(parts[at:-1]),
+                is_audit=kind == AUDITS,
             )
     return Place()
+
+
+def measurement_fields(file: ForeignFile, place: Place) -> Fields:
+    """The description of how a test was measured, in its own folders or under measurements/; empty without one."""
+    if place.root is None or place.model is None or place.scenario is None:
+        return Fields(file, {}, "measurements")
+    own = place.root / str(place.division) / str(place.submitter)
+    inside = (str(place.system), place.model, place.scenario)
+    folders = [own.joinpath(kind, *inside) for kind in ("results", "measurements")]
+    paths = [path for folder in folders for path in sorted(folder.glob("*.json"))]
+    found = (data for path in paths if isinstance(data := read_file(path).json, dict) and data.keys() >= MEASUREMENT)
+    return Fields(file, next(found, {}), "measurements", numbers_are_text=True)
 
 
 def system_fields(file: ForeignFile, path: Path | None) -> Fields:
@@ -108,6 +131,11 @@ def about_model(name: str) -> tuple[Family | None, str]:
     return next(found, (None, "benchmark"))
 
 
+def counts_tokens(model: str, number: float) -> bool:
+    """Whether the throughput of a model was in tokens in that round."""
+    return any(model.lower().startswith(start) and number >= since for start, since in TOKENS_SINCE.items())
+
+
 def precision_words(words: str | None) -> tuple[Precision, str | None]:
     """The precision of weight_data_types, and its words where we have no name for it."""
     precision = precision_of(words)
@@ -115,7 +143,7 @@ def precision_words(words: str | None) -> tuple[Precision, str | None]:
 
 
 def hardware(described: Mapping[str, str | None]) -> dict[str, Any]:
-    """Arguments of `foreign_run` about the machine, from a description's fields."""
+    """Fields of the run about the machine, from a description's fields."""
     accelerator = COUNT.sub("", described.get("accelerator_model_name") or "").strip()
     has_accelerator = accelerator.lower() not in ("", "n/a", "none", "-")
     cpu = (described.get("host_processor_model_name") or "").strip() or None

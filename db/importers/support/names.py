@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from benchmarking.core.axes import FURTHER
 from benchmarking.core.records import Family, Precision
-from db.importers.support.reading import INT32_MAX
+from db.importers.support.reading import INT32_MAX, INT64_MAX
 
 MODEL_TYPES: dict[Family, str] = {
     "encoder-only": (
@@ -71,7 +71,7 @@ def split_arguments(arguments: Mapping[str, Argument]) -> tuple[dict[str, int | 
 
 
 def _fits(name: str, value: int | float) -> bool:
-    if not math.isfinite(value):
+    if (isinstance(value, int) and abs(value) > INT64_MAX) or not math.isfinite(value):
         return False
     return name not in FURTHER or FURTHER[name].kind is float or (float(value).is_integer() and abs(value) <= INT32_MAX)
 

@@ -5,20 +5,21 @@ A report is one point, described from its raw latencies; what the tool is known 
 
 from __future__ import annotations
 
+import ast
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Samples
-from db.importers.support.building import foreign_result
 from db.importers.support.files import ForeignFile, read_file
-from db.importers.support.measures import MS_PER_S, block, measured, negative_times, timed_result
-from db.importers.support.reading import Fields, csv_rows
+from db.importers.support.measures import MS_PER_S, block, foreign_result, measured, negative_times
+from db.importers.support.reading import INT32_MAX, Fields, csv_rows, yaml_object
 
 MEASURED = ("memory", "latency", "throughput", "energy", "efficiency")
 TARGETS = (
@@ -30,6 +31,8 @@ OLD_FLAT = re.compile(r"(forward|generate|decode)\.(latency\(s\)|throughput\((sa
 """A column of the first versions' `inference_results.csv`."""
 OLD_SIZES = {"batch_size": "batch_size", "sequence_length": "sequence_length"}
 OLD_NEW_TOKENS = "num_new_tokens"
+OLD_CONFIG = "hydra_config.yaml"
+OLD_CONFIG_PARTS = {"experiment_name", "backend", "benchmark", "environment", "model", "task", "device"}
 
 
 def is_config(data: Any) -> bool:
@@ -72,7 +75,10 @@ def whole(file: ForeignFile) -> Iterator[tuple[str, Fields]]:
 
 
 def sibling_config(file: ForeignFile) -> Mapping[str, Any] | None:
-    """The configuration file in the folder of a report's file."""
+    """The configuration file in the folder of a report's file: of the first versions, hydra_config.yaml."""
+    hydra = file.path.with_name(OLD_CONFIG)
+    if file.json is None and hydra.is_file():
+        return _old_config(yaml_object(read_file(hydra)))
     path = file.path.with_name(f"{file.path.stem.removesuffix('report')}config.json")
     data = _json_of(path) if file.path.stem.endswith("report") else None
     return data if is_config(data) else None
@@ -140,20 +146,39 @@ def _of_flat(file: ForeignFile, cells: Mapping[str, str]) -> dict[str, Any]:
     is_old = any(OLD_FLAT.fullmatch(name) for name in cells)
     is_part = not is_old and not any(name.startswith(("report.", "config.")) for name in cells)
     for name, cell in cells.items():
-        is_plain = not is_old or name.startswith("config.")
-        path = [*(["report"] * is_part), *name.split(".")] if is_plain else ["report", *_old_path(name)]
+        path = _old_path(name) if is_old else [*(["report"] * is_part), *name.split(".")]
         _put(file, nested, path, _list_or_text(cell))
-    return nested
+    if not is_old or not OLD_CONFIG_PARTS & nested.keys():
+        return nested
+    others = {name: value for name, value in nested.items() if name not in OLD_CONFIG_PARTS}
+    return {**others, "config": _old_config({name: nested[name] for name in OLD_CONFIG_PARTS & nested.keys()})}
 
 
 def _old_path(name: str) -> list[str]:
-    """Today's path for a column of the first versions; its own name where there is none."""
+    """Today's path for a column of the first versions' measurements; the column's own for the others."""
     target, _, what = name.partition(".")
-    if what == "latency(s)":
-        return [target, "latency", "mean"]
-    if what.startswith("throughput("):
-        return [target, "throughput", "value"]
-    return [name]
+    if target not in TARGETS:
+        return name.split(".")
+    number = "latency" if what == "latency(s)" else "throughput" if what.startswith("throughput(") else None
+    if number is None:
+        return ["report", name]
+    return ["report", target, number, "mean" if number == "latency" else "value"]
+
+
+def _old_config(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Today's configuration from that of the first versions."""
+    found = {name: value for name, value in data.items() if name not in ("backend", "benchmark", "environment")}
+    backend, benchmark, environment = (
+        one if isinstance(one := data.get(name), dict) else {} for name in ("backend", "benchmark", "environment")
+    )
+    own = {name: found.pop(name) for name in ("model", "task", "device") if name in found}
+    gpus = environment.get("gpus")
+    return {
+        **found,
+        "backend": {**backend, **own},
+        "scenario": benchmark,
+        "environment": {**environment, **({"gpu": gpus, "gpu_count": len(gpus)} if isinstance(gpus, list) else {})},
+    }
 
 
 def _put(file: ForeignFile, nested: dict[str, Any], path: list[str], value: Any) -> None:
@@ -167,10 +192,12 @@ def _put(file: ForeignFile, nested: dict[str, Any], path: list[str], value: Any)
 def _list_or_text(cell: str) -> Any:
     if not cell.startswith("["):
         return cell
-    try:
-        return json.loads(cell)
-    except (ValueError, RecursionError):
-        return cell
+    for notation in (json.loads, ast.literal_eval):  # the first versions wrote lists in Python's
+        try:
+            return notation(cell)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+    return cell
 
 
 J_PER_KWH = 3.6e6
@@ -208,39 +235,23 @@ def refuse_training(report: Fields) -> None:
             report.refuse(name, "is a training target: only inference is imported")
 
 
-def result(
-    file: ForeignFile,
-    report: Fields,
-    sizes: Sizes,
-    started_at: datetime,
-    *,
-    is_rocm: bool,
-    warmup_calls: int,
-    doubts: Sequence[Doubt],
-) -> Result:
+def result(report: Fields, sizes: Sizes, *, is_rocm: bool, warmup_calls: int | None, doubts: Sequence[Doubt]) -> Result:
     """The point's result. Raises FormatError for invalid values."""
     targets = {name: found for name in TARGETS if (found := report.fields(name)) is not None}
     latencies = {name: values for name in TIMED if name in targets and (values := _latencies_ms(targets[name]))}
     main = next((name for name in MAIN if name in latencies), None)
-    samples, metrics = _generation(latencies, sizes, started_at)
+    samples, metrics = _generation(latencies, sizes)
     memory, reasons = _memory(targets, is_rocm=is_rocm)
     metrics |= memory | _others(targets, latencies) | _energy(targets)
     whole = latencies[main] if main else _prefill_and_decode(targets, latencies)
-    all_doubts = [*doubts, *_doubts(targets, latencies), *negative_times("latency_wall", whole)]
-    if whole:
-        metrics |= _rates(whole, sizes.point)
-        made = timed_result(
-            file,
-            sizes.point,
-            [block(0, whole, started_at)],
-            metrics=metrics,
-            warmup_iterations=warmup_calls,
-            doubts=all_doubts,
-        )
-        made = replace(made, samples=(*made.samples, *samples))
-    else:
-        made = foreign_result(sizes.point, metrics=_stated_means(targets) | metrics, samples=samples, doubts=all_doubts)
-    return replace(made, missing={**made.missing, **reasons, **_reasons(targets)})
+    return foreign_result(
+        sizes.point,
+        samples=[*([block(0, whole)] if whole else []), *samples],
+        metrics=metrics | (_rates(whole, sizes.point) if whole else _stated_means(targets)),
+        warmup_iterations=warmup_calls if whole else None,
+        doubts=[*doubts, *_doubts(targets, latencies), *negative_times("latency_wall", whole)],
+        missing={**reasons, **_reasons(targets)},
+    )
 
 
 def sizes_from(report: Fields) -> tuple[int | None, int | None]:
@@ -252,15 +263,26 @@ def sizes_from(report: Fields) -> tuple[int | None, int | None]:
 
 
 def _volume(report: Fields, name: str) -> int | None:
-    """Samples or tokens of a call of the target: throughput times mean latency, where that is a whole number."""
+    """Samples or tokens of a call of the target: throughput times mean latency, where that is one whole number within
+    the rounding of both; None where several could be meant."""
     target = report.untaken().fields(name)
     throughput = None if target is None else target.fields("throughput")
     value = None if throughput is None else throughput.number("value", low=0)
     mean_s = None if target is None else _mean_s(target)
-    if value is None or mean_s is None:
+    if not value or not mean_s:
         return None
-    volume = value * mean_s
-    return round(volume) if 0.5 < volume < 1e9 and abs(volume - round(volume)) < 1e-6 * volume else None
+    least, most = ((value + sign * _half_digit(value)) * (mean_s + sign * _half_digit(mean_s)) for sign in (-1, 1))
+    first, last = math.ceil(least * (1 - SAME)), math.floor(most * (1 + SAME))
+    return first if first == last and 0 < first < INT32_MAX else None
+
+
+SAME = 1e-9
+"""Relative: products of the same numbers in another order differ by less."""
+
+
+def _half_digit(value: float) -> float:
+    """Half of the last significant digit: the first versions rounded to three of them (2190.0 is 2185 to 2195)."""
+    return 0.5 * 10.0 ** int(Decimal(repr(value)).normalize().as_tuple().exponent)
 
 
 def _mean_s(target: Fields) -> float | None:
@@ -297,15 +319,13 @@ def _prefill_and_decode(targets: Mapping[str, Fields], latencies: Mapping[str, l
     return [value + prefill for value in latencies["decode"]]
 
 
-def _generation(
-    latencies: Mapping[str, list[float]], sizes: Sizes, started_at: datetime
-) -> tuple[list[Samples], dict[str, float]]:
+def _generation(latencies: Mapping[str, list[float]], sizes: Sizes) -> tuple[list[Samples], dict[str, float]]:
     """First token and decode. A decode covers all new tokens but the first."""
     samples: list[Samples] = []
     metrics: dict[str, float] = {}
     point = sizes.point
     if prefill := latencies.get("prefill"):
-        samples.append(measured("time_to_first_token", prefill, started_at))
+        samples.append(measured("time_to_first_token", prefill))
         metrics |= {"time_to_first_token_ms": median(prefill), "prefill_ms": median(prefill)}
         if point.sequence_length and median(prefill) > 0:
             tokens = point.batch_size * point.sequence_length
@@ -315,7 +335,7 @@ def _generation(
         steps = (point.new_tokens or 1) - 1
         if steps:
             per_token = [value / steps for value in decode]
-            samples.append(measured("time_per_output_token", per_token, started_at))
+            samples.append(measured("time_per_output_token", per_token))
             metrics["time_per_output_token_ms"] = median(per_token)
             if median(decode) > 0:
                 metrics["decode_tokens_per_sec"] = sizes.sequences * steps / median(decode) * MS_PER_S

@@ -7,16 +7,16 @@ import io
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
+from benchmarking.core.errors import FormatError, UsageError
 from benchmarking.core.records import Doubt, Json
 from db.importers.support.files import ForeignFile
 
-if TYPE_CHECKING:
-    pass
-
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
+MAX_YAML_BYTES = 4 * 1024**2
+"""Of YAML: parsing a megabyte takes seconds."""
 MAX_DEPTH = 100
 """Nesting of objects and lists: more than any tool writes, less than what reading the run file again can take."""
 
@@ -163,6 +163,17 @@ class Fields:
         place = self.place(name)
         return tuple(self._number(value, f"{place}[{index}]", low) for index, value in enumerate(values))
 
+    def items(self, name: str) -> list[Any]:
+        """A list of anything, as it is; empty where there is none."""
+        value = self.any(name)
+        if value is not None and not isinstance(value, list):
+            self.refuse(name, f"expected a list, found {short(value)}")
+        return value or []
+
+    def number_list(self, value: Any, place: str) -> tuple[float, ...]:
+        """A list of finite numbers that was read as a part of this object, at this place in it; empty for null."""
+        return Fields(self.file, {place: value}, self.path).numbers(place) or ()
+
     def fields(self, name: str) -> Fields | None:
         """An object. Its unread fields stay in the rest, under its name."""
         value = self._values.get(name)
@@ -257,19 +268,28 @@ def top_fields(file: ForeignFile) -> Fields:
     return Fields(file, file.json)
 
 
-def csv_rows(file: ForeignFile, *, delimiter: str = ",") -> Iterator[Fields]:
-    """The rows under the header line of a CSV file; numbers in them are text, and empty cells are absent."""
+def csv_lines(file: ForeignFile, *, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
+    """The lines of a CSV file but empty ones: their number and cells."""
     reader = csv.reader(io.StringIO(file.text or "", newline=""), delimiter=delimiter, strict=True)
     try:
-        header = next(reader, None) or file.refuse("is empty, expected a header line")
         for cells in reader:
-            if cells and len(cells) != len(header):
-                file.refuse(f"line {reader.line_num}: {len(cells)} cells under {len(header)} column names")
             if cells:
-                row = {name: cell or None for name, cell in zip(header, cells, strict=True)}
-                yield Fields(file, row, f"line {reader.line_num}", numbers_are_text=True)
+                yield reader.line_num, cells
     except csv.Error as error:
         file.refuse(f"line {reader.line_num}: not CSV: {error}")
+
+
+def csv_rows(file: ForeignFile, *, delimiter: str = ",") -> Iterator[Fields]:
+    """The rows under the header line of a CSV file; numbers in them are text, and empty cells are absent."""
+    lines = csv_lines(file, delimiter=delimiter)
+    _, header = next(lines, (0, [])) if file.text else (0, [])
+    if not header:
+        file.refuse("is empty, expected a header line")
+    for number, cells in lines:
+        if len(cells) != len(header):
+            file.refuse(f"line {number}: {len(cells)} cells under {len(header)} column names")
+        row = {name: cell or None for name, cell in zip(header, cells, strict=True)}
+        yield Fields(file, row, f"line {number}", numbers_are_text=True)
 
 
 def csv_header(file: ForeignFile) -> list[str]:
@@ -278,6 +298,37 @@ def csv_header(file: ForeignFile) -> list[str]:
         return next(csv.reader(io.StringIO((file.text or "")[:100_000])), [])
     except csv.Error:
         return []
+
+
+def yaml_object(file: ForeignFile) -> dict[str, Any]:
+    """The file's one mapping, read as if it were JSON: times stay text, tags of programming languages are refused.
+
+    Raises FormatError for any other file, with the line.
+    """
+    from benchmarking.core.yaml_files import parse_yaml
+
+    if len(file.content) > MAX_YAML_BYTES:
+        file.refuse(f"larger than {MAX_YAML_BYTES >> 20} MiB, too large for a result file in YAML")
+    try:
+        data = parse_yaml(file.text or "", file.path, times_as_text=True).plain()
+    except UsageError as error:
+        raise FormatError(str(error)) from error
+    if not isinstance(data, dict) or not all(isinstance(name, str) for name in data):
+        file.refuse("not YAML with a mapping at the top")
+    return {name: _json_value(file, value, name) for name, value in data.items()}
+
+
+def _json_value(file: ForeignFile, value: Any, place: str) -> Any:
+    """The value for JSON: keys are text; NaN and infinity are None."""
+    if isinstance(value, dict):
+        return {str(name): _json_value(file, one, f"{place}.{name}") for name, one in value.items()}
+    if isinstance(value, list):
+        return [_json_value(file, one, f"{place}[{index}]") for index, one in enumerate(value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if value is not None and not isinstance(value, bool | int | float | str):
+        file.refuse(f"{place[:100]}: expected text, a number, a list or a mapping, found {type(value).__name__}")
+    return value
 
 
 def naive_utc(time: datetime) -> datetime:

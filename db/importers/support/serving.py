@@ -3,76 +3,187 @@
 A call is one request: batch size 1, latency from its start to its end. The most requests in flight are the point's
 concurrency; where the tool does not limit them, it is stored as 1 with a doubt. A request rate is an axis.
 
-GenAI-Perf and AIPerf export the same JSON: metric -> {"unit": ..., "avg": ..., "p50": ..., ...}, and the tool's input.
+The clients of vLLM and SGLang write one object a load: STATISTIC_METRIC_ms, raw lists in s. GenAI-Perf and AIPerf write
+metric -> {"unit": ..., "avg": ..., "p50": ..., ...}, and their input.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from benchmarking.core.records import Doubt, Point, Result
-from db.importers.support.building import foreign_result
-from db.importers.support.measures import supported_tails
+from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json, Point, Result, Samples
+from db.importers.support.measures import MS_PER_S, foreign_result, measured
 from db.importers.support.reading import Fields, short
 
-LATENCY_COLUMNS = {
-    "mean": "latency_mean_ms",
-    "median": "latency_median_ms",
-    "min": "latency_min_ms",
-    "p25": "latency_p25_ms",
-    "p75": "latency_p75_ms",
-    "p90": "latency_p90_ms",
-    "p95": "latency_p95_ms",
-    "p99": "latency_p99_ms",
-    "max": "latency_max_ms",
-}
-"""Statistic -> column. A tool's standard deviation, which is of the population, goes by the tool's name."""
-ENGINES = ("vllm", "sglang", "tgi", "tensorrt", "lmdeploy", "scalellm", "deepspeed", "tensorrtllm")
+Value = TypeVar("Value")
+Columns = Mapping[tuple[str, str], str]
+"""Metric and statistic, as the tool calls them -> column of the same meaning."""
+STATISTICS = ("mean", "median", "min", "p25", "p75", "p90", "p95", "p99", "max")
+"""Those with a latency column. A tool's standard deviation, which is of the population, goes by the tool's name."""
 
 
-def load_point(
+def latency_columns(metric: str, words: Mapping[str, str] | None = None) -> Columns:
+    """The columns of the latency of requests, which the tool calls `metric`; `words` are its own for statistics."""
+    return {(metric, (words or {}).get(name, name)): f"latency_{name}_ms" for name in STATISTICS}
+
+
+def load_result(
     *,
-    max_concurrency: int | None,
+    concurrency: int | None,
     request_rate: float | None,
-    sequence_length: int | None,
+    prompt_tokens: int | None,
+    prompt_tokens_mean: float | None,
     new_tokens: int | None,
-    axes: Mapping[str, int | float],
-) -> Point:
-    """The point of a load. `request_rate` is in requests a second, None for as many as the concurrency allows."""
-    rate = {} if request_rate is None else {"request_rate": request_rate}
-    return Point(
+    requests: float | None,
+    failed: float | None,
+    sent: int | None = None,
+    axes: Mapping[str, int | float] | None = None,
+    doubts: Sequence[Doubt] = (),
+    **others: Any,
+) -> Result:
+    """The result of one load; `others` are those of `foreign_result`.
+
+    `concurrency` is None where it is not limited, `request_rate` in requests a second or None for as many as the
+    concurrency allows. `prompt_tokens` is None where requests differ: then their mean, rounded, is an axis, since loads
+    of another mean are another series. `requests` succeeded, and no number includes the `failed` ones.
+    """
+    found = dict(axes or {})
+    if prompt_tokens is None and prompt_tokens_mean:
+        found["input_tokens_mean"] = round(prompt_tokens_mean)
+    if request_rate is not None:
+        found["request_rate"] = request_rate
+    own = list(doubts)
+    if concurrency is None:
+        own.append(Doubt(kind="concurrency_unlimited", severity="info", evidence={"concurrency_stored": 1}))
+    if failed:
+        own.append(Doubt(kind="failed_requests", severity="noisy", evidence={"failed_requests": failed}))
+    outcome: dict[str, Any] = {}
+    if requests == 0:
+        outcome = {
+            "status": "failed",
+            "error": f"none of {sent} requests succeeded" if sent else "no request succeeded",
+        }
+    point = Point(
         batch_size=1,
-        sequence_length=sequence_length,
+        sequence_length=prompt_tokens,
         new_tokens=new_tokens,
-        concurrency=max_concurrency or 1,
-        axes={**axes, **rate},
+        concurrency=concurrency or 1,
+        axes=found,
     )
-
-
-def load_doubts(*, max_concurrency: int | None, failed_requests: float | None) -> tuple[Doubt, ...]:
-    """The doubts of any load: no limit on concurrency; failed requests, which no number includes."""
-    doubts = []
-    if max_concurrency is None:
-        doubts.append(Doubt(kind="concurrency_unlimited", severity="info", evidence={"concurrency_stored": 1}))
-    if failed_requests:
-        doubts.append(Doubt(kind="failed_requests", severity="noisy", evidence={"failed_requests": failed_requests}))
-    return tuple(doubts)
+    return foreign_result(point, iterations=requests, doubts=own, **{**others, **outcome})
 
 
 def common_length(total: float | None, requests: int | None) -> int | None:
     """Tokens of each request where the total is a whole number of them a request; None where they differ."""
-    if not total or not requests or total % requests:
-        return None
-    return int(total // requests)
+    return int(total // requests) if total and requests and not total % requests else None
 
 
-def length_axes(total: float | None, requests: int | None, name: str) -> dict[str, int | float]:
-    """The mean, rounded, as an axis where requests differ in length: loads of another mean are another series."""
-    if not total or not requests or common_length(total, requests) is not None:
-        return {}
-    return {name: round(total / requests)}
+def named(metric: str, values: Mapping[str, float | None], columns: Columns, factor: float = 1.0) -> dict[str, float]:
+    """The statistics of a time in ms, under their column or as METRIC_STATISTIC_ms."""
+    return {
+        columns.get((metric, statistic), f"{metric}_{statistic}_ms"): value * factor
+        for statistic, value in values.items()
+        if value is not None
+    }
+
+
+CLIENT_STATISTIC = re.compile(
+    r"(mean|median|std|max|p[0-9.]+)_(ttft|tpot|itl|e2el|e2e_latency|e2el_including_client_queue|client_queue_time)_ms"
+)
+CLIENT_COLUMNS: Columns = {
+    ("ttft", "median"): "time_to_first_token_ms",
+    ("tpot", "median"): "time_per_output_token_ms",
+    **latency_columns("e2el"),
+    **latency_columns("e2e_latency"),
+}
+ABSENT_AT_ZERO = ("ttft", "tpot", "itl")
+NOT_STREAMED = f"{NOT_APPLICABLE}: 0 in the file, which has it for requests that were not streamed or had one token"
+CLIENT_RAW = {"latencies": "latency_wall", "ttfts": "time_to_first_token"}
+"""List -> metric of its samples."""
+CLIENT_NUMBERS = {
+    "duration": "duration_s",
+    "total_input_tokens": "total_input_tokens",
+    "total_output_tokens": "total_output_tokens",
+    "request_throughput": "throughput_samples_per_sec",
+    "output_throughput": "throughput_tokens_per_sec",
+    "max_output_tokens_per_s": "max_output_tokens_per_sec",
+    "max_concurrent_requests": "max_concurrent_requests",
+}
+"""Field -> metric; a metric without a column has the field's meaning."""
+
+
+def client_result(
+    load: Fields, *, sent: int | None, failed: float | None, numbers: Mapping[str, str], axes: Mapping[str, int]
+) -> Result:
+    """The result of a load as the clients of vLLM and SGLang write it. `numbers` are those that the tool has besides
+    `CLIENT_NUMBERS`."""
+    completed, concurrency = load.whole("completed"), load.count("max_concurrency")
+    rate = None if load.peek("request_rate") in ("inf", "trace") else load.number("request_rate", low=0)
+    inputs, outputs = load.number("total_input_tokens", low=0), load.number("total_output_tokens", low=0)
+    metrics, missing = _client_metrics(load, {**CLIENT_NUMBERS, **numbers})
+    samples, kept = _client_samples(load, has_failures=bool(failed))
+    return load_result(
+        concurrency=concurrency,
+        request_rate=rate,
+        prompt_tokens=common_length(inputs, completed),
+        prompt_tokens_mean=inputs / completed if inputs and completed else None,
+        new_tokens=common_length(outputs, completed),
+        requests=completed,
+        failed=failed,
+        sent=sent,
+        axes=axes,
+        metrics={},
+        stated=metrics,
+        missing=missing,
+        samples=samples,
+        kept={"stated": dict[str, Json](metrics)} if completed == 0 else kept,
+    )
+
+
+def _client_metrics(load: Fields, numbers: Mapping[str, str]) -> tuple[dict[str, float], dict[str, str]]:
+    """The measured numbers by our column where the meaning is the same, else by their own name."""
+    metrics = {metric: value for name, metric in numbers.items() if (value := load.number(name)) is not None}
+    missing: dict[str, str] = {}
+    for name in load:
+        found = CLIENT_STATISTIC.fullmatch(name)
+        if found is None or (value := load.number(name)) is None:
+            continue
+        column = CLIENT_COLUMNS.get((found[2], found[1]), name)
+        if value == 0 and found[2] in ABSENT_AT_ZERO:
+            missing[column] = NOT_STREAMED
+        else:
+            metrics[column] = value
+    return metrics, missing
+
+
+def _client_samples(load: Fields, *, has_failures: bool) -> tuple[list[Samples], dict[str, Json]]:
+    """The raw values in ms, of the successful requests, and the parts of the lists to keep.
+
+    A failed request has an error: where requests failed and the file has no errors, the lists are kept unread.
+    """
+    if has_failures and "errors" not in load:
+        return [], {}
+    errors = load.items("errors")
+    kept: dict[str, Json] = {"errors": errors} if any(errors) else {}
+    values_s = {metric: _succeeded(load.numbers(name) or (), errors) for name, metric in CLIENT_RAW.items()}
+    if "itls" in load:
+        gaps = [load.number_list(each, f"itls[{index}]") for index, each in enumerate(load.items("itls"))]
+        kept["gaps_per_request"] = [len(each) for each in gaps]
+        values_s["inter_chunk_latency"] = [gap for each in _succeeded(gaps, errors) for gap in each]
+    timed = {metric: [value * MS_PER_S for value in values if value > 0] for metric, values in values_s.items()}
+    return [measured(metric, values_ms) for metric, values_ms in timed.items() if values_ms], kept
+
+
+def _succeeded(values: Sequence[Value], errors: Sequence[Json]) -> list[Value]:
+    """The values of the requests without an error; all values where there is no list of errors."""
+    return [value for value, error in itertools.zip_longest(values, errors[: len(values)]) if not error]
+
+
+ENGINES = ("vllm", "sglang", "tgi", "tensorrt", "lmdeploy", "scalellm", "deepspeed", "tensorrtllm")
 
 
 def engine(backend: str | None) -> str:
@@ -81,23 +192,20 @@ def engine(backend: str | None) -> str:
     return first if first in ENGINES else "unknown"
 
 
-STATISTICS = ("avg", "p50", "p90", "p95", "p99", "min", "max", "std")
+EXPORTED = ("avg", "p50", "p90", "p95", "p99", "min", "max", "std")
 """Statistics that become metrics; the others (p1, p5, p10, sum, ...) are kept."""
 TIMES_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3, "milliseconds": 1.0}
 SCALES = {**{unit: ("ms", factor) for unit, factor in TIMES_MS.items()}, "GB": ("mb", 1e3), "MJ": ("j", 1e6)}
 """Unit in the file -> unit in the name of a metric, and the factor to it."""
 SIGNS = {"%": "percent", "°C": "celsius"}
-SAME = {"mean": "avg", "median": "p50"}
-"""What `LATENCY_COLUMNS` calls a statistic -> what the files call it."""
-OURS = {
-    **{("request_latency", SAME.get(name, name)): column for name, column in LATENCY_COLUMNS.items()},
+EXPORT_COLUMNS: Columns = {
+    **latency_columns("request_latency", {"mean": "avg", "median": "p50"}),
     ("request_throughput", "avg"): "throughput_samples_per_sec",
     ("output_token_throughput", "avg"): "throughput_tokens_per_sec",
     ("time_to_first_token", "p50"): "time_to_first_token_ms",
 }
-"""Metric and statistic -> column of the same meaning."""
 NAMES = ("request_latency", "request_throughput")
-DEFINITIONS = {
+EXPORT_DEFINITIONS = {
     "latency": "request_latency: from sending a request to its last response",
     "throughput_samples_per_sec": "request_throughput: requests over the time of the whole load",
     "throughput_tokens_per_sec": "output_token_throughput: output tokens over the time of the whole load",
@@ -115,27 +223,25 @@ def is_export(data: Any) -> bool:
 def export_result(
     top: Fields,
     *,
-    columns: Mapping[tuple[str, str], str],
+    columns: Columns,
     concurrency: int | None,
     request_rate: float | None,
-    doubts: Sequence[Doubt],
+    doubts: Sequence[Doubt] = (),
 ) -> Result:
-    """The result of the one load that is in such a file. `columns` are those that the tool has besides `OURS`."""
-    requests, failed = _mean_value(top, "request_count"), _mean_value(top, "error_request_count")
-    length, mean = _common_value(top, "input_sequence_length"), _mean_value(top, "input_sequence_length")
-    metrics, missing = supported_tails(_metrics(top, {**OURS, **columns}), requests)
-    return foreign_result(
-        load_point(
-            max_concurrency=concurrency,
-            request_rate=request_rate,
-            sequence_length=length,
-            new_tokens=_common_value(top, "output_sequence_length"),
-            axes={} if mean is None or length is not None else {"input_tokens_mean": round(mean)},
-        ),
-        metrics=metrics,
-        missing=missing,
-        iterations=None if requests is None else int(requests),
-        doubts=(*doubts, *load_doubts(max_concurrency=concurrency, failed_requests=failed)),
+    """The result of the one load that is in such a file. `columns` are those that the tool has besides
+    `EXPORT_COLUMNS`."""
+    requests = _mean_value(top, "request_count")
+    return load_result(
+        concurrency=concurrency,
+        request_rate=request_rate,
+        prompt_tokens=_common_value(top, "input_sequence_length"),
+        prompt_tokens_mean=_mean_value(top, "input_sequence_length"),
+        new_tokens=_common_value(top, "output_sequence_length"),
+        requests=requests,
+        failed=_mean_value(top, "error_request_count"),
+        doubts=doubts,
+        metrics={},
+        stated=_export_metrics(top, {**EXPORT_COLUMNS, **columns}),
     )
 
 
@@ -151,18 +257,18 @@ def model_names(fields: Fields, name: str, value: Any) -> str:
     return ", ".join(value)
 
 
-def _metrics(top: Fields, columns: Mapping[tuple[str, str], str]) -> dict[str, float]:
+def _export_metrics(top: Fields, columns: Columns) -> dict[str, float]:
     """The statistics of every metric in the warehouse's units: under our names where `columns` has one, else as
     METRIC_STATISTIC_UNIT, or METRIC_UNIT for a metric with one value."""
     metrics: dict[str, float] = {}
-    for name in [name for name in top if _is_metric(top.file.json[name])]:
-        metrics |= _statistics(top.must(top.fields, name), name, columns)
+    for name in [name for name in top if _is_metric(top.peek(name))]:
+        metrics |= _exported(top.must(top.fields, name), name, columns)
     return metrics
 
 
 def _common_value(top: Fields, name: str) -> int | None:
     """A metric's value where all requests have the same, a whole number from 1; None where they differ."""
-    metric = top.file.json.get(name)
+    metric = top.peek(name)
     if not _is_metric(metric) or metric.get("min") is None or metric.get("min") != metric.get("max"):
         return None
     return Fields(top.file, metric, name).count("min") if metric["min"] >= 1 else None
@@ -170,7 +276,7 @@ def _common_value(top: Fields, name: str) -> int | None:
 
 def _mean_value(top: Fields, name: str) -> float | None:
     """A metric's mean over the requests; None without the metric."""
-    metric = top.file.json.get(name)
+    metric = top.peek(name)
     return Fields(top.file, metric, name).number("avg") if _is_metric(metric) else None
 
 
@@ -178,10 +284,10 @@ def _is_metric(value: Any) -> bool:
     return isinstance(value, dict) and "unit" in value and isinstance(value.get("avg"), int | float)
 
 
-def _statistics(metric: Fields, name: str, columns: Mapping[tuple[str, str], str]) -> dict[str, float]:
+def _exported(metric: Fields, name: str, columns: Columns) -> dict[str, float]:
     unit = metric.text("unit") or ""
     word, factor = SCALES.get(unit, (_word(unit, name), 1.0))
-    wanted = dict.fromkeys((*STATISTICS, *(statistic for metric_name, statistic in columns if metric_name == name)))
+    wanted = dict.fromkeys((*EXPORTED, *(statistic for metric_name, statistic in columns if metric_name == name)))
     found = {statistic: metric.number(statistic) for statistic in wanted}
     values = {statistic: value * factor for statistic, value in found.items() if value is not None}
     if name in NAMES[:1] and word != "ms":
@@ -198,3 +304,45 @@ def _word(unit: str, name: str) -> str:
     if "/" not in unit and unit.rstrip("s") in name:
         return ""
     return SIGNS.get(unit, re.sub(r"[^a-z0-9]+", "_", unit.lower().replace("/", "_per_")).strip("_"))
+
+
+PYTORCH = "vLLM benchmark"
+"""Name of the benchmark in the records of PyTorch's benchmark database: one metric a record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """The metrics of one measurement."""
+
+    model: Any
+    arguments: Mapping[str, Any]
+    """The command's."""
+    values: Mapping[str, Sequence[Any]]
+    """Metric -> its values."""
+    information: Mapping[str, Any]
+    """The other results."""
+
+
+def merged_records(data: Any) -> Records | None:
+    """The records of a file as one measurement; None for any other JSON."""
+    if not isinstance(data, list) or not data or not all(map(_is_record, data)):
+        return None
+    first = data[0]
+    return Records(
+        model=_object(first.get("model")).get("name"),
+        arguments=_object(_object(first["benchmark"].get("extra_info")).get("args")),
+        values={str(one["metric"].get("name")): one["metric"]["benchmark_values"] for one in data},
+        information=_object(first["metric"].get("extra_info")),
+    )
+
+
+def _is_record(record: Any) -> bool:
+    return (
+        isinstance(record, dict)
+        and _object(record.get("benchmark")).get("name") == PYTORCH
+        and isinstance(_object(record.get("metric")).get("benchmark_values"), list)
+    )
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarking.core.errors import FormatError
 from db.importers.mlperf import PLUGIN
-from db.importers.support.files import read_file
+from db.importers.support.files import NoResultsError, read_file
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "imports/mlperf"
@@ -20,11 +20,18 @@ def runs(path):
     return list(PLUGIN.runs(read_file(path)))
 
 
+def without_results(path):
+    """Why the file has no results."""
+    with pytest.raises(NoResultsError) as raised:
+        runs(path)
+    return str(raised.value).removeprefix(f"{path}: ")
+
+
 def test_the_unit_of_a_row_decides_its_metric():
     llama, orin, bert = runs(FOLDER / "summary.csv")
     assert llama.results[0].metrics == {"throughput_tokens_per_sec": 785522.0}
     assert bert.results[0].metrics == {"throughput_samples_per_sec": 1250.5}
-    assert orin.results[0].metrics["latency_p90_ms"] == 0.62
+    assert orin.results[0].metrics["latency_p90_early_stopping_ms"] == 0.62
 
 
 def test_the_second_row_of_a_result_is_its_power():
@@ -95,7 +102,7 @@ def test_each_value_of_the_detailed_log_is_imported_with_its_place_in_the_submis
 
 
 def test_the_summary_log_is_equivalent_and_ignored_where_there_is_a_detailed_one(tmp_path):
-    assert runs(TEST / "mlperf_log_summary.txt") == []
+    assert without_results(TEST / "mlperf_log_summary.txt") == "all its numbers are in mlperf_log_detail.txt"
     (run,) = runs(Path(shutil.copy(TEST / "mlperf_log_summary.txt", tmp_path)))
     assert run.results[0].metrics == EXPECTED
     assert [doubt.kind for doubt in run.results[0].doubts] == ["undated"]
@@ -105,7 +112,7 @@ def test_the_summary_log_is_equivalent_and_ignored_where_there_is_a_detailed_one
 def test_an_invalid_test_is_an_invalid_result():
     (run,) = runs(FOLDER / "mlperf_log_summary.txt")
     (result,) = run.results
-    assert (result.validity, result.doubts[0].kind) == ("invalid", "mlperf_invalid")
+    assert (result.validity, result.doubts[-1].kind) == ("invalid", "mlperf_invalid")
     assert result.metrics["latency_p90_ms"] == 4.7275
 
 
@@ -122,8 +129,9 @@ def test_a_test_of_endpoints_has_tokens_and_its_failures_are_a_doubt():
 def test_accuracy_tests_and_systems_give_no_runs(tmp_path):
     text = (TEST / "mlperf_log_detail.txt").read_text().replace("PerformanceOnly", "AccuracyOnly")
     (tmp_path / "mlperf_log_detail.txt").write_text(text)
-    assert runs(tmp_path / "mlperf_log_detail.txt") == []
-    assert runs(FOLDER / "closed/AMD/systems/87xMI355X_22xEPYC_9575F.json") == []
+    assert without_results(tmp_path / "mlperf_log_detail.txt").startswith("an accuracy test")
+    described = FOLDER / "closed/AMD/systems/87xMI355X_22xEPYC_9575F.json"
+    assert without_results(described).startswith("a system's description")
 
 
 def test_offline_latencies_are_left_out(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarking.core.errors import FormatError
 from db.importers.optimum_benchmark import PLUGIN
-from db.importers.support.files import read_file
+from db.importers.support.files import NoResultsError, read_file
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "imports/optimum_benchmark"
@@ -114,7 +114,8 @@ def test_the_flat_csv_is_the_same_as_the_json(alone, name):
 
 def test_a_file_is_ignored_where_a_fuller_one_is_in_its_folder():
     for name in ("tiny_bert.csv", "tiny_bert_report.json", "tiny_bert_report.csv", "tiny_bert_config.json"):
-        assert list(PLUGIN.runs(read_file(FOLDER / name))) == [], name
+        with pytest.raises(NoResultsError, match="a configuration alone, or all its numbers are in another file"):
+            list(PLUGIN.runs(read_file(FOLDER / name)))
 
 
 def test_a_report_uses_the_configuration_in_its_folder(alone):

@@ -85,5 +85,5 @@ def test_invalid_times_are_refused_with_their_place(tmp_path):
     data = json.loads((FOLDER / "benchmark.json").read_text())
     next(iter(data.values()))["measurements"]["timestamps"][1][0][2] = "late"
     (tmp_path / "a.json").write_text(json.dumps(data))
-    with pytest.raises(FormatError, match=r"timestamps\[1\]\[0\]\.times\[2\]: expected a number, found 'late'"):
+    with pytest.raises(FormatError, match=r"timestamps\[1\]\[0\]\[2\]: expected a number, found 'late'"):
         runs(tmp_path / "a.json")

@@ -11,7 +11,7 @@ import pytest
 from benchmarking.core.errors import FormatError
 from benchmarking.core.records import Point
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import block, supported_tails, timed_result
+from db.importers.support.measures import block, foreign_result, supported_tails
 from db.importers.support.names import split_arguments
 from db.importers.support.reading import shifted, without_zone
 
@@ -36,9 +36,9 @@ def test_numbers_are_axes_and_other_arguments_a_variant():
 
 
 def test_one_launch_has_an_interval_within_and_three_have_one_between():
-    one = timed_result(FILE, Point(batch_size=1), [block(0, [1, 2, 3, 4, 5, 6], NOON)], metrics={})
-    three = [block(launch, [value, value], NOON) for launch, value in enumerate((1.0, 2.0, 4.0))]
-    many = timed_result(FILE, Point(batch_size=1), three, metrics={})
+    one = foreign_result(Point(batch_size=1), samples=[block(0, [1, 2, 3, 4, 5, 6])], metrics={})
+    three = [block(launch, [value, value]) for launch, value in enumerate((1.0, 2.0, 4.0))]
+    many = foreign_result(Point(batch_size=1), samples=three, metrics={})
     assert (one.ci_scope, one.metrics["latency_ci_low_ms"], one.metrics["latency_ci_high_ms"]) == ("within", 1, 6)
     assert (many.ci_scope, many.launches, many.metrics["latency_median_ms"]) == ("between", 3, 2.0)
     # exp(ln 2 -+ 4.30265 * ln 2 / sqrt 3): t(0.975) of 2 degrees of freedom, sd of the logarithms ln 2
@@ -48,7 +48,7 @@ def test_one_launch_has_an_interval_within_and_three_have_one_between():
 
 def test_values_beyond_double_precision_are_refused():
     with pytest.raises(FormatError, match="too large to describe"):
-        timed_result(FILE, Point(batch_size=1), [block(0, [1e308, 1e308, 1e308], NOON)], metrics={})
+        foreign_result(Point(batch_size=1), samples=[block(0, [1e308, 1e308, 1e308])], metrics={})
 
 
 def test_a_time_without_a_zone_is_a_doubt_and_one_out_of_range_is_refused():

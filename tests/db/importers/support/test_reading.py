@@ -9,9 +9,20 @@ import pytest
 
 from benchmarking.core.errors import FormatError
 from benchmarking.core.records import Point
-from db.importers.support.building import content_id, foreign_result, foreign_run
+from db.importers.support.building import ForeignRun, Format, content_id
 from db.importers.support.files import ForeignFile
+from db.importers.support.measures import foreign_result
 from db.importers.support.reading import Fields, csv_rows, storable
+
+
+TEST = Format(
+    name="test",
+    summary="",
+    definition="test",
+    definitions={},
+    recognises=lambda _: True,
+    read=lambda _: [],
+)
 
 
 def foreign(text="", name="f.json"):
@@ -103,17 +114,9 @@ def test_csv_rows_name_their_line():
 
 
 def a_run(point, **others):
-    return foreign_run(
-        foreign(),
-        "row 1",
-        format_name="test",
-        definition="test",
-        definitions={},
-        model_id="m",
-        results=[foreign_result(point, metrics={"latency_median_ms": 1.0})],
-        started_at=datetime(2026, 1, 1),
-        **others,
-    )
+    result = foreign_result(point, metrics={"latency_median_ms": 1.0})
+    found = ForeignRun(key="row 1", model_id="m", results=[result], started_at=datetime(2026, 1, 1), **others)
+    return TEST.record(foreign(), found)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,86 @@
+"""hyperfine's JSON (--export-json): a run for each command, whose values are runs of a fresh process each, in s.
+
+The file has no date and no machine. Numbers among a command's parameters are axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+
+from benchmarking.core.records import Doubt, Json, Point, Result
+from benchmarking.core.units import bytes_to_mb
+from db.importers.support.building import ForeignRun, Format
+from db.importers.support.files import ForeignFile
+from db.importers.support.measures import MS_PER_S, block, foreign_result
+from db.importers.support.names import split_arguments
+from db.importers.support.reading import Fields, parsed_number, top_fields
+
+STATED = {name: f"latency_{name}_ms" for name in ("mean", "median", "min", "max")} | {"stddev": "latency_std_ms"}
+CPU = {"user": "cpu_user_ms", "system": "cpu_system_ms"}
+DEFINITIONS = {
+    "latency_wall": "wall time of a run of the command: start of its process to its end, less the time of an empty "
+    "shell where it ran in one",
+    "cpu_user_ms": "CPU time of the command in user mode, mean over its runs",
+    "cpu_system_ms": "CPU time of the command in the kernel, mean over its runs",
+    "process_peak_rss_mb": "memory_usage_byte: highest resident size of a run, median over the runs",
+}
+
+
+def _is_export(file: ForeignFile) -> bool:
+    results = file.json.get("results") if isinstance(file.json, dict) else None
+    if not isinstance(results, list) or not results:
+        return False
+    return all(isinstance(one, dict) and {"command", "mean", "user", "system"} <= one.keys() for one in results)
+
+
+def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+    for index, result in enumerate(top_fields(file).objects("results") or ()):
+        command = result.must(result.text, "command")
+        parameters = result.section("parameters")
+        axes, variant = split_arguments({name: parsed_number(str(parameters.any(name))) for name in parameters})
+        yield ForeignRun(
+            key=f"{index} {command}",
+            model_id=command or "unknown",
+            runtime="native",
+            runtime_mode={"variant": variant} if variant else {},
+            device_type="cpu",
+            command=(command,),
+            results=[_result(result, Point(batch_size=1, axes=axes))],
+            kept=result.rest(),
+        )
+
+
+def _result(result: Fields, point: Point) -> Result:
+    seconds, memory = result.numbers("times", low=0), result.numbers("memory_usage_byte", low=0)
+    means = {column: _ms(result, name) for name, column in CPU.items()}
+    return foreign_result(
+        point,
+        samples=[block(0, [one * MS_PER_S for one in seconds])] if seconds else [],
+        metrics={**means, "process_peak_rss_mb": bytes_to_mb(median(memory)) if memory else None},
+        stated={column: _ms(result, name) for name, column in STATED.items()},
+        doubts=_failures(result.items("exit_codes")),
+    )
+
+
+def _ms(result: Fields, name: str) -> float | None:
+    seconds = result.number(name)
+    return None if seconds is None else seconds * MS_PER_S
+
+
+def _failures(codes: list[Json]) -> tuple[Doubt, ...]:
+    """A doubt where the command failed (hyperfine was told to ignore it): it may not have done its work."""
+    failed = [code for code in codes if code != 0]
+    if not failed:
+        return ()
+    return (Doubt(kind="command_failed", severity="invalid", evidence={"n": len(failed), "of": len(codes)}),)
+
+
+PLUGIN = Format(
+    name="hyperfine",
+    summary="hyperfine: --export-json",
+    definition="hyperfine",
+    definitions=DEFINITIONS,
+    recognises=_is_export,
+    read=_read,
+)

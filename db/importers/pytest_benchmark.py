@@ -1,0 +1,108 @@
+"""pytest-benchmark's JSON (--benchmark-json, --benchmark-save): a run for each test, a result for each of its cases.
+
+A round is one raw value, the mean time of its iterations in s; without --benchmark-save-data the file has statistics
+alone. Numbers among a test's parameters are axes; the others make separate runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarking.core.records import Point, Result
+from db.importers.support.building import ForeignRun, Format
+from db.importers.support.files import ForeignFile
+from db.importers.support.measures import MS_PER_S, block, foreign_result
+from db.importers.support.names import split_arguments
+from db.importers.support.reading import Fields, top_fields
+
+STATED = {
+    **{name: f"latency_{name}_ms" for name in ("mean", "median", "min", "max")},
+    "stddev": "latency_std_ms",
+    "q1": "latency_p25_ms",
+    "q3": "latency_p75_ms",
+    "iqr": "latency_iqr_ms",
+}
+DEFINITIONS = {
+    "latency_wall": "time of a round over its iterations, by the benchmark's timer",
+    "calls_per_sec": "ops: 1 / mean",
+}
+
+
+def _is_report(file: ForeignFile) -> bool:
+    data = file.json
+    if not isinstance(data, dict) or not {"machine_info", "benchmarks", "datetime"} <= data.keys():
+        return False
+    benchmarks = data["benchmarks"]
+    return isinstance(benchmarks, list) and all(isinstance(one, dict) and "stats" in one for one in benchmarks)
+
+
+def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+    top = top_fields(file)
+    shared = _shared(top)
+    groups: dict[tuple[str, str | None], list[Result]] = {}
+    for benchmark in top.must(top.objects, "benchmarks"):
+        name, parameters = benchmark.must(benchmark.text, "fullname"), benchmark.section("params")
+        arguments = {one: _argument(parameters.any(one)) for one in parameters}
+        axes, variant = split_arguments(arguments)
+        key = (name.partition("[")[0] if arguments else name, variant)
+        groups.setdefault(key, []).append(_result(benchmark, Point(batch_size=1, axes=axes)))
+    for (name, variant), results in groups.items():
+        yield ForeignRun(
+            key=f"{name} {variant}",
+            model_id=name,
+            runtime_mode={"variant": variant} if variant else {},
+            results=results,
+            **shared,
+        )
+
+
+def _shared(top: Fields) -> dict[str, Any]:
+    """Fields of the runs about machine, commit and time."""
+    machine, commit = top.section("machine_info"), top.section("commit_info")
+    cpu = machine.section("cpu")
+    name = cpu.text("brand_raw") or machine.text("processor") or None
+    return {
+        "started_at": top.time("datetime"),
+        "stated_times": (top.text("datetime"),),
+        "tool_version": top.text("version"),
+        "runtime": machine.text("python_implementation") or "unknown",
+        "versions": {"python": machine.text("python_version")},
+        "host": machine.text("node"),
+        "device_type": "cpu",
+        "device_name": name,
+        "cpu_model": name,
+        "cpu_threads": cpu.count("count"),
+        "git_commit": commit.text("id"),
+        "git_branch": commit.text("branch"),
+        "git_commit_time": commit.time("time"),
+        "kept": {name: value for name, value in top.rest().items() if name != "benchmarks"},
+    }
+
+
+def _argument(value: Any) -> int | float | str:
+    return value if isinstance(value, int | float | str) and not isinstance(value, bool) else str(value)
+
+
+def _result(benchmark: Fields, point: Point) -> Result:
+    stats = benchmark.must(benchmark.fields, "stats")
+    calls, values = stats.count("iterations") or 1, stats.numbers("data")
+    stated = {column: stats.number(name) for name, column in STATED.items()}
+    return foreign_result(
+        point,
+        samples=[block(0, [one * MS_PER_S for one in values], inner_loops=calls)] if values else [],
+        metrics={"calls_per_sec": stats.number("ops", low=0)},
+        stated={column: value * MS_PER_S for column, value in stated.items() if value is not None},
+        iterations=stats.whole("rounds"),
+        kept={**benchmark.rest(), "inner_loops": calls},
+    )
+
+
+PLUGIN = Format(
+    name="pytest_benchmark",
+    summary="pytest-benchmark: --benchmark-json, --benchmark-save (json)",
+    definition="pytest-benchmark",
+    definitions=DEFINITIONS,
+    recognises=_is_report,
+    read=_read,
+)

@@ -1,0 +1,87 @@
+"""SGLang's `python -m sglang.bench_serving --output-file FILE.jsonl`: one load a line, without a date.
+
+Times are in ms, those of the raw lists (--output-details) in s. The model, device and precision are in the server's
+own information, where the server gave it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from benchmarking.core.records import Json
+from db.importers.support.building import ForeignRun, Format
+from db.importers.support.files import ForeignFile
+from db.importers.support.names import precision_of
+from db.importers.support.reading import Fields, short
+from db.importers.support.serving import client_result, engine
+
+NUMBERS = {
+    "input_throughput": "input_tokens_per_sec",
+    "total_throughput": "total_tokens_per_sec",
+    "total_input_text_tokens": "total_input_text_tokens",
+    "total_input_vision_tokens": "total_input_vision_tokens",
+    "total_output_tokens_retokenized": "total_output_tokens_retokenized",
+    "concurrency": "concurrency_mean",
+    "accept_length": "spec_decode_acceptance_length",
+}
+REQUIRED = {"backend", "dataset_name", "request_rate", "max_concurrency", "completed", "mean_e2e_latency_ms"}
+DEFINITIONS = {
+    "latency": "e2e_latency: from sending a request to the last piece of its stream, of the requests that succeeded",
+    "time_to_first_token_ms": "median ttft: from the start of a request to the first piece of its stream with text",
+    "time_per_output_token_ms": "median tpot: (latency - ttft) / (output tokens - 1) of each request",
+    "itl": "gap between two pieces of the stream over the tokens of the later one, once for each of them",
+    "std": "standard deviations are of the population",
+    "throughput_samples_per_sec": "requests that succeeded over the duration of the whole load",
+    "throughput_tokens_per_sec": "output tokens of them over the duration of the whole load",
+    "concurrency_mean": "sum of all latencies over the duration",
+}
+
+
+def _loads(file: ForeignFile) -> Sequence[Json]:
+    return file.json_lines if file.json is None else (file.json,)
+
+
+def _is_load(file: ForeignFile) -> bool:
+    return bool(_loads(file)) and all(isinstance(one, dict) and one.keys() >= REQUIRED for one in _loads(file))
+
+
+def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+    for number, load in enumerate(_loads(file), 1):
+        if not isinstance(load, dict):
+            file.refuse(f"line {number}: expected an object, found {short(load)}")
+        yield _run(Fields(file, load, f"line {number}"), str(number))
+
+
+def _run(load: Fields, key: str) -> ForeignRun:
+    backend, server = load.text("backend"), load.section("server_info")
+    errors = load.peek("errors")
+    failed = sum(map(bool, errors)) if isinstance(errors, list) else None
+    name = "served_model_name" if "served_model_name" in server else "model_path"
+    parallel = {"tp_size": server.count("tp_size") or 1, "dp_size": server.count("dp_size") or 1}
+    mode = {"endpoint": backend, "quantization": server.text("quantization")}
+    return ForeignRun(
+        key=key,
+        model_id=server.text(name) or "unknown",
+        task="text-generation",
+        results=[client_result(load, sent=None, failed=failed, numbers=NUMBERS, axes={})],
+        runtime=engine(backend),
+        runtime_mode={
+            **{word: value for word, value in mode.items() if value},
+            **{word: value for word, value in parallel.items() if value > 1},
+        },
+        precision=precision_of(server.text("dtype")),
+        device_type=server.text("device") or "unknown",
+        versions={"sglang": server.text("version")},
+        tags={"tag": load.text("tag")},
+        kept=load.rest(),
+    )
+
+
+PLUGIN = Format(
+    name="sglang_bench_serving",
+    summary="SGLang: python -m sglang.bench_serving --output-file (jsonl)",
+    definition="sglang-bench-serving",
+    definitions=DEFINITIONS,
+    recognises=_is_load,
+    read=_read,
+)

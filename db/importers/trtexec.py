@@ -1,0 +1,191 @@
+"""TensorRT's trtexec: its log, and the times of every query (--exportTimes).
+
+A query is one call of the engine. Its latency is that of the copies to the device and back and the computation between
+them, without the wait for other queries; all times are in ms. The log states whole runs, one for each command in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+
+from benchmarking.core.records import Doubt, Json, Point, Precision, Result, Samples
+from benchmarking.core.units import BYTES_PER_MIB
+from db.importers.support.building import ForeignRun, Format
+from db.importers.support.files import ForeignFile
+from db.importers.support.measures import foreign_result, measured
+from db.importers.support.names import precision_of
+from db.importers.support.reading import Fields
+
+COMMAND = re.compile(r"^&&&& RUNNING TensorRT\.trtexec(?: \[TensorRT v(\d+)\])?.*? # (.*)$", re.MULTILINE)
+SUMMARY = "=== Performance summary ==="
+TIME = re.compile(r"\[(\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d)\]")
+STAGES = {
+    "Latency": "latency",
+    "End-to-End Host Latency": "end_to_end",
+    "Enqueue Time": "enqueue",
+    "H2D Latency": "h2d",
+    "GPU Compute Time": "gpu_compute",
+    "D2H Latency": "d2h",
+}
+LINE = re.compile(rf"\] ({'|'.join(STAGES)}): (min = .*)$", re.MULTILINE)
+VALUE = re.compile(r"(min|max|mean|median|percentile\((\d+)%\)) = ([-+.\deE]+) ms")
+THROUGHPUT = re.compile(r"\] Throughput: ([-+.\deE]+) qps")
+WALL = re.compile(r"\] Total Host Walltime: ([-+.\deE]+) s")
+QUERIES = re.compile(r"Timing trace has (\d{1,15}) queries")
+WARM_UP = re.compile(r"Warmup completed (\d{1,15}) queries")
+STATED = {
+    "model": re.compile(r"\] Model: (\S.*?)\s*$", re.MULTILINE),
+    "device": re.compile(r"\] Selected Device: (.+?)\s*$", re.MULTILINE),
+    "memory_mib": re.compile(r"\] Device Global Memory: (\d{1,9}) MiB"),
+    "precision": re.compile(r"\] Precision: (.+?)\s*$", re.MULTILINE),
+    "version": re.compile(r"\] TensorRT version: (\S+)"),
+    "implicit_batch": re.compile(r"\] Batch: (\d{1,9})\s*$", re.MULTILINE),
+    "streams": re.compile(r"\] (?:Inference )?Streams: (\d{1,9})\s*$", re.MULTILINE),
+}
+SHAPE = re.compile(r"(?:--(?:shapes|optShapes)=|Input inference shapes?\s*: ?)\S*?[:=](\d{1,9})x")
+FILE = re.compile(r"--(?:onnx|loadEngine|uff|model)=(\S+)")
+DEFAULT_WARM_UP_MS = 200.0
+FIELDS = {"latencyMs": "latency_wall", "computeMs": "latency_device", "h2dMs": "h2d", "d2hMs": "d2h"}
+"""Field of --exportTimes -> metric of its samples; the others go by their own names."""
+DEFINITIONS = {
+    "latency": "H2D + GPU compute + D2H of a query, by the device's events; percentiles are nearest ranks",
+    "latency_device": "GPU compute time of a query",
+    "end_to_end": "from the start of a query's H2D to the end of its D2H, waiting included",
+    "enqueue": "host time to enqueue a query",
+    "queries_per_sec": "queries over the wall time of all of them; with an implicit batch samples over it",
+    "throughput_samples_per_sec": "queries_per_sec times the batch size of a query's shapes",
+    "warm-up": f"in --exportTimes, queries whose computation began in the first {DEFAULT_WARM_UP_MS:g} ms, the default",
+}
+
+
+def _is_output(file: ForeignFile) -> bool:
+    data = file.json
+    if isinstance(data, list):
+        return bool(data) and all(isinstance(one, dict) and {"computeMs", "latencyMs"} <= one.keys() for one in data)
+    return bool(COMMAND.search(file.text or "")) or SUMMARY in (file.text or "")
+
+
+def _read(file: ForeignFile) -> Iterator[ForeignRun]:
+    if file.json is not None:
+        yield ForeignRun(model_id="unknown", runtime="tensorrt", device_type="cuda", results=[_of_times(file)])
+        return
+    text = file.text or ""
+    starts = [found.start() for found in COMMAND.finditer(text)] or [0]
+    for index, (start, end) in enumerate(zip(starts, [*starts[1:], len(text)], strict=True)):
+        yield _of_log(file, text[start:end], str(index))
+
+
+def _of_log(file: ForeignFile, text: str, key: str) -> ForeignRun:
+    found = {name: match[1] if (match := pattern.search(text)) else None for name, pattern in STATED.items()}
+    command, times = COMMAND.search(text), TIME.findall(text)
+    words = command[2] if command else ""
+    path = FILE.search(words)
+    name = re.split(r"[/\\]", found["model"] or (path[1] if path else ""))[-1]
+    is_loaded = "--loadEngine" in words  # then the stated precision is that of no build
+    precision = None if is_loaded else found["precision"]
+    mode = {"precisions": precision, "streams": found["streams"] if found["streams"] != "1" else None}
+    memory = found["memory_mib"]
+    return ForeignRun(
+        key=key,
+        model_id=name.rpartition(".")[0] or name or "unknown",
+        results=[_of_summary(file, text, found["implicit_batch"])],
+        started_at=_time(times[0]) if times else None,
+        finished_at=_time(times[-1]) if times else None,
+        stated_times=[time.isoformat() for one in times[:1] if (time := _time(one))],
+        runtime="tensorrt",
+        runtime_mode={word: value for word, value in mode.items() if value},
+        precision=_precision(precision),
+        device_type="cuda",
+        device_name=found["device"],
+        device_memory_bytes=int(memory) * BYTES_PER_MIB if memory else None,
+        tool_version=found["version"] or (command[1] if command else None),
+        versions={"tensorrt": found["version"]},
+        command=words.split(),
+    )
+
+
+def _precision(words: str | None) -> Precision:
+    """The precision, where the build had no choice: of several the builder takes the fastest for each layer."""
+    return "other" if "+" in (words or "") else precision_of(words)
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        return datetime.strptime(text, "%m/%d/%Y-%H:%M:%S")
+    except ValueError:
+        return None
+
+
+def _of_summary(file: ForeignFile, text: str, implicit_batch: str | None) -> Result:
+    shape = SHAPE.search(text)
+    batch = int(implicit_batch or (shape[1] if shape else 0))
+    point = Point(batch_size=batch or 1)
+    if SUMMARY not in text:
+        return foreign_result(point, metrics={}, status="failed", error=_failure(text))
+    stated: dict[str, float | None] = {}
+    for stage, line in LINE.findall(text):
+        for statistic, percentile, value in VALUE.findall(line):
+            column = f"{STAGES[stage]}_{f'p{percentile}' if percentile else statistic}_ms"
+            stated[column] = _number(file, value)
+    rate, wall, queries, warm_up = (one.search(text) for one in (THROUGHPUT, WALL, QUERIES, WARM_UP))
+    per_sec = _number(file, rate[1]) if rate else None
+    each = int(implicit_batch or 1)
+    unknown = Doubt(kind="batch_size_not_stated", severity="info", evidence={"batch_size_stored": 1})
+    kept: list[Json] = [line.strip() for line in text[text.index(SUMMARY) :].splitlines() if "[W]" in line]
+    return foreign_result(
+        point,
+        metrics={
+            "queries_per_sec": per_sec,
+            "throughput_samples_per_sec": per_sec * (batch // each) if per_sec is not None and batch else None,
+            "duration_s": _number(file, wall[1]) if wall else None,
+        },
+        stated=stated,
+        iterations=int(queries[1]) // each if queries else None,
+        warmup_iterations=int(warm_up[1]) // each if warm_up else None,
+        doubts=() if batch else (unknown,),
+        kept={"warnings": kept} if kept else {},
+    )
+
+
+def _failure(text: str) -> str:
+    """The log's first error, or what is missing in it."""
+    error = re.search(r"\[E\] (.+)", text)
+    return error[1].strip()[:2000] if error else "the log has no performance summary: inference did not run to its end"
+
+
+def _number(file: ForeignFile, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        file.refuse(f"expected a number, found {text[:60]!r}")
+
+
+def _of_times(file: ForeignFile) -> Result:
+    """Every query of --exportTimes. Those of the warm-up are in older versions' files only."""
+    queries = Fields(file, {"queries": file.json}).objects("queries") or ()
+    begins = [one.number("startComputeMs") for one in queries]
+    warm = sum(begin is not None and begin < DEFAULT_WARM_UP_MS for begin in begins)
+    warm = warm if warm < len(queries) else 0
+    columns = {name: [one.number(name) for one in queries] for name in dict.fromkeys(n for q in queries for n in q)}
+    samples: list[Samples] = []
+    for name, column in columns.items():
+        if None in column:
+            file.refuse(f"{name} is missing in some of the queries")
+        values = [value for value in column if value is not None]
+        metric = FIELDS.get(name, name)
+        samples += [measured(metric, values[:warm], phase="warmup")] if warm else []
+        samples.append(measured(metric, values[warm:]))
+    unknown = Doubt(kind="batch_size_not_stated", severity="info", evidence={"batch_size_stored": 1})
+    return foreign_result(Point(batch_size=1), metrics={}, samples=samples, warmup_iterations=warm, doubts=(unknown,))
+
+
+PLUGIN = Format(
+    name="trtexec",
+    summary="TensorRT's trtexec: its log, and --exportTimes (json)",
+    definition="trtexec",
+    definitions=DEFINITIONS,
+    recognises=_is_output,
+    read=_read,
+)
