@@ -1,7 +1,8 @@
 """SQL like llama-bench's: a table with its columns, and one INSERT for each result on text, times in nanoseconds.
 
-A result is "prompt + generation" (n_prompt and n_gen) where text is generated, else "prompt" (n_gen = 0). A column of
-llama-bench that we have no value for is NULL; our own columns come after its own.
+A result is "prompt + generation" (n_prompt and n_gen), "prompt" (n_gen = 0) or "generation" (n_prompt = 0). A column
+of llama-bench that we have no value for is NULL; our own columns come after its own. What was imported from llama-bench
+has its own words and settings again.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class LlamaBenchExporter:
 def _why_not(run: Run, result: Result) -> str | None:
     if result.status != "ok":
         return "not measured (failed, skipped or timed out)"
-    return "without text input" if result.point.sequence_length is None else None
+    return None if result.point.sequence_length or result.point.new_tokens else "without text input"
 
 
 def _table() -> str:
@@ -95,6 +96,8 @@ def _literal(value: Any) -> str:
 
 def _row(one: RunResult) -> dict[str, Any]:
     run, result, cell = one.run, one.result, one.run.cell
+    kept = run.origin.kept if run.origin else {}
+    started_at = next((samples.started_at for samples in result.samples), run.started_at)
     size_mb = result.metrics.get("model_size_mb", result.metrics.get("memory_weights_mb"))
     return {
         "build_commit": run.provenance.git_commit,
@@ -106,10 +109,10 @@ def _row(one: RunResult) -> dict[str, Any]:
         "model_size": None if size_mb is None else round(size_mb * BYTES_PER_MB),
         "model_n_params": cell.workload.parameter_count,
         "n_threads": cell.num_threads,
-        "n_prompt": result.point.sequence_length,
+        "n_prompt": result.point.sequence_length or 0,
         "n_gen": result.point.new_tokens or 0,
-        "n_depth": 0,
-        "test_time": f"{run.started_at[:19]}Z",
+        "n_depth": int(result.point.axes.get("depth", 0)),
+        "test_time": f"{started_at[:19]}Z",
         **_times(result),
         "batch_size": result.point.batch_size,
         "device": cell.device.selector,
@@ -120,16 +123,23 @@ def _row(one: RunResult) -> dict[str, Any]:
         "doubts": ",".join(doubt.kind for doubt in result.doubts),
         "run_id": run.run_id,
         "result_id": result.result_id,
+        **{name: value for name, value in (*cell.runtime_mode.items(), *kept.items()) if name in COLUMNS},
     }
 
 
 def _times(result: Result) -> dict[str, Any]:
     """Means and sample standard deviations over the calls, as in llama-bench: avg_ts is the mean of each call's tokens
-    per second, not a ratio of means. Without raw samples, only the stored mean."""
+    per second, not a ratio of means. Without raw samples, only the stored mean, and what llama-bench itself stated."""
     calls_ms = values(result, "latency_wall")
     if not calls_ms:
-        mean_ms = result.metrics.get("latency_mean_ms")
-        return {"avg_ns": None if mean_ms is None else round(mean_ms * NS_PER_MS)}
+        mean_ms, std_ms = result.metrics.get("latency_mean_ms"), result.metrics.get("latency_std_ms")
+        times: dict[str, Any] = {"avg_ns": None if mean_ms is None else round(mean_ms * NS_PER_MS)}
+        own = result.extra.get("kept")
+        if not isinstance(own, dict) or "stddev_ts" not in own:
+            return times
+        speed = own.get("avg_ts", result.metrics.get("throughput_tokens_per_sec"))
+        std_ns = None if std_ms is None else round(std_ms * NS_PER_MS)
+        return times | {"stddev_ns": std_ns, "avg_ts": speed, "stddev_ts": own["stddev_ts"]}
     point = result.point
     tokens = point.batch_size * ((point.sequence_length or 0) + (point.new_tokens or 0))
     calls_ns = [value * NS_PER_MS for value in calls_ms]

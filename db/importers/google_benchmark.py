@@ -99,7 +99,7 @@ def _of_csv(file: ForeignFile) -> Fields:
     """The rows of the CSV as entries of the JSON. An aggregate is known by the end of its name."""
     text = (file.text or "")[_header_line(file) or 0 :]
     entries = []
-    for row in csv_rows(replace(file, content=text.encode())):
+    for row in csv_rows(replace(file, content=text.encode()), ends_early=True):
         values: dict[str, Any] = {
             name: parsed_number(cell) if name != "name" else cell for name in row if (cell := row.text(name))
         }

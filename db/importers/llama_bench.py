@@ -61,7 +61,7 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
 BACKENDS = {"CUDA": "cuda", "ROCm": "rocm", "HIP": "rocm", "Metal": "mps", "MTL": "mps", "CPU": "cpu", "BLAS": "cpu"}
 FLAGS = {"cuda": "CUDA", "hipblas": "ROCm", "metal": "Metal", "opencl": "OpenCL", "vulkan": "Vulkan", "sycl": "SYCL"}
 """Of the first versions, true for the backend they were built with."""
-IDENTITY = ("build_number", "gpu_info", "backends", "model_filename", *FLAGS)
+IDENTITY = ("build_number", "gpu_info", "model_filename", "model_type")
 """Fields of a whole run that an export gives back as they were."""
 SPLIT = re.compile(r"-\d{5}-of-\d{5}$")
 """The part of a model in several files."""
@@ -171,7 +171,7 @@ def _setup(row: Fields) -> dict[str, Any]:
         "tool_version": version,
         "versions": {"llama.cpp": f"b{version}"} if version else {},
         "git_commit": row.text("build_commit"),
-        "kept": {name: row.any(name) for name in IDENTITY if name in row},
+        "kept": {"backends": _backends(row), **{name: row.any(name) for name in IDENTITY if name in row}},
     }
 
 
@@ -207,12 +207,16 @@ def _mode(row: Fields) -> dict[str, Scalar]:
     return mode
 
 
-def _device(row: Fields) -> dict[str, Any]:
+def _backends(row: Fields) -> str:
+    """The backends of the build; of the first versions the one that a flag says, without any that of the CPU."""
     stated = row.text("backends")
-    flagged = ",".join(name for flag, name in FLAGS.items() if stated is None and row.any(flag) in (True, "1"))
-    backends = [name.strip() for name in (stated or flagged).split(",") if name.strip()]
-    if stated is None and not backends and any(flag in row for flag in FLAGS):
-        backends = ["CPU"]
+    if stated is not None or not any(flag in row for flag in FLAGS):
+        return stated or ""
+    return next((name for flag, name in FLAGS.items() if row.flag(flag)), "CPU")
+
+
+def _device(row: Fields) -> dict[str, Any]:
+    backends = [name.strip() for name in _backends(row).split(",") if name.strip()]
     gpus = [name.strip() for name in (row.text("gpu_info") or "").split(",") if name.strip()]
     types = [BACKENDS.get(name, name.lower()) for name in backends if name not in ("RPC",)]
     device = next((one for one in types if one != "cpu"), types[0] if types else "unknown")

@@ -127,7 +127,9 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
 def _reader(file: ForeignFile) -> Callable[[ForeignFile], Iterator[ForeignRun]] | None:
     if systems.is_system(file.json):
         return lambda opened: opened.without_results("a system's description: it is joined to the results on it")
-    if logs.is_accuracy(file.json):
+    if systems.is_measurement(file.json):
+        return lambda opened: opened.without_results("a description of a test: its data types are joined to its result")
+    if logs.is_accuracy(file):
         return lambda opened: opened.without_results("a log of accuracy: the answers of the model, without times")
     if logs.is_detail(file):
         return lambda opened: _of_log(opened, logs.of_detail)
@@ -151,11 +153,12 @@ def _of_log(file: ForeignFile, read: Callable[[ForeignFile], Mapping[str, Any]])
     scenario = (place.scenario or events.text("effective_scenario") or "unknown").lower()
     system = systems.system_fields(file, place.system_file())
     queries = events.whole("result_query_count")
+    samples = None if scenario == "offline" else events.count("effective_samples_per_query")
     metrics, missing = logs.log_metrics(events, scenario)
     if not metrics:
         file.refuse("has no results: the test was interrupted, or its log is truncated")
     result = foreign_result(
-        _point(scenario, events.count("effective_samples_per_query"), events.number("effective_target_qps", low=0)),
+        _point(scenario, samples, events.number("effective_target_qps", low=0)),
         metrics={},
         stated=metrics,
         missing=missing,
@@ -266,11 +269,11 @@ def _batch_doubts(scenario: str) -> tuple[Doubt, ...]:
 
 
 def _point(scenario: str, samples: int | None, target_qps: float | None) -> Point:
-    """The batch is a query's samples, but offline; a server's load is an axis, since its latency depends on it."""
+    """The batch is a query's samples; a server's load is an axis, since its latency depends on it."""
     default = MULTISTREAM_SAMPLES if scenario == "multistream" else 1
     is_server = scenario in ("server", "interactive")
     return Point(
-        batch_size=1 if scenario == "offline" else samples or default,
+        batch_size=samples or default,
         axes={"target_qps": target_qps} if is_server and target_qps is not None else {},
     )
 

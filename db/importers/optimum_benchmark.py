@@ -54,7 +54,7 @@ def _is_benchmark(file: ForeignFile) -> bool:
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:
-    """A run for each benchmark; NoResultsError for a configuration alone, or where another file of the folder has it."""
+    """A run for each benchmark; NoResultsError for a configuration alone, or where another file has it too."""
     found = False
     for key, benchmark in optimum.whole(file):
         report = benchmark.fields("report")
@@ -100,7 +100,9 @@ def _sizes(report: Fields, scenario: Fields, task: str, family: str | None) -> o
         batch_size, derived = optimum.sizes_from(report)
         new_tokens = new_tokens or derived
     if batch_size is None:
-        report.refuse("", "no batch size: put the benchmark's configuration into its folder, or import benchmark.json")
+        report.file.refuse(
+            f"{report.path}: no batch size: put the benchmark's configuration into its folder, or import benchmark.json"
+        )
     if task in TEXT_GENERATION:
         new_tokens = new_tokens or NEW_TOKENS
     has_tokens = family not in WITHOUT_TOKENS and task not in DIFFUSION

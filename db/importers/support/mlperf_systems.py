@@ -104,7 +104,7 @@ def measurement_fields(file: ForeignFile, place: Place) -> Fields:
     inside = (str(place.system), place.model, place.scenario)
     folders = [own.joinpath(kind, *inside) for kind in ("results", "measurements")]
     paths = [path for folder in folders for path in sorted(folder.glob("*.json"))]
-    found = (data for path in paths if isinstance(data := read_file(path).json, dict) and data.keys() >= MEASUREMENT)
+    found = (data for path in paths if is_measurement(data := read_file(path).json))
     return Fields(file, next(found, {}), "measurements", numbers_are_text=True)
 
 
@@ -123,6 +123,11 @@ def is_system(data: Any) -> bool:
     return isinstance(data, dict) and {"system_name", "accelerator_model_name", "host_processor_model_name"} <= set(
         data
     )
+
+
+def is_measurement(data: Any) -> bool:
+    """Whether the data describes how a test was measured."""
+    return isinstance(data, dict) and data.keys() >= MEASUREMENT
 
 
 def about_model(name: str) -> tuple[Family | None, str]:

@@ -279,16 +279,17 @@ def csv_lines(file: ForeignFile, *, delimiter: str = ",") -> Iterator[tuple[int,
         file.refuse(f"line {reader.line_num}: not CSV: {error}")
 
 
-def csv_rows(file: ForeignFile, *, delimiter: str = ",") -> Iterator[Fields]:
-    """The rows under the header line of a CSV file; numbers in them are text, and empty cells are absent."""
+def csv_rows(file: ForeignFile, *, delimiter: str = ",", ends_early: bool = False) -> Iterator[Fields]:
+    """The rows under the header line of a CSV file; numbers in them are text, and empty cells are absent. With
+    `ends_early`, a row may have fewer cells than the header."""
     lines = csv_lines(file, delimiter=delimiter)
     _, header = next(lines, (0, [])) if file.text else (0, [])
     if not header:
         file.refuse("is empty, expected a header line")
     for number, cells in lines:
-        if len(cells) != len(header):
+        if len(cells) > len(header) or (len(cells) < len(header) and not ends_early):
             file.refuse(f"line {number}: {len(cells)} cells under {len(header)} column names")
-        row = {name: cell or None for name, cell in zip(header, cells, strict=True)}
+        row = {name: cell or None for name, cell in zip(header, cells, strict=False)}
         yield Fields(file, row, f"line {number}", numbers_are_text=True)
 
 

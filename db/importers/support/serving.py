@@ -153,7 +153,7 @@ def _client_metrics(load: Fields, numbers: Mapping[str, str]) -> tuple[dict[str,
         if found is None or (value := load.number(name)) is None:
             continue
         column = CLIENT_COLUMNS.get((found[2], found[1]), name)
-        if value == 0 and found[2] in ABSENT_AT_ZERO:
+        if value == 0 and found[2] in ABSENT_AT_ZERO and not load.peek(f"mean_{found[2]}_ms"):
             missing[column] = NOT_STREAMED
         else:
             metrics[column] = value

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
 from benchmarking.core.errors import FormatError
 from db.importers.aiperf import PLUGIN as AIPERF
 from db.importers.genai_perf import PLUGIN as GENAI_PERF
-from db.importers.support.files import read_file, recognising
+from db.importers.support.files import NoResultsError, read_file, recognising
 from tests.helpers.paths import FIXTURES
 
 IMPORTS = FIXTURES / "imports"
@@ -133,3 +134,26 @@ def test_seconds_become_ms_and_a_latency_without_a_time_is_refused(changed):
     assert only_run(AIPERF, changed(AIPERF_EXPORT, seconds)).results[0].metrics["latency_mean_ms"] == 1500
     with pytest.raises(FormatError, match=r"request_latency\.unit: expected a time, found 'requests'"):
         only_run(AIPERF, changed(AIPERF_EXPORT, lambda data: data["request_latency"].update(unit="requests")))
+
+
+CSV = GENAI_PERF_EXPORT.parent / "gpt2-openai-chat-concurrency2/profile_export_genai_perf.csv"
+
+
+def test_the_csv_has_the_numbers_of_the_json_rounded_and_the_load_of_its_folder(tmp_path):
+    (of_csv,), (of_json,) = (only_run(GENAI_PERF, path).results for path in (CSV, GENAI_PERF_EXPORT))
+    assert of_csv.point == of_json.point
+    shared = {name: value for name, value in of_json.metrics.items() if name in of_csv.metrics}
+    assert len(shared) > 30
+    assert {name: of_csv.metrics[name] for name in shared} == pytest.approx(shared, abs=0.0051)
+    assert of_csv.metrics["time_to_first_token_ms"] == 34.0
+    large = CSV.read_text().replace("Latency (ms),135.00", 'Latency (ms),"1,135.25"')
+    (tmp_path / "profile_export_genai_perf.csv").write_text(large)
+    (result,) = only_run(GENAI_PERF, tmp_path / "profile_export_genai_perf.csv").results
+    assert result.metrics["latency_mean_ms"] == 1135.25
+
+
+def test_the_csv_is_left_to_the_json_in_its_folder(tmp_path):
+    for path in (CSV, GENAI_PERF_EXPORT):
+        shutil.copy(path, tmp_path)
+    with pytest.raises(NoResultsError, match=r"all its numbers, not rounded, are in profile_export_genai_perf\.json"):
+        only_run(GENAI_PERF, tmp_path / CSV.name)

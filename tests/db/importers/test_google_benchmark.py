@@ -126,3 +126,26 @@ def test_a_name_is_split_into_function_and_arguments(text, function, arguments, 
 def test_an_invalid_value_is_one_line_with_its_place(changed, change, message):
     with pytest.raises(FormatError, match=rf"changed\.json: {message}"):
         changed(change)
+
+
+def test_the_csv_has_the_numbers_of_the_json_and_its_failures():
+    sort, broken = PLUGIN.runs(read_file(FIXTURES / "imports/google_benchmark" / "repetitions.csv"))
+    small, large = sort.results
+    assert [one.point.axes for one in (small, large)] == [{"arg0": 64}, {"arg0": 512}]
+    (samples,) = large.samples
+    assert samples.values == (pytest.approx(6.97549e-3), pytest.approx(6.9349e-3), pytest.approx(6.93583e-3))
+    assert (samples.inner_loops, large.metrics["latency_median_ms"]) == (1022, pytest.approx(6.93583e-3))
+    assert large.metrics["cpu_time_ms"] == pytest.approx((6.96554 + 6.93528 + 6.93586) / 3 * 1e-3)
+    assert large.metrics["throughput_samples_per_sec"] == pytest.approx((7.35047e7 + 7.38255e7 + 7.38192e7) / 3)
+    assert [one["aggregate_name"] for one in large.extra["kept"]["aggregates"]] == ["mean", "median", "stddev", "cv"]
+    (failed,) = broken.results
+    assert (failed.status, failed.error) == ("failed", 'no, "data"')
+
+
+def test_aggregates_without_a_time_are_no_valid_result(tmp_path):
+    data = json.loads((FIXTURES / "imports/google_benchmark" / "repetitions.json").read_text())
+    data["benchmarks"] = [one for one in data["benchmarks"] if one.get("aggregate_name") == "cv"][:1]
+    (tmp_path / "a.json").write_text(json.dumps(data))
+    (run,) = PLUGIN.runs(read_file(tmp_path / "a.json"))
+    assert (run.status, run.results[0].validity) == ("failed", None)
+    assert run.results[0].error == "the file has no number of this result"

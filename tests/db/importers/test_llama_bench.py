@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
+from statistics import fmean
 
 import pytest
 
 from benchmarking.core.errors import FormatError
+from db.analysis.selection import Selection
+from db.exporters.llama_bench_sql import PLUGIN as EXPORTER
+from db.exporters.support.exporting import ExportRequest
 from db.importers.llama_bench import PLUGIN
 from db.importers.support.files import read_file
+from db.warehouse import Warehouse
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "imports/llama_bench"
@@ -130,3 +136,105 @@ def test_sql_with_more_values_than_columns_is_refused(tmp_path):
     (tmp_path / "a.sql").write_text("INSERT INTO test (a, build_commit) VALUES ('it', 's', 'x');\n")
     with pytest.raises(FormatError, match="INSERT 1: 3 values for 2 columns"):
         list(PLUGIN.runs(read_file(tmp_path / "a.sql")))
+
+
+def test_first_versions_write_a_space_in_a_test():
+    prompt, generation = only_run("first_version.md").results
+    assert (prompt.point.label, generation.point.label) == ("b1 s512", "b1 n128")
+    assert prompt.metrics["prefill_tokens_per_sec"] == 2368.80
+    assert generation.metrics["decode_tokens_per_sec"] == 131.42
+
+
+def test_every_table_of_a_file_is_read_with_its_own_columns_device_and_build():
+    first, second = PLUGIN.runs(read_file(FOLDER / "two_tables.md"))
+    assert [one.point.label for one in first.results] == ["b1 s512", "b1 n128"]
+    assert [one.point.label for one in second.results] == ["b1 s2048 depth=32768", "b1 n32 depth=32768"]
+    assert second.results[0].metrics["prefill_tokens_per_sec"] == 691.94
+    assert second.cell.runtime_mode["n_ubatch"] == "2048"
+    assert {run.cell.device.name for run in (first, second)} == {"AMD Radeon 8060S Graphics"}
+    assert {run.provenance.git_commit for run in (first, second)} == {"0253fb21f"}
+
+
+def test_output_redirected_by_powershell_is_read_from_utf_16():
+    (result,) = only_run("powershell_utf16.json").results
+    assert result.samples[0].values == (381.2896, 389.7642, 378.4702, 383.301, 386.2664)
+    assert only_run("powershell_utf16.json").cell.device.name == "Intel(R) Arc(TM) Pro B70 Graphics"
+
+
+def test_a_vulkan_device_is_named_without_its_driver():
+    device = only_run("vulkan.log").cell.device
+    assert (device.type, device.name) == ("vulkan", "AMD Radeon 8060S Graphics")
+
+
+def test_the_flags_of_the_first_versions_name_the_backend():
+    run = only_run("first_version.json")
+    assert (run.cell.device.type, run.cell.device.name) == ("cuda", "NVIDIA GeForce RTX 3090 Ti")
+    assert run.results[0].metrics["latency_median_ms"] == 212.328053
+
+
+def test_a_mix_of_quantizations_is_a_known_word():
+    cell = only_run("mixed_quantization.jsonl").cell
+    assert (cell.precision, cell.runtime_mode["quantization"]) == ("other", "IQ3_S mix - 3.66 bpw")
+
+
+def test_a_model_in_several_files_is_named_without_the_part(tmp_path):
+    row = json.loads((FOLDER / "33_columns.json").read_text())[0] | {"model_filename": "m/Big-Q4-00001-of-00003.gguf"}
+    (tmp_path / "a.json").write_text(json.dumps([row]))
+    (run,) = PLUGIN.runs(read_file(tmp_path / "a.json"))
+    assert run.cell.workload.model_id == "Big-Q4"
+
+
+def test_a_way_of_loading_other_than_the_default_is_another_series(tmp_path):
+    row = json.loads((FOLDER / "33_columns.json").read_text())[0]
+    modes = []
+    for value in ("auto", "mlock"):
+        (tmp_path / "a.json").write_text(json.dumps([row | {"load_mode": value}]))
+        (run,) = PLUGIN.runs(read_file(tmp_path / "a.json"))
+        modes.append(run.cell.runtime_mode.get("load_mode"))
+    assert modes == [None, "mlock"]
+
+
+@pytest.mark.parametrize("name", ["38_columns.sql", "33_columns.json", "two_tables.md", "first_version.json"])
+def test_an_export_of_imported_results_comes_back_equal(tmp_path, empty_database, name):
+    database = shutil.copy(empty_database, tmp_path / "w.duckdb")
+    runs = list(PLUGIN.runs(read_file(FOLDER / name)))
+    with Warehouse.open(database) as warehouse:
+        for run in runs:
+            warehouse.ingest(run)
+        request = ExportRequest(selection=Selection.parse(""), output=tmp_path / "out.sql", notify=pytest.fail)
+        EXPORTER.export(warehouse, request)
+    again = list(PLUGIN.runs(read_file(tmp_path / "out.sql")))
+    expected = {cell_of(run): results_of(run) for run in runs}
+    assert {cell_of(run): results_of(run) for run in again} == expected
+
+
+def cell_of(run):
+    """What makes a run: model, device, settings and build."""
+    cell = run.cell
+    return (
+        cell.workload.model_id,
+        cell.workload.family,
+        cell.workload.parameter_count,
+        (cell.device.type, cell.device.name, cell.device.count),
+        tuple(sorted(cell.runtime_mode.items())),
+        cell.precision,
+        cell.num_threads,
+        run.provenance.git_commit,
+        run.origin.tool_version,
+        run.hardware.hardware_id,
+    )
+
+
+def results_of(run):
+    """Point and stated speed of each result."""
+    return sorted((one.point.label, one.metrics.get("model_size_mb"), speed_of(one)) for one in run.results)
+
+
+def speed_of(result):
+    """The mean of the repetitions' tokens per second, as llama-bench prints it."""
+    tokens = (result.point.sequence_length or 0) + (result.point.new_tokens or 0)
+    walls = [value for one in result.samples if one.metric == "latency_wall" for value in one.values]
+    if walls:
+        return round(fmean(tokens / value * 1000 for value in walls), 6)
+    stated = result.extra["kept"].get("avg_ts", result.metrics.get("throughput_tokens_per_sec"))
+    return round(float(stated), 6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from benchmarking.core.errors import FormatError
 from db.importers.mlperf import PLUGIN
 from db.importers.support.files import NoResultsError, read_file
+from db.warehouse import Warehouse
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "imports/mlperf"
@@ -161,3 +163,100 @@ def test_power_without_its_result_is_refused(tmp_path):
     (tmp_path / "summary.csv").write_text("\n".join([lines[0], lines[3]]))
     with pytest.raises(FormatError, match="the result of this power is not in the file"):
         runs(tmp_path / "summary.csv")
+
+
+ROUND = FOLDER / "closed/MLCommons/results/RTX4090x1-nvidia-gpu-TensorRT-default_config"
+LOG = "singlestream/performance/run_1/mlperf_log_detail.txt"
+
+
+def test_tokens_that_a_table_calls_samples_are_stored_as_tokens_with_a_doubt():
+    found = {(run.cell.workload.model_id, run.cell.runtime_mode["scenario"]): run.results[0] for run in v41()}
+    expected = {"mixtral-8x7b": 57174.1, "llama2-70b-99": 29715.3, "gptj-99": 19250.4}
+    for model, value in expected.items():
+        result = found[(model, "server")]
+        assert result.metrics == {"throughput_tokens_per_sec": value}
+        (doubt,) = [doubt for doubt in result.doubts if doubt.kind == "mislabelled_throughput"]
+        assert doubt.evidence == {"value": value, "stated_unit": "Queries/s", "unit": "tokens/s"}
+    assert found[("bert-99", "server")].metrics == {"throughput_samples_per_sec": 58090.2}
+    assert found[("retinanet", "offline")].metrics == {"throughput_samples_per_sec": 14988.0}
+
+
+def v41():
+    return runs(FOLDER / "v41_summary.csv")
+
+
+def test_gptj_counted_samples_before_its_round_of_tokens(tmp_path):
+    text = (FOLDER / "v41_summary.csv").read_text().replace("v4.1", "v4.0")
+    (tmp_path / "s.csv").write_text(text)
+    (result,) = [
+        run.results[0]
+        for run in runs(tmp_path / "s.csv")
+        if (run.cell.workload.model_id, run.cell.runtime_mode["scenario"]) == ("gptj-99", "offline")
+    ]
+    assert result.metrics == {"throughput_samples_per_sec": 20041.3}
+
+
+def test_equal_logs_of_two_models_are_two_results(tmp_path, empty_database):
+    low, high = (runs(ROUND / model / LOG)[0] for model in ("3d-unet-99", "3d-unet-99.9"))
+    assert (ROUND / "3d-unet-99" / LOG).read_bytes() == (ROUND / "3d-unet-99.9" / LOG).read_bytes()
+    assert [run.cell.workload.model_id for run in (low, high)] == ["3d-unet-99", "3d-unet-99.9"]
+    with Warehouse.open(shutil.copy(empty_database, tmp_path / "w.duckdb")) as warehouse:
+        sha256 = read_file(ROUND / "3d-unet-99" / LOG).sha256
+        assert [warehouse.ingest(run, source_sha256=sha256) for run in (low, high, low)] == [True, True, False]
+
+
+def test_the_estimate_of_early_stopping_is_not_the_observed_percentile(tmp_path):
+    (run,) = runs(ROUND / "3d-unet-99" / LOG)
+    metrics = run.results[0].metrics
+    assert (metrics["latency_p90_ms"], metrics["latency_p90_early_stopping_ms"]) == (432.845778, 433.237048)
+    summary = (FOLDER / "mlperf_log_summary.txt").read_text()
+    (tmp_path / "s.txt").write_text(summary.replace("(ns) : 4727500", "(ns) : 4743800"))
+    (again,) = runs(tmp_path / "s.txt")
+    metrics = again.results[0].metrics
+    assert (metrics["latency_p90_ms"], metrics["latency_p90_early_stopping_ms"]) == (4.7275, 4.7438)
+
+
+def test_before_early_stopping_a_tables_latency_is_the_observed_percentile(tmp_path):
+    text = (FOLDER / "summary.csv").read_text().replace('"v5.1"', '"v1.1"')
+    (tmp_path / "summary.csv").write_text(text)
+    assert [run.results[0].metrics.get("latency_p90_ms") for run in runs(tmp_path / "summary.csv")][1] == 0.62
+
+
+def test_a_log_of_compliance_or_accuracy_has_no_results(tmp_path):
+    audit = FOLDER / "closed/MLCommons/compliance/RTX4090x1-nvidia-gpu-TensorRT-default_config/bert-99"
+    path = audit / "singlestream/TEST01/performance/run_1/mlperf_log_detail.txt"
+    assert without_results(path).startswith("a compliance test: a repetition under changed conditions")
+    assert without_results(Path(shutil.copy(path, tmp_path))).startswith("a compliance test")
+    accuracy = ROUND / "3d-unet-99/singlestream/accuracy/mlperf_log_accuracy.json"
+    assert without_results(accuracy) == "a log of accuracy: the answers of the model, without times"
+
+
+def test_the_batch_of_an_offline_test_is_not_its_number_of_samples(tmp_path):
+    text = (ROUND / "3d-unet-99" / LOG).read_text().replace("SingleStream", "Offline")
+    text = text.replace('"effective_samples_per_query", "value": 1,', '"effective_samples_per_query", "value": 24576,')
+    speed = ':::MLLOG {"key": "result_samples_per_second", "value": 54.36}\n'
+    (tmp_path / "mlperf_log_detail.txt").write_text(text + speed)
+    (run,) = runs(tmp_path / "mlperf_log_detail.txt")
+    (result,) = run.results
+    assert (result.point.label, result.metrics) == ("b1", {"throughput_samples_per_sec": 54.36})
+    assert [doubt.kind for doubt in result.doubts] == ["batch_size_not_stated"]
+    assert run.origin.kept["effective_samples_per_query"] == 24576
+
+
+def test_three_files_of_one_test_are_one_result(tmp_path):
+    for name in ("mlperf_log_detail.txt", "mlperf_log_summary.txt"):
+        shutil.copy(TEST / name, tmp_path)
+    (tmp_path / "mlperf_log_accuracy.json").write_text('[\n{ "seq_id" : 0, "qsl_idx" : 1, "data" : "00" }\n]\n')
+    assert len(runs(tmp_path / "mlperf_log_detail.txt")) == 1
+    for name in ("mlperf_log_summary.txt", "mlperf_log_accuracy.json"):
+        assert without_results(tmp_path / name)
+
+
+def test_precision_is_that_of_the_tests_own_description_or_the_systems(tmp_path):
+    models = ("3d-unet-99", "3d-unet-99.9")
+    assert [runs(ROUND / model / LOG)[0].cell.precision for model in models] == ["int8", "unknown"]
+    shutil.copytree(FOLDER / "closed/MLCommons", tmp_path / "closed/MLCommons")
+    system = tmp_path / "closed/MLCommons/systems/RTX4090x1-nvidia-gpu-TensorRT-default_config.json"
+    system.write_text(json.dumps(json.loads(system.read_text()) | {"weight_data_types": "fp16"}))
+    there = tmp_path / "closed/MLCommons/results" / ROUND.name
+    assert [runs(there / model / LOG)[0].cell.precision for model in models] == ["int8", "float16"]

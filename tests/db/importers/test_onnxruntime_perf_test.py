@@ -99,3 +99,24 @@ def test_labels_of_an_older_version_are_read(tmp_path):
 def test_an_invalid_line_is_refused_with_its_number(tmp_path, text, message):
     with pytest.raises(FormatError, match=rf"r\.csv: {message}"):
         runs_of(written(tmp_path, text))
+
+
+def test_each_invocation_in_a_log_is_a_run_with_its_own_options():
+    first, second = runs_of(FOLDER / "two_invocations.txt")
+    assert [run.results[0].metrics["latency_mean_ms"] for run in (first, second)] == [144.871, 84.3236]
+    assert [run.results[0].metrics["session_creation_ms"] for run in (first, second)] == [
+        pytest.approx(127.918),
+        pytest.approx(60.94),
+    ]
+    assert [dict(run.cell.runtime_mode) for run in (first, second)] == [{"provider": "acl"}, {}]
+    assert {run.cell.workload.model_id for run in (first, second)} == {"squeezenet1.0-9"}
+
+
+def test_a_second_time_column_is_no_part_of_the_models_name():
+    (run,) = runs_of(FOLDER / "two_times.csv")
+    (result,) = run.results
+    assert run.cell.workload.model_id == "squeezenet"
+    assert {one.metric: one.values for one in result.samples} == {
+        "latency_wall": (pytest.approx(1.2), pytest.approx(1.1)),
+        "second_time": (pytest.approx(3.4), pytest.approx(3.3)),
+    }

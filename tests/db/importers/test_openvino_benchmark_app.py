@@ -115,3 +115,15 @@ def test_a_value_that_is_not_a_number_is_refused_with_its_path(tmp_path):
     path.write_text(path.read_text().replace("avg latency;9.08", "avg latency;fast"))
     with pytest.raises(FormatError, match=r"r\.csv: execution_results\.latency_avg: expected a number, found 'fast'"):
         only_run(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "median_ms", "calls", "throughput"),
+    [("timed.json", 0.09, 16722, 16720.43), ("timed.csv", 0.07, 12672, 12669.72)],
+)
+def test_a_report_without_a_number_of_iterations_is_imported(name, median_ms, calls, throughput):
+    (run,) = PLUGIN.runs(read_file(FOLDER / name))
+    (result,) = run.results
+    assert (result.metrics["latency_median_ms"], result.iterations) == (median_ms, calls)
+    assert result.metrics["throughput_samples_per_sec"] == throughput
+    assert run.settings == {"iterations": None, "duration_ms": 1000.0}

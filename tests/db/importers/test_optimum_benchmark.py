@@ -222,3 +222,28 @@ def test_an_invalid_value_is_refused_with_its_path(alone):
 
     with pytest.raises(FormatError, match=r"report\.forward\.latency\.values\[2\]: expected a number, found 'fast'"):
         only_run(edited(alone("tiny_bert.json"), break_it))
+
+
+def test_the_full_report_of_the_first_versions_states_batch_and_device():
+    exported, eager = PLUGIN.runs(read_file(FOLDER / "first_versions.csv"))
+    assert [run.results[0].point.label for run in (exported, eager)] == ["b128 s256", "b2048 s256"]
+    assert [run.results[0].metrics["latency_mean_ms"] for run in (exported, eager)] == [
+        pytest.approx(58.4),
+        pytest.approx(6340.0),
+    ]
+    assert (exported.cell.runtime, eager.cell.runtime, eager.cell.precision) == ("onnxruntime", "eager", "float32")
+    device = eager.cell.device
+    assert (device.type, device.name, device.count) == ("cuda", "NVIDIA A100-SXM4-80GB", 4)
+    assert eager.cell.workload.model_id == "BAAI/bge-base-en-v1.5"
+    assert eager.provenance.versions["transformers"] == "4.34.0.dev0"
+
+
+def test_a_batch_that_rounded_numbers_leave_open_is_not_guessed(tmp_path):
+    path = tmp_path / "inference_results.csv"
+    path.write_text(",forward.latency(s),forward.throughput(samples/s),forward.peak_memory(MB)\n0,1.2,1710.0,44135\n")
+    with pytest.raises(FormatError, match=r"line 2\.report: no batch size"):
+        list(PLUGIN.runs(read_file(path)))
+    config = "backend: {name: pytorch}\nmodel: gpt2\ntask: text-generation\ndevice: cpu\n"
+    (tmp_path / "hydra_config.yaml").write_text(config + "benchmark: {input_shapes: {batch_size: 2048}}\n")
+    (run,) = PLUGIN.runs(read_file(path))
+    assert (run.results[0].point.batch_size, run.cell.workload.model_id) == (2048, "gpt2")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from datetime import datetime
 
+import pytest
+
 from db.importers.openvino_benchmark_app import PLUGIN
-from db.importers.support.files import read_file
-from db.importers.support.importing import GivenValues
+from db.importers.support.files import read_file, recognising
+from db.importers.support.importing import GivenValues, import_file
 from tests.helpers.paths import FIXTURES
 
 REPORT = FIXTURES / "imports/openvino_benchmark_app/benchmark_report.json"
@@ -51,3 +54,62 @@ def test_a_given_date_removes_the_doubt():
 def test_a_device_has_its_type_and_selector():
     device = GivenValues(device="cuda:1").on(report()).cell.device
     assert (device.type, device.selector) == ("cuda", "cuda:1")
+
+
+HUGE = "9" * 400
+
+
+@pytest.mark.parametrize(
+    ("source", "old", "new"),
+    [
+        ("asv/result.json", '"num_cpu": "', f'"x": {HUGE}, "num_cpu": "'),
+        ("google_benchmark/repetitions.json", '"iterations": 1', f'"iterations": {HUGE}, "y": 1'),
+        ("onnxruntime_perf_test/printed.txt", "P95 Latency: 0.0139", f"P95 Latency: {HUGE}"),
+        ("onnxruntime_perf_test/result.csv", "P90 Latency: ", f"P90 Latency: {HUGE}"),
+        ("optimum_benchmark/tiny_gpt2.json", '"cpu_ram_mb": ', '"cpu_ram_mb": 1e305, "z": '),
+        ("transformers_benchmark_v2/benchmark.json", '"gpu_memory_total_gb": ', '"gpu_memory_total_gb": 1e300, "z": '),
+    ],
+)
+def test_an_absurd_number_is_one_line_about_its_file(tmp_path, source, old, new):
+    text = (FIXTURES / "imports" / source).read_text()
+    assert old in text
+    path = tmp_path / source.rpartition("/")[2]
+    path.write_text(text.replace(old, new, 1))
+    stored = []
+    done = import_file(path, True, None, GivenValues(), lambda run, _: not stored.append(run))
+    assert (done.state, stored) == ("refused", [])
+    assert done.reason.startswith(f"{path}: ")
+    assert "\n" not in done.reason
+
+
+@pytest.mark.parametrize(
+    ("content", "description"),
+    [
+        (b"", "an empty file"),
+        (b"  \n", "an empty file"),
+        (b"PK\x03\x04rest\xff", "not text in UTF-8 or UTF-16: it begins with the bytes 50 4b 03 04"),
+        (b'{"a": 1, "b": []}', "JSON, an object with the keys a, b"),
+        (b'[{"rows": 1}]', "JSON, a list of 1, the first an object with the keys rows"),
+        (b'{"a": 1}\n{"a": 2}\n', "JSON lines, 2 of them, the first an object with the keys a"),
+        ("hello".encode("utf-16"), "UTF-16 text that begins with 'hello'"),
+        (b"name;value\n1;2\n", "text that begins with 'name;value'"),
+    ],
+)
+def test_an_unknown_format_says_what_was_found(tmp_path, content, description):
+    path = tmp_path / "a.dat"
+    path.write_bytes(content)
+    done = import_file(path, True, None, GivenValues(), lambda run, _: True)
+    assert done.state == "refused"
+    assert f"unknown format: {description}" in done.reason
+
+
+def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    done = import_file(tmp_path / "pipe", True, None, GivenValues(), lambda run, _: True)
+    assert (done.state, done.reason) == ("refused", f"cannot read {tmp_path / 'pipe'}: not a regular file")
+
+
+def test_a_page_that_shows_a_result_file_is_no_result_file(tmp_path):
+    shown = (FIXTURES / "imports/mlagility/turnkey_stats.yaml").read_text()
+    (tmp_path / "page.md").write_text(f"# Results\n\nThe file of a build looks so:\n\n```yaml\n{shown}\n```\n")
+    assert recognising(read_file(tmp_path / "page.md")) == ()

@@ -14,7 +14,6 @@ from db.importers.support.files import ForeignFile
 from db.importers.support.measures import foreign_result
 from db.importers.support.reading import Fields, csv_rows, storable
 
-
 TEST = Format(
     name="test",
     summary="",

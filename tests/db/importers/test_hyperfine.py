@@ -1,0 +1,40 @@
+"""hyperfine's export: seconds of fresh processes, parameters and failures."""
+
+from __future__ import annotations
+
+import pytest
+
+from db.importers.hyperfine import PLUGIN
+from db.importers.support.files import read_file
+from tests.helpers.paths import FIXTURES
+
+FOLDER = FIXTURES / "imports/hyperfine"
+
+
+def runs(name):
+    return list(PLUGIN.runs(read_file(FOLDER / name)))
+
+
+def test_each_command_is_a_run_with_its_times_in_milliseconds():
+    short, long = runs("two_commands.json")
+    assert [run.cell.workload.model_id for run in (short, long)] == ["sleep 0.01", "sleep 0.02"]
+    (result,) = short.results
+    (samples,) = result.samples
+    assert samples.values == pytest.approx((11.200831, 11.295298, 11.127744, 11.171035, 11.187055))
+    assert result.metrics["latency_median_ms"] == pytest.approx(11.187055)
+    assert result.metrics["latency_mean_ms"] == pytest.approx(11.1963926)
+    assert result.metrics["latency_std_ms"] == pytest.approx(0.06173493030124843)
+    assert (result.metrics["cpu_user_ms"], result.metrics["cpu_system_ms"]) == pytest.approx((0.8054, 0.1944))
+    assert result.extra["kept"]["stated"]["latency_std_ms"] == pytest.approx(0.06173493030124843)
+
+
+def test_a_number_among_the_parameters_is_an_axis():
+    assert [run.results[0].point.label for run in runs("parameters.json")] == ["b1 n=10", "b1 n=20"]
+
+
+def test_a_command_that_failed_is_no_valid_result():
+    (run,) = runs("failing.json")
+    (result,) = run.results
+    assert result.validity == "invalid"
+    assert [doubt.evidence for doubt in result.doubts if doubt.kind == "command_failed"] == [{"n": 3, "of": 3}]
+    assert result.metrics["latency_median_ms"] == pytest.approx(1.123928)

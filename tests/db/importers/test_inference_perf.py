@@ -1,0 +1,62 @@
+"""inference-perf's stages: seconds of requests at a rate."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from db.importers.inference_perf import PLUGIN
+from db.importers.support.files import NoResultsError, read_file
+from tests.helpers.paths import FIXTURES
+
+FOLDER = FIXTURES / "imports/inference_perf"
+
+
+def runs(name):
+    return list(PLUGIN.runs(read_file(FOLDER / name)))
+
+
+def test_a_stage_is_a_load_at_its_rate_with_times_in_milliseconds():
+    (run,) = runs("stage_1_lifecycle_metrics.json")
+    (result,) = run.results
+    assert result.point.axes == {"input_tokens_mean": 135, "request_rate": 27.63}
+    expected = {
+        "latency_mean_ms": 2958.3877717027036,
+        "latency_median_ms": 3031.1553650543634,
+        "latency_p99_ms": 3554.694139161147,
+        "time_to_first_token_ms": 61.39931897632778,
+        "time_to_first_token_p99_ms": 87.07189518027007,
+        "time_per_output_token_ms": 11.538466330842344,
+        "inter_token_latency_median_ms": 0.12252002488821745,
+        "normalized_time_per_output_token_mean_ms": 22.989927791627486,
+        "throughput_samples_per_sec": 26.918126386371846,
+        "throughput_tokens_per_sec": 3464.49445121497,
+        "achieved_rate_per_sec": 27.653777212486172,
+    }
+    assert {name: result.metrics[name] for name in expected} == pytest.approx(expected)
+    assert (result.iterations, run.cell.workload.model_id) == (1657, "unknown")
+
+
+def test_the_model_is_in_the_configuration_in_the_same_folder(tmp_path):
+    shutil.copy(FOLDER / "stage_1_lifecycle_metrics.json", tmp_path)
+    (tmp_path / "config.yaml").write_text("server:\n  type: vllm\n  model_name: org/model\n")
+    (run,) = PLUGIN.runs(read_file(tmp_path / "stage_1_lifecycle_metrics.json"))
+    assert run.cell.workload.model_id == "org/model"
+
+
+def test_the_summary_of_several_stages_is_left_to_them(tmp_path):
+    for name in ("stage_1_lifecycle_metrics.json", "summary_lifecycle_metrics.json"):
+        shutil.copy(FOLDER / "stage_1_lifecycle_metrics.json", tmp_path / name)
+    with pytest.raises(NoResultsError, match="the summary of all stages"):
+        list(PLUGIN.runs(read_file(tmp_path / "summary_lifecycle_metrics.json")))
+
+
+def test_failed_requests_are_a_doubt_and_a_stage_without_successes_failed(tmp_path):
+    stage = json.loads((FOLDER / "stage_1_lifecycle_metrics.json").read_text())
+    stage["failures"]["count"] = 3
+    stage["successes"]["count"] = 0
+    (tmp_path / "stage_0_lifecycle_metrics.json").write_text(json.dumps(stage))
+    (run,) = PLUGIN.runs(read_file(tmp_path / "stage_0_lifecycle_metrics.json"))
+    assert (run.status, run.results[0].error) == ("failed", "no request succeeded")

@@ -1,0 +1,55 @@
+"""pytest-benchmark's JSON: rounds of seconds, with and without raw values."""
+
+from __future__ import annotations
+
+import pytest
+
+from db.importers.pytest_benchmark import PLUGIN
+from db.importers.support.files import read_file
+from tests.helpers.paths import FIXTURES
+
+FOLDER = FIXTURES / "imports/pytest_benchmark"
+
+
+def runs(name):
+    return list(PLUGIN.runs(read_file(FOLDER / name)))
+
+
+def test_a_round_is_a_raw_value_and_a_numeric_parameter_an_axis():
+    sort, join = runs("data.json")
+    assert [run.cell.workload.model_id for run in (sort, join)] == [
+        "bench_test.py::test_sort",
+        "bench_test.py::test_join",
+    ]
+    assert [one.point.axes for one in sort.results] == [{"n": 100}, {"n": 400}]
+    (samples,) = sort.results[0].samples
+    assert samples.values[:2] == pytest.approx((7.669500519114081e-4, 7.494500096072443e-4))
+    assert (len(samples.values), samples.inner_loops) == (20, 20)
+    assert join.results[0].metrics["latency_median_ms"] == pytest.approx(5.878331042670956e-4)
+
+
+def test_statistics_alone_are_the_tools_own_in_milliseconds():
+    (run,) = runs("statistics.json")
+    result = run.results[0]
+    assert result.samples == ()
+    assert result.iterations == 1219
+    assert result.metrics == {
+        "latency_mean_ms": pytest.approx(7.688344558447126e-4),
+        "latency_median_ms": pytest.approx(7.424000614264514e-4),
+        "latency_min_ms": pytest.approx(7.378499503829516e-4),
+        "latency_max_ms": pytest.approx(3.2275500416290013e-3),
+        "latency_std_ms": pytest.approx(1.435833704994363e-4),
+        "latency_p25_ms": pytest.approx(7.413999810523819e-4),
+        "latency_p75_ms": pytest.approx(7.439499995598452e-4),
+        "latency_iqr_ms": pytest.approx(2.550018507463307e-6),
+        "calls_per_sec": 1300670.114870569,
+    }
+    assert result.extra["kept"]["inner_loops"] == 20
+
+
+def test_the_run_has_machine_interpreter_and_time():
+    run, _ = runs("data.json")
+    assert (run.hardware.cpu_model, run.hardware.cpu_threads, run.provenance.host) == ("AMD EPYC", 2, "bench-host")
+    assert (run.cell.runtime, run.provenance.versions) == ("CPython", {"python": "3.11.7"})
+    assert run.started_at == "2026-11-22T14:34:32.392575+00:00"
+    assert (run.origin.tool_version, run.provenance.git_commit) == ("5.3.1", "unversioned")

@@ -1,0 +1,67 @@
+"""SGLang's bench_serving: loads of a server, one a line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from db.importers.sglang_bench_serving import PLUGIN
+from db.importers.support.files import read_file
+from tests.helpers.paths import FIXTURES
+
+FOLDER = FIXTURES / "imports/sglang_bench_serving"
+
+
+def runs(name):
+    return list(PLUGIN.runs(read_file(FOLDER / name)))
+
+
+def test_each_line_is_a_load_with_its_own_statistics():
+    (result,) = runs("appended.jsonl")[0].results
+    assert result.point.label == "b1 s16 n4 c8 request_rate=4.0"
+    assert result.iterations == 5
+    expected = {
+        "latency_mean_ms": 61.0,
+        "latency_median_ms": 60.0,
+        "std_e2e_latency_ms": 2.0,
+        "stated_latency_p99_ms": 64.86,
+        "time_to_first_token_ms": 30.0,
+        "mean_ttft_ms": 31.0,
+        "time_per_output_token_ms": 10.0,
+        "std_tpot_ms": 0.0,
+        "throughput_samples_per_sec": 4.0,
+        "throughput_tokens_per_sec": 16.0,
+        "input_tokens_per_sec": 64.0,
+        "total_tokens_per_sec": 80.0,
+        "concurrency_mean": 0.244,
+        "duration_s": 1.25,
+    }
+    assert {name: result.metrics[name] for name in expected} == expected
+    assert result.missing["latency_p99_ms"] == "too_few_samples"
+
+
+def test_model_precision_and_device_are_those_of_the_server():
+    run, other = runs("appended.jsonl")
+    assert run.cell.workload.model_id == "meta-llama/Llama-3.1-8B-Instruct"
+    assert (run.cell.precision, run.cell.device.type, run.cell.runtime) == ("bfloat16", "cuda", "sglang")
+    assert run.cell.runtime_mode == {"endpoint": "sglang", "tp_size": 2}
+    assert run.provenance.versions == {"sglang": "0.5.2"}
+    assert (other.cell.workload.model_id, other.cell.device.type) == ("unknown", "unknown")
+
+
+def test_details_are_samples_in_milliseconds_and_an_endless_rate_is_no_axis():
+    (result,) = runs("appended.jsonl")[1].results
+    found = {one.metric: one.values for one in result.samples}
+    assert found["time_to_first_token"] == pytest.approx((30.0, 31.0, 29.0, 30.0, 35.0))
+    assert found["inter_chunk_latency"] == pytest.approx((10.0,) * 15)
+    assert result.point.label == "b1 s16 n4"
+    assert "concurrency_unlimited" in [doubt.kind for doubt in result.doubts]
+    assert result.extra["kept"]["gaps_per_request"] == [3] * 5
+
+
+def test_a_load_in_which_no_request_succeeded_failed(tmp_path):
+    line = json.loads((FOLDER / "appended.jsonl").read_text().splitlines()[0])
+    (tmp_path / "a.jsonl").write_text(json.dumps(line | {"completed": 0}) + "\n")
+    (run,) = PLUGIN.runs(read_file(tmp_path / "a.jsonl"))
+    assert (run.status, run.results[0].error) == ("failed", "no request succeeded")

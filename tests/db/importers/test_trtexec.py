@@ -1,0 +1,82 @@
+"""trtexec's log and its export of the times of every query, in milliseconds."""
+
+from __future__ import annotations
+
+import pytest
+
+from db.importers.support.files import read_file
+from db.importers.trtexec import PLUGIN
+from tests.helpers.paths import FIXTURES
+
+FOLDER = FIXTURES / "imports/trtexec"
+
+
+def runs(name):
+    return list(PLUGIN.runs(read_file(FOLDER / name)))
+
+
+def test_every_statistic_of_the_summary_is_imported_by_its_name():
+    run, _ = runs("log.txt")
+    (result,) = run.results
+    assert result.point.label == "b8"
+    stages = ("enqueue", "h2d", "gpu_compute", "d2h")
+    assert {name: value for name, value in result.metrics.items() if not name.startswith(stages)} == {
+        "latency_min_ms": 5.38672,
+        "latency_max_ms": 13.3664,
+        "latency_mean_ms": 7.60628,
+        "latency_median_ms": 7.16092,
+        "latency_p90_ms": 10.2996,
+        "latency_p95_ms": 10.8698,
+        "latency_p99_ms": 12.9675,
+        "queries_per_sec": 130.298,
+        "throughput_samples_per_sec": pytest.approx(8 * 130.298),
+        "duration_s": 3.00082,
+    }
+    assert result.metrics["gpu_compute_median_ms"] == 7.14139
+    assert result.metrics["enqueue_p99_ms"] == 14.1848
+    assert (result.iterations, result.warmup_iterations) == (391, 26)
+    assert len(result.extra["kept"]["warnings"]) == 1
+
+
+def test_the_run_has_model_device_precision_and_time():
+    run, _ = runs("log.txt")
+    device = run.cell.device
+    assert (run.cell.workload.model_id, run.cell.runtime) == ("resnet50", "tensorrt")
+    assert (device.type, device.name, device.memory_bytes) == ("cuda", "NVIDIA GeForce RTX 2080", 7974 * 2**20)
+    assert (run.cell.precision, run.cell.runtime_mode) == ("other", {"precisions": "FP32+FP16"})
+    assert (run.origin.tool_version, run.started_at) == ("8.6.1", "2024-10-03T10:47:40+00:00")
+    assert [doubt.kind for doubt in run.results[0].doubts] == ["time_zone_unknown"]
+
+
+def test_a_command_that_failed_is_a_failed_run_with_the_logs_reason():
+    _, run = runs("log.txt")
+    (result,) = run.results
+    assert (run.cell.workload.model_id, run.status) == ("broken", "failed")
+    assert result.error.startswith("Error[1]: [runtime.cpp::parsePlan::314] Error Code 1: Serialization")
+
+
+def test_the_precision_of_an_engine_that_was_loaded_is_unknown(tmp_path):
+    text = (FOLDER / "log.txt").read_text().replace("--onnx=models/resnet50.onnx --fp16", "--loadEngine=r.engine")
+    (tmp_path / "log.txt").write_text(text.replace("Precision: FP32+FP16", "Precision: FP32"))
+    run, _ = PLUGIN.runs(read_file(tmp_path / "log.txt"))
+    assert (run.cell.precision, run.cell.runtime_mode) == ("unknown", {})
+
+
+def test_with_an_implicit_batch_the_stated_throughput_is_of_samples(tmp_path):
+    text = (FOLDER / "log.txt").read_text().replace("Batch: Explicit", "Batch: 8")
+    (tmp_path / "log.txt").write_text(text.replace("has 391 queries", "has 3128 queries"))
+    run, _ = PLUGIN.runs(read_file(tmp_path / "log.txt"))
+    (result,) = run.results
+    assert (result.point.batch_size, result.iterations) == (8, 391)
+    assert result.metrics["throughput_samples_per_sec"] == 130.298
+
+
+def test_every_query_is_a_raw_value_and_the_first_200_ms_are_warm_up():
+    (run,) = runs("times.json")
+    (result,) = run.results
+    found = {(one.metric, one.phase): one.values for one in result.samples}
+    assert found[("latency_wall", "measure")] == (5.17, 5.18, 5.19, 5.2, 5.21, 5.22)
+    assert found[("latency_wall", "warmup")] == (5.15, 5.16)
+    assert found[("latency_device", "measure")] == pytest.approx((5.02, 5.03, 5.04, 5.05, 5.06, 5.07))
+    assert (result.iterations, result.warmup_iterations) == (6, 2)
+    assert result.metrics["latency_median_ms"] == pytest.approx(5.195)

@@ -1,0 +1,81 @@
+"""vLLM's latency and throughput benchmarks: seconds of a whole batch, tokens of prompts and answers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from db.importers.support.files import NoResultsError, importer_for, read_file
+from db.importers.vllm_bench_offline import PLUGIN
+from tests.helpers.paths import FIXTURES
+
+FOLDER = FIXTURES / "imports/vllm_bench_offline"
+
+
+def runs(name):
+    return list(PLUGIN.runs(read_file(FOLDER / name)))
+
+
+LATENCIES = (2010.0, 1990.0, 2000.0, 2030.0, 1980.0, 2000.0)
+
+
+def test_latencies_are_those_of_a_batch_whose_size_the_plain_file_lacks():
+    (run,) = runs("latency.json")
+    (result,) = run.results
+    assert result.samples[0].values == pytest.approx(LATENCIES)
+    assert result.metrics["latency_mean_ms"] == pytest.approx(2001.6666667)
+    assert result.metrics["latency_median_ms"] == pytest.approx(2000.0)
+    assert (run.cell.workload.model_id, run.cell.runtime) == ("unknown", "vllm")
+    assert [doubt.kind for doubt in result.doubts] == ["undated", "batch_size_not_stated"]
+    assert result.extra["kept"]["stated"]["percentiles"]["99"] == 2.029
+
+
+def test_the_records_for_pytorch_have_model_sizes_and_settings():
+    (run,) = runs("latency_8.pytorch.json")
+    (result,) = run.results
+    assert result.point.label == "b8 s32 n128"
+    assert result.samples[0].values == pytest.approx(LATENCIES)
+    assert (result.iterations, result.warmup_iterations) == (6, 10)
+    assert (run.cell.workload.model_id, run.cell.precision) == ("facebook/opt-125m", "bfloat16")
+    assert run.cell.runtime_mode == {"engine": "offline", "tensor_parallel_size": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "tokens"),
+    [
+        ("throughput.json", "b1 num_prompts=1000", 33600.0),
+        ("throughput_random.pytorch.json", "b1 s32 n128 num_prompts=1000", 12800.0),
+    ],
+)
+def test_tokens_per_second_are_of_prompts_and_answers_together(name, label, tokens):
+    (run,) = runs(name)
+    (result,) = run.results
+    assert result.point.label == label
+    assert result.metrics["throughput_samples_per_sec"] == 80.0
+    assert result.metrics["total_tokens_per_sec"] == tokens
+    assert "throughput_tokens_per_sec" not in result.metrics
+    assert result.metrics["duration_s"] == 12.5
+
+
+def test_the_plain_file_is_left_to_the_fuller_one_in_its_folder(tmp_path):
+    shutil.copy(FOLDER / "latency.json", tmp_path / "latency_8.json")
+    shutil.copy(FOLDER / "latency_8.pytorch.json", tmp_path)
+    with pytest.raises(NoResultsError, match=r"all its numbers are in latency_8\.pytorch\.json"):
+        list(PLUGIN.runs(read_file(tmp_path / "latency_8.json")))
+
+
+def test_a_loads_records_for_pytorch_are_the_load(tmp_path):
+    load = json.loads((FIXTURES / "imports/vllm_bench_serve/detailed.json").read_text())
+    statistics = {name: load[name] for name in load if name.endswith("_ms")}
+    lists = ("ttfts", "itls", "latencies", "generated_texts", "errors")
+    others = {name: value for name, value in load.items() if name not in (*statistics, *lists)}
+    record = {"benchmark": {"name": "vLLM benchmark", "extra_info": {"args": {}}}, "model": {"name": load["model_id"]}}
+    metrics = [{"name": name, "benchmark_values": [value], "extra_info": others} for name, value in statistics.items()]
+    (tmp_path / "load.pytorch.json").write_text(json.dumps([{**record, "metric": one} for one in metrics]))
+    importer = importer_for(read_file(tmp_path / "load.pytorch.json"))
+    (run,) = importer.runs(read_file(tmp_path / "load.pytorch.json"))
+    assert (importer.name, run.cell.workload.model_id) == ("vllm_bench_serve", load["model_id"])
+    assert run.results[0].metrics["throughput_samples_per_sec"] == load["request_throughput"]
+    assert run.results[0].metrics["time_to_first_token_ms"] == load["median_ttft_ms"]
