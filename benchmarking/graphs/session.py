@@ -22,7 +22,7 @@ from benchmarking.core.graph_contracts import TRANSFORMERS_EXPORTER, Recipe
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Workload
 from benchmarking.graphs.bundle import Bundle, Graph, read_bundle
-from benchmarking.graphs.export.exporter import OPTIMUM, export_bundle, given_file, given_file_identity
+from benchmarking.graphs.export.exporter import OPTIMUM, converted, export_bundle, given_file, given_file_identity
 from benchmarking.workloads.support.families import plugin_of, recipe_of
 from benchmarking.workloads.support.processing import Processing, open_processing
 
@@ -234,8 +234,6 @@ def _ensured(cell: Cell, key: BuildKey, point: Point, store: BuildStore, rebuild
         return export_bundle(cell.workload, point, folder, precision=precision, opset=opset)
 
     def quantize(folder: Path) -> Mapping[str, Json]:
-        from benchmarking.graphs.precision import converted
-
         source = bundle_key(cell, point, "float32", opset)
         _ensured(cell, source, point, store, "if_needed" if rebuild == "always" else rebuild)
         return converted(store.folder(source), precision, folder)

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.graphs.bundle import Bundle, Graph, Tensor, read_bundle, write_bundle
 from benchmarking.graphs.export import files
-from benchmarking.graphs.precision import converted
+from benchmarking.graphs.export.exporter import converted
 
 AXES = {"x": {0: "batch", 1: "sequence"}}
 

@@ -145,21 +145,17 @@ class BrowserSession(Session):
         self._cell = cell
         self._processing = processing
         self._loaded: tuple[Path, Mapping[str, int] | None] | None = None
-        self._opened: Mapping[str, Any] = {}
+        self.opened: Mapping[str, Any] = {}
+        """What the page read back of the sessions: `threads`, `workers`, `adapter`."""
         bundle = self._load(points[0], stage)
         self.weights_bytes: int | None = bundle.weights_bytes
         self.parameter_count: int | None = bundle.parameter_count
         self.verified: Mapping[str, Json] = {
-            **_describe(page, self._opened),
+            **_describe(page, self.opened),
             **bundle_facts(find_bundle(cell, points[0]), bundle),
             **processing.verified,
         }
         check_weights(bundle, cell.precision)
-
-    @property
-    def opened(self) -> Mapping[str, Any]:
-        """What the page read back of the sessions: `threads`, `workers`, `adapter`."""
-        return self._opened
 
     def operation(self, point: Point) -> Operation:
         workload = self._cell.workload
@@ -189,12 +185,12 @@ class BrowserSession(Session):
         self.page.browser.call("close")
         if stage is None:
             self.page.fetch(folder, bundle)
-            self._opened = self.page.open(dimensions)
+            self.opened = self.page.open(dimensions)
         else:
             with stage("weights_read"):
                 self.page.fetch(folder, bundle)
             with stage("to_device"):
-                self._opened = self.page.open(dimensions)
+                self.opened = self.page.open(dimensions)
         self._loaded = folder, dimensions
         return bundle
 

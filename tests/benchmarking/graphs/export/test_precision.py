@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarking.graphs.precision import QUANTIZERS
+from benchmarking.graphs.export.exporter import QUANTIZERS
 
 
 @pytest.fixture
