@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,11 +15,6 @@ from typing import TYPE_CHECKING
 
 if not __package__:  # run as a file: replace its folder on the path by the one above
     sys.path[0] = str(Path(__file__).resolve().parents[1])
-
-import hashlib
-import os
-import re
-from pathlib import Path
 
 from benchmarking.core import plugins
 from benchmarking.core.command_line import (

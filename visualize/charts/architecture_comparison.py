@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import FURTHER
 from benchmarking.core.metrics import METRICS
@@ -13,14 +13,11 @@ from visualize.drawing import words
 from visualize.drawing.layout import FigureText, finish, new_figure, wrap
 from visualize.drawing.lines import doubtful_entries, draw_marks, legend_entry
 from visualize.drawing.rows import (
-    MEMORY_COLUMNS,
     POINT_COLUMNS,
+    ChartPlugin,
     Drawing,
     NotDrawn,
-    Query,
     Row,
-    Selection,
-    build_query,
     details,
     distinct_names,
     grouped,
@@ -75,15 +72,12 @@ class Block:
     """Models of the task that were measured at other points only."""
 
 
-@dataclass(frozen=True)
-class ArchitectureComparison:
-    name: str = "architecture_comparison"
-    title: str = "Models by architecture family"
-    needs: str = "two models or more on the same device, runtime and precision, with the same kind of weights"
-    scope: Literal["model", "models"] = "models"
-
-    def query(self, selection: Selection) -> Query:
-        return build_query(SQL.replace("{memory}", MEMORY_COLUMNS), selection)
+class ArchitectureComparison(ChartPlugin):
+    name = "architecture_comparison"
+    title = "Models by architecture family"
+    needs = "two models or more on the same device, runtime and precision, with the same kind of weights"
+    scope = "models"
+    sql = SQL
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
         for key, members in grouped(rows, ALIKE):

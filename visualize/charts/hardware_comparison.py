@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 from benchmarking.core.metrics import METRICS
 from visualize.drawing import words
@@ -15,12 +14,10 @@ from visualize.drawing.rows import (
     MODEL_COLUMNS,
     POINT_COLUMNS,
     SETUP_COLUMNS,
+    ChartPlugin,
     Drawing,
     NotDrawn,
-    Query,
     Row,
-    Selection,
-    build_query,
     details,
     distinct_names,
     grouped,
@@ -55,15 +52,11 @@ UNSHARED = "on one configuration only"
 COLUMNS, PANEL_WIDTH_IN, PANEL_HEIGHT_IN = 3, 3.0, 2.7
 
 
-@dataclass(frozen=True)
-class HardwareComparison:
-    name: str = "hardware_comparison"
-    title: str = "Latency by hardware"
-    needs: str = "a model measured at the same points on two devices, runtimes or precisions"
-    scope: Literal["model", "models"] = "model"
-
-    def query(self, selection: Selection) -> Query:
-        return build_query(SQL, selection)
+class HardwareComparison(ChartPlugin):
+    name = "hardware_comparison"
+    title = "Latency by hardware"
+    needs = "a model measured at the same points on two devices, runtimes or precisions"
+    sql = SQL
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
         for key, members in grouped(rows, SUBJECT):

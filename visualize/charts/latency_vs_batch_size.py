@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from benchmarking.core.metrics import METRICS
 from visualize.drawing import words
 from visualize.drawing.lines import BatchPicture, draw_cells
-from visualize.drawing.rows import Drawing, NotDrawn, Query, Row, Selection, build_query
+from visualize.drawing.rows import ChartPlugin, Drawing, NotDrawn, Row
 
 SQL = """
 SELECT {facts},
@@ -20,15 +18,11 @@ ORDER BY {order}
 """
 
 
-@dataclass(frozen=True)
-class LatencyVsBatchSize:
-    name: str = "latency_vs_batch_size"
-    title: str = "Latency vs batch size"
-    needs: str = "a model measured at one batch size or more"
-    scope: Literal["model", "models"] = "model"
-
-    def query(self, selection: Selection) -> Query:
-        return build_query(SQL, selection)
+class LatencyVsBatchSize(ChartPlugin):
+    name = "latency_vs_batch_size"
+    title = "Latency vs batch size"
+    needs = "a model measured at one batch size or more"
+    sql = SQL
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
         picture = BatchPicture(

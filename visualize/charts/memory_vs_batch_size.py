@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from benchmarking.core.metrics import METRICS, PEAK_MEMORY
 from visualize.drawing.lines import BatchPicture, draw_cells
 from visualize.drawing.rows import (
-    MEMORY_COLUMNS,
+    ChartPlugin,
     Drawing,
     NotDrawn,
-    Query,
     Row,
-    Selection,
-    build_query,
     grouped,
     memory_column,
 )
@@ -29,15 +24,11 @@ ORDER BY {order}
 """
 
 
-@dataclass(frozen=True)
-class MemoryVsBatchSize:
-    name: str = "memory_vs_batch_size"
-    title: str = "Peak memory vs batch size"
-    needs: str = "a model measured at one batch size or more, with a memory reading"
-    scope: Literal["model", "models"] = "model"
-
-    def query(self, selection: Selection) -> Query:
-        return build_query(SQL.replace("{memory}", MEMORY_COLUMNS), selection)
+class MemoryVsBatchSize(ChartPlugin):
+    name = "memory_vs_batch_size"
+    title = "Peak memory vs batch size"
+    needs = "a model measured at one batch size or more, with a memory reading"
+    sql = SQL
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
         for _, members in grouped(rows, ("hardware_id", "device", "runtime")):

@@ -6,20 +6,18 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import exp, fsum, log
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from visualize.drawing import words
 from visualize.drawing.layout import FigureText, finish, new_figure, wrap
 from visualize.drawing.rows import (
     MODEL_COLUMNS,
     POINT_COLUMNS,
+    ChartPlugin,
     Drawing,
     NotDrawn,
-    Query,
     Row,
-    Selection,
     axis_values,
-    build_query,
     details,
     distinct_names,
     grouped,
@@ -68,15 +66,11 @@ class Bars:
         return self.keys.index({column: row[column] for column in BAR})
 
 
-@dataclass(frozen=True)
-class RuntimeComparison:
-    name: str = "runtime_comparison"
-    title: str = "Speed-up by runtime"
-    needs: str = f"a model measured at the same points by {BASELINE} and by another runtime or precision"
-    scope: Literal["model", "models"] = "model"
-
-    def query(self, selection: Selection) -> Query:
-        return build_query(SQL, selection)
+class RuntimeComparison(ChartPlugin):
+    name = "runtime_comparison"
+    title = "Speed-up by runtime"
+    needs = f"a model measured at the same points by {BASELINE} and by another runtime or precision"
+    sql = SQL
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
         for key, members in grouped(rows, SUBJECT):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from visualize.drawing import words
 from visualize.drawing.lines import BatchPicture, draw_cells
-from visualize.drawing.rows import Drawing, NotDrawn, Query, Row, Selection, build_query
+from visualize.drawing.rows import ChartPlugin, Drawing, NotDrawn, Row
 
 # One call is in flight at a time, so throughput is the work of a call over its time, and the inverse of the latency's
 # interval, scaled, is the throughput's.
@@ -23,15 +21,11 @@ ORDER BY {order}
 """
 
 
-@dataclass(frozen=True)
-class ThroughputVsBatchSize:
-    name: str = "throughput_vs_batch_size"
-    title: str = "Throughput vs batch size"
-    needs: str = "a model measured at one batch size or more"
-    scope: Literal["model", "models"] = "model"
-
-    def query(self, selection: Selection) -> Query:
-        return build_query(SQL, selection)
+class ThroughputVsBatchSize(ChartPlugin):
+    name = "throughput_vs_batch_size"
+    title = "Throughput vs batch size"
+    needs = "a model measured at one batch size or more"
+    sql = SQL
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
         picture = BatchPicture(title=self.title, value_label=_label, notes=_notes)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.axes import AXES
 from benchmarking.core.metrics import PEAK_MEMORY
@@ -60,7 +61,7 @@ class NotDrawn:
     why: str
 
 
-class ChartPlugin(Protocol):
+class ChartPlugin(ABC):
     """A kind of picture. Importing the module imports neither matplotlib nor seaborn."""
 
     name: str
@@ -68,12 +69,20 @@ class ChartPlugin(Protocol):
     title: str
     needs: str
     """The measurements that it needs, for `--list-charts`."""
-    scope: Literal["model", "models"]
+    scope: Literal["model", "models"] = "model"
     """Whether a picture shows one model or compares all of them; the latter ignores `Selection.model_id`."""
+    sql: str
+    """The query that gives the chart its rows: {facts}, {memory}, {tables}, {selected}, {comparable} and {order} stand
+    for the parts that charts share."""
 
     def query(self, selection: Selection) -> Query:
-        """The query that gives the chart its rows."""
+        """The query with the shared parts filled in and the selection bound."""
+        facts = FACTS.replace("{axes}", ", ".join(f"r.{name}" for name in AXES))
+        shared = {"facts": facts, "memory": MEMORY_COLUMNS, "tables": TABLES, "selected": SELECTED}
+        sql = self.sql.format(**shared, comparable=COMPARABLE, order=ORDER)
+        return Query(sql=sql, parameters=asdict(selection))
 
+    @abstractmethod
     def draw(self, rows: Sequence[Row]) -> Iterator[Drawing | NotDrawn]:
         """The pictures of the rows, one at a time so that only one is in memory.
 
@@ -125,13 +134,6 @@ POINT_COLUMNS = (*(name for name in AXES if name != "batch_size"), "axes")
 
 MEMORY_COLUMNS = ", ".join(f"r.{column}" for column in PEAK_MEMORY)
 """Every column with peak memory, for a SELECT list."""
-
-
-def build_query(sql: str, selection: Selection) -> Query:
-    """The query with the shared parts filled in and the selection bound."""
-    facts = FACTS.replace("{axes}", ", ".join(f"r.{name}" for name in AXES))
-    parts = {"facts": facts, "tables": TABLES, "selected": SELECTED, "comparable": COMPARABLE, "order": ORDER}
-    return Query(sql=sql.format(**parts), parameters=asdict(selection))
 
 
 def grouped(rows: Sequence[Row], columns: Sequence[str]) -> list[tuple[Row, list[Row]]]:
