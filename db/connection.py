@@ -226,6 +226,9 @@ def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
         return FormatError(f"{path}: not a DuckDB database: choose another path")
     if "newer version of DuckDB" in text:
         return FormatError(f"{path}: written by a newer DuckDB: upgrade with pip install -U duckdb")
+    place = re.search(r"Cannot open file .*: (Read-only file system|Permission denied)", text)
+    if place is not None:
+        return StorageError(f"{path} cannot be opened: {place[1]}: choose another path, or use a copy of the file")
     return StorageError(f"{path}: {_first_paragraph(parse_message(text).message)}")
 
 

@@ -244,7 +244,7 @@ class Warehouse:
             elif not migrate.is_current(connection, self.path):
                 raise OutdatedError(
                     f"{self.path}: of another version of this program, and opened read-only: "
-                    f"upgrade it with setup_benchmark_db --db-path {self.path}"
+                    f"upgrade it with setup_benchmark_db --db-path {self.path}, or a copy of it if it cannot be written"
                 )
 
     @contextmanager

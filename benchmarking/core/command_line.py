@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import math
 import os
 import signal
@@ -16,6 +17,15 @@ from typing import NoReturn
 from benchmarking.core.errors import EXIT_FAILED, EXIT_USAGE, BenchhouseError, Interrupted, UsageError
 from benchmarking.core.terminal import guarded_streams
 from benchmarking.core.text import visible
+
+PLACE_ERRORS = {
+    errno.EROFS: "choose another path",
+    errno.EACCES: "choose another path, or change its permissions",
+    errno.EPERM: "choose another path, or change its permissions",
+    errno.ENOSPC: "free some space, or choose another path",
+    errno.EDQUOT: "free some space, or choose another path",
+}
+"""Errors of a place, which are of the user's machine and no bug -> what to do."""
 
 DEFAULT_DATABASE = "benchmark_db.duckdb"
 
@@ -65,6 +75,12 @@ def _exit_code(name: str, command: Callable[[Sequence[str]], int], argv: Sequenc
     except BrokenPipeError:
         # The reader of a pipe has gone ("| head"). Without this, Python reports the broken pipe again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    except OSError as error:
+        if error.errno not in PLACE_ERRORS or os.environ.get("BENCHHOUSE_TRACEBACK") == "1":
+            raise
+        place = "" if error.filename is None else f"{error.filename}: "
+        print(f"{name}: error: {one_line(f'{place}{error.strerror}: {PLACE_ERRORS[error.errno]}')}", file=sys.stderr)
         return EXIT_FAILED
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 import pytest
 
+from benchmarking.core.command_line import run_command
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, always_after, is_out_of_memory, memory_errors
 
 
@@ -62,3 +66,22 @@ def test_other_errors_are_no_failed_allocation():
     with pytest.raises(RuntimeError, match="shapes") as caught, memory_errors("loading"):
         raise RuntimeError("shapes differ")
     assert not isinstance(caught.value, BenchhouseError)
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENOSPC])
+def test_a_place_that_cannot_be_written_is_one_line(capsys, number):
+    def write(argv):
+        raise OSError(number, os.strerror(number), "/media/file")
+
+    assert run_command("house", write, []) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"house: error: /media/file: {os.strerror(number)}: ")
+    assert line.endswith("choose another path") or "choose another path, or" in line
+
+
+def test_any_other_error_of_the_system_keeps_its_traceback():
+    def fail(argv):
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        run_command("house", fail, [])
