@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 from benchmarking.core.errors import FormatError
 
 Record = TypeVar("Record")
+SURROGATE = re.compile("[\ud800-\udfff]")
 PLAIN = (str, int, bool, type(None))
 """Types that need no conversion."""
 
@@ -43,7 +45,9 @@ def from_json(kind: type[Record], data: Any, where: str = "") -> Record:
 
 def dumps(record: Any) -> str:
     """The record as one line of JSON."""
-    return json.dumps(to_json(record), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(to_json(record), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # The bytes of a file name that is not UTF-8, which Python reads as surrogates: files and pipes take their escapes.
+    return text if text.isascii() else SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def canonical_hash(value: Any) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
-from benchmarking.core.codec import from_json, to_json
+from benchmarking.core.codec import SURROGATE, from_json, to_json
 
 Record = TypeVar("Record")
 
@@ -78,6 +78,7 @@ HOMES = re.compile(
     r"(?<!\w)(?:/(?:home|Users|export/home)/|[A-Za-z]:\\Users\\)[^/\\\s\"':,;)]+|(?<![\w/])/root(?=$|[/\s\"':,;)])"
 )
 """Home folders of any user."""
+FOREIGN_BYTE = re.compile(r"\\x([89a-f][0-9a-f])")
 MIN_NAME_LENGTH = 3
 """Shorter names of hosts and users occur in other words."""
 
@@ -126,8 +127,22 @@ def from_home(text: str) -> str:
 
 
 def to_home(text: str) -> str:
-    """A path as `from_home` writes it, in this user's home folder."""
-    return os.path.expanduser(text) if text == HOME or text.startswith(("~/", "~\\")) else text
+    """A path as `stored_name` writes it, in this user's home folder."""
+    path = os.path.expanduser(text) if text == HOME or text.startswith(("~/", "~\\")) else text
+    if "\\x" not in path or not os.path.isabs(path) or os.path.exists(path):
+        return path
+    by_bytes = FOREIGN_BYTE.sub(lambda found: chr(0xDC00 + int(found[1], 16)), path)
+    return by_bytes if os.path.exists(by_bytes) else path
+
+
+def stored_name(text: str) -> str:
+    """The name or path of a folder as it is stored: with `~`, and with `\\xff` for each byte that is not UTF-8."""
+    return readable(from_home(text))
+
+
+def readable(text: str) -> str:
+    """The text with `\\xff` for each byte of a name or argument that is not UTF-8."""
+    return SURROGATE.sub(lambda found: f"\\x{ord(found[0]) & 0xFF:02x}", text)
 
 
 def restored(value: Any) -> Any:
@@ -184,7 +199,7 @@ def _stored(value: object, field: str, name: str, anonymous: bool) -> object:
 
 
 def _stored_text(text: str, field: str, anonymous: bool) -> str:
-    text = from_home(_without_shapes(text) if field in FOREIGN_TEXTS else without_secrets(text))
+    text = stored_name(_without_shapes(text) if field in FOREIGN_TEXTS else without_secrets(text))
     return without_names(text) if anonymous else text
 
 

@@ -21,6 +21,7 @@ from datetime import date, datetime, timedelta
 from benchmarking.core.axes import AXES
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import UsageError
+from benchmarking.core.redaction import readable, stored_name
 
 AXIS_FIELDS = {axis.selected_as: name for name, axis in AXES.items() if axis.selected_as is not None}
 FIELDS = {
@@ -74,6 +75,7 @@ class Selection:
     @classmethod
     def parse(cls, text: str) -> Selection:
         """Parse the words. Raises UsageError for an invalid one."""
+        text = readable(text)
         before, has_sql, sql = text.partition("sql:")
         parts = [_part(word.strip()) for word in before.split(",") if word.strip()]
         if has_sql:
@@ -113,6 +115,8 @@ def _part(word: str) -> Selection:
     if field in PREFIXED:
         condition = " OR ".join(f"starts_with({column}, ?)" for _ in values)
         return Selection(text=word, condition=f"({condition})", values=tuple(values), named=frozenset({column}))
+    if column == "model_id":  # a folder is stored under another spelling of its path
+        values = list(dict.fromkeys([*values, *map(stored_name, values)]))
     return _any_of(word, column, values, named=column)
 
 

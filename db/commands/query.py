@@ -17,6 +17,7 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, the o
 
 from benchmarking.core.command_line import Parser, positive_int, positive_seconds, run_command, tag
 from benchmarking.core.errors import EXIT_OK, StorageError, UsageError
+from benchmarking.core.redaction import readable
 from benchmarking.core.terminal import stdout_page
 from db.commands.arguments import add_database, command_parser, open_to_read
 from db.query import answers, dictionary
@@ -106,7 +107,7 @@ def _statement(arguments: argparse.Namespace) -> str:
     try:
         if arguments.file is not None:
             return str(arguments.file.read_text(encoding="utf-8"))
-        return sys.stdin.read() if arguments.sql == "-" else str(arguments.sql)
+        return sys.stdin.read() if arguments.sql == "-" else readable(arguments.sql)
     except OSError as error:
         raise StorageError(f"cannot read {arguments.file}: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -24,6 +24,7 @@ from benchmarking.core.command_line import (
     run_command,
 )
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK
+from benchmarking.core.redaction import stored_name
 from benchmarking.core.terminal import stdout_page
 from db.analysis.selection import Selection
 from db.commands.arguments import SELECTION, add_database, command_parser, open_to_read, print_json
@@ -138,6 +139,7 @@ def _options(arguments: argparse.Namespace, selection: Selection) -> dict[Worklo
     from db.analysis.recommend.options import models, options_by_workload, why_no_options
 
     with open_to_read(arguments) as warehouse:
+        arguments.model = stored_name(arguments.model)
         found = options_by_workload(warehouse, arguments.model, selection)
         if not found:
             known = models(warehouse)

@@ -13,7 +13,7 @@ from benchmarking.core.command_line import note
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, StorageError, UsageError
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import Json, Run, to_json
-from benchmarking.core.redaction import from_home, stored
+from benchmarking.core.redaction import stored, stored_name
 from benchmarking.core.terminal import PLAIN, Page, stdout_page
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.plan.request import Request, plan_cell
@@ -73,7 +73,7 @@ def resume(
     """
     files = spool.unfinished(output_dir)
     if model_id is not None:
-        files = [file for file in files if file.read().plan.cell.workload.model_id == from_home(model_id)]
+        files = [file for file in files if file.read().plan.cell.workload.model_id == stored_name(model_id)]
     if not files:
         of_model = "" if model_id is None else f" of {model_id}"
         raise UsageError(f"--resume: no unfinished run{of_model} in {output_dir}")

@@ -6,6 +6,7 @@ synced to disk. At the end of the run `<name>.json` replaces it by an atomic ren
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import tempfile
@@ -36,6 +37,8 @@ PARTIAL_VERSION = 1
 HEAD_BYTES = 400
 """Read from the start of a run file, where its run id is."""
 RUN_ID = re.compile(rb'"run_id": "([0-9a-f-]{36})"')
+MAX_NAME_LENGTH = 200
+"""Characters of a run file's name without its ending; file systems take 255 bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +197,12 @@ def _names(plan: CellPlan) -> Iterator[str]:
     cell = plan.cell
     stamp = re.sub(r"[-:]", "", plan.started_at.split(".")[0].removesuffix("Z")) + "Z"
     parts = (cell.workload.model_id, cell.device.selector, cell.runtime, cell.precision, stamp)
-    base = "_".join(re.sub(r"[^A-Za-z0-9.-]+", "-", part).strip("-.") for part in parts)
+    model, *others = (re.sub(r"[^A-Za-z0-9.-]+", "-", part).strip("-.") for part in parts)
+    room = MAX_NAME_LENGTH - sum(len(other) + 1 for other in others)
+    if len(model) > room:
+        digest = hashlib.sha256(cell.workload.model_id.encode()).hexdigest()[:8]
+        model = f"{model[: room - 9]}-{digest}"
+    base = "_".join((model, *others))
     yield base
     number = 1
     while True:

@@ -1,18 +1,66 @@
-"""config.json as plain JSON, read in the supervisor, which imports no transformers.
+"""config.json as plain JSON, read in the supervisor, which imports no transformers; and what a model's folder may hold.
+
+A folder may come from anybody. Before anything is loaded from it, its files are regular ones of that folder, its small
+JSON files are within limits, and the sizes in its configuration are sizes.
 
 A pipeline of diffusers is a folder of several models, of which the denoiser is run.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from benchmarking.core.errors import FormatError, StorageError, UsageError
+from benchmarking.core.input_files import open_regular, parse_json
 from benchmarking.core.records import Json
 
 CONFIG_NAME = "config.json"
+
+OPEN_FILES = "/proc/self/fd"
+"""Linux' folder with a path for each open file."""
+
+MAX_CONFIG_BYTES = 16_000_000
+"""Of a configuration; the largest, of tokenizers, have some megabytes."""
+
+SETTINGS_FILES = frozenset(
+    {
+        *("generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+        *("preprocessor_config.json", "processor_config.json", "model_index.json", "scheduler_config.json"),
+    }
+)
+"""Further JSON files that the libraries parse."""
+READ_SUFFIXES = frozenset({".json", ".safetensors", ".txt", ".model", ".jinja"})
+"""Of files that the libraries open."""
+
+NAMES_OF_CODE = frozenset(
+    {
+        *("auto_map", "custom_pipelines", "custom_generate", "use_kernels"),
+        *("attn_implementation", "_attn_implementation", "_attn_implementation_internal"),
+        *("experts_implementation", "_experts_implementation", "_experts_implementation_internal"),
+    }
+)
+"""Keys by which a configuration would choose code to load; the choice of an implementation is the run's."""
+
+LAYERS = (
+    *("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth"),
+    *("encoder_layers", "decoder_layers", "num_decoder_layers"),
+)
+POSITIVE_SIZES = ("hidden_size", "d_model", "n_embd", "dim", "num_attention_heads", "n_head", "vocab_size")
+SIZES = (
+    *LAYERS,
+    *POSITIVE_SIZES,
+    *("embed_dim", "intermediate_size", "ffn_dim", "d_ff", "n_inner", "hidden_dim", "head_dim", "d_kv"),
+    *("num_key_value_heads", "max_position_embeddings", "n_positions", "patch_size", "num_channels"),
+)
+MAX_LAYERS = 10_000
+"""The deepest published models have some hundred; each layer takes time and memory before its weights do."""
+MAX_SIZE = 10**12
+"""The memory of what is smaller is estimated."""
 
 FLOAT_TAG = "__float__"
 """The only key of an object that represents a float that JSON lacks."""
@@ -24,33 +72,110 @@ NOT_ABOUT_THE_MODEL = frozenset({"_diffusers_version", "_name_or_path", "dtype",
 def read_config(folder: Path) -> Mapping[str, Json]:
     """The configuration of the model in `folder`.
 
-    Raises UsageError when there is none or it has no model type, StorageError when it cannot be read, FormatError when
-    it is not JSON.
+    Raises UsageError when there is none, it has no model type or impossible sizes, StorageError when it cannot be read,
+    FormatError when it is not JSON within the limits.
     """
     path = folder / CONFIG_NAME
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"), parse_constant=_tagged)
-    except FileNotFoundError as error:
-        raise UsageError(
-            f"{folder} has no {CONFIG_NAME}: --model-id takes a folder saved with save_pretrained"
-        ) from error
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise FormatError(f"{path} is not JSON: {error}") from error
+    if not os.path.lexists(path):
+        raise UsageError(f"{folder} has no {CONFIG_NAME}: --model-id takes a folder saved with save_pretrained")
+    data = read_json(path)
     if not isinstance(data, dict):
         raise FormatError(f"{path} is not a model's configuration: it is no JSON object")
     return check_config({key: value for key, value in data.items() if key not in NOT_ABOUT_THE_MODEL}, str(path))
 
 
 def check_config(config: Mapping[str, Json], where: str) -> Mapping[str, Json]:
-    """The configuration. Raises UsageError when it has no model type, or has quantized layers."""
+    """The configuration. Raises UsageError when it has no model type, impossible sizes, or quantized layers."""
     if not isinstance(config.get("model_type"), str) and not isinstance(config.get("_class_name"), str):
         raise UsageError(f"{where} has no model_type: expected a model's configuration")
     if (quantization := config.get("quantization_config")) is not None:
         method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
         raise UsageError(f"{where}: weights quantized by {method} are not supported; take the unquantized model")
+    for own in (config, *(value for value in config.values() if isinstance(value, dict))):
+        for name in SIZES:
+            _check_size(own.get(name), name, where)
     return config
+
+
+def _check_size(value: Json, name: str, where: str) -> None:
+    """Raise UsageError for what is not the size of a part of a model: None, a number, or one per stage."""
+    for each in value if isinstance(value, list) else [value]:
+        least, most = (1 if name in POSITIVE_SIZES else 0), (MAX_LAYERS if name in LAYERS else MAX_SIZE)
+        if each is None or (isinstance(each, int) and not isinstance(each, bool) and least <= each <= most):
+            continue
+        found = repr(each) if len(repr(each)) <= 40 else f"{repr(each)[:37]}..."
+        raise UsageError(f"{where}: {name} is {found}: expected a whole number from {least} to {most}")
+
+
+def read_json(path: Path, max_bytes: int = MAX_CONFIG_BYTES) -> Any:
+    """The value of a JSON file of a model. Raises StorageError for one that is no regular file or cannot be read,
+    FormatError for one that is not JSON within the limits."""
+    with open_regular(path) as opened:
+        content = opened.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise FormatError(f"{path}: larger than {max_bytes / 1e6:g} MB")
+    return parse_json(content, str(path), constant=_tagged)
+
+
+def check_files(folder: Path, caches: Sequence[Path] = ()) -> None:
+    """Check that a model's folder holds files that may be opened, and settings that may be parsed.
+
+    Links may lead to the folder's own files, to those of the hub's cache that the folder is in, and into `caches`.
+    Raises UsageError for a link elsewhere, StorageError for what is no regular file, FormatError for other JSON.
+    """
+    roots = [*_roots(folder), *(cache.resolve() for cache in caches)]
+    for path in _entries(folder):
+        try:
+            mode = path.stat().st_mode
+        except OSError as error:
+            raise StorageError(f"cannot read {path}: {error.strerror}") from error
+        if stat.S_ISDIR(mode) and path.suffix not in READ_SUFFIXES:
+            continue
+        if not stat.S_ISREG(mode):
+            raise StorageError(f"cannot read {path}: not a regular file")
+        if path.is_symlink() and not any(path.resolve().is_relative_to(root) for root in roots):
+            raise UsageError(f"{path} is a link out of the model's folder: copy the file it leads to into the folder")
+        if path.name in SETTINGS_FILES:
+            read_json(path)
+
+
+def _entries(folder: Path) -> Iterator[Path]:
+    """What is in the folder, in order. Raises StorageError."""
+    try:
+        yield from sorted(folder.iterdir())
+    except OSError as error:
+        raise StorageError(f"cannot read {folder}: {error.strerror}") from error
+
+
+def _roots(folder: Path) -> list[Path]:
+    """The folders that links may lead to: a model's own, and the repository in the hub's cache (snapshots link to blobs
+    beside them)."""
+    caches = [parent.parent for parent in folder.parents if parent.name == "snapshots"]
+    return [folder.resolve(), *(cache for cache in caches if (cache / "blobs").is_dir())]
+
+
+@cache
+def library_path(folder: str) -> str:
+    """The folder under a path that libraries take: some take UTF-8 only. Raises UsageError where there is none."""
+    try:
+        folder.encode()
+    except UnicodeEncodeError as error:
+        if not os.path.isdir(OPEN_FILES):
+            readable = os.fsencode(folder).decode(errors="replace")
+            raise UsageError(f"the path {readable} is not UTF-8, which libraries need: rename the folder") from error
+        # Open until this process ends, since weights may be read when they are first used.
+        return f"/proc/{os.getpid()}/fd/{os.open(folder, os.O_RDONLY)}"
+    return folder
+
+
+def without_code(config: Mapping[str, Json]) -> dict[str, Any]:
+    """The configuration, and those inside it, without keys that name code: of the repository, or of kernels on the
+    hub."""
+    return {
+        name: without_code(value) if isinstance(value, dict) else value
+        for name, value in config.items()
+        if name not in NAMES_OF_CODE
+    }
 
 
 def integer(config: Mapping[str, Json], name: str, default: int) -> int:

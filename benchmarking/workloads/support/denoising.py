@@ -23,6 +23,7 @@ from typing import Any
 from benchmarking.core.contracts import FamilyOperation, Mark
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line
 from benchmarking.core.records import Json, Point, Workload
+from benchmarking.workloads.support.configuration import library_path
 from benchmarking.workloads.support.generation import host_array, non_finite
 from benchmarking.workloads.support.random_weights import skip_random_initialisation
 
@@ -102,7 +103,7 @@ def load(workload: Workload, *, dtype: Any) -> tuple[Any, tuple[str, ...]]:
     try:
         with _quiet(), skip_random_initialisation():
             model, report = kind.from_pretrained(
-                workload.path,
+                library_path(str(workload.path)),
                 torch_dtype=dtype,
                 use_safetensors=True,
                 local_files_only=True,

@@ -51,6 +51,8 @@ class Fit:
 
     cell: Cell
     weights_bytes: int | None
+    least_bytes: int
+    """A lower bound of the weights, from the configuration."""
     free: Readings
     """`free_memory_bytes` of the device, or the reason and `device_memory_bytes`."""
 
@@ -59,10 +61,18 @@ class Fit:
         """From the memory that is free now, and the headers of the weight files."""
         count = parameter_count(cell.workload)
         weights_bytes = None if count is None else int(count * VALUE_BYTES[cell.precision])
-        return cls(cell=cell, weights_bytes=weights_bytes, free=free_memory(cell.device))
+        least = least_parameter_count(cell.workload)
+        return cls(
+            cell=cell,
+            weights_bytes=weights_bytes,
+            least_bytes=int(least * VALUE_BYTES[cell.precision]),
+            free=free_memory(cell.device),
+        )
 
     def why_not(self, point: Point) -> str | None:
         """None, or how much more the point needs than there is. None too when either is unknown."""
+        if (too_large := self._too_large()) is not None:
+            return too_large
         limit = self.free.values.get(FREE, self.free.values.get(TOTAL))
         if self.weights_bytes is None or not isinstance(limit, int):
             return None
@@ -75,6 +85,18 @@ class Fit:
         if self.cell.workload.weights == "random" and self.weights_bytes > host:
             return self._refusal(", which are filled in host memory,", f"{_size(host)} free on the host")
         return None
+
+    def _too_large(self) -> str | None:
+        """None, or why the model of this configuration cannot be built: files that are smaller do not make it so."""
+        host = free_host_bytes()
+        is_counted = self.cell.workload.parameter_count is not None or (self.weights_bytes or 0) >= self.least_bytes
+        if is_counted or self.least_bytes <= host:
+            return None
+        return (
+            f"{self.cell.workload.model_id} needs at least {_size(self.least_bytes)} for weights by the sizes in its "
+            f"configuration at {self.cell.precision}, {_size(host)} free on the host: take a smaller model or "
+            "--skip-unsupported"
+        )
 
     def refused(self, points: Iterable[Point], *, may_skip: bool) -> dict[str, str]:
         """The reasons of the points that do not fit, by label. Raises UnsupportedError for the first unless they may be
@@ -108,6 +130,18 @@ def parameter_count(workload: Workload) -> int | None:
         return sum(value_count(path) for path in weight_files(Path(workload.path)))
     except (StorageError, UsageError):
         return None  # weights in another library's layout, which the family's loader reads
+
+
+def least_parameter_count(workload: Workload) -> int:
+    """A lower bound of the parameters, from the configuration: embeddings and one matrix of a feed-forward layer."""
+    config, count = workload.config, 0
+    if (text := text_of(config, workload.family)) is not None:
+        own = _part(config, TEXT_PARTS) or config
+        width = min(text.hidden, *(_number(own, name) or text.hidden for name in EMBEDDING_WIDTHS))
+        count += text.vocabulary * width + text.hidden * text.intermediate
+    if (vision := vision_of(config)) is not None:
+        count += vision.hidden * vision.intermediate
+    return count
 
 
 def activation_bytes(cell: Cell, point: Point) -> int:
@@ -161,6 +195,8 @@ DECODER_LAYERS = ("decoder_layers", "num_decoder_layers", *LAYERS)
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads")
 HEAD_SIZE = ("head_dim", "d_kv")
 INTERMEDIATE = ("intermediate_size", "encoder_ffn_dim", "ffn_dim", "d_ff", "n_inner", "hidden_dim")
+EMBEDDING_WIDTHS = ("embedding_size", "word_embed_proj_dim", "d_embed", "emb_dim")
+"""Of models whose embeddings are narrower than their layers."""
 TEXT_PARTS = ("text_config", "generator")
 VISION_PARTS = ("vision_config", "image_config")
 

@@ -23,6 +23,7 @@ from benchmarking.core.family_contracts import Modality, WorkloadFamily
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Family, Json, Point, Readings, Workload
 from benchmarking.core.units import ns_to_ms
 from benchmarking.workloads.support import synthetic_inputs
+from benchmarking.workloads.support.configuration import library_path
 from benchmarking.workloads.support.families import family_named
 from benchmarking.workloads.support.synthetic_inputs import placeholder_ids, vocabulary_size
 
@@ -220,7 +221,7 @@ def load(folder: Path, kind: Modality) -> Any:
         "audio": transformers.AutoFeatureExtractor,
     }[kind]
     try:
-        return automatic.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        return automatic.from_pretrained(library_path(str(folder)), local_files_only=True, trust_remote_code=False)
     except ImportError:
         raise
     except Exception as error:  # not narrower: the tokenizers library raises bare Exception for a broken file

@@ -14,9 +14,9 @@ from typing import Literal
 
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.records import WEIGHTS_CHOICES, Json, WeightsChoice, WeightsKind, Workload, canonical_hash
-from benchmarking.core.redaction import from_home
+from benchmarking.core.redaction import stored_name
 from benchmarking.workloads.support import catalog, hub
-from benchmarking.workloads.support.configuration import CONFIG_NAME, model_folder, read_config
+from benchmarking.workloads.support.configuration import CONFIG_NAME, check_files, model_folder, read_config
 from benchmarking.workloads.support.families import family_of, task_of
 from benchmarking.workloads.support.weights import revision_of, weight_files
 
@@ -46,7 +46,7 @@ def resolve(model_id: str, *, task: str | None = None, weights: WeightsChoice = 
     counted = source.entry is not None and chosen == plugin.tasks_of(source.config)[0]
     vocab_size = source.config.get("vocab_size")
     return Workload(
-        model_id=from_home(model_id) if source.kind == "local" else model_id,
+        model_id=stored_name(model_id) if source.kind == "local" else model_id,
         family=plugin.name,
         task=chosen,
         source=source.kind,
@@ -81,7 +81,9 @@ def _source(model_id: str, weights: WeightsChoice) -> Source:
 
 def _local(folder: Path, weights: WeightsChoice) -> Source:
     """A folder's model. Broken weights are an error even if they could be random: the folder was requested."""
-    source = Source(kind="local", config=read_config(folder), weights="random", path=folder)
+    config = read_config(folder)
+    check_files(folder, (hub.hub_cache_dir(),))
+    source = Source(kind="local", config=config, weights="random", path=folder)
     if weights == "random":
         return source
     files = weight_files(folder)
@@ -107,7 +109,9 @@ def _from_hub(model_id: str, entry: catalog.Entry | None, weights: WeightsChoice
             raise UsageError(f"--model-id {model_id}: {why_not}. {_near(model_id)}")
         return _from_catalog(entry, weights, why_not)
     folder = model_folder(found.path)
-    source = Source(kind="hub", config=read_config(folder), weights="random", path=folder, revision=found.revision)
+    config = read_config(folder)
+    check_files(folder)
+    source = Source(kind="hub", config=config, weights="random", path=folder, revision=found.revision)
     if weights == "random":
         if not hub.is_offline():
             hub.fetch_processors(model_id, found.revision)

@@ -11,7 +11,7 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_li
 from benchmarking.core.family_contracts import Modality, WorkloadFamily
 from benchmarking.core.records import Json, Point, Workload
 from benchmarking.workloads.support import synthetic_inputs
-from benchmarking.workloads.support.configuration import FLOAT_TAG
+from benchmarking.workloads.support.configuration import FLOAT_TAG, library_path, without_code
 from benchmarking.workloads.support.families import positions, too_long, wrong_axes
 from benchmarking.workloads.support.generation import CACHES
 
@@ -110,7 +110,7 @@ def configuration(workload: Workload) -> Any:
             f"model_type {model_type} is unknown to the installed transformers: upgrade it"
         ) from error
     try:
-        config = kind.from_dict(untagged(dict(workload.config)))
+        config = kind.from_dict(untagged(without_code(workload.config)))
     except (TypeError, ValueError) as error:
         raise BenchhouseError(f"the configuration of {workload.model_id} is not a {model_type}: {error}") from error
     config.architectures = config.architectures or []  # the automatic classes iterate over them unchecked
@@ -134,7 +134,7 @@ def build(workload: Workload, *, dtype: Any, attention: str | None = None) -> An
     """The model from its configuration alone, in eval mode; the caller fills the weights."""
     config = configuration(workload)
     with _attention_errors(workload, attention):
-        model = _classes(workload)[0].from_config(config, dtype=dtype, **_attention(attention))
+        model = _classes(workload)[0].from_config(config, dtype=dtype, trust_remote_code=False, **_attention(attention))
     _untie(model, workload)
     for name, parameter in model.named_parameters():
         if stays_float32(model, name, dtype):
@@ -152,11 +152,12 @@ def load(workload: Workload, *, dtype: Any, attention: str | None = None) -> tup
     try:
         with _quiet(), _attention_errors(workload, attention):
             model, report = _classes(workload)[0].from_pretrained(
-                workload.path,
+                library_path(str(workload.path)),
                 config=config,
                 dtype=dtype,
                 use_safetensors=True,
                 local_files_only=True,
+                trust_remote_code=False,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # reported below by name, which the library's error lacks
                 **_attention(attention),

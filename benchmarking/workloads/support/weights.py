@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import json
 import math
 import mmap
 import os
@@ -19,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.core.errors import FormatError, StorageError, UsageError
+from benchmarking.core.input_files import open_regular, parse_json
 from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_APPLICABLE, NOT_SUPPORTED, Json, Workload
+from benchmarking.workloads.support.configuration import read_json
 
 STEMS = ("model", "diffusion_pytorch_model")
 """transformers' and diffusers' names of weight files, before .safetensors, .safetensors.index.json or -00001-of-..."""
@@ -28,6 +29,16 @@ PICKLED_PATTERNS = ("pytorch_model*.bin", "diffusion_pytorch_model*.bin", "*.pt"
 
 Tensor = dict[str, Any]
 """An entry of a header: dtype, shape, data_offsets."""
+
+VALUE_BITS = {
+    **dict.fromkeys(("F64", "I64", "U64", "C64"), 64),
+    **dict.fromkeys(("F32", "I32", "U32"), 32),
+    **dict.fromkeys(("F16", "BF16", "I16", "U16"), 16),
+    **dict.fromkeys(("BOOL", "I8", "U8", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 8),
+}
+"""Bits of a value by dtype."""
+
+MAX_DIMENSIONS = 32
 
 LENGTH_BYTES = 8
 
@@ -83,27 +94,55 @@ def value_count(path: Path) -> int:
 
 def _header(path: Path) -> tuple[dict[str, Tensor], int]:
     """The tensors by name, and where their bytes begin."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         start = file.read(LENGTH_BYTES)
         length = struct.unpack("<Q", start)[0] if len(start) == LENGTH_BYTES else 0
         if not 0 < length <= MAX_HEADER_BYTES:
             pointer = ": it is a git-lfs pointer, run `git lfs pull`" if start.startswith(b"version ") else ""
             raise FormatError(f"{path} is not a safetensors file{pointer}")
-        header = file.read(length)
+        size = os.fstat(file.fileno()).st_size
+        header = file.read(min(length, size))
     if len(header) < length:
-        size = path.stat().st_size
         raise FormatError(f"{path} is truncated: {size} bytes of at least {LENGTH_BYTES + length}. Fetch it again")
     return _tensors(path, header), LENGTH_BYTES + length
 
 
 def _tensors(path: Path, header: bytes) -> dict[str, Tensor]:
-    try:
-        tensors = {name: entry for name, entry in json.loads(header).items() if name != "__metadata__"}
-        for entry in tensors.values():
-            entry["data_offsets"][1] + math.prod(entry["shape"])  # raises unless both exist and are numbers
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        raise FormatError(f"{path} is not a safetensors file: its header cannot be read") from error
+    where = f"{path} is not a safetensors file: its header cannot be read"
+    data = parse_json(header, where)
+    if not isinstance(data, dict):
+        raise FormatError(f"{where}: not an object")
+    tensors = {name: entry for name, entry in data.items() if name != "__metadata__"}
+    for name, entry in tensors.items():
+        if (problem := _entry_problem(entry)) is not None:
+            raise FormatError(f"{where}: tensor {name}: {problem}")
+    end = 0
+    for name, entry in sorted(tensors.items(), key=lambda item: item[1]["data_offsets"]):
+        first, after = entry["data_offsets"]
+        if first < end:
+            raise FormatError(f"{where}: tensor {name} overlaps another one")
+        end = after
     return tensors
+
+
+def _entry_problem(entry: Any) -> str | None:
+    """None, or what is wrong with a header's entry of a tensor."""
+    if not isinstance(entry, dict):
+        return "not an object"
+    shape: Any = entry.get("shape")
+    offsets: Any = entry.get("data_offsets")
+    if not (_is_sizes(shape) and len(shape) <= MAX_DIMENSIONS):
+        return "its shape is not a list of sizes"
+    if not (_is_sizes(offsets) and len(offsets) == 2 and offsets[0] <= offsets[1]):
+        return "its data_offsets are not the beginning and end of its bytes"
+    bits = VALUE_BITS.get(str(entry.get("dtype")))
+    if bits is not None and math.prod(shape) * bits != 8 * (offsets[1] - offsets[0]):
+        return f"{offsets[1] - offsets[0]} bytes for shape {shape} of {entry['dtype']}"
+    return None
+
+
+def _is_sizes(value: Any) -> bool:
+    return isinstance(value, list) and all(type(each) is int and 0 <= each < 1 << 63 for each in value)
 
 
 def _files(folder: Path) -> tuple[Path, ...]:
@@ -118,11 +157,14 @@ def _files(folder: Path) -> tuple[Path, ...]:
 def _shards(folder: Path, index: Path) -> tuple[Path, ...]:
     """The files in an index of shards. Raises StorageError for a missing one, FormatError for a bad index."""
     try:
-        weight_map: dict[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        weight_map: dict[str, str] = read_json(index, MAX_HEADER_BYTES)["weight_map"]
         shards = sorted(set(weight_map.values()))
-        paths = {name: folder / Path(name).name for name in shards}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        paths = {name: folder / name for name in shards}
+    except (FormatError, KeyError, TypeError, AttributeError) as error:
         raise FormatError(f"{index} is not an index of safetensors shards: no weight_map can be read") from error
+    outside = [name for name in shards if "/" in name or "\\" in name or not name.endswith(".safetensors")]
+    if outside:
+        raise FormatError(f"{index} names {outside[0]}: expected names of .safetensors files in its own folder")
     missing = [name for name, path in paths.items() if not path.is_file()]
     if missing:
         raise StorageError(

@@ -197,7 +197,7 @@ def test_broken_index_of_shards_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("config", "error", "message"),
     [
-        ("{", FormatError, "is not JSON"),
+        ("{", FormatError, "not JSON"),
         ("[1]", FormatError, "it is no JSON object"),
         ('{"model_type": "bert", "x": NaN}', FormatError, "NaN is not allowed"),
         ({"architectures": ["BertModel"]}, UsageError, "has no model_type"),

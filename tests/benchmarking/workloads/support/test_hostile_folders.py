@@ -1,0 +1,239 @@
+"""What a stranger's model folder can do: be refused in one line, before anything is loaded or memory is taken."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarking.core.errors import BenchhouseError
+from benchmarking.run_hardware_benchmark import main
+from benchmarking.workloads.support import catalog
+from benchmarking.workloads.support.configuration import check_config, without_code
+from benchmarking.workloads.support.footprint import least_parameter_count
+from benchmarking.workloads.support.resolve import resolve
+
+TINY = {
+    "model_type": "bert",
+    "vocab_size": 100,
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 8,
+    "max_position_embeddings": 32,
+    "architectures": ["BertModel"],
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A model's folder that is fine."""
+    made = tmp_path / "model"
+    made.mkdir()
+    (made / "config.json").write_text(json.dumps(TINY))
+    write_weights(made / "model.safetensors", {"w": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}, 16)
+    return made
+
+
+def write_weights(path, tensors, size, *, length=None):
+    header = json.dumps(tensors).encode()
+    path.write_bytes(struct.pack("<Q", len(header) if length is None else length) + header + bytes(size))
+
+
+def refusal(folder, **options):
+    """The one line that refuses a folder, at once."""
+    start = time.perf_counter()
+    with pytest.raises(BenchhouseError) as raised:
+        resolve(str(folder), **options)
+    assert time.perf_counter() - start < 5
+    assert "\n" not in str(raised.value)
+    assert str(folder) in str(raised.value)
+    return str(raised.value)
+
+
+def test_a_folder_that_is_fine_is_resolved(folder):
+    assert resolve(str(folder)).weights == "pretrained"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[" * 10_000 + "]" * 10_000, "nested more than 64 levels deep"),
+        ('{"model_type": "bert", "x": ' + '{"x":' * 900 + "1" + "}" * 901, "nested more than 64 levels deep"),
+        ('{"model_type": "bert", "x": "\\ud800"}', "half of a surrogate pair"),
+        ('{"model_type": "bert", "hidden_size": NaN}', "NaN is not allowed"),
+        ('{"model_type": "bert", "hidden_size": ' + "9" * 5000 + "}", "whole number of 5000 digits"),
+        ("\x00" * 100, "not JSON"),
+        ("x" * 17_000_000, "larger than 16 MB"),
+    ],
+    ids=lambda value: value[:20],
+)
+def test_a_configuration_beyond_the_limits_is_refused(folder, text, reason):
+    (folder / "config.json").write_text(text)
+    assert reason in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "reason"),
+    [
+        ({"hidden_size": -8}, "hidden_size is -8: expected a whole number from 1"),
+        ({"hidden_size": 0}, "hidden_size is 0: expected"),
+        ({"hidden_size": "8"}, "hidden_size is '8': expected"),
+        ({"hidden_size": 8.5}, "hidden_size is 8.5: expected"),
+        ({"hidden_size": True}, "hidden_size is True: expected"),
+        ({"num_hidden_layers": 10**6}, "num_hidden_layers is 1000000: expected a whole number from 0 to 10000"),
+        ({"intermediate_size": 10**200}, "intermediate_size is 1000000000"),
+        ({"vocab_size": [100, -1]}, "vocab_size is -1"),
+        ({"text_config": {"hidden_size": -1}}, "hidden_size is -1"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_sizes_that_no_model_has_are_refused(folder, sizes, reason):
+    (folder / "config.json").write_text(json.dumps({**TINY, **sizes}))
+    assert reason in refusal(folder)
+
+
+@pytest.mark.parametrize("weights", ["random", "auto"])
+def test_a_model_of_a_billion_columns_is_refused_by_the_memory_that_it_would_need(folder, weights, capsys):
+    (folder / "config.json").write_text(json.dumps({**TINY, "hidden_size": 10**9}))
+    assert main(["--model-id", str(folder), "--device", "cpu", "--weights", weights, "--dry-run"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()[-1:]
+    assert "needs at least 432.0 GB for weights by the sizes in its configuration" in line
+
+
+def test_every_model_of_the_catalog_has_sizes_and_more_parameters_than_the_least(monkeypatch):
+    for entry in map(catalog.find, catalog.names()):
+        check_config(entry.config, entry.name)
+        workload = resolve(entry.name, weights="random")
+        if workload.parameter_count is not None:
+            assert least_parameter_count(workload) <= workload.parameter_count, entry.name
+
+
+FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json", "model.safetensors")
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "dangling link", "link to a device"])
+def test_what_is_no_regular_file_is_refused_and_never_opened(folder, name, kind):
+    path = folder / name
+    path.unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "dangling link":
+        path.symlink_to("nowhere")
+    else:
+        path.symlink_to("/dev/zero" if kind == "device" else "/dev/tty")
+    assert f"cannot read {path}: " in refusal(folder)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_link_out_of_the_folder_is_refused(folder, tmp_path, name):
+    own = tmp_path / "private"
+    own.write_text(json.dumps(TINY))
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(own)
+    assert f"{folder / name} is a link out of the model's folder" in refusal(folder)
+
+
+def test_links_inside_the_folder_and_of_the_hub_s_cache_work(folder, tmp_path, monkeypatch):
+    (folder / "config.json").rename(folder / "other.json")
+    (folder / "config.json").symlink_to("other.json")
+    assert resolve(str(folder)).weights == "pretrained"
+    blobs, snapshot = tmp_path / "models--a--b" / "blobs", tmp_path / "models--a--b" / "snapshots" / "rev"
+    blobs.mkdir(parents=True)
+    snapshot.mkdir(parents=True)
+    for name in ("config.json", "model.safetensors"):
+        (blobs / name[:3]).write_bytes((folder / name).read_bytes())
+        (snapshot / name).symlink_to(Path("..", "..", "blobs", name[:3]))
+    assert resolve(str(snapshot)).weights == "pretrained"
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors").symlink_to(blobs / "mod")
+    assert resolve(str(folder)).weights == "pretrained"
+
+
+@pytest.mark.parametrize("name", ["generation_config.json", "tokenizer_config.json", "preprocessor_config.json"])
+def test_settings_beyond_the_limits_are_refused(folder, name):
+    (folder / name).write_text('{"x":' * 5000 + "1" + "}" * 5000)
+    assert f"{folder / name}: not JSON within the limits" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "reason"),
+    [
+        ({"dtype": "F32", "shape": [4], "data_offsets": [0, 12]}, "12 bytes for shape"),
+        ({"dtype": "F32", "shape": [10**18, 10**18], "data_offsets": [0, 16]}, "16 bytes for shape"),
+        ({"dtype": "F32", "shape": [-4], "data_offsets": [0, 16]}, "its shape is not a list of sizes"),
+        ({"dtype": "F32", "shape": [1] * 10_000, "data_offsets": [0, 4]}, "its shape is not a list of sizes"),
+        ({"dtype": "F32", "shape": ["4"], "data_offsets": [0, 16]}, "its shape is not a list of sizes"),
+        ({"dtype": "F32", "shape": [4], "data_offsets": [16, 0]}, "its data_offsets are not"),
+        ({"dtype": "F32", "shape": [4], "data_offsets": [0, 10**200]}, "its data_offsets are not"),
+        ({"dtype": "F32", "shape": [4], "data_offsets": [8, 24]}, "overlaps another one"),
+        ([], "not an object"),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_a_header_of_weights_that_contradicts_itself_is_refused(folder, tensor, reason):
+    tensors = {"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}, "b": tensor}
+    write_weights(folder / "model.safetensors", tensors, 64)
+    assert reason in refusal(folder)
+
+
+@pytest.mark.parametrize("length", [99_000_000, 1 << 62, (1 << 64) - 1, 0])
+def test_a_header_longer_than_its_file_is_refused(folder, length):
+    write_weights(folder / "model.safetensors", {}, 0, length=length)
+    assert "model.safetensors is " in refusal(folder)
+
+
+def test_a_header_of_nested_lists_is_refused(folder):
+    header = b'{"w":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+    assert "nested more than 64 levels deep" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    "name", ["../private.safetensors", "/etc/passwd", "a/b.safetensors", "..\\x.safetensors", "passwd", "model.bin"]
+)
+def test_an_index_that_names_files_elsewhere_is_refused(folder, tmp_path, name):
+    for shard in (tmp_path / "private.safetensors", folder / "private.safetensors", folder / "passwd"):
+        shard.write_bytes((folder / "model.safetensors").read_bytes())
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"w": name}}))
+    assert f"names {name}: expected names of .safetensors files in its own folder" in refusal(folder)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt"])
+def test_pickled_weights_are_refused(folder, name):
+    (folder / "model.safetensors").unlink()
+    (folder / name).write_bytes(b"cos\nsystem\n(S'touch /tmp/x'\ntR.")
+    assert "pickled weights" in refusal(folder)
+
+
+def test_code_that_a_folder_brings_is_never_run(folder, tmp_path, capsys):
+    ran = tmp_path / "ran"
+    code = f"open({str(ran)!r}, 'w').close()\n"
+    names = {"AutoConfig": "own.OwnConfig", "AutoModel": "own.OwnModel", "AutoTokenizer": ["own.Own", None]}
+    for file in ("own.py", "configuration_own.py", "modeling_bert.py", "numpy.py", "random.py", "conftest.py"):
+        (folder / file).write_text(code)
+    hostile = {**TINY, "auto_map": names, "attn_implementation": "someone/kernel", "use_kernels": True}
+    (folder / "config.json").write_text(json.dumps(hostile))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"auto_map": names, "tokenizer_class": "Own"}))
+    (folder / "generation_config.json").write_text(json.dumps({"custom_generate": "someone/code", "auto_map": names}))
+    asked = ["--batch-sizes", "1", "--sequence-lengths", "8", "--profile", "quick", "--iterations", "2", "--quiet"]
+    asked += ["--warmup-iterations", "0", "--launches", "1", "--device", "cpu", "--weights", "random"]
+    assert main(["--model-id", str(folder), *asked]) == 0
+    capsys.readouterr()
+    assert not ran.exists()
+
+
+def test_keys_that_name_code_are_left_out_at_every_level():
+    inner = {"auto_map": {}, "hidden_size": 8, "_attn_implementation": "a/b"}
+    assert without_code({"text_config": inner, "auto_map": {}, "x": [1]}) == {
+        "text_config": {"hidden_size": 8},
+        "x": [1],
+    }

@@ -1,0 +1,104 @@
+"""Model folders of any name that a file system takes are measured, stored, continued and found again."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+
+import pytest
+
+from benchmarking import cli
+from benchmarking.core.redaction import restored, stored, stored_name
+from benchmarking.run_hardware_benchmark import main
+
+ASKED = [
+    *("--batch-sizes", "1", "--sequence-lengths", "8", "--iterations", "3", "--warmup-iterations", "0"),
+    *("--launches", "1", "--profile", "quick", "--save", "--quiet"),
+]
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+def stored_models(capsys):
+    """The model ids in the database, as `query` prints them."""
+    capsys.readouterr()
+    assert cli.main(["query", "SELECT DISTINCT model_id FROM all_results ORDER BY model_id", "--format", "json"]) == 0
+    return [row["model_id"] for row in json.loads(capsys.readouterr().out)]
+
+
+def test_folders_with_names_of_240_bytes_are_measured_and_stored(tmp_path, save_tiny, capsys):
+    first, second = ("x" * 239 + "a"), ("é" * 119 + "bb")
+    save_tiny(tmp_path / first)
+    shutil.copytree(first, second)
+    for name in (first, second):
+        assert main(["--model-id", name, "--device", "null", *ASKED]) == 0
+    files = os.listdir("benchmark_results")
+    assert len([name for name in files if name.endswith(".json")]) == 2
+    assert max(map(len, files)) <= 240
+    assert stored_models(capsys) == [first, second]
+    for command in (["history", f"model={first}"], ["compare", f"model={first}", f"model={first}"]):
+        assert cli.main(command) in (0, 3)
+
+
+def test_a_folder_whose_name_is_not_utf_8_is_measured_and_stored_under_a_readable_name(tmp_path, save_tiny, capsys):
+    save_tiny(tmp_path / "plain")
+    names = [os.fsdecode(b"model-\xff\xfe"), os.fsdecode(b"model-\xff\xfd")]
+    for name in names:
+        shutil.copytree("plain", name)
+    assert main(["--model-id", names[0], "--device", "cpu", *ASKED]) == 0
+    assert main(["--model-id", names[1], "--device", "null", *ASKED]) == 0
+    assert stored_models(capsys) == ["model-\\xff\\xfd", "model-\\xff\\xfe"]
+    for name in (names[0], "model-\\xff\\xfe"):
+        assert cli.main(["history", f"model={name}", "--json"]) == 0
+        assert len(json.loads(capsys.readouterr().out)) >= 1
+        assert cli.main(["recommend", name]) in (0, 3)
+        assert "model-\\xff\\xfe" in "".join(capsys.readouterr())
+
+
+def test_a_run_of_such_a_folder_continues_from_its_partial_file(tmp_path):
+    path = os.path.join(tmp_path, os.fsdecode(b"model-\xff"))
+    os.mkdir(path)
+    text = json.dumps(stored({"path": path}), ensure_ascii=False)
+    assert text.encode().endswith(b'model-\\\\xff"}')
+    assert restored(json.loads(text)) == {"path": path}
+    assert stored_name(path) == f"{tmp_path}/model-\\xff"
+
+
+def test_the_name_of_a_run_file_is_as_it_was_for_shorter_names(null_plan_name):
+    assert null_plan_name("org/model") == "org-model_null_null_float32_20260101T000000Z"
+    long = null_plan_name("m" * 300)
+    assert len(long) == 200
+    assert long != null_plan_name("m" * 301)
+
+
+@pytest.fixture
+def null_plan_name(make_run):
+    """A function that gives the name of the run file of a model."""
+    from benchmarking.measure.settings import settings
+    from benchmarking.sweep.plan.plan import CellPlan
+    from benchmarking.sweep.run.spool import _names
+
+    def name(model_id):
+        run = make_run()
+        workload = dataclasses.replace(run.cell.workload, model_id=model_id)
+        device = dataclasses.replace(run.cell.device, selector="null")
+        plan = CellPlan(
+            session_id="s",
+            started_at="2026-01-01T00:00:00Z",
+            cell=dataclasses.replace(run.cell, workload=workload, device=device, runtime="null", precision="float32"),
+            hardware=run.hardware,
+            provenance=run.provenance,
+            settings=settings("quick"),
+            timeout_s=None,
+            points=(),
+        )
+        return next(_names(plan))
+
+    return name
