@@ -21,6 +21,7 @@ from typing import Any
 from benchmarking.core.axes import FURTHER, POINT_FIELDS
 from benchmarking.core.errors import FormatError
 from benchmarking.core.records import (
+    INT32_MOST,
     Json,
     LaunchLoad,
     Origin,
@@ -33,6 +34,7 @@ from benchmarking.core.records import (
     to_json,
 )
 from benchmarking.core.sample_statistics import tail_quantile
+from db.large_samples import LargeSamples
 
 Row = dict[str, Any]
 
@@ -88,7 +90,9 @@ def run_rows(
         "series": list(series.values()),
         "benchmark_results": [_result_row(run, result, metric_columns) for result in run.results],
         # Samples of similar magnitude next to each other compress better.
-        "raw_benchmark_data": sorted((row for result in run.results for row in _raw_rows(result)), key=_magnitude),
+        "raw_benchmark_data": sorted(
+            (row for result in run.results for row in _raw_rows(result, ingested_at)), key=_magnitude
+        ),
     }
 
 
@@ -232,8 +236,8 @@ def _point_columns(point: Point) -> Row:
 def _axis(point: Point, name: str) -> float | None:
     """The point's value on the axis, None without one. Raises FormatError for half a pixel, step or document."""
     value = point.axes.get(name)
-    if value is not None and FURTHER[name].kind is int and not float(value).is_integer():
-        raise FormatError(f"point {point.label}: {name} is {value}, expected a whole number")
+    if value is not None and FURTHER[name].kind is int and not (abs(value) <= INT32_MOST and float(value).is_integer()):
+        raise FormatError(f"point {point.label}: {name} is {value}, expected a whole number up to {INT32_MOST}")
     return value
 
 
@@ -267,17 +271,32 @@ def _result_row(run: Run, result: Result, metric_columns: Collection[str]) -> Ro
     }
 
 
-def _raw_rows(result: Result) -> list[Row]:
+def _raw_rows(result: Result, now: datetime) -> list[Row]:
     return [
         {
             "result_id": result.result_id,
             **_fields(samples, SAMPLES_COLUMNS),
             "started_at": utc(samples.started_at, f"result {result.result_id}: started_at"),
-            "samples": [_possible(value, result, samples.metric) for value in samples.values],
-            **_launch_columns(samples),
+            **_sample_columns(result, samples, now),
         }
         for samples in result.samples
     ]
+
+
+def _sample_columns(result: Result, samples: Samples, now: datetime) -> Row:
+    """The samples with their statistics; quantiles instead of the samples of a run that has too many."""
+    values: Any = samples.values
+    if not isinstance(values, LargeSamples):
+        checked = [_possible(value, result, samples.metric) for value in values]
+        return {"samples": checked, **_launch_columns(samples)}
+    _possible(values.least, result, samples.metric)
+    if not values:
+        return {"samples": [], "sample_count": 0}
+    p99 = values.p99 if samples.inner_loops == 1 else None
+    row: Row = {"sample_count": len(values), "mean": values.mean, "median": values.median, "p99": p99}
+    if values.quantiles is None:
+        return row | {"samples": values.numbers}
+    return row | {"samples": [], "sketch": list(values.quantiles), "compacted_at": now}
 
 
 def _magnitude(row: Row) -> tuple[str, float]:

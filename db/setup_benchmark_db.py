@@ -22,6 +22,7 @@ from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
 from benchmarking.core.units import bytes_to_mb
 from db import spool
 from db.commands.arguments import add_database, command_parser, confirm, print_json
+from db.large_samples import MAX_RAW
 from db.upkeep.inspection import inspected, leftovers_near, unread_log
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
@@ -161,6 +162,7 @@ def _files(done: spool.Loaded, places: Sequence[Path]) -> Report:
         "loaded": [str(path) for path in done.loaded],
         "present": [str(path) for path in done.present],
         "refused": [{"file": str(path), "reason": reason} for path, reason in done.refused],
+        **({"compacted_files": [str(path) for path in done.compacted]} if done.compacted else {}),
         "unfinished": [str(path) for path in spool.unfinished_files(places)],
     }
 
@@ -191,6 +193,8 @@ def _show(report: Report, arguments: argparse.Namespace) -> None:
     """Results on stdout; refused and unfinished files on stderr."""
     for refused in report.get("refused", ()):
         note(f"{NAME}: refused {_reason(refused)}")
+    for path in report.get("compacted_files", ()):
+        note(f"{NAME}: {path}: more than {MAX_RAW} samples: statistics and quantiles were stored, the file keeps them")
     for path in report.get("unfinished", ()):
         folder = Path(path).parent
         note(f"{NAME}: unfinished {path}: finish it with run_hardware_benchmark --resume --output-dir {folder}")

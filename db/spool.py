@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from benchmarking.core.errors import FormatError, StorageError
+from benchmarking.core.errors import FormatError, StorageError, UnreadableError
+from benchmarking.core.input_files import open_regular, parse_json
 from benchmarking.core.records import Run, run_from_json
+from db.large_samples import LargeSamples, read_large
+from db.run_faults import check_run
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -20,6 +22,8 @@ UNFINISHED = ".partial.jsonl"
 """Suffix of the file of an unfinished run."""
 SUMMARY = "benchmark_summary.json"
 """The summary that `batch_benchmark` writes into the folder of its runs."""
+LARGE_BYTES = 16_000_000
+"""Run files above this size are read block by block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +35,12 @@ class RunFile:
     """Hex digest of the file."""
     run: Run
 
+    @property
+    def is_compacted(self) -> bool:
+        """Whether it has more samples than a warehouse takes, so that only their quantiles are stored."""
+        values = (samples.values for result in self.run.results for samples in result.samples)
+        return any(isinstance(one, LargeSamples) and one.quantiles is not None for one in values)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
@@ -41,19 +51,23 @@ class Loaded:
     """Already stored, from this file or another."""
     refused: tuple[tuple[Path, str], ...] = ()
     """With the reason."""
+    compacted: tuple[Path, ...] = ()
+    """Those of the loaded with more samples than a warehouse takes: their quantiles were stored."""
 
 
 def read_run(path: Path) -> RunFile:
-    """The run in a file. Raises FormatError for a truncated, foreign or too new one; StorageError."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror}") from error
-    try:
-        data = json.loads(content, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: not JSON, or truncated: {error}") from error
-    return RunFile(path=path, sha256=hashlib.sha256(content).hexdigest(), run=run_from_json(data, str(path)))
+    """The run in a file. Raises FormatError, with the field, for a truncated, foreign or too new file and for values
+    that the warehouse could not take; UnreadableError."""
+    with open_regular(path) as opened:
+        content = opened.read(LARGE_BYTES + 1)
+        if len(content) <= LARGE_BYTES:
+            run, sha256 = run_from_json(parse_json(content, str(path)), str(path)), hashlib.sha256(content).hexdigest()
+        else:
+            opened.seek(0)
+            del content
+            run, sha256 = read_large(opened, str(path))
+    check_run(run, str(path))
+    return RunFile(path=path, sha256=sha256, run=run)
 
 
 def run_files(places: Sequence[Path]) -> tuple[Path, ...]:
@@ -72,14 +86,19 @@ def ingest_files(warehouse: Warehouse, paths: Sequence[Path]) -> Loaded:
     loaded: list[Path] = []
     present: list[Path] = []
     refused: list[tuple[Path, str]] = []
+    compacted: list[Path] = []
     for path in paths:
         try:
-            is_new = warehouse.ingest_file(path)
-        except FormatError as error:
+            file = read_run(path)
+            is_new = warehouse.ingest(file.run, source=str(path.resolve()), source_sha256=file.sha256)
+        except (FormatError, UnreadableError) as error:
             refused.append((path, str(error)))
             continue
         (loaded if is_new else present).append(path)
-    return Loaded(loaded=tuple(loaded), present=tuple(present), refused=tuple(refused))
+        if is_new and file.is_compacted:
+            compacted.append(path)
+        del file  # the next one may be large too
+    return Loaded(loaded=tuple(loaded), present=tuple(present), refused=tuple(refused), compacted=tuple(compacted))
 
 
 def _entries(folder: Path, ending: str) -> list[Path]:
@@ -94,7 +113,3 @@ def _entries(folder: Path, ending: str) -> list[Path]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         found += sorted(Path(place) / name for name in names if name.endswith(ending))
     return found
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number")

@@ -173,6 +173,7 @@ class Warehouse:
             if known:
                 check_same_content(connection, run.run_id, rows, self._columns)
                 return False
+            self._check_new_results(run)
             for table, key in SHARED_TABLES.items():
                 self._insert(table, self._new(table, key, rows[table]))
             for table in RUN_TABLES:
@@ -259,6 +260,13 @@ class Warehouse:
         """Digests of the files that the run, or runs of that file, were stored from; empty if none is stored."""
         sql = "SELECT source_sha256 FROM benchmark_runs WHERE run_id = ? OR source_sha256 = ?"
         return [row[0] for row in self._connection.execute(sql, [run_id, source_sha256]).fetchall()]
+
+    def _check_new_results(self, run: Run) -> None:
+        """Raise FormatError if a result has the id of one of another run."""
+        sql = "SELECT result_id, run_id FROM benchmark_results WHERE result_id IN (SELECT unnest($ids)) LIMIT 1"
+        ids = {"ids": [result.result_id for result in run.results]}
+        for result_id, run_id in self._connection.execute(sql, ids).fetchall():
+            raise FormatError(f"run {run.run_id}: its result {result_id} is already stored as one of run {run_id}")
 
     def _columns(self, table: str) -> dict[str, str]:
         """Type by name of the table's columns."""

@@ -7,11 +7,13 @@ import hashlib
 import json
 import math
 import re
+import sys
 import types
 import typing
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from benchmarking.core.errors import FormatError
 
@@ -19,6 +21,20 @@ Record = TypeVar("Record")
 SURROGATE = re.compile("[\ud800-\udfff]")
 PLAIN = (str, int, bool, type(None))
 """Types that need no conversion."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The least and the greatest value of a number in a record: `Annotated[int, Range(1, 10)]`."""
+
+    least: float
+    most: float
+
+    def holds(self, *values: float) -> bool:
+        return all(self.least <= value <= self.most for value in values)
+
+    def __str__(self) -> str:
+        return f"from {self.least:.12g} to {self.most:.12g}"
 
 
 def to_json(record: Any) -> Any:
@@ -58,7 +74,7 @@ def canonical_hash(value: Any) -> str:
 
 @cache
 def _hints(kind: Any) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
+    return typing.get_type_hints(kind, include_extras=True)
 
 
 def _read(kind: Any, data: Any, where: str) -> Any:
@@ -68,14 +84,19 @@ def _read(kind: Any, data: Any, where: str) -> Any:
         return data
     if dataclasses.is_dataclass(kind):
         return _read_record(kind, data, where)
+    if origin is Annotated:
+        plain, limits = get_args(kind)
+        return _read_number(plain, limits, data, where)
     if origin in (Union, types.UnionType):
         return _read_union(kind, data, where)
     if origin is Literal:
         return _expect(data in get_args(kind), data, where, f"one of {', '.join(map(str, get_args(kind)))}")
     if origin is tuple:
         _expect(isinstance(data, list), data, where, "a list")
-        if get_args(kind)[0] is float and all(type(value) is float for value in data):
-            return tuple(data)  # raw samples: by far the most values
+        if get_origin(get_args(kind)[0]) is Annotated and all(type(value) is float for value in data):
+            limits = get_args(get_args(kind)[0])[1]
+            if not data or limits.holds(min(data), max(data)):
+                return tuple(data)  # raw samples: by far the most values
         return tuple(_read(get_args(kind)[0], value, f"{where}[{i}]") for i, value in enumerate(data))
     if origin is not None and issubclass(origin, Mapping):
         _expect(isinstance(data, dict), data, where, "an object")
@@ -83,12 +104,18 @@ def _read(kind: Any, data: Any, where: str) -> Any:
     if origin is list:
         return _expect(isinstance(data, list), data, where, "a list")
     if kind is float:
-        _expect(isinstance(data, int | float) and not isinstance(data, bool), data, where, "a number")
-        return float(data)
+        is_number = isinstance(data, int | float) and not isinstance(data, bool) and abs(data) <= sys.float_info.max
+        return float(_expect(is_number, data, where, "a number"))
     if kind is int:
         return _expect(isinstance(data, int) and not isinstance(data, bool), data, where, "a whole number")
     name = {type(None): "null", str: "text", bool: "true or false"}.get(kind, str(kind))
     return _expect(isinstance(data, kind), data, where, name)
+
+
+def _read_number(kind: Any, limits: Range, data: Any, where: str) -> Any:
+    value = _read(kind, data, where)
+    _expect(limits.holds(value), data, where, f"a number {limits}")
+    return value
 
 
 def _read_record(kind: Any, data: Any, where: str) -> Any:

@@ -16,10 +16,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from benchmarking.core import plugins
 from benchmarking.core.axes import AXES, POINT_FIELDS
+from benchmarking.core.codec import Range
 from benchmarking.core.codec import canonical_hash as canonical_hash
 from benchmarking.core.codec import dumps as dumps
 from benchmarking.core.codec import from_json as from_json
@@ -31,6 +32,18 @@ FORMAT_VERSION = 1
 
 Json = None | bool | int | float | str | list[Any] | dict[str, Any]
 Scalar = bool | int | float | str
+
+# The numbers of the records, in the ranges of the warehouse's columns.
+INT32_MOST, INT64_MOST = 2**31 - 1, 2**63 - 1
+Count = Annotated[int, Range(0, INT32_MOST)]
+PositiveCount = Annotated[int, Range(1, INT32_MOST)]
+Size = Annotated[int, Range(0, INT64_MOST)]
+PositiveSize = Annotated[int, Range(1, INT64_MOST)]
+Whole = Annotated[int, Range(-INT64_MOST, INT64_MOST)]
+NUMBER_RANGE = Range(-1e300, 1e300)
+Number = Annotated[float, NUMBER_RANGE]
+"""A measured number. The sum of any samples is finite then too, and so are their statistics."""
+AxisValue = Annotated[int | float, NUMBER_RANGE]
 
 Family = str
 """The name of an architecture family: that of its plugin."""
@@ -92,9 +105,9 @@ class Device:
     vendor: str | None = None
     driver: str | None = None
     """Driver version; None without a driver."""
-    count: int = 1
+    count: PositiveCount = 1
     """Devices of the same model in the machine."""
-    memory_bytes: int | None = None
+    memory_bytes: Size | None = None
     """Device memory; for a CPU or unified memory, the machine's memory or its cgroup's lower limit."""
     simulated: bool = False
     """True for an emulator, whose numbers are never ranked as the device's."""
@@ -110,17 +123,17 @@ class Hardware:
 
     hardware_id: str
     """First 16 hex digits of the SHA-256 of `hashed_keys`' canonical JSON."""
-    hash_version: int
+    hash_version: Count
     hashed_keys: Mapping[str, Json]
     """What the id is computed from: device model and count, CPU model, cores, NUMA, memory class; never clocks or
     host names."""
     device: Device
     cpu_model: str | None = None
-    cpu_cores: int | None = None
+    cpu_cores: PositiveCount | None = None
     """Physical cores."""
-    cpu_threads: int | None = None
+    cpu_threads: PositiveCount | None = None
     """Logical processors."""
-    memory_bytes: int | None = None
+    memory_bytes: Size | None = None
     """The machine's memory."""
     host: Readings = field(default_factory=Readings)
     """Further facts about the host: NUMA nodes, SMT, cgroup quota, operating system, virtual machine."""
@@ -147,30 +160,30 @@ class Workload:
     """Pretrained when found or required, else seeded random; "given" for a torch module or user-written benchmark."""
     weights_reason: str | None = None
     """Why the weights are random without a request for it."""
-    seed: int = 0
+    seed: Whole = 0
     path: str | None = None
     """Folder with the configuration and weights, for the sources local and hub; the file of a benchmark."""
     revision: str | None = None
     """Hub commit; for a local folder the SHA-256 of its weight files' names and sizes; None in the catalog."""
-    parameter_count: int | None = None
+    parameter_count: Size | None = None
     """Exact, from the parameters' shapes, shared ones counted once. None until the model is built."""
-    max_sequence_length: int | None = None
+    max_sequence_length: PositiveSize | None = None
     """Longest supported sequence; None without a limit (relative positions)."""
-    vocab_size: int | None = None
+    vocab_size: PositiveSize | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     """One point of the grid: a value on each axis."""
 
-    batch_size: int
-    sequence_length: int | None = None
+    batch_size: PositiveCount
+    sequence_length: PositiveCount | None = None
     """Tokens of the prompt or input; None without tokens."""
-    new_tokens: int | None = None
+    new_tokens: PositiveCount | None = None
     """Tokens generated per sequence; None when nothing is generated."""
-    concurrency: int = 1
+    concurrency: PositiveCount = 1
     """Requests in flight."""
-    axes: Mapping[str, int | float] = field(default_factory=dict)
+    axes: Mapping[str, AxisValue] = field(default_factory=dict)
     """Further axes, by name: those of the family (see `core.axes`) or a user-written benchmark's own."""
 
     @property
@@ -208,7 +221,7 @@ class Cell:
     runtime_mode: Mapping[str, Scalar] = field(default_factory=dict)
     """The runtime's settings that distinguish a series: attention, cache, compile mode, ..."""
     precision: Precision = "float32"
-    num_threads: int | None = None
+    num_threads: PositiveCount | None = None
     """Requested intra-op threads; None leaves the choice to the runtime (the run records it)."""
     cpu_list: str | None = None
     """Logical processors that the process is bound to, in Linux's notation ("0-3,8"); None without a binding."""
@@ -224,7 +237,7 @@ class Cell:
 class Samples:
     """The raw values of one metric in one launch, in the order they were measured."""
 
-    launch: int
+    launch: Count
     """From 0."""
     phase: Phase
     metric: str
@@ -233,8 +246,8 @@ class Samples:
     """"ms" for every time."""
     started_at: str
     """UTC, ISO 8601, of the first sample."""
-    values: tuple[float, ...]
-    inner_loops: int = 1
+    values: tuple[Number, ...]
+    inner_loops: PositiveCount = 1
     """Calls per sample. Above 1, each value is the mean of a block of calls that are too short to time alone."""
 
 
@@ -264,8 +277,8 @@ class Preparation:
 class LaunchLoad:
     """What one fresh worker process spent on loading, before its first point."""
 
-    launch: int
-    stages_s: Mapping[str, float]
+    launch: Count
+    stages_s: Mapping[str, Number]
     """Seconds by stage: spawn, import, device_init, tokenizer (if there is one), weights_read, to_device; their sum is
     the load time."""
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
@@ -282,14 +295,14 @@ class Measurement:
     """One launch at one point: what a worker reports."""
 
     point: Point
-    launch: int
+    launch: Count
     status: Status
     error: str | None = None
     started_at: str
     """UTC, ISO 8601."""
     finished_at: str
     samples: tuple[Samples, ...] = ()
-    first_call_ms: float | None = None
+    first_call_ms: Number | None = None
     warmup_calls: int = 0
     steady: bool | None = None
     """Whether the warm-up became steady; None when the calls are too slow to decide."""
@@ -297,7 +310,7 @@ class Measurement:
     """Why the timed calls ended: target, max_samples, max_time, plateau or fixed; None without a measurement."""
     relative_half_width: float | None = None
     """Of the 95 % confidence interval at the end, from batch means; None below 20 samples."""
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, Number] = field(default_factory=dict)
     """Values with one reading per launch: memory_*_bytes, energy_*_j, flops, tokenize_ms, compile_s."""
     missing: Mapping[str, str] = field(default_factory=dict)
     """Metric -> why it was not measured."""
@@ -319,16 +332,16 @@ class Result:
     validity: Validity | None = None
     """None unless status is ok."""
     doubts: tuple[Doubt, ...] = ()
-    launches: int = 0
+    launches: Count = 0
     """Number of launches that measured this point."""
-    iterations: int = 0
+    iterations: Size = 0
     """Timed samples of all launches."""
-    warmup_iterations: int = 0
+    warmup_iterations: Size = 0
     stop_reason: str | None = None
     """The launches' common stop reason, or "mixed"."""
     ci_scope: Literal["between", "within"] | None = None
     """Whether the confidence interval covers the spread between launches (3 or more) or only within them."""
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, Number] = field(default_factory=dict)
     """The point's numbers by column name (latency_median_ms, throughput_samples_per_sec, ...)."""
     missing: Mapping[str, str] = field(default_factory=dict)
     samples: tuple[Samples, ...] = ()

@@ -27,6 +27,7 @@ from benchmarking.core.units import bytes_to_mb
 from db.analysis.selection import Selection
 from db.commands.arguments import add_database, add_selection, command_parser, confirm, open_to_read, print_json
 from db.files import temporary_sibling
+from db.large_samples import MIN_SAMPLES, QUANTILES
 from db.warehouse import Warehouse
 
 NAME = "benchhouse compact"
@@ -40,10 +41,6 @@ KEPT = (
     "kept: every column of benchmark_results; of each launch its number of samples, mean, median and p99; "
     "its least and greatest sample and every 5 % between them (view raw_quantiles)"
 )
-
-STEPS = 20
-QUANTILES = tuple(step / STEPS for step in range(STEPS + 1))
-MIN_SAMPLES = 2 * len(QUANTILES)
 
 OLD_RESULTS = "SELECT result_id FROM all_results WHERE started_at < ? AND ({condition}) ORDER BY result_id"
 LONG = f"compacted_at IS NULL AND sample_count >= {MIN_SAMPLES}"

@@ -12,7 +12,7 @@ import json
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from benchmarking.core import records
 
@@ -35,6 +35,9 @@ def _schema(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
         return _reference(typing.cast(type[Any], kind), definitions)
     if kind is Any:
         return {}
+    if origin is Annotated:
+        limits = arguments[1]
+        return {**_schema(arguments[0], definitions), "minimum": limits.least, "maximum": limits.most}
     if origin is Literal:
         return {"enum": list(arguments)}
     if origin in (Union, types.UnionType):
@@ -52,7 +55,7 @@ def _reference(kind: type[Any], definitions: dict[str, Any]) -> dict[str, Any]:
     if kind.__name__ in definitions:
         return reference
     definitions[kind.__name__] = {}  # taken, should the record contain itself
-    hints = typing.get_type_hints(kind)
+    hints = typing.get_type_hints(kind, include_extras=True)
     texts = _field_texts(kind)
     properties = {}
     for field in dataclasses.fields(kind):

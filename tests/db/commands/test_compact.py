@@ -18,8 +18,8 @@ import pytest
 from benchmarking.core.metrics import JUDGED
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES
 from db.analysis.compare.reading import launch_values
-from db.commands import compact
 from db.commands.compact import main
+from db.large_samples import MIN_SAMPLES, QUANTILES, STEPS
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
 
@@ -28,7 +28,6 @@ OLD, NEW = {"started_at": "2020-01-02T00:00:00Z"}, {"started_at": "2100-01-02T00
 KEPT = "result_id, launch, phase, metric, unit, started_at, inner_loops, sample_count, mean, median, p99"
 KILLED = """
 import os, signal, sys
-from db.commands import compact
 from db.warehouse import Warehouse
 print("go", flush=True)
 with Warehouse.open(sys.argv[1]) as warehouse:
@@ -87,7 +86,7 @@ def test_old_long_rows_become_quantiles_and_every_statistic_stays(filled, capsys
     for row in replaced:
         values = samples[row["result_id"], row["launch"]]
         assert row["samples"] == []
-        np.testing.assert_allclose(row["sketch"], np.quantile(values, compact.QUANTILES), rtol=1e-12)
+        np.testing.assert_allclose(row["sketch"], np.quantile(values, QUANTILES), rtol=1e-12)
         assert (row["sketch"][0], row["sketch"][-1]) == (min(values), max(values))
     for row in found:
         if row["compacted_at"] is None:
@@ -100,9 +99,9 @@ def test_old_long_rows_become_quantiles_and_every_statistic_stays(filled, capsys
 
 
 def test_the_steps_hold_every_quantile_that_a_result_has_and_are_finer_than_noise():
-    assert {0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0} <= set(compact.QUANTILES)
-    assert 1.36 / np.sqrt(739) > 1 / compact.STEPS > 1.36 / np.sqrt(740)
-    assert TAIL_MIN_SAMPLES[0.90] < compact.MIN_SAMPLES == 42
+    assert {0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0} <= set(QUANTILES)
+    assert 1.36 / np.sqrt(739) > 1 / STEPS > 1.36 / np.sqrt(740)
+    assert TAIL_MIN_SAMPLES[0.90] < MIN_SAMPLES == 42
 
 
 def test_judging_sees_no_difference(filled):

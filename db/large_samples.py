@@ -1,0 +1,271 @@
+"""Reads run files of any size in bounded memory: lists of samples are taken out of the text as it streams by.
+
+What is left is parsed as any run file is. Up to MAX_RAW samples of a run are kept as they are. Of a run with more, the
+launches keep their statistics and quantiles, as `benchhouse compact` does: DuckDB takes up to 40 bytes of memory for
+each sample of a transaction, and reads the samples of up to 2048 launches at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from io import BufferedReader
+from typing import Any, NoReturn, overload
+
+from benchmarking.core.errors import FormatError
+from benchmarking.core.input_files import parse_json
+from benchmarking.core.records import NUMBER_RANGE, Run, Samples, run_from_json
+from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES
+
+MAX_RAW = 10_000_000
+"""Samples of a run that are stored one by one."""
+MAX_LAUNCH = 50_000_000
+"""Samples of one launch and metric, which are sorted in memory, 8 bytes each."""
+MAX_REST_BYTES = 64_000_000
+"""Of a run file without its samples."""
+BLOCK_BYTES = 1 << 22
+MAX_NUMBER_BYTES = 10_000
+
+STEPS = 20
+QUANTILES = tuple(step / STEPS for step in range(STEPS + 1))
+"""What is kept of compacted samples; `db.commands.compact` says why."""
+MIN_SAMPLES = 2 * len(QUANTILES)
+"""Fewer samples are not compacted."""
+
+STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+LIST_OF_NUMBERS = re.compile(rb"\s*+:\s*+\[\s*+(?=[-0-9\]])")
+UNDECIDED = re.compile(rb"\s*+(?::\s*+(?:\[\s*+)?)?\Z")
+"""The end of a block behind the key of samples: the next block says whether a list of numbers follows."""
+KEY = b'"values"'
+PLACEHOLDER = b'"values":NaN'
+OF_NUMBERS = b"0123456789+-.eE, \t\r\n"
+
+
+class LargeSamples(Sequence[float]):
+    """The values of one launch and metric; without them, once they are compacted, their number and statistics."""
+
+    def __init__(self, values: array[float]) -> None:
+        self._values = values
+        self._count = len(values)
+        self.quantiles: tuple[float, ...] | None = None
+        """At QUANTILES; None until the values are compacted."""
+        ordered = _numbers(values)
+        self.least = float(ordered.min()) if len(values) else 0.0
+        self.mean = float(ordered.mean()) if len(values) else 0.0
+        self._p99: float | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, place: int) -> float: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[float]: ...
+    def __getitem__(self, place: int | slice) -> float | Sequence[float]:
+        return self._values[place]
+
+    @property
+    def numbers(self) -> Any:
+        """The values as a numpy array; empty once they are compacted."""
+        return _numbers(self._values)
+
+    @property
+    def median(self) -> float:
+        import numpy as np
+
+        return self.quantiles[STEPS // 2] if self.quantiles is not None else float(np.median(self.numbers))
+
+    @property
+    def p99(self) -> float | None:
+        """None for too few values."""
+        import numpy as np
+
+        if self._count < TAIL_MIN_SAMPLES[0.99] or self.quantiles is not None:
+            return self._p99
+        return float(np.quantile(self.numbers, 0.99))
+
+    def compact(self) -> None:
+        """Keep the statistics and quantiles alone, unless there are few values."""
+        if self.quantiles is None and self._count >= MIN_SAMPLES:
+            ordered = self.numbers
+            ordered.sort()
+            self.quantiles = tuple(_quantile(ordered, q) for q in QUANTILES)
+            self._p99 = _quantile(ordered, 0.99) if self._count >= TAIL_MIN_SAMPLES[0.99] else None
+            del ordered
+            self._values = array("d")
+
+
+def read_large(opened: BufferedReader, where: str) -> tuple[Run, str]:
+    """The run in an open file, whose samples are `LargeSamples`, and the file's digest (SHA-256, hex).
+
+    Raises FormatError as `db.spool.read_run` does.
+    """
+    stream = _Stream(opened, where)
+    rest = stream.rest()
+    lists = iter(stream.lists)
+
+    def next_list(name: str) -> LargeSamples:
+        found = next(lists, None) if name == "NaN" else None
+        if found is None:
+            raise ValueError(f"{name} is not a number")
+        return found
+
+    data = parse_json(rest, where, constant=next_list)
+    places = dict(_taken(data, stream))
+    run = run_from_json(_plain(data, stream), where)
+    return _with_samples(run, places), stream.digest
+
+
+def _taken(data: Any, stream: _Stream) -> Iterator[tuple[tuple[int, int], LargeSamples]]:
+    """The samples, by place of their result and place in it; in the data an empty list takes their place."""
+    results = data.get("results") if isinstance(data, dict) else None
+    for i, result in enumerate(results if isinstance(results, list) else ()):
+        samples = result.get("samples") if isinstance(result, dict) else None
+        for j, one in enumerate(samples if isinstance(samples, list) else ()):
+            if isinstance(one, dict) and isinstance(one.get("values"), LargeSamples):
+                yield (i, j), one["values"]
+                one["values"] = []
+
+
+def _plain(value: Any, stream: _Stream) -> Any:
+    """The value with lists instead of `LargeSamples`: of numbers that have the key of samples, but are none."""
+    if isinstance(value, LargeSamples):
+        if value.quantiles is not None:
+            stream.refuse(f"a list of {len(value)} values that are not samples")
+        return list(value)
+    if isinstance(value, dict):
+        return {key: _plain(one, stream) for key, one in value.items()}
+    return [_plain(one, stream) for one in value] if isinstance(value, list) else value
+
+
+def _with_samples(run: Run, places: dict[tuple[int, int], LargeSamples]) -> Run:
+    def filled(samples: Samples, place: tuple[int, int]) -> Samples:
+        values: Any = places.get(place, samples.values)
+        return replace(samples, values=values)
+
+    results = (
+        replace(result, samples=tuple(filled(one, (i, j)) for j, one in enumerate(result.samples)))
+        for i, result in enumerate(run.results)
+    )
+    return replace(run, results=tuple(results))
+
+
+class _Stream:
+    """A run file that is read block by block."""
+
+    def __init__(self, opened: BufferedReader, where: str) -> None:
+        self._opened = opened
+        self._where = where
+        self._sha256 = hashlib.sha256()
+        self._block = b""
+        """What was read and not yet taken, from `_place` on."""
+        self._place = 0
+        self._raw = 0
+        self.lists: list[LargeSamples] = []
+        """In the order of the file."""
+
+    @property
+    def digest(self) -> str:
+        return self._sha256.hexdigest()
+
+    def refuse(self, problem: str) -> NoReturn:
+        raise FormatError(f"{self._where}: {problem}")
+
+    def rest(self) -> bytes:
+        """The file's text with a placeholder for each list of samples."""
+        rest = bytearray()
+        while self._place < len(self._block) or self._more():
+            rest += self._up_to_string()
+            string = STRING.match(self._block, self._place)
+            if string is None:
+                if self._place < len(self._block) and not self._more():  # truncated in a string
+                    rest += self._take(len(self._block))
+            elif string.group() != KEY:
+                rest += self._take(string.end())
+            elif opening := LIST_OF_NUMBERS.match(self._block, string.end()):
+                self._place = opening.end()
+                self._add(self._values())
+                rest += PLACEHOLDER
+            elif not (UNDECIDED.match(self._block, string.end()) and self._more()):
+                rest += self._take(string.end())
+            if len(rest) + len(self._block) > MAX_REST_BYTES + 2 * BLOCK_BYTES:
+                self.refuse(f"more than {MAX_REST_BYTES / 1e6:g} MB besides its samples")
+        return bytes(rest)
+
+    def _up_to_string(self) -> bytes:
+        quote = self._block.find(b'"', self._place)
+        return self._take(quote if quote >= 0 else len(self._block))
+
+    def _take(self, end: int) -> bytes:
+        taken = self._block[self._place : end]
+        self._place = end
+        return taken
+
+    def _more(self) -> bool:
+        """Read a block; False at the end of the file."""
+        block = self._opened.read(BLOCK_BYTES)
+        self._sha256.update(block)
+        self._block = self._block[self._place :] + block
+        self._place = 0
+        return bool(block)
+
+    def _values(self) -> array[float]:
+        """The numbers from here to the end of their list."""
+        values = array("d")
+        while True:
+            end = self._block.find(b"]", self._place)
+            cut = end if end >= 0 else self._block.rfind(b",", self._place)
+            if cut >= 0:
+                self._extend(values, self._take(cut), is_end=end >= 0)
+                self._place += 1
+            if end >= 0:
+                return values
+            if len(self._block) - self._place > MAX_NUMBER_BYTES or not self._more():
+                self.refuse("not JSON, or truncated: a list of samples without an end")
+
+    def _extend(self, values: array[float], text: bytes, *, is_end: bool) -> None:
+        """Add the numbers in a text. Raises FormatError for anything else, and for numbers beyond their range."""
+        import numpy as np
+
+        if is_end and not values and not text.strip():
+            return
+        try:
+            if text.translate(None, OF_NUMBERS):
+                raise ValueError("more than numbers")
+            found = np.array(json.loads(b"[%b]" % text, parse_int=float), dtype=np.float64)
+            if not len(found):
+                raise ValueError("nothing between two commas")
+        except ValueError as error:
+            self.refuse(f"samples: expected a list of numbers in number {len(self.lists) + 1} of the file: {error}")
+        if not NUMBER_RANGE.holds(found.min(), found.max()):
+            self.refuse(f"samples: expected numbers {NUMBER_RANGE}, found {found[np.abs(found).argmax()]:g}")
+        values.frombytes(found.tobytes())
+        if len(values) > MAX_LAUNCH:
+            self.refuse(f"samples: more than {MAX_LAUNCH} of one launch and metric")
+
+    def _add(self, values: array[float]) -> None:
+        """Keep the values of a list; with more than MAX_RAW in the file, compact those so far and all that follow."""
+        self.lists.append(LargeSamples(values))
+        is_first = self._raw <= MAX_RAW
+        self._raw += len(values)
+        if self._raw > MAX_RAW:
+            for one in self.lists if is_first else self.lists[-1:]:
+                one.compact()
+
+
+def _numbers(values: array[float]) -> Any:
+    import numpy as np
+
+    return np.frombuffer(values, dtype=np.float64) if len(values) else np.empty(0)
+
+
+def _quantile(ordered: Any, q: float) -> float:
+    """The quantile of sorted values by linear interpolation."""
+    place = q * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return float(ordered[low] + (ordered[high] - ordered[low]) * (place - low))
