@@ -95,6 +95,7 @@ def test_json_tells_it_all(spool_run, capsys):
         "refused": [{"file": str(Path("runs/2.json"))}],
         "unfinished": [],
         "findings": [],
+        "leftovers": [],
         "backup": "copy.duckdb",
         "schema_version": 6,
         "runs": 1,
