@@ -5,7 +5,9 @@ model, device, runtime, precision, tag.NAME, since; sql:CONDITION for anything e
 defines a series is equal, except for what both selections name and --across. With --by one selection is split by a
 field, and each value is compared with the first (or --baseline).
 
-The exit code says whether anything could be compared, not what the verdict is.
+Sides that ran in turns (benchhouse ab, --interleave, runtimes of one command) are compared by rounds. Others need a
+history of at least five sessions to be judged by, else they are described only. The exit code says whether there is a
+verdict, not which.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ examples:
   benchhouse compare model=gpt2 --by precision --baseline float32 --markdown
 """
 EXIT_CODES = """
-exit codes: 0 compared; 2 usage; 3 nothing could be compared
+exit codes: 0 compared; 2 usage; 3 no point has a verdict
 """
 BY = ("device", "runtime", "precision", "threads")
 
@@ -59,7 +61,7 @@ def _run(argv: Sequence[str]) -> int:
         comparison = _comparison(warehouse, selections, across, arguments)
     _print(comparison, arguments)
     if comparison.is_empty:
-        note(f"{NAME}: nothing can be compared: {_why_empty(comparison)}")
+        note(f"{NAME}: no point has a verdict: {_why_empty(comparison)}")
         return EXIT_NOT_ENOUGH_DATA
     return EXIT_OK
 

@@ -1,21 +1,24 @@
 """Compares two selections of stored results point by point, or the values of a column in one selection.
 
-2026-11-22: sides count as interleaved where they ran on one host and the middle launch of each ran between the first
-and the last of the other, by the times at which the launches began to measure. A drift of the machine is then in both.
+All comparable results of a side count. Where runs of both sides overlapped on one host, and their launches of equal
+number began in turns (both of one round before both of the next), the rounds are compared; else the sessions.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise
+from statistics import geometric_mean
 from typing import TYPE_CHECKING
 
 from benchmarking.core.metrics import Metric
 from db.analysis.compare import judging, reading
-from db.analysis.compare.judging import Judgement, Pair
+from db.analysis.compare.judging import Judgement, Pair, Session
 from db.analysis.compare.matching import Matched, Measured, Representative, allowed_across, differences, match
+from db.analysis.compare.session_scatter import SessionScatter, session_scatter
 from db.analysis.environment import Shift, moved_together
 from db.analysis.selection import Selection
 
@@ -37,9 +40,9 @@ class Side:
     started_at: str
     """Of the run, UTC, ISO 8601."""
     results: int
-    """The number of selected results of the point, of which this is the newest comparable one."""
+    """The number of comparable results of the point, of which this is the newest."""
     launches: int
-    """Launches with a value."""
+    """Launches with a value, of all these results."""
     value: float | None
     """The result's, in the metric's unit."""
     validity: str | None
@@ -94,8 +97,8 @@ class Comparison:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing could be compared."""
-        return all(one.judgement.verdict == "not comparable" for one in self.findings)
+        """Whether no point has a verdict."""
+        return all(one.judgement.scope is None for one in self.findings)
 
 
 def compare(
@@ -140,28 +143,13 @@ def meant_to_differ(before: Selection, after: Selection) -> frozenset[str]:
     return frozenset(named[0] & named[1])
 
 
-def is_interleaved(before: Sequence[datetime], after: Sequence[datetime]) -> bool:
-    """Whether launches that began at these times were interleaved: the middle one of each side is within the other."""
-    if not before or not after:
-        return False
-    first, second = sorted(before), sorted(after)
-    return _middle_is_within(first, second) and _middle_is_within(second, first)
-
-
-def _middle_is_within(times: Sequence[datetime], others: Sequence[datetime]) -> bool:
-    middle = times[(len(times) - 1) // 2], times[len(times) // 2]
-    return others[0] <= middle[1] and middle[0] <= others[-1]
-
-
 def _comparison(warehouse: Warehouse, matched: Matched, metric: Metric, before: str, after: str) -> Comparison:
     all_pairs = [*matched.pairs, *matched.refused]
-    at_once = [one.result for pair in matched.pairs if _are_at_once(*pair) for one in pair]
-    details = reading.details(warehouse, [one.result for pair in all_pairs for one in pair], at_once, metric)
+    compared = {one.result_id: one for pair in matched.pairs for side in pair for one in side.comparable}
+    at_once = {one.result_id: one for pair in matched.pairs for both in _overlapping(*pair) for one in both}
+    details = reading.details(warehouse, list(compared.values()), list(at_once.values()), metric)
     pairs = [_pair(base, one, details) for base, one in matched.pairs]
-    pairs += [
-        Pair(before=(), after=(), why_not=_differing(differences(base.result.keys, one.result.keys)))
-        for base, one in matched.refused
-    ]
+    pairs += [Pair(why_not=_differing(differences(base.result.keys, one.result.keys))) for base, one in matched.refused]
     judgements = judging.judge(pairs, metric)
     findings = [
         _finding(base, one, judgement, details) for (base, one), judgement in zip(all_pairs, judgements, strict=True)
@@ -180,33 +168,88 @@ def _comparison(warehouse: Warehouse, matched: Matched, metric: Metric, before: 
     )
 
 
-def _are_at_once(before: Representative, after: Representative) -> bool:
-    """Whether the two runs overlapped on one host, as interleaved runs do."""
-    one, other = before.result, after.result
-    overlap = one.started_at <= other.finished_at and other.started_at <= one.finished_at
-    return one.about["host"] == other.about["host"] and overlap
+def _overlapping(before: Representative, after: Representative) -> list[tuple[Measured, Measured]]:
+    """The results whose runs overlapped on one host, as runs in turns do."""
+    return [
+        (one, other)
+        for one in before.comparable
+        for other in after.comparable
+        if one.started_at <= other.finished_at
+        and other.started_at <= one.finished_at
+        and one.about["host"] == other.about["host"]
+    ]
 
 
 def _pair(before: Representative, after: Representative, details: reading.Details) -> Pair:
-    one, other = before.result, after.result
-    scatter = [details.scatter.get(series_id) for series_id in (one.series_id, other.series_id)]
-    known = [each for each in scatter if each is not None]
-    starts = [details.starts.get(result.result_id, ()) for result in (one, other)]
+    if (why_not := _why_not(before, after)) is not None:
+        return Pair(why_not=why_not)
+    each = [(one.ab, found) for one, other in _overlapping(before, after) if (found := _rounds(one, other, details))]
+    looks = Counter(ab for ab, _ in each if ab is not None)
+    sides = before.comparable, after.comparable
+    places = _places(sides, details)
+    sessions = [_sessions(side, places, details) for side in sides]
+    scatter = [_scatter(side, own, details) for side, own in zip(sides, sessions, strict=True)]
+    known = [one for one in scatter if one is not None]
     return Pair(
-        before=details.values.get(one.result_id, ()),
-        after=details.values.get(other.result_id, ()),
-        why_not=_why_not(one, other),
-        is_interleaved=_are_at_once(before, after) and is_interleaved(*starts),
-        run_scatter=(known[0], known[1]) if len(known) == 2 else None,
+        before=sessions[0],
+        after=sessions[1],
+        rounds=tuple(one for _, found in each for one in found),
+        looks=max(looks.values(), default=1),
+        scatter=(known[0], known[1]) if len(known) == 2 else None,
     )
 
 
-def _why_not(before: Measured, after: Measured) -> str | None:
-    """Why two results are not comparable, or None."""
-    if before.result_id == after.result_id:
+def _rounds(before: Measured, after: Measured, details: reading.Details) -> list[tuple[float, float]]:
+    """Both values of each round; none where the launches did not alternate."""
+    values = [details.values.get(one.result_id, {}) for one in (before, after)]
+    starts = [details.starts.get(one.result_id, {}) for one in (before, after)]
+    numbers = set.intersection(*map(set, (*values, *starts)))
+    spans = {number: sorted((starts[0][number], starts[1][number])) for number in numbers}
+    in_order = sorted(numbers, key=spans.__getitem__)
+    if any(spans[one][1] >= spans[following][0] for one, following in pairwise(in_order)):
+        return []
+    return [(values[0][number], values[1][number]) for number in in_order]
+
+
+def _places(sides: Iterable[Sequence[Measured]], details: reading.Details) -> dict[str, int]:
+    """session_id -> its place on the time line of all sessions of the sides' series."""
+    results = [one for side in sides for one in side]
+    times: dict[str, datetime] = {}
+    for series_id in {one.series_id for one in results}:
+        times |= {one.session_id: one.time for one in details.others.get(series_id, ())}
+    for one in results:
+        times[one.session_id] = max(one.history_time, times.get(one.session_id, one.history_time))
+    in_order = sorted(times, key=lambda session_id: (times[session_id], session_id))
+    return {session_id: place for place, session_id in enumerate(in_order)}
+
+
+def _sessions(side: Sequence[Measured], places: Mapping[str, int], details: reading.Details) -> tuple[Session, ...]:
+    """The side's sessions, oldest first."""
+    groups: dict[str, list[Measured]] = {}
+    for one in side:
+        groups.setdefault(one.session_id, []).append(one)
+    return tuple(
+        Session(
+            value=geometric_mean([one.value for one in own if one.value is not None and one.value > 0] or [0.0]),
+            launches=tuple(value for one in own for value in details.values.get(one.result_id, {}).values()),
+            place=places[session_id],
+        )
+        for session_id, own in sorted(groups.items(), key=lambda item: places[item[0]])
+    )
+
+
+def _scatter(side: Sequence[Measured], sessions: Sequence[Session], details: reading.Details) -> SessionScatter | None:
+    """How sessions of the side's series vary: those that are not compared, and those of the side among themselves."""
+    others = details.others.get(side[0].series_id, ())
+    return session_scatter([[one.value for one in others], [one.value for one in sessions]])
+
+
+def _why_not(before: Representative, after: Representative) -> str | None:
+    """Why two sides are not comparable, or None."""
+    if {one.result_id for one in before.comparable} & {one.result_id for one in after.comparable}:
         return SAME_RESULT
-    unfit = [f"{name}: {one.unfit}" for name, one in (("A", before), ("B", after)) if one.unfit is not None]
-    return "; ".join(unfit) or None
+    sides = (("A", before.result), ("B", after.result))
+    return "; ".join(f"{name}: {one.unfit}" for name, one in sides if one.unfit is not None) or None
 
 
 def _differing(keys: Mapping[str, tuple[object, object]]) -> str:
@@ -237,8 +280,8 @@ def _side(representative: Representative, details: reading.Details) -> Side:
         result_id=result.result_id,
         run_id=result.run_id,
         started_at=result.started_at.isoformat(),
-        results=representative.results,
-        launches=len(details.values.get(result.result_id, ())),
+        results=len(representative.comparable),
+        launches=sum(len(details.values.get(one.result_id, ())) for one in representative.comparable),
         value=result.value,
         validity=result.validity,
         doubts=result.doubts,
@@ -271,10 +314,10 @@ def _surroundings(result: Measured) -> dict[str, str | None]:
 
 
 def _moved_together(findings: Sequence[Finding], metric: Metric) -> str | None:
-    """The common change, in words, of sides that differ in no key and were not interleaved (else the machine's state
-    cancels); None without one."""
+    """The common change, in words, of sides that differ in no key and were not measured in turns (else the machine's
+    state cancels); None without one."""
     judged = [(one, one.judgement.change) for one in findings if one.judgement.change is not None]
-    if any(one.differs or one.judgement.scope == "interleaved" for one, _ in judged):
+    if any(one.differs or one.judgement.scope == "in turns" for one, _ in judged):
         return None
     together = moved_together(
         Shift(

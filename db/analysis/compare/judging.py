@@ -1,69 +1,83 @@
-"""Judges the difference of two results by the values of their launches. Pure.
+"""Judges the difference of two sides of a point: in rounds, or by how much sessions of the series vary. Pure.
 
-With a(i) and b(j) the logarithms of the launches' own values, n and m how many there are, and s their standard
-deviations:
+Values are compared as logarithms, so that a change is a ratio. Two cases get a verdict, each with its own error term:
 
-    change     exp(mean b - mean a) - 1: the ratio of the geometric means
-    SE^2       s_a^2 / n + s_b^2 / m, and for sides that were not interleaved + r_a^2 + r_b^2, r being the variation
-               between runs of a side's series (`run_scatter`): neither s has what the launches of a run share
-    df         SE^4 / sum of each term squared over its own degrees of freedom (Welch and Satterthwaite)
-    interval   95 %, exp(mean b - mean a -+ t(0.975, df) SE) - 1
-    p          two-sided, of t = (mean b - mean a) / SE
-    q          Benjamini and Hochberg's, over all differences that are judged together
+    in turns            d(k) = ln b(k) - ln a(k) of the k-th of n rounds, in which each side had one launch. A drift of
+                        the machine is in both. change = exp(mean d) - 1, SE = sd(d) / sqrt(n), df = n - 1
+    between sessions    the sides' sessions, and what the series' own history says of sessions (`SessionScatter`: the
+                        variance s^2 of a session, the variance w^2 of a walk from one to the next).
+                        change = exp(mean ln b - mean ln a) - 1, over the sessions of each side;
+                        SE^2 = sum over both sides' sessions of max(s^2, v) / m^2, and w^2 times the distance of the
+                        sides on the time line, with m the sessions of a side and v the variance of a session's mean
+                        launch. A session whose launches disagree counts for less than the history promises.
 
-A difference is a change where q <= 0.01 and it is at least 2 %. Samples inside a launch are not used: without a true
-change, a test on them finds one in a third of all cases. Worked examples are in the tests.
+    interval            95 %, exp(mean -+ t(0.975, df) SE) - 1
+    p                   two-sided, of t = mean / SE. Rounds that were added after a look are tested at half the level
+                        each time: p and the interval's error are doubled for each look before
+    q                   Benjamini and Hochberg's, over all differences that are judged together
+    detectable          the smallest change that would have been found with a probability of 80 %:
+                        (t(1 - 0.004 / 2, df) + t(0.8, df)) SE, and at least 2 %
+
+A difference is a change where q <= 0.004 and it is at least 2 %. Sides that were measured neither in turns nor with a
+history are described, not judged: whatever the machine did between the two sessions is in the difference, and nothing
+says how much that is. `tests/perf/verdicts.py` prints how often equal sides are called changed, and what is found.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, median
+from statistics import fmean
 from typing import Literal
 
 from benchmarking.core.metrics import Metric
+from db.analysis.compare.session_scatter import MIN_SESSIONS, SessionScatter
 
-MAX_Q = 0.01
+MAX_Q = 0.004
+"""Keeps equal sides that are called changed at 0.6 % with looks, and with noise that is not normal."""
 MIN_CHANGE = 0.02
 """Smaller changes are never reported; an interval inside it means equivalent."""
 CONFIDENCE = 0.95
+POWER = 0.8
+MIN_ROUNDS = 3
+"""With 2, the interval is too wide to be useful, and its width is mostly chance."""
 MIN_LAUNCHES = 3
-"""With 2 on a side, the interval is too wide to be useful, and its width is mostly chance."""
-MIN_HISTORY_RUNS = 5
-"""The median of 4 differences is mostly within a factor of two of the truth."""
-MEDIAN_OF_ABSOLUTE_NORMAL = 0.6744897501960817
+"""Of a session, so that one disturbed launch cannot be the session's value."""
 SMALL = f"the change is significant, but may be smaller than {MIN_CHANGE:.0%}"
 WIDE = f"the interval is too wide to tell a change of {MIN_CHANGE:.0%} from none"
-Word = Literal["faster", "slower", "more", "less", "equivalent", "inconclusive", "not comparable"]
-Scope = Literal["interleaved", "between sessions", "within session"]
+DECIDES = "`benchhouse ab` decides"
+Word = Literal["faster", "slower", "more", "less", "equivalent", "inconclusive", "not judged", "not comparable"]
+Scope = Literal["in turns", "between sessions"]
 WORDS: Mapping[str, tuple[Word, Word]] = {"MB": ("more", "less")}
 """Unit -> words for a rise and a fall; other units have faster and slower."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunScatter:
-    """The variation between runs of a series."""
+class Session:
+    """What one session measured of a point."""
 
-    sd: float
-    """Of the logarithm of a run's value: 0.01 is about 1 %."""
-    runs: int
-    """It was seen in."""
+    value: float
+    """The result's own, in the metric's unit."""
+    launches: tuple[float, ...]
+    """Each launch's own value."""
+    place: int = 0
+    """On the time line of all sessions of both sides' series."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """Two results of a point, as far as judging them goes."""
+    """Two sides of a point, as far as judging them goes."""
 
-    before: tuple[float, ...]
-    """Each launch's own value, in the metric's unit."""
-    after: tuple[float, ...]
+    before: tuple[Session, ...] = ()
+    after: tuple[Session, ...] = ()
     why_not: str | None = None
     """Why they are not to be compared; None where they are."""
-    is_interleaved: bool = False
-    run_scatter: tuple[RunScatter, RunScatter] | None = None
+    rounds: tuple[tuple[float, float], ...] = ()
+    """Values of the launches of each round, where the sides were measured in turns."""
+    looks: int = 1
+    """How often the rounds were looked at, each time to decide on more of them."""
+    scatter: tuple[SessionScatter, SessionScatter] | None = None
     """Of the two sides' series; None where their history is too short."""
 
 
@@ -73,20 +87,40 @@ class Judgement:
 
     verdict: Word
     reason: str | None = None
-    """Why the verdict is inconclusive or not comparable."""
+    """Why there is no verdict, or an inconclusive one."""
     is_worse: bool | None = None
     """Whether the change is for the worse; None without a change."""
     before: float | None = None
-    """Geometric mean of the launches' values, in the metric's unit; None where it is not comparable."""
+    """In the metric's unit: the geometric mean of the rounds' launches, else of the sessions' values."""
     after: float | None = None
     change: float | None = None
     low: float | None = None
-    """Of the change's 95 % interval; None with fewer than 3 launches on a side."""
+    """Of the change's interval; None where it is not judged."""
     high: float | None = None
+    detectable: float | None = None
+    """The smallest change that would have been found with a probability of 80 %."""
     p_value: float | None = None
     q_value: float | None = None
     scope: Scope | None = None
-    """What the interval covers: interleaved sides, runs of different sessions, or these sessions only."""
+    """What the interval covers; None where the difference is not judged."""
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the interval is on one side of 2 %, so that more rounds would hardly change the verdict."""
+        if self.low is None or self.high is None:
+            return False
+        is_clear = max(self.low, -self.high) >= MIN_CHANGE and self.is_worse is not None
+        return is_clear or self.verdict == "equivalent"
+
+
+@dataclass(frozen=True, slots=True)
+class _Estimate:
+    """A difference of logarithms with its error."""
+
+    difference: float
+    error: float
+    degrees: float
+    looks: int = 1
 
 
 def judge(pairs: Sequence[Pair], metric: Metric) -> tuple[Judgement, ...]:
@@ -114,68 +148,118 @@ def false_discovery_rates(p_values: Sequence[float]) -> list[float]:
     return q_values
 
 
-def run_scatter(values: Sequence[float]) -> RunScatter | None:
-    """The variation between runs, from one value for each, oldest first; None for fewer than 5 runs.
-
-    The median of |ln v(k + 1) - ln v(k)|, over 0.6745 and sqrt 2, which makes it the standard deviation where the
-    runs are independent. Neighbours, since those are compared, and the median, since one change of level must not hide
-    the next. It includes the variation of launches inside a run, so that it errs on the wide side.
-    """
-    logs = [math.log(value) for value in values if value > 0]
-    if len(logs) < MIN_HISTORY_RUNS:
-        return None
-    differences = [abs(later - earlier) for earlier, later in itertools.pairwise(logs)]
-    return RunScatter(sd=median(differences) / MEDIAN_OF_ABSOLUTE_NORMAL / math.sqrt(2), runs=len(logs))
+def word(change: float, metric: Metric) -> Word:
+    """The word for a change of the metric."""
+    if metric.unit in WORDS:
+        rise, fall = WORDS[metric.unit]
+        return rise if change > 0 else fall
+    return "slower" if metric.is_worse(change) else "faster"
 
 
 def _compared(pair: Pair) -> Judgement:
-    """The change and, with enough launches, its interval; without the final verdict."""
+    """The change and, where it can be judged, its interval; without the final verdict."""
     if pair.why_not is not None:
         return Judgement(verdict="not comparable", reason=pair.why_not)
-    if not pair.before or not pair.after or min(*pair.before, *pair.after) <= 0:
+    sides = ([one for one, _ in pair.rounds], [other for _, other in pair.rounds])
+    is_in_turns = len(pair.rounds) >= MIN_ROUNDS
+    if not is_in_turns:
+        sides = ([one.value for one in pair.before], [one.value for one in pair.after])
+    if not all(sides) or min(*sides[0], *sides[1]) <= 0:
         return Judgement(verdict="not comparable", reason="a value is not above 0, so there is no ratio")
-    before, after = ([math.log(value) for value in values] for values in (pair.before, pair.after))
+    before, after = ([math.log(value) for value in side] for side in sides)
+    change = math.expm1(fmean(after) - fmean(before))
     plain = Judgement(
-        verdict="inconclusive",
-        before=math.exp(fmean(before)),
-        after=math.exp(fmean(after)),
-        change=math.expm1(fmean(after) - fmean(before)),
+        verdict="inconclusive", before=math.exp(fmean(before)), after=math.exp(fmean(after)), change=change
     )
-    if min(len(before), len(after)) < MIN_LAUNCHES:
-        counts = f"{len(before)} and {len(after)}"
-        return replace(plain, reason=f"{counts} launches: a verdict requires {MIN_LAUNCHES} on each side")
-    scatter = () if pair.is_interleaved else pair.run_scatter
-    scope: Scope = "interleaved" if pair.is_interleaved else "between sessions" if scatter else "within session"
-    low, high, p_value = _welch(before, after, scatter or ())
-    return replace(plain, low=low, high=high, p_value=p_value, scope=scope)
+    if is_in_turns:
+        return _with_interval(plain, _of_rounds(before, after, pair.looks), "in turns")
+    if (why_not := _why_not_judged(pair)) is not None or pair.scatter is None:
+        described = f"differs by {change:+.1%} between these sessions: {why_not}; {DECIDES}"
+        return replace(plain, verdict="not judged", reason=described)
+    return _with_interval(plain, _of_sessions(pair, before, after, pair.scatter), "between sessions")
 
 
-def _welch(before: Sequence[float], after: Sequence[float], scatter: Sequence[RunScatter]) -> tuple[float, ...]:
-    """Low and high end of the change's interval, and p; without any variation the change is exact."""
+def _why_not_judged(pair: Pair) -> str | None:
+    """Why sides that were not measured in turns get no verdict; None where they do."""
+    if pair.scatter is None:
+        return f"they did not run in turns, and a series has fewer than {MIN_SESSIONS} other sessions to judge by"
+    fewest = [min(len(one.launches) for one in side) for side in (pair.before, pair.after)]
+    if min(fewest) < MIN_LAUNCHES:
+        return f"they did not run in turns, and have {fewest[0]} and {fewest[1]} launches of {MIN_LAUNCHES} required"
+    return None
+
+
+def _of_rounds(before: Sequence[float], after: Sequence[float], looks: int) -> _Estimate:
+    differences = [b - a for a, b in zip(before, after, strict=True)]
+    count = len(differences)
+    return _Estimate(fmean(differences), math.sqrt(_variance(differences) / count), count - 1.0, looks)
+
+
+def _of_sessions(
+    pair: Pair, before: Sequence[float], after: Sequence[float], scatter: tuple[SessionScatter, SessionScatter]
+) -> _Estimate:
+    """Welch's and Satterthwaite's combination of the terms, each with its own degrees of freedom."""
+    terms: list[tuple[float, float]] = []
+    usual: dict[SessionScatter, float] = {}
+    for side, own in zip((pair.before, pair.after), scatter, strict=True):
+        for session in side:
+            variance, degrees = _launch_variance(session)
+            if variance > own.variance:
+                terms.append((variance / len(side) ** 2, degrees))
+            else:
+                usual[own] = usual.get(own, 0.0) + own.variance / len(side) ** 2
+    walk = max(scatter, key=lambda own: own.walk)
+    usual[walk] = usual.get(walk, 0.0) + walk.walk * _distance(pair)
+    # What comes from one estimate is one term: its error does not average out over the sessions.
+    terms += [(term, own.degrees) for own, term in usual.items()]
+    squared = math.fsum(term for term, _ in terms)
+    degrees = squared**2 / sum(term**2 / own for term, own in terms) if squared > 0 else 1.0
+    return _Estimate(fmean(after) - fmean(before), math.sqrt(squared), degrees)
+
+
+def _launch_variance(session: Session) -> tuple[float, float]:
+    """Variance of the mean of the session's launches, and its degrees of freedom."""
+    logs = [math.log(value) for value in session.launches if value > 0]
+    return (_variance(logs) / len(logs), len(logs) - 1.0) if len(logs) > 1 else (0.0, 1.0)
+
+
+def _distance(pair: Pair) -> float:
+    """Variance of the difference of two averages of a walk, over that of one step: the integral of the squared running
+    sum of the weights, 1/m for each session of one side and -1/m of the other. Neighbours have 1."""
+    weights = [(one.place, -1 / len(pair.before)) for one in pair.before]
+    weights += [(one.place, 1 / len(pair.after)) for one in pair.after]
+    weights.sort()
+    total, running, last = 0.0, 0.0, weights[0][0]
+    for place, weight in weights:
+        total += running**2 * (place - last)
+        running, last = running + weight, place
+    return total
+
+
+def _with_interval(one: Judgement, found: _Estimate, scope: Scope) -> Judgement:
+    """The judgement with its interval and p; without any variation the change is exact."""
     from scipy.special import stdtr, stdtrit
 
-    difference = fmean(after) - fmean(before)
-    terms = [(_variance(logs) / len(logs), len(logs) - 1.0) for logs in (before, after)]
-    terms += [(each.sd**2, _degrees(each)) for each in scatter]
-    squared = sum(term for term, _ in terms)
-    if squared == 0:
-        change = math.expm1(difference)
-        return change, change, 1.0 if difference == 0 else 0.0
-    degrees = squared**2 / sum(term**2 / own for term, own in terms)
-    half = float(stdtrit(degrees, 0.5 + CONFIDENCE / 2)) * math.sqrt(squared)
-    p_value = 2 * float(stdtr(degrees, -abs(difference) / math.sqrt(squared)))
-    return math.expm1(difference - half), math.expm1(difference + half), p_value
+    halved = 2 ** (found.looks - 1)
+    if found.error == 0:
+        p_value = 1.0 if found.difference == 0 else 0.0
+        return replace(one, low=one.change, high=one.change, detectable=MIN_CHANGE, p_value=p_value, scope=scope)
+    half = float(stdtrit(found.degrees, 1 - (1 - CONFIDENCE) / 2 / halved)) * found.error
+    reach = float(stdtrit(found.degrees, 1 - MAX_Q / 2 / halved)) + float(stdtrit(found.degrees, POWER))
+    return replace(
+        one,
+        low=math.expm1(found.difference - half),
+        high=math.expm1(found.difference + half),
+        detectable=max(MIN_CHANGE, math.expm1(reach * found.error)),
+        p_value=min(1.0, 2 * halved * float(stdtr(found.degrees, -abs(found.difference) / found.error))),
+        scope=scope,
+    )
 
 
 def _variance(values: Sequence[float]) -> float:
     """The sample variance; `statistics.variance` uses fractions, which takes a hundred times as long."""
     mean = fmean(values)
     return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
-
-
-def _degrees(scatter: RunScatter) -> float:
-    """Degrees of freedom of the median difference: a third of those of a variance, by simulation."""
-    return (scatter.runs - 1) / 3
 
 
 def _with_verdict(one: Judgement, metric: Metric) -> Judgement:
@@ -188,11 +272,3 @@ def _with_verdict(one: Judgement, metric: Metric) -> Judgement:
     if max(-one.low, one.high) <= MIN_CHANGE:
         return replace(one, verdict="equivalent")
     return replace(one, reason=SMALL if one.q_value <= MAX_Q else WIDE)
-
-
-def word(change: float, metric: Metric) -> Word:
-    """The word for a change of the metric."""
-    if metric.unit in WORDS:
-        rise, fall = WORDS[metric.unit]
-        return rise if change > 0 else fall
-    return "slower" if metric.is_worse(change) else "faster"

@@ -26,6 +26,7 @@ POINT = (*POINT_FIELDS, "axes *")
 MODEL = ("model_id", "model_revision", "config_hash", "weights", "architecture_type", "task")
 ALWAYS = ("metric_definition", "definition", "simulated")
 """Keys that must always be equal: numbers of two definitions, or of a device and its emulator, are not comparable."""
+MAX_RESULTS = 40
 ALL = "all"
 LET_DIFFER: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -60,6 +61,9 @@ class Measured:
     result_id: str
     run_id: str
     series_id: str
+    session_id: str
+    ab: str | None
+    """Id of the `benchhouse ab` that measured it."""
     started_at: datetime
     """Of the run, UTC."""
     finished_at: datetime
@@ -87,11 +91,12 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Representative:
-    """The result that represents a series on a side: the newest comparable one, else the newest."""
+    """What a side has of a series."""
 
     result: Measured
-    results: int
-    """The number of the series' results."""
+    """The newest comparable result, else the newest."""
+    comparable: tuple[Measured, ...]
+    """The newest comparable results, oldest first, at most 40: older ones are of another state of machine and code."""
 
 
 RepresentativePair = tuple[Representative, Representative]
@@ -137,7 +142,12 @@ def representatives(results: Iterable[Measured]) -> list[Representative]:
     groups: dict[str, list[Measured]] = {}
     for result in results:
         groups.setdefault(result.kind, []).append(result)
-    return [Representative(result=max(group, key=_rank), results=len(group)) for group in groups.values()]
+    return [_representative(sorted(group, key=_rank)) for group in groups.values()]
+
+
+def _representative(group: Sequence[Measured]) -> Representative:
+    comparable = tuple(result for result in group if result.unfit is None)[-MAX_RESULTS:]
+    return Representative(result=group[-1], comparable=comparable)
 
 
 def _rank(result: Measured) -> tuple[bool, datetime, str]:

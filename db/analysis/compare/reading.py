@@ -16,26 +16,21 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.metrics import Metric
 from benchmarking.core.records import canonical_hash
 from benchmarking.core.units import BYTES_PER_MB
-from db.analysis.compare.judging import RunScatter
 from db.analysis.compare.matching import Keys, Measured, keys_of
-from db.analysis.compare.run_scatter import scatter_of
-from db.analysis.gate.candidates import UNFIT_DOUBT
+from db.analysis.compare.series_sessions import SeriesSessions, sessions_of
 from db.analysis.selection import Selection
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
 ABOUT = ("model_id", "device", "runtime", "precision", "num_threads", "host", "git_commit", "tool_version", "driver")
-UNFIT_SHARE = 0.5
-"""A result is not compared where so many of its launches are very noisy, since the median one then is. This applies to
-times of calls only, not to memory or load time."""
 RUNS = "SELECT run_id FROM benchmark_runs WHERE {condition}"
 RUNS_OF_RESULTS = "SELECT DISTINCT run_id FROM all_results WHERE {condition}"
 RESULTS = """
 SELECT
-    result_id, run_id, series_id, hardware_id, started_at, finished_at, history_time, model_id, device, runtime,
-    precision, num_threads, host, git_commit, tool_version, driver, status, error, validity, doubts,
-    coalesce(simulated, FALSE) AS simulated, {metric} AS value, launches
+    result_id, run_id, session_id, series_id, hardware_id, started_at, finished_at, history_time, model_id, device,
+    runtime, precision, num_threads, host, git_commit, tool_version, driver, status, error, validity, doubts,
+    coalesce(simulated, FALSE) AS simulated, {metric} AS value
 FROM all_results WHERE run_id IN ({runs}) AND {condition}
 ORDER BY started_at, run_id, batch_size, sequence_length, new_tokens, concurrency, result_id
 """
@@ -46,11 +41,11 @@ FROM benchmark_results
 WHERE run_id IN ({runs}) AND result_id IN (SELECT unnest(?))
 """
 """The wide columns, which take longest to read, of the results that have values in them."""
-VERSIONS = "SELECT run_id, versions FROM benchmark_runs WHERE run_id IN (SELECT unnest($runs))"
+MAPS = "SELECT run_id, versions, tags['ab'] AS ab FROM benchmark_runs WHERE run_id IN (SELECT unnest($runs))"
 """Read apart: joining a map takes longer than the rest of the query."""
 KEYS = "SELECT {column} AS id, hashed_keys FROM {table} WHERE {column} IN (SELECT unnest($ids))"
 STARTS = """
-SELECT result_id, min(started_at) AS started_at
+SELECT result_id, launch, min(started_at) AS started_at
 FROM raw_benchmark_data
 WHERE result_id IN (SELECT unnest($ids)) AND phase = 'measure'
 GROUP BY result_id, launch
@@ -69,12 +64,12 @@ class Evidence:
 class Details:
     """Read for compared results only, by result_id."""
 
-    values: Mapping[str, tuple[float, ...]]
+    values: Mapping[str, Mapping[int, float]]
     """Each launch's own value."""
-    starts: Mapping[str, tuple[datetime, ...]]
+    starts: Mapping[str, Mapping[int, datetime]]
     """When each launch began to measure."""
-    scatter: Mapping[str, RunScatter]
-    """By series_id, where there are enough earlier runs."""
+    others: Mapping[str, SeriesSessions]
+    """By series_id, what sessions measured that are not compared."""
 
 
 def measured(warehouse: Warehouse, selections: Sequence[Selection], metric: Metric) -> list[list[Measured]]:
@@ -83,12 +78,12 @@ def measured(warehouse: Warehouse, selections: Sequence[Selection], metric: Metr
         sides = list(pool.map(lambda selection: _selected(warehouse, selection, metric), selections))
         rows = [row for side in sides for row in side]
         in_doubt = pool.submit(_evidence, warehouse, rows, metric)
-        installed = pool.submit(_versions, warehouse, rows)
+        of_runs = pool.submit(_maps, warehouse, rows)
         of_series = pool.submit(_keys, warehouse, "series", "series_id", rows)
         of_hardware = pool.submit(_keys, warehouse, "hardware_info", "hardware_id", rows)
-    evidence, versions, series, hardware = (
+    evidence, maps, series, hardware = (
         in_doubt.result(),
-        installed.result(),
+        of_runs.result(),
         of_series.result(),
         of_hardware.result(),
     )
@@ -101,7 +96,7 @@ def measured(warehouse: Warehouse, selections: Sequence[Selection], metric: Metr
     def one(row: Mapping[str, Any]) -> Measured:
         own = keys(row["series_id"], row["hardware_id"], is_simulated=row["simulated"])
         why = evidence.get(row["result_id"], Evidence())
-        return _measured({**row, "versions": versions[row["run_id"]]}, own, why, metric)
+        return _measured({**row, **maps[row["run_id"]]}, own, why, metric)
 
     return [[one(row) for row in side] for side in sides]
 
@@ -133,10 +128,10 @@ def _evidence(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]], metric: M
     }
 
 
-def _versions(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, str]]:
-    """By run_id."""
+def _maps(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """What is in maps of the runs, by run_id."""
     named = {"runs": sorted({row["run_id"] for row in rows})}
-    return {row["run_id"]: row["versions"] for row in warehouse.query(VERSIONS, named).dicts()}
+    return {row["run_id"]: row for row in warehouse.query(MAPS, named).dicts()}
 
 
 def _marks(values: Sequence[object]) -> str:
@@ -144,25 +139,24 @@ def _marks(values: Sequence[object]) -> str:
 
 
 def details(warehouse: Warehouse, results: Sequence[Measured], at_once: Sequence[Measured], metric: Metric) -> Details:
-    """Launch values and run variation of compared results; start times of launches only for results run `at_once`."""
+    """Launch values and other sessions of compared results; starts of launches only for results run `at_once`."""
     with ThreadPoolExecutor() as pool:
         launches = pool.submit(launch_values, warehouse, sorted({result.result_id for result in results}), metric)
         starts = pool.submit(_starts, warehouse, at_once)
-        scatter = pool.submit(scatter_of, warehouse, results, metric)
-    values = {key: tuple(own.values()) for key, own in launches.result().items()}
-    single = {one.result_id: (one.value,) for one in results if one.value is not None}
-    return Details(values={**single, **values}, starts=starts.result(), scatter=scatter.result())
+        others = pool.submit(sessions_of, warehouse, results, metric)
+    single = {one.result_id: {0: one.value} for one in results if one.value is not None}
+    return Details(values={**single, **launches.result()}, starts=starts.result(), others=others.result())
 
 
-def _starts(warehouse: Warehouse, results: Sequence[Measured]) -> dict[str, tuple[datetime, ...]]:
+def _starts(warehouse: Warehouse, results: Sequence[Measured]) -> dict[str, dict[int, datetime]]:
     """When each launch of the results began to measure."""
     if not results:
         return {}
-    found: dict[str, list[datetime]] = {}
+    found: dict[str, dict[int, datetime]] = {}
     ids = {"ids": sorted({result.result_id for result in results})}
     for row in warehouse.query(STARTS, ids).dicts():
-        found.setdefault(row["result_id"], []).append(row["started_at"])
-    return {result_id: tuple(times) for result_id, times in found.items()}
+        found.setdefault(row["result_id"], {})[row["launch"]] = row["started_at"]
+    return found
 
 
 def _keys(warehouse: Warehouse, table: str, column: str, rows: Iterable[Mapping[str, Any]]) -> dict[str, Keys]:
@@ -178,6 +172,8 @@ def _measured(row: Mapping[str, Any], own: tuple[Keys, str], evidence: Evidence,
         result_id=row["result_id"],
         run_id=row["run_id"],
         series_id=row["series_id"],
+        session_id=row["session_id"],
+        ab=row["ab"],
         started_at=row["started_at"],
         finished_at=row["finished_at"],
         history_time=row["history_time"],
@@ -199,18 +195,9 @@ def _unfit(row: Mapping[str, Any], evidence: Evidence, metric: Metric) -> str | 
     if row["validity"] == "invalid":
         kinds = [doubt["kind"] for doubt in evidence.doubts if doubt["severity"] == "invalid"]
         return f"invalid ({', '.join(kinds) or 'no doubt stored'})"
-    noisy, launches = _very_noisy_launches(evidence, row["launches"]), row["launches"]
-    if metric.source == "samples" and noisy and noisy >= UNFIT_SHARE * launches:
-        return f"very noisy in {noisy} of {launches} launch{'es' * (launches != 1)}"
     if row["value"] is None:
         return f"no {metric.column}: {evidence.why_missing or 'not measured'}"
     return None
-
-
-def _very_noisy_launches(evidence: Evidence, launches: int) -> int:
-    """The number of very noisy launches; all of them where the doubt does not name any."""
-    named = [doubt["evidence"] for doubt in evidence.doubts if doubt["kind"] == UNFIT_DOUBT]
-    return max((len(one.get("launches", range(launches))) for one in named), default=0)
 
 
 STATISTICS = """

@@ -8,19 +8,17 @@ from benchmarking.core.tables import NOTHING, Table, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import markdown_escaped, markdown_table, number, visible_lines
 from db.analysis.compare.comparison import Comparison, Finding, Side, Single
-from db.analysis.compare.judging import CONFIDENCE, MAX_Q, MIN_CHANGE, MIN_HISTORY_RUNS, MIN_LAUNCHES, Scope
+from db.analysis.compare.judging import CONFIDENCE, MAX_Q, MIN_CHANGE, Scope
 from db.values import heading, listed, listed_doubts, percent_change
 
 MAX_NAMES = 8
 """Points that are listed in a note; the others are counted."""
 CHANGED = ("slower", "faster", "more", "less")
-ORDER = (*CHANGED, "inconclusive", "equivalent", "not comparable")
+ORDER = (*CHANGED, "inconclusive", "equivalent", "not judged", "not comparable")
 SCOPES: Mapping[Scope, str] = {
-    "interleaved": "A and B were interleaved: a drift of the machine affects both",
-    "between sessions": "A and B were not interleaved: the intervals include the variation between runs of the series",
-    "within session": (
-        f"A and B were not interleaved, and a series has fewer than {MIN_HISTORY_RUNS} earlier runs: the variation "
-        "between runs is unknown, so the intervals are within-session only"
+    "in turns": "A and B were measured in turns, and are compared by rounds: a drift of the machine affects both",
+    "between sessions": (
+        "A and B were not measured in turns: the intervals include how sessions of the series vary, and drift"
     ),
 }
 
@@ -59,13 +57,13 @@ def _table(comparison: Comparison, *, only_changes: bool) -> Table:
     findings = [one for one in findings if not only_changes or one.judgement.verdict in CHANGED]
     several = [name for name, values in _subjects(comparison).items() if len(set(values)) > 1]
     unit = comparison.unit
-    numbers = (f"A {unit}", f"B {unit}", "change", f"{100 * CONFIDENCE:.0f} % interval")
+    numbers = (f"A {unit}", f"B {unit}", "change", f"{100 * CONFIDENCE:.0f} % interval", "detectable")
     first = len(several) + 1
-    headings = ("point", *map(heading, several), *numbers, "verdict", "q", "launches", "doubts")
+    headings = ("point", *map(heading, several), *numbers, "verdict", "launches", "doubts")
     return Table(
         headings=headings,
         rows=tuple(_row(one, several) for one in findings),
-        numbers=(*range(first, first + len(numbers)), headings.index("q"), headings.index("launches")),
+        numbers=(*range(first, first + len(numbers)), headings.index("launches")),
         states=(headings.index("verdict"), headings.index("doubts")),
         keys=first,
     )
@@ -82,8 +80,8 @@ def _row(finding: Finding, subjects: Sequence[str]) -> tuple[str, ...]:
         number(judgement.after),
         NOTHING if judgement.change is None else percent_change(judgement.change),
         _interval(judgement.low, judgement.high),
+        NOTHING if judgement.detectable is None else f"{judgement.detectable:.1%}",
         judgement.verdict,
-        NOTHING if judgement.q_value is None else f"{judgement.q_value:.2g}",
         f"{finding.before.launches} / {finding.after.launches}",
         _doubts(finding),
     )
@@ -115,7 +113,7 @@ def _notes(comparison: Comparison) -> list[str]:
     if any(scopes):
         lines.append(
             f"a change has q <= {MAX_Q:g} (Benjamini-Hochberg, over this comparison) and is at least {MIN_CHANGE:.0%}; "
-            f"values are geometric means over the launches, at least {MIN_LAUNCHES} on each side"
+            "detectable: the smallest change that would have been found with a probability of 80%"
         )
     lines += _reasons(findings)
     lines += _counted("A", [one.before for one in findings]) + _counted("B", [one.after for one in findings])
@@ -136,7 +134,7 @@ def _reasons(findings: Iterable[Finding]) -> list[str]:
 
 def _counted(name: str, sides: Sequence[Side]) -> list[str]:
     most = max((side.results for side in sides), default=1)
-    return [f"{name}: the newest comparable result of each point, of up to {most}"] if most > 1 else []
+    return [f"{name}: up to {most} comparable results of each point"] if most > 1 else []
 
 
 def _alone(name: str, singles: Sequence[Single]) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarking.core.metrics import JUDGED
 from benchmarking.core.records import Doubt, Hardware, Origin, canonical_hash
-from db.analysis.compare.comparison import compare, compare_within, is_interleaved
+from db.analysis.compare.comparison import compare, compare_within
 from db.analysis.compare.matching import across_column, allowed_across, differences, keys_of
 from db.analysis.compare.text import comparison_markdown, comparison_text
 from db.analysis.selection import Selection
@@ -19,6 +19,7 @@ LATENCY = JUDGED["latency_median_ms"]
 LAUNCH_FACTORS = (1.0, 1.002, 0.998, 1.001, 0.999)
 DAY = timedelta(days=1)
 START = datetime(2026, 3, 1, 12)
+OFFSETS = {"b": timedelta(minutes=3), "c": timedelta(minutes=6)}
 
 
 def scattered(run, *, start=None, minutes=10):
@@ -40,10 +41,13 @@ def scattered(run, *, start=None, minutes=10):
 
 @pytest.fixture
 def store(warehouse, make_run):
-    """A function that stores a run of five launches with the tag side=..., and gives it."""
+    """A function that stores a run of five launches with the tag side=..., and gives it.
+
+    Of the same day, the launches of sides a, b and c alternate.
+    """
 
     def add(side, *, day=0, cell=None, change=lambda run: run, minutes=10, tags=None, **fields):
-        start = START + day * DAY
+        start = START + day * DAY + OFFSETS.get(side, timedelta())
         run = make_run(launches=5, started_at=f"{start.isoformat()}Z", **fields)
         run = replace(run, finished_at=f"{(start + timedelta(minutes=5 * minutes)).isoformat()}Z")
         run = replace(
@@ -88,7 +92,7 @@ def slower_at(label, factor):
 
 def test_points_are_judged_one_by_one_and_sorted_worst_first(store, sides):
     store("a")
-    store("b", day=1, change=slower_at("b2 s32", 1.1))
+    store("b", change=slower_at("b2 s32", 1.1))
     found = sides()
     assert verdicts(found) == {
         "b2 s32": "slower",
@@ -98,7 +102,7 @@ def test_points_are_judged_one_by_one_and_sorted_worst_first(store, sides):
     }
     worst = found.findings[0]
     assert worst.judgement.change == pytest.approx(0.1)
-    assert worst.judgement.scope == "within session"
+    assert worst.judgement.scope == "in turns"
     assert (worst.before.launches, worst.after.launches, worst.before.results) == (5, 5, 1)
     assert found.counts == {"slower": 1, "equivalent": 3}
     assert not found.is_empty
@@ -145,29 +149,29 @@ def test_results_of_two_definitions_are_never_compared(store, sides):
     store("b", batch_sizes=(1,), sequence_lengths=(32,), origin=theirs)
     (finding,) = sides(across=["all"]).findings
     assert finding.judgement.reason == "definition: none / tool: mean of all calls"
-    store("c", day=2, batch_sizes=(1,), sequence_lengths=(32,), origin=theirs)
+    store("c", batch_sizes=(1,), sequence_lengths=(32,), origin=theirs)
     assert verdicts(sides("tag.side=b", "tag.side=c")) == {"b1 s32": "equivalent"}
 
 
-def test_the_newest_comparable_result_of_a_point_is_used_and_the_others_are_counted(store, sides):
+def test_all_comparable_results_of_a_side_count(store, sides):
     def invalid(run):
         wrong = Doubt(kind="wrong_output", severity="invalid", evidence={})
         return replace(run, results=tuple(replace(one, validity="invalid", doubts=(wrong,)) for one in run.results))
 
     store("a")
     store("b", day=1, slowdown=2.0)
-    fit = store("b", day=2, slowdown=3.0)
-    store("b", day=3, slowdown=4.0, change=invalid)
+    fit = store("b", day=2, slowdown=8.0)
+    store("b", day=3, slowdown=64.0, change=invalid)
     (finding, *_) = sides().findings
-    assert (finding.after.run_id, finding.after.results) == (fit.run_id, 3)
-    assert "B: the newest comparable result of each point, of up to 3" in comparison_text(sides())
+    assert (finding.after.run_id, finding.after.results, finding.after.launches) == (fit.run_id, 2, 10)
+    assert finding.judgement.change == pytest.approx(3.0)  # the geometric mean of 2 and 8 is 4
+    assert "B: up to 2 comparable results of each point" in comparison_text(sides())
 
 
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
         ({"validity": "invalid", "doubts": ("wrong_output", "invalid")}, "B: invalid (wrong_output)"),
-        ({"validity": "noisy", "doubts": ("very_noisy", "noisy")}, "B: very noisy in 5 of 5 launches"),
         ({"status": "failed", "error": "out of memory", "validity": None}, "B: failed: out of memory"),
     ],
 )
@@ -186,13 +190,13 @@ def test_an_unfit_side_is_not_comparable_with_its_reason(store, sides, fields, r
     assert (finding.judgement.verdict, finding.judgement.reason) == ("not comparable", reason)
 
 
-def test_one_very_noisy_launch_of_five_leaves_a_side_comparable(store, sides):
-    def once(run):
-        doubt = Doubt(kind="very_noisy", severity="noisy", evidence={"launches": [3]})
+def test_very_noisy_launches_are_shown_and_do_not_prevent_a_verdict(store, sides):
+    def noisy(run):
+        doubt = Doubt(kind="very_noisy", severity="noisy", evidence={"launches": [0, 1, 2, 3, 4]})
         return replace(run, results=tuple(replace(one, validity="noisy", doubts=(doubt,)) for one in run.results))
 
     store("a", batch_sizes=(1,), sequence_lengths=(32,))
-    store("b", batch_sizes=(1,), sequence_lengths=(32,), change=once)
+    store("b", batch_sizes=(1,), sequence_lengths=(32,), change=noisy)
     (finding,) = sides().findings
     assert (finding.judgement.verdict, finding.after.doubts) == ("equivalent", ("very_noisy",))
 
@@ -248,31 +252,90 @@ def test_an_aliased_rename_keeps_a_series_comparable(store, sides, warehouse):
     assert verdicts(sides()) == {"b1 s32": "equivalent"}
 
 
-def test_alternating_launches_are_interleaved(store, sides):
-    store("a", batch_sizes=(1,), sequence_lengths=(32,))
-    store("b", batch_sizes=(1,), sequence_lengths=(32,), day=5 / 24 / 60)  # five minutes later, launches ten apart
+ONE = {"batch_sizes": (1,), "sequence_lengths": (32,)}
+
+
+def test_alternating_launches_are_rounds(store, sides):
+    store("a", **ONE)
+    store("b", **ONE)
     (finding,) = sides().findings
-    assert finding.judgement.scope == "interleaved"
-    assert "A and B were interleaved: a drift of the machine affects both" in comparison_text(sides())
+    assert finding.judgement.scope == "in turns"
+    assert "A and B were measured in turns, and are compared by rounds" in comparison_text(sides())
 
 
-def test_interleaving_is_decided_by_the_middle_launches():
-    times = [START + timedelta(minutes=minute) for minute in range(10)]
-    assert is_interleaved([times[0], times[3], times[4]], [times[1], times[2], times[5]])  # A B B A A B
-    assert not is_interleaved(times[:5], times[5:])  # A A A A A B B B B B
-    assert not is_interleaved([*times[:4], times[9]], times[4:9])  # one straggler makes no turns
-    assert not is_interleaved([], times)
+def drifting(run):
+    """Each launch 3 % slower than the one before."""
+
+    def of(result):
+        samples = tuple(replace(one, values=tuple(v * 1.03**one.launch for v in one.values)) for one in result.samples)
+        return replace(result, samples=samples)
+
+    return replace(run, results=tuple(map(of, run.results)))
 
 
-def test_with_a_history_a_verdict_covers_other_sessions(store, sides):
-    one = {"batch_sizes": (1,), "sequence_lengths": (32,)}
+def test_a_drift_of_the_machine_does_not_hide_a_change_between_rounds(store, sides):
+    store("a", change=drifting, **ONE)
+    store("b", change=lambda run: drifting(slower_at("b1 s32", 1.05)(run)), **ONE)
+    (finding,) = sides().findings
+    assert (finding.judgement.verdict, finding.judgement.change) == ("slower", pytest.approx(0.05))
+
+
+def test_launches_of_one_side_after_those_of_the_other_are_no_rounds(store, sides):
+    store("a", minutes=1, **ONE)
+    store("b", minutes=1, **ONE)  # three minutes later: A A A B A B A B B B
+    (finding,) = sides().findings
+    assert (finding.judgement.verdict, finding.judgement.scope) == ("not judged", None)
+
+
+def test_rounds_of_several_sessions_count_together(store, sides):
+    for day in (0, 1):
+        store("a", day=day, **ONE)
+        store("b", day=day, slowdown=1.1, **ONE)
+    (finding,) = sides().findings
+    assert (finding.judgement.verdict, finding.before.launches) == ("slower", 10)
+
+
+def test_without_turns_and_history_a_difference_is_described(store, sides):
+    store("a", **ONE)
+    store("b", day=1, slowdown=1.1, **ONE)
+    found = sides()
+    (finding,) = found.findings
+    assert (finding.judgement.verdict, finding.judgement.low, finding.judgement.is_worse) == ("not judged", None, None)
+    assert finding.judgement.reason == (
+        "differs by +10.0% between these sessions: they did not run in turns, and a series has fewer than 5 other "
+        "sessions to judge by; `benchhouse ab` decides"
+    )
+    assert found.is_empty
+    assert found.counts == {"not judged": 1}
+
+
+def test_with_a_history_the_sessions_variation_is_in_the_interval(store, sides):
     for day, slowdown in enumerate((1.0, 1.1, 0.95, 1.05, 0.9, 1.0)):
-        store("earlier", day=day, slowdown=slowdown, **one)
-    store("a", day=20, **one)
-    store("b", day=21, slowdown=1.1, **one)
+        store("earlier", day=day, slowdown=slowdown, **ONE)
+    store("a", day=20, **ONE)
+    store("b", day=21, slowdown=1.1, **ONE)
     (finding,) = sides().findings
     assert (finding.judgement.verdict, finding.judgement.scope) == ("inconclusive", "between sessions")
     assert finding.judgement.change == pytest.approx(0.1)
+    assert finding.judgement.detectable > 0.1
+
+
+def test_sessions_of_a_quiet_history_can_be_equivalent(store, sides):
+    for day in range(8):
+        store("earlier", day=day, slowdown=1 + day % 5 / 2000, **ONE)
+    store("a", day=20, **ONE)
+    store("b", day=21, slowdown=1.001, **ONE)
+    assert verdicts(sides()) == {"b1 s32": "equivalent"}
+
+
+def test_sessions_far_apart_in_a_drifting_history_need_a_larger_change(store, sides):
+    level = 1.0
+    for day in range(24):
+        level *= 1 + (day * 7919 % 13 - 6) / 400  # a walk with steps of up to 1.5 %
+        side = {0: "a", 22: "near", 23: "b"}.get(day, "earlier")
+        store(side, day=day, slowdown=level, **ONE)
+    (far,), (near,) = sides().findings, sides("tag.side=near").findings
+    assert far.judgement.detectable > 2 * near.judgement.detectable
 
 
 @pytest.mark.parametrize("name", ["throughput_samples_per_sec", "load_time_s"])
@@ -291,14 +354,15 @@ def test_later_runs_are_not_part_of_the_history(store, sides):
     store("b", day=1, slowdown=1.1, **one)
     for day in range(6):
         store("later", day=2 + day, **one)
-    assert sides().findings[0].judgement.scope == "within session"
+    assert sides().findings[0].judgement.verdict == "not judged"
 
 
 def test_many_models_that_move_together_are_reported_as_environment(store, sides):
-    one = {"batch_sizes": (1,), "sequence_lengths": (32,)}
     for model in range(6):
-        store("a", model_id=f"m{model}", **one)
-        store("b", model_id=f"m{model}", day=1, slowdown=1.1, **one)
+        for day in range(7):
+            store("earlier", day=day, slowdown=1 + day % 5 / 2000, model_id=f"m{model}", **ONE)
+        store("a", day=20, model_id=f"m{model}", **ONE)
+        store("b", day=21, slowdown=1.1, model_id=f"m{model}", **ONE)
     found = sides()
     assert found.counts == {"slower": 6}
     assert found.moved_together is not None
@@ -308,8 +372,8 @@ def test_many_models_that_move_together_are_reported_as_environment(store, sides
 def test_by_compares_each_value_with_the_first_or_the_baseline(store, warehouse):
     one = {"batch_sizes": (1,), "sequence_lengths": (32,), "precision": "float32"}
     store("a", runtime="eager", **one)
-    store("a", day=1, runtime="onnxruntime", slowdown=0.5, **one)
-    store("a", day=2, runtime="openvino", slowdown=2.0, **one)
+    store("b", runtime="onnxruntime", slowdown=0.5, tags={"side": "a"}, **one)
+    store("c", runtime="openvino", slowdown=2.0, tags={"side": "a"}, **one)
     selection = Selection.parse("tag.side=a")
     found = compare_within(warehouse, selection, "runtime", LATENCY)
     shown = {one.subject["runtime"]: one.judgement.verdict for one in found.findings}
@@ -365,7 +429,7 @@ def test_documents_are_json(store, sides):
     from benchmarking.core.records import to_json
 
     store("a")
-    store("b", day=1)
+    store("b")
     document = json.loads(json.dumps(to_json(sides())))
     assert document["findings"][0]["judgement"]["verdict"] == "equivalent"
     assert document["unit"] == "ms"

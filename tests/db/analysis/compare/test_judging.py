@@ -1,4 +1,4 @@
-"""Judging two results by their launches: each formula by hand, with its degenerate case."""
+"""Judging two sides of a point: each formula by hand, with its degenerate case, and error rates over noise."""
 
 from __future__ import annotations
 
@@ -6,123 +6,164 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from benchmarking.core.metrics import JUDGED
-from db.analysis.compare.judging import Pair, RunScatter, false_discovery_rates, judge, run_scatter, word
+from db.analysis.compare.judging import Pair, Session, false_discovery_rates, judge, word
+from db.analysis.compare.session_scatter import SessionScatter
+from tests.helpers.verdict_replay import HISTORY_CASES, TURN_CASES, replay_history, replay_turns
 
 LATENCY = JUDGED["latency_median_ms"]
+SCATTER = SessionScatter(variance=0.02**2, walk=0.01**2, degrees=10.0, sessions=20)
 
 
 def values(*logs, centre=10.0):
-    """Launch values whose logarithms lie these distances from that of the centre."""
+    """Values whose logarithms lie these distances from that of the centre."""
     return tuple(centre * math.exp(log) for log in logs)
 
 
 STEADY = values(0.0, 0.01, -0.01)
-SLOWER = values(0.10, 0.11, 0.09)
+SLOWER = values(0.10, 0.112, 0.088)
 
 
-def alone(before, after, metric=LATENCY, **fields):
-    (judgement,) = judge([Pair(before=before, after=after, **fields)], metric)
+def alone(metric=LATENCY, **fields):
+    (judgement,) = judge([Pair(**fields)], metric)
     return judgement
 
 
-def test_a_change_is_the_ratio_of_geometric_means_with_welchs_interval():
-    # variances 1e-4 each, SE^2 = 2e-4 / 3, SE = 0.0081650, df = 4, t(0.975, 4) = 2.776445, half = 0.0226695
-    judged = alone(STEADY, SLOWER)
-    assert judged.before == pytest.approx(10.0)
-    assert judged.after == pytest.approx(10.0 * math.exp(0.1))
+def in_turns(before, after, metric=LATENCY, **fields):
+    return alone(metric, rounds=tuple(zip(before, after, strict=True)), **fields)
+
+
+def session(value, place, launches=None):
+    return Session(value=value, launches=launches or (value,) * 3, place=place)
+
+
+def between(before, after, scatter=SCATTER, other=None):
+    """Sessions of both sides, in neighbouring places."""
+    each = [session(value, place) for place, value in enumerate((*before, *after))]
+    return alone(
+        before=tuple(each[: len(before)]), after=tuple(each[len(before) :]), scatter=(scatter, other or scatter)
+    )
+
+
+def test_rounds_are_judged_by_the_paired_t_test():
+    # differences .10, .102, .098: mean .1, sd .002, SE .0011547, t(.975, 2) = 4.302653, half .0049683
+    judged = in_turns(STEADY, SLOWER)
     assert judged.change == pytest.approx(math.expm1(0.1))
-    assert judged.low == pytest.approx(math.expm1(0.1 - 0.0226695), abs=1e-6)
-    assert judged.high == pytest.approx(math.expm1(0.1 + 0.0226695), abs=1e-6)
-    assert (judged.verdict, judged.is_worse, judged.reason) == ("slower", True, None)
+    assert (judged.low, judged.high) == pytest.approx(
+        (math.expm1(0.1 - 0.0049683), math.expm1(0.1 + 0.0049683)), abs=1e-6
+    )
+    assert judged.p_value == pytest.approx(stats.ttest_rel(np.log(SLOWER), np.log(STEADY)).pvalue)
+    assert (judged.verdict, judged.is_worse, judged.scope) == ("slower", True, "in turns")
+    assert (judged.before, judged.after) == pytest.approx((10.0, 10.0 * math.exp(0.1)))
 
 
-def test_interval_and_p_are_those_of_scipys_welch_test():
-    from scipy import stats
-
-    before, after = (1.00, 1.03, 0.99, 1.04), (1.10, 1.11, 1.08, 1.21, 1.02, 1.09)
-    judged = alone(before, after)
-    theirs = stats.ttest_ind(np.log(after), np.log(before), equal_var=False)
-    interval = theirs.confidence_interval(0.95)
-    assert judged.p_value == pytest.approx(theirs.pvalue)
-    assert (judged.low, judged.high) == pytest.approx((math.expm1(interval.low), math.expm1(interval.high)))
+def test_a_drift_that_both_sides_share_does_not_widen_the_interval():
+    drift = values(0.0, 0.02, 0.04, 0.06, 0.08)
+    later = values(0.05, 0.071, 0.09, 0.11, 0.129)
+    assert in_turns(drift, later).high - in_turns(drift, later).low < 0.003
+    assert stats.ttest_ind(np.log(later), np.log(drift), equal_var=False).pvalue > 0.01  # unpaired sees nothing
 
 
-def test_the_variation_between_runs_widens_the_interval_of_sides_not_interleaved():
-    # SE^2 = 2e-4 / 3 + 2 * 0.02^2 = 8.6667e-4, df = SE^4 / (2 * (1e-4 / 3)^2 / 2 + 2 * (4e-4)^2 / 3) = 6.9690
-    from scipy import stats
-
-    scatter = RunScatter(sd=0.02, runs=10)
-    judged = alone(STEADY, SLOWER, run_scatter=(scatter, scatter))
-    se, degrees = math.sqrt(8.6666667e-4), 6.9690
-    assert judged.p_value == pytest.approx(2 * stats.t.sf(0.1 / se, degrees), rel=1e-4)
-    assert judged.high == pytest.approx(math.expm1(0.1 + stats.t.ppf(0.975, degrees) * se), rel=1e-4)
-    assert (judged.verdict, judged.scope) == ("inconclusive", "between sessions")
+def test_each_look_doubles_p_and_the_error_of_the_interval():
+    once, thrice = in_turns(STEADY, SLOWER), in_turns(STEADY, SLOWER, looks=3)
+    assert thrice.p_value == pytest.approx(4 * once.p_value)
+    half = stats.t.ppf(1 - 0.025 / 4, 2) * 0.0011547
+    assert thrice.high == pytest.approx(math.expm1(0.1 + half), abs=1e-5)
+    assert thrice.detectable > once.detectable
 
 
-def test_the_variation_between_runs_is_ignored_for_interleaved_sides():
-    scatter = RunScatter(sd=0.02, runs=10)
-    judged = alone(STEADY, SLOWER, run_scatter=(scatter, scatter), is_interleaved=True)
-    assert (judged.scope, judged.p_value) == ("interleaved", alone(STEADY, SLOWER).p_value)
+def test_detectable_is_what_would_be_found_four_times_in_five():
+    judged = in_turns(values(0, 0, 0, 0, 0), values(-0.02, -0.01, 0.0, 0.01, 0.02))
+    error = math.sqrt(0.00025 / 5)
+    assert judged.detectable == pytest.approx(math.expm1((stats.t.ppf(0.998, 4) + stats.t.ppf(0.8, 4)) * error))
+    assert in_turns(STEADY, STEADY).detectable == 0.02
 
 
-def test_without_history_a_verdict_is_within_session():
-    assert alone(STEADY, SLOWER).scope == "within session"
+def test_sessions_are_judged_by_the_scatter_and_the_walk_between_them():
+    # SE^2 = 2 * .02^2 + .01^2 = 9e-4 of one estimate with 10 degrees of freedom
+    judged = between([10.0], [10.0 * math.exp(0.15)])
+    assert judged.p_value == pytest.approx(2 * stats.t.sf(0.15 / 0.03, 10))
+    assert judged.high == pytest.approx(math.expm1(0.15 + stats.t.ppf(0.975, 10) * 0.03))
+    assert (judged.verdict, judged.scope) == ("slower", "between sessions")
 
 
-def test_equal_sides_are_equivalent_when_the_interval_is_within_two_percent():
-    close = values(0.0, 0.001, -0.001)
-    assert alone(close, close).verdict == "equivalent"
-    assert alone(STEADY, STEADY).verdict == "inconclusive"  # half = 0.0227, as above
+def test_several_sessions_of_a_side_share_the_scatter():
+    # SE^2 = .02^2 / 2 + .02^2 / 2, and a walk of .01 over the places 0 1 | 2 3: (1/4 + 1 + 1/4) * .01^2
+    judged = between(values(0.0, 0.01), values(0.15, 0.16))
+    error = math.sqrt(0.02**2 + 1.5 * 0.01**2)
+    assert judged.p_value == pytest.approx(2 * stats.t.sf(0.15 / error, 10))
+
+
+def test_two_series_have_two_estimates():
+    # Satterthwaite: (a + b)^2 / (a^2 / 10 + b^2 / 4), the larger walk with its own side
+    other = SessionScatter(variance=0.03**2, walk=0.0, degrees=4.0, sessions=9)
+    judged = between([10.0], [12.0], other=other)
+    a, b = 0.02**2 + 0.01**2, 0.03**2
+    degrees = (a + b) ** 2 / (a**2 / 10 + b**2 / 4)
+    assert judged.p_value == pytest.approx(2 * stats.t.sf(math.log(1.2) / math.sqrt(a + b), degrees))
+
+
+def test_a_session_whose_launches_disagree_counts_for_less():
+    spread = session(10.0, 0, values(0.0, 0.2, 0.0))
+    judged = alone(before=(spread,), after=(session(11.5, 1),), scatter=(SCATTER, SCATTER))
+    assert judged.verdict == "inconclusive"
+    assert between([10.0], [11.5]).verdict == "slower"
+
+
+def test_sides_without_turns_and_history_are_described():
+    judged = alone(before=(session(10.0, 0),), after=(session(11.0, 1),))
+    assert (judged.verdict, judged.change, judged.low, judged.q_value) == ("not judged", pytest.approx(0.1), None, None)
+    assert "differs by +10.0% between these sessions" in judged.reason
+    assert "`benchhouse ab` decides" in judged.reason
+
+
+@pytest.mark.parametrize("launches", [1, 2])
+def test_a_session_of_fewer_than_three_launches_gets_no_verdict(launches):
+    few = session(11.0, 1, (11.0,) * launches)
+    judged = alone(before=(session(10.0, 0),), after=(few,), scatter=(SCATTER, SCATTER))
+    assert judged.verdict == "not judged"
+    assert f"3 and {launches} launches of 3 required" in judged.reason
+
+
+def test_two_rounds_are_too_few():
+    sides = {"before": (session(10.0, 0),), "after": (session(11.0, 1),)}
+    assert alone(rounds=((10.0, 11.0),) * 2, **sides).verdict == "not judged"
+    assert alone(rounds=((10.0, 11.0),) * 3, **sides).verdict == "slower"
+
+
+def test_an_interval_within_two_percent_is_equivalent():
+    assert in_turns(STEADY, values(0.001, 0.01, -0.011)).verdict == "equivalent"
+    assert in_turns(STEADY, values(0.01, -0.01, 0.0)).verdict == "inconclusive"
 
 
 def test_a_significant_change_below_two_percent_is_not_reported():
-    close, little = values(0.0, 0.0001, -0.0001), values(0.0195, 0.0196, 0.0194)
-    judged = alone(close, little)
+    judged = in_turns(STEADY, values(0.0195, 0.0295, 0.0095 + 1e-6))
     assert judged.q_value < 1e-4
     assert judged.verdict == "equivalent"
-    wider = alone(values(0.0, 0.0005, -0.0005), values(0.0195, 0.02, 0.019))
-    assert wider.q_value < 0.01
-    assert (wider.verdict, wider.is_worse) == ("inconclusive", None)
+    wider = in_turns((10.0,) * 5, values(0.018, 0.022, 0.0185, 0.0195, 0.019))
+    assert (wider.q_value < 0.004, wider.verdict) == (True, "inconclusive")
     assert wider.reason == "the change is significant, but may be smaller than 2%"
 
 
 def test_without_variation_the_change_is_exact():
-    judged = alone((10.0, 10.0, 10.0), (11.0, 11.0, 11.0))
+    judged = in_turns((10.0, 10.0, 10.0), (11.0, 11.0, 11.0))
     assert (judged.verdict, judged.p_value, judged.q_value) == ("slower", 0.0, 0.0)
     assert (judged.low, judged.high) == pytest.approx((0.1, 0.1))
-    same = alone((10.0, 10.0, 10.0), (10.0, 10.0, 10.0))
+    same = in_turns((10.0, 10.0, 10.0), (10.0, 10.0, 10.0))
     assert (same.verdict, same.change, same.p_value, same.low, same.high) == ("equivalent", 0.0, 1.0, 0.0, 0.0)
 
 
-def test_one_side_without_variation_leaves_that_of_the_other():
-    from scipy import stats
-
-    judged = alone((10.0, 10.0, 10.0), SLOWER)
-    theirs = stats.ttest_1samp(np.log(SLOWER), math.log(10.0))  # df = 2, the other side is exact
-    assert judged.p_value == pytest.approx(theirs.pvalue)
-
-
-@pytest.mark.parametrize(("before", "after"), [((10.0,), (20.0,)), ((10.0, 10.1), (20.0, 20.1, 20.2))])
-def test_with_two_launches_there_is_a_change_but_no_verdict(before, after):
-    judged = alone(before, after)
-    assert judged.change == pytest.approx(1.0, abs=0.02)
-    assert (judged.verdict, judged.low, judged.p_value, judged.q_value) == ("inconclusive", None, None, None)
-    assert judged.reason == f"{len(before)} and {len(after)} launches: a verdict requires 3 on each side"
-
-
 def test_results_that_are_not_comparable_have_a_reason_and_no_numbers():
-    judged = alone(STEADY, SLOWER, why_not="A: invalid (wrong_output)")
+    judged = alone(why_not="A: invalid (wrong_output)")
     assert (judged.verdict, judged.reason, judged.change) == ("not comparable", "A: invalid (wrong_output)", None)
-    assert alone((0.0, 1.0, 1.0), SLOWER).verdict == "not comparable"
-    assert alone((), SLOWER).verdict == "not comparable"
+    assert in_turns((0.0, 1.0, 1.0), SLOWER).verdict == "not comparable"
+    assert alone().verdict == "not comparable"
 
 
 def test_q_is_benjamini_and_hochbergs():
     # ranks: .005 -> .02, .01 -> .02, .03 -> .04, .04 -> .04
-    from scipy import stats
-
     assert false_discovery_rates([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.02, 0.04, 0.04, 0.02])
     assert false_discovery_rates([]) == []
     many = np.random.default_rng(3).uniform(size=50) ** 3
@@ -130,8 +171,8 @@ def test_q_is_benjamini_and_hochbergs():
 
 
 def test_among_many_comparisons_a_change_needs_a_smaller_p():
-    # p = 0.00026 by itself; among 100 that are equal, its q is 0.026.
-    one, equal = Pair(before=STEADY, after=SLOWER), Pair(before=STEADY, after=STEADY)
+    one = Pair(rounds=tuple(zip(STEADY, SLOWER, strict=True)))
+    equal = Pair(rounds=tuple(zip(STEADY, values(0.01, -0.01, 0.0), strict=True)))
     assert judge([one], LATENCY)[0].verdict == "slower"
     among = judge([one] + [equal] * 99, LATENCY)[0]
     assert among.q_value == pytest.approx(100 * judge([one], LATENCY)[0].p_value)
@@ -139,11 +180,8 @@ def test_among_many_comparisons_a_change_needs_a_smaller_p():
 
 
 def test_only_findings_with_a_p_count_for_q():
-    pairs = [
-        Pair(before=(1.0,), after=(2.0,)),
-        Pair(before=STEADY, after=SLOWER),
-        Pair(before=(), after=(), why_not="x"),
-    ]
+    rounds = tuple(zip(STEADY, SLOWER, strict=True))
+    pairs = [Pair(before=(session(1.0, 0),), after=(session(2.0, 1),)), Pair(rounds=rounds), Pair(why_not="x")]
     judged = judge(pairs, LATENCY)
     assert [one.q_value for one in judged] == [None, judged[1].p_value, None]
 
@@ -157,50 +195,43 @@ def test_verdict_words_depend_on_the_metric():
 
 
 def test_more_throughput_is_better_and_more_memory_is_worse():
-    assert alone(STEADY, SLOWER, JUDGED["throughput_samples_per_sec"]).is_worse is False
-    assert alone(STEADY, SLOWER, JUDGED["memory_peak_rss_infer_mb"]).is_worse is True
+    assert in_turns(STEADY, SLOWER, JUDGED["throughput_samples_per_sec"]).is_worse is False
+    assert in_turns(STEADY, SLOWER, JUDGED["memory_peak_rss_infer_mb"]).is_worse is True
 
 
-def test_scatter_of_runs_is_the_median_step_between_neighbours():
-    # steps 0.01, 0.01, 0.02, 0.02: median 0.015, over 0.67449 and 1.41421
-    assert run_scatter(values(0.0, 0.01, 0.0, 0.02, 0.0)) == RunScatter(sd=pytest.approx(0.0157254, rel=1e-5), runs=5)
-    assert run_scatter(values(0.0, 0.01, 0.0, 0.02)) is None
+# At most 0.6 % of equal pairs may be called changed. With that share, more than 9 of 600 have a probability of 0.4 %.
+PAIRS, MAX_CALLED = 600, 9
 
 
-def test_a_level_that_changed_once_does_not_hide_the_next_change():
-    steady = [10.0, 10.1, 10.0, 9.9, 10.0, 10.1, 10.0]
-    shifted = [10.0, 10.1, 10.0, 9.9, 20.0, 20.2, 20.0]
-    assert run_scatter(shifted).sd == pytest.approx(run_scatter(steady).sd, rel=0.02)
+@pytest.mark.parametrize("name", TURN_CASES)
+def test_equal_sides_in_turns_are_hardly_ever_called_changed(name):
+    rates = replay_turns(TURN_CASES[name], pairs=PAIRS, seed=7)
+    assert rates.changed * PAIRS <= MAX_CALLED
 
 
-def test_scatter_of_many_runs_is_their_standard_deviation():
-    runs = np.exp(np.random.default_rng(5).normal(0, 0.03, 4000))
-    assert run_scatter(list(runs)).sd == pytest.approx(0.03, rel=0.05)
+@pytest.mark.parametrize("name", HISTORY_CASES)
+def test_equal_sessions_with_a_history_are_hardly_ever_called_changed(name):
+    rates = replay_history(HISTORY_CASES[name], pairs=PAIRS, seed=8)
+    assert rates.changed * PAIRS <= MAX_CALLED
 
 
-def replay(shift, launches, between_runs=0.0, history=0, count=1500):
-    """Share of changes found among pairs with a launch-to-launch sd of 1 %."""
-    rng = np.random.default_rng(11)
-    found = 0
-    for _ in range(count):
-        levels = rng.normal(0, between_runs, 2 + history) if between_runs else np.zeros(2 + history)
-        before = np.exp(levels[0] + rng.normal(0, 0.01, launches))
-        after = np.exp(levels[1] + math.log1p(shift) + rng.normal(0, 0.01, launches))
-        runs = [math.exp(level + rng.normal(0, 0.01, launches).mean()) for level in levels[2:]]
-        scatter = run_scatter(runs)
-        known = None if scatter is None else (scatter, scatter)
-        found += alone(tuple(before), tuple(after), run_scatter=known).is_worse is not None
-    return found / count
+def test_sessions_25_apart_in_a_walk_are_not_called_changed():
+    rates = replay_history(HISTORY_CASES["walk of 0.5 % a session"], pairs=400, seed=9, history=30, apart=25)
+    assert rates.changed * 400 <= 8
 
 
-def test_without_a_true_change_almost_none_is_found():
-    assert replay(0.0, 5) <= 0.005
+def test_five_percent_is_found_in_a_drift_of_ten_percent():
+    rates = replay_turns(TURN_CASES["drift of 10 %"], pairs=200, seed=10, change=0.05)
+    assert rates.changed >= 0.98
 
 
-def test_a_change_of_five_percent_is_found_with_five_launches():
-    assert replay(0.05, 5, count=500) >= 0.97
+def test_further_looks_find_what_five_rounds_do_not():
+    five = replay_turns(TURN_CASES["launch sd 2 %"], pairs=300, seed=11, change=0.05, looks=(5,))
+    more = replay_turns(TURN_CASES["launch sd 2 %"], pairs=300, seed=11, change=0.05)
+    assert five.changed < 0.4
+    assert more.changed > 0.97
 
 
-def test_levels_that_vary_between_runs_are_no_changes_once_there_is_a_history():
-    assert replay(0.0, 5, between_runs=0.02, count=800) >= 0.15  # nobody knows of them
-    assert replay(0.0, 5, between_runs=0.02, history=20, count=800) <= 0.012
+def test_a_quiet_history_finds_five_percent_and_can_say_equivalent():
+    assert replay_history(HISTORY_CASES["sessions 0.5 %"], pairs=300, seed=12, change=0.05).changed > 0.8
+    assert replay_history(HISTORY_CASES["sessions equal"], pairs=300, seed=13, launch_sd=0.005).equivalent > 0.9

@@ -1,4 +1,4 @@
-"""Reads the variation between runs of a series, by which two runs of different sessions are judged.
+"""Reads what the sessions of a series measured that are not compared: by how they vary, two sessions are judged.
 
 The newest sessions of each series are used. Those of its cell (model, hardware, runtime and precision) are read first,
 so that years of history do not slow a comparison; older ones only for series that the newest did not measure.
@@ -7,14 +7,13 @@ so that years of history do not slow a comparison; older ones only for series th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.metrics import Metric
-from db.analysis.compare.judging import RunScatter, run_scatter
 from db.analysis.compare.matching import Measured
-from db.analysis.gate.candidates import UNFIT_DOUBT
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -39,25 +38,34 @@ VALUES = """
 SELECT series_id AS own_id, run_id, {metric} AS value
 FROM {source}
 WHERE run_id IN (SELECT unnest($runs)) AND series_id IN (SELECT unnest($members)) AND status = 'ok' AND {metric} > 0
-    AND validity IS DISTINCT FROM 'invalid' AND NOT list_contains(doubts, $unfit)
+    AND validity IS DISTINCT FROM 'invalid'
 """
 """Few columns, of one table where it has the metric, since many results are read."""
 WITH_LOADS = "benchmark_results JOIN (SELECT run_id, load_time_s FROM benchmark_runs) USING (run_id)"
 Run = Mapping[str, Any]
-Sessions = dict[str, list[tuple[datetime, float]]]
+Found = dict[str, list[tuple[datetime, float]]]
 """session_id -> time and value of each of its results of one series."""
 
 
-def scatter_of(warehouse: Warehouse, results: Sequence[Measured], metric: Metric) -> dict[str, RunScatter]:
-    """By series_id, from one value for each session without the results' own runs, where there are enough of them."""
+@dataclass(frozen=True, slots=True)
+class SessionValue:
+    """What a session measured of a series."""
+
+    time: datetime
+    """Its newest run's place in the history."""
+    session_id: str
+    value: float
+    """In the metric's unit; the geometric mean where it measured the point several times."""
+
+
+SeriesSessions = tuple[SessionValue, ...]
+"""Oldest first."""
+
+
+def sessions_of(warehouse: Warehouse, results: Sequence[Measured], metric: Metric) -> dict[str, SeriesSessions]:
+    """series_id -> its newest sessions without the results' own runs."""
     if not results:
         return {}
-    found = {series_id: run_scatter(own) for series_id, own in _histories(warehouse, results, metric).items()}
-    return {series_id: scatter for series_id, scatter in found.items() if scatter is not None}
-
-
-def _histories(warehouse: Warehouse, results: Sequence[Measured], metric: Metric) -> dict[str, list[float]]:
-    """series_id -> the geometric mean of each of its newest sessions, oldest first."""
     members = warehouse.query(MEMBERS, {"series": sorted({result.series_id for result in results})}).dicts()
     canonical = {row["own_id"]: row["series_id"] for row in members}
     parameters = {
@@ -66,11 +74,11 @@ def _histories(warehouse: Warehouse, results: Sequence[Measured], metric: Metric
         "until": max(result.history_time for result in results),
     }
     newest, older = _by_age(warehouse.query(RUNS, parameters).dicts())
-    found: dict[str, Sessions] = {}
+    found: dict[str, Found] = {}
     _add(found, warehouse, newest, canonical, metric)
     lacking = {own: series for own, series in canonical.items() if len(found.get(series, ())) < MAX_SESSIONS}
     _add(found, warehouse, older, lacking, metric)
-    return {series_id: _session_means(sessions) for series_id, sessions in found.items()}
+    return {series_id: _in_order(sessions) for series_id, sessions in found.items()}
 
 
 def _by_age(runs: Iterable[Run]) -> tuple[list[Run], list[Run]]:
@@ -88,7 +96,7 @@ def _by_age(runs: Iterable[Run]) -> tuple[list[Run], list[Run]]:
 
 
 def _add(
-    found: dict[str, Sessions],
+    found: dict[str, Found],
     warehouse: Warehouse,
     runs: Sequence[Run],
     canonical: Mapping[str, str],
@@ -100,18 +108,20 @@ def _add(
     known = {run["run_id"]: run for run in runs}
     source = WITH_LOADS if metric.source == "load_time" else "benchmark_results"
     sql = VALUES.format(metric=metric.column, source=source)
-    parameters = {"runs": list(known), "members": list(canonical), "unfit": UNFIT_DOUBT}
+    parameters = {"runs": list(known), "members": list(canonical)}
     for row in warehouse.query(sql, parameters).dicts():
         run = known[row["run_id"]]
         sessions = found.setdefault(canonical[row["own_id"]], {})
         sessions.setdefault(run["session_id"], []).append((run["time"], row["value"]))
 
 
-def _session_means(sessions: Sessions) -> list[float]:
-    """Of the newest sessions, oldest first."""
-    times = {session_id: max(time for time, _ in own) for session_id, own in sessions.items()}
-    newest = sorted(sessions, key=lambda session_id: (times[session_id], session_id))[-MAX_SESSIONS:]
-    return [_mean([value for _, value in sessions[session_id]]) for session_id in newest]
+def _in_order(sessions: Found) -> SeriesSessions:
+    """The newest sessions, oldest first."""
+    each = [
+        SessionValue(max(time for time, _ in own), session_id, _mean([value for _, value in own]))
+        for session_id, own in sessions.items()
+    ]
+    return tuple(sorted(each, key=lambda one: (one.time, one.session_id))[-MAX_SESSIONS:])
 
 
 def _mean(values: Sequence[float]) -> float:
