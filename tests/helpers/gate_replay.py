@@ -51,11 +51,20 @@ def far_modes(n: int, rng: np.random.Generator, cv: float = noise.CV) -> Floats:
     return noise.normal(n, rng, cv) * np.exp(np.where(rng.random(n) < SLOW_SHARE, FAR_APART * cv, 0.0))
 
 
+def contaminated(n: int, rng: np.random.Generator, cv: float = noise.CV) -> Floats:
+    """Log-normal with half of `cv`, and 1 run in 10 slower by 5 to 30 %: somebody else used the machine."""
+    import numpy as np
+
+    rise = np.where(rng.random(n) < 0.10, rng.uniform(*noise.OUTLIER_RISE, n), 0.0)
+    return noise.normal(n, rng, cv / 2) * np.exp(rise)
+
+
 STATED: Mapping[str, tuple[Noise, Rates]] = {
     "normal": (noise.normal, Rates(flagged=0.010, confirmed=0.0004)),
     "AR(.5)": (noise.autocorrelated, Rates(flagged=0.013, confirmed=0.0027)),
     "5 % outliers, either way": (either_way, Rates(flagged=0.029, confirmed=0.0009)),
-    "bimodal, far apart": (far_modes, Rates(flagged=0.036, confirmed=0.005)),
+    "bimodal, far apart": (far_modes, Rates(flagged=0.10, confirmed=0.019)),
+    "1 run in 10 disturbed": (contaminated, Rates(flagged=0.095, confirmed=0.01)),
 }
 """The false alarms a check may have, by noise."""
 UNSTATED: Mapping[str, Noise] = {

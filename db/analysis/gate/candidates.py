@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 FIT = ("valid", "noisy")
 """Validities of results that are judged, and of those in a segment."""
-UNFIT_DOUBT = "very_noisy"
-"""Results with this doubt are neither judged nor in a segment."""
 REACH = 200
 """Runs of a series that are read: enough for a full segment after some are left out."""
 COLUMNS = (
@@ -50,22 +48,17 @@ WITH judged AS (
     SELECT result_id AS judged_id, series_id, session_id, row(history_time, started_at, result_id) AS place
     FROM all_results WHERE result_id IN (SELECT unnest($results))
 ), changes AS (
-    SELECT judged_id, max(row(r.history_time, r.started_at, r.result_id)) AS place
-    FROM judged
-    JOIN all_results r ON r.series_id = judged.series_id
-    JOIN change_points c ON c.result_id = r.result_id AND c.metric = $metric AND c.state = 'confirmed'
-        AND c.result_id NOT IN (SELECT unnest($new_alerts))
-    WHERE row(r.history_time, r.started_at, r.result_id) <= judged.place
-    GROUP BY judged_id
+    SELECT DISTINCT result_id AS changed_id FROM change_points
+    WHERE metric = $metric AND state = 'confirmed' AND result_id NOT IN (SELECT unnest($new_alerts))
 )
-SELECT judged_id, r.result_id, r.git_commit, r.{metric} AS value
+SELECT
+    judged_id, r.result_id, r.git_commit, r.{metric} AS value, changed_id IS NOT NULL AS begins,
+    r.session_id <> judged.session_id AND r.result_id <> judged_id AND r.status = 'ok'
+        AND r.validity IN (SELECT unnest($fit)) AND r.{metric} IS NOT NULL AS counts
 FROM judged
 JOIN all_results r ON r.series_id = judged.series_id
-LEFT JOIN changes USING (judged_id)
-WHERE r.session_id <> judged.session_id AND row(r.history_time, r.started_at, r.result_id) < judged.place
-    AND (changes.place IS NULL OR row(r.history_time, r.started_at, r.result_id) >= changes.place)
-    AND r.status = 'ok' AND r.validity IN (SELECT unnest($fit)) AND r.{metric} IS NOT NULL
-    AND NOT list_contains(r.doubts, $unfit)
+LEFT JOIN changes ON changed_id = r.result_id
+WHERE row(r.history_time, r.started_at, r.result_id) <= judged.place AND (counts OR begins)
 WINDOW newest_first AS (PARTITION BY judged_id ORDER BY r.history_time DESC, r.started_at DESC, r.result_id DESC)
 QUALIFY row_number() OVER newest_first <= {reach}
 ORDER BY judged_id, r.history_time, r.started_at, r.result_id
@@ -83,6 +76,10 @@ class Earlier:
     result_id: str
     git_commit: str | None
     value: float
+
+
+Segments = tuple[tuple[Earlier, ...], ...]
+"""Oldest first; the last is that of a result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,11 +110,13 @@ class Candidate:
     """Why it was not measured."""
     segment: tuple[Earlier, ...]
     """Oldest first."""
+    earlier: tuple[tuple[Earlier, ...], ...]
+    """The segments before it, oldest first."""
 
     @property
     def unfit(self) -> str | None:
         """Why its value cannot be judged; None where it can, or where there is none."""
-        if self.validity in FIT and UNFIT_DOUBT not in self.doubts:
+        if self.validity in FIT:
             return None
         return f"{self.validity}: {', '.join(self.doubts)}"
 
@@ -125,6 +124,11 @@ class Candidate:
     def values(self) -> tuple[float, ...]:
         """The segment's values, oldest first."""
         return tuple(earlier.value for earlier in self.segment)
+
+    @property
+    def earlier_values(self) -> tuple[tuple[float, ...], ...]:
+        """Those of the segments before it."""
+        return tuple(tuple(earlier.value for earlier in segment) for segment in self.earlier)
 
     @property
     def subject(self) -> str:
@@ -164,14 +168,14 @@ def repeated(warehouse: Warehouse, run_id: str, since: datetime, metric: Metric)
         "ORDER BY started_at DESC, run_id DESC LIMIT 1)"
     )
     rows = _results(warehouse, condition, (run_id, since), metric)
-    return {row["series_id"]: _candidate(row, metric, ()) for row in rows}
+    return {row["series_id"]: _candidate(row, metric, ((),)) for row in rows}
 
 
 def _of_metric(warehouse: Warehouse, selection: Selection, scope: Scope, metric: Metric) -> list[Candidate]:
     condition, values = _condition(selection, scope)
     rows = _results(warehouse, condition, values, metric)
     segments = _segments(warehouse, [row["result_id"] for row in rows], metric)
-    return [_candidate(row, metric, segments.get(row["result_id"], ())) for row in rows]
+    return [_candidate(row, metric, segments.get(row["result_id"], ((),))) for row in rows]
 
 
 def _condition(selection: Selection, scope: Scope) -> tuple[str, tuple[object, ...]]:
@@ -188,21 +192,26 @@ def _results(warehouse: Warehouse, condition: str, values: Sequence[object], met
     return warehouse.query(sql, values).dicts()
 
 
-def _segments(warehouse: Warehouse, result_ids: Sequence[str], metric: Metric) -> dict[str, tuple[Earlier, ...]]:
-    """The segment of each result that has one."""
+def _segments(warehouse: Warehouse, result_ids: Sequence[str], metric: Metric) -> dict[str, Segments]:
+    """The segments of each result that has earlier ones."""
     alerted = _alerted(warehouse, metric)
     parameters = {
         "results": list(result_ids),
         "metric": metric.column,
         "fit": list(FIT),
-        "unfit": UNFIT_DOUBT,
         "new_alerts": [result_id for result_id, alert in alerted.items() if alert.is_new],
     }
-    found: dict[str, list[Earlier]] = {}
+    found: dict[str, list[list[Earlier]]] = {}
     for row in warehouse.query(SEGMENTS.format(metric=metric.column, reach=REACH), parameters).dicts():
-        earlier = Earlier(result_id=row["result_id"], git_commit=row["git_commit"], value=row["value"])
-        found.setdefault(row["judged_id"], []).append(earlier)
-    return {result_id: _without_alerted(earlier, alerted) for result_id, earlier in found.items()}
+        segments = found.setdefault(row["judged_id"], [[]])
+        if row["begins"]:
+            segments.append([])
+        if row["counts"]:
+            segments[-1].append(Earlier(result_id=row["result_id"], git_commit=row["git_commit"], value=row["value"]))
+    return {
+        result_id: tuple(_without_alerted(segment, alerted) for segment in segments)
+        for result_id, segments in found.items()
+    }
 
 
 def _alerted(warehouse: Warehouse, metric: Metric) -> dict[str, _Alerted]:
@@ -223,13 +232,14 @@ def _without_alerted(segment: Sequence[Earlier], alerted: Mapping[str, _Alerted]
     return tuple(earlier for earlier in segment if earlier.result_id not in left_out)
 
 
-def _candidate(row: Row, metric: Metric, segment: tuple[Earlier, ...]) -> Candidate:
+def _candidate(row: Row, metric: Metric, segments: Segments) -> Candidate:
     computed: dict[str, Any] = {
         "metric": metric,
         "point": Point.from_columns(row),
         "doubts": doubt_kinds(row["extra"]),
         "missing": (row["missing"] or {}).get(metric.column),
-        "segment": segment,
+        "segment": segments[-1],
+        "earlier": segments[:-1],
     }
     return Candidate(
         **{each.name: row[each.name] for each in fields(Candidate) if each.name not in computed}, **computed

@@ -84,7 +84,7 @@ def confirmed(finding: Finding, again: Candidate | None, why_not: str | None, pa
     if again is None or again.value is None or again.unfit is not None:
         reason = why_not or (again and (again.error or again.unfit or again.missing)) or "its series was not measured"
         return replace(finding, why=f"could not be measured again: {reason}")
-    judgement = judge(finding.candidate.values, again.value, finding.candidate.metric, parameters)
+    judgement = _judged(finding.candidate, again.value, parameters)
     measured = replace(finding, again=judgement, again_result_id=again.result_id)
     return measured if judgement.outcome == "worse" else replace(measured, verdict="not confirmed", together=None)
 
@@ -116,8 +116,12 @@ def _finding(candidate: Candidate, parameters: Parameters) -> Finding:
     if candidate.value is None:
         why = f"no {candidate.metric.column}: {candidate.missing or 'not measured'}"
         return Finding(candidate=candidate, verdict="not enough data", why=why)
-    judgement = judge(candidate.values, candidate.value, candidate.metric, parameters)
+    judgement = _judged(candidate, candidate.value, parameters)
     return Finding(candidate=candidate, verdict=OUTCOMES[judgement.outcome], why=judgement.why, judgement=judgement)
+
+
+def _judged(candidate: Candidate, value: float, parameters: Parameters) -> Judgement:
+    return judge(candidate.values, value, candidate.metric, parameters, candidate.earlier_values)
 
 
 def _unmeasured(candidate: Candidate) -> Finding:

@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarking.core.metrics import Metric
 from benchmarking.core.records import canonical_hash
-from db.analysis.gate.candidates import FIT, UNFIT_DOUBT
+from db.analysis.gate.candidates import FIT
 from db.analysis.history.detector import DEFAULT, NAME, VERSION, Change, Parameters, detect
 from db.warehouse import OutdatedError, Warehouse
 
@@ -35,8 +35,7 @@ DETECTED = (
 )
 DETECTOR = ("detector", "detector_version", "parameters")
 FIT_RESULTS = f"""
-status = 'ok' AND validity IN ({", ".join(f"'{name}'" for name in FIT)}) AND NOT list_contains(doubts, '{UNFIT_DOUBT}')
-    AND {{metric}} > 0
+status = 'ok' AND validity IN ({", ".join(f"'{name}'" for name in FIT)}) AND {{metric}} > 0
 """
 """The results in a history: those of the gate's segments, with a value above 0."""
 DIGESTS = f"""

@@ -83,7 +83,7 @@ class History:
     change_points: tuple[ChangePoint, ...]
     """Those whose first changed result is selected, oldest first."""
     left_out: int
-    """Number of selected results that failed, are invalid, throttled or very noisy, or have no value."""
+    """Number of selected results that failed, are invalid or throttled, or have no value."""
 
 
 def histories(

@@ -96,9 +96,7 @@ def _notes(histories: Sequence[History]) -> list[str]:
     if any(change.state == "suspected" for change in changes):
         lines.append(SUSPECTED)
     if left_out:
-        lines.append(
-            f"left out: {left_out} results that failed, are invalid, throttled or very noisy, or have no value"
-        )
+        lines.append(f"left out: {left_out} results that failed, are invalid or throttled, or have no value")
     return lines
 
 

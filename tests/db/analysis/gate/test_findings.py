@@ -39,6 +39,7 @@ def candidate(value, model_id="bert", **fields):
         "doubts": (),
         "missing": None,
         "segment": SEGMENT,
+        "earlier": (),
         "metric": metric,
     }
     return Candidate(**{**known, **fields, "value": value, "model_id": model_id})
@@ -91,7 +92,6 @@ def test_worst_comes_first():
         ({"status": "failed", "error": "no", "segment": ()}, "not enough data", "failed: no"),
         ({"status": "skipped", "error": "too big"}, "not enough data", "skipped: too big"),
         ({"validity": "invalid", "doubts": ("nan",)}, "unfit", "invalid: nan"),
-        ({"validity": "noisy", "doubts": ("very_noisy",)}, "unfit", "noisy: very_noisy"),
         ({"missing": "too_few_samples"}, "not enough data", "no latency_median_ms: too_few_samples"),
         ({}, "not enough data", "no latency_median_ms: not measured"),
     ],
@@ -101,6 +101,12 @@ def test_a_candidate_without_a_value_has_a_verdict_and_a_reason(fields, verdict,
 
     assert (finding.verdict, finding.why) == (verdict, why)
     assert sentence(finding) == why
+
+
+def test_a_very_noisy_result_is_judged_like_others():
+    (finding,) = found([candidate(11.0, validity="noisy", doubts=("very_noisy",))])
+
+    assert finding.verdict == "regressed"
 
 
 def test_only_a_repeated_regression_is_confirmed():

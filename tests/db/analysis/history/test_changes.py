@@ -92,8 +92,8 @@ def test_unfit_results_are_not_part_of_the_history(warehouse, write_history):
     results = write_history(warehouse, [*QUIET, *STEP])
     sql = "UPDATE benchmark_results SET {} WHERE result_id IN (SELECT unnest(?))"
     warehouse.query(sql.format("validity = 'invalid'"), [results[12:13]])
-    warehouse.query(sql.format("doubts = ['very_noisy']"), [results[13:14]])
-    warehouse.query(sql.format("latency_median_ms = NULL"), [results[14:15]])
+    warehouse.query(sql.format("latency_median_ms = NULL"), [results[13:14]])
+    warehouse.query(sql.format("validity = 'throttled'"), [results[14:15]])
     assert update_changes(warehouse, MEDIAN) == SearchCounts(series=1)
 
 
