@@ -4,6 +4,10 @@ A and B are run_hardware_benchmark commands, in quotes: with different flags, wi
 interpreter of another environment (/venv/bin/run_hardware_benchmark ...), or in worktrees of two commits (--worktree-a,
 --worktree-b). Each round is one launch of each side, in a fresh process: A B, B A, A B, ... No shell is involved.
 
+After --rounds the difference is judged, by rounds, so that a drift of the machine cancels. While a point's interval
+reaches over 2 %, rounds are added, up to --max-rounds or --budget. Each look at the numbers makes the next one
+stricter, so that looking often does not find more changes where there are none.
+
 The exit code does not depend on the verdict: 1 if a point failed, 3 if the sides have no point in common.
 """
 
@@ -18,9 +22,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import monotonic
+from typing import Any
 
-from benchmarking.core.command_line import Parser, note, notes, positive_int, run_command
-from benchmarking.core.errors import StorageError, UsageError
+from benchmarking.core.command_line import Parser, non_negative_seconds, note, notes, positive_int, run_command
+from benchmarking.core.errors import EXIT_OK, StorageError, UsageError
 from benchmarking.core.provenance import MeasuredRun, uuid7
 from benchmarking.core.records import Device, Json, Run, to_json
 from benchmarking.core.temporary import temporary_folder
@@ -38,6 +44,9 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, the o
 NAME = "benchhouse ab"
 
 DEFAULT_ROUNDS = 5
+MAX_ROUNDS = 20
+GROWTH = 1.6
+"""Of the number of rounds from look to look."""
 
 EXAMPLES = """\
 examples:
@@ -74,7 +83,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     arms = (arm("a", arguments.a, arguments.worktree_a), arm("b", arguments.b, arguments.worktree_b))
-    return compare_in_turns(arms, arguments.rounds, output_options(arguments, metric=arguments.metric))
+    looks = planned_looks(arguments.rounds, max(arguments.rounds, arguments.max_rounds))
+    return compare_in_turns(arms, looks, output_options(arguments, metric=arguments.metric), arguments.budget)
 
 
 def output_options(arguments: argparse.Namespace, *, metric: str | None = None) -> OutputOptions:
@@ -93,21 +103,55 @@ def output_options(arguments: argparse.Namespace, *, metric: str | None = None) 
     )
 
 
-def compare_in_turns(arms: tuple[Arm, Arm], rounds: int, keep: OutputOptions) -> int:
-    """Measure both sides in turns, store their runs and print the comparison; returns the exit code."""
+def planned_looks(rounds: int, most: int) -> tuple[int, ...]:
+    """The numbers of rounds after which the difference is judged: 5, 8, 13, 20."""
+    looks = [rounds]
+    while looks[-1] < most:
+        looks.append(min(most, max(looks[-1] + 1, round(looks[-1] * GROWTH))))
+    return tuple(looks)
+
+
+def compare_in_turns(
+    arms: tuple[Arm, Arm], looks: Sequence[int], keep: OutputOptions, budget_s: float | None = None
+) -> int:
+    """Measure both sides in turns until each point is decided, store their runs and print the comparison.
+
+    `looks` are the numbers of rounds after which it is judged. Returns the exit code.
+    """
     name = uuid7()
+    runs: dict[Letter, list[str]] = {letter: [] for letter in LETTERS}
+    code, begun = EXIT_OK, monotonic()
     with _folder(keep, name) as folder:
         db_path = keep.db_path if keep.output_dir is not None else str(folder / "compared.duckdb")
         ingest = warehouse.database(db_path, keep.lock_timeout_s, quiet=True)
-        code = measure_in_turns(arms, rounds, folder, _further(keep, name), notes(quiet=keep.quiet))
-        files = {letter: _kept(folder, letter, keep) for letter in LETTERS}
-        for path in (*files["a"], *files["b"]):
-            ingest(path)
-        runs = {letter: [_run_id(path) for path in paths] for letter, paths in files.items()}
-        flags = [*(["--metric", keep.metric] if keep.metric else []), *(["--json"] if keep.json else [])]
-        done = compare_stored(selection_of(runs["a"]), selection_of(runs["b"]), db_path, *flags)
+        for measured, count in zip((0, *looks), looks, strict=False):
+            if measured and not _goes_on(runs, db_path, keep):
+                break
+            if measured and budget_s is not None and (monotonic() - begun) / measured * count > budget_s:
+                note(f"{count - measured} more rounds would exceed --budget {budget_s:g}: stopping after {measured}")
+                break
+            part = folder / f"{measured + 1}-{count}"
+            rounds = range(measured, count)
+            code = max(code, measure_in_turns(arms, rounds, part, _further(keep, name), notes(quiet=keep.quiet)))
+            for letter in LETTERS:
+                for path in _kept(part, letter, keep):
+                    ingest(path)
+                    runs[letter].append(_run_id(path))
+        done = _compared(runs, db_path, keep, *(["--json"] if keep.json else []))
     _print(arms, runs, done, keep)
     return code or done.exit_code
+
+
+def _goes_on(runs: Mapping[Letter, Sequence[str]], db_path: str, keep: OutputOptions) -> bool:
+    """Whether the interval of a point, so far, reaches over 2 %."""
+    document: Any = _compared(runs, db_path, keep, "--json").document
+    judgements = [finding["judgement"] for finding in document["findings"]]
+    return any(one["scope"] is not None and not one["is_decided"] for one in judgements)
+
+
+def _compared(runs: Mapping[Letter, Sequence[str]], db_path: str, keep: OutputOptions, *flags: str) -> StoredComparison:
+    metric = ["--metric", keep.metric] if keep.metric else []
+    return compare_stored(selection_of(runs["a"]), selection_of(runs["b"]), db_path, *metric, *flags)
 
 
 def _further(keep: OutputOptions, name: str) -> dict[Letter, list[str]]:
@@ -124,7 +168,8 @@ def _kept(folder: Path, letter: Letter, keep: OutputOptions) -> list[Path]:
     files = run_files(folder, letter)
     if keep.output_dir is None:
         return files
-    kept = [keep.output_dir / f"{path.stem}_ab-{letter}-{folder.name[-8:]}.json" for path in files]
+    name = folder.parent.name[-8:]
+    kept = [keep.output_dir / f"{path.stem}_ab-{letter}-{name}-{folder.name}.json" for path in files]
     for path, target in zip(files, kept, strict=True):
         path.rename(target)
         if not keep.quiet:
@@ -153,11 +198,12 @@ def _kept_with_results(folder: Path, name: str | None = None) -> Iterator[Path]:
     try:
         yield folder
     except BaseException:
-        if any(folder.glob("*/*.json*")):
+        if any(folder.glob("*/*/*.json*")):
             folder = folder if name is None else folder.rename(folder.with_name(name))
+            left = sorted({path.parent for path in folder.glob("*/*/*.json*")})
             note(
-                f"the results so far are in {folder}: finish them with run_hardware_benchmark --resume --output-dir "
-                f"{folder / 'a'} (and b), or load the finished ones with setup_benchmark_db --ingest"
+                f"the results so far are in {', '.join(map(str, left))}: finish each with run_hardware_benchmark "
+                "--resume --output-dir FOLDER, or load the finished ones with setup_benchmark_db --ingest"
             )
         else:
             shutil.rmtree(folder, ignore_errors=True)
@@ -209,7 +255,20 @@ def _parser() -> Parser:
         type=positive_int,
         default=DEFAULT_ROUNDS,
         metavar="N",
-        help="launches per side (default: %(default)s)",
+        help="launches per side before the first look (default: %(default)s)",
+    )
+    how.add_argument(
+        "--max-rounds",
+        type=positive_int,
+        default=MAX_ROUNDS,
+        metavar="N",
+        help="launches per side at most; equal to --rounds for a single look (default: %(default)s)",
+    )
+    how.add_argument(
+        "--budget",
+        type=non_negative_seconds,
+        metavar="S",
+        help="seconds after which no rounds are added (default: no limit)",
     )
     how.add_argument("--metric", metavar="COLUMN", help="metric to compare (default: latency_median_ms)")
     output = parser.add_argument_group("output")

@@ -77,6 +77,8 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     ab.check_comparison_flags(arguments)
     if arguments.interleave and not arguments.dry_run:
         return _measure_in_turns(arguments, argv)
+    if arguments.launches is None and (arguments.compare_to is not None or _names_several(arguments.runtime or ())):
+        arguments.launches = ab.DEFAULT_ROUNDS  # what is compared needs launches rather than long ones
     plans, show = _plans(arguments, argv, show)
     if arguments.dry_run:
         return session.show_plans(plans, show)
@@ -88,10 +90,9 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
 
 def _measure_in_turns(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     """Measure the stored run and this command in alternating launches, and judge the difference."""
-    from benchmarking.ab import compare_in_turns, output_options
-
-    rounds = flags.chosen_settings(arguments).launches
-    return compare_in_turns(ab.arms(arguments, argv), rounds, output_options(arguments))
+    rounds = arguments.launches or ab.DEFAULT_ROUNDS
+    looks = ab.planned_looks(rounds, arguments.launches or ab.MAX_ROUNDS)
+    return ab.compare_in_turns(ab.arms(arguments, argv), looks, ab.output_options(arguments))
 
 
 def _plans(
@@ -99,12 +100,16 @@ def _plans(
 ) -> tuple[Sequence[CellPlan], session.Show]:
     """The plans, and how their runs are shown."""
     request = flags.request(arguments, arguments.model_id, (NAME, *without_turn_flag(argv)))
-    if arguments.runtime is not None and (len(arguments.runtime) > 1 or ALL in arguments.runtime):
+    if _names_several(arguments.runtime or ()):
         planned = plan_runtimes(request, arguments.runtime, uuid7())
         planned.tell(note)
         return flags.named_plans(arguments, planned.plans), show_runtimes(show, planned.refused)
     (runtime,) = arguments.runtime or (None,)
     return flags.named_plans(arguments, [plan_cell(replace(request, runtime=runtime), uuid7())]), show
+
+
+def _names_several(runtimes: Sequence[str]) -> bool:
+    return len(runtimes) > 1 or ALL in runtimes
 
 
 def _calibrate(arguments: argparse.Namespace, argv: Sequence[str], show: session.Show) -> int:

@@ -38,7 +38,8 @@ def only(folder):
 
 
 def test_sides_take_turns_and_neither_is_always_first():
-    assert "".join(order(3)) == "abbaab"
+    assert "".join(order(range(3))) == "abbaab"
+    assert "".join(order(range(3, 5))) == "baab"
 
 
 def test_a_side_is_variables_a_program_and_its_flags(tmp_path):
@@ -102,7 +103,18 @@ def measured(tmp_path_factory):
     keep = ["--save", "--output-dir", "runs", "--db-path", "a.duckdb", "--quiet", "--worktree-a", str(ROOT)]
     out = folder / "out.json"
     environment = dict(os.environ, HF_HUB_OFFLINE="1", PYTHONPATH=str(ROOT))
-    words = [sys.executable, "-m", "benchmarking.ab", *map(command, sides), "--rounds", "3", "--json", *keep]
+    words = [
+        sys.executable,
+        "-m",
+        "benchmarking.ab",
+        *map(command, sides),
+        "--rounds",
+        "3",
+        "--max-rounds",
+        "3",
+        "--json",
+        *keep,
+    ]
     with out.open("w") as stream:
         done = subprocess.run(words, stdout=stream, env=environment, check=False, cwd=folder)
     return done.returncode, json.loads(out.read_text()), folder
@@ -114,7 +126,7 @@ def test_launches_of_a_side_are_one_run_and_the_difference_is_judged(measured):
     (finding,) = document["comparison"]["findings"]
     assert finding["judgement"]["verdict"] == "slower"
     assert finding["judgement"]["change"] == pytest.approx(0.1)
-    assert finding["judgement"]["scope"] == "interleaved"
+    assert finding["judgement"]["scope"] == "in turns"
     assert (finding["before"]["launches"], finding["after"]["launches"]) == (3, 3)
     assert document["a"]["run_ids"] == [finding["before"]["run_id"]]
 
@@ -134,6 +146,52 @@ def test_runs_of_both_sides_are_kept_with_their_tags(measured):
     assert a[0] < b[0] < b[1] < a[1] < a[2] < b[2]
 
 
+def test_rounds_are_planned_to_grow():
+    assert ab.planned_looks(5, 20) == (5, 8, 13, 20)
+    assert ab.planned_looks(5, 5) == (5,)
+    assert ab.planned_looks(1, 3) == (1, 2, 3)
+
+
+def looked_at(monkeypatch, verdicts):
+    """Fakes measuring and judging: gives the rounds that are measured where each look has the next verdict."""
+    measured, left = [], iter(verdicts)
+
+    def measure(arms, rounds, folder, further, say):
+        measured.append((rounds.start, rounds.stop))
+        for letter in "ab":
+            (folder / letter).mkdir(parents=True)
+            script(folder / letter, "run", run_id=f"{letter}{rounds.start}")
+        return 0
+
+    def compared(before, after, db_path, *flags):
+        judgement = {"scope": "in turns", "is_decided": next(left)} if "--json" in flags else {}
+        return ab.StoredComparison(text=json.dumps({"findings": [{"judgement": judgement}]}), exit_code=0)
+
+    monkeypatch.setattr(ab, "measure_in_turns", measure)
+    monkeypatch.setattr(ab, "compare_stored", compared)
+    monkeypatch.setattr(ab.warehouse, "database", lambda *_, **__: lambda path: None)
+    return measured
+
+
+def test_rounds_are_added_until_the_difference_is_decided(monkeypatch, capsys):
+    measured = looked_at(monkeypatch, [False, True])
+    assert ab.main([FLAGS, FLAGS, "--quiet"]) == 0
+    assert measured == [(0, 5), (5, 8)]
+
+
+def test_rounds_end_with_the_budget(monkeypatch, capsys):
+    measured = looked_at(monkeypatch, [False])
+    assert ab.main([FLAGS, FLAGS, "--quiet", "--budget", "0"]) == 0
+    assert measured == [(0, 5)]
+    assert "3 more rounds would exceed --budget 0: stopping after 5" in capsys.readouterr().err
+
+
+def test_max_rounds_end_an_undecided_comparison(monkeypatch, capsys):
+    measured = looked_at(monkeypatch, [False, False, False])
+    ab.main([FLAGS, FLAGS, "--quiet", "--max-rounds", "9"])
+    assert measured == [(0, 5), (5, 8), (8, 9)]
+
+
 def test_a_side_that_is_refused_ends_it_with_its_own_exit_code(capfd, tmp_path, null_script):
     null_script()
     assert ab.main([f"{FLAGS} --no-such-flag", FLAGS, "--rounds", "1", "--quiet"]) == 2
@@ -144,7 +202,7 @@ def test_a_side_that_is_refused_ends_it_with_its_own_exit_code(capfd, tmp_path, 
 
 def test_trouble_after_measuring_leaves_what_was_measured(capfd, tmp_path, monkeypatch, null_script):
     def measured(arms, rounds, folder, further, say):
-        (folder / "a").mkdir()
+        (folder / "a").mkdir(parents=True)
         (folder / "a" / "run.partial.jsonl").write_text("{}")
         raise KeyboardInterrupt
 
@@ -152,7 +210,7 @@ def test_trouble_after_measuring_leaves_what_was_measured(capfd, tmp_path, monke
     monkeypatch.setattr(ab.warehouse, "database", lambda *arguments, **named: None)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert ab.main([FLAGS, FLAGS]) == 130
-    (kept,) = tmp_path.glob("benchhouse-ab-*/a/run.partial.jsonl")
+    (kept,) = tmp_path.glob("benchhouse-ab-*/*/a/run.partial.jsonl")
     assert f"the results so far are in {kept.parents[1]}" in capfd.readouterr().err
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
+from benchmarking.ab import DEFAULT_ROUNDS, MAX_ROUNDS, planned_looks
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from db.analysis.compare.judging import MIN_CHANGE, Judgement, Pair, Session, judge
 from db.analysis.compare.session_scatter import session_scatter
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Effects = Callable[[np.random.Generator, int], Floats]
 
-LOOKS = (5, 8, 12, 20)
-"""Rounds after which `benchhouse ab` looks."""
+LOOKS = planned_looks(DEFAULT_ROUNDS, MAX_ROUNDS)
 LAUNCHES = 5
 HISTORY = 20
 QUIET = 0.005

@@ -114,7 +114,10 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
         help="untimed calls before them (default: until latency is steady)",
     )
     group.add_argument(
-        "--launches", type=positive_int, metavar="N", help=f"fresh processes per point (default: {launches})"
+        "--launches",
+        type=positive_int,
+        metavar="N",
+        help=f"fresh processes per point (default: {launches}; 5 for what is compared)",
     )
     group.add_argument(
         "--timeout",

@@ -12,7 +12,7 @@ import re
 import shlex
 import shutil
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -120,25 +120,30 @@ def arm(letter: Letter, typed: str, worktree: Path | None = None) -> Arm:
     return Arm(letter=letter, words=program, typed=typed, environment=own, folder=worktree and worktree.resolve())
 
 
-def order(rounds: int) -> tuple[Letter, ...]:
-    """The side of each turn: A B, B A, A B, ..."""
+def order(rounds: Iterable[int]) -> tuple[Letter, ...]:
+    """The side of each turn of these rounds, counted from 0: A B, B A, A B, ..."""
     pairs: tuple[tuple[Letter, Letter], ...] = (("a", "b"), ("b", "a"))
-    return tuple(letter for number in range(rounds) for letter in pairs[number % 2])
+    return tuple(letter for number in rounds for letter in pairs[number % 2])
 
 
 def measure_in_turns(
-    arms: Sequence[Arm], rounds: int, folder: Path, further: Mapping[Letter, Sequence[str]], say: Callable[[str], None]
+    arms: Sequence[Arm],
+    rounds: range,
+    folder: Path,
+    further: Mapping[Letter, Sequence[str]],
+    say: Callable[[str], None],
 ) -> int:
-    """Measure `rounds` launches of each side into the folders a and b of `folder`; returns the worst exit code.
+    """Measure a launch of each side in each of these rounds, counted from 0; returns the worst exit code.
 
-    `further` are arguments appended to each side's own. Raises BenchhouseError for a side whose command fails.
+    The runs are left in the folders a and b of `folder`. `further` are arguments appended to each side's own. Raises
+    BenchhouseError for a side whose command fails.
     """
     by_letter = {one.letter: one for one in arms}
     code = EXIT_OK
     for turn, letter in enumerate(order(rounds)):
         one = by_letter[letter]
-        say(f"round {turn // 2 + 1}/{rounds}: {one.name}")
-        code = max(code, _turn(one, [*further[letter], "--launches", str(rounds), TURN, str(folder / letter)]))
+        say(f"round {rounds.start + turn // 2 + 1}/{rounds.stop}: {one.name}")
+        code = max(code, _turn(one, [*further[letter], "--launches", str(len(rounds)), TURN, str(folder / letter)]))
     return code
 
 

@@ -103,14 +103,8 @@ class Judgement:
     q_value: float | None = None
     scope: Scope | None = None
     """What the interval covers; None where the difference is not judged."""
-
-    @property
-    def is_decided(self) -> bool:
-        """Whether the interval is on one side of 2 %, so that more rounds would hardly change the verdict."""
-        if self.low is None or self.high is None:
-            return False
-        is_clear = max(self.low, -self.high) >= MIN_CHANGE and self.is_worse is not None
-        return is_clear or self.verdict == "equivalent"
+    is_decided: bool = False
+    """Whether the interval is on one side of 2 %, so that more rounds would hardly change the verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +262,9 @@ def _with_verdict(one: Judgement, metric: Metric) -> Judgement:
     assert one.high is not None
     assert one.q_value is not None
     if one.q_value <= MAX_Q and abs(one.change) >= MIN_CHANGE:
-        return replace(one, verdict=word(one.change, metric), is_worse=metric.is_worse(one.change))
+        is_clear = max(one.low, -one.high) >= MIN_CHANGE
+        found = word(one.change, metric)
+        return replace(one, verdict=found, is_worse=metric.is_worse(one.change), is_decided=is_clear)
     if max(-one.low, one.high) <= MIN_CHANGE:
-        return replace(one, verdict="equivalent")
+        return replace(one, verdict="equivalent", is_decided=True)
     return replace(one, reason=SMALL if one.q_value <= MAX_Q else WIDE)

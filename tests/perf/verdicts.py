@@ -1,0 +1,106 @@
+"""Prints how often equal sides are called changed, and how often a change is found, in turns and with a history.
+
+    python tests/perf/verdicts.py [PAIRS]
+
+Each row is a kind of noise; nothing of it is known to the judge. Five launches a session, and rounds as `benchhouse ab`
+adds them: 5, 8, 13, 20.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+if __package__ in (None, ""):
+    sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
+
+from benchmarking.core.tables import Table, table_text
+from tests.helpers.verdict_replay import (
+    HISTORY_CASES,
+    TURN_CASES,
+    UNPROMISED_CASES,
+    HistoryCase,
+    Rates,
+    normal,
+    replay_history,
+    replay_turns,
+)
+
+PAIRS = 2000
+CHANGES = (0.03, 0.05, 0.10)
+LAUNCH_SDS = (0.005, 0.01, 0.02, 0.03)
+ROUNDS = (3, 5, 10, 20)
+HISTORIES = (5, 10, 20, 40)
+FOUND = tuple(f"+{change:.0%} found" for change in CHANGES)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the tables; the only argument is the number of pairs behind each rate."""
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    pairs = int(arguments[0]) if arguments else PAIRS
+    _show("in turns, as benchhouse ab measures", ("rounds", "rounds at +5%"), _in_turns(pairs))
+    _show("in turns, so many rounds and one look", (), _power(pairs))
+    _show("one session each, 20 others of the series, 5 launches", (), _with_history(HISTORY_CASES, pairs))
+    _show("the same where whole sessions are far off: not promised", (), _with_history(UNPROMISED_CASES, pairs))
+    _show("sessions and launches of 1 %, by the length of the history", (), _by_history(pairs))
+    _show("sessions 25 apart, 30 others of the series", (), _far_apart(pairs))
+    return 0
+
+
+def _show(title: str, more: Sequence[str], rows: Iterator[tuple[str, ...]]) -> None:
+    headings = ("noise", "equal: changed", "equal: equivalent", *FOUND, *more)
+    print(f"\n{title}")
+    print(table_text(Table(headings=headings, rows=tuple(rows), numbers=tuple(range(1, len(headings))))), flush=True)
+
+
+def _in_turns(pairs: int) -> Iterator[tuple[str, ...]]:
+    for name, effects in TURN_CASES.items():
+        equal = replay_turns(effects, pairs=pairs, seed=1)
+        found = [replay_turns(effects, pairs=pairs // 4, seed=2, change=change) for change in CHANGES]
+        yield (*_row(name, equal, found, pairs), f"{equal.rounds:.1f}", f"{found[1].rounds:.1f}")
+
+
+def _power(pairs: int) -> Iterator[tuple[str, ...]]:
+    for sd in LAUNCH_SDS:
+        for rounds in ROUNDS:
+            equal = replay_turns(normal(sd), pairs=pairs, seed=3, looks=(rounds,))
+            found = [
+                replay_turns(normal(sd), pairs=pairs // 4, seed=4, looks=(rounds,), change=change) for change in CHANGES
+            ]
+            yield _row(f"launch sd {sd:.1%}, {rounds} rounds", equal, found, pairs)
+
+
+def _with_history(cases: Mapping[str, HistoryCase], pairs: int) -> Iterator[tuple[str, ...]]:
+    for name, case in cases.items():
+        yield _of_case(name, case, pairs)
+
+
+def _by_history(pairs: int) -> Iterator[tuple[str, ...]]:
+    for sessions in HISTORIES:
+        yield _of_case(f"{sessions} others", HISTORY_CASES["sessions 1 %"], pairs, history=sessions)
+
+
+def _far_apart(pairs: int) -> Iterator[tuple[str, ...]]:
+    for name in ("sessions 1 %", "walk of 0.5 % a session"):
+        yield _of_case(name, HISTORY_CASES[name], pairs, history=30, apart=25)
+
+
+def _of_case(name: str, case: HistoryCase, pairs: int, history: int = 20, apart: int = 1) -> tuple[str, ...]:
+    equal = replay_history(case, pairs=pairs, seed=5, history=history, apart=apart)
+    found = [
+        replay_history(case, pairs=pairs // 4, seed=6, change=change, history=history, apart=apart)
+        for change in CHANGES
+    ]
+    return _row(name, equal, found, pairs)
+
+
+def _row(name: str, equal: Rates, found: Sequence[Rates], pairs: int) -> tuple[str, ...]:
+    error = math.sqrt(equal.changed * (1 - equal.changed) / pairs)
+    shares = (f"{one.changed:.0%}" for one in found)
+    return (name, f"{equal.changed:.2%} +- {error:.2%}", f"{equal.equivalent:.0%}", *shares)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
