@@ -67,14 +67,14 @@ def test_runs_of_a_selection_are_given_with_what_they_were_measured_with(tmp_pat
 
 def test_two_selections_are_compared_though_all_but_the_point_differs(tmp_path, make_run, capsys):
     path = tmp_path / "new.duckdb"
-    runs = (make_run(), make_run(precision="bfloat16"))
+    runs = (make_run(), make_run(precision="bfloat16"))  # not in turns
     for number, run in enumerate(runs):
         (tmp_path / f"{number}.json").write_text(dumps(run))
         assert main(["store", str(path), str(tmp_path / f"{number}.json")]) == 0
     before, after = (f"run={run.run_id}" for run in runs)
-    assert main(["compare", str(path), before, after, "--json"]) == 0
+    assert main(["compare", str(path), before, after, "--json"]) == 3
     findings = json.loads(capsys.readouterr().out)["findings"]
-    assert len(findings) == len(runs[0].results)
+    assert [one["judgement"]["verdict"] for one in findings] == ["not judged"] * len(runs[0].results)
     assert main(["compare", str(path), before, "model=none-such"]) == 3
     assert main(["compare", str(path), before, after, "--metric", "none-such"]) == 2
     assert "unknown metric 'none-such'" in capsys.readouterr().err

@@ -11,8 +11,8 @@ Where a level changed (`history.detector`), the history is cut, since that is no
 in ten is clipped, to 4 robust standard deviations: one disturbed session, or the change that is just being looked for.
 More of them are how the series is, and to clip them would call a third of all equal sides changed.
 
-The degrees of freedom are half the number of differences: by simulation (`tests/perf/verdicts.py`), since two values
-are estimated, and noise is not normal.
+The degrees of freedom are fewer than the differences, since two values are estimated, and noise is not normal: by
+simulation (`tests/perf/verdicts.py`).
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ RATIOS = (0.0, *np.geomspace(0.002, 10.0, 40).tolist())
 """Of w^2 to s^2, that are tried."""
 LIKELIHOOD_DROP = 1.0
 DEGREES_A_DIFFERENCE = 0.65
+DEGREES_LESS = 0.5
 CLIP_SD = 4.0
 MAX_CLIPPED = 0.1
 SD_OF_MEDIAN_ABSOLUTE = 1.4826
@@ -73,7 +74,7 @@ def session_scatter(histories: Iterable[Sequence[float]]) -> SessionScatter | No
     return SessionScatter(
         variance=variance,
         walk=ratio * variance,
-        degrees=DEGREES_A_DIFFERENCE * count,
+        degrees=DEGREES_A_DIFFERENCE * count - DEGREES_LESS,
         sessions=count + len(differences),
     )
 

@@ -13,6 +13,8 @@ from db.warehouse import Warehouse
 
 ONE = {"batch_sizes": (1,), "sequence_lengths": (32,)}
 FACTORS = (1.0, 1.002, 0.998)
+OFFSETS = {"a": 10, "b": 12, "c": 14}
+"""Seconds: the launches of the sides alternate."""
 
 
 def tagged(run, side):
@@ -23,7 +25,7 @@ def tagged(run, side):
                 replace(
                     one,
                     values=tuple(value * FACTORS[one.launch] for value in one.values),
-                    started_at=f"{run.started_at[:-3]}{10 * one.launch:02}Z",
+                    started_at=f"{run.started_at[:-3]}{10 * one.launch + OFFSETS[side]:02}Z",
                 )
                 for one in result.samples
             ),
@@ -31,7 +33,7 @@ def tagged(run, side):
         for result in run.results
     )
     provenance = replace(run.provenance, tags={"side": side}, git_commit_time=None)
-    return replace(run, provenance=provenance, results=results)
+    return replace(run, finished_at=f"{run.started_at[:-3]}59Z", provenance=provenance, results=results)
 
 
 @pytest.fixture
@@ -40,11 +42,11 @@ def stored(tmp_path, empty_database, make_run):
     path = shutil.copy(empty_database, tmp_path / "a.duckdb")
     with Warehouse.open(path) as warehouse:
         warehouse.ingest(tagged(make_run(batch_sizes=(1, 2), sequence_lengths=(32,)), "a"))
-        slow = make_run(batch_sizes=(1,), sequence_lengths=(32,), slowdown=1.5, started_at="2026-01-03T03:04:05Z")
-        same = make_run(batch_sizes=(2,), sequence_lengths=(32,), started_at="2026-01-03T03:04:05Z")
+        slow = make_run(batch_sizes=(1,), sequence_lengths=(32,), slowdown=1.5, started_at="2026-01-02T03:04:07Z")
+        same = make_run(batch_sizes=(2,), sequence_lengths=(32,), started_at="2026-01-02T03:04:07Z")
         warehouse.ingest(tagged(slow, "b"))
         warehouse.ingest(tagged(same, "b"))
-        warehouse.ingest(tagged(make_run(runtime="openvino", started_at="2026-01-04T03:04:05Z", **ONE), "c"))
+        warehouse.ingest(tagged(make_run(runtime="openvino", started_at="2026-01-02T03:04:08Z", **ONE), "c"))
     return ["--db-path", str(path)]
 
 
@@ -52,7 +54,7 @@ def test_a_comparison_is_a_table_with_the_worst_first(capsys, stored):
     assert main(["tag.side=a", "tag.side=b", *stored]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "latency_median_ms, A: tag.side=a, B: tag.side=b"
-    assert " ".join(lines[3].split()) == "point A ms B ms change 95 % interval verdict q launches doubts"
+    assert " ".join(lines[3].split()) == "point A ms B ms change 95 % interval detectable verdict launches doubts"
     assert lines[5].startswith("b1 s32     8    12  +50.0%")
     assert "slower" in lines[5]
     assert lines[6].startswith("b2 s32    16    16   +0.0%")
@@ -88,6 +90,16 @@ def test_throughput_is_judged_and_more_of_it_is_better(capsys, stored):
     assert main(["tag.side=a", "tag.side=b", "--metric", "throughput_samples_per_sec", "--json", *stored]) == 0
     first = json.loads(capsys.readouterr().out)["findings"][0]["judgement"]
     assert (first["verdict"], first["change"]) == ("slower", pytest.approx(1 / 1.5 - 1))
+
+
+def test_sides_without_turns_and_history_are_described_with_exit_code_3(capsys, stored, make_run):
+    with Warehouse.open(stored[1]) as warehouse:
+        warehouse.ingest(tagged(make_run(slowdown=1.5, started_at="2026-01-09T03:04:07Z", **ONE), "b"))
+    assert main(["tag.side=a", "since=2026-01-08", *stored]) == 3
+    captured = capsys.readouterr()
+    assert "1 not judged" in captured.out
+    assert "differs by +50.0% between these sessions" in captured.out
+    assert captured.err.count("\n") == 1
 
 
 def test_by_takes_one_selection_apart(capsys, stored):
