@@ -64,7 +64,10 @@ def _run(argv: Sequence[str]) -> int:
     known = {exporter.name: exporter for exporter in exporters()}
     arguments = _parser(known).parse_args(argv)
     exporter = known[arguments.format]
+    if arguments.anonymous and not getattr(exporter, "can_be_anonymous", False):
+        raise UsageError(f"--anonymous: the format {exporter.name} holds names of hosts: export --format json")
     request = ExportRequest(
+        anonymous=arguments.anonymous,
         selection=Selection.parse(arguments.selection),
         output=arguments.output,
         tables=_tables(exporter, arguments.tables),
@@ -89,6 +92,9 @@ def _parser(known: dict[str, Exporter]) -> Parser:
         "--tables",
         choices=("results", "all"),
         help="the results only, or everything down to the raw samples (default: by format)",
+    )
+    what.add_argument(
+        "--anonymous", action="store_true", help="leave the names of hosts and users out of run files (--format json)"
     )
     output = parser.add_argument_group("output")
     output.add_argument("--output", type=Path, metavar="FILE|DIR", help="new file or folder (default: by format)")

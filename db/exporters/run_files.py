@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Run, dumps
+from benchmarking.core.redaction import stored_record
 from db.exporters.support.exporting import ExportRequest, Tables, folder_output, text_output
 from db.exporters.support.selected_runs import Scope, whole_runs
 from db.run_records import StoredRun
@@ -31,9 +32,11 @@ class JsonExporter:
     name: str = "json"
     summary: str = "a folder of run files, to be loaded again; FILE.json for one run; stdout: one run a line"
     tables: tuple[Tables, ...] = ("all",)
+    can_be_anonymous: bool = True
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
-        runs = _noted(whole_runs(Scope(warehouse, request.selection)), request)
+        found = _noted(whole_runs(Scope(warehouse, request.selection)), request)
+        runs = (stored_record(run, anonymous=True) if request.anonymous else run for run in found)
         output = request.output
         if output is None:
             with text_output(None) as stream:

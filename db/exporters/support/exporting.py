@@ -35,6 +35,8 @@ class ExportRequest:
     """A new file or folder; None for stdout."""
     tables: Tables = "results"
     """One of the exporter's own."""
+    anonymous: bool = False
+    """Whether the names of hosts and users are left out; only formats with `can_be_anonymous`."""
     notify: Callable[[str], None]
     """Takes a line about what was left out."""
 

@@ -140,3 +140,15 @@ def test_without_raw_samples_only_the_stored_mean_is_exported(make_run):
     result = replace(make_run(batch_sizes=(1,), sequence_lengths=(32,)).results[0], samples=())
     assert _times(result) == {"avg_ns": 8_000_000}
     assert _times(replace(result, metrics={})) == {"avg_ns": None}
+
+
+def test_anonymous_run_files_do_not_name_their_host_and_other_formats_are_refused(asked_database, capsys):
+    from benchmarking import cli
+
+    asked = ["export", "--db-path", str(asked_database), "--anonymous", "--format"]
+    assert cli.main([*asked, "json"]) == 0
+    runs = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {run["provenance"]["host"] for run in runs} == {""}
+    assert len({run["run_id"] for run in runs}) == len(runs) == 4
+    assert cli.main([*asked, "csv"]) == 2
+    assert "--anonymous: the format csv holds names of hosts" in capsys.readouterr().err
