@@ -1,6 +1,6 @@
 """Prints what storing a large run file costs: peak memory and its ratio to the file, and time per MB.
 
-Run it with `python tests/perf/large_run_file.py [MB ...]` (default 20 100 500; the limit is 1 GB of memory for 2000). A
+Run it with `python tests/perf/large_run_file.py [MB ...]` (default 20 90 500; the limit is 1 GB of memory for 2000). A
 process of its own loads each file into a new database. With `--json` before the sizes the files are parsed at once, as
 files below 16 MB are: the figures to compare with.
 """
@@ -15,9 +15,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from ingest import NOW, made_up_run, result
+
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Samples, dumps
-from tests.perf.ingest import NOW, made_up_run, result
 
 LAUNCHES = 2
 SAMPLES = 100_000
@@ -28,7 +29,7 @@ from pathlib import Path
 from db import spool
 from db.warehouse import Warehouse
 if sys.argv[3] == "--json":
-    spool.LARGE_BYTES = 1 << 40
+    spool.LARGE_BYTES = Path(sys.argv[2]).stat().st_size
 with Warehouse.open(sys.argv[1]) as warehouse:
     done = spool.ingest_files(warehouse, [Path(sys.argv[2])])
 assert not done.refused, done.refused
@@ -39,7 +40,7 @@ print(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
 def main(arguments: list[str]) -> None:
     """Print the figures."""
     way = "--json" if "--json" in arguments else "--stream"
-    sizes = [int(one) for one in arguments if one.isdigit()] or [20, 100, 500]
+    sizes = [int(one) for one in arguments if one.isdigit()] or [20, 90, 500]
     for size_mb in sizes:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "run.json"
