@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -160,27 +160,40 @@ class Warehouse:
         Raises FormatError for NaN and infinity, for an unknown family, and for a run with the id of a different one;
         StorageError when the file cannot be written.
         """
-        plugins.check_family(run.cell.workload.family, f"run {run.run_id}")
+        return bool(self.ingest_all([run], source=source, source_sha256=source_sha256))
+
+    def ingest_all(self, runs: Sequence[Run], *, source: str | None = None, source_sha256: str | None = None) -> int:
+        """Store the runs of one file together, completely or not at all, as `ingest` does; gives how many were new."""
+        for run in runs:
+            plugins.check_family(run.cell.workload.family, f"run {run.run_id}")
         with self._using() as connection, migrate.transaction(connection):
-            # A foreign file may hold many runs.
-            known = self._sources(run.run_id, source_sha256 if run.origin is None else None)
-            if source_sha256 is not None and source_sha256 in known:
-                return False
+            stored = self._stored([run.run_id for run in runs], source_sha256)
             columns = self._columns("benchmark_results").items()
             metrics = {name for name, kind in columns if kind == "DOUBLE" and name not in FURTHER}
             now = datetime.now(UTC).replace(tzinfo=None)
-            rows = run_rows(run, metric_columns=metrics, source=source, source_sha256=source_sha256, ingested_at=now)
-            if known:
-                check_same_content(connection, run.run_id, rows, self._columns)
-                return False
-            self._check_new_results(run)
+            new: dict[str, tuple[Run, Mapping[str, Sequence[Row]]]] = {}
+            for run in runs:
+                # A foreign file may hold many runs.
+                sources = stored.values() if run.origin is None else (stored.get(run.run_id),)
+                if run.run_id in new or (source_sha256 is not None and source_sha256 in sources):
+                    continue
+                rows = run_rows(
+                    run, metric_columns=metrics, source=source, source_sha256=source_sha256, ingested_at=now
+                )
+                if run.run_id in stored:
+                    check_same_content(connection, run.run_id, rows, self._columns)
+                else:
+                    new[run.run_id] = run, rows
+            self._check_new_results([run for run, _ in new.values()])
             for table, key in SHARED_TABLES.items():
-                self._insert(table, self._new(table, key, rows[table]))
+                by_key = {row[key]: row for _, rows in new.values() for row in rows[table]}
+                self._insert(table, self._new(table, key, list(by_key.values())))
             for table in RUN_TABLES:
-                self._insert(table, rows[table])
-            self._update_latest(run, rows)
-            latest_results.apply_calibration(connection, run)
-        return True
+                self._insert(table, [row for _, rows in new.values() for row in rows[table]])
+            self._update_latest(new.values())
+            for run, _ in new.values():
+                latest_results.apply_calibration(connection, run)
+        return len(new)
 
     def ingest_file(self, path: Path) -> bool:
         """Store the run of a run file, as `ingest` does; FormatError for a bad file too."""
@@ -256,17 +269,20 @@ class Warehouse:
         with translate_errors(self.path):
             yield self._connection
 
-    def _sources(self, run_id: str, source_sha256: str | None) -> list[str | None]:
-        """Digests of the files that the run, or runs of that file, were stored from; empty if none is stored."""
-        sql = "SELECT source_sha256 FROM benchmark_runs WHERE run_id = ? OR source_sha256 = ?"
-        return [row[0] for row in self._connection.execute(sql, [run_id, source_sha256]).fetchall()]
+    def _stored(self, run_ids: Sequence[str], source_sha256: str | None) -> dict[str, str | None]:
+        """Those of the runs, and all runs of the file, that are stored: the digests of the files they came from."""
+        which = "run_id IN (SELECT unnest($ids)) OR source_sha256 = $sha"
+        sql = f"SELECT run_id, source_sha256 FROM benchmark_runs WHERE {which}"
+        return dict(self._connection.execute(sql, {"ids": list(run_ids), "sha": source_sha256}).fetchall())
 
-    def _check_new_results(self, run: Run) -> None:
+    def _check_new_results(self, runs: Sequence[Run]) -> None:
         """Raise FormatError if a result has the id of one of another run."""
         sql = "SELECT result_id, run_id FROM benchmark_results WHERE result_id IN (SELECT unnest($ids)) LIMIT 1"
-        ids = {"ids": [result.result_id for result in run.results]}
-        for result_id, run_id in self._connection.execute(sql, ids).fetchall():
-            raise FormatError(f"run {run.run_id}: its result {result_id} is already stored as one of run {run_id}")
+        owners = {result.result_id: run.run_id for run in runs for result in run.results}
+        for result_id, run_id in self._connection.execute(sql, {"ids": list(owners)}).fetchall():
+            raise FormatError(
+                f"run {owners[result_id]}: its result {result_id} is already stored as one of run {run_id}"
+            )
 
     def _columns(self, table: str) -> dict[str, str]:
         """Type by name of the table's columns."""
@@ -281,13 +297,19 @@ class Warehouse:
         known = {row[0] for row in self._connection.execute(sql, {"keys": [row[key] for row in rows]}).fetchall()}
         return [row for row in rows if row[key] not in known]
 
-    def _update_latest(self, run: Run, rows: Mapping[str, Sequence[Row]]) -> None:
-        """Update the rows of the run's series in series_heads."""
-        names = {"ids": [row["series_id"] for row in rows["series"]]}
+    def _update_latest(self, stored: Iterable[tuple[Run, Mapping[str, Sequence[Row]]]]) -> None:
+        """Update the rows of the runs' series in series_heads."""
+        own = [(run, rows["benchmark_runs"][0], [row["series_id"] for row in rows["series"]]) for run, rows in stored]
+        names = {"ids": sorted({series_id for *_, ids in own for series_id in ids})}
         which = "FROM series_heads WHERE series_id IN (SELECT unnest($ids))"
         known = Table(self._connection.sql(f"SELECT * {which}", params=names).to_arrow_table()).dicts()
+        heads: dict[str, Row] = {row["series_id"]: row for row in known}
+        for run, row, ids in own:
+            heads |= {
+                one["series_id"]: one for one in latest_rows(run, row, [heads[id_] for id_ in ids if id_ in heads])
+            }
         self._connection.execute(f"DELETE {which}", names)
-        self._insert("series_heads", latest_rows(run, rows["benchmark_runs"][0], known))
+        self._insert("series_heads", list(heads.values()))
 
     def _insert(self, table: str, rows: Sequence[Row]) -> None:
         if rows:

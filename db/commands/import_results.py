@@ -156,17 +156,17 @@ def _is_database(path: Path, database: str) -> bool:
 
 @contextmanager
 def _storing(arguments: argparse.Namespace) -> Iterator[Store]:
-    """What stores a run. The first run opens or creates the database; a dry run does not."""
+    """What stores the runs of a file. The first file opens or creates the database; a dry run does not."""
     opened: list[Warehouse] = []
 
-    def store(run: Run, file: ForeignFile) -> bool:
+    def store(runs: Sequence[Run], file: ForeignFile) -> int:
         if arguments.dry_run:
-            return True
+            return len(runs)
         if not opened:
             from db.warehouse import Warehouse
 
             opened.append(Warehouse.open(arguments.db_path, lock_timeout_s=arguments.lock_timeout))
-        return opened[0].ingest(run, source=str(file.path.resolve()), source_sha256=file.sha256)
+        return opened[0].ingest_all(runs, source=str(file.path.resolve()), source_sha256=file.sha256)
 
     try:
         yield store

@@ -19,8 +19,8 @@ from db.importers.support.building import content_id, foreign_hardware, iso
 from db.importers.support.files import ForeignFile, NoResultsError, importer_for, read_file, recognising
 
 State = Literal["imported", "present", "nothing", "unknown", "refused"]
-Store = Callable[[Run, ForeignFile], bool]
-"""Stores a run; True when it is new."""
+Store = Callable[[Sequence[Run], ForeignFile], int]
+"""Stores the runs of a file together; gives how many of them are new."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ def import_file(path: Path, is_named: bool, format_name: str | None, given: Give
         return Imported(path=path, state="refused" if is_named else "unknown", reason=str(error))
     try:
         runs = [given.on(run) for run in importer.runs(file)]
-        new_runs = sum(store(run, file) for run in runs)
+        new_runs = store(runs, file) if runs else 0
     except NoResultsError as error:
         return Imported(path=path, state="nothing", format=importer.name, reason=str(error))
     except FormatError as error:

@@ -76,7 +76,7 @@ def test_an_absurd_number_is_one_line_about_its_file(tmp_path, source, old, new)
     path = tmp_path / source.rpartition("/")[2]
     path.write_text(text.replace(old, new, 1))
     stored = []
-    done = import_file(path, True, None, GivenValues(), lambda run, _: not stored.append(run))
+    done = import_file(path, True, None, GivenValues(), lambda runs, _: stored.extend(runs) or len(runs))
     assert (done.state, stored) == ("refused", [])
     assert done.reason.startswith(f"{path}: ")
     assert "\n" not in done.reason
@@ -98,14 +98,14 @@ def test_an_absurd_number_is_one_line_about_its_file(tmp_path, source, old, new)
 def test_an_unknown_format_says_what_was_found(tmp_path, content, description):
     path = tmp_path / "a.dat"
     path.write_bytes(content)
-    done = import_file(path, True, None, GivenValues(), lambda run, _: True)
+    done = import_file(path, True, None, GivenValues(), lambda runs, _: len(runs))
     assert done.state == "refused"
     assert f"unknown format: {description}" in done.reason
 
 
 def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    done = import_file(tmp_path / "pipe", True, None, GivenValues(), lambda run, _: True)
+    done = import_file(tmp_path / "pipe", True, None, GivenValues(), lambda runs, _: len(runs))
     assert (done.state, done.reason) == ("refused", f"cannot read {tmp_path / 'pipe'}: not a regular file")
 
 
