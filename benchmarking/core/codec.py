@@ -50,6 +50,8 @@ def to_json(record: Any) -> Any:
     if isinstance(record, Mapping):
         return {str(key): to_json(value) for key, value in record.items()}
     if isinstance(record, list | tuple):
+        if record and set(map(type, record)) == {float} and all(map(math.isfinite, record)):  # millions of samples
+            return list(record)
         return [to_json(value) for value in record]
     return record
 

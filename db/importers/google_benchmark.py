@@ -91,7 +91,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
 
 def _header_line(file: ForeignFile) -> int | None:
     """The offset of the header of a CSV, which the printed context may precede."""
-    found = CSV_HEADER.search((file.text or "")[:100_000])
+    found = CSV_HEADER.search(file.head)
     return found.start() if found else None
 
 

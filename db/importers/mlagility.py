@@ -65,8 +65,7 @@ DEFINITIONS = {
 
 
 def _is_build_or_report(file: ForeignFile) -> bool:
-    text = file.text
-    if not text or len(text) > MAX_YAML_BYTES:
+    if len(file.content) > MAX_YAML_BYTES or not (text := file.text):
         return False
     header = {name.strip() for name in text.partition("\n")[0].split(",")}
     if "model_name" in header and header & REPORT:

@@ -86,7 +86,7 @@ class Invocation:
 
 
 def _is_output(file: ForeignFile) -> bool:
-    lines = _lines(file)
+    lines = _lines(file) if file.json is None else []
     if not lines:
         return False
     first = ROW.fullmatch(lines[0][1])

@@ -234,7 +234,7 @@ def _is_report(file: ForeignFile) -> bool:
     data = file.json
     if isinstance(data, dict):
         return isinstance(data.get(SETUP), dict) and isinstance(data.get(RESULTS), dict)
-    titles = {line.strip().rstrip(";").lower() for line in (file.text or "")[:100_000].splitlines()}
+    titles = {line.strip().rstrip(";").lower() for line in file.head.splitlines()}
     return {"configuration setup", "execution results"} <= titles
 
 

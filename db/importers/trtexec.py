@@ -62,9 +62,10 @@ DEFINITIONS = {
 
 def _is_output(file: ForeignFile) -> bool:
     data = file.json
-    if isinstance(data, list):
-        return bool(data) and all(isinstance(one, dict) and {"computeMs", "latencyMs"} <= one.keys() for one in data)
-    return bool(COMMAND.search(file.text or "")) or SUMMARY in (file.text or "")
+    if data is None:
+        return bool(COMMAND.search(file.text or "")) or SUMMARY in (file.text or "")
+    rows = data if isinstance(data, list) else []
+    return bool(rows) and all(isinstance(one, dict) and {"computeMs", "latencyMs"} <= one.keys() for one in rows)
 
 
 def _read(file: ForeignFile) -> Iterator[ForeignRun]:

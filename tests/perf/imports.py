@@ -1,6 +1,6 @@
 """Prints the time of importing a table of MLPerf with many rows, and the memory of importing many raw values.
 
-    python -m tests.perf.imports [ROWS] [MEGABYTES]
+python -m tests.perf.imports [ROWS] [MEGABYTES]
 """
 
 from __future__ import annotations

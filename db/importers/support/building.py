@@ -6,6 +6,7 @@ Ids are hashes of the file's content: reading the same file again gives the same
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -277,8 +278,13 @@ def check_storable(file: ForeignFile, key: str, run: Run) -> None:
     """Raise FormatError for a run that no warehouse can hold: not a number, out of a column's range, an unpaired
     surrogate, too deep nesting."""
     where = f"{short_name(key)}: " if key else ""
+    for result in run.results:
+        for one in result.samples:
+            if not all(map(math.isfinite, one.values)):
+                file.refuse(f"{where}a value of {one.metric} is too large")
+    light = replace(run, results=tuple(replace(one, samples=()) for one in run.results))
     try:
-        dumps(run).encode()
+        dumps(light).encode()
     except FormatError as error:
         file.refuse(f"{where}{error}")
     except UnicodeEncodeError:

@@ -24,6 +24,7 @@ DUCKDB_MAGIC = (8, b"DUCK")
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 """First bytes of text that Windows PowerShell wrote."""
 SHOWN_KEYS = 8
+HEAD_BYTES = 100_000
 MAX_SIZE_BYTES = 512 * 1024**2
 """Of a file, decompressed. Far above all samples of a day's serving, below most files of weights."""
 
@@ -60,6 +61,11 @@ class ForeignFile:
             return None
 
     @cached_property
+    def head(self) -> str:
+        """The beginning of the text: what a format is recognised by, without decoding the rest."""
+        return self.content[:HEAD_BYTES].decode("utf-8-sig", errors="ignore")
+
+    @cached_property
     def json(self) -> Any:
         """The content as JSON; None when it is not JSON (or null). NaN and infinity are read as None."""
         try:
@@ -70,6 +76,8 @@ class ForeignFile:
     @cached_property
     def json_lines(self) -> tuple[Any, ...]:
         """One JSON value a line, without empty lines; empty when a line is not JSON."""
+        if self.json is not None:
+            return () if b"\n" in self.content.strip() else (self.json,)
         try:
             check_json(self.content, str(self.path))
             lines = [line for line in (self.text or "").splitlines() if line.strip()]
@@ -80,7 +88,7 @@ class ForeignFile:
     @cached_property
     def json_problem(self) -> str | None:
         """What is wrong with a file that begins like JSON but is not; None for any other file."""
-        if not (self.text or "").lstrip().startswith(("{", "[")) or self.json_lines:
+        if self.json is not None or not self.head.lstrip().startswith(("{", "[")) or self.json_lines:
             return None
         try:
             parse_json(self.content, str(self.path), constant=lambda _: None)

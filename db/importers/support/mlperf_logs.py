@@ -92,7 +92,7 @@ ALL_AT_ONCE = f"{NOT_APPLICABLE}: offline all samples are sent at once, and a la
 
 def is_accuracy(file: ForeignFile) -> bool:
     """Whether it is mlperf_log_accuracy.json, which is large, and often cut off for a submission."""
-    return bool(ACCURACY.match((file.text or "")[:1000]))
+    return bool(ACCURACY.match(file.head[:1000]))
 
 
 def is_audit(events: Fields) -> bool:
@@ -103,12 +103,12 @@ def is_audit(events: Fields) -> bool:
 
 def is_detail(file: ForeignFile) -> bool:
     """Whether it is mlperf_log_detail.txt."""
-    return (file.text or "").startswith(MARK)
+    return file.head.startswith(MARK)
 
 
 def is_summary(file: ForeignFile) -> bool:
     """Whether it is mlperf_log_summary.txt."""
-    return TITLE in (file.text or "")[:2000]
+    return TITLE in file.head[:2000]
 
 
 def is_endpoints(data: Any) -> bool:

@@ -161,6 +161,8 @@ class Fields:
         if not isinstance(values, list):
             self.refuse(name, f"expected a list of numbers, found {short(values)}")
         place = self.place(name)
+        if set(map(type, values)) == {float} and all(map(math.isfinite, values)) and min(values) >= low:
+            return tuple(values)  # of millions of samples, without a look at each
         return tuple(self._number(value, f"{place}[{index}]", low) for index, value in enumerate(values))
 
     def items(self, name: str) -> list[Any]:
@@ -296,7 +298,7 @@ def csv_rows(file: ForeignFile, *, delimiter: str = ",", ends_early: bool = Fals
 def csv_header(file: ForeignFile) -> list[str]:
     """The cells of the first line; empty when it is not CSV."""
     try:
-        return next(csv.reader(io.StringIO((file.text or "")[:100_000])), [])
+        return next(csv.reader(io.StringIO(file.head)), [])
     except csv.Error:
         return []
 
