@@ -2,11 +2,13 @@
 
 import dataclasses
 import math
+import shutil
 
 import pytest
 
 from benchmarking.core.errors import FormatError, StorageError
 from benchmarking.core.records import Point
+from db.warehouse import Warehouse
 
 NOTHING = {"hardware_info": 0, "benchmark_runs": 0, "benchmark_results": 0, "raw_benchmark_data": 0, "series": 0}
 
@@ -161,3 +163,16 @@ def test_a_failing_query_is_an_error_of_one_line(warehouse):
 
 def test_a_statement_without_an_answer_gives_an_empty_table(warehouse):
     assert warehouse.query("CREATE TEMP TABLE t (a INTEGER)").dicts() == []
+
+
+def test_runs_stored_together_are_stored_as_one_after_the_other(make_run, empty_database, tmp_path, row_counts):
+    runs = [make_run(started_at=f"2026-01-0{day}T03:04:05Z") for day in (1, 3, 2)]
+    found = []
+    for name in ("each", "all"):
+        with Warehouse.open(shutil.copy(empty_database, tmp_path / f"{name}.duckdb")) as opened:
+            new = opened.ingest_all(runs) if name == "all" else sum(opened.ingest(run) for run in runs)
+            heads = opened.query("SELECT * FROM series_heads ORDER BY series_id").dicts()
+            found.append((new, row_counts(opened), heads))
+            assert opened.ingest_all([*runs, runs[0]]) == 0
+    assert found[0] == found[1]
+    assert found[0][0] == 3

@@ -6,6 +6,7 @@ Ids are hashes of the file's content: reading the same file again gives the same
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import re
 import uuid
@@ -34,7 +35,7 @@ from benchmarking.core.records import (
     WeightsKind,
     Workload,
     canonical_hash,
-    dumps,
+    to_json,
 )
 from db.importers.support.files import ForeignFile, NoResultsError
 from db.importers.support.reading import INT32_MAX, INT64_MAX, short, short_name, without_zone
@@ -284,7 +285,7 @@ def check_storable(file: ForeignFile, key: str, run: Run) -> None:
                 file.refuse(f"{where}a value of {one.metric} is too large")
     light = replace(run, results=tuple(replace(one, samples=()) for one in run.results))
     try:
-        dumps(light).encode()
+        json.dumps(to_json(light), ensure_ascii=False).encode()
     except FormatError as error:
         file.refuse(f"{where}{error}")
     except UnicodeEncodeError:
