@@ -1,6 +1,10 @@
-"""Opens DuckDB files: waits for one that is in use, and turns DuckDB's errors into ours.
+"""Opens DuckDB files: confined to the file, waiting for one that is in use, with DuckDB's errors turned into ours.
 
-The only module that imports duckdb. DuckDB has one class for most of its errors, so they are recognized by their text.
+The only module that imports duckdb. Every connection is confined before it reads anything: no other file and no
+network, no extension, times in UTC, and settings that cannot be changed. A second file is reached through a folder
+with a name that nobody can foresee, into which `attached` and `new_database` bring it.
+
+DuckDB has one class for most of its errors, so they are recognized by their text.
 """
 
 from __future__ import annotations
@@ -9,11 +13,15 @@ import json
 import os
 import random
 import re
+import shutil
+import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from benchmarking.core.errors import FormatError, LockedError, StorageError
 from benchmarking.core.provenance import uuid7
@@ -43,28 +51,62 @@ FILE_FORMAT: Config = {
 WRITER: Config = FILE_FORMAT | {"threads": 1}
 """A run is few rows: more threads make storing it slower, and take cores from measurements."""
 
-QUESTIONS: Config = FILE_FORMAT | {"enable_external_access": False, "errors_as_json": True, "lock_configuration": True}
-"""For SQL of a user: no other file can be reached, the settings are locked, and errors carry their position."""
+QUESTIONS: Config = FILE_FORMAT | {"errors_as_json": True, "memory_limit": "2GiB"}
+"""For SQL of a user: errors carry their position."""
+
+NO_EXTENSIONS: Config = {
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "allow_community_extensions": False,
+}
+
+LOG_ENDINGS = (".wal", ".wal.checkpoint", ".wal.recovery")
+"""Files that DuckDB keeps with a database."""
+
+PRIVATE = "benchhouse-attached-"
+"""How the name of a connection's folder for other files begins."""
 
 INTERRUPTED = "Query interrupted"
 """The driver's error for a signal during a statement."""
 
 Found = TypeVar("Found")
 
+
+class Connection(Protocol):
+    """The one method of a DuckDB connection that most modules need."""
+
+    def execute(self, query: str, parameters: object = ...) -> Any:
+        """Run the statements; the result can be fetched."""
+
+
+def quoted(name: str) -> str:
+    """An SQL identifier: the one way in which a name gets into SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """An SQL string, where a statement takes no parameters."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 RETRY_FIRST_S = 0.02
 
 RETRY_MOST_S = 0.5
 
 
-def connect(path: str, config: Config, *, read_only: bool, lock_timeout_s: float) -> DuckDB:
-    """Open the file; retries while another process has it open. Raises LockedError, FormatError, StorageError."""
+def connect(path: str, config: Config, *, read_only: bool, lock_timeout_s: float, locked: bool = True) -> DuckDB:
+    """Open the file, confined to it; retries while another process has it open.
+
+    The settings are locked, or by the caller with `lock` after an upgrade, which changes one for a while. Raises
+    LockedError, FormatError, StorageError.
+    """
     import duckdb
 
     with translate_errors(path, lock_timeout_s):
         while True:
             before = _file_id(path)
             try:
-                connection = _retrying(lambda: duckdb.connect(path, read_only=read_only, config=config), lock_timeout_s)
+                connection = _retrying(lambda: _open(path, config, read_only, locked), lock_timeout_s)
             except duckdb.Error as error:
                 if read_only or not log_is_unreadable(str(error)):
                     raise
@@ -76,21 +118,138 @@ def connect(path: str, config: Config, *, read_only: bool, lock_timeout_s: float
 
 
 @contextmanager
+def confined() -> Iterator[DuckDB]:
+    """An empty database in memory."""
+    with _open(":memory:", FILE_FORMAT, read_only=False, locked=True) as connection:
+        yield connection
+
+
+@contextmanager
 def attached(connection: DuckDB, path: str, *, lock_timeout_s: float) -> Iterator[str]:
     """Another DuckDB file, attached read-only to the connection: its name in SQL, to be quoted.
 
     Waits and raises as `connect` does; later errors name the connection's own file.
     """
+    with _private_folder(connection) as folder:
+        inside = _bring(path, folder, lock_timeout_s)
+        # Without the type DuckDB would load an extension for a file that looks like another database's.
+        with _attached_as(connection, inside, "TYPE duckdb, READ_ONLY", path, lock_timeout_s) as name:
+            yield name
+
+
+@contextmanager
+def new_database(connection: DuckDB, path: Path) -> Iterator[str]:
+    """An empty database, attached: its name in SQL, to be quoted. At the end it is moved to `path`."""
+    with _private_folder(connection) as folder:
+        inside = folder / "new.duckdb"
+        options = f"READ_WRITE, STORAGE_VERSION {literal(STORAGE_VERSION)}, BLOCK_SIZE {BLOCK_SIZE_BYTES}"
+        with _attached_as(connection, inside, options, str(path), 0.0) as name:
+            yield name
+        try:
+            shutil.move(inside, path)
+        except OSError as error:
+            raise StorageError(f"cannot create {path}: {error.strerror}: choose another path") from error
+
+
+@contextmanager
+def _attached_as(connection: DuckDB, inside: Path, options: str, path: str, lock_timeout_s: float) -> Iterator[str]:
     name = f"attached_{uuid7()}"
-    quoted_path = path.replace("'", "''")
-    # Without the type DuckDB would load an extension for a file that looks like another database's.
-    statement = f"ATTACH '{quoted_path}' AS \"{name}\" (TYPE duckdb, READ_ONLY)"
+    statement = f"ATTACH {literal(str(inside))} AS {quoted(name)} ({options})"
     with translate_errors(path, lock_timeout_s):
         _retrying(lambda: connection.execute(statement), lock_timeout_s)
     try:
         yield name
     finally:
-        connection.execute(f'DETACH "{name}"')
+        connection.execute(f"DETACH {quoted(name)}")
+
+
+def has_triggers() -> bool:
+    """Whether this DuckDB has triggers, which 2.0 brought."""
+    import duckdb
+
+    return int(duckdb.__version__.split(".")[0]) > 1
+
+
+def lock(connection: DuckDB) -> None:
+    """No setting of the connection can be changed from now on."""
+    connection.execute("SET lock_configuration = true")
+
+
+def _open(path: str, config: Config, read_only: bool, locked: bool) -> DuckDB:
+    """A confined connection."""
+    import duckdb
+
+    with OPENING:
+        connection = duckdb.connect(path, read_only=read_only, config=config | NO_EXTENSIONS)
+        try:
+            sql = "SELECT system.main.current_setting('enable_external_access')"
+            if connection.execute(sql).fetchall()[0][0]:  # else this process has the file open with these settings
+                _confine(connection, directories=[] if "errors_as_json" in config else [_private_path(path)])
+                if locked:
+                    lock(connection)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+OPENING = threading.Lock()
+"""Connections of a process to one file share their settings, which only one of them can make."""
+
+
+def _confine(connection: DuckDB, *, directories: Sequence[str] = (), paths: Sequence[str] = ()) -> None:
+    """Take away what SQL in a file, or of a user, could reach; the files named stay in reach."""
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    for name, allowed in (("allowed_directories", directories), ("allowed_paths", paths)):
+        if allowed:
+            connection.execute(f"SET {quoted(name)} = [{', '.join(map(literal, allowed))}]")
+    connection.execute("SET enable_external_access = false")
+
+
+def _private_path(path: str) -> str:
+    """Where the connection's folder for other files would be: with the database, or with temporary files."""
+    parent = os.path.dirname(os.path.realpath(path))
+    has_room = path != ":memory:" and os.access(parent, os.W_OK)
+    return os.path.join(parent if has_room else os.path.realpath(tempfile.gettempdir()), f"{PRIVATE}{uuid7()}")
+
+
+@contextmanager
+def _private_folder(connection: DuckDB) -> Iterator[Path]:
+    """The folder that the connection can reach, there until the end."""
+    allowed = connection.execute("SELECT system.main.current_setting('allowed_directories')").fetchall()[0][0]
+    folder = next(Path(name) for name in allowed if PRIVATE in name)
+    try:
+        folder.mkdir(0o700)
+    except OSError as error:
+        raise StorageError(f"cannot create the folder {folder}: {error.strerror}") from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _bring(path: str, folder: Path, lock_timeout_s: float) -> Path:
+    """The file and its log in the folder: linked, or copied under its lock where it cannot be linked."""
+    inside = folder / "other.duckdb"
+    log = f"{path}.wal"
+    try:
+        os.link(os.path.realpath(path), inside)
+        if os.path.exists(log):
+            os.link(os.path.realpath(log), f"{inside}.wal")
+    except OSError:
+        with connect(path, FILE_FORMAT, read_only=True, lock_timeout_s=lock_timeout_s):
+            copy_database(path, inside)
+    return inside
+
+
+def copy_database(path: str | Path, copy: Path) -> None:
+    """Copy the file and its log; the caller holds its lock. Raises StorageError."""
+    try:
+        for ending in ("", ".wal"):
+            if os.path.exists(f"{path}{ending}"):
+                shutil.copyfile(f"{path}{ending}", f"{copy}{ending}")
+    except OSError as error:
+        raise StorageError(f"{path} cannot be copied to {copy.parent}: {error.strerror}") from error
 
 
 def _apply_log(path: str) -> None:
@@ -101,9 +260,14 @@ def _apply_log(path: str) -> None:
     """
     import duckdb
 
-    quoted_path = path.replace("'", "''")
-    with duckdb.connect(config=FILE_FORMAT) as connection:
-        connection.execute(f"ATTACH '{quoted_path}' AS attached (TYPE duckdb)")
+    file = os.path.abspath(path)
+    with duckdb.connect(config=FILE_FORMAT | NO_EXTENSIONS) as connection:
+        _confine(
+            connection,
+            paths=[name + ending for name in (file, os.path.realpath(path)) for ending in ("", *LOG_ENDINGS)],
+        )
+        lock(connection)
+        connection.execute(f"ATTACH {literal(file)} AS attached (TYPE duckdb)")
         connection.execute("CHECKPOINT attached")
         connection.execute("DETACH attached")
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from db.migrate import Connection, quoted
+from db.connection import Connection, quoted
 
 CLOSE = 1e-9
 """Relative difference within which two programs' means of the same samples agree."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.records import Result, Run
 from db import rows
-from db.migrate import Connection
+from db.connection import Connection
 
 if TYPE_CHECKING:
     from db.rows import Row

@@ -7,37 +7,30 @@ never edited; views are, and are replaced when a migration ran or their SQL chan
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
-from typing import Any, Protocol
 
 from benchmarking.core.errors import FormatError
+from db.connection import Connection, literal, quoted
+
+BOOKKEEPING = "schema_migrations"
+"""The table of the applied migrations."""
 
 VIEWS_VERSION = 0
-"""Version of the views' row in schema_migrations."""
+"""Version of the views' row in that table."""
 
-INHERITED_COMMENTS = """
-SELECT format('COMMENT ON COLUMN "{}"."{}" IS ''{}''', view_name, column_name, replace(kept.comment, '''', ''''''))
-FROM duckdb_columns() shown
-JOIN duckdb_views() views ON view_name = shown.table_name AND NOT views.internal
-JOIN duckdb_columns() kept USING (column_name)
-JOIN (VALUES ('benchmark_results', 1), ('benchmark_runs', 2), ('hardware_info', 3), ('raw_benchmark_data', 4))
-    AS place (table_name, number) ON place.table_name = kept.table_name
-WHERE shown.comment IS NULL
-QUALIFY row_number() OVER (PARTITION BY view_name, column_name ORDER BY place.number) = 1
+COMMENTS = """
+SELECT table_name, column_name, comment FROM system.main.duckdb_columns()
+WHERE NOT internal AND database_name = system.main.current_database() AND schema_name = 'main'
+ORDER BY table_name, column_index
 """
-"""One COMMENT statement for each column of a view; if several tables have the column, the first listed wins."""
 
-
-class Connection(Protocol):
-    """The one method of a DuckDB connection that migrations need."""
-
-    def execute(self, query: str, parameters: object = ...) -> Any:
-        """Run the statements; the result can be fetched."""
+COMMENTED = ("benchmark_results", "benchmark_runs", "hardware_info", "raw_benchmark_data")
+"""Tables whose columns' comments the views inherit; if several have the column, the first does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,19 +62,34 @@ def views() -> Migration:
     return Migration(version=VIEWS_VERSION, name="views", sql="\n".join(_sql_files("views").values()))
 
 
+@cache
+def temporary_views() -> str:
+    """The SQL of all views, for a connection that is not to read those in its file."""
+    definitions = (sql.partition("\nCOMMENT ON")[0] for sql in _sql_files("views").values())
+    return "\n".join(sql.replace("CREATE OR REPLACE VIEW", "CREATE OR REPLACE TEMP VIEW") for sql in definitions)
+
+
+@cache
+def view_names() -> frozenset[str]:
+    """The name of every view."""
+    return frozenset(_sql_files("views"))
+
+
 def latest_version() -> int:
     """The schema version of this program."""
     return migrations()[-1].version
 
 
-def version_of(connection: Connection, name: str) -> int:
+def version_of(connection: Connection, name: str, database: str | None = None) -> int:
     """Version of the database's schema; 0 when it is empty.
 
-    Raises FormatError for a database of something else or of a newer program; `name` is its name in messages.
+    Raises FormatError for one of a newer program; `name` is its name in messages, `database` that in SQL of an
+    attached one. What the file may hold is checked before, by `db.catalog`.
     """
-    if not _has_schema(connection, name):
+    if database is None and not _has_schema(connection):
         return 0
-    version = int(connection.execute("SELECT coalesce(max(version), 0) FROM schema_migrations").fetchall()[0][0])
+    relation = BOOKKEEPING if database is None else f"{quoted(database)}.main.{BOOKKEEPING}"
+    version = int(connection.execute(f"SELECT coalesce(max(version), 0) FROM {relation}").fetchall()[0][0])
     if version > latest_version():
         raise FormatError(
             f"{name}: schema {version} is newer than this program knows ({latest_version()}): upgrade benchhouse"
@@ -94,30 +102,29 @@ def is_current(connection: Connection, name: str) -> bool:
     return version_of(connection, name) == latest_version() and _views_digest(connection) == views().sha256
 
 
-def migrate(connection: Connection, name: str, steps: Sequence[Migration] | None = None) -> None:
-    """Apply the missing migrations. Raises FormatError as `version_of` does; `steps` is for tests."""
+def migrate(connection: Connection, name: str, steps: Sequence[Migration] | None = None) -> bool:
+    """Apply the missing migrations; False if nothing was to be done, else the views are new too.
+
+    Raises FormatError as `version_of` does; `steps` is for tests.
+    """
     before = version_of(connection, name)
     pending = [step for step in (migrations() if steps is None else steps) if step.version > before]
     if not pending and _views_digest(connection) == views().sha256:
-        return
+        return False
     with without_log(connection):
         for step in pending:
             _apply(connection, step)
-        _apply(connection, views(), _inherit_comments)
+        _replace_views(connection)
         connection.execute("CHECKPOINT")
+    return True
 
 
-def clear(connection: Connection, name: str) -> None:
-    """Drop all tables and views, or none. Raises FormatError for a database of something else."""
-    if not _has_schema(connection, name):
-        return
+def clear(connection: Connection) -> None:
+    """Drop all tables and views, or none; `db.catalog` has found them to be ours."""
     with without_log(connection), transaction(connection):
-        for schema, view in connection.execute(
-            "SELECT schema_name, view_name FROM duckdb_views() WHERE NOT internal"
-        ).fetchall():
-            connection.execute(f"DROP VIEW {quoted(schema)}.{quoted(view)}")
-        for schema, table in connection.execute("SELECT schema_name, table_name FROM duckdb_tables()").fetchall():
-            connection.execute(f"DROP TABLE {quoted(schema)}.{quoted(table)}")
+        _drop_views(connection)
+        for table in _tables(connection):
+            connection.execute(f"DROP TABLE {quoted(table)}")
     connection.execute("CHECKPOINT")
 
 
@@ -147,43 +154,57 @@ def transaction(connection: Connection) -> Iterator[None]:
         raise
 
 
-def quoted(name: str) -> str:
-    """An SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _apply(connection: Connection, step: Migration, finish: Callable[[Connection], None] | None = None) -> None:
+def _apply(connection: Connection, step: Migration) -> None:
     """Run the step and store its row in one transaction."""
-    now = datetime.now(UTC).replace(tzinfo=None)
     with transaction(connection):
         connection.execute(step.sql)
-        if finish is not None:
-            finish(connection)
-        connection.execute(
-            "INSERT OR REPLACE INTO schema_migrations (version, name, sha256, applied_at) VALUES (?, ?, ?, ?)",
-            [step.version, step.name, step.sha256, now],
-        )
+        _note(connection, step)
+
+
+def _replace_views(connection: Connection) -> None:
+    """Create the views; stored ones are dropped first, so that no new one is bound to an old one."""
+    with transaction(connection):
+        _drop_views(connection)
+        connection.execute(views().sql)
+        _inherit_comments(connection)
+        _note(connection, views())
+
+
+def _note(connection: Connection, step: Migration) -> None:
+    """Store the step's row."""
+    now = datetime.now(UTC).replace(tzinfo=None)
+    connection.execute(
+        f"INSERT OR REPLACE INTO {BOOKKEEPING} (version, name, sha256, applied_at) VALUES (?, ?, ?, ?)",
+        [step.version, step.name, step.sha256, now],
+    )
+
+
+def _drop_views(connection: Connection) -> None:
+    for view in sorted(view_names()):
+        connection.execute(f"DROP VIEW IF EXISTS {quoted(view)}")
 
 
 def _inherit_comments(connection: Connection) -> None:
     """Give columns of views without a comment the comment of the table's column."""
-    for (statement,) in connection.execute(INHERITED_COMMENTS).fetchall():
-        connection.execute(statement)
+    found = {(table, column): comment for table, column, comment in connection.execute(COMMENTS).fetchall()}
+    for (view, column), own in found.items():
+        inherited = next(filter(None, (found.get((table, column)) for table in COMMENTED)), None)
+        if view in view_names() and own is None and inherited is not None:
+            connection.execute(f"COMMENT ON COLUMN {quoted(view)}.{quoted(column)} IS {literal(inherited)}")
 
 
-def _has_schema(connection: Connection, name: str) -> bool:
+def _tables(connection: Connection) -> list[str]:
+    sql = "SELECT table_name FROM system.main.duckdb_tables() WHERE database_name = system.main.current_database()"
+    return sorted(row[0] for row in connection.execute(sql).fetchall())
+
+
+def _has_schema(connection: Connection) -> bool:
     """Whether the schema exists, at any version; False for an empty database."""
-    tables = sorted(row[0] for row in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall())
-    if tables and "schema_migrations" not in tables:
-        holds = ", ".join(tables[:3])
-        raise FormatError(
-            f"{name}: a DuckDB database, but not a benchmark warehouse (it has {holds}): choose another path"
-        )
-    return bool(tables)
+    return BOOKKEEPING in _tables(connection)
 
 
 def _views_digest(connection: Connection) -> str | None:
-    rows = connection.execute("SELECT sha256 FROM schema_migrations WHERE version = ?", [VIEWS_VERSION]).fetchall()
+    rows = connection.execute(f"SELECT sha256 FROM {BOOKKEEPING} WHERE version = ?", [VIEWS_VERSION]).fetchall()
     return rows[0][0] if rows else None
 
 

@@ -60,7 +60,7 @@ def _runs(arguments: argparse.Namespace) -> int:
     from db.analysis.selection import Selection
     from db.run_records import measured_runs
 
-    selection = Selection.parse(arguments.selection)
+    selection = Selection.parse(arguments.selection).resolved(arguments.database)
     with Warehouse.open(arguments.database, read_only=True) as warehouse:
         print(json.dumps(to_json(measured_runs(warehouse, selection.condition, selection.values))))
     return EXIT_OK
@@ -76,9 +76,9 @@ def _compare(arguments: argparse.Namespace) -> int:
     from db.analysis.selection import Selection
 
     metric = JUDGED[choice(arguments.metric, tuple(JUDGED), "metric")]
-    sides = (Selection.parse(arguments.before), Selection.parse(arguments.after))
+    before, after = (Selection.parse(text).resolved(arguments.database) for text in (arguments.before, arguments.after))
     with Warehouse.open(arguments.database, read_only=True) as warehouse:
-        comparison = compare(warehouse, *sides, metric, [across_column("all")])
+        comparison = compare(warehouse, before, after, metric, [across_column("all")])
     if arguments.json:
         print(json.dumps(to_json(comparison), indent=2, ensure_ascii=False))
     else:

@@ -15,18 +15,19 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core import plugins
 from benchmarking.core.axes import FURTHER
 from benchmarking.core.errors import FormatError, StorageError
-from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Run
 from benchmarking.core.temporary import remove_leftovers
-from db import latest_results, migrate
+from db import catalog, latest_results, migrate
 from db.connection import (
-    BLOCK_SIZE_BYTES,
     FILE_FORMAT,
     QUESTIONS,
-    STORAGE_VERSION,
     WRITER,
+    Connection,
     attached,
     connect,
+    lock,
+    new_database,
+    quoted,
     translate_errors,
 )
 from db.contents import conflicts, conflicts_text
@@ -66,6 +67,7 @@ class Warehouse:
         self._connection = connection
         self._pid = os.getpid()
         self._column_types: dict[str, dict[str, str]] = {}
+        self._has_own_views = True
         self.path = path
         self.read_only = read_only
 
@@ -93,10 +95,10 @@ class Warehouse:
                 raise StorageError(f"no database at {name}: create it with setup_benchmark_db --db-path {name}")
             _create(Path(name))
         config = QUESTIONS if for_questions else FILE_FORMAT if read_only else WRITER
-        connection = connect(name, config, read_only=read_only, lock_timeout_s=lock_timeout_s)
+        connection = connect(name, config, read_only=read_only, lock_timeout_s=lock_timeout_s, locked=False)
         warehouse = cls(connection, name, read_only=read_only)
         try:
-            warehouse._upgrade()
+            warehouse._prepare()
         except BaseException:
             warehouse.close()
             raise
@@ -115,9 +117,10 @@ class Warehouse:
         if os.path.exists(name):
             with (
                 translate_errors(name),
-                connect(name, WRITER, read_only=False, lock_timeout_s=lock_timeout_s) as connection,
+                connect(name, WRITER, read_only=False, lock_timeout_s=lock_timeout_s, locked=False) as connection,
             ):
-                migrate.clear(connection, name)
+                catalog.refuse_foreign(connection, name)
+                migrate.clear(connection)
         return cls.open(name, lock_timeout_s=lock_timeout_s)
 
     @classmethod
@@ -204,7 +207,7 @@ class Warehouse:
         """The answer to a statement, with `params` bound to its `?` or `$name`. Raises StorageError."""
         import pyarrow as pa
 
-        with self._using() as connection, connection.cursor() as cursor:
+        with self.cursor() as cursor:
             relation = cursor.sql(sql, params=params)
             return Table(pa.table({}) if relation is None else relation.to_arrow_table())
 
@@ -212,21 +215,24 @@ class Warehouse:
     def cursor(self) -> Iterator[DuckDB]:
         """A DuckDB cursor, for answers read in parts. Raises StorageError, as `query` does."""
         with self._using() as connection, connection.cursor() as cursor:
+            if not self._has_own_views:
+                cursor.execute(migrate.temporary_views())
             yield cursor
 
     @contextmanager
-    def transaction(self) -> Iterator[migrate.Connection]:
+    def transaction(self) -> Iterator[Connection]:
         """A connection inside a transaction, rolled back if anything raises."""
         with self._using() as connection, migrate.transaction(connection):
             yield connection
 
     @contextmanager
     def attached(self, path: str | Path, *, lock_timeout_s: float = 30.0) -> Iterator[str]:
-        """Any DuckDB file, attached read-only: its name in SQL, to be quoted. Not inside a transaction.
+        """The file of a warehouse, of any version, attached read-only: its name in SQL, to be quoted.
 
-        Waits and raises as `open` does.
+        Not inside a transaction. Waits and raises as `open` does.
         """
         with self._using() as connection, attached(connection, str(path), lock_timeout_s=lock_timeout_s) as name:
+            catalog.refuse_foreign(connection, str(path), name)
             yield name
 
     def backup(self, target: Path) -> None:
@@ -240,26 +246,25 @@ class Warehouse:
                 raise taken
 
     def _copy_to(self, path: Path) -> None:
-        alias = f"copy_{uuid7()}"
-        with self._using() as connection:
-            name = connection.execute("SELECT current_database()").fetchall()[0][0]
-            file = str(path).replace("'", "''")
-            options = f"READ_WRITE, STORAGE_VERSION '{STORAGE_VERSION}', BLOCK_SIZE {BLOCK_SIZE_BYTES}"
-            connection.execute(f"ATTACH '{file}' AS {migrate.quoted(alias)} ({options})")
-            try:
-                connection.execute(f"COPY FROM DATABASE {migrate.quoted(name)} TO {migrate.quoted(alias)}")
-            finally:
-                connection.execute(f"DETACH {migrate.quoted(alias)}")
+        with self._using() as connection, new_database(connection, path) as copy:
+            connection.execute(f"COPY FROM DATABASE {quoted(catalog.current(connection))} TO {quoted(copy)}")
 
-    def _upgrade(self) -> None:
+    def _prepare(self) -> None:
+        """Check what the file holds, upgrade it, and lock the settings."""
         with self._using() as connection:
+            catalog.refuse_foreign(connection, self.path)
+            is_fresh = False
             if not self.read_only:
-                migrate.migrate(connection, self.path)
+                is_fresh = migrate.migrate(connection, self.path)
             elif not migrate.is_current(connection, self.path):
                 raise OutdatedError(
                     f"{self.path}: of another version of this program, and opened read-only: "
                     f"upgrade it with setup_benchmark_db --db-path {self.path}, or a copy of it if it cannot be written"
                 )
+            lock(connection)
+            self._has_own_views = is_fresh or catalog.has_own_views(connection)
+            if not self._has_own_views:  # what the file calls our views is never read
+                connection.execute(migrate.temporary_views())
 
     @contextmanager
     def _using(self) -> Iterator[DuckDB]:
@@ -326,7 +331,10 @@ def _create(path: Path) -> None:
     """
     make_folder(path.parent)
     with temporary_sibling(path) as part:
-        with translate_errors(str(path)), connect(str(part), WRITER, read_only=False, lock_timeout_s=0.0) as connection:
+        with (
+            translate_errors(str(path)),
+            connect(str(part), WRITER, read_only=False, lock_timeout_s=0.0, locked=False) as connection,
+        ):
             migrate.migrate(connection, str(path))
         publish(part, path)
 

@@ -9,19 +9,22 @@
                | "latest"                            the newest session: the runs of one command
                | "sql:" CONDITION                    the rest of the text: SQL on the columns of all_results
 
-Values are bound, never inserted into the SQL. The user's own SQL runs on a read-only connection.
+Values are bound, never inserted into the SQL. The user's own SQL runs in one place, `db.query.questions`: its results
+are found first (`Selection.resolved`), and only their ids reach another statement.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
+from pathlib import Path
 
 from benchmarking.core.axes import AXES
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import UsageError
 from benchmarking.core.redaction import readable, stored_name
+from db.connection import literal
 
 AXIS_FIELDS = {axis.selected_as: name for name, axis in AXES.items() if axis.selected_as is not None}
 FIELDS = {
@@ -51,6 +54,10 @@ PREFIXED = ("run", "session", "commit", "hardware", "series")
 """Fields whose value may be a prefix of the column's."""
 NUMBERS = ("threads", *AXIS_FIELDS)
 NEWEST = "session_id = (SELECT session_id FROM all_results ORDER BY started_at DESC, run_id DESC LIMIT 1)"
+TIME_LIMIT_S = 30.0
+"""Time for the user's own SQL, in seconds."""
+PLACE = re.compile(r"^line \d+, column \d+: ")
+"""Where an error is in the statement, which is not what the user typed."""
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f-]*)?")
 COMMIT = re.compile(r"[0-9a-f]{7,40}")
 
@@ -61,9 +68,11 @@ class Selection:
 
     text: str
     """As typed."""
-    condition: str
-    """SQL with a `?` for each of `values`."""
-    values: tuple[str | int | datetime, ...] = ()
+    words: str
+    """SQL for the words, with a `?` for each of `values`."""
+    values: tuple[str | int | datetime | list[str], ...] = ()
+    sql: str | None = None
+    """The user's own SQL, not run yet; None without any."""
     named: frozenset[str] = frozenset()
     """The columns in the selection: two selections with the same column are meant to differ in it."""
     run_condition: str | None = None
@@ -78,22 +87,48 @@ class Selection:
         text = readable(text)
         before, has_sql, sql = text.partition("sql:")
         parts = [_part(word.strip()) for word in before.split(",") if word.strip()]
-        if has_sql:
-            if not sql.strip():
-                raise UsageError("sql: is empty: expected a condition on the columns of all_results after it")
-            parts.append(cls(text=sql, condition=f"({sql})"))
+        if has_sql and not sql.strip():
+            raise UsageError("sql: is empty: expected a condition on the columns of all_results after it")
         return cls(
             text=text,
-            condition=" AND ".join(part.condition for part in parts) or "TRUE",
+            sql=sql if has_sql else None,
+            words=" AND ".join(part.condition for part in parts) or "TRUE",
             values=tuple(value for part in parts for value in part.values),
             named=frozenset(name for part in parts for name in part.named),
             run_condition=" AND ".join(part.run_condition for part in parts if part.run_condition) or None,
             run_values=tuple(value for part in parts for value in part.run_values),
-            is_whole_runs=bool(parts) and all(part.is_whole_runs for part in parts),
+            is_whole_runs=bool(parts) and not has_sql and all(part.is_whole_runs for part in parts),
         )
 
+    @property
+    def condition(self) -> str:
+        """SQL with a `?` for each of `values`. Raises UsageError while SQL of the user is in it."""
+        if self.sql is not None:
+            raise UsageError(f"sql:{self.sql} is not resolved: use Selection.resolved with the path of the database")
+        return self.words
 
-EVERYTHING = Selection(text="", condition="TRUE")
+    def resolved(self, database: str | Path, *, lock_timeout_s: float = 30.0) -> Selection:
+        """The selection with the ids of the results in the place of the user's SQL, which is run here.
+
+        Raises UsageError for invalid SQL, and as `db.query.questions.answering` does.
+        """
+        if self.sql is None:
+            return self
+        from db.query.questions import TimeLimitError, answering
+
+        question = f"SELECT result_id FROM all_results WHERE ({self.sql}\n)"
+        try:
+            with answering(database, question, timeout_s=TIME_LIMIT_S, lock_timeout_s=lock_timeout_s) as answer:
+                ids = [str(result_id) for (result_id,) in answer.rows]
+        except TimeLimitError as error:
+            raise TimeLimitError(f"sql:{self.sql}: not answered within {TIME_LIMIT_S:g} s: narrow it") from error
+        except UsageError as error:
+            raise UsageError(f"sql:{self.sql}: {PLACE.sub('', str(error))}") from error
+        condition = f"{self.words} AND result_id IN (SELECT unnest(?::VARCHAR[]))"
+        return replace(self, sql=None, words=condition, values=(*self.values, ids))
+
+
+EVERYTHING = Selection(text="", words="TRUE")
 
 
 def _part(word: str) -> Selection:
@@ -104,7 +139,7 @@ def _part(word: str) -> Selection:
     if not all(values):
         raise UsageError(f"{word!r}: no value after =, expected for example runtime=eager")
     if field.startswith("tag.") and field != "tag.":
-        return _any_of(word, f"tags['{_quoted(field[4:])}']", values, named=field)
+        return _any_of(word, f"tags[{literal(field[4:])}]", values, named=field)
     if field in ("since", "until"):
         return _time(word, field, text.strip())
     column = FIELDS[choice(field, (*FIELDS, "tag.NAME", "since", "until"), "selection")]
@@ -114,7 +149,7 @@ def _part(word: str) -> Selection:
         return _series(word, values)
     if field in PREFIXED:
         condition = " OR ".join(f"starts_with({column}, ?)" for _ in values)
-        return Selection(text=word, condition=f"({condition})", values=tuple(values), named=frozenset({column}))
+        return Selection(text=word, words=f"({condition})", values=tuple(values), named=frozenset({column}))
     if column == "model_id":  # a folder is stored under another spelling of its path
         values = list(dict.fromkeys([*values, *map(stored_name, values)]))
     return _any_of(word, column, values, named=column)
@@ -128,13 +163,13 @@ def _series(word: str, values: list[str]) -> Selection:
         FROM series s LEFT JOIN series_alias alias ON alias.series_id = s.series_id WHERE {begins}
     )"""
     both = tuple(value for value in values for _ in range(2))
-    return Selection(text=word, condition=condition, values=both, named=frozenset({"series_id"}))
+    return Selection(text=word, words=condition, values=both, named=frozenset({"series_id"}))
 
 
 def _bare(word: str) -> Selection:
     """A word without "=": latest, an id or a commit."""
     if word == "latest":
-        return Selection(text=word, condition=NEWEST, named=frozenset({"session_id"}))
+        return Selection(text=word, words=NEWEST, named=frozenset({"session_id"}))
     columns = [*(("run_id", "session_id") if UUID.fullmatch(word) else ())]
     columns += ["git_commit"] if COMMIT.fullmatch(word) else []
     if not columns:
@@ -147,7 +182,7 @@ def _bare(word: str) -> Selection:
     values = (word,) * len(columns)
     return Selection(
         text=word,
-        condition=f"run_id IN (SELECT run_id FROM benchmark_runs WHERE {runs})",
+        words=f"run_id IN (SELECT run_id FROM benchmark_runs WHERE {runs})",
         values=values,
         named=frozenset(columns),
         run_condition=runs,
@@ -158,7 +193,7 @@ def _bare(word: str) -> Selection:
 
 def _any_of(word: str, column: str, values: list[str] | list[int], *, named: str) -> Selection:
     marks = ", ".join("?" for _ in values)
-    return Selection(text=word, condition=f"{column} IN ({marks})", values=tuple(values), named=frozenset({named}))
+    return Selection(text=word, words=f"{column} IN ({marks})", values=tuple(values), named=frozenset({named}))
 
 
 def _time(word: str, field: str, text: str) -> Selection:
@@ -168,9 +203,9 @@ def _time(word: str, field: str, text: str) -> Selection:
     except ValueError:
         raise UsageError(f"{word!r}: expected a date or time in ISO 8601, such as since=2026-01-01") from None
     if field == "since":
-        return Selection(text=word, condition="history_time >= ?", values=(time,), named=frozenset({"history_time"}))
+        return Selection(text=word, words="history_time >= ?", values=(time,), named=frozenset({"history_time"}))
     end = time + timedelta(days=1) if is_day else time
-    return Selection(text=word, condition="history_time < ?", values=(end,), named=frozenset({"history_time"}))
+    return Selection(text=word, words="history_time < ?", values=(end,), named=frozenset({"history_time"}))
 
 
 def _utc(text: str) -> datetime:
@@ -184,7 +219,3 @@ def _number(word: str, text: str) -> int:
     if not re.fullmatch(r"\d{1,9}", text):
         raise UsageError(f"{word!r}: expected a whole number, found {text!r}")
     return int(text)
-
-
-def _quoted(name: str) -> str:
-    return name.replace("'", "''")

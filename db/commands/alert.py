@@ -33,6 +33,7 @@ from db.commands.arguments import (
     open_to_write,
     plain_values,
     print_json,
+    selection_in,
 )
 
 NAME = "benchhouse alert"
@@ -79,7 +80,7 @@ def _parser() -> Parser:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    selection = Selection.parse(arguments.selection)
+    selection = selection_in(arguments, arguments.selection)
 
     from db.analysis.gate.alerts import TRIAGES, list_alerts
 
@@ -96,7 +97,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 def _raise(arguments: argparse.Namespace) -> int:
     metrics = chosen_metrics(arguments.metric)
-    selection = Selection.parse(arguments.selection)
+    selection = selection_in(arguments, arguments.selection)
     dates = EVERYTHING if arguments.since is None else Selection.parse(f"since={arguments.since}")
 
     from db.analysis.gate.alerts import raise_alerts
@@ -105,7 +106,7 @@ def _raise(arguments: argparse.Namespace) -> int:
 
     refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
     # The selection may hold SQL of the user: it runs on a connection that can only read.
-    with open_to_read(arguments, for_questions=True) as warehouse:
+    with open_to_read(arguments) as warehouse:
         found = regressions(warehouse, metrics, dates=dates, selection=selection)
     with open_to_write(arguments) as warehouse:
         stored = raise_alerts(warehouse, found)

@@ -21,6 +21,7 @@ from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 
 if TYPE_CHECKING:
     from benchmarking.core.metrics import Metric
+    from db.analysis.selection import Selection
     from db.warehouse import Warehouse
 
 SELECTION = "FIELD=VALUE,... (model, device, runtime, precision, since, tag.NAME, ...), or sql:CONDITION"
@@ -68,8 +69,15 @@ def chosen_metrics(columns: Sequence[str]) -> list[Metric]:
     return [JUDGED[choice(name, tuple(JUDGED), "metric")] for name in dict.fromkeys(columns)]
 
 
+def selection_in(arguments: argparse.Namespace, text: str) -> Selection:
+    """The selection; SQL of the user in it is run on the database of the arguments, before anything else opens it."""
+    from db.analysis.selection import Selection
+
+    return Selection.parse(text).resolved(arguments.db_path, lock_timeout_s=arguments.lock_timeout)
+
+
 def open_to_read(arguments: argparse.Namespace, *, for_questions: bool = False) -> Warehouse:
-    """The database of the arguments; `for_questions` where SQL of the user goes to it."""
+    """The database of the arguments; `for_questions` where SQL of the user goes to it, or its meaning is shown."""
     from db.warehouse import Warehouse
 
     return Warehouse.open(

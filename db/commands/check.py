@@ -32,6 +32,7 @@ from db.commands.arguments import (
     open_to_read,
     open_to_write,
     print_json,
+    selection_in,
 )
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     chosen_metrics(arguments.metric)
-    selection = Selection.parse(arguments.selection)
+    selection = selection_in(arguments, arguments.selection)
 
     from db.analysis.gate.findings import exit_code
 

@@ -25,7 +25,15 @@ from benchmarking.core.command_line import Parser, note, run_command
 from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.units import bytes_to_mb
 from db.analysis.selection import Selection
-from db.commands.arguments import add_database, add_selection, command_parser, confirm, open_to_read, print_json
+from db.commands.arguments import (
+    add_database,
+    add_selection,
+    command_parser,
+    confirm,
+    open_to_read,
+    print_json,
+    selection_in,
+)
 from db.files import temporary_sibling
 from db.large_samples import MIN_SAMPLES, QUANTILES
 from db.warehouse import Warehouse
@@ -93,10 +101,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    from db.analysis.selection import Selection
 
     arguments = _parser().parse_args(argv)
-    selection = Selection.parse(arguments.selection)
+    selection = selection_in(arguments, arguments.selection)
     before = datetime.now(UTC).replace(tzinfo=None, microsecond=0) - arguments.raw_older_than
     results, report = _plan(arguments, selection, before)
     if not arguments.json:
@@ -219,10 +226,7 @@ def _number(value: int) -> str:
 
 
 def old_results(warehouse: Warehouse, before: datetime, selection: Selection) -> list[str]:
-    """Ids of the selected results of runs that started before the time (naive UTC).
-
-    The selection may hold SQL of a user: `warehouse` should be read-only.
-    """
+    """Ids of the selected results of runs that started before the time (naive UTC)."""
     sql = OLD_RESULTS.format(condition=selection.condition)
     return [str(row["result_id"]) for row in warehouse.query(sql, [before, *selection.values]).dicts()]
 

@@ -27,7 +27,7 @@ from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from benchmarking.core.terminal import stdout_page
 from db.analysis.compare.matching import across_column
 from db.analysis.selection import EVERYTHING, FIELDS, Selection
-from db.commands.arguments import add_database, command_parser, open_to_read, print_json
+from db.commands.arguments import add_database, command_parser, open_to_read, print_json, selection_in
 
 if TYPE_CHECKING:
     from db.analysis.compare.comparison import Comparison
@@ -55,7 +55,7 @@ def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     _check(arguments)
     across = [across_column(word) for word in arguments.across]
-    selections = [Selection.parse(text) for text in arguments.selections]
+    selections = [selection_in(arguments, text) for text in arguments.selections]
 
     with open_to_read(arguments) as warehouse:
         comparison = _comparison(warehouse, selections, across, arguments)

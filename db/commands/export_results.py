@@ -20,8 +20,8 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, the o
 
 from benchmarking.core.command_line import Parser, note, run_command
 from benchmarking.core.errors import EXIT_OK, UsageError
-from db.analysis.selection import FIELDS, Selection
-from db.commands.arguments import add_database, command_parser, open_to_read
+from db.analysis.selection import FIELDS
+from db.commands.arguments import add_database, command_parser, open_to_read, selection_in
 from db.exporters.support.exporting import Exporter, ExportRequest, Tables, exporters
 
 NAME = "benchhouse export"
@@ -68,12 +68,12 @@ def _run(argv: Sequence[str]) -> int:
         raise UsageError(f"--anonymous: the format {exporter.name} holds names of hosts: export --format json")
     request = ExportRequest(
         anonymous=arguments.anonymous,
-        selection=Selection.parse(arguments.selection),
+        selection=selection_in(arguments, arguments.selection),
         output=arguments.output,
         tables=_tables(exporter, arguments.tables),
         notify=note,
     )
-    with open_to_read(arguments, for_questions=True) as warehouse:
+    with open_to_read(arguments) as warehouse:
         made = exporter.export(warehouse, request)
     if made:
         paths = [str(path) for path in made]

@@ -19,7 +19,6 @@ from benchmarking.core.command_line import Parser, note, positive_int, run_comma
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from benchmarking.core.terminal import stdout_page
-from db.analysis.selection import Selection
 from db.commands.arguments import (
     add_database,
     add_selection,
@@ -28,6 +27,7 @@ from db.commands.arguments import (
     open_to_read,
     plain_values,
     print_json,
+    selection_in,
 )
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     (metric,) = chosen_metrics([arguments.metric])
-    selection = Selection.parse(arguments.selection)
+    selection = selection_in(arguments, arguments.selection)
 
     from db.analysis.history.changes import refresh_changes
     from db.analysis.history.histories import histories
@@ -62,7 +62,7 @@ def _run(argv: Sequence[str]) -> int:
     if arguments.update:
         done = refresh_changes(arguments.db_path, [metric], lock_timeout_s=arguments.lock_timeout)
         note(f"{NAME}: {done.text}")
-    with open_to_read(arguments, for_questions=True) as warehouse:
+    with open_to_read(arguments) as warehouse:
         found, count = histories(warehouse, selection, metric, limit=arguments.limit)
     _show(found, arguments)
     if not found:

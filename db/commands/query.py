@@ -49,12 +49,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     sql = None if arguments.describe is not None else _statement(arguments)
-    with open_to_read(arguments, for_questions=True) as warehouse:
-        if sql is None:
+    if sql is None:
+        with open_to_read(arguments, for_questions=True) as warehouse:
             _describe(warehouse, arguments)
-        else:
-            with answering(warehouse, sql, dict(arguments.param), timeout_s=arguments.timeout) as answer:
-                answers.write(answer, arguments.format, rows=arguments.limit_rows)
+        return EXIT_OK
+    limits = {"timeout_s": arguments.timeout, "lock_timeout_s": arguments.lock_timeout}
+    with answering(arguments.db_path, sql, dict(arguments.param), **limits) as answer:
+        answers.write(answer, arguments.format, rows=arguments.limit_rows)
     return EXIT_OK
 
 

@@ -27,7 +27,7 @@ from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK
 from benchmarking.core.redaction import stored_name
 from benchmarking.core.terminal import stdout_page
 from db.analysis.selection import Selection
-from db.commands.arguments import SELECTION, add_database, command_parser, open_to_read, print_json
+from db.commands.arguments import SELECTION, add_database, command_parser, open_to_read, print_json, selection_in
 
 if TYPE_CHECKING:
     from db.analysis.recommend.options import Workload
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
-    selection = Selection.parse(_selected(arguments))
+    selection = selection_in(arguments, _selected(arguments))
     limits = {
         quantity: value for flag, (quantity, *_) in LIMITS.items() if (value := _given(arguments, flag)) is not None
     }

@@ -18,7 +18,6 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, that 
 from benchmarking.core.command_line import Parser, note, run_command
 from benchmarking.core.errors import EXIT_OK
 from benchmarking.core.terminal import stdout_page
-from db.analysis.selection import Selection
 from db.commands.arguments import (
     add_database,
     add_metrics,
@@ -28,6 +27,7 @@ from db.commands.arguments import (
     open_to_read,
     plain_values,
     print_json,
+    selection_in,
 )
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     metrics = chosen_metrics(arguments.metric)
-    dates, selection = Selection.parse(_dates(arguments)), Selection.parse(arguments.selection)
+    dates, selection = selection_in(arguments, _dates(arguments)), selection_in(arguments, arguments.selection)
 
     from db.analysis.history.changes import refresh_changes
     from db.analysis.history.regressions import regressions
@@ -61,7 +61,7 @@ def _run(argv: Sequence[str]) -> int:
         done = refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
         if done.series:
             note(f"{NAME}: {done.text}")
-    with open_to_read(arguments, for_questions=True) as warehouse:
+    with open_to_read(arguments) as warehouse:
         found = regressions(warehouse, metrics, dates=dates, selection=selection)
     _show(found, arguments)
     return EXIT_OK

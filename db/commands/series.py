@@ -22,7 +22,6 @@ from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import visible
-from db.analysis.selection import Selection
 from db.commands.arguments import (
     add_database,
     add_selection,
@@ -31,6 +30,7 @@ from db.commands.arguments import (
     open_to_write,
     plain_values,
     print_json,
+    selection_in,
 )
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ def _parser() -> Parser:
 def _list(arguments: argparse.Namespace) -> None:
     from db.analysis.history.histories import list_series
 
-    selection = Selection.parse(arguments.selection)
-    with open_to_read(arguments, for_questions=True) as warehouse:
+    selection = selection_in(arguments, arguments.selection)
+    with open_to_read(arguments) as warehouse:
         rows = list_series(warehouse, selection)
     if arguments.json:
         print_json([plain_values(row, lambda name: "JSON" if name in JSON_COLUMNS else "") for row in rows])

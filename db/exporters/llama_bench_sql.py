@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.records import Result, Run
 from benchmarking.core.units import BYTES_PER_MB, NS_PER_MS, NS_PER_S
+from db.connection import literal
 from db.exporters.support.exporting import ExportRequest, Tables, text_output
 from db.exporters.support.selected_runs import RunResult, Scope, selected_runs, supported_results, values
 
@@ -88,10 +89,10 @@ def _literal(value: Any) -> str:
     """An SQL literal: each value quoted, as by llama-bench; unlike there, quotes in it are doubled."""
     text = repr(value) if isinstance(value, float) else str(value)
     # A line end or NUL would break the script: both are written as char().
-    quoted = text.replace("'", "''")
+    quoted = literal(text)
     for character in ("\0", "\r", "\n"):
         quoted = quoted.replace(character, f"'||char({ord(character)})||'")
-    return f"'{quoted}'"
+    return quoted
 
 
 def _row(one: RunResult) -> dict[str, Any]:

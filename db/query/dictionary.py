@@ -32,14 +32,16 @@ UNITS = {
 }
 """Suffix of a column's name -> unit, for columns that are neither metrics nor axes; the first match counts."""
 ENTRIES = """
-SELECT table_name AS name, 'table' AS kind, coalesce(comment, '') AS meaning FROM duckdb_tables() WHERE NOT internal
+SELECT table_name AS name, 'table' AS kind, coalesce(comment, '') AS meaning FROM duckdb_tables()
+WHERE database_name = current_database() AND NOT internal
 UNION ALL
-SELECT view_name, 'view', coalesce(comment, '') FROM duckdb_views() WHERE NOT internal
+SELECT view_name, 'view', coalesce(comment, '') FROM duckdb_views()
+WHERE database_name = current_database() AND NOT internal
 ORDER BY kind, name
 """
 FIELDS = """
 SELECT column_name AS name, data_type AS type, coalesce(comment, '') AS meaning
-FROM duckdb_columns() WHERE NOT internal AND table_name = ? ORDER BY column_index
+FROM duckdb_columns() WHERE database_name = current_database() AND NOT internal AND table_name = ? ORDER BY column_index
 """
 
 

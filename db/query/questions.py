@@ -1,23 +1,40 @@
-"""Questions in SQL from users: one read-only statement, answered within a time limit, in parts.
+"""Questions in SQL from users: one read-only statement, answered by a process of its own, within limits.
 
-The connection (`Warehouse.open(..., for_questions=True)`) is what keeps it to reading: the file is opened read-only, no
-other file and no network can be reached, and the settings are locked. The type of the statement is checked only for
-clearer messages, and to refuse what would be lost with the connection.
+All SQL of a user comes through here, that of selections too. The process opens the file read-only, confined to it
+(`db.connection`); it is killed at the time limit, since DuckDB does not interrupt every function, and the system gives
+it no more than MEMORY_BYTES. The type of the statement is checked only for clearer messages, and to refuse what would
+be lost with the connection.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
-from benchmarking.core.errors import EXIT_TIME_LIMIT, BenchhouseError, StorageError, UsageError
-from db.connection import DuckDbMessage, parse_message
+from benchmarking.core.child_process import environment, module_command
+from benchmarking.core.errors import (
+    EXIT_FAILED,
+    EXIT_OK,
+    EXIT_TIME_LIMIT,
+    BenchhouseError,
+    FormatError,
+    LockedError,
+    StorageError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
-    from db.connection import DuckDB
+    from db.connection import DuckDB, DuckDbMessage
     from db.warehouse import Warehouse
 
 Row = tuple[Any, ...]
@@ -27,12 +44,24 @@ READING = ("SELECT", "EXPLAIN", "PRAGMA", "MULTI")
 MISTAKES = ("Parser", "Syntax", "Binder", "Catalog", "Permission", "Invalid Input", "Parameter Not Resolved")
 """Kinds of errors of the statement; all others are of the data or the machine."""
 ROWS_AT_ONCE = 10_000
+MEMORY_BYTES = 4 * 1024**3
+"""Memory of a question: DuckDB keeps its tables within half of it, and writes the rest to disk; its functions on one
+value heed no limit but this."""
+GRACE_S = 5.0
+"""How long after the time limit a process ends that nobody has killed."""
+TOO_LARGE = f"no answer: it needs more than {MEMORY_BYTES // 1024**3} GB of memory: narrow it"
 
 
 class TimeLimitError(BenchhouseError):
     """The time limit was reached. Exit code 124."""
 
     exit_code = EXIT_TIME_LIMIT
+
+
+ERRORS: dict[str, type[BenchhouseError]] = {
+    kind.__name__: kind for kind in (UsageError, LockedError, FormatError, StorageError, TimeLimitError)
+}
+"""Errors that the process sends, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,34 +84,57 @@ class Answer:
 
 @contextmanager
 def answering(
-    warehouse: Warehouse, sql: str, params: Mapping[str, str] | None = None, *, timeout_s: float | None = None
+    database: str | Path,
+    sql: str,
+    params: Mapping[str, str] | None = None,
+    *,
+    timeout_s: float | None = None,
+    lock_timeout_s: float = 30.0,
 ) -> Iterator[Answer]:
     """The answer to one statement, with `params` bound to its `$name`; the rows are read inside the `with`.
 
-    Raises UsageError, with line and column, for invalid SQL, for no or several statements, and for one that changes
-    something; StorageError for errors of the data; TimeLimitError; KeyboardInterrupt.
+    The time limit counts from when the file is open. Raises UsageError, with line and column, for invalid SQL, for no
+    or several statements, and for one that changes something; StorageError and its subclasses for errors of the file,
+    the data and memory; TimeLimitError.
     """
-    expired = threading.Event()
-    try:
-        with warehouse.cursor() as cursor, _limited(cursor, timeout_s, expired):
-            _check(cursor, sql)
-            cursor.execute(sql, dict(params) if params else None)
-            columns = tuple(Column(name=name, type=str(kind)) for name, kind, *_ in cursor.description or ())
-            yield Answer(columns=columns, rows=_rows(cursor))
-    except StorageError as error:
-        if expired.is_set():
-            raise TimeLimitError(f"no answer within {timeout_s:g} s: narrow it, or raise --timeout") from error
-        raise _explained(parse_message(str(error.__cause__)), sql, error) from error
+    question = {
+        "database": str(database),
+        "sql": sql,
+        "params": dict(params or {}),
+        "timeout_s": timeout_s,
+        "lock_timeout_s": lock_timeout_s,
+    }
+    with _started() as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with suppress(BrokenPipeError):  # it has ended; its answer says why
+            process.stdin.write(json.dumps(question).encode())
+            process.stdin.close()
+        answers = _Answers(process.stdout)
+        answers.next("open")
+        with _limited(process, timeout_s, answers):
+            columns = answers.next("columns")
+            yield Answer(columns=columns, rows=answers.rows())
 
 
 @contextmanager
-def _limited(cursor: DuckDB, timeout_s: float | None, expired: threading.Event) -> Iterator[None]:
-    """Interrupt the cursor at the time limit, and set `expired`; and on any error, since closing the cursor would
-    otherwise wait for the end of the statement."""
+def _started() -> Iterator[subprocess.Popen[bytes]]:
+    """The process that answers, killed at the end: it may be in the middle of an answer that nobody reads."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(module_command("db.query.questions"), stdin=pipe, stdout=pipe, env=environment()) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@contextmanager
+def _limited(process: subprocess.Popen[bytes], timeout_s: float | None, answers: _Answers) -> Iterator[None]:
+    """Kill the process at the time limit."""
 
     def stop() -> None:
-        expired.set()
-        cursor.interrupt()
+        answers.expired_s = timeout_s
+        process.kill()
 
     timer = None if timeout_s is None else threading.Timer(timeout_s, stop)
     if timer is not None:
@@ -90,12 +142,103 @@ def _limited(cursor: DuckDB, timeout_s: float | None, expired: threading.Event) 
         timer.start()
     try:
         yield
-    except BaseException:
-        cursor.interrupt()
-        raise
     finally:
         if timer is not None:
             timer.cancel()
+
+
+class _Answers:
+    """What the process sends: "open", "columns", "rows" and "end", or "error"."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self._pipe = pipe
+        self.expired_s: float | None = None
+        """The time limit, once it is over."""
+
+    def next(self, *kinds: str) -> Any:
+        """The content of the next message, which is of one of the kinds; None at the end. Raises its error."""
+        try:
+            kind, content = pickle.load(self._pipe)
+        except (EOFError, pickle.UnpicklingError):
+            if self.expired_s is not None:
+                raise TimeLimitError(f"no answer within {self.expired_s:g} s: narrow it, or raise --timeout") from None
+            raise StorageError(TOO_LARGE) from None
+        if kind == "error":
+            name, message = content
+            raise ERRORS[name](message)
+        return content if kind in kinds else None
+
+    def rows(self) -> Iterator[Row]:
+        """The rows, as they come."""
+        while (rows := self.next("rows")) is not None:
+            yield from rows
+
+
+def main() -> int:
+    """Answer the question on stdin, on stdout."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asks is interrupted, and kills this one
+    question = json.loads(sys.stdin.buffer.read())
+    try:
+        for message in _answer(question):
+            pickle.dump(message, sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        os._exit(EXIT_FAILED)
+    return EXIT_OK
+
+
+def _answer(question: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The messages, the last of which is "end" or "error"."""
+    from db.warehouse import Warehouse
+
+    try:
+        lock_timeout_s = question["lock_timeout_s"]
+        with Warehouse.open(question["database"], for_questions=True, lock_timeout_s=lock_timeout_s) as warehouse:
+            _limit(question["timeout_s"])
+            yield "open", None
+            yield from _asked(warehouse, question["sql"], question["params"])
+        yield "end", None
+    except MemoryError:
+        yield "error", ("StorageError", TOO_LARGE)
+    except BenchhouseError as error:
+        name = next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in ERRORS)
+        yield "error", (name, str(error))
+
+
+def _asked(warehouse: Warehouse, sql: str, params: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+    from db.connection import parse_message
+
+    try:
+        with warehouse.cursor() as cursor:
+            _check(cursor, sql)
+            cursor.execute(sql, dict(params) or None)
+            yield "columns", tuple(Column(name=name, type=str(kind)) for name, kind, *_ in cursor.description or ())
+            while cursor.description and (rows := cursor.fetchmany(ROWS_AT_ONCE)):
+                yield "rows", rows
+    except StorageError as error:
+        raise _explained(parse_message(str(error.__cause__)), sql, error) from error
+
+
+def _limit(timeout_s: float | None) -> None:
+    """End this process when it grows by MEMORY_BYTES, where the system can; and soon after the time limit, should
+    the process that asks be gone."""
+    with suppress(ImportError, ValueError, OSError):  # Windows has no such limit, and macOS refuses it
+        import resource
+
+        grown = MEMORY_BYTES + _address_space_bytes()
+        _, most = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (grown if most < 0 else min(grown, most), most))
+    if timeout_s is not None:
+        timer = threading.Timer(timeout_s + GRACE_S, os._exit, [EXIT_FAILED])
+        timer.daemon = True
+        timer.start()
+
+
+def _address_space_bytes() -> int:
+    """What this process has mapped."""
+    import resource
+
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 def _check(cursor: DuckDB, sql: str) -> None:
@@ -112,17 +255,13 @@ def _check(cursor: DuckDB, sql: str) -> None:
         raise UsageError(f"{kind} is not read-only: use SELECT, DESCRIBE or EXPLAIN")
 
 
-def _rows(cursor: DuckDB) -> Iterator[Row]:
-    if cursor.description:
-        while rows := cursor.fetchmany(ROWS_AT_ONCE):
-            yield from rows
-
-
 def _explained(words: DuckDbMessage, sql: str, error: StorageError) -> BenchhouseError:
     """The error for the user."""
     if "pytz" in words.message:  # the driver needs that package for times with a zone
         return UsageError("a TIMESTAMP WITH TIME ZONE cannot be shown: cast it, for example now()::TIMESTAMP")
     place = "" if words.position is None else f"{error_position(sql, words.position)}: "
+    if words.kind == "Out of Memory":
+        return StorageError(TOO_LARGE)
     if words.kind in MISTAKES:
         return UsageError(f"{place}{words.message}")
     return StorageError(f"{place}{words.message}") if place else error
@@ -133,3 +272,10 @@ def error_position(sql: str, position: int) -> str:
     before = sql.encode()[:position].decode(errors="ignore")
     line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
     return f"line {line}, column {column}"
+
+
+if __name__ == "__main__":
+    # Messages are pickled: their classes must have the name by which the process that asks imports them.
+    from db.query.questions import main as imported
+
+    sys.exit(imported())

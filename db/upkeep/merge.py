@@ -8,17 +8,15 @@ are hashes. Merging is commutative, associative and idempotent in content; where
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarking.core.errors import FormatError, StorageError, UsageError
+from benchmarking.core.errors import FormatError, UsageError
 from benchmarking.core.temporary import temporary_folder
-from db.connection import FILE_FORMAT, connect
+from db.connection import FILE_FORMAT, Connection, connect, copy_database
 from db.contents import Conflict, all_column_types, conflicts, conflicts_text
-from db.migrate import Connection
 from db.upkeep.other_warehouse import Alias, OtherWarehouse, stored_aliases, table_names, united_aliases
 from db.upkeep.verify import CHECKS
 from db.warehouse import OutdatedError, Warehouse
@@ -118,23 +116,11 @@ def upgraded(path: Path, *, lock_timeout_s: float, check: bool) -> Iterator[Path
     with temporary_folder("benchhouse-upgrade") as folder:
         copy = folder / path.name
         with connect(str(path), FILE_FORMAT, read_only=True, lock_timeout_s=lock_timeout_s):
-            _copy(path, copy)  # under the lock
+            copy_database(path, copy)
         with Warehouse.open(copy) as other:
             if check:
                 _refuse_faults(other)
         yield copy
-
-
-def _copy(path: Path, copy: Path) -> None:
-    """The file and its log. Raises StorageError."""
-    try:
-        for ending in ("", ".wal"):
-            if path.with_name(f"{path.name}{ending}").exists():
-                shutil.copyfile(path.with_name(f"{path.name}{ending}"), copy.with_name(f"{copy.name}{ending}"))
-    except OSError as error:
-        raise StorageError(
-            f"{path}: of an older version, and cannot be copied to {copy.parent} for its upgrade: {error.strerror}"
-        ) from error
 
 
 def _refuse_faults(other: Warehouse) -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from db import latest_results
+from db.connection import Connection, quoted
 from db.contents import CONTENTS, Conflict, Relation
-from db.migrate import Connection, quoted
 
 RAW = "raw_benchmark_data"
 

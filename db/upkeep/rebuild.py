@@ -15,10 +15,9 @@ from pathlib import Path
 
 from benchmarking.core.errors import LockedError, StorageError
 from benchmarking.core.temporary import temporary_folder
-from db.connection import FILE_FORMAT, connect, problem_of
+from db.connection import FILE_FORMAT, connect, problem_of, quoted
 from db.contents import CHECKSUMMED, Conflict, all_column_types, checksum
 from db.files import make_folder, publish, temporary_sibling
-from db.migrate import quoted
 from db.spool import Loaded, ingest_files
 from db.upkeep.merge import Merged, merge, upgraded
 from db.upkeep.verify import damage

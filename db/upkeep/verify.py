@@ -19,8 +19,7 @@ from benchmarking.core.axes import FURTHER
 from benchmarking.core.errors import StorageError
 from benchmarking.core.records import canonical_hash
 from db import latest_results, migrate
-from db.connection import problem_of
-from db.migrate import quoted
+from db.connection import problem_of, quoted
 from db.warehouse import MEMORY, Warehouse
 
 

@@ -24,7 +24,7 @@ from db.analysis.history.detector import DEFAULT, NAME, VERSION, Change, Paramet
 from db.warehouse import OutdatedError, Warehouse
 
 if TYPE_CHECKING:
-    from db.migrate import Connection
+    from db.connection import Connection
 
 Row = dict[str, Any]
 BATCH = 1000

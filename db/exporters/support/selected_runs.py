@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from benchmarking.core.errors import StorageError, UsageError
+from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Result, Run
 from db.analysis.selection import EVERYTHING, Selection
 from db.exporters.support.exporting import ExportRequest
@@ -42,12 +42,7 @@ class Scope:
         Raises UsageError when nothing is selected.
         """
         sql = "SELECT DISTINCT date_trunc('month', started_at)::TIMESTAMP AS month FROM chosen ORDER BY month"
-        try:
-            months = [row["month"] for row in self.read(sql, whole=whole).dicts()]
-        except StorageError as error:
-            if "sql:" in self.selection.text:  # the user's own condition
-                raise UsageError(str(error)) from error
-            raise
+        months = [row["month"] for row in self.read(sql, whole=whole).dicts()]
         if not months:
             words = f"{self.selection.text!r} selects nothing" if self.selection.text else "nothing is stored"
             raise UsageError(f"{self.warehouse.path}: {words}, so there is nothing to export")

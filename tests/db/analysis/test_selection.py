@@ -6,6 +6,7 @@ import pytest
 
 from benchmarking.core.errors import UsageError
 from db.analysis.selection import EVERYTHING, Selection
+from db.query.questions import TimeLimitError
 from db.warehouse import Warehouse
 
 
@@ -28,14 +29,17 @@ def runs(make_run):
 @pytest.fixture(scope="module")
 def chosen(runs, tmp_path_factory):
     """A function that gives the numbers of the runs that words select."""
-    with Warehouse.open(tmp_path_factory.mktemp("selection") / "a.duckdb") as warehouse:
+    path = tmp_path_factory.mktemp("selection") / "a.duckdb"
+    with Warehouse.open(path) as warehouse:
         for run in runs:
             warehouse.ingest(run)
+    with Warehouse.open(path, read_only=True) as warehouse:
         numbers = {run.run_id: number for number, run in enumerate(runs)}
 
         def select(selection):
-            sql = f"SELECT DISTINCT run_id FROM all_results WHERE {selection.condition}"
-            return sorted(numbers[row["run_id"]] for row in warehouse.query(sql, list(selection.values)).dicts())
+            found = selection.resolved(path)
+            sql = f"SELECT DISTINCT run_id FROM all_results WHERE {found.condition}"
+            return sorted(numbers[row["run_id"]] for row in warehouse.query(sql, list(found.values)).dicts())
 
         yield select
 
@@ -101,3 +105,33 @@ def test_values_are_bound_and_never_part_of_the_statement(chosen):
 def test_invalid_words_are_one_clear_line(words, problem):
     with pytest.raises(UsageError, match=problem.replace("|", r"\|")):
         Selection.parse(words)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "TRUE); COPY (SELECT 1) TO '{target}'; SELECT (TRUE",
+        "EXISTS (FROM read_text('{secret}'))",
+        "TRUE); DELETE FROM series; --",
+        "TRUE) UNION ALL (SELECT content FROM read_text('{secret}')",
+    ],
+)
+def test_sql_in_a_selection_reads_the_warehouse_alone(chosen, tmp_path, sql):
+    target, secret = tmp_path / "written.csv", tmp_path / "secret.txt"
+    secret.write_text("secret")
+    with pytest.raises(UsageError, match=r"statements: give one|Cannot access file|syntax error") as refused:
+        chosen(Selection.parse("sql:" + sql.format(target=target, secret=secret)))
+    assert str(refused.value).startswith("sql:TRUE" if sql.startswith("TRUE") else "sql:EXISTS")
+    assert not target.exists()
+
+
+def test_sql_in_a_selection_reaches_no_statement_before_it_is_resolved():
+    selection = Selection.parse("model=a,sql:batch_size = 1")
+    with pytest.raises(UsageError, match="sql:batch_size = 1 is not resolved"):
+        assert selection.condition
+
+
+def test_sql_in_a_selection_ends_at_its_time_limit(chosen, monkeypatch):
+    monkeypatch.setattr("db.analysis.selection.TIME_LIMIT_S", 0.5)
+    with pytest.raises(TimeLimitError, match=r"not answered within 0\.5 s: narrow it"):
+        chosen(Selection.parse("sql:levenshtein(repeat('a', 200000), repeat('b', 200000)) > batch_size"))

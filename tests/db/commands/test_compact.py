@@ -176,7 +176,7 @@ def test_it_asks(filled, monkeypatch, capsys, answer, code, left):
         (["--raw-older-than", "999999d"], 2, "older than the calendar"),
         (["--raw-older-than", "180d", "--db-path", "gone.duckdb"], 1, "no database at gone.duckdb"),
         (["--raw-older-than", "180d"], 2, "check with --dry-run, then add --yes"),
-        (["--raw-older-than", "180d", "--yes", "sql:1) OR (DROP TABLE series"], 1, "Parser Error"),
+        (["--raw-older-than", "180d", "--yes", "sql:1) OR (DROP TABLE series"], 2, "syntax error at or near"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_touched(filled, monkeypatch, capsys, arguments, code, words):

@@ -28,7 +28,7 @@ def asked_warehouse(asked_database):
 
 
 @pytest.fixture
-def export(asked_warehouse):
+def export(asked_warehouse, asked_database):
     """A function that exports, and gives the notes on what was left out."""
 
     def run(name, output=None, selection="", tables=None, warehouse=None):
@@ -37,7 +37,7 @@ def export(asked_warehouse):
         exporter.export(
             warehouse or asked_warehouse,
             ExportRequest(
-                selection=Selection.parse(selection),
+                selection=Selection.parse(selection).resolved(asked_database),
                 output=output,
                 tables=tables or exporter.tables[0],
                 notify=notes.append,

@@ -66,6 +66,6 @@ def test_an_unknown_name_is_an_error_with_similar_names(asked_warehouse):
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.question)
 def test_examples_can_be_asked(asked_warehouse, example):
-    with answering(asked_warehouse, example.sql) as answer:
+    with answering(asked_warehouse.path, example.sql) as answer:
         rows = list(answer.rows)
     assert rows

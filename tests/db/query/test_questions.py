@@ -17,8 +17,7 @@ def ask(asked_database):
 
     def rows(sql, params=None, timeout_s=None):
         with (
-            Warehouse.open(asked_database, for_questions=True) as warehouse,
-            answering(warehouse, sql, params, timeout_s=timeout_s) as answer,
+            answering(asked_database, sql, params, timeout_s=timeout_s) as answer,
         ):
             return [tuple(column.name for column in answer.columns), *answer.rows]
 
@@ -31,11 +30,9 @@ def test_an_answer_has_names_and_rows(ask):
 
 
 def test_types_of_columns_are_given(asked_database):
+    sql = "SELECT settings, versions, doubts FROM all_results JOIN benchmark_runs USING (run_id, versions)"
     with (
-        Warehouse.open(asked_database, for_questions=True) as warehouse,
-        answering(
-            warehouse, "SELECT settings, versions, doubts FROM all_results JOIN benchmark_runs USING (run_id, versions)"
-        ) as answer,
+        answering(asked_database, sql) as answer,
     ):
         assert [column.type for column in answer.columns] == ["JSON", "MAP(VARCHAR, VARCHAR)", "VARCHAR[]"]
 
@@ -101,8 +98,7 @@ def test_the_time_limit_stops_a_question_and_the_reading_of_its_answer(ask):
 
 def test_an_answer_is_read_as_it_is_consumed(asked_database):
     with (
-        Warehouse.open(asked_database, for_questions=True) as warehouse,
-        answering(warehouse, "SELECT * FROM range(1_000_000_000_000)") as answer,
+        answering(asked_database, "SELECT * FROM range(1_000_000_000_000)") as answer,
     ):
         assert [next(answer.rows) for _ in range(3)] == [(0,), (1,), (2,)]
 
@@ -118,3 +114,32 @@ def test_a_warehouse_for_questions_reads_only(asked_database):
         assert warehouse.read_only
         with pytest.raises(StorageError, match="read-only"):
             warehouse.query("DELETE FROM series")
+
+
+ENDLESS = "SELECT levenshtein(repeat('a', 200000), repeat('b', 200000))"
+HUGE = "SELECT len(range(3000000000))"
+
+
+def test_a_function_that_cannot_be_interrupted_ends_at_the_time_limit(ask):
+    started = time.monotonic()
+    with pytest.raises(TimeLimitError, match="no answer within 1 s"):
+        ask(ENDLESS, timeout_s=1)
+    assert time.monotonic() - started < 30
+
+
+def test_a_function_that_takes_all_memory_ends_at_the_memory_limit(ask):
+    import resource
+
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    with pytest.raises(StorageError, match=r"memory|Out of Memory"):
+        ask(HUGE, timeout_s=60)
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < max(before, 5 * 1024**2)  # in KiB
+
+
+def test_no_process_outlives_its_question(ask):
+    import psutil
+
+    with pytest.raises(TimeLimitError):
+        ask(ENDLESS, timeout_s=0.5)
+    commands = [child.cmdline() for child in psutil.Process().children(recursive=True)]
+    assert not [command for command in commands if "db.query.questions" in command]

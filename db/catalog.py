@@ -1,0 +1,145 @@
+"""What a warehouse's file may hold, checked before anything in it is read.
+
+A database brings its own views, macros, types and triggers, and DuckDB prefers them to its built-in ones of the same
+name: reading a file that a stranger made would run the stranger's SQL. A warehouse holds the tables, columns and views
+of the migrations and nothing else; what is missing is left to `db.upkeep.verify`.
+
+The queries here name DuckDB's own functions in full, call no other, and filter by comparisons alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cache
+from typing import TYPE_CHECKING
+
+from benchmarking.core.errors import FormatError
+from benchmarking.core.text import visible
+from db import migrate
+from db.connection import Connection, confined, has_triggers, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Item = tuple[str, ...]
+"""An object of a catalog: its kind, its table if it has one, its name, and what else must be equal."""
+
+TABLES_SHA256 = (
+    "5de96868456b7a881badabbb2bc3a1e176af6f441c4217514476bab96bccd8c4",  # read by DuckDB 1.5
+    "2fe2e15b95f46b9d03ca35c46fb784147eb1f633aa78212cfd558944f7ae21c8",  # read by 2.0
+)
+"""Digests of the tables of the newest version: such a file needs no further look, which takes 0.4 s."""
+
+VIEWS_SHA256 = (
+    "8bcd186a0b7d05a3f8656d78a25c5d14c5c3d3e5b3fba1ee4e43a2a8d5872c94",  # created and read by DuckDB 1.5
+    "da746ebaa70393cd315e7ea923056b61a54bf0aac5fa7791d58365ecbb56db41",  # created by 2.0, read by 1.5
+    "412ba4e118bb7d4c331df56f281036e4b29718197d759f7a282367ddaa20429d",  # created and read by 2.0
+    "1c3e8576485ffc774992b1e09a331e3e5b4cc0e43f359c31911e908c83134491",  # created by 1.5, read by 2.0
+)
+"""Digests of the text of our views. Of a file with any other text the views are not read: each connection makes its
+own for a while, which takes 40 ms."""
+
+FOREIGN = {
+    "schema": "SELECT database_name, schema_name FROM system.main.duckdb_schemas() WHERE NOT internal",
+    "macro": "SELECT database_name, function_name FROM system.main.duckdb_functions() WHERE NOT internal",
+    "type": "SELECT database_name, type_name FROM system.main.duckdb_types() WHERE NOT internal",
+    "sequence": "SELECT database_name, sequence_name FROM system.main.duckdb_sequences()",
+    "index": "SELECT database_name, index_name FROM system.main.duckdb_indexes()",
+    "trigger": "SELECT database_name, trigger_name FROM system.main.duckdb_triggers()",
+}
+"""Kinds of objects of which a warehouse has none -> (database, name) of each."""
+
+TABLES = "SELECT table_name, sql FROM system.main.duckdb_tables() WHERE database_name = ? ORDER BY table_name"
+VIEWS = """
+SELECT view_name, sql FROM system.main.duckdb_views() WHERE database_name = ? AND NOT internal ORDER BY view_name
+"""
+COLUMNS = """
+SELECT table_name, column_name, data_type, is_nullable, column_default FROM system.main.duckdb_columns()
+WHERE database_name = ? AND NOT internal
+"""
+CONSTRAINTS = """
+SELECT table_name, constraint_type, constraint_column_names FROM system.main.duckdb_constraints()
+WHERE database_name = ?
+"""
+LONGEST_NAME = 80
+
+
+def refuse_foreign(connection: Connection, path: str, database: str | None = None) -> None:
+    """Raise FormatError, naming it, for an object in the file that no version of the schema has.
+
+    `database` is the name of an attached file; None for the connection's own. `path` is its name in messages.
+    """
+    name = current(connection) if database is None else database
+    for kind, sql in FOREIGN.items():
+        if kind != "trigger" or has_triggers():
+            for holder, found in connection.execute(sql).fetchall():
+                if holder == name:
+                    raise _foreign(path, kind, found)
+    tables = dict(connection.execute(TABLES, [name]).fetchall())
+    if tables and migrate.BOOKKEEPING not in tables:
+        holds = ", ".join(visible(table) for table in list(tables)[:3])
+        raise FormatError(
+            f"{path}: a DuckDB database, but not a benchmark warehouse (it has {holds}): choose another path"
+        )
+    for view, _ in connection.execute(VIEWS, [name]).fetchall():
+        if view not in migrate.view_names():
+            raise _foreign(path, "view", view)
+    if tables and _digest(tables.items()) not in TABLES_SHA256:
+        _refuse_unknown(connection, path, name)
+
+
+def has_own_views(connection: Connection) -> bool:
+    """Whether the views that the connection's file holds are, word for word, those of this program."""
+    return _digest(connection.execute(VIEWS, [current(connection)]).fetchall()) in VIEWS_SHA256
+
+
+def current(connection: Connection) -> str:
+    """The name of the connection's own database in SQL."""
+    return str(connection.execute("SELECT system.main.current_database()").fetchall()[0][0])
+
+
+def _refuse_unknown(connection: Connection, path: str, database: str) -> None:
+    """Compare table by table and column by column; a file of a newer program is refused as such."""
+    found, known = _items(connection, database), _known_items()
+    unknown = sorted(found - known, key=lambda item: (item[0] != "table", item))
+    own = [item for item in unknown if item[1] == migrate.BOOKKEEPING]
+    if unknown and not own:
+        migrate.version_of(connection, path, database)
+    for item in own or unknown:
+        raise _foreign(path, item[0], ".".join(item[1:3]) if item[0] == "column" else item[1])
+
+
+def _items(connection: Connection, database: str) -> set[Item]:
+    tables = {table for table, _ in connection.execute(TABLES, [database]).fetchall()}
+    items: set[Item] = {("table", table) for table in tables}
+    for table, *column in connection.execute(COLUMNS, [database]).fetchall():
+        # A generated column's expression is in the place of a default, and runs when the column is read.
+        items |= {("column", table, *map(str, column))} if table in tables else set()
+    for table, kind, columns in connection.execute(CONSTRAINTS, [database]).fetchall():
+        items.add(("constraint", table, kind, *columns))
+    return items
+
+
+@cache
+def _known_items() -> frozenset[Item]:
+    """Every item that the tables of some version have."""
+    known: set[Item] = set()
+    with confined() as connection:
+        for step in migrate.migrations():
+            connection.execute(step.sql)
+            known |= _items(connection, current(connection))
+    return frozenset(known)
+
+
+def _digest(rows: Iterable[tuple[str, str]]) -> str:
+    return hashlib.sha256(json.dumps(sorted(rows)).encode()).hexdigest()
+
+
+def _foreign(path: str, kind: str, name: str) -> FormatError:
+    shown = visible(name)
+    what = quoted(shown if len(shown) <= LONGEST_NAME else f"{shown[:LONGEST_NAME]}...")
+    return FormatError(
+        f"{path}: refused, and nothing was read from it: it holds the {kind} {what}, which no warehouse has: "
+        f"drop it in DuckDB's shell if it is yours, or choose another path"
+    )
