@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from benchmarking.core.errors import FormatError, LockedError, StorageError
 from benchmarking.core.provenance import uuid7
+from benchmarking.core.temporary import held_folder, temporary_name
 
 if TYPE_CHECKING:
     import duckdb
@@ -63,7 +64,7 @@ NO_EXTENSIONS: Config = {
 LOG_ENDINGS = (".wal", ".wal.checkpoint", ".wal.recovery")
 """Files that DuckDB keeps with a database."""
 
-PRIVATE = "benchhouse-attached-"
+PRIVATE = "benchhouse-attached"
 """How the name of a connection's folder for other files begins."""
 
 INTERRUPTED = "Query interrupted"
@@ -210,22 +211,18 @@ def _private_path(path: str) -> str:
     """Where the connection's folder for other files would be: with the database, or with temporary files."""
     parent = os.path.dirname(os.path.realpath(path))
     has_room = path != ":memory:" and os.access(parent, os.W_OK)
-    return os.path.join(parent if has_room else os.path.realpath(tempfile.gettempdir()), f"{PRIVATE}{uuid7()}")
+    return os.path.join(parent if has_room else os.path.realpath(tempfile.gettempdir()), temporary_name(PRIVATE))
 
 
 @contextmanager
 def _private_folder(connection: DuckDB) -> Iterator[Path]:
     """The folder that the connection can reach, there until the end."""
     allowed = connection.execute("SELECT system.main.current_setting('allowed_directories')").fetchall()[0][0]
-    folder = next(Path(name) for name in allowed if PRIVATE in name)
     try:
-        folder.mkdir(0o700)
+        with held_folder(next(Path(name) for name in allowed if PRIVATE in name)) as folder:
+            yield folder
     except OSError as error:
-        raise StorageError(f"cannot create the folder {folder}: {error.strerror}") from error
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        raise StorageError(f"no folder for a database to be attached: {error.strerror}: {error.filename}") from error
 
 
 def _bring(path: str, folder: Path, lock_timeout_s: float) -> Path:

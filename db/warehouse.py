@@ -67,7 +67,8 @@ class Warehouse:
         self._connection = connection
         self._pid = os.getpid()
         self._column_types: dict[str, dict[str, str]] = {}
-        self._has_own_views = True
+        self.has_own_views = True
+        """Whether the file's views are read; else each cursor makes its own."""
         self.path = path
         self.read_only = read_only
 
@@ -215,7 +216,7 @@ class Warehouse:
     def cursor(self) -> Iterator[DuckDB]:
         """A DuckDB cursor, for answers read in parts. Raises StorageError, as `query` does."""
         with self._using() as connection, connection.cursor() as cursor:
-            if not self._has_own_views:
+            if not self.has_own_views:
                 cursor.execute(migrate.temporary_views())
             yield cursor
 
@@ -262,8 +263,8 @@ class Warehouse:
                     f"upgrade it with setup_benchmark_db --db-path {self.path}, or a copy of it if it cannot be written"
                 )
             lock(connection)
-            self._has_own_views = is_fresh or catalog.has_own_views(connection)
-            if not self._has_own_views:  # what the file calls our views is never read
+            self.has_own_views = is_fresh or catalog.has_own_views(connection)
+            if not self.has_own_views:  # what the file calls our views is never read
                 connection.execute(migrate.temporary_views())
 
     @contextmanager

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -180,13 +180,17 @@ def ask(
         raise ChildError(f"{module} gave no answer in JSON: {done.stdout.strip()[-60:]!r}") from error
 
 
-def hand_over(command: Sequence[str], *, limit_s: float | None = None, is_terminal: bool) -> int | None:
+def hand_over(
+    command: Sequence[str], *, limit_s: float | None = None, memory_bytes: int | None = None, is_terminal: bool
+) -> int | None:
     """Run another program with this process's stdin, stdout and stderr: its exit code, or None when it was killed at
-    its time limit.
+    its time limit. `memory_bytes` limits its address space, on Linux.
 
     In a terminal, Ctrl-C reaches the other program and only it reacts; otherwise Ctrl-C ends both.
     """
     with start(command, stdin=None, stdout=None, stderr=None, only=os.environ) as process:
+        if memory_bytes is not None:
+            _limit_memory(process.pid, memory_bytes)
         while True:
             try:
                 return process.wait(timeout=limit_s)
@@ -197,6 +201,15 @@ def hand_over(command: Sequence[str], *, limit_s: float | None = None, is_termin
                 if not is_terminal or isinstance(stop, Interrupted):
                     process.kill()
                     raise
+
+
+def _limit_memory(pid: int, memory_bytes: int) -> None:
+    if sys.platform == "linux":
+        import resource
+
+        with suppress(ProcessLookupError):  # it has ended
+            _, most = resource.prlimit(pid, resource.RLIMIT_AS)
+            resource.prlimit(pid, resource.RLIMIT_AS, (memory_bytes if most < 0 else min(memory_bytes, most), most))
 
 
 def _text(output: str | bytes | None) -> str:

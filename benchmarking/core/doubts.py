@@ -294,6 +294,12 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "measure on the device itself, since an emulator's time says nothing about it",
     ),
     (
+        "clock_set_back",
+        "info",
+        "the machine's clock was set back during the run, so when it started and ended is not certain",
+        "keep the clock synchronised; durations are taken from another clock and are right",
+    ),
+    (
         "software_adapter",
         "info",
         "the browser's GPU adapter was a software renderer on the CPU",

@@ -248,6 +248,14 @@ def _emulates(device: Device) -> bool:
     return device.simulated and (kind is None or kind.is_hardware)
 
 
+def about_end(*times: tuple[str, str]) -> tuple[Doubt, ...]:
+    """`clock_set_back`: something ended before it started; `times` are pairs in UTC, as `utc_now` gives them."""
+    for started_at, finished_at in times:
+        if finished_at < started_at:
+            return (doubt("clock_set_back", started_at=started_at, finished_at=finished_at),)
+    return ()
+
+
 def about_workload(workload: Workload) -> Doubts:
     """`random_routing`: with random weights the load of the experts is not the trained model's."""
     plugin = family_named(workload.family)

@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     from benchmarking.core.child_process import hand_over
-    from db.query.questions import TimeLimitError
+    from db.query.questions import MEMORY_BYTES, TimeLimitError
     from db.query.shell import find_shell, shell_command
 
     arguments = _parser().parse_args(argv)
@@ -46,11 +46,11 @@ def _run(argv: Sequence[str]) -> int:
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if is_terminal and arguments.timeout is not None:
         raise UsageError("--timeout limits statements read from stdin: in a terminal, Ctrl-C stops one")
-    greeting = _greeting(arguments)
-    command = shell_command(find_shell(), arguments.db_path, arguments.format)
+    greeting, views = _opened(arguments)
+    command = shell_command(find_shell(), arguments.db_path, arguments.format, views)
     if is_terminal:
         print(greeting, flush=True)
-    code = hand_over(command, limit_s=arguments.timeout, is_terminal=is_terminal)
+    code = hand_over(command, limit_s=arguments.timeout, memory_bytes=MEMORY_BYTES, is_terminal=is_terminal)
     if code is None:
         raise TimeLimitError(f"not finished within {arguments.timeout:g} s: narrow the statements, or raise --timeout")
     return code
@@ -72,17 +72,23 @@ def _parser() -> Parser:
     return parser
 
 
-def _greeting(arguments: argparse.Namespace) -> str:
-    """The tables and views. Raises StorageError and its subclasses for a file that is not a warehouse."""
+def _opened(arguments: argparse.Namespace) -> tuple[str, str]:
+    """The tables and views for people, and the SQL of our views if those in the file are not ours.
+
+    Raises StorageError and its subclasses for a file that is not a warehouse.
+    """
     from benchmarking.core.terminal import stdout_page
+    from db.migrate import temporary_views
     from db.query import dictionary
 
     with open_to_read(arguments, for_questions=True) as warehouse:
+        views = "" if warehouse.has_own_views else temporary_views()
         listing = dictionary.listing(dictionary.entries(warehouse), width=stdout_page().width or dictionary.WIDTH)
-    return (
+    greeting = (
         f"{listing}\n\n{arguments.db_path}, read-only. Columns: FROM columns_of('series'); "
         "example questions: benchhouse sql --examples; Ctrl-D exits."
     )
+    return greeting, views
 
 
 def _examples() -> str:

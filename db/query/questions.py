@@ -194,7 +194,9 @@ def _answer(question: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     try:
         lock_timeout_s = question["lock_timeout_s"]
         with Warehouse.open(question["database"], for_questions=True, lock_timeout_s=lock_timeout_s) as warehouse:
-            _limit(question["timeout_s"])
+            limit_memory()
+            if question["timeout_s"] is not None:
+                _end_after(question["timeout_s"] + GRACE_S)
             yield "open", None
             yield from _asked(warehouse, question["sql"], question["params"])
         yield "end", None
@@ -219,19 +221,21 @@ def _asked(warehouse: Warehouse, sql: str, params: Mapping[str, str]) -> Iterato
         raise _explained(parse_message(str(error.__cause__)), sql, error) from error
 
 
-def _limit(timeout_s: float | None) -> None:
-    """End this process when it grows by MEMORY_BYTES, where the system can; and soon after the time limit, should
-    the process that asks be gone."""
+def limit_memory() -> None:
+    """This process, and those it starts, may grow by MEMORY_BYTES and no more, where the system can limit them."""
     with suppress(ImportError, ValueError, OSError):  # Windows has no such limit, and macOS refuses it
         import resource
 
         grown = MEMORY_BYTES + _address_space_bytes()
         _, most = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (grown if most < 0 else min(grown, most), most))
-    if timeout_s is not None:
-        timer = threading.Timer(timeout_s + GRACE_S, os._exit, [EXIT_FAILED])
-        timer.daemon = True
-        timer.start()
+
+
+def _end_after(seconds: float) -> None:
+    """End this process then: the one that asks would have killed it, were it still there."""
+    timer = threading.Timer(seconds, os._exit, [EXIT_FAILED])
+    timer.daemon = True
+    timer.start()
 
 
 def _address_space_bytes() -> int:

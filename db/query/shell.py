@@ -31,7 +31,7 @@ MODES: dict[str, tuple[str, ...]] = {
 
 BEFORE_LOCK = (
     "SET autoinstall_known_extensions = false; SET autoload_known_extensions = false;"
-    " SET allow_community_extensions = false;"
+    " SET allow_community_extensions = false; SET memory_limit = '2GiB'; SET GLOBAL TimeZone = 'UTC';"
 )
 """Settings that safe mode does not change, and that cannot be changed afterwards."""
 
@@ -65,11 +65,14 @@ def find_shell() -> Path:
     )
 
 
-def shell_command(shell: Path, db_path: str, mode: str) -> tuple[str, ...]:
-    """The command that opens the database in the shell, locked down; no init file is run."""
+def shell_command(shell: Path, db_path: str, mode: str, views: str = "") -> tuple[str, ...]:
+    """The command that opens the database in the shell, locked down; no init file is run.
+
+    `views` is SQL that creates our views for this session, where those in the file are not ours.
+    """
     return (
         *(str(shell), "-no-init", "-readonly", *MODES[mode]),
-        *("-cmd", BEFORE_LOCK, "-cmd", COLUMNS_OF, "-cmd", ".safe_mode"),
+        *("-cmd", BEFORE_LOCK, "-cmd", COLUMNS_OF, *(("-cmd", views) if views else ()), "-cmd", ".safe_mode"),
         os.path.abspath(db_path),  # a relative path could be read as a flag
     )
 

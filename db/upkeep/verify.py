@@ -39,10 +39,13 @@ SCHEMA = {
     "column": """
         SELECT table_name || '.' || column_name AS name,
             data_type || CASE WHEN is_nullable THEN '' ELSE ' NOT NULL' END || ' -- ' || coalesce(comment, '') AS value
-        FROM duckdb_columns() WHERE NOT internal
+        FROM duckdb_columns() WHERE NOT internal AND database_name = current_database()
     """,
     "table": "SELECT table_name AS name, coalesce(comment, '') AS value FROM duckdb_tables() WHERE NOT internal",
-    "view": "SELECT view_name AS name, coalesce(comment, '') AS value FROM duckdb_views() WHERE NOT internal",
+    "view": """
+        SELECT view_name AS name, coalesce(comment, '') AS value
+        FROM duckdb_views() WHERE NOT internal AND database_name = current_database()
+    """,
     "constraint": """
         SELECT table_name || ' ' || constraint_type || ' ' || constraint_column_names::VARCHAR AS name,
             count(*)::VARCHAR AS value

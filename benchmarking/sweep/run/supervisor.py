@@ -364,7 +364,10 @@ def finished_run(
     preparation: Preparation | None = None,
 ) -> Run:
     """The record of a run: its plan, and the results of its launches, without secrets."""
-    results = with_peak(plan.cell.workload, tuple(_result(plan, point, loads, measurements) for point in plan.points))
+    ended = plan.started_at, finished_at
+    results = with_peak(
+        plan.cell.workload, tuple(_result(plan, point, loads, measurements, ended) for point in plan.points)
+    )
     failed = [result for result in results if result.status in ("failed", "timed_out")]
     measured = any(result.status == "ok" for result in results)
     run = Run(
@@ -386,7 +389,13 @@ def finished_run(
     return stored_record(run, anonymous=plan.is_anonymous)
 
 
-def _result(plan: CellPlan, point: Point, loads: Sequence[LaunchLoad], measurements: Sequence[Measurement]) -> Result:
+def _result(
+    plan: CellPlan,
+    point: Point,
+    loads: Sequence[LaunchLoad],
+    measurements: Sequence[Measurement],
+    ended: tuple[str, str],
+) -> Result:
     from benchmarking.measure import doubts
     from benchmarking.measure.aggregate import summarise
 
@@ -394,7 +403,8 @@ def _result(plan: CellPlan, point: Point, loads: Sequence[LaunchLoad], measureme
         return Result(result_id=uuid7(), point=point, status="skipped", error=plan.skipped[point.label])
     own = tuple(one for one in measurements if one.point.label == point.label)
     machine = doubts.about_environment(plan.environment, plan.cell.device)
-    context = (*machine, *doubts.about_workload(plan.cell.workload))
+    clock = doubts.about_end(ended, *((one.started_at, one.finished_at) for one in own))
+    context = (*machine, *doubts.about_workload(plan.cell.workload), *clock)
     return summarise(uuid7(), point, own, tuple(loads), context=context)
 
 

@@ -197,6 +197,14 @@ def test_a_silent_fallback_to_the_cpu_is_invalid():
     assert doubts.about_placement({}) == ()
 
 
+def test_a_clock_that_was_set_back_raises_a_doubt():
+    early, late = "2026-01-02T03:04:05.678Z", "2026-01-02T03:04:06.000Z"
+    (doubt,) = doubts.about_end((early, late), (late, early))
+    assert (doubt.kind, doubt.severity) == ("clock_set_back", "info")
+    assert doubt.evidence == {"started_at": late, "finished_at": early}
+    assert doubts.about_end((early, late), (early, early)) == ()
+
+
 def test_a_software_adapter_raises_a_doubt():
     adapter = {"vendor": "google", "architecture": "swiftshader"}
     (doubt,) = doubts.about_adapter({"is_simulated": True, "adapter": adapter})

@@ -281,3 +281,21 @@ def test_a_terminal_is_greeted_by_the_dictionary_and_answered(terminal):
 def test_a_terminal_has_no_time_limit(terminal):
     _, read, _ = terminal("--timeout", "3")
     assert "Ctrl-C stops one" in read("Ctrl-C stops one")
+
+
+def test_a_script_that_takes_all_memory_ends_at_the_memory_limit(sql):
+    code, _, err = sql("SELECT len(range(3000000000));", "--timeout", "60")
+    assert code == 1
+    assert "Failed to allocate" in err or "Out of Memory" in err
+
+
+def test_a_function_that_cannot_be_interrupted_ends_at_the_time_limit(sql):
+    code, _, err = sql("SELECT levenshtein(repeat('a', 200000), repeat('b', 200000));", "--timeout", "1")
+    assert code == 124
+    assert "not finished within 1 s" in err
+
+
+def test_times_are_utc(sql, monkeypatch):
+    monkeypatch.setenv("TZ", "America/New_York")
+    code, out, _ = sql("SELECT current_setting('TimeZone') AS zone;", "--format", "csv")
+    assert (code, out) == (0, "zone\nUTC\n")

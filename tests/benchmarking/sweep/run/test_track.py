@@ -11,6 +11,7 @@ from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import journal
 from benchmarking.sweep.run.session import finish_run, store_run
 from benchmarking.sweep.run.supervisor import Observer, Track, sweep
+from db.warehouse import Warehouse
 
 POINTS = (Point(batch_size=1, sequence_length=32), Point(batch_size=2, sequence_length=32))
 
@@ -121,3 +122,18 @@ def test_a_file_system_without_links_gets_the_same_file(tmp_path, monkeypatch):
     found = [journal.create(paths, {"format": "x", "version": 1}, lambda path: True) for _ in range(2)]
     assert found == paths
     assert paths[0].read_text().count("\n") == 2
+
+
+def test_a_run_that_ends_before_it_started_is_doubted_and_stored(track, tmp_path):
+    one = track()
+    one.begin()
+    for point in POINTS:
+        one.keep(measurement(point, 0))
+    assert [doubt.kind for doubt in one.run("2126-01-01T00:00:00.000Z").results[0].doubts].count("clock_set_back") == 0
+    run = one.run("2000-01-01T00:00:00.000Z")
+    for result in run.results:
+        assert "clock_set_back" in [doubt.kind for doubt in result.doubts]
+    with Warehouse.open(tmp_path / "a.duckdb") as warehouse:
+        assert warehouse.ingest(run)
+        sql = "SELECT DISTINCT list_contains(doubts, 'clock_set_back') AS found FROM all_results"
+        assert warehouse.query(sql).dicts() == [{"found": True}]
