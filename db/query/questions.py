@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from benchmarking.core.child_process import environment, module_command
+from benchmarking.core.child_process import module_command, start
 from benchmarking.core.errors import (
     EXIT_FAILED,
     EXIT_OK,
@@ -108,9 +108,9 @@ def answering(
         assert process.stdin is not None
         assert process.stdout is not None
         with suppress(BrokenPipeError):  # it has ended; its answer says why
-            process.stdin.write(json.dumps(question).encode())
+            process.stdin.write(json.dumps(question))
             process.stdin.close()
-        answers = _Answers(process.stdout)
+        answers = _Answers(process.stdout.buffer)
         answers.next("open")
         with _limited(process, timeout_s, answers):
             columns = answers.next("columns")
@@ -118,10 +118,9 @@ def answering(
 
 
 @contextmanager
-def _started() -> Iterator[subprocess.Popen[bytes]]:
+def _started() -> Iterator[subprocess.Popen[str]]:
     """The process that answers, killed at the end: it may be in the middle of an answer that nobody reads."""
-    pipe = subprocess.PIPE
-    with subprocess.Popen(module_command("db.query.questions"), stdin=pipe, stdout=pipe, env=environment()) as process:
+    with start(module_command("db.query.questions"), stdin=subprocess.PIPE, stderr=None) as process:
         try:
             yield process
         finally:
@@ -129,7 +128,7 @@ def _started() -> Iterator[subprocess.Popen[bytes]]:
 
 
 @contextmanager
-def _limited(process: subprocess.Popen[bytes], timeout_s: float | None, answers: _Answers) -> Iterator[None]:
+def _limited(process: subprocess.Popen[str], timeout_s: float | None, answers: _Answers) -> Iterator[None]:
     """Kill the process at the time limit."""
 
     def stop() -> None:
