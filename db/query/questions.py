@@ -110,7 +110,7 @@ def answering(
         with suppress(BrokenPipeError):  # it has ended; its answer says why
             process.stdin.write(json.dumps(question))
             process.stdin.close()
-        answers = _Answers(process.stdout.buffer)
+        answers = _Answers(os.fdopen(process.stdout.fileno(), "rb", closefd=False))
         answers.next("open")
         with _limited(process, timeout_s, answers):
             columns = answers.next("columns")
