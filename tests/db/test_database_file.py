@@ -149,10 +149,18 @@ def test_a_forked_child_cannot_lose_what_it_writes(database, make_run):
         assert warehouse.ingest(make_run())
 
 
+def test_overwrite_leaves_a_file_with_a_foreign_table_as_it_is(database):
+    with Warehouse.open(database) as warehouse:
+        warehouse.query("CREATE TABLE mine AS SELECT 1 AS a")
+    before = database.read_bytes()
+    with pytest.raises(FormatError, match='the table "mine"'):
+        Warehouse.overwrite(database)
+    assert database.read_bytes() == before
+
+
 def test_overwrite_leaves_an_empty_warehouse(database, make_run, row_counts):
     with Warehouse.open(database) as warehouse:
         warehouse.ingest(make_run())
-        warehouse.query("CREATE TABLE mine AS SELECT 1 AS a")
     with Warehouse.overwrite(database) as warehouse:
         assert row_counts(warehouse) == NOTHING
         assert warehouse.query("SELECT * FROM duckdb_tables() WHERE table_name = 'mine'").dicts() == []
