@@ -119,6 +119,7 @@ def _torch_facts(model: Any, workload: Workload, point: Point, recipe: Recipe) -
 def _written(traced: Traced, name: str, folder: Path, exporter: str, opset: int) -> Graph:
     path = folder / f"{name}.onnx"
     files.write(traced, path, exporter, opset)
+    files.check_opset(path, opset, exporter)
     files.tidy(path, traced.axes)
     files.check(path)
     inputs, outputs = files.tensors(path)

@@ -119,6 +119,20 @@ def _dynamic_shapes(traced: Traced) -> dict[str, dict[int, Any]]:
     return {name: dict.fromkeys(traced.axes.get(name, {}), Dim.AUTO) for name in traced.inputs}
 
 
+def check_opset(path: Path, opset: int, exporter: str) -> None:
+    """Raises BenchhouseError for a file whose operators are of another version: exporters keep theirs, with a warning,
+    where they cannot convert."""
+    import onnx
+
+    model = onnx.load(str(path), load_external_data=False)
+    written = max((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), default=None)
+    if written != opset:
+        raise BenchhouseError(
+            f"{exporter} wrote operators of version {written} for {path.stem!r}, not {opset}: it cannot convert to that "
+            f"version; use --opset {written}"
+        )
+
+
 def tidy(path: Path, axes: Axes) -> None:
     """Name the free dimensions, and remove which line of which source file each node came from.
 
