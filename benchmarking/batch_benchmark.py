@@ -54,7 +54,7 @@ def _run(argv: Sequence[str]) -> int:
     command_line.check(arguments)
     flags.use_cache_dir(arguments.cache_dir)
     if arguments.resume:
-        return _resume(arguments)
+        return _resume(arguments, argv)
     session_id, machine = uuid7(), Machine()
     plans = command_line.plans(arguments, (NAME, *argv), session_id, machine)
     if arguments.dry_run:
@@ -107,16 +107,19 @@ def _estimate(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> Estim
         return estimate(plans, ())
 
 
-def _resume(arguments: argparse.Namespace) -> int:
-    """Continue the newest unfinished batch of the folder."""
+def _resume(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
+    """Continue the newest unfinished batch of the folder, or that of the command as it was typed before."""
     folder = Path(arguments.output_dir)
     found = manifests.unfinished(folder)
     if not found:
         raise UsageError(f"--resume: no unfinished batch in {folder}")
     spool.prepare(folder)
-    if len(found) > 1:
-        note(f"{len(found)} unfinished batches: continuing the newest; --resume again for the next one")
-    manifest = Manifest.read(found[0])
+    if arguments.models or arguments.model_list:
+        manifest = _of_command(found, argv)
+    else:
+        if len(found) > 1:
+            note(f"{len(found)} unfinished batches: continuing the newest; --resume again for the next one")
+        manifest = Manifest.read(found[0])
     about = manifest.about
     db_path = arguments.db_path or manifest.own_path(about.db_path, "--db-path", also=default_database())
     arguments.report = arguments.report or manifest.own_path(about.report, "--report")
@@ -127,6 +130,19 @@ def _resume(arguments: argparse.Namespace) -> int:
     )
     with _lean(arguments):
         return _measure(batch, arguments)
+
+
+def _of_command(paths: Sequence[Path], argv: Sequence[str]) -> Manifest:
+    """The newest unfinished batch that this command started. Raises UsageError where there is none."""
+    words = stored([word for word in argv if word != "--resume"])
+    for path in paths:
+        manifest = Manifest.read(path)
+        if stored(list(manifest.about.command[1:])) == words:
+            return manifest
+    raise UsageError(
+        f"--resume: no unfinished batch of {paths[0].parent} was started with these settings: leave out all but "
+        "--output-dir to continue the newest one, or --resume to start another"
+    )
 
 
 def _measure(batch: Batch, arguments: argparse.Namespace) -> int:

@@ -75,7 +75,11 @@ def parser(name: str, description: str | None) -> Parser:
     )
     flags.add_keeping(output)
     output.add_argument("--report", metavar="FILE", help="write a report of the batch: FILE.md or FILE.html")
-    output.add_argument("--resume", action="store_true", help="continue the newest unfinished batch of --output-dir")
+    output.add_argument(
+        "--resume",
+        action="store_true",
+        help="continue the newest unfinished batch of --output-dir; with models, that of this command",
+    )
     flags.add_output_format(output)
     flags.add_dry_run(output)
     parser.set_defaults(db_path=None, **dict.fromkeys(BUILT_IN))  # None: the model list decides
@@ -87,8 +91,8 @@ def check(arguments: argparse.Namespace) -> None:
     models = arguments.models or arguments.model_list
     if arguments.report is not None:
         report.check_place(Path(arguments.report))
-    if arguments.resume and (models or arguments.no_save or arguments.dry_run):
-        raise UsageError("--resume continues a batch with the settings it was started with: give only its --output-dir")
+    if arguments.resume and (arguments.no_save or arguments.dry_run):
+        raise UsageError("--resume continues a batch that was saved: leave --no-save and --dry-run out")
     if not models and not arguments.benches and not arguments.resume:
         raise UsageError("--models a,b, --model-list FILE or --benches DIR is needed")
     if not models and not arguments.resume:

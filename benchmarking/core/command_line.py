@@ -62,13 +62,18 @@ def run_command(
             return 128 + number
 
 
+def shows_tracebacks() -> bool:
+    """Whether BENCHHOUSE_TRACEBACK=1 asks for the tracebacks of expected errors, too."""
+    return os.environ.get("BENCHHOUSE_TRACEBACK") == "1"
+
+
 def _exit_code(name: str, command: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
     try:
         return command(argv)
     except SystemExit as stop:  # how argparse ends after --help and usage errors
         return stop.code if isinstance(stop.code, int) else EXIT_USAGE
     except BenchhouseError as error:
-        if os.environ.get("BENCHHOUSE_TRACEBACK") == "1":
+        if shows_tracebacks():
             raise
         print(f"{name}: error: {one_line(str(error))}", file=sys.stderr)
         return error.exit_code
@@ -77,7 +82,7 @@ def _exit_code(name: str, command: Callable[[Sequence[str]], int], argv: Sequenc
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     except OSError as error:
-        if error.errno not in PLACE_ERRORS or os.environ.get("BENCHHOUSE_TRACEBACK") == "1":
+        if error.errno not in PLACE_ERRORS or shows_tracebacks():
             raise
         place = "" if error.filename is None else f"{error.filename}: "
         print(f"{name}: error: {one_line(f'{place}{error.strerror}: {PLACE_ERRORS[error.errno]}')}", file=sys.stderr)

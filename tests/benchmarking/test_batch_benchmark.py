@@ -86,7 +86,9 @@ def test_a_run_that_cannot_be_stored_is_kept_and_resume_stores_it(tmp_path, caps
     assert [cell["stored"] for cell in summary(tmp_path)["cells"]] == [False, False]
     assert main(["--resume", "--quiet"]) == 2
     assert f"names {database}, outside its folder: repeat --db-path {database}" in capsys.readouterr().err
-    assert main(["--resume", "--quiet", "--db-path", "here.duckdb"]) == 0
+    assert main([*TWO, *QUICK, "--resume"]) == 2
+    assert "was started with these settings" in capsys.readouterr().err
+    assert main([*command[3:], "--resume"]) == 0  # as it was typed before
     assert [cell["stored"] for cell in summary(tmp_path)["cells"]] == [True, True]
     with Warehouse.open(database) as warehouse:
         assert warehouse.query("select count(*) as n from benchmark_runs").dicts() == [{"n": 2}]
@@ -173,7 +175,7 @@ def test_what_is_unsupported_can_be_stored_as_skipped_beside_the_others(tmp_path
         (["--models", "tiny-bert", "--benches", "none"], "--benches none: no such folder"),
         (["--benches", "none", "--batch-sizes", "2"], "--batch-sizes is for models"),
         (["--resume"], "no unfinished batch in benchmark_results"),
-        (["--resume", "--models", "tiny-bert"], "--resume continues a batch with the settings it was started with"),
+        (["--resume", "--no-save"], "--resume continues a batch that was saved"),
         (["--model-list", "none.yaml"], "cannot read none.yaml"),
     ],
 )

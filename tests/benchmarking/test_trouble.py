@@ -110,17 +110,35 @@ def test_an_attention_that_cannot_be_had_is_refused_or_skipped(capsys):
     assert "skipped" in capsys.readouterr().out
 
 
-def test_weights_with_nan_are_refused_by_name(capsys, minilm):
+@pytest.fixture
+def nan_weights(minilm):
+    """Arguments that measure a model with a NaN among its weights, and the name of the weight."""
     weights = load_file(minilm / "model.safetensors")
     name = "encoder.layer.0.output.dense.weight"
     weights[name][0, 0] = torch.nan
     save_file(weights, minilm / "model.safetensors", metadata={"format": "pt"})
     arguments = ["--model-id", str(minilm), "--device", "cpu", "--batch-sizes", "1", "--sequence-lengths", "16"]
-    code = main([*arguments, "--profile", "quick", "--quiet", "--json"])
-    (run,) = json.loads(capsys.readouterr().out)
+    return [*arguments, "--profile", "quick", "--quiet", "--json"], name
+
+
+def test_weights_with_nan_are_refused_by_name(capsys, nan_weights):
+    arguments, name = nan_weights
+    code = main(arguments)
+    captured = capsys.readouterr()
+    (run,) = json.loads(captured.out)
     assert code == 1
     assert name in run["results"][0]["error"]
     assert "NaN" in run["results"][0]["error"]
+    assert "Traceback" not in captured.err
+
+
+def test_the_traceback_of_a_failed_point_is_shown_where_it_is_asked_for(capsys, monkeypatch, nan_weights):
+    monkeypatch.setenv("BENCHHOUSE_TRACEBACK", "1")
+    arguments, name = nan_weights
+    assert main(arguments) == 1
+    err = capsys.readouterr().err
+    assert err.count("Traceback (most recent call last)") == 1
+    assert name in err
 
 
 @pytest.mark.parametrize(

@@ -128,8 +128,8 @@ def check_opset(path: Path, opset: int, exporter: str) -> None:
     written = max((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), default=None)
     if written != opset:
         raise BenchhouseError(
-            f"{exporter} wrote operators of version {written} for {path.stem!r}, not {opset}: it cannot convert to that "
-            f"version; use --opset {written}"
+            f"{exporter} wrote operators of version {written} for {path.stem!r}, not {opset}, which it cannot convert "
+            f"to: use --opset {written}"
         )
 
 

@@ -7,10 +7,12 @@ imports no torch and sleeps while a worker measures.
 from __future__ import annotations
 
 import dataclasses
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from benchmarking.core.command_line import shows_tracebacks
 from benchmarking.core.errors import UsageError
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import FAILED, LaunchLoad, Measurement, Point, Preparation, Result, Run, Status, Workload
@@ -180,6 +182,8 @@ class WorkerSession:
         self.settled += 1
         self.track.keep(measurement)
         self.observer.measured(self.track, measurement)
+        if shows_tracebacks() and measurement.extra.get("traceback"):
+            print(measurement.extra["traceback"], file=sys.stderr, end="")
 
     def _may_try_alone(self, point: Point) -> bool:
         """Whether a point may be tried in a fresh process: earlier points of this one may have caused the failure."""

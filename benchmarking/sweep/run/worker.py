@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from typing import IO
 
 from benchmarking.core import plugins
+from benchmarking.core.command_line import shows_tracebacks
 from benchmarking.core.contracts import Runtime, Session
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError
@@ -224,8 +225,9 @@ def _renamed(readings: Readings, name: str) -> Readings:
 
 
 def error_traceback(error: Exception) -> str | None:
-    """The traceback of a bug; None for an expected error."""
-    return None if isinstance(error, BenchhouseError) else "".join(traceback.format_exception(error))
+    """The traceback of a bug; None for an expected error, unless BENCHHOUSE_TRACEBACK=1 asks for it."""
+    is_expected = isinstance(error, BenchhouseError) and not shows_tracebacks()
+    return None if is_expected else "".join(traceback.format_exception(error))
 
 
 def error_text(error: Exception) -> str:

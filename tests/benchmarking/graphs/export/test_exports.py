@@ -255,3 +255,12 @@ def test_torchs_exporter_replaces_that_of_a_transformers_without_one(monkeypatch
     assert files.installed_exporter("torch.onnx") == "torch.onnx"
     monkeypatch.setattr(files.importlib.util, "find_spec", lambda name: None)
     assert files.installed_exporter("transformers.exporters") == "torch.onnx"
+
+
+def test_a_version_of_operators_that_the_exporter_cannot_write_is_refused(command, tmp_path):
+    """torch writes 18 for 9 and for 99, with a warning only."""
+    code, out, err = command("tiny-gpt2", "--opset", "9", "--output-dir", tmp_path / "out", "--quiet")
+    assert (code, out) == (1, "")
+    assert "wrote operators of version 18 for 'decode', not 9" in err
+    assert "use --opset 18" in err
+    assert not list((tmp_path / "out").glob("*"))
