@@ -283,7 +283,7 @@ def _retrying(open_it: Callable[[], Found], lock_timeout_s: float) -> Found:
             if left_s <= 0 or not is_locked(str(error)):
                 raise
         # Jitter, so that processes that started together do not keep colliding.
-        time.sleep(min(left_s, random.uniform(pause_s / 2, pause_s)))
+        time.sleep(min(left_s, random.uniform(pause_s / 2, pause_s)))  # noqa: S311 - a pause is no secret
         pause_s = min(RETRY_MOST_S, 1.5 * pause_s)
 
 

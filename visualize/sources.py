@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from benchmarking.core.errors import BenchhouseError, FormatError, StorageError, UsageError
+from db.connection import quoted
 from db.spool import ingest_files, run_files
 from db.warehouse import MEMORY, Warehouse
 from visualize.drawing.rows import ChartPlugin, Row, Selection
@@ -92,7 +93,8 @@ def _expanded(patterns: Sequence[str]) -> list[Path]:
 
 def _values(warehouse: Warehouse, column: str) -> list[str]:
     """The distinct values of a column of benchmark_runs, sorted. `column` is never user input."""
-    rows = warehouse.query(f"SELECT DISTINCT {column} AS value FROM benchmark_runs ORDER BY 1").dicts()
+    sql = f"SELECT DISTINCT {quoted(column)} AS value FROM benchmark_runs ORDER BY 1"  # noqa: S608 - quoted
+    rows = warehouse.query(sql).dicts()
     return [str(row["value"]) for row in rows]
 
 

@@ -69,7 +69,7 @@ def start(
 
     Its environment is `environment(further)`, or `only` as it is; `folder` is its working folder.
     """
-    return subprocess.Popen(
+    return subprocess.Popen(  # noqa: S603 - the one place that starts programs: words, never a shell's line
         list(command),
         stdin=stdin,
         stdout=stdout,

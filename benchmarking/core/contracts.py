@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from benchmarking.builds.store import BuildStore
     from benchmarking.core.device_contracts import DeviceHandle
 
-TOKEN = "token"
+TOKEN = "token"  # noqa: S105 - the name of a mark
 
 Mark = Callable[[str], None]
 """`mark(name)` records a time inside a timed call: `mark("token")` for each token that has reached the host; any other

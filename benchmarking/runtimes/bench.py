@@ -72,7 +72,7 @@ class BenchRuntime(Runtime):
         return BenchSession(bench, path, cell, handle)
 
 
-TIME_TO_FIRST_TOKEN = "time_to_first_token"
+TIME_TO_FIRST_TOKEN = "time_to_first_token"  # noqa: S105 - the name of a metric
 
 WORK = ("flops", "bytes_accessed")
 

@@ -157,7 +157,7 @@ class _Answers:
     def next(self, *kinds: str) -> Any:
         """The content of the next message, which is of one of the kinds; None at the end. Raises its error."""
         try:
-            kind, content = pickle.load(self._pipe)
+            kind, content = pickle.load(self._pipe)  # noqa: S301 - sent by our own child process
         except (EOFError, pickle.UnpicklingError):
             if self.expired_s is not None:
                 raise TimeLimitError(f"no answer within {self.expired_s:g} s: narrow it, or raise --timeout") from None

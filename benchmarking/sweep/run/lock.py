@@ -26,7 +26,7 @@ from benchmarking.core.text import duration, time_text, visible
 from benchmarking.devices.support.handles import parts
 
 FOLDER_VARIABLE = "BENCHHOUSE_LOCK_DIR"
-BASE = Path("/tmp" if os.name == "posix" else tempfile.gettempdir())
+BASE = Path("/tmp" if os.name == "posix" else tempfile.gettempdir())  # noqa: S108 - follows no link there
 """Not what TMPDIR names on POSIX: that may differ between the users and jobs of one machine."""
 WAIT_S = 3600.0
 """Seconds to wait for a device by default: a launch of another command may load and measure a large model."""

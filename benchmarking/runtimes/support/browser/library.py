@@ -136,7 +136,7 @@ def _downloaded() -> bytes:
     if not url.startswith(("https://", "http://")):
         raise _cannot(f"the registry {registry} is not a web address")
     try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:  # noqa: S310 - a web address, see above
             content: bytes = response.read(MAX_TARBALL_BYTES + 1)
     except (urllib.error.URLError, TimeoutError) as error:
         raise _cannot(f"{url}: {getattr(error, 'reason', error)}") from error

@@ -1,0 +1,193 @@
+"""What ruff's security rules are switched off for: every value in SQL is a name of ours, and asserts check no input."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+
+from tests.helpers.paths import ROOT
+
+PACKAGES = ("benchmarking", "db", "visualize")
+STATEMENT = re.compile(
+    r"\b(SELECT\b.*\bFROM|INSERT INTO|UPDATE\b.*\bSET|DELETE FROM|CREATE|DROP|ALTER|ATTACH|DETACH|COPY|COMMENT ON"
+    r"|DESCRIBE|SET |PRAGMA)\b",
+    re.DOTALL,
+)
+MAKERS = ("quoted", "literal")
+"""The functions that make a name, or a text, safe in SQL."""
+OWN_NAMES = {
+    "analysis/selection.py": {
+        "begins": "columns of ours",
+        "runs": "conditions on columns of ours",
+        "self.sql": "the user's own condition, asked on a confined connection",
+    },
+    "connection.py": {"options": "constants and `quoted`"},
+    "contents.py": {
+        **dict.fromkeys(("columns", "key", "part_key", "texts_of"), "columns of CONTENTS"),
+        **dict.fromkeys(("', '.join(content.key)", "', '.join(tests)", "', '.join(texts)"), "columns of CONTENTS"),
+        "', '.join((f'mine.{name}' for name in content.key))": "columns of CONTENTS",
+        **dict.fromkeys(
+            ("relation", "mine", "theirs", "mine(whole)", "theirs(whole)", "of(part)"), "tables of CONTENTS"
+        ),
+        **dict.fromkeys(("here", "there", "shared"), "queries made of these"),
+    },
+    "exporters/csv_tables.py": {"view": "of ORDER", "_cells(types)": "`quoted`", "chosen": "a constant"},
+    "exporters/llama_bench_sql.py": {
+        **dict.fromkeys(("columns", "', '.join(known)"), "of COLUMNS"),
+        "', '.join(map(_literal, known.values()))": "quoted as llama-bench does",
+    },
+    "exporters/parquet.py": {"table": "of TABLES", "where": "of CONDITIONS"},
+    "exporters/support/selected_runs.py": {"source": "WHOLE, or ALL_RESULTS with the selection"},
+    "importers/support/duckdb_files.py": {"table": "of the tables that the importer knows"},
+    "migrate.py": {"relation": "`quoted`"},
+    "query/questions.py": {"kind": "DuckDB's name for the kind of a statement, in a message"},
+    "upkeep/other_warehouse.py": {
+        **dict.fromkeys(("table", "key", "names", "self._new(table)", "self._decides(table)"), "of CONTENTS"),
+        **dict.fromkeys(("self.theirs(table)", "relation('series_alias')"), "`quoted`"),
+        "finer": "FINER, with names of ours",
+    },
+    "upkeep/rebuild.py": {"table": "of CONTENTS"},
+    "upkeep/verify.py": {
+        **dict.fromkeys(("table", "key", "column", "other", "other_column", "which", "kind"), "of KEYS, REFERENCES"),
+        **dict.fromkeys(("columns", "key.split(',')[0]"), "of these, or `quoted`"),
+        "marks": "question marks",
+    },
+    "warehouse.py": {**dict.fromkeys(("key", "table"), "of our own tables"), "which": "a constant with marks"},
+}
+"""What else stands in SQL, by module of db, and why it is not from a file or a user."""
+TEMPLATE_NAMES = {
+    "condition": "a selection's: columns of ours with marks, or the user's own SQL, asked on a confined connection",
+    "selected": "the same",
+    "dates": "conditions on columns of ours",
+    "metric": "a column of core/metrics.py",
+    "value": "an expression of core/metrics.py",
+    "name": "a name of core/metrics.py",
+    "column": "a column of ours",
+    "columns": "columns of ours",
+    "newest": "columns of ours",
+    "table": "a table of ours",
+    "source": "a query of ours",
+    "runs": "marks, or a query of ours",
+    "which": "a condition of ours",
+    "reach": "a number of ours",
+    "mine": "a table of ours",
+    "theirs": "a table of ours in an attached file, quoted",
+    "fine": "a table of ours",
+    "coarse": "a table of ours",
+}
+"""What templates of SQL are filled with."""
+
+
+def trees(package):
+    for path in sorted((ROOT / package).rglob("*.py")):
+        yield path.relative_to(ROOT / package).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def is_own(value):
+    """Whether the expression is a constant, made by `quoted` or `literal`, or joined from these."""
+    match value:
+        case ast.Constant():
+            return True
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name.isupper()
+        case ast.Subscript(value=inner) | ast.Starred(value=inner):
+            return is_own(inner)
+        case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            return all(map(is_own, parts))
+        case ast.JoinedStr():
+            return all(is_own(part.value) for part in value.values if isinstance(part, ast.FormattedValue))
+        case ast.Call(func=ast.Name(id=name)) if name in MAKERS:
+            return True
+        case ast.Call(func=ast.Name(id="map"), args=[ast.Name(id=name), _]):
+            return name in MAKERS
+        case ast.Call(func=ast.Name(id="sorted" | "list")) | ast.Call(func=ast.Attribute(attr="join")):
+            return all(map(is_own, value.args))
+        case ast.GeneratorExp(elt=made, generators=loops):
+            return is_own(made) or (all(is_own(loop.iter) for loop in loops) and made_of(made, loops))
+    return False
+
+
+def made_of(made, loops):
+    """Whether the text is made of the loops' own names."""
+    names = {node.id for loop in loops for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+    parts = made.values if isinstance(made, ast.JoinedStr) else [made]
+    values = [part.value if isinstance(part, ast.FormattedValue) else part for part in parts]
+    return all(is_own(value) or (isinstance(value, ast.Name) and value.id in names) for value in values)
+
+
+def statements(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            text = "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+            if STATEMENT.search(text):
+                yield [part.value for part in node.values if isinstance(part, ast.FormattedValue)]
+
+
+def foreign_names():
+    """The values in statements that are not evidently of ours, as (module, expression)."""
+    return {
+        (module, ast.unparse(value))
+        for module, tree in trees("db")
+        for values in statements(tree)
+        for value in values
+        if not is_own(value)
+    }
+
+
+def test_every_value_in_a_statement_is_quoted_or_a_name_of_ours():
+    reviewed = {(module, name) for module, names in OWN_NAMES.items() for name in names}
+    assert foreign_names() == reviewed
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ('f"SELECT a FROM {TABLE}"', True),
+        ('f"SELECT {quoted(name)} FROM t"', True),
+        ("f\"SELECT {', '.join(map(quoted, names))} FROM t\"", True),
+        ("f\"SELECT {', '.join(f'min({x})' for x in COLUMNS)} FROM t\"", True),
+        ('f"SELECT a FROM {name}"', False),
+        ('f"SELECT \\"{name}\\" FROM t"', False),
+        ("f\"SELECT {', '.join(names)} FROM t\"", False),
+        ("f\"SELECT {', '.join(f'min({x})' for x in names)} FROM t\"", False),
+        ('f"COMMENT ON VIEW {view} IS {literal(text)}"', False),
+    ],
+)
+def test_a_name_that_may_be_foreign_is_found(code, expected):
+    (values,) = statements(ast.parse(code))
+    assert all(map(is_own, values)) is expected
+
+
+def test_templates_of_statements_are_filled_with_names_of_ours():
+    filled = {
+        keyword.arg
+        for _, tree in trees("db")
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "format"
+        if is_own(call.func.value)
+        for keyword in call.keywords
+    }
+    assert filled == set(TEMPLATE_NAMES)
+
+
+def test_asserts_only_narrow_types():
+    """Python may run without asserts (-O): none may check what comes from a user, a file or another program."""
+    found = [
+        f"{package}/{module}:{node.lineno}: {ast.unparse(node)}"
+        for package in PACKAGES
+        for module, tree in trees(package)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assert) and not narrows(node.test)
+    ]
+    assert found == []
+
+
+def narrows(test):
+    match test:
+        case ast.Compare(ops=[ast.IsNot()], comparators=[ast.Constant(value=None)]):
+            return True
+        case ast.Call(func=ast.Name(id="isinstance")):
+            return True
+    return False
