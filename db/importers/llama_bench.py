@@ -30,32 +30,19 @@ DEFINITIONS = {
     "time_per_output_token_ms": "a repetition of tg over its tokens",
 }
 DEFAULTS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("cpu_strict", "no_kv_offload", "use_direct_io", "embeddings", "no_op_offload", "no_host"), ("0",)),
+    **dict.fromkeys(("n_cpu_moe", "main_gpu", "low_vram"), ("0",)),
+    **dict.fromkeys(("use_mmap", "f16_kv", "mul_mat_q"), ("1",)),
+    **dict.fromkeys(("type_k", "type_v"), ("f16",)),
+    **dict.fromkeys(("devices", "load_mode", "lazy_mode"), ("auto",)),
+    **dict.fromkeys(("n_gpu_layers", "flash_attn"), ()),
     "n_batch": ("2048",),
     "n_ubatch": ("512",),
     "cpu_mask": ("0x0",),
-    "cpu_strict": ("0",),
     "poll": ("50",),
-    "type_k": ("f16",),
-    "type_v": ("f16",),
-    "n_gpu_layers": (),
-    "n_cpu_moe": ("0",),
     "split_mode": ("layer",),
-    "main_gpu": ("0",),
-    "no_kv_offload": ("0",),
-    "flash_attn": (),
-    "devices": ("auto",),
     "tensor_split": ("0.00", "0"),
     "tensor_buft_overrides": ("none",),
-    "use_mmap": ("1",),
-    "use_direct_io": ("0",),
-    "load_mode": ("auto",),
-    "lazy_mode": ("auto",),
-    "embeddings": ("0",),
-    "no_op_offload": ("0",),
-    "no_host": ("0",),
-    "f16_kv": ("1",),
-    "mul_mat_q": ("1",),
-    "low_vram": ("0",),
 }
 """Settings that distinguish series, and their defaults, so that a column added by a later version changes no series."""
 BACKENDS = {"CUDA": "cuda", "ROCm": "rocm", "HIP": "rocm", "Metal": "mps", "MTL": "mps", "CPU": "cpu", "BLAS": "cpu"}
@@ -144,10 +131,8 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
 
 def _test(row: Fields) -> _Test:
     setup, started_at = _setup(row), row.time("test_time")
-    result = _result(row, started_at)
-    identity = {name: value for name, value in setup.items() if name != "kept"}
-    cell = tuple(sorted((name, repr(value)) for name, value in identity.items()))
-    return _Test(cell=cell, setup=setup, result=result, started_at=started_at)
+    cell = tuple(sorted((name, repr(value)) for name, value in setup.items() if name != "kept"))
+    return _Test(cell=cell, setup=setup, result=_result(row, started_at), started_at=started_at)
 
 
 def _setup(row: Fields) -> dict[str, Any]:

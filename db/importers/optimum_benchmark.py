@@ -6,15 +6,19 @@ Files of its first versions, with other keys, are read too.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from statistics import fmean
 from typing import Any
 
 from benchmarking.core.records import Doubt, Json, Point, Precision, Scalar
 from db.importers.support import optimum
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
+from db.importers.support.measures import MS_PER_S
 from db.importers.support.names import family_of, is_amd, precision_of
-from db.importers.support.reading import Fields, csv_header
+from db.importers.support.reading import INT32_MAX, Fields, csv_header
 
 DEFINITIONS = {
     "latency_*": "a call of forward, generate or the pipeline, warmed up; statistics of the raw values, computed here",
@@ -25,6 +29,7 @@ DEFINITIONS = {
     "memory_peak_rss_infer_mb": "highest resident memory of the process at readings every 10 ms or so",
     "energy_*": "codecarbon's estimate for one call",
 }
+TRAINING = ("overall", "warmup", "train")
 NEW_TOKENS = 100
 """The tool's default."""
 TEXT_GENERATION = ("text-generation", "text2text-generation", "image-to-text", "conversational")
@@ -66,7 +71,7 @@ def _read(file: ForeignFile) -> Iterator[ForeignRun]:
 
 
 def _run(file: ForeignFile, key: str, benchmark: Fields, report: Fields) -> ForeignRun:
-    optimum.refuse_training(report)
+    _refuse_training(report)
     config = benchmark.fields("config")
     sibling = optimum.sibling_config(file) if config is None else None
     if sibling is not None:
@@ -97,7 +102,7 @@ def _sizes(report: Fields, scenario: Fields, task: str, family: str | None) -> o
     batch_size, new_tokens = inputs.count("batch_size"), generate.count("max_new_tokens")
     new_tokens = new_tokens or scenario.count("new_tokens")
     if batch_size is None:
-        batch_size, derived = optimum.sizes_from(report)
+        batch_size, derived = _sizes_from(report)
         new_tokens = new_tokens or derived
     if batch_size is None:
         report.file.refuse(
@@ -113,6 +118,51 @@ def _sizes(report: Fields, scenario: Fields, task: str, family: str | None) -> o
         axes=_axes(inputs, scenario, task),
     )
     return optimum.Sizes(point=point, sequences=batch_size * (generate.count("num_beams") or 1))
+
+
+def _sizes_from(report: Fields) -> tuple[int | None, int | None]:
+    """Batch size and new tokens of a report without a configuration, from its throughputs times mean latencies."""
+    forward, prefill, decode = (_volume(report, name) for name in ("forward", "prefill", "decode"))
+    batch_size = forward or prefill
+    new_tokens = None if not (batch_size and decode) or decode % batch_size else decode // batch_size + 1
+    return batch_size, new_tokens
+
+
+def _volume(report: Fields, name: str) -> int | None:
+    """Samples or tokens of a call of the target: throughput times mean latency, where that is one whole number within
+    the rounding of both; None where several could be meant."""
+    target = report.untaken().fields(name)
+    throughput = None if target is None else target.fields("throughput")
+    value = None if throughput is None else throughput.number("value", low=0)
+    mean_s = None if target is None else _mean_s(target)
+    if not value or not mean_s:
+        return None
+    least, most = ((value + sign * _half_digit(value)) * (mean_s + sign * _half_digit(mean_s)) for sign in (-1, 1))
+    first, last = math.ceil(least * (1 - SAME)), math.floor(most * (1 + SAME))
+    return first if first == last and 0 < first < INT32_MAX else None
+
+
+SAME = 1e-9
+"""Relative: products of the same numbers in another order differ by less."""
+
+
+def _half_digit(value: float) -> float:
+    """Half of the last significant digit: the first versions rounded to three of them (2190.0 is 2185 to 2195)."""
+    return 0.5 * 10.0 ** int(Decimal(repr(value)).normalize().as_tuple().exponent)
+
+
+def _mean_s(target: Fields) -> float | None:
+    if values := optimum.latencies_ms(target):
+        return fmean(values) / MS_PER_S
+    latency = target.fields("latency")
+    return None if latency is None else latency.number("mean", low=0)
+
+
+def _refuse_training(report: Fields) -> None:
+    """Raise FormatError for a report of training."""
+    for name in TRAINING:
+        if name in report:
+            report.refuse(name, "is a training target: only inference is imported")
 
 
 def _axes(inputs: Fields, scenario: Fields, task: str) -> dict[str, int | float]:

@@ -31,7 +31,6 @@ MODELS: dict[str, tuple[Family | None, str]] = {
     "3d-unet": ("vision", "image-segmentation"),
 }
 """Prefix of a benchmark's name -> family and task."""
-TEXT_TASKS = ("text-generation", "image-text-to-text")
 ACCELERATORS = {
     "cuda": ("nvidia", "geforce", "rtx", "quadro", "tesla"),
     "rocm": ("amd instinct", "radeon", "instinct mi"),

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import ast
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -19,7 +17,7 @@ from typing import Any
 from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Samples
 from db.importers.support.files import ForeignFile, read_file
 from db.importers.support.measures import MS_PER_S, block, foreign_result, measured, negative_times
-from db.importers.support.reading import INT32_MAX, Fields, csv_rows, yaml_object
+from db.importers.support.reading import Fields, csv_rows, yaml_object
 
 MEASURED = ("memory", "latency", "throughput", "energy", "efficiency")
 TARGETS = (
@@ -205,7 +203,6 @@ MAIN = ("forward", "generate", "call")
 """Targets of whole calls, by kind of task."""
 TIMED = (*MAIN, "prefill", "decode", "load_model", "first_forward", "first_call", "per_step")
 """Targets whose latencies become metrics; those of the others are kept."""
-TRAINING = ("overall", "warmup", "train")
 MEMORY = {
     "max_ram": "memory_peak_rss_infer_mb",
     "max_process_vram": "memory_device_process_peak_mb",
@@ -228,17 +225,10 @@ class Sizes:
     """Sequences generated in a call: batch x beams."""
 
 
-def refuse_training(report: Fields) -> None:
-    """Raise FormatError for a report of training."""
-    for name in TRAINING:
-        if name in report:
-            report.refuse(name, "is a training target: only inference is imported")
-
-
 def result(report: Fields, sizes: Sizes, *, is_rocm: bool, warmup_calls: int | None, doubts: Sequence[Doubt]) -> Result:
     """The point's result. Raises FormatError for invalid values."""
     targets = {name: found for name in TARGETS if (found := report.fields(name)) is not None}
-    latencies = {name: values for name in TIMED if name in targets and (values := _latencies_ms(targets[name]))}
+    latencies = {name: values for name in TIMED if name in targets and (values := latencies_ms(targets[name]))}
     main = next((name for name in MAIN if name in latencies), None)
     samples, metrics = _generation(latencies, sizes)
     memory, reasons = _memory(targets, is_rocm=is_rocm)
@@ -254,45 +244,8 @@ def result(report: Fields, sizes: Sizes, *, is_rocm: bool, warmup_calls: int | N
     )
 
 
-def sizes_from(report: Fields) -> tuple[int | None, int | None]:
-    """Batch size and new tokens of a report without a configuration, from its throughputs times mean latencies."""
-    forward, prefill, decode = (_volume(report, name) for name in ("forward", "prefill", "decode"))
-    batch_size = forward or prefill
-    new_tokens = None if not (batch_size and decode) or decode % batch_size else decode // batch_size + 1
-    return batch_size, new_tokens
-
-
-def _volume(report: Fields, name: str) -> int | None:
-    """Samples or tokens of a call of the target: throughput times mean latency, where that is one whole number within
-    the rounding of both; None where several could be meant."""
-    target = report.untaken().fields(name)
-    throughput = None if target is None else target.fields("throughput")
-    value = None if throughput is None else throughput.number("value", low=0)
-    mean_s = None if target is None else _mean_s(target)
-    if not value or not mean_s:
-        return None
-    least, most = ((value + sign * _half_digit(value)) * (mean_s + sign * _half_digit(mean_s)) for sign in (-1, 1))
-    first, last = math.ceil(least * (1 - SAME)), math.floor(most * (1 + SAME))
-    return first if first == last and 0 < first < INT32_MAX else None
-
-
-SAME = 1e-9
-"""Relative: products of the same numbers in another order differ by less."""
-
-
-def _half_digit(value: float) -> float:
-    """Half of the last significant digit: the first versions rounded to three of them (2190.0 is 2185 to 2195)."""
-    return 0.5 * 10.0 ** int(Decimal(repr(value)).normalize().as_tuple().exponent)
-
-
-def _mean_s(target: Fields) -> float | None:
-    if values := _latencies_ms(target):
-        return fmean(values) / MS_PER_S
-    latency = target.fields("latency")
-    return None if latency is None else latency.number("mean", low=0)
-
-
-def _latencies_ms(target: Fields) -> list[float]:
+def latencies_ms(target: Fields) -> list[float]:
+    """The raw latencies of a target; empty in files of versions without them."""
     latency = target.fields("latency")
     if latency is None:
         return []
