@@ -166,10 +166,11 @@ def _ranks(x: Floats) -> Floats:
 
 
 def _autocorrelation(centred: Floats) -> Floats:
-    """rho(0), rho(1), ... of a series with mean 0, by the Wiener-Khinchin theorem; padded so that it does not wrap."""
+    """rho(0), rho(1), ... of a series with mean 0, by the Wiener-Khinchin theorem; padded so that it does not wrap, to
+    a power of two: other lengths take up to four times the memory."""
     import numpy as np
 
-    spectrum = np.fft.rfft(centred, 2 * len(centred))
+    spectrum = np.fft.rfft(centred, 1 << (2 * len(centred) - 1).bit_length())
     covariance: Floats = np.fft.irfft(spectrum * spectrum.conj())[: len(centred)]
     rho: Floats = covariance / covariance[0]
     return rho
