@@ -3,8 +3,8 @@ handles use."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from types import SimpleNamespace
 from typing import Any
@@ -122,15 +122,19 @@ class FakeTorch:
             max_memory_allocated=lambda index: 1_000_000,
             max_memory_reserved=lambda index: 2_097_152,
             device=self._device,
+            current_stream=lambda index: ("stream", index),
             Event=FakeEvent,
         )
 
     def _note(self, name: str) -> Callable[..., None]:
         return lambda *arguments: self.calls.append((name, arguments))
 
-    def _device(self, index: int) -> Any:
-        self.calls.append(("device", index))
-        return nullcontext()
+    @contextmanager
+    def _device(self, name: str) -> Iterator[None]:
+        """The current GPU until the end of the context."""
+        self.calls.append(("device", name))
+        yield
+        self.calls.append(("left", name))
 
 
 class FakeEvent:
@@ -140,7 +144,8 @@ class FakeEvent:
         assert enable_timing
         self.is_recorded = False
 
-    def record(self) -> None:
+    def record(self, stream: object) -> None:
+        assert stream is not None
         self.is_recorded = True
 
     def elapsed_time(self, end: FakeEvent) -> float:

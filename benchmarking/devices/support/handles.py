@@ -225,11 +225,14 @@ class SeveralHandle(DeviceHandle):
 
 
 def open_several(devices: Sequence[Device], open_one: Callable[[Device], DeviceHandle]) -> DeviceHandle:
-    """The devices, open, as one. If one cannot be opened, those already open are closed."""
+    """The devices, open, as one. If one cannot be opened, those already open are closed.
+
+    The first is opened last and closed first: the current GPU of the process is then the first one.
+    """
     handles: dict[str, DeviceHandle] = {}
     try:
-        for device in devices:
-            handles[device.selector] = open_one(device)
+        for device in reversed(devices):
+            handles = {device.selector: open_one(device), **handles}
     except BenchhouseError:
         for handle in handles.values():
             handle.close()

@@ -15,7 +15,9 @@ import sys
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,21 +78,36 @@ def why_not_torch(backend: str, wheel_index: str) -> str | None:
 
 
 class EventTimer(DeviceTimer):
-    """A pair of torch.cuda events; HIP's behind the same name on ROCm."""
+    """A pair of torch.cuda events on a GPU's current stream; HIP's behind the same name on ROCm.
 
-    def __init__(self, torch: Any) -> None:
+    An event without a stream is recorded on that of the thread's current GPU, which may be another.
+    """
+
+    def __init__(self, torch: Any, index: int) -> None:
         self._begin = torch.cuda.Event(enable_timing=True)
         self._end = torch.cuda.Event(enable_timing=True)
+        self._stream = partial(torch.cuda.current_stream, index)
 
     def start(self) -> None:
-        self._begin.record()
+        self._begin.record(self._stream())
 
     def stop(self) -> None:
-        self._end.record()
+        self._end.record(self._stream())
 
     def elapsed_ns(self) -> int:
         elapsed_ms: float = self._begin.elapsed_time(self._end)
         return round(elapsed_ms * NS_PER_MS)
+
+
+def current_gpu(torch: Any, torch_name: str) -> AbstractContextManager[object]:
+    """Makes a GPU the thread's current one, and changes nothing for another device.
+
+    Work that names no GPU runs on the current one. Unlike set_device(), the end of it does not start a context on the
+    GPU that was current before.
+    """
+    is_gpu = torch_name.partition(":")[0] == TORCH_TYPE
+    found: AbstractContextManager[object] = torch.cuda.device(torch_name) if is_gpu else nullcontext()
+    return found
 
 
 class WatchedGpuHandle(HostHandle):
@@ -117,23 +134,27 @@ class WatchedGpuHandle(HostHandle):
 
 
 class TorchGpuHandle(WatchedGpuHandle):
-    """An open GPU that torch drives and the vendor's library watches."""
+    """An open GPU that torch drives and the vendor's library watches.
+
+    It is the thread's current GPU until it is closed: work that names no GPU must not start a context on another.
+    """
 
     def __init__(self, index: int, monitor: Monitor, torch: Any, energy: HostEnergy | None = None) -> None:
         super().__init__(monitor, energy)
-        self.torch_name = f"{TORCH_TYPE}:{index}"
+        self.torch_name: str = f"{TORCH_TYPE}:{index}"
         self._index = index
         self._torch = torch
+        self._current = ExitStack()
+        self._current.enter_context(current_gpu(torch, self.torch_name))
 
     def timer(self) -> DeviceTimer | None:
-        with self._torch.cuda.device(self._index):
-            return EventTimer(self._torch)
+        return EventTimer(self._torch, self._index)
 
     def synchronize(self) -> None:
         self._torch.cuda.synchronize(self._index)
 
     def empty_cache(self) -> None:
-        with self._torch.cuda.device(self._index):
+        with current_gpu(self._torch, self.torch_name):
             self._torch.cuda.empty_cache()
 
     def free_memory_bytes(self) -> int | None:
@@ -149,6 +170,10 @@ class TorchGpuHandle(WatchedGpuHandle):
         allocated = self._torch.cuda.max_memory_allocated(self._index)
         reserved = self._torch.cuda.max_memory_reserved(self._index)
         return Readings(values={"device_allocated_peak_bytes": allocated, "device_reserved_peak_bytes": reserved})
+
+    def close(self) -> None:
+        self._current.close()
+        super().close()
 
 
 class TorchGpuKind(DeviceKind):

@@ -208,7 +208,7 @@ def test_opening_maps_the_gpu_to_torchs_number_by_pci_address(nvml, fake_torch, 
     assert isinstance(handle, TorchGpuHandle)
     assert handle.torch_name == "cuda:0"
     handle.synchronize()
-    assert torch.calls == [("synchronize", (0,))]
+    assert torch.calls == [("device", "cuda:0"), ("synchronize", (0,))]
     first, _ = cuda.CudaDevice(nvml()).probe()
     other = cuda.CudaDevice(nvml()).open(first)
     assert other.energy_j().values["gpu"] == 987_654.321

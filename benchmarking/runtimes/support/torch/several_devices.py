@@ -20,6 +20,7 @@ from benchmarking.core.contracts import TOKEN, Mark, Operation, Option, Stage
 from benchmarking.core.errors import UnsupportedError, memory_errors
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Readings, Workload
 from benchmarking.devices.support.handles import SEPARATOR, parts
+from benchmarking.devices.support.torch_gpu import current_gpu
 from benchmarking.runtimes.support.torch import attention_kernels, model_loading
 from benchmarking.runtimes.support.torch.session import Loaded, TorchOperation, TorchSession
 from benchmarking.workloads.support.families import family_named
@@ -185,11 +186,15 @@ class ReplicatedOperation(Operation):
         self._crew.close()
 
     def _task(self, index: int, marks: JoinedMarks) -> Callable[[], Any]:
-        operation, mark = self._operations[index], marks.of(index)
+        """The replica's call; its device is the current one of the thread, which otherwise begins with the first."""
+        import torch
+
+        operation, mark, name = self._operations[index], marks.of(index), self._names[index]
 
         def task() -> Any:
             try:
-                return operation.run(mark)
+                with current_gpu(torch, name):
+                    return operation.run(mark)
             except BaseException:
                 marks.abort()
                 raise

@@ -11,6 +11,7 @@ import pytest
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import Device, Readings
 from benchmarking.devices.support import torch_gpu
+from benchmarking.devices.support.handles import open_several
 from benchmarking.devices.support.reading import UnreadableError, absent
 from benchmarking.devices.support.torch_gpu import (
     Owners,
@@ -114,10 +115,12 @@ def test_handle_works_on_its_own_gpu(fake_torch):
     handle.reset_peak_memory()
     handle.empty_cache()
     assert torch.calls == [
+        ("device", "cuda:3"),
         ("synchronize", (3,)),
         ("reset_peak_memory_stats", (3,)),
-        ("device", 3),
+        ("device", "cuda:3"),
         ("empty_cache", ()),
+        ("left", "cuda:3"),
     ]
     assert handle.torch_name == "cuda:3"
     assert handle.peak_memory().values == {
@@ -127,6 +130,88 @@ def test_handle_works_on_its_own_gpu(fake_torch):
     assert handle.memory_in_use().values == {"device_used_bytes": 7}
     handle.close()
     assert watch.is_closed
+    assert torch.calls[-1] == ("left", "cuda:3")
+
+
+class Gpus:
+    """torch's lowest calls, recorded; the rest of `torch.cuda` is the installed one."""
+
+    def __init__(self, monkeypatch):
+        self.current = 0
+        self.with_context = set()
+        self.recorded = []
+        lowest = {"_exchange_device": self._exchange, "_maybe_exchange_device": self._maybe_exchange}
+        for name, call in lowest.items():
+            monkeypatch.setattr(f"torch.cuda.{name}", call)
+        monkeypatch.setattr("torch.cuda._lazy_init", lambda: None)
+        monkeypatch.setattr("torch.cuda.current_device", lambda: self.current)
+        monkeypatch.setattr("torch._C._cuda_getCurrentStream", lambda index: (0, index, 1), raising=False)
+        monkeypatch.setattr("torch.cuda.Stream", lambda **ids: SimpleNamespace(**ids))
+        monkeypatch.setattr("torch.cuda.Event", lambda enable_timing: self)
+        monkeypatch.setattr("torch.cuda.synchronize", self.touch)
+
+    def record(self, stream=None):
+        """As the documentation of torch.cuda.Event.record has it: without a stream, the current one is taken."""
+        import torch
+
+        stream = torch.cuda.current_stream() if stream is None else stream
+        self.recorded.append(stream.device_index)
+        self.touch(stream.device_index)
+
+    def touch(self, index):
+        self.with_context.add(index)
+
+    def _exchange(self, index):
+        before, self.current = self.current, index
+        self.with_context.add(index)
+        return before
+
+    def _maybe_exchange(self, index):
+        """Sets the GPU only where it has a context already, as torch.cuda.device does at its end."""
+        before = self.current
+        if index in self.with_context:
+            self.current = index
+        return before
+
+
+def test_events_of_the_second_gpu_are_recorded_on_it_and_the_first_is_not_touched(monkeypatch):
+    import torch
+
+    gpus = Gpus(monkeypatch)
+    handle = TorchGpuHandle(1, Watch(), torch)
+    assert gpus.current == 1
+    timer = handle.timer()
+    timer.start()
+    timer.stop()
+    handle.synchronize()
+    handle.close()
+    assert gpus.recorded == [1, 1]
+    assert gpus.with_context == {1}
+
+
+def test_each_gpu_of_several_has_events_of_its_own_and_the_first_is_current(monkeypatch):
+    import torch
+
+    gpus = Gpus(monkeypatch)
+    devices = [gpu(selector=f"cuda:{index}") for index in (1, 2)]
+    handles = open_several(devices, lambda device: TorchGpuHandle(int(device.selector[-1]), Watch(), torch))
+    assert gpus.current == 1
+    timer = handles.timer()
+    timer.start()
+    timer.stop()
+    handles.close()
+    assert gpus.recorded == [1, 2, 1, 2]
+    assert gpus.with_context == {1, 2}
+
+
+def test_a_call_in_another_thread_names_its_gpu(monkeypatch):
+    import torch
+
+    gpus = Gpus(monkeypatch)
+    with torch_gpu.current_gpu(torch, "cuda:2"):
+        assert gpus.current == 2
+    with torch_gpu.current_gpu(torch, "cpu"):
+        assert gpus.with_context == {2}
 
 
 def test_events_give_whole_nanoseconds(fake_torch):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -212,6 +212,24 @@ def test_a_crew_works_at_the_same_time_and_gives_results_in_order():
     assert crew.run([lambda: barrier.wait() * 0 + 1, lambda: barrier.wait() * 0 + 2]) == [1, 2]
     assert crew.run([lambda: "a", lambda: "b"]) == ["a", "b"]
     crew.close()
+
+
+def test_each_replica_runs_with_its_own_gpu_current(monkeypatch):
+    current, ran = threading.local(), []
+
+    @contextmanager
+    def current_gpu(torch, name):
+        current.name = name
+        yield
+        current.name = None
+
+    monkeypatch.setattr(several_devices, "current_gpu", current_gpu)
+    sizes = {"items_per_call": 1, "tokens_per_call": None, "prompt_tokens_per_call": None, "new_tokens": None}
+    replicas = [SimpleNamespace(**sizes, run=lambda mark: ran.append(current.name)) for _ in range(2)]
+    operation = several_devices.ReplicatedOperation(replicas, ["cuda:0", "cuda:1"], Readings)
+    operation.run(lambda name: None)
+    operation.close()
+    assert sorted(ran) == ["cuda:0", "cuda:1"]
 
 
 def test_a_replica_that_fails_is_raised_and_the_others_are_not_left_waiting():
