@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,8 +15,9 @@ if __package__ in (None, ""):  # run as a file: its folder is on the path, the o
 from benchmarking import ab, listings
 from benchmarking.builds.cleaning import lean_cache
 from benchmarking.core.command_line import Parser, names, note, notes, run_command
-from benchmarking.core.errors import UsageError
+from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.provenance import uuid7
+from benchmarking.core.records import to_json
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.options import add_runtime_options, runtime_help
 from benchmarking.sweep.plan.plan import CellPlan
@@ -115,11 +117,15 @@ def _names_several(runtimes: Sequence[str]) -> bool:
 def _calibrate(arguments: argparse.Namespace, argv: Sequence[str], show: session.Show) -> int:
     """Measure the peak rates of the device. Flags other than those of the model and the grid apply."""
     from benchmarking.benches.planning import BenchPlanning
-    from benchmarking.calibration.planning import plan_calibration
+    from benchmarking.calibration.planning import outline, plan_calibration
     from benchmarking.measure.peaks import table
 
     if arguments.model_id is not None:
         raise UsageError("--calibrate-device measures the device, not a model: leave --model-id out")
+    if arguments.dry_run:
+        about = outline(arguments.device)
+        print(json.dumps(to_json(about), indent=1) if show.json else about.text)
+        return EXIT_OK
     planning = BenchPlanning(
         session_id=uuid7(),
         settings=flags.chosen_settings(arguments),
@@ -131,8 +137,6 @@ def _calibrate(arguments: argparse.Namespace, argv: Sequence[str], show: session
     wait_s = arguments.lock_timeout
     calibration = plan_calibration(planning, arguments.device, notes(quiet=arguments.quiet), device_wait_s=wait_s)
     plans = flags.named_plans(arguments, calibration.plans)
-    if arguments.dry_run:
-        return session.show_plans(plans, show)
     show = replace(show, text=lambda runs, page: table(runs, calibration.remarks, page))
     database, output_dir = _database(arguments), Path(arguments.output_dir) if arguments.save else None
     return session.run_plans(plans, output_dir, database, show, device_wait_s=wait_s)

@@ -18,7 +18,7 @@ from benchmarking.core.redaction import stored
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import duration, number, visible
-from benchmarking.sweep.plan.plan import CellPlan
+from benchmarking.sweep.plan.plan import CellPlan, points_by_reason
 from benchmarking.sweep.run import journal
 from benchmarking.sweep.show.comparison import Comparison
 from benchmarking.sweep.show.progress import cell_name
@@ -317,9 +317,10 @@ def _labels(plan: CellPlan) -> str:
 
 
 def _skipped(plans: Sequence[CellPlan]) -> list[str]:
-    """The skipped points with their reasons."""
-    lines = []
+    """The reasons for skipped points, each once with the cells and points that it skips."""
+    found: dict[str, list[str]] = {}
     for plan in plans:
-        for label, why in plan.skipped.items():
-            lines.append(f"skipped: {cell_name(plan.cell)}: {label}: {why}")
+        for why, labels in points_by_reason(plan).items():
+            found.setdefault(why, []).append(f"{cell_name(plan.cell)}: {', '.join(labels)}")
+    lines = [f"skipped: {'; '.join(what)}: {why}" for why, what in found.items()]
     return [*lines, ""] if lines else []

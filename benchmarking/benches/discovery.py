@@ -41,7 +41,7 @@ class Bench:
     class_name: str
     configs: tuple[BenchmarkConfig, ...]
     devices: tuple[str, ...]
-    """Kinds of device that it supports; empty for any."""
+    """Kinds of device that it uses; empty for those that torch runs on."""
     timed_by: TimedBy
     task: str
     is_mock: bool

@@ -34,7 +34,8 @@ class ModelBenchmark(ABC):
     configs: ClassVar[Iterable[BenchmarkConfig] | Callable[[], Iterable[BenchmarkConfig]]] = ()
     """What to measure: a list, or a class method that returns one. Empty: one config named after the class."""
     devices: ClassVar[tuple[str, ...]] = ()
-    """Kinds of device that it supports (values of `--device`); empty for any."""
+    """Kinds of device that it uses (values of `--device`); empty for those that torch runs on. Name "openvino" or
+    "qnn" for a benchmark that drives them itself."""
     marks_tokens: ClassVar[bool] = False
     """Whether `run()` calls `self.mark("token")` for each of `config.new_tokens` tokens when it reaches the host."""
     is_mock: ClassVar[bool] = False

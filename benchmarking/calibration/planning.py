@@ -38,6 +38,38 @@ class Calibration:
     """What is not measured or is assumed -> why."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outline:
+    """What a calibration will measure, from the device alone: nothing runs on it. Sizes are found when it is
+    measured."""
+
+    device: Device
+    precisions: tuple[Precision, ...]
+    """Of the matrix products."""
+    remarks: Mapping[str, str]
+    """Precision -> why it is not measured."""
+
+    @property
+    def text(self) -> str:
+        """The outline as lines."""
+        lines = [
+            f"device     {self.device.selector}: {self.device.name}",
+            f"products   {', '.join(self.precisions)}",
+            "copies     blocks that exceed the last-level cache",
+            "sizes      found by trial on the device when it is measured, which takes some seconds",
+        ]
+        return "\n".join([*lines, *(f"skipped    {name}: {why}" for name, why in self.remarks.items())])
+
+
+def outline(requested: str, machine: Machine | None = None) -> Outline:
+    """What the calibration of the requested device measures. Raises UsageError for a device that torch cannot use."""
+    device = select(requested, _why_not, (Machine() if machine is None else machine).devices)
+    precisions = tuple(name for name in PRECISIONS if name in device.precisions)
+    others = (name for name in device.precisions if name not in PRECISIONS)
+    remarks: dict[str, str] = dict.fromkeys(others, f"{NOT_SUPPORTED}: torch has no matrix product in it")
+    return Outline(device=device, precisions=precisions, remarks=remarks)
+
+
 def plan_calibration(
     planning: BenchPlanning,
     requested: str,
@@ -51,13 +83,13 @@ def plan_calibration(
     Raises UsageError for a device that torch cannot use, and BenchhouseError when nothing can be measured.
     """
     machine = Machine()
-    device = select(requested, _why_not, machine.devices)
-    precisions = tuple(name for name in PRECISIONS if name in device.precisions)
+    about = outline(requested, machine)
+    device = about.device
     lock_name = plugins.load("benchmarking.devices", device.type).lock_name(device)
     say(f"looking for sizes on {device.selector} ({device.name})")
     with device_lock(lock_name, note, WAIT_S if device_wait_s is None else device_wait_s):
-        sizes = find_sizes(device, precisions)
-    remarks = _remarks(device, sizes)
+        sizes = find_sizes(device, about.precisions)
+    remarks = _remarks(about, sizes)
     benches = tuple(_benches(sizes))
     if not benches:
         raise BenchhouseError(f"nothing on {device.selector} can be measured: {remarks}")
@@ -65,9 +97,8 @@ def plan_calibration(
     return Calibration(device=device, plans=plan_benches(benches, wishes, machine), remarks=remarks)
 
 
-def _remarks(device: Device, sizes: Sizes) -> dict[str, str]:
-    others = (name for name in device.precisions if name not in PRECISIONS)
-    remarks: dict[str, str] = dict.fromkeys(others, f"{NOT_SUPPORTED}: torch has no matrix product in it")
+def _remarks(about: Outline, sizes: Sizes) -> dict[str, str]:
+    remarks = dict(about.remarks)
     if not sizes.cache_known:
         remarks["last-level cache"] = f"unknown size: {sizes.cache_bytes / 1e6:.0f} MB are assumed"
     return {**remarks, **sizes.missing}

@@ -67,7 +67,8 @@ def summarise(
         **_combined("load_memory", [load.memory_bytes for load in own_loads]),
         **energy_shares(measured),
     }
-    metrics |= derived(metrics)
+    reasons = _reasons(measured, own_loads)
+    metrics |= {name: value for name, value in derived(metrics).items() if name not in reasons}
     found = _doubts(measurements, measured, statistics, own_loads, context)
     return Result(
         result_id=result_id,
@@ -81,7 +82,7 @@ def summarise(
         stop_reason=_common([one.stop_reason for one in measured]),
         ci_scope=scope,
         metrics=metrics,
-        missing=_complete(metrics, _reasons(measured, own_loads)),
+        missing=_complete(metrics, reasons),
         samples=tuple(samples for one in measured for samples in one.samples),
         extra=_extra(measurements, measured, statistics),
     )

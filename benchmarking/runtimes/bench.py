@@ -13,7 +13,14 @@ from typing import Any
 from benchmarking.benches.model_benchmark import BenchmarkConfig, ModelBenchmark, overrides, timed_by
 from benchmarking.core.contracts import ForeignCode, Mark, Operation, Option, Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
-from benchmarking.core.errors import BenchhouseError, always_after, is_out_of_memory, memory_errors, out_of_memory
+from benchmarking.core.errors import (
+    BenchhouseError,
+    UnsupportedError,
+    always_after,
+    is_out_of_memory,
+    memory_errors,
+    out_of_memory,
+)
 from benchmarking.core.records import (
     NOT_APPLICABLE,
     NOT_SUPPORTED,
@@ -27,8 +34,9 @@ from benchmarking.core.records import (
     Workload,
 )
 from benchmarking.core.units import NS_PER_MS
-from benchmarking.devices.support.kinds import has
+from benchmarking.devices.support.kinds import has, kind_of, names_with
 from benchmarking.measure.timing import LATENCY_WALL
+from benchmarking.runtimes.support.torch.counting import BY_DEVICE
 
 OPTION = "variant"
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -49,6 +57,11 @@ class BenchRuntime(Runtime):
         devices = workload.config["devices"]
         if isinstance(devices, list) and devices and device.type not in devices:
             return f"{workload.config['bench']} runs on {', '.join(map(str, devices))}, not on {device.type}"
+        if not devices and not has(device.type, lambda kind: kind.runs_torch or not kind.is_hardware):
+            return (
+                f"{workload.config['bench']} does not say that it uses {device.type}: a benchmark runs on torch's "
+                f"devices ({', '.join(names_with(lambda kind: kind.runs_torch))}) unless its `devices` names others"
+            )
         if has(device.type, lambda kind: not kind.is_hardware) and workload.config["timed_by"] != "bench":
             return f"device {device.type} has no clock of its own: there a benchmark must time itself"
         return None
@@ -80,7 +93,7 @@ WORK = ("flops", "bytes_accessed")
 class BenchOperation(Operation):
     """`run()` of a benchmark, timed from outside. What it keeps between calls is left alone."""
 
-    def __init__(self, bench: ModelBenchmark, label: str, setup_s: float) -> None:
+    def __init__(self, bench: ModelBenchmark, device: Device, label: str, setup_s: float) -> None:
         config = bench.config
         sequence, new_tokens = config.sequence_length, config.new_tokens
         each = sequence if new_tokens is None else new_tokens
@@ -89,6 +102,7 @@ class BenchOperation(Operation):
         self.prompt_tokens_per_call = None if new_tokens is None or sequence is None else config.batch_size * sequence
         self.new_tokens: int | None = new_tokens if bench.marks_tokens else None
         self.bench = bench
+        self._device = device
         self._label = label
         self._setup_s = setup_s
 
@@ -109,14 +123,29 @@ class BenchOperation(Operation):
         return Readings(values={"setup_s": self._setup_s})
 
     def count(self) -> Readings:
-        """The benchmark's `work()` of a call; the rest is counted, where torch runs it."""
+        """The benchmark's `work()` of a call; the rest is counted, where torch runs it. Raises UnsupportedError when
+        torch computes on another device than the results are stored for."""
         given = {name: float(value) for name, value in self.bench.work().items()}
         if unknown := sorted(set(given) - set(WORK)):
             raise BenchhouseError(f"work() of {type(self.bench).__name__} names {', '.join(WORK)}: got {unknown[0]!r}")
-        return (self._counted() if len(given) < len(WORK) else Readings()) | Readings(values=given)
+        counted = self._counted() if len(given) < len(WORK) else Readings()
+        self._check_place(counted.values.get(BY_DEVICE), states_work="flops" in given)
+        return counted | Readings(values=given)
 
     def close(self) -> None:
         self.bench.cleanup_model()
+
+    def _check_place(self, flops_by_device: Json, *, states_work: bool) -> None:
+        """A benchmark that torch cannot run on the device, and that states its FLOPs, computes elsewhere than in torch;
+        what torch counts is then something else."""
+        kind, found = kind_of(self._device.type), flops_by_device if isinstance(flops_by_device, dict) else {}
+        ours = None if kind is None else kind.torch_type
+        if found and ours not in found and not (ours is None and states_work):
+            raise UnsupportedError(
+                f"{type(self.bench).__name__} was to run on {self._device.selector}, but its calls compute in torch on "
+                f"{', '.join(sorted(found))}: put model and inputs on self.torch_device ({self.bench.torch_device}), "
+                "or choose the device that it uses with --device or in its `devices`"
+            )
 
     def _counted(self) -> Readings:
         if "torch" not in sys.modules:
@@ -131,8 +160,8 @@ class SelfTimedOperation(BenchOperation):
 
     times_itself = True
 
-    def __init__(self, bench: ModelBenchmark, label: str, setup_s: float) -> None:
-        super().__init__(bench, label, setup_s)
+    def __init__(self, bench: ModelBenchmark, device: Device, label: str, setup_s: float) -> None:
+        super().__init__(bench, device, label, setup_s)
         self.new_tokens = None  # its tokens are not marked one by one
         self._has_latency = overrides(type(bench), "measure_latency")
         self._has_first_token = overrides(type(bench), "measure_time_to_first_token")
@@ -170,7 +199,11 @@ class BenchSession(Session):
 
     def __init__(self, bench: type[ModelBenchmark], path: Path, cell: Cell, handle: DeviceHandle) -> None:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        self.verified: Mapping[str, Json] = {"bench_class": bench.__qualname__, "bench_file_sha256": digest}
+        self.verified: Mapping[str, Json] = {
+            "bench_class": bench.__qualname__,
+            "bench_file_sha256": digest,
+            "torch_device": handle.torch_name,
+        }
         self._class = bench
         self._cell = cell
         self._handle = handle
@@ -186,7 +219,7 @@ class BenchSession(Session):
             with memory_errors(f"setting up {point.label}"):
                 bench.setup_model()
             self._handle.synchronize()
-            return kind(bench, point.label, time.perf_counter() - started_s)
+            return kind(bench, self._cell.device, point.label, time.perf_counter() - started_s)
         except Exception as error:
             with always_after(bench.cleanup_model):
                 raise error

@@ -36,6 +36,9 @@ DEFAULT_STRIDES = (5, 2, 2, 2, 2, 2, 2)
 """Of wav2vec 2.0's convolutions, which its successors kept."""
 FRAMES_PER_POSITION = 2
 """Whisper's encoder halves the spectrogram's frames."""
+SPOKEN_TOKENS_PER_S = (2, 8)
+"""Tokens in a second of speech, at least and at most: slow English has 100 words a minute and 1.2 tokens a word, fast
+speech 250 words, and languages that Whisper's vocabulary covers less need about 2 tokens a word."""
 NO_PROMPT = Readings(missing={"prefill_tokens_per_sec": f"{NOT_APPLICABLE}: the input is sound, not tokens"})
 
 
@@ -89,7 +92,7 @@ class Speech(TransformersFamily):
 
     def graph_readings(self, workload: Workload, point: Point, facts: Mapping[str, Json]) -> Readings:
         audio = synthetic_inputs.audio_per_call(point)
-        return audio | NO_PROMPT if _writes(workload.config) else audio
+        return audio | NO_PROMPT | _of_transcripts(point) if _writes(workload.config) else audio
 
     def torch_operation(
         self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]
@@ -117,10 +120,10 @@ class Transcription(EncoderDecoderGeneration):
     def __init__(self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], cache: str) -> None:
         positions = _frames(workload.config) // FRAMES_PER_POSITION
         super().__init__(model, point, inputs, cache, prompt=prompt(workload.config), encoded_length=positions)
-        self._audio = synthetic_inputs.audio_per_call(point)
+        self._readings = synthetic_inputs.audio_per_call(point) | NO_PROMPT | _of_transcripts(point)
 
     def readings(self, output: Generated) -> Readings:
-        return self._audio | NO_PROMPT
+        return self._readings
 
 
 def prompt(config: Mapping[str, Json]) -> tuple[int, ...]:
@@ -136,6 +139,16 @@ def window_s(config: Mapping[str, Json]) -> float:
     """Seconds of audio that Whisper's encoder takes, exactly: 30 in every published one."""
     seconds = _frames(config) / synthetic_inputs.FRAMES_PER_S
     return int(seconds) if seconds == int(seconds) else seconds
+
+
+def _of_transcripts(point: Point) -> Readings:
+    """Why there is no real-time factor, where a call writes fewer or more tokens than its audio has in speech."""
+    seconds, tokens = point.axes[synthetic_inputs.AUDIO_AXIS], point.new_tokens or 0
+    least, most = (max(1, round(seconds * rate)) for rate in SPOKEN_TOKENS_PER_S)
+    if least <= tokens <= most:
+        return Readings()
+    why = f"{tokens} new tokens are no transcript of {seconds:g} s of speech, which has {least} to {most}: --new-tokens"
+    return Readings(missing={"real_time_factor": f"{NOT_APPLICABLE}: {why}"})
 
 
 def _too_long(workload: Workload, point: Point) -> str | None:

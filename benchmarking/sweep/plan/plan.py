@@ -61,6 +61,16 @@ class CellPlan:
         return tuple(point for point in self.points if point.label not in self.skipped)
 
 
+def points_by_reason(plan: CellPlan) -> dict[str, list[str]]:
+    """The labels of the skipped points by the reason that they share; "all N points" where that is every point."""
+    found: dict[str, list[str]] = {}
+    for point in plan.points:
+        if (why := plan.skipped.get(point.label)) is not None:
+            found.setdefault(why, []).append(point.label)
+    total = len(plan.points)
+    return {why: [f"all {total} points"] if len(labels) == total > 1 else labels for why, labels in found.items()}
+
+
 def grid(axes: Mapping[str, tuple[Any, ...]]) -> tuple[Point, ...]:
     """Every combination of the values of axes (fields of Point, or names of `Point.axes`), the least work first.
 

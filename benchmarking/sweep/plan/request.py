@@ -230,7 +230,16 @@ def _why_not(request: Request, device: Device, workload: Workload) -> str | None
         return f"{device.selector} ({device.name}) has no {request.precision}; it has {has}"
     if len(parts(device)) > 1 and not runtime.runs_on_several:
         return f"runtime {name} runs on one device at a time, not on {device.selector}"
-    return runtime.supports(device, workload, request.precision)
+    return runtime.supports(device, workload, request.precision) or _lacks_options(request, runtime, workload)
+
+
+def _lacks_options(request: Request, runtime: Runtime, workload: Workload) -> str | None:
+    """None, or which requested option the runtime lacks that `auto` would choose with a device. For a named device or
+    runtime it is an error of usage (`Runtime.mode`)."""
+    is_chosen = request.device == AUTO and request.runtime is None
+    known = {option.name for option in runtime.declared_options}
+    lacking = sorted(set(options_for(request, runtime.name, workload)) - known) if is_chosen else []
+    return f"runtime {runtime.name} has no option {lacking[0]!r}" if lacking else None
 
 
 def requested_points(request: Request, workload: Workload, family: WorkloadFamily) -> tuple[Point, ...]:

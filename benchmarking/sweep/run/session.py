@@ -15,7 +15,7 @@ from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import Json, Run, to_json
 from benchmarking.core.redaction import stored, stored_name
 from benchmarking.core.terminal import PLAIN, Page, stdout_page
-from benchmarking.sweep.plan.plan import CellPlan
+from benchmarking.sweep.plan.plan import CellPlan, points_by_reason
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.spool import PartialRun
@@ -193,7 +193,7 @@ def _plan_text(plan: CellPlan) -> str:
     kind = workload.family or workload.source
     lines = [
         f"model      {workload.model_id} ({kind}, {workload.task}, {workload.weights} weights)",
-        f"device     {cell.device.selector}: {cell.device.name}",
+        f"device     {cell.device.selector}: {cell.device.name or 'not found'}",
         f"runtime    {cell.runtime}" + (f" ({mode})" if mode else ""),
         f"precision  {cell.precision}",
         f"profile    {settings.profile}, {settings.launches} launches"
@@ -201,9 +201,8 @@ def _plan_text(plan: CellPlan) -> str:
         *_further(plan),
         f"points     {len(plan.runnable)}",
     ]
-    for point in plan.points:
-        why = plan.skipped.get(point.label)
-        lines.append(f"  {point.label}" + (f"  skipped: {why}" if why else ""))
+    lines += [f"  {point.label}" for point in plan.runnable]
+    lines += [f"skipped    {', '.join(labels)}: {why}" for why, labels in points_by_reason(plan).items()]
     return "\n".join(lines)
 
 

@@ -106,13 +106,21 @@ def test_every_precision_and_the_copy_are_runs_with_one_peak_each(capsys, tmp_pa
     assert best in [result["metrics"].get("peak_flops_per_sec") for result in runs[0]["results"]]
 
 
-@pytest.mark.usefixtures("known_sizes")
-def test_a_dry_run_shows_the_plans_and_measures_nothing(capsys):
-    assert main([*ONCE, "--dry-run"]) == 0
-    shown = capsys.readouterr()
-    assert shown.out.count("device-calibration (bench, device-calibration") == 2
-    assert "b1 matrix_size=128" in shown.out
-    assert "looking for sizes on cpu" in shown.err
+def test_a_dry_run_names_device_and_precisions_and_nothing_runs_on_the_device(monkeypatch, capsys):
+    def ran(*_):
+        raise AssertionError("a dry run measured")
+
+    for started in ("find_sizes", "device_lock"):
+        monkeypatch.setattr(f"benchmarking.calibration.planning.{started}", ran)
+    for device in ("cpu", "auto"):  # torch, which calibrates, does not run on openvino:CPU
+        assert main(["--calibrate-device", "--device", device, "--dry-run"]) == 0
+        shown = capsys.readouterr()
+        assert shown.out.startswith("device     cpu: ")
+        assert shown.err == ""
+        assert "products   float32" in shown.out
+        assert "skipped    int8: not_supported: torch has no matrix product in it" in shown.out
+    assert main(["--calibrate-device", "--device", "cpu", "--dry-run", "--json"]) == 0
+    assert "float32" in json.loads(capsys.readouterr().out)["precisions"]
 
 
 @pytest.mark.usefixtures("known_sizes")

@@ -172,6 +172,14 @@ def test_phases_are_medians_and_the_real_time_factor_is_latency_over_audio():
     assert metrics["real_time_factor"] == pytest.approx(0.1 / 5)
 
 
+def test_a_real_time_factor_that_a_launch_declares_absent_is_not_computed():
+    why = "not_applicable: 3 new tokens"
+    one = measured(0, around(100), metrics={"audio_seconds_per_call": 5.0}, missing={"real_time_factor": why})
+    result = summarise("id", POINT, [one], [])
+    assert "real_time_factor" not in result.metrics
+    assert result.missing["real_time_factor"] == why
+
+
 def test_achieved_flops_are_those_of_a_call_over_the_median_latency():
     launches = [measured(0, [90, 100, 180], metrics={"flops": 3e9}), measured(1, [190, 200, 280])]
     assert summarise("id", POINT, launches, []).metrics["achieved_flops_per_sec"] == pytest.approx(3e9 / 0.150)

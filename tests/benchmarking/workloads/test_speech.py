@@ -228,3 +228,20 @@ def test_sound_follows_the_models_dtype(small_model, dtype):
     listener = small_model(PLUGIN, encoder("wav2vec2"), dtype=dtype, deviation=0.02)
     operation = listener.operation(heard(0.25))
     assert operation.problem(listener.run(operation)) is None
+
+
+@pytest.mark.parametrize(
+    ("audio_seconds", "new_tokens", "why"),
+    [
+        (30, 60, None),
+        (30, 240, None),
+        (30, 16, "16 new tokens are no transcript of 30 s of speech, which has 60 to 240: --new-tokens"),
+        (1, 9, "9 new tokens are no transcript of 1 s of speech, which has 2 to 8: --new-tokens"),
+    ],
+)
+def test_a_real_time_factor_needs_as_many_tokens_as_the_speech_has(audio_seconds, new_tokens, why):
+    workload, point = resolve("openai/whisper-tiny", weights="random"), heard(audio_seconds, new_tokens=new_tokens)
+    missing = PLUGIN.graph_readings(workload, point, {}).missing
+    assert missing.get("real_time_factor") == (why and f"not_applicable: {why}")
+    encoder = resolve("facebook/wav2vec2-base", weights="random")
+    assert "real_time_factor" not in PLUGIN.graph_readings(encoder, heard(audio_seconds), {}).missing

@@ -11,9 +11,11 @@ from math import prod
 from typing import Any
 
 from benchmarking.core.errors import OutOfMemoryError, memory_errors
-from benchmarking.core.records import FAILED, NOT_APPLICABLE, NOT_SUPPORTED, Readings
+from benchmarking.core.records import FAILED, NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
 
 NAMES = ("flops", "bytes_accessed")
+
+BY_DEVICE = "flops_by_device"
 
 MAX_NAMED = 3
 
@@ -53,6 +55,8 @@ def counted(call: Callable[[], Any]) -> Readings:
     broadcast dimension counts once; a lookup reads only the selected part and an in-place scatter writes only the given
     part; a result that is only overwritten is not read.
 
+    flops_by_device: what torch computed of the counted FLOPs, by its type of device ("cpu", "cuda").
+
     A value that would be incomplete is missing instead, with the reason: an operator without a formula, no operator
     with one, a call that fails when watched. Out of memory is raised."""
     import torch
@@ -66,7 +70,8 @@ def counted(call: Callable[[], Any]) -> Readings:
     except Exception as error:  # noqa: BLE001 - a call that cannot be watched costs its count, not its point
         why = f"{FAILED}: while counting: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
         return Readings(missing=dict.fromkeys(NAMES, why))
-    return _flops(counter.flops, counter.uncounted) | _bytes(counter.bytes_accessed)
+    placed = Readings(values={BY_DEVICE: dict[str, Json](counter.flops_by_device)})
+    return _flops(counter.flops, counter.uncounted) | _bytes(counter.bytes_accessed) | placed
 
 
 def _flops(flops: int, uncounted: Mapping[str, str]) -> Readings:
@@ -103,6 +108,7 @@ def _counter_class() -> type[Any]:
             super().__init__()
             self.flops = 0
             self.bytes_accessed = 0
+            self.flops_by_device: dict[str, int] = {}
             self.uncounted: dict[str, str] = {}
             """Operator -> why its FLOPs are unknown."""
             self._formulas = _formulas()
@@ -130,11 +136,20 @@ def _counter_class() -> type[Any]:
                     self.uncounted[name] = "no formula"
                 return
             try:
-                self.flops += formula(*args, **kwargs, out_val=result)
+                flops = formula(*args, **kwargs, out_val=result)
+                self.flops += flops
+                if (place := _device_type(result)) is not None:
+                    self.flops_by_device[place] = self.flops_by_device.get(place, 0) + flops
             except (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
                 self.uncounted[name] = f"its formula does not fit: {str(error)[:80] or type(error).__name__}"
 
     return Counter
+
+
+def _device_type(result: Any) -> str | None:
+    """torch's type of the device that an operator's result is on; None without a tensor."""
+    results = result if isinstance(result, tuple | list) else (result,)
+    return next((str(each.device.type) for each in results if hasattr(each, "device")), None)
 
 
 @cache
