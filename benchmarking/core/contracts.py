@@ -272,6 +272,10 @@ class Runtime(ABC):
         """None, or which package must be installed and how."""
         return None
 
+    def why_not_on(self, device: Device) -> str | None:
+        """None, or why it never runs on a device of this kind, whatever is installed: said before what is `missing`."""
+        return None
+
     @abstractmethod
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
         """None, or why it cannot run this workload on this device at this precision."""

@@ -36,7 +36,7 @@ LAST_NATIVE_INT4 = (8, 9)
 
 ORT_PROVIDER = OrtProvider(
     name="CUDAExecutionProvider",
-    install="onnxruntime-gpu",
+    install="'onnxruntime-gpu[cuda,cudnn]'",
     precisions=("float32", "tf32", "bfloat16", "float16", "int8", "int4"),
     options={"device_id": "0", "use_tf32": "0"},  # of the one GPU that `watch` leaves visible; TF32 is on by default
     precision_options={"tf32": {"use_tf32": "1"}},

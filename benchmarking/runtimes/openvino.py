@@ -67,13 +67,19 @@ class OpenVino(Runtime):
             return "not installed: openvino: pip install openvino"
         return missing()
 
+    def why_not_on(self, device: Device) -> str | None:
+        if has(device.type, lambda kind: kind.runs_openvino):
+            return None
+        return (
+            f"runtime openvino runs on {', '.join(names_with(lambda kind: kind.runs_openvino))}, not on {device.type}"
+        )
+
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
         from benchmarking.graphs.session import why_not
         from benchmarking.runtimes.support.openvino.build import missing_for
 
-        if not has(device.type, lambda kind: kind.runs_openvino):
-            devices = ", ".join(names_with(lambda kind: kind.runs_openvino))
-            return f"runtime openvino runs on {devices}, not on {device.type}"
+        if (elsewhere := self.why_not_on(device)) is not None:
+            return elsewhere
         if precision not in PRECISIONS:
             return f"runtime openvino has {', '.join(PRECISIONS)}, not {precision}"
         return _emulated(device, precision) or missing_for(precision) or _grows(device, workload) or why_not(workload)

@@ -78,9 +78,12 @@ class Qnn(shared.OrtRuntime):
             return "not installed: onnxruntime-qnn: pip install --no-deps onnxruntime-qnn"
         return None
 
+    def why_not_on(self, device: Device) -> str | None:
+        return None if device.type == "qnn" else f"runtime qnn runs on device qnn, not on {device.type}"
+
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
-        if device.type != "qnn":
-            return f"runtime qnn runs on device qnn, not on {device.type}"
+        if (why_not := self.why_not_on(device)) is not None:
+            return why_not
         if precision == "int8":
             return (
                 "int8 on the tensor processor needs a graph quantized with calibration data; int8 graphs here have none"

@@ -4,7 +4,6 @@ cache."""
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebu
 from benchmarking.devices.support.kinds import has, names_with
 from benchmarking.devices.support.ort_providers import OrtProvider
 from benchmarking.graphs import session as graphs
+from benchmarking.runtimes.support.onnxruntime import libraries
 from benchmarking.runtimes.support.onnxruntime import runtime as shared
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ ENGINES = "engines"
 CACHE_PATH = "trt_engine_cache_path"
 TIMING_CACHE_PATH = "trt_timing_cache_path"
 LIBRARY = "tensorrt"
+TRUE = "True"
+"""The provider's parser takes "True" and "False" only, where those of other providers take "1"."""
 
 
 class TensorRt(shared.OrtRuntime):
@@ -52,16 +54,19 @@ class TensorRt(shared.OrtRuntime):
     def missing(self) -> str | None:
         if (absent := super().missing()) is not None:
             return absent
-        if not _has_provider_library():
-            return "the installed ONNX Runtime is built without TensorRT: pip install onnxruntime-gpu"
-        if _tensorrt_version() is None:
-            return "not installed: tensorrt, whose libraries ONNX Runtime's provider loads: pip install tensorrt"
-        return None
+        if libraries.provider_library(KIND) is None:
+            return f"the installed ONNX Runtime is built without TensorRT: pip install {libraries.CUDA_PACKAGES}"
+        return _why_not_installed(_tensorrt_version(), libraries.linked(KIND))
+
+    def why_not_on(self, device: Device) -> str | None:
+        if has(device.type, lambda kind: kind.runs_tensorrt):
+            return None
+        devices = ", ".join(names_with(lambda kind: kind.runs_tensorrt))
+        return f"runtime tensorrt runs on NVIDIA GPUs ({devices}), not on {device.type}"
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
-        if not has(device.type, lambda kind: kind.runs_tensorrt):
-            devices = ", ".join(names_with(lambda kind: kind.runs_tensorrt))
-            return f"runtime tensorrt runs on NVIDIA GPUs ({devices}), not on {device.type}"
+        if (why_not := self.why_not_on(device)) is not None:
+            return why_not
         if precision not in PRECISIONS:
             return f"runtime tensorrt has {', '.join(PRECISIONS)}, not {precision}"
         return graphs.why_not_forward(self.name, workload)
@@ -106,16 +111,16 @@ def engine_settings(cell: Cell, sizes: Mapping[str, int], cache: Path) -> shared
     device_provider = shared.providers_of(cell.device)[0]
     provider = OrtProvider(
         name=PROVIDER,
-        install="onnxruntime-gpu tensorrt",
+        install=f"{libraries.CUDA_PACKAGES} {libraries.linked(KIND).tensorrt_package}",
         precisions=PRECISIONS,
         options={
             "device_id": "0",  # of the only visible GPU
-            "trt_engine_cache_enable": "1",
+            "trt_engine_cache_enable": TRUE,
             CACHE_PATH: str(cache),
-            "trt_timing_cache_enable": "1",  # TensorRT's timings of kernels, so that it need not repeat them
+            "trt_timing_cache_enable": TRUE,  # TensorRT's timings of kernels, so that it need not repeat them
             TIMING_CACHE_PATH: str(timing_cache(cache)),
         },
-        precision_options={"float16": {"trt_fp16_enable": "1"}},
+        precision_options={"float16": {"trt_fp16_enable": TRUE}},
         memory=device_provider.memory,
     )
     return shared.SessionSettings(
@@ -130,11 +135,13 @@ def engine_settings(cell: Cell, sizes: Mapping[str, int], cache: Path) -> shared
 def build_engines(folder: Path, bundle: Bundle, settings: shared.SessionSettings, out: Path) -> dict[str, Json]:
     """Build the engines of all graphs into `out`. Raises BenchhouseError when there are none."""
     nodes: dict[str, Json] = {}
+    printed = libraries.Printed()
     for name, graph in bundle.graphs.items():
         session = shared.open_graph(folder / graph.file, settings)  # builds the engines, since the shapes are fixed
         nodes[name] = dict[str, Json](shared.assigned_nodes(session) or {})
     if not (count := count_engines(out)):
-        raise BenchhouseError(f"TensorRT built no engine of {', '.join(bundle.graphs)}: see what it printed")
+        why = libraries.reason_in(printed.text()) or "it printed no error"
+        raise BenchhouseError(f"TensorRT built no engine of {', '.join(bundle.graphs)}: {why}")
     return {ENGINES: count, "assigned_nodes": nodes, "dimensions": dict(settings.dimensions)}
 
 
@@ -187,12 +194,16 @@ def _tensorrt_version() -> str | None:
     return next((found for package in TENSORRT_PACKAGES if (found := version_of(package)) is not None), None)
 
 
-def _has_provider_library() -> bool:
-    """Whether the package has the provider's library, without importing it."""
-    spec = importlib.util.find_spec("onnxruntime")
-    if spec is None or spec.origin is None:
-        return False
-    return any((Path(spec.origin).parent / "capi").glob("*onnxruntime_providers_tensorrt.*"))
+def _why_not_installed(version: str | None, needed: libraries.Linked) -> str | None:
+    """None, or why the installed TensorRT is not the one that the provider links."""
+    if version is not None and needed.tensorrt in (None, int(version.partition(".")[0])):
+        return None
+    found = "not installed" if version is None else f"TensorRT {version} is installed"
+    major = "" if needed.tensorrt is None else f" {needed.tensorrt}"
+    return (
+        f"{found}, and ONNX Runtime's provider loads TensorRT{major}: on a machine with an NVIDIA GPU, "
+        f"pip install {needed.tensorrt_package}"
+    )
 
 
 PLUGIN = TensorRt()

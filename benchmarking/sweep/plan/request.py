@@ -223,6 +223,8 @@ def _why_not(request: Request, device: Device, workload: Workload) -> str | None
     if name not in plugins.names(RUNTIMES):
         return f"{device.selector} runs on runtime {name}, which does not exist in this version"
     runtime = _runtime(request, device)
+    if (why_not := runtime.why_not_on(device)) is not None:
+        return why_not
     if (missing := runtime.missing()) is not None:
         return f"runtime {name}: {missing}"
     if request.precision not in device.precisions:

@@ -17,10 +17,12 @@ from benchmarking.devices import cuda, rocm
 from benchmarking.devices.support.torch_gpu import WatchedGpuHandle
 from benchmarking.graphs import session as graphs
 from benchmarking.graphs.bundle import Bundle, Graph, Tensor
+from benchmarking.measure.settings import PROFILES
 from benchmarking.runtimes import qnn, tensorrt
 from benchmarking.runtimes.eager import PLUGIN as EAGER
 from benchmarking.runtimes.support.lookup import open_device
 from benchmarking.runtimes.support.onnxruntime import runtime as ort_runtime
+from benchmarking.sweep.plan.request import Request, _why_not
 from benchmarking.workloads.support.resolve import resolve
 
 GPU = Device(
@@ -175,7 +177,7 @@ def test_engines_are_built_once_for_a_shape_and_found_again(monkeypatch, tmp_pat
 
 def test_half_precision_is_switched_on_for_the_engines_and_cuda_takes_the_rest(tmp_path):
     settings = tensorrt.engine_settings(cell_of("tensorrt", GPU), {"batch": 2}, tmp_path)
-    assert settings.provider_options["trt_fp16_enable"] == "1"
+    assert settings.provider_options["trt_fp16_enable"] == "True"
     assert (settings.provider_options["trt_engine_cache_path"], settings.fallbacks) == (
         str(tmp_path),
         ("CUDAExecutionProvider",),
@@ -221,15 +223,28 @@ def test_tf32_is_kept_out_of_float32_engines(monkeypatch):
 
 def test_a_missing_package_is_named_with_its_install_command(monkeypatch):
     monkeypatch.setattr(tensorrt.shared.OrtRuntime, "missing", lambda self: None)
-    monkeypatch.setattr(tensorrt, "_has_provider_library", lambda: False)
-    assert tensorrt.PLUGIN.missing().endswith("built without TensorRT: pip install onnxruntime-gpu")
-    monkeypatch.setattr(tensorrt, "_has_provider_library", lambda: True)
+    monkeypatch.setattr(tensorrt.libraries, "linked", lambda name: tensorrt.libraries.Linked(cuda=13, tensorrt=10))
+    monkeypatch.setattr(tensorrt.libraries, "provider_library", lambda name: None)
+    assert tensorrt.PLUGIN.missing().endswith("built without TensorRT: pip install 'onnxruntime-gpu[cuda,cudnn]'")
+    monkeypatch.setattr(tensorrt.libraries, "provider_library", lambda name: Path("/x"))
     monkeypatch.setattr(tensorrt, "_tensorrt_version", lambda: None)
-    assert tensorrt.PLUGIN.missing().endswith("pip install tensorrt")
-    monkeypatch.setattr(tensorrt, "_tensorrt_version", lambda: "10.9")
+    assert tensorrt.PLUGIN.missing().endswith("pip install 'tensorrt-cu13>=10,<11'")
+    monkeypatch.setattr(tensorrt, "_tensorrt_version", lambda: "10.13")
     assert tensorrt.PLUGIN.missing() is None
     monkeypatch.setattr(qnn.importlib.util, "find_spec", lambda name: None)
     assert qnn.PLUGIN.missing().endswith("pip install --no-deps onnxruntime-qnn")
+
+
+@pytest.mark.parametrize("runtime", ["tensorrt", "qnn"])
+def test_on_a_device_that_a_runtime_never_runs_on_nothing_to_install_is_named(monkeypatch, runtime):
+    plugin = {"tensorrt": tensorrt.PLUGIN, "qnn": qnn.PLUGIN}[runtime]
+    monkeypatch.setattr(type(plugin), "missing", lambda self: "not installed: pip install something")
+    cpu = Device(type="cpu", selector="cpu", found=True, precisions=("float32",))
+    request = Request(model_id="tiny-bert", device="cpu", runtime=runtime, settings=PROFILES["quick"])
+    why_not = _why_not(request, cpu, resolve("tiny-bert"))
+    assert why_not is not None
+    assert why_not.endswith("not on cpu")
+    assert "pip install" not in why_not
 
 
 @pytest.fixture

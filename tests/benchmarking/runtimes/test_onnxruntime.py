@@ -102,7 +102,8 @@ def test_bfloat16_on_the_cpu_is_refused_with_the_reason(bert):
 def test_a_build_without_the_provider_is_refused_with_its_install_command(bert, built_with):
     built_with()
     why = PLUGIN.supports(GPU, bert, "float32")
-    assert "cuda:0 needs ONNX Runtime with CUDAExecutionProvider (onnxruntime-gpu): pip install onnxruntime-gpu" in why
+    assert "cuda:0 needs ONNX Runtime with CUDAExecutionProvider " in why
+    assert ": pip install 'onnxruntime-gpu[cuda,cudnn]'. Found: " in why
     assert why.endswith("with CPUExecutionProvider")
     built_with("CUDAExecutionProvider")
     assert PLUGIN.supports(GPU, bert, "tf32") is None

@@ -23,6 +23,7 @@ from benchmarking.devices.support import ort_providers as directml
 from benchmarking.devices.support.host import host_facts, int_fact
 from benchmarking.devices.support.ort_providers import OrtProvider
 from benchmarking.graphs import session as graphs
+from benchmarking.runtimes.support.onnxruntime import libraries
 
 DEVICES = "benchmarking.devices"
 IO_MODE = Option(name="io_mode", help="memory of a call's inputs and outputs", values=("device", "host"))
@@ -30,7 +31,8 @@ CPU = "CPUExecutionProvider"
 """The provider that every ONNX Runtime has."""
 ASSIGNMENT = "session.record_ep_graph_assignment_info"
 SPINNING = "session.intra_op.allow_spinning"
-NVIDIA = ("CUDAExecutionProvider", "TensorrtExecutionProvider")
+NVIDIA = {"CUDAExecutionProvider": "cuda", "TensorrtExecutionProvider": "tensorrt"}
+"""The providers that load NVIDIA's libraries, with the words in the names of their own."""
 ERRORS = (
     "EPFail",
     "EngineError",
@@ -83,7 +85,7 @@ def built_provider(device: Device, known: Sequence[OrtProvider], word: Scalar | 
         return f"provider {word!r}: ONNX Runtime has {', '.join(one.word for one in known)} for {device.selector}"
     if wanted[0].name == CPU or are_all_assumed():
         return wanted[0]
-    if (why_not := _why_not_here(wanted[0])) is not None:
+    if (why_not := _why_not_here(wanted[0], device)) is not None:
         return why_not
     import onnxruntime
 
@@ -91,7 +93,9 @@ def built_provider(device: Device, known: Sequence[OrtProvider], word: Scalar | 
     return next((one for one in wanted if one.name in built), None) or _not_built(device, known, wanted, built)
 
 
-def _why_not_here(provider: OrtProvider) -> str | None:
+def _why_not_here(provider: OrtProvider, device: Device) -> str | None:
+    if provider.name in NVIDIA:
+        return libraries.why_not_driver(device, NVIDIA[provider.name])
     return None if provider.why_not_here is None else provider.why_not_here()
 
 
@@ -174,22 +178,24 @@ def open_graph(path: Path, settings: SessionSettings, *, profile: Path | None = 
     """A session of an ONNX file on the requested provider; `profile` is the prefix of its profile's file name.
 
     Raises UnsupportedError when the session would run without that provider: when it does not load, ONNX Runtime only
-    prints a line and uses the CPU.
+    prints why and uses the CPU.
     """
     import onnxruntime
 
     options = _session_options(settings, profile)
     if settings.provider.name in NVIDIA:
         onnxruntime.preload_dlls()  # CUDA's libraries from pip packages, when the system has none
-    with ort_errors(f"loading {path.name} on {settings.provider.name}"):
+    providers: dict[str, Any] = {} if settings.plugin_devices else {"providers": _providers(settings)}
+    printed = libraries.Printed()
+    try:
         if settings.plugin_devices:
             options.add_provider_for_devices(list(settings.plugin_devices), settings.provider_options)
-            session = onnxruntime.InferenceSession(str(path), options, enable_fallback=0)
-        else:
-            session = onnxruntime.InferenceSession(
-                str(path), options, providers=_providers(settings), enable_fallback=0
-            )
-    _check_providers(session, settings)
+        session = onnxruntime.InferenceSession(str(path), options, **providers, enable_fallback=0)
+    except error_types() as error:
+        doing = f"loading {path.name} on {settings.provider.name}"
+        why = libraries.with_packages(printed.text(), settings.provider.install)
+        raise translate_error(doing, error, why) from error
+    _check_providers(session, settings, libraries.reason_in(printed.text()))
     return session
 
 
@@ -256,13 +262,14 @@ def error_types() -> tuple[type[Exception], ...]:
     return (*(getattr(state, name) for name in ERRORS if hasattr(state, name)), MemoryError, RuntimeError)
 
 
-def translate_error(doing: str, error: BaseException) -> BenchhouseError:
-    """This project's error for an exception of ONNX Runtime."""
+def translate_error(doing: str, error: BaseException, printed: str | None = None) -> BenchhouseError:
+    """This project's error for an exception of ONNX Runtime, with the reason that it only printed."""
     if is_out_of_memory(error):
         return OutOfMemoryError(f"out of memory while {doing}: {_message(error)}")
     if type(error).__name__ == "NotImplemented":
         return UnsupportedError(f"{doing}: ONNX Runtime has no kernel for it: {_message(error)}")
-    return BenchhouseError(f"{doing}: ONNX Runtime failed: {_message(error)}")
+    reason = "" if printed is None or printed in str(error) else f" ({printed})"
+    return BenchhouseError(f"{doing}: ONNX Runtime failed: {_message(error)}{reason}")
 
 
 def _message(error: BaseException) -> str:
@@ -298,12 +305,15 @@ def _providers(settings: SessionSettings) -> list[tuple[str, dict[str, str]]]:
     return wanted if settings.provider.name == CPU else [*wanted, (CPU, {})]
 
 
-def _check_providers(session: Any, settings: SessionSettings) -> None:
+def _check_providers(session: Any, settings: SessionSettings, printed: str | None = None) -> None:
+    """Raise UnsupportedError when a session does not run on the requested provider; `printed` is the reason that ONNX
+    Runtime only printed."""
     wanted, found = settings.provider.name, list(session.get_providers())
     if not found or found[0] != wanted:
+        why = "the provider is not built in, or its libraries do not load" if printed is None else printed
         raise UnsupportedError(
-            f"asked ONNX Runtime for {wanted}, but the session runs on {', '.join(found)}: the provider is not "
-            f"built in or its libraries do not load (it printed why): pip install {settings.provider.install}"
+            f"asked ONNX Runtime for {wanted}, but the session runs on {', '.join(found)}: {why}: "
+            f"pip install {settings.provider.install}"
         )
     nodes = assigned_nodes(session)
     if wanted != CPU and nodes and not nodes.get(wanted):

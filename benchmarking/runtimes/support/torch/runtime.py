@@ -60,10 +60,16 @@ class TorchRuntime(Runtime):
         absent = [name for name in self.packages if importlib.util.find_spec(name) is None]
         return f"not installed: {', '.join(absent)}: pip install {' '.join(absent)}" if absent else None
 
+    def why_not_on(self, device: Device) -> str | None:
+        if has(device.type, lambda kind: kind.runs_torch):
+            return None
+        return (
+            f"runtime {self.name} runs on {', '.join(names_with(lambda kind: kind.runs_torch))}, not on {device.type}"
+        )
+
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
-        if not has(device.type, lambda kind: kind.runs_torch):
-            able = ", ".join(names_with(lambda kind: kind.runs_torch))
-            return f"runtime {self.name} runs on {able}, not on {device.type}"
+        if (why_not := self.why_not_on(device)) is not None:
+            return why_not
         if precision == "tf32" and not has(device.type, lambda kind: kind.has_tf32):
             return f"tf32 is a mode of NVIDIA's tensor cores (cuda), not of {device.type}"
         if workload.source != "module" and workload.family not in {plugin.name for plugin in families()}:
