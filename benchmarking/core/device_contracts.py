@@ -110,7 +110,9 @@ class DeviceHandle:
     def state(self) -> Readings:
         """Clocks, temperature, power and throttling now (`STATE_NAMES`).
 
-        `throttle_reasons` is a list of str; `foreign_pids` is a list of int, the other processes on the device.
+        `throttle_reasons` is a list of str, the causes at this moment; `throttle_counters` are ever-growing counters by
+        cause, where the device has them. `foreign_pids` is a list of int, the other processes that used the device
+        since the last reading; `foreign_use` has for each the share of time and the memory that it used.
         """
         return Readings(missing=dict.fromkeys(STATE_NAMES, NOT_SUPPORTED))
 

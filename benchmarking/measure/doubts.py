@@ -39,7 +39,7 @@ FEW_SAMPLES = 20
 REMOTE_MEMORY = 0.05
 """Of the process's memory: pages of libraries that another process loaded first may be on any node."""
 LOW_CLOCK = 0.75
-"""Of the default clock: a busy accelerator below it is throttled."""
+"""Of the default clock: a busy accelerator below it is throttled, unless its power limit explains the clock."""
 MIN_SAMPLES_FOR_ZERO_SPREAD = 3
 """Two readings may be equal by chance when the clock is coarse."""
 
@@ -104,7 +104,7 @@ def about_clock(*, timed_by_itself: bool) -> Doubts:
 def about_window(window: Mapping[str, Any], *, is_accelerator: bool) -> Doubts:
     """Doubts about the machine and the device during the latency pass (names as in `noise.Window`)."""
     return _present(
-        _any("foreign_process", foreign_pids=window.get("foreign_pids")),
+        _foreign(window),
         _escaped(window.get("escaped_threads")),
         _above("compiled_in_window", 0, compiles=window.get("compiles")),
         _above("swapped_in", 0, swapped_in_pages=window.get("swapped_in_pages")),
@@ -114,6 +114,13 @@ def about_window(window: Mapping[str, Any], *, is_accelerator: bool) -> Doubts:
         _run_queue_wait(window),
         _above("steal", STEAL, steal_share=window.get("steal_share")),
     )
+
+
+def _foreign(window: Mapping[str, Any]) -> Doubt | None:
+    """`foreign_process` for other processes that used the device, with what shows their use where it is known."""
+    pids, use = window.get("foreign_pids"), window.get("foreign_use")
+    evidence = {"foreign_pids": pids, "foreign_use": use} if use else {"foreign_pids": pids}
+    return doubt("foreign_process", **evidence) if pids else None
 
 
 def _escaped(threads: Mapping[str, Json] | None) -> Doubt | None:
@@ -126,13 +133,14 @@ def _throttling(window: Mapping[str, Any], is_accelerator: bool) -> list[Doubt |
     thermal = [reason for reason in reasons if any(word in reason for word in THERMAL_WORDS)]
     capped = [reason for reason in reasons if any(word in reason for word in POWER_CAP_WORDS)]
     clock, default = window.get("clock_hz_median"), window.get("clock_default_hz")
-    is_low = is_accelerator and clock is not None and default and clock < LOW_CLOCK * default
+    clocks = {"clock_hz": clock, "default_hz": default} if clock is not None and default else {}
+    is_low = is_accelerator and not capped and clock is not None and default and clock < LOW_CLOCK * default
     return [
         _any("throttle_reason", throttle_reasons=thermal),
         _above("violation_time", 0, violation_ns=window.get("violation_ns")),
         doubt("low_clock", clock_hz=clock, default_hz=default, threshold=LOW_CLOCK) if is_low else None,
         _above("quota_throttled", 0, throttled_periods=window.get("throttled_periods")),
-        _any("power_capped", throttle_reasons=capped),
+        doubt("power_capped", throttle_reasons=capped, **clocks) if capped else None,
     ]
 
 

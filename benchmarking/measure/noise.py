@@ -225,8 +225,10 @@ def summarise_states(states: Sequence[Readings]) -> Readings:
     """The device's states before, during and after a pass, combined.
 
     `device_before` and `device_after`: the plain states; `clock_hz_median` with `clock_default_hz`; `throttle_reasons`
-    and `foreign_pids` of any state; the growth of `violation_ns` (heat) and `power_violation_ns` (the power cap, which
-    alone is not throttling) from the first to the last.
+    whose counters grew from the first state to the last (`throttle_counters` has by how much), or those of any state
+    where the device has no counters; `foreign_pids` and `foreign_use` of any state after the first, whose own are of
+    the time before; the growth of `violation_ns` (heat) and `power_violation_ns` (the power cap, which alone is not
+    throttling).
     """
     first, last = states[0].values, states[-1].values
     values: dict[str, Json] = {}
@@ -237,14 +239,26 @@ def summarise_states(states: Sequence[Readings]) -> Readings:
         values["clock_hz_median"] = median(clocks)
     if "clock_default_hz" in last:
         values["clock_default_hz"] = last["clock_default_hz"]
-    for name in ("throttle_reasons", "foreign_pids"):
-        seen = _column(states, name)
+    for name, of in (("throttle_reasons", states), ("foreign_pids", states[1:] or states)):
+        seen = _column(of, name)
         if seen:
             values[name] = sorted({one for state in seen for one in state})
+    values |= _grown_counters(first, last)
+    if use := [entry for state in _column(states[1:] or states, "foreign_use") for entry in state]:
+        values["foreign_use"] = use
     for name in ("violation_ns", "power_violation_ns"):
         if name in first and name in last:
             values[name] = _total(last[name]) - _total(first[name])
     return Readings(values=values, missing=dict(states[-1].missing))
+
+
+def _grown_counters(first: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Json]:
+    """What counters of throttling say of a window: how much each grew, and the reasons that did."""
+    before, after = first.get("throttle_counters"), last.get("throttle_counters")
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return {}
+    grown = {reason: after[reason] - before[reason] for reason in after if reason in before}
+    return {"throttle_counters": grown, "throttle_reasons": sorted(reason for reason, by in grown.items() if by > 0)}
 
 
 def _column(states: Sequence[Readings], name: str) -> list[Any]:

@@ -46,6 +46,25 @@ class RecordedNvml:
                 return device
         raise self.NVMLError(self.NVML_ERROR_NOT_FOUND)
 
+    def nvmlDeviceGetFieldValues(self, handle: dict[str, Any], numbers: list[int]) -> Any:  # noqa: N802
+        """The package's own structures, as the driver fills them."""
+        import pynvml
+
+        values = (pynvml.c_nvmlFieldValue_t * len(numbers))()
+        for value, number in zip(values, numbers, strict=True):
+            recorded = handle["nvmlDeviceGetFieldValues"].get(str(number), {"error": pynvml.NVML_ERROR_NOT_SUPPORTED})
+            value.fieldId = number
+            if isinstance(recorded, dict):
+                value.nvmlReturn = recorded["error"]
+                continue
+            value.valueType = pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
+            value.value.ullVal = recorded
+        return values
+
+    def nvmlDeviceGetProcessUtilization(self, handle: dict[str, Any], since_us: int) -> Any:  # noqa: N802
+        """The samples since then; a recorded time counts from 1970, so that 0 gives all."""
+        return self._value(handle["nvmlDeviceGetProcessUtilization"])
+
     def _answer(self, name: str, *arguments: Any) -> Any:
         source, keys = (
             (arguments[0], arguments[1:]) if name.startswith("nvmlDevice") else (self.recording["system"], ())

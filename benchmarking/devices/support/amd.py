@@ -8,13 +8,14 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarking.core.device_contracts import IN_USE_NAMES, STATE_NAMES
 from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_SUPPORTED, Json, Readings
+from benchmarking.devices.support.gpu_processes import Client, Owners
 from benchmarking.devices.support.handles import HARDWARE_THERMAL, POWER_BRAKE, SOFTWARE_POWER_CAP
 from benchmarking.devices.support.reading import (
     UnreadableError,
@@ -25,7 +26,7 @@ from benchmarking.devices.support.reading import (
     read_text,
     text_or_empty,
 )
-from benchmarking.devices.support.torch_gpu import Owners, pci_address
+from benchmarking.devices.support.torch_gpu import pci_address
 
 MILLI = 1_000
 MICRO = 1_000_000
@@ -151,13 +152,14 @@ UNSUPPORTED_CODES = (2, 3, 5, 40)
 NO_PERMISSION_CODE = 10
 
 VIOLATIONS = {
-    "active_prochot_thrm": POWER_BRAKE,
-    "active_ppt_pwr": SOFTWARE_POWER_CAP,
-    "active_socket_thrm": HARDWARE_THERMAL,
-    "active_vr_thrm": HARDWARE_THERMAL,
-    "active_hbm_thrm": HARDWARE_THERMAL,
+    "prochot_thrm": POWER_BRAKE,
+    "ppt_pwr": SOFTWARE_POWER_CAP,
+    "socket_thrm": HARDWARE_THERMAL,
+    "vr_thrm": HARDWARE_THERMAL,
+    "hbm_thrm": HARDWARE_THERMAL,
 }
-"""Keys of amdsmi_get_violation_status. PROCHOT is the board's signal that throttles every chip at once."""
+"""Ends of the keys of amdsmi_get_violation_status ("active_" is now, "acc_" a counter). PROCHOT is the board's signal
+that throttles every chip at once."""
 
 
 class AmdSmiError(Exception):
@@ -276,11 +278,11 @@ class AmdSmiMonitor:
         if address not in handles:
             raise UnreadableError(f"{FAILED}: amdsmi lists no GPU at {address}")
         self._handle = handles[address]
-        self._owners = Owners.now(self._processes, own_pid, is_in_use=is_in_use)
+        self._owners = Owners.now(self._clients, own_pid, is_in_use=is_in_use)
 
     def memory_in_use(self) -> Readings:
         used = gather({"device_used_bytes": lambda: _vram(self._smi, self._handle, "usage")})
-        return used | gather({IN_USE_NAMES[0]: lambda: self._owners.own_bytes(self._processes())})
+        return used | gather({IN_USE_NAMES[0]: lambda: self._owners.own_bytes(self._clients())})
 
     def state(self) -> Readings:
         types = self._smi.module.AmdSmiClkType
@@ -294,10 +296,10 @@ class AmdSmiMonitor:
                 "temperature_c": first_of(lambda: self._temperature_c("HOTSPOT"), lambda: self._temperature_c("EDGE")),
                 "power_w": self._power_w,
                 "throttle_reasons": self._throttle_reasons,
-                "foreign_pids": lambda: list[Json](self._owners.foreign(frozenset(self._processes()))),
+                "throttle_counters": self._throttle_counters,
             }
         )
-        return no_default | no_time | read
+        return no_default | no_time | read | self._owners.use(self._clients)
 
     def energy_j(self) -> Readings:
         return gather({"gpu": self._energy_j})
@@ -320,10 +322,23 @@ class AmdSmiMonitor:
         return float(known(next((watts for watts in readings if watts not in (None, "N/A")), None), "socket power"))
 
     def _throttle_reasons(self) -> list[Json]:
+        return list[Json](
+            sorted({VIOLATIONS[key] for key, is_active in self._violations("active").items() if is_active})
+        )
+
+    def _throttle_counters(self) -> dict[str, Json]:
+        """How often the firmware held the clocks down, by reason, since the driver was loaded."""
+        counts = self._violations("acc")
+        return {
+            reason: sum(int(count) for key, count in counts.items() if VIOLATIONS[key] == reason)
+            for reason in sorted({VIOLATIONS[key] for key in counts})
+        }
+
+    def _violations(self, group: str) -> dict[str, Any]:
+        """The entries of the violation status that a group ("active" or "acc") has. Raises UnreadableError."""
         status = self._smi.call("amdsmi_get_violation_status", self._handle)
-        flags = {key: status.get(key) for key in VIOLATIONS if status.get(key) not in (None, "N/A")}
-        known(flags or None, "violation status")
-        return list[Json](sorted({VIOLATIONS[key] for key, is_active in flags.items() if is_active}))
+        found = {key: status.get(f"{group}_{key}") for key in VIOLATIONS}
+        return known({key: entry for key, entry in found.items() if entry not in (None, "N/A")} or None, "violations")  # type: ignore[no-any-return]
 
     def _energy_j(self) -> float:
         """amdsmi_get_energy_count: counts times microjoules a count. ROCm before 6.4 calls the counts "power"."""
@@ -331,7 +346,7 @@ class AmdSmiMonitor:
         counts = known(energy.get("energy_accumulator", energy.get("power")), "energy count")
         return float(counts * known(energy.get("counter_resolution"), "counter resolution") / MICRO)
 
-    def _processes(self) -> Mapping[int, int | None]:
-        """Bytes of video memory of each process on the GPU, by pid."""
+    def _clients(self) -> dict[int, Client]:
+        """The processes on the GPU. amdsmi counts the time of drawing engines only, not that of computing."""
         listed = self._smi.call("amdsmi_get_gpu_process_list", self._handle)
-        return {int(process["pid"]): int(process["memory_usage"]["vram_mem"]) for process in listed}
+        return {int(one["pid"]): Client(memory_bytes=int(one["memory_usage"]["vram_mem"])) for one in listed}

@@ -204,6 +204,12 @@ class SeveralHandle(DeviceHandle):
             lists = [listed for one in states.values() if isinstance(listed := one.values.get(name), list)]
             if len(lists) == len(states):
                 united[name] = sorted({entry for listed in lists for entry in listed})
+        use: list[Json] = [entry for one in states.values() for entry in _entries(one, "foreign_use")]
+        united |= {"foreign_use": use} if use else {}
+        counters = [found for one in states.values() if isinstance(found := one.values.get("throttle_counters"), dict)]
+        if len(counters) == len(states):
+            reasons = sorted(set().union(*counters))
+            united["throttle_counters"] = {name: sum(one.get(name, 0) for one in counters) for name in reasons}
         missing = {name: _why_missing(states, name) for name in STATE_NAMES if name not in united}
         return Readings(missing=missing) | _joined(states, STATE_OF_ALL) | Readings(values=united)
 
@@ -250,6 +256,11 @@ def _joined(by_selector: Mapping[str, Readings], joins: Mapping[str, Callable[[l
         else:
             missing[name] = _why_missing(by_selector, name)
     return Readings(values=values, missing=missing)
+
+
+def _entries(readings: Readings, name: str) -> list[Json]:
+    found = readings.values.get(name)
+    return found if isinstance(found, list) else []
 
 
 def _why_missing(by_selector: Mapping[str, Readings], name: str) -> str:

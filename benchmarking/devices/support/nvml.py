@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from benchmarking.core.device_contracts import IN_USE_NAMES
 from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_SUPPORTED, Json, Readings
+from benchmarking.devices.support.gpu_processes import Client, Owners
 from benchmarking.devices.support.handles import (
     CLOCKS_SETTING,
     GPU_IDLE,
@@ -18,11 +22,13 @@ from benchmarking.devices.support.handles import (
     SOFTWARE_THERMAL,
     SYNC_BOOST,
 )
-from benchmarking.devices.support.reading import UnreadableError, gather
-from benchmarking.devices.support.torch_gpu import Owners, pci_address
+from benchmarking.devices.support.reading import UnreadableError, first_of, gather
+from benchmarking.devices.support.torch_gpu import pci_address
 
 HZ_PER_MHZ = 1_000_000
 MILLI = 1_000
+NS_PER_US = 1_000
+PERCENT = 100
 
 REASON_BITS = {
     0x1: GPU_IDLE,
@@ -36,6 +42,22 @@ REASON_BITS = {
     0x100: CLOCKS_SETTING,
 }
 """nvmlClocksEventReasons of nvml.h; 0x2 are application clocks, 0x100 the display's."""
+
+COUNTERS = {
+    "SW_POWER_CAP": SOFTWARE_POWER_CAP,
+    "SYNC_BOOST": SYNC_BOOST,
+    "SW_THERM_SLOWDOWN": SOFTWARE_THERMAL,
+    "HW_THERM_SLOWDOWN": HARDWARE_THERMAL,
+    "HW_POWER_BRAKE_SLOWDOWN": POWER_BRAKE,
+}
+"""Ends of NVML_FI_DEV_CLOCKS_EVENT_REASON_*: nanoseconds for which the clocks were held down for this reason, since the
+driver was loaded."""
+
+VALUE_FIELDS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+"""Field of nvmlValue_t by nvmlValueType_t."""
+
+NO_INSTANCE = 0xFFFF_FFFF
+"""The gpuInstanceId of a process on a GPU that is not split."""
 
 COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
 VIRTUALIZATIONS = {0: "none", 1: "passthrough", 2: "vgpu", 3: "vgpu_host", 4: "vsga_host"}
@@ -62,6 +84,19 @@ class Nvml:
             return getattr(self.module, function)(*arguments)
         except self.module.NVMLError as error:
             raise UnreadableError(f"{_reason(self.module, error)}: {function}: {error}") from error
+        except AttributeError as error:
+            raise UnreadableError(f"{NOT_SUPPORTED}: this nvidia-ml-py has no {function}") from error
+
+    def field(self, handle: Any, name: str) -> int:
+        """The value of a field of NVML (NVML_FI_...), a whole number. Raises UnreadableError."""
+        number = getattr(self.module, name, None)
+        if number is None:
+            raise UnreadableError(f"{NOT_SUPPORTED}: this nvidia-ml-py has no {name}")
+        (found,) = self.call("nvmlDeviceGetFieldValues", handle, [number])
+        if found.nvmlReturn != self.module.NVML_SUCCESS:
+            error = self.module.NVMLError(found.nvmlReturn)
+            raise UnreadableError(f"{_reason(self.module, error)}: {name}: {error}")
+        return int(getattr(found.value, VALUE_FIELDS[found.valueType]))
 
     def deferred(self, function: str, *arguments: Any) -> Callable[[], Any]:
         """The call, to be made later."""
@@ -112,7 +147,7 @@ def handle_facts(nvml: Nvml, handle: Any) -> Readings:
             "power_cap_default_w": lambda: nvml.call("nvmlDeviceGetPowerManagementDefaultLimit", handle) / MILLI,
             "clock_default_hz": lambda: default_clock_hz(nvml, handle),
             "clock_max_hz": lambda: nvml.call("nvmlDeviceGetMaxClockInfo", handle, clock) * HZ_PER_MHZ,
-            "clock_application_hz": lambda: nvml.call("nvmlDeviceGetApplicationsClock", handle, clock) * HZ_PER_MHZ,
+            "clock_application_hz": lambda: _setting_hz(nvml, handle, "APP_CLOCK_TARGET", "ApplicationsClock"),
             "temperature_slowdown_c": lambda: nvml.call(
                 "nvmlDeviceGetTemperatureThreshold", handle, nvml.module.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
             ),
@@ -142,7 +177,19 @@ def handle_facts(nvml: Nvml, handle: Any) -> Readings:
 
 def default_clock_hz(nvml: Nvml, handle: Any) -> int:
     """The SM clock the board runs at by default, in Hz. Consumer boards have none. Raises UnreadableError."""
-    return int(nvml.call("nvmlDeviceGetDefaultApplicationsClock", handle, nvml.module.NVML_CLOCK_SM)) * HZ_PER_MHZ
+    return _setting_hz(nvml, handle, "APP_CLOCK_DEFAULT", "DefaultApplicationsClock")
+
+
+def _setting_hz(nvml: Nvml, handle: Any, setting: str, older_call: str) -> int:
+    """A setting of the SM clock (NVML_CLOCK_ID_...), in Hz. Raises UnreadableError with the reason of the older call,
+    which CUDA 14 removes."""
+    clock = nvml.module.NVML_CLOCK_SM
+    number = getattr(nvml.module, f"NVML_CLOCK_ID_{setting}", 0)
+    try:
+        megahertz = nvml.call("nvmlDeviceGetClock", handle, clock, number)
+    except UnreadableError:
+        megahertz = nvml.call(f"nvmlDeviceGet{older_call}", handle, clock)
+    return int(megahertz) * HZ_PER_MHZ
 
 
 def is_split(nvml: Nvml, handle: Any) -> bool:
@@ -173,31 +220,37 @@ class NvmlMonitor:
     def __init__(self, nvml: Nvml, uuid: str, own_pid: int | None = None, is_in_use: bool = False) -> None:
         self._nvml = nvml
         self._handle = nvml.call("nvmlDeviceGetHandleByUUID", uuid)
-        self._owners = Owners.now(self._processes, own_pid, is_in_use=is_in_use)
         self._is_split = is_split(nvml, self._handle)
+        self._seen_us = time.time_ns() // NS_PER_US
+        """Timestamp of the last utilization read; NVML's are of the machine's clock."""
+        self._owners = Owners.now(self._compute_clients, own_pid, is_in_use=is_in_use)
 
     def memory_in_use(self) -> Readings:
         total = gather({"device_used_bytes": lambda: int(self._call("nvmlDeviceGetMemoryInfo").used)})
-        return total | gather({IN_USE_NAMES[0]: lambda: self._owners.own_bytes(self._processes())})
+        return total | gather({IN_USE_NAMES[0]: lambda: self._owners.own_bytes(self._compute_clients())})
 
     def state(self) -> Readings:
         module = self._nvml.module
-        return gather(
+        read = gather(
             {
                 "clock_hz": lambda: self._call("nvmlDeviceGetClockInfo", module.NVML_CLOCK_SM) * HZ_PER_MHZ,
                 "clock_default_hz": lambda: default_clock_hz(self._nvml, self._handle),
                 "memory_clock_hz": lambda: self._call("nvmlDeviceGetClockInfo", module.NVML_CLOCK_MEM) * HZ_PER_MHZ,
-                "temperature_c": lambda: self._call("nvmlDeviceGetTemperature", module.NVML_TEMPERATURE_GPU),
+                "temperature_c": first_of(
+                    lambda: self._call("nvmlDeviceGetTemperatureV", module.NVML_TEMPERATURE_GPU),
+                    lambda: self._call("nvmlDeviceGetTemperature", module.NVML_TEMPERATURE_GPU),
+                ),
                 "power_w": lambda: self._call("nvmlDeviceGetPowerUsage") / MILLI,
                 "throttle_reasons": self._throttle_reasons,
-                "violation_ns": lambda: self._violation_ns(module.NVML_PERF_POLICY_THERMAL),
-                "power_violation_ns": lambda: self._violation_ns(module.NVML_PERF_POLICY_POWER),
+                "throttle_counters": self._throttle_counters,
+                "violation_ns": self._violation_ns("THERMAL"),
+                "power_violation_ns": self._violation_ns("POWER"),
                 # An idle link trains down: only its state during calls is the speed of copies.
                 "pcie_generation": lambda: self._call("nvmlDeviceGetCurrPcieLinkGeneration"),
                 "pcie_width": lambda: self._call("nvmlDeviceGetCurrPcieLinkWidth"),
-                "foreign_pids": lambda: list[Json](self._owners.foreign(frozenset(self._processes()))),
             }
         )
+        return read | self._owners.use(self._clients)
 
     def energy_j(self) -> Readings:
         return gather({"gpu": self._energy_j})
@@ -213,10 +266,47 @@ class NvmlMonitor:
             raise UnreadableError(f"{NOT_SUPPORTED}: under MIG the counter is the whole GPU's")
         return float(self._call("nvmlDeviceGetTotalEnergyConsumption") / MILLI)
 
-    def _processes(self) -> Mapping[int, int | None]:
-        """Bytes of each process that computes on the GPU, by pid; None where the driver has no number (Windows)."""
+    def _compute_clients(self) -> dict[int, Client]:
+        """The processes that compute on the GPU."""
         listed = self._call("nvmlDeviceGetComputeRunningProcesses")
-        return {int(process.pid): process.usedGpuMemory for process in listed}
+        return {
+            int(process.pid): Client(memory_bytes=process.usedGpuMemory, instance=_instance(process))
+            for process in listed
+        }
+
+    def _clients(self) -> dict[int, Client]:
+        """All processes on the GPU, with those that computed since the last call. Raises UnreadableError."""
+        clients = self._compute_clients()
+        for pid in self._graphics_pids():
+            clients[pid] = replace(clients.get(pid, Client(computes=False)), is_graphics=True)
+        busy = self._busy_percent()
+        if busy is None:
+            return clients
+        others = {pid: Client(computes=False) for pid in busy if pid not in clients}
+        return {pid: replace(one, busy_percent=busy.get(pid, 0)) for pid, one in (clients | others).items()}
+
+    def _graphics_pids(self) -> frozenset[int]:
+        """The processes that draw; none where the driver does not list them."""
+        try:
+            return frozenset(int(process.pid) for process in self._call("nvmlDeviceGetGraphicsRunningProcesses"))
+        except UnreadableError:
+            return frozenset()
+
+    def _busy_percent(self) -> dict[int, int] | None:
+        """The largest share of time in which a process's kernels ran, by pid, since the last call; None where the
+        driver does not count it (MIG, Windows). A process that did nothing is not listed."""
+        module = self._nvml.module
+        try:
+            samples = module.nvmlDeviceGetProcessUtilization(self._handle, self._seen_us)
+        except module.NVMLError as error:
+            is_idle = error.value in (module.NVML_SUCCESS, module.NVML_ERROR_NOT_FOUND)
+            return {} if is_idle else None
+        found: dict[int, int] = {}
+        for sample in samples:
+            if sample.timeStamp > self._seen_us and sample.smUtil <= PERCENT:  # older drivers leave garbage
+                found[int(sample.pid)] = max(found.get(int(sample.pid), 0), int(sample.smUtil))
+        self._seen_us = max([self._seen_us, *(int(sample.timeStamp) for sample in samples)])
+        return found
 
     def _throttle_reasons(self) -> list[Json]:
         try:
@@ -225,6 +315,31 @@ class NvmlMonitor:
             bits = self._call("nvmlDeviceGetCurrentClocksThrottleReasons")
         return list[Json](sorted({name for bit, name in REASON_BITS.items() if bits & bit}))
 
-    def _violation_ns(self, policy: int) -> int:
-        """Time the clocks were held down for this cause since the driver was loaded (nvmlViolationTime_t, in ns)."""
-        return int(self._call("nvmlDeviceGetViolationStatus", policy).violationTime)
+    def _throttle_counters(self) -> dict[str, Json]:
+        """Nanoseconds for which the clocks were held down, by reason; reasons that the driver does not count are left
+        out. Raises UnreadableError when it counts none."""
+        counters = gather(
+            {
+                reason: partial(self._nvml.field, self._handle, f"NVML_FI_DEV_CLOCKS_EVENT_REASON_{end}")
+                for end, reason in COUNTERS.items()
+            }
+        )
+        if not counters.values:
+            raise UnreadableError(next(iter(counters.missing.values())))
+        return dict(counters.values)
+
+    def _violation_ns(self, policy: str) -> Callable[[], Json]:
+        """Time the clocks were held down for this cause since the driver was loaded; the second call, which CUDA 14
+        removes, is that of older drivers."""
+
+        def older() -> Json:
+            number = getattr(self._nvml.module, f"NVML_PERF_POLICY_{policy}")
+            return int(self._call("nvmlDeviceGetViolationStatus", number).violationTime)
+
+        return first_of(lambda: self._nvml.field(self._handle, f"NVML_FI_DEV_PERF_POLICY_{policy}"), older)
+
+
+def _instance(process: Any) -> int | None:
+    """The GPU instance that a process runs in; None on a GPU that is not split."""
+    number = getattr(process, "gpuInstanceId", None)
+    return None if number in (None, NO_INSTANCE) else int(number)

@@ -1,5 +1,4 @@
-"""GPUs behind torch.cuda, NVIDIA's and AMD's: what both kinds share, the installed torch, open handles, and whose
-processes use a GPU.
+"""GPUs behind torch.cuda, NVIDIA's and AMD's: what both kinds share, the installed torch, and open handles.
 
 `TorchGpuHandle` is a GPU that torch drives; `WatchedGpuHandle` one that another runtime drives, which the vendor's
 library only watches. Also: what CUDA_VISIBLE_DEVICES and its HIP twins leave visible.
@@ -14,7 +13,7 @@ import os
 import sys
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,7 +26,7 @@ from benchmarking.core.records import NOT_SUPPORTED, Device, Readings
 from benchmarking.core.units import NS_PER_MS
 from benchmarking.devices.support.energy import HostEnergy
 from benchmarking.devices.support.handles import HostHandle, Monitor, with_method
-from benchmarking.devices.support.reading import UnreadableError, absent
+from benchmarking.devices.support.reading import absent
 
 TORCH_TYPE = "cuda"
 """torch's name of GPUs, NVIDIA's and AMD's, and of the version of CUDA that it was built with."""
@@ -285,57 +284,6 @@ def _hip_text(uuid: str) -> str:
         return bytes.fromhex(uuid.replace("-", "")).decode("ascii").lower()
     except ValueError:
         return uuid
-
-
-class Owners:
-    """Which of the pids that use a device are foreign.
-
-    In a container the driver lists the host's pids, and ours has another number there. So the pids `before` this
-    process used the device are remembered: a single later one is ours. With none remembered, because this process
-    already used the device, a single pid is ours.
-    """
-
-    def __init__(self, before: frozenset[int], own: int | None = None) -> None:
-        self._before = before
-        self._own = own or os.getpid()
-        self._alias: int | None = None
-
-    @classmethod
-    def now(cls, processes: Callable[[], Collection[int]], own: int | None, *, is_in_use: bool) -> Owners:
-        """From the pids that use the device now; none are remembered if this process `is_in_use` of it."""
-        try:
-            return cls(frozenset() if is_in_use else frozenset(processes()), own)
-        except UnreadableError:  # every state() has the reason
-            return cls(frozenset(), own)
-
-    def own_pid(self, pids: frozenset[int]) -> int | None:
-        """This process's number among `pids`; None while it has none. Raises UnreadableError."""
-        if self._own in pids:
-            return self._own
-        if self._alias in pids:
-            return self._alias
-        newcomers = pids - self._before
-        if len(newcomers) > 1:
-            listed = ", ".join(map(str, sorted(newcomers)))
-            raise UnreadableError(
-                f"{NOT_SUPPORTED}: the driver's pids ({listed}) are of another namespace than ours ({self._own})"
-            )
-        self._alias = next(iter(newcomers), None)
-        return self._alias
-
-    def own_bytes(self, processes: Mapping[int, int | None]) -> int:
-        """Memory of this process, from the driver's list by pid. Raises UnreadableError; nothing is guessed."""
-        own = self.own_pid(frozenset(processes))
-        if own is None:
-            raise UnreadableError(f"{NOT_SUPPORTED}: the driver does not list this process (or it holds nothing yet)")
-        used = processes[own]
-        if used is None:
-            raise UnreadableError(f"{NOT_SUPPORTED}: this driver has no memory by process")
-        return used
-
-    def foreign(self, pids: frozenset[int]) -> list[int]:
-        """The others. Raises UnreadableError."""
-        return sorted(pids - {self.own_pid(pids)})
 
 
 def visible(devices: Sequence[Device], setting: str | None) -> tuple[Device, ...]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
+import pynvml
 import pytest
 
 from benchmarking.core.errors import BenchhouseError
@@ -12,6 +15,7 @@ from benchmarking.devices import cuda
 from benchmarking.devices.support import nvml as nvml_module
 from benchmarking.devices.support import torch_gpu
 from benchmarking.devices.support.torch_gpu import TorchBuild, TorchGpuHandle
+from benchmarking.measure.noise import summarise_states
 
 FIRST_UUID = "GPU-5f1c7d0e-6b3a-4c8e-9d2f-1a2b3c4d5e6f"
 
@@ -83,11 +87,19 @@ def test_state_converts_units_and_names_the_throttle_reasons(nvml):
         "temperature_c": 38,
         "power_w": 113.287,
         "throttle_reasons": ["hardware_thermal", "software_power_cap"],
+        "throttle_counters": {
+            "software_power_cap": 5_200_000_000,
+            "sync_boost": 0,
+            "software_thermal": 31_000_000,
+            "hardware_thermal": 0,
+            "power_brake": 0,
+        },
         "violation_ns": 31_000_000,
         "power_violation_ns": 5_200_000_000,
         "pcie_generation": 5,
         "pcie_width": 16,
         "foreign_pids": [],
+        "foreign_use": [],
     }
     assert state.missing == {}
 
@@ -98,6 +110,108 @@ def test_an_old_driver_is_called_by_the_older_name_of_the_throttle_call(nvml):
     assert state.values["throttle_reasons"] == ["software_power_cap"]
     assert state.missing["violation_ns"].startswith("no_permission: nvmlDeviceGetViolationStatus")
     assert state.missing["clock_default_hz"].startswith("not_supported")
+
+
+def watched(module, uuid=FIRST_UUID, own_pid=1):
+    return nvml_module.NvmlMonitor(nvml_module.Nvml(module), uuid, own_pid=own_pid)
+
+
+def test_state_and_facts_need_none_of_the_calls_that_cuda_14_removes(nvml):
+    """The names are those that the installed package marks so."""
+    source = Path(pynvml.__file__).read_text()
+    removed = set(re.findall(r"# DEPRECATED[^\n]*will be removed in CUDA 14\.0\ndef (\w+)", source))
+    assert {"nvmlDeviceGetTemperature", "nvmlDeviceGetViolationStatus"} <= removed
+
+    class Nvml14(type(nvml())):
+        def __getattr__(self, name):
+            if name in removed:
+                raise AttributeError(name)
+            return super().__getattr__(name)
+
+    module = Nvml14(nvml().recording)
+    (device, _), (before, _) = cuda.CudaDevice(module).probe(), cuda.CudaDevice(nvml()).probe()
+    assert device.facts == before.facts
+    assert watched(module).state() == watched(nvml()).state()
+
+
+def test_a_value_is_read_by_the_type_that_nvml_names():
+    kinds = ("DOUBLE", "UNSIGNED_INT", "UNSIGNED_LONG", "UNSIGNED_LONG_LONG", "SIGNED_LONG_LONG", "SIGNED_INT")
+    names = dict(zip(kinds, nvml_module.VALUE_FIELDS, strict=False))
+    fields = [name for name, _ in pynvml.c_nvmlValue_t._fields_]
+    assert set(nvml_module.VALUE_FIELDS) <= set(fields)
+    for kind, name in names.items():
+        assert nvml_module.VALUE_FIELDS[getattr(pynvml, f"NVML_VALUE_TYPE_{kind}")] == name
+
+
+def test_every_counter_of_the_clocks_reasons_is_known_to_the_package():
+    listed = {name for name in vars(pynvml) if name.startswith("NVML_FI_DEV_CLOCKS_EVENT_REASON_")}
+    assert {f"NVML_FI_DEV_CLOCKS_EVENT_REASON_{end}" for end in nvml_module.COUNTERS} == listed
+
+
+def test_throttling_is_what_the_counters_grew_by_and_not_a_state_read_when_idle(nvml):
+    """The bits of the recording say heat and the power cap; only the power cap's counter moves."""
+    module = nvml()
+    monitor = watched(module, own_pid=4242)
+    before = monitor.state()
+    module.recording["devices"][0]["nvmlDeviceGetFieldValues"]["74"] += 900_000_000
+    window = summarise_states([before, monitor.state()]).values
+    assert window["throttle_reasons"] == ["software_power_cap"]
+    assert window["throttle_counters"]["software_power_cap"] == window["power_violation_ns"] == 900_000_000
+    module.recording["devices"][0]["nvmlDeviceGetCurrentClocksEventReasons"] = 1
+    module.recording["devices"][0]["nvmlDeviceGetFieldValues"]["270"] += 5_000_000
+    assert summarise_states([before, monitor.state()]).values["throttle_reasons"] == [
+        "hardware_thermal",
+        "software_power_cap",
+    ]
+
+
+def test_a_driver_that_counts_no_reasons_leaves_the_states(nvml):
+    monitor = watched(nvml("nvml_rtx_2080_ti.json"), "GPU-0c1d2e3f-4a5b-6c7d-8e9f-a0b1c2d3e4f5")
+    states = [monitor.state(), monitor.state()]
+    assert states[0].missing["throttle_counters"].startswith("no_permission: NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER")
+    assert summarise_states(states).values["throttle_reasons"] == ["software_power_cap"]
+
+
+def clients(module, *, compute=(), graphics=(), busy=()):
+    """Put processes on the first GPU: (pid, bytes, instance), pids, and samples (pid, percent, time)."""
+    module.recording["devices"][0] |= {
+        "nvmlDeviceGetComputeRunningProcesses": [
+            {"pid": pid, "usedGpuMemory": used, "gpuInstanceId": instance} for pid, used, instance in compute
+        ],
+        "nvmlDeviceGetGraphicsRunningProcesses": [{"pid": pid, "usedGpuMemory": None} for pid in graphics],
+        "nvmlDeviceGetProcessUtilization": busy
+        if isinstance(busy, dict)
+        else [{"pid": pid, "smUtil": percent, "timeStamp": at} for pid, percent, at in busy],
+    }
+    return module
+
+
+LATER = 4_102_444_800_000_000
+"""Of the next century, in microseconds."""
+WHOLE = 0xFFFF_FFFF
+
+
+def test_the_use_of_a_gpu_by_others_is_their_utilization_since_the_last_reading(nvml):
+    own, idle, busy = (4242, 1, WHOLE), (77, 5, WHOLE), (78, 5, WHOLE)
+    module = clients(nvml(), compute=[own, idle, busy], busy=[(4242, 99, LATER), (78, 61, LATER), (77, 4_000, LATER)])
+    monitor = watched(module, own_pid=4242)
+    assert monitor.state().values["foreign_use"] == [{"pid": 78, "busy_percent": 61, "memory_bytes": 5}]
+    assert monitor.state().values["foreign_pids"] == []  # the sample is no newer than the one that was read
+    clients(module, compute=[own, idle, busy], busy={"error": pynvml.NVML_ERROR_NOT_FOUND})
+    assert monitor.state().values["foreign_pids"] == []  # how NVML says that nobody computed
+
+
+def test_windows_that_are_drawn_are_not_foreign(nvml):
+    """As Windows lists a desktop: every client in both lists, without memory or utilization."""
+    desktop = [(pid, None, WHOLE) for pid in (500, 501)]
+    module = clients(nvml(), compute=[(4242, None, WHOLE), *desktop], graphics=[500, 501], busy={"error": 3})
+    assert watched(module, own_pid=4242).state().values["foreign_pids"] == []
+
+
+def test_a_neighbour_on_a_split_gpu_is_not_foreign_and_one_in_our_instance_is(nvml):
+    ours, neighbour, housemate = (4242, 9, 3), (90, 9, 4), (91, 9, 3)
+    module = clients(nvml(), compute=[ours, neighbour, housemate], busy={"error": 3})
+    assert watched(module, own_pid=4242).state().values["foreign_pids"] == [91]
 
 
 def test_energy_is_millijoules_turned_joules(nvml):

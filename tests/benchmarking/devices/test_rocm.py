@@ -83,7 +83,9 @@ def test_amdsmi_state_has_one_vocabulary_with_nvidias(amdsmi):
         "temperature_c": 47,
         "power_w": 213.0,
         "throttle_reasons": ["hardware_thermal", "software_power_cap"],
+        "throttle_counters": {"hardware_thermal": 3, "power_brake": 0, "software_power_cap": 12},
         "foreign_pids": [9001],
+        "foreign_use": [{"pid": 9001, "busy_percent": None, "memory_bytes": 39_845_888}],
     }
     assert set(state.missing) == {"clock_default_hz", "violation_ns"}
 

@@ -159,6 +159,21 @@ def test_other_processes_on_the_device_make_it_invalid():
     assert (doubt.kind, doubt.severity, doubt.evidence) == ("foreign_process", "invalid", {"foreign_pids": [12, 13]})
 
 
+def test_the_use_by_other_processes_is_kept_as_evidence():
+    use = [{"pid": 12, "busy_percent": 61, "memory_bytes": 5}]
+    (doubt,) = window({"foreign_pids": [12], "foreign_use": use})
+    assert doubt.evidence == {"foreign_pids": [12], "foreign_use": use}
+
+
+def test_a_low_clock_that_the_power_limit_explains_is_not_throttled():
+    capped = {"throttle_reasons": ["software_power_cap"], "clock_hz_median": 700.0, "clock_default_hz": 1000.0}
+    (doubt,) = doubts.about_window(capped, is_accelerator=True)
+    assert (doubt.kind, doubt.severity) == ("power_capped", "info")
+    assert doubt.evidence == {"throttle_reasons": ["software_power_cap"], "clock_hz": 700.0, "default_hz": 1000.0}
+    (doubt,) = doubts.about_window({**capped, "throttle_reasons": []}, is_accelerator=True)
+    assert doubt.kind == "low_clock"
+
+
 @pytest.mark.parametrize(
     ("reason", "expected"),
     [

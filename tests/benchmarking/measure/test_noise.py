@@ -177,6 +177,17 @@ def test_states_are_combined_by_hand():
     assert joined.missing == {"power_w": "no_permission"}
 
 
+def test_what_others_did_before_the_pass_is_not_of_the_pass():
+    use = {"pid": 9, "busy_percent": 80, "memory_bytes": 1}
+    busy, quiet = (
+        Readings(values={"foreign_pids": pids, "foreign_use": found}) for pids, found in (([9], [use]), ([], []))
+    )
+    assert "foreign_use" not in summarise_states([busy, quiet]).values
+    assert summarise_states([busy, quiet]).values["foreign_pids"] == []
+    window = summarise_states([quiet, busy, quiet]).values
+    assert (window["foreign_pids"], window["foreign_use"]) == ([9], [use])
+
+
 def test_violation_times_by_policy_are_summed():
     first, last = ({"violation_ns": {"thermal": a, "power": b}} for a, b in ((1, 2), (4, 10)))
     assert summarise_states([Readings(values=first), Readings(values=last)]).values["violation_ns"] == 11

@@ -177,3 +177,15 @@ def test_a_device_that_does_not_open_closes_the_others(gpus):
         open_several(gpus, open_one)
     assert [handle.asked for handle in opened] == [["close"]]
     assert SEPARATOR.join(device.selector for device in gpus) == "cuda:0,cuda:1"
+
+
+def test_counters_of_throttling_are_added_and_every_gpus_use_by_others_is_kept():
+    use = {"pid": 7, "busy_percent": 50, "memory_bytes": 1}
+    states = [
+        Readings(values={"throttle_counters": {"power_brake": 5}, "foreign_pids": [7], "foreign_use": [use]}),
+        Readings(values={"throttle_counters": {"power_brake": 2, "sync_boost": 1}, "foreign_pids": []}),
+    ]
+    handles = {f"cuda:{i}": Handle(f"cuda:{i}", state=state) for i, state in enumerate(states)}
+    state = SeveralHandle(handles).state()
+    assert state.values["throttle_counters"] == {"power_brake": 7, "sync_boost": 1}
+    assert (state.values["foreign_pids"], state.values["foreign_use"]) == ([7], [use])

@@ -1,0 +1,145 @@
+"""The processes on a GPU: which of them is this one, and which of the others use it.
+
+A process that only holds a GPU open (a desktop, an idle notebook, a neighbour in another MIG instance) does not disturb
+a measurement; one that computes on it does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from benchmarking.core.records import NOT_SUPPORTED, Json, Readings
+from benchmarking.devices.support.reading import UnreadableError, gather
+
+BUSY_PERCENT = 5
+"""Of the time in which kernels of another process ran: a desktop that redraws stays below."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """A process on a GPU, as the driver lists it."""
+
+    memory_bytes: int | None = None
+    """None where the driver has no number (Windows)."""
+    busy_percent: int | None = None
+    """The share of time in which its kernels ran since the last reading; None where the driver does not count it."""
+    is_graphics: bool = False
+    """It draws, whether or not it computes too ("C+G" in nvidia-smi)."""
+    computes: bool = True
+    instance: int | None = None
+    """Its GPU instance, of a GPU that is split (MIG)."""
+
+
+Clients = Mapping[int, Client]
+"""The processes on a GPU by pid."""
+
+
+class Owners:
+    """Which of the processes on a device is this one, and which others use it.
+
+    In a container the driver lists the host's pids, and ours has another number there. So the pids `before` this
+    process used the device are remembered: a single later one is ours. With none remembered, because this process
+    already used the device, a single pid is ours.
+    """
+
+    def __init__(self, before: frozenset[int], own: int | None = None) -> None:
+        self._before = before
+        self._own = own or os.getpid()
+        self._alias: int | None = None
+        self._memory: dict[int, int | None] | None = None
+        """Bytes by pid at the last reading of `use`; None before the first."""
+
+    @classmethod
+    def now(cls, clients: Callable[[], Clients], own: int | None, *, is_in_use: bool) -> Owners:
+        """From the processes on the device now; none are remembered if this process `is_in_use` of it."""
+        try:
+            return cls(frozenset() if is_in_use else computing(clients()), own)
+        except UnreadableError:  # every state() has the reason
+            return cls(frozenset(), own)
+
+    def own_pid(self, pids: frozenset[int]) -> int | None:
+        """This process's number among `pids`; None while it has none. Raises UnreadableError."""
+        if self._own in pids:
+            return self._own
+        if self._alias in pids:
+            return self._alias
+        newcomers = pids - self._before
+        if len(newcomers) > 1:
+            listed = ", ".join(map(str, sorted(newcomers)))
+            raise UnreadableError(
+                f"{NOT_SUPPORTED}: the driver's pids ({listed}) are of another namespace than ours ({self._own})"
+            )
+        self._alias = next(iter(newcomers), None)
+        return self._alias
+
+    def own_bytes(self, clients: Clients) -> int:
+        """Memory of this process, from the driver's list by pid. Raises UnreadableError; nothing is guessed."""
+        own = self.own_pid(computing(clients))
+        if own is None:
+            raise UnreadableError(f"{NOT_SUPPORTED}: the driver does not list this process (or it holds nothing yet)")
+        used = clients[own].memory_bytes
+        if used is None:
+            raise UnreadableError(f"{NOT_SUPPORTED}: this driver has no memory by process")
+        return used
+
+    def use(self, clients: Callable[[], Clients]) -> Readings:
+        """`foreign_pids`: the other processes that use the device; `foreign_use`: what shows it, one entry for each."""
+
+        def listed() -> list[Json]:
+            return self.foreign(clients())
+
+        found = gather({"foreign_use": listed})
+        if "foreign_use" in found.missing:
+            return found | Readings(missing={"foreign_pids": found.missing["foreign_use"]})
+        entries: list[Json] = found.values["foreign_use"]  # type: ignore[assignment]
+        pids: list[Json] = [entry["pid"] for entry in entries if isinstance(entry, dict)]
+        return found | Readings(values={"foreign_pids": pids})
+
+    def foreign(self, clients: Clients) -> list[Json]:
+        """The other processes that use the device, by pid. Raises UnreadableError.
+
+        Our ancestors and descendants are not foreign, nor is a process in another GPU instance than ours.
+        """
+        own = self.own_pid(computing(clients))
+        others = {pid: client for pid, client in clients.items() if pid != own}
+        ours = None if own is None else clients[own].instance
+        is_split = any(client.instance is not None for client in clients.values())
+        family = _family(self._own) if others and own in (None, self._own) else frozenset()
+        memory = {pid: client.memory_bytes for pid, client in clients.items()}
+        before, self._memory = memory if self._memory is None else self._memory, memory
+        return [
+            {"pid": pid, "busy_percent": client.busy_percent, "memory_bytes": client.memory_bytes}
+            for pid, client in sorted(others.items())
+            if pid not in family and not (is_split and client.instance != ours)
+            if _is_in_use(client, before.get(pid, 0))
+        ]
+
+
+def computing(clients: Clients) -> frozenset[int]:
+    """The pids that the driver lists as computing: a process that uses a GPU through CUDA or HIP is among them."""
+    return frozenset(pid for pid, client in clients.items() if client.computes)
+
+
+def _is_in_use(client: Client, memory_before: int | None) -> bool:
+    """Whether it computes, or takes or frees memory; where the driver does not count computing, memory alone counts,
+    but not that of a process that draws."""
+    if client.busy_percent is not None and client.busy_percent >= BUSY_PERCENT:
+        return True
+    if client.is_graphics:
+        return False
+    if client.memory_bytes is None or memory_before is None:
+        return False
+    return client.memory_bytes != memory_before or (client.busy_percent is None and client.memory_bytes > 0)
+
+
+def _family(pid: int) -> frozenset[int]:
+    """The pids of a process's ancestors and descendants."""
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        return frozenset(one.pid for one in (*process.parents(), *process.children(recursive=True)))
+    except psutil.Error:
+        return frozenset()
