@@ -5,7 +5,6 @@ A symbolic link is never followed and never counts as a build: it may lead anywh
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
@@ -13,9 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarking.builds.store import DIGEST_LENGTH, RECORD, Build
+from benchmarking.builds.store import DIGEST_LENGTH, RECORD, Build, read_record
 from benchmarking.core.errors import StorageError, UsageError
-from benchmarking.core.records import from_json
 from benchmarking.core.text import size_text
 
 LOCK_SUFFIX = ".lock"
@@ -127,13 +125,13 @@ def _classified(entry: Path) -> KeptBuild | BrokenBuild | Leftover | Path:
 def _build(folder: Path) -> KeptBuild | BrokenBuild:
     record = folder / RECORD
     try:
-        build = from_json(Build, json.loads(record.read_text(encoding="utf-8")), str(record))
+        build = read_record(record)
         if (build.kind, build.digest) != (folder.parent.name, folder.name):
             raise ValueError(f"its record belongs to {build.kind}/{build.digest}")
         last_used_s = record.stat().st_mtime
-    except OSError as error:
-        return _broken(folder, f"no {RECORD} ({error.strerror})")
-    except (ValueError, StorageError) as error:
+    except (OSError, ValueError, StorageError) as error:
+        if not os.path.lexists(record):
+            return _broken(folder, f"no {RECORD}")
         return _broken(folder, " ".join(str(error).split()))
     return KeptBuild(build=build, folder=folder, last_used_s=last_used_s, size_bytes=folder_bytes(folder))
 

@@ -8,7 +8,6 @@ whole. It never changes afterwards; other inputs have another digest.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import time
@@ -18,11 +17,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarking.core.errors import BenchhouseError, FormatError, StorageError
+from benchmarking.core.input_files import read_json
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Json, Rebuild, Workload, canonical_hash, dumps, from_json
 from benchmarking.core.temporary import temporary_folder
 
 RECORD = "build.json"
+
+MAX_RECORD_BYTES = 16_000_000
 
 CACHE_VARIABLE = "BENCHHOUSE_CACHE_DIR"
 
@@ -223,10 +225,15 @@ def _note_made(key: BuildKey) -> None:
             file.write(f"{key.kind}/{key.digest}\n")
 
 
+def read_record(record: Path) -> Build:
+    """The content of a build's record. Raises StorageError, of which FormatError is one."""
+    return from_json(Build, read_json(record, MAX_RECORD_BYTES), str(record))
+
+
 def _read(record: Path) -> Build:
     try:
-        return from_json(Build, json.loads(record.read_text(encoding="utf-8")), str(record))
-    except (OSError, ValueError, FormatError) as error:
+        return read_record(record)
+    except StorageError as error:
         raise FormatError(
             f"{record}: invalid record of a build ({error}): delete its folder, or use --rebuild always"
         ) from error

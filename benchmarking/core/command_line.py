@@ -24,8 +24,13 @@ PLACE_ERRORS = {
     errno.EPERM: "choose another path, or change its permissions",
     errno.ENOSPC: "free some space, or choose another path",
     errno.EDQUOT: "free some space, or choose another path",
+    errno.ENAMETOOLONG: "choose a shorter path",
+    errno.ELOOP: "choose another path",
 }
 """Errors of a place, which are of the user's machine and no bug -> what to do."""
+
+MAX_MESSAGE_LENGTH = 10_000
+"""Characters of an error that are shown: about as many as lists of all that is known have."""
 
 DEFAULT_DATABASE = "benchmark_db.duckdb"
 
@@ -40,7 +45,7 @@ class Parser(argparse.ArgumentParser):
     """An argument parser that reports a usage error in one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(EXIT_USAGE, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+        self.exit(EXIT_USAGE, f"{self.prog}: error: {clipped(message)} (see {self.prog} --help)\n")
 
 
 def run_command(
@@ -75,7 +80,7 @@ def _exit_code(name: str, command: Callable[[Sequence[str]], int], argv: Sequenc
     except BenchhouseError as error:
         if shows_tracebacks():
             raise
-        print(f"{name}: error: {one_line(str(error))}", file=sys.stderr)
+        print(f"{name}: error: {clipped(one_line(str(error)))}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
         # The reader of a pipe has gone ("| head"). Without this, Python reports the broken pipe again at exit.
@@ -85,7 +90,8 @@ def _exit_code(name: str, command: Callable[[Sequence[str]], int], argv: Sequenc
         if error.errno not in PLACE_ERRORS or shows_tracebacks():
             raise
         place = "" if error.filename is None else f"{error.filename}: "
-        print(f"{name}: error: {one_line(f'{place}{error.strerror}: {PLACE_ERRORS[error.errno]}')}", file=sys.stderr)
+        problem = one_line(f"{place}{error.strerror}: {PLACE_ERRORS[error.errno]}")
+        print(f"{name}: error: {clipped(problem)}", file=sys.stderr)
         return EXIT_FAILED
 
 
@@ -132,6 +138,14 @@ def _leave_closed_terminal() -> None:
 def one_line(text: str) -> str:
     """The text with each run of white space replaced by one space."""
     return " ".join(text.split())
+
+
+def clipped(message: str) -> str:
+    """The message without the middle of a very long one: what was given may have any length."""
+    if len(message) <= MAX_MESSAGE_LENGTH:
+        return message
+    shown = MAX_MESSAGE_LENGTH // 2
+    return f"{message[:shown]} [{len(message) - 2 * shown} characters] {message[-shown:]}"
 
 
 def note(message: str) -> None:

@@ -7,6 +7,7 @@ the machine: a file beyond one is refused in a line.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import os
 import re
@@ -95,6 +96,28 @@ def read_unpacked(opened: BufferedReader, path: Path, max_bytes: int) -> bytes |
     if limit == max_bytes:
         return None
     raise FormatError(f"{path}: a gzip file that expands more than {MAX_EXPANSION} times: unpack it, and look at it")
+
+
+def unpacked_digest(path: Path) -> str:
+    """SHA-256 of the file's content, decompressed if it is a gzip file, in hex. Raises UnreadableError, and FormatError
+    for a damaged gzip file."""
+    with open_regular(path) as opened:
+        is_packed = opened.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+        opened.seek(0)
+        try:
+            return hashlib.file_digest(gzip.open(opened) if is_packed else opened, "sha256").hexdigest()
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise FormatError(f"{path}: damaged or truncated gzip file: {error}") from error
+
+
+def read_json(path: Path, max_bytes: int, *, constant: Callable[[str], Any] | None = None) -> Any:
+    """The value of a JSON file. Raises UnreadableError for one that is no regular file or cannot be read, FormatError
+    for one that is larger, and as `parse_json` does."""
+    with open_regular(path) as opened:
+        content = opened.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise FormatError(f"{path}: larger than {max_bytes / 1e6:g} MB")
+    return parse_json(content, str(path), constant=constant)
 
 
 def parse_json(content: bytes, where: str, *, constant: Callable[[str], Any] | None = None) -> Any:

@@ -12,16 +12,17 @@ denoiser         "model", once a step of the denoising loop
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.errors import BenchhouseError, StorageError, UnsupportedError
 from benchmarking.core.graph_contracts import BundleKind
+from benchmarking.core.input_files import read_json
 from benchmarking.core.records import Json, Precision, dumps, from_json
 
 MANIFEST = "bundle.json"
+MAX_MANIFEST_BYTES = 16_000_000
 FORMAT_VERSION = 1
 STORED_AS: Mapping[Precision, tuple[str, ...]] = {
     "tf32": ("float32",),
@@ -122,8 +123,8 @@ def read_bundle(folder: Path) -> Bundle:
     """The bundle in a folder. Raises BenchhouseError for a folder without one."""
     path = folder / MANIFEST
     try:
-        return from_json(Bundle, json.loads(path.read_text(encoding="utf-8")), str(path))
-    except (OSError, ValueError) as error:
+        return from_json(Bundle, read_json(path, MAX_MANIFEST_BYTES), str(path))
+    except (StorageError, ValueError) as error:
         raise BenchhouseError(f"{path}: no bundle of graphs ({error})") from error
 
 

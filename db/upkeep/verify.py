@@ -6,8 +6,8 @@ gives a `subject` and a `problem` for every faulty row.
 
 from __future__ import annotations
 
-import hashlib
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +16,8 @@ from typing import Any
 
 from benchmarking.core import plugins
 from benchmarking.core.axes import FURTHER
-from benchmarking.core.errors import StorageError
+from benchmarking.core.errors import FormatError, StorageError, UnreadableError
+from benchmarking.core.input_files import unpacked_digest
 from benchmarking.core.records import canonical_hash
 from db import latest_results, migrate
 from db.connection import problem_of, quoted
@@ -140,13 +141,15 @@ def _checksums(warehouse: Warehouse) -> Iterator[Finding]:
 
 
 def _file_problem(row: dict[str, Any]) -> str | None:
-    path = Path(row["source"]) if row["source"] is not None else None
-    if path is None or not path.is_file():
+    if row["source"] is None or not os.path.isfile(row["source"]):
         return None
+    path = Path(row["source"])
     try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        return f"run {row['run_id']}: its file {path} cannot be read: {error.strerror}"
+        digest = unpacked_digest(path)
+    except UnreadableError as error:
+        return f"run {row['run_id']}: {error}"
+    except FormatError:  # of a gzip file that was whole
+        digest = None
     return None if digest == row["source_sha256"] else f"run {row['run_id']}: its file {path} was changed after loading"
 
 

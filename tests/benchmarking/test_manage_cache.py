@@ -219,13 +219,18 @@ def test_links_inside_a_build_go_without_what_they_lead_to(tmp_path):
     assert precious.read_bytes() == b"gold"
 
 
-@pytest.mark.parametrize("trouble", ["no record", "no JSON", "another's record"])
+@pytest.mark.parametrize("trouble", ["no record", "no JSON", "another's record", "nested", "pipe"])
 def test_a_broken_build_is_told_and_can_be_deleted(capsys, trouble):
     folder = make()
     if trouble == "no record":
         (folder / RECORD).unlink()
     elif trouble == "no JSON":
         (folder / RECORD).write_text("{")
+    elif trouble == "nested":
+        (folder / RECORD).write_text("[" * 100_000 + "]" * 100_000)
+    elif trouble == "pipe":
+        (folder / RECORD).unlink()
+        os.mkfifo(folder / RECORD)
     else:
         record = json.loads((folder / RECORD).read_text())
         (folder / RECORD).write_text(json.dumps({**record, "digest": "../../../elsewhere"}))

@@ -208,3 +208,11 @@ def test_without_duckdb_the_run_file_is_written_and_the_rest_is_said(capsys, mon
     assert "duckdb is not installed, so only the run file is written" in capsys.readouterr().err
     assert len(list((tmp_path / "benchmark_results").glob("*.json"))) == 1
     assert not (tmp_path / "benchmark_db.duckdb").exists()
+
+
+@pytest.mark.parametrize("flag", ["--model-id", "--output-dir", "--tag", "--batch-sizes"])
+def test_a_word_of_any_length_is_refused_in_a_line_that_can_be_read(capsys, flag):
+    code, line = refused(capsys, *SWEEP, *QUICK, "--save", flag, "9" * 100_000)
+    assert code in (1, 2)
+    assert line.startswith("run_hardware_benchmark: error: ")
+    assert len(line) < 11_000

@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from benchmarking.core import input_files
 from benchmarking.core.errors import FormatError, StorageError, UsageError
-from benchmarking.core.input_files import open_regular, parse_json
 from benchmarking.core.records import Json
 
 CONFIG_NAME = "config.json"
@@ -110,11 +110,7 @@ def _check_size(value: Json, name: str, where: str) -> None:
 def read_json(path: Path, max_bytes: int = MAX_CONFIG_BYTES) -> Any:
     """The value of a JSON file of a model. Raises StorageError for one that is no regular file or cannot be read,
     FormatError for one that is not JSON within the limits."""
-    with open_regular(path) as opened:
-        content = opened.read(max_bytes + 1)
-    if len(content) > max_bytes:
-        raise FormatError(f"{path}: larger than {max_bytes / 1e6:g} MB")
-    return parse_json(content, str(path), constant=_tagged)
+    return input_files.read_json(path, max_bytes, constant=_tagged)
 
 
 def check_files(folder: Path, caches: Sequence[Path] = ()) -> None:

@@ -1,5 +1,9 @@
 """Verify finds each planted fault, and nothing in a warehouse that is well."""
 
+import gzip
+import hashlib
+import os
+
 import pytest
 
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
@@ -174,6 +178,26 @@ def test_a_run_file_that_was_changed_is_found_and_one_that_is_gone_is_not(wareho
     (finding,) = verify(warehouse)
     assert (finding.kind, finding.subject) == ("checksum", run.run_id)
     assert f"its file {second} was changed after loading" in finding.problem
+
+
+def test_an_imported_file_is_compared_as_it_was_read_packed_or_not(warehouse, spool_run, tmp_path):
+    path, run = spool_run("1", **ONE)
+    packed = tmp_path / "run.json.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    warehouse.ingest(run, source=str(packed), source_sha256=digest)
+    assert verify(warehouse) == []
+    packed.write_bytes(packed.read_bytes()[:-20])
+    (finding,) = verify(warehouse)
+    assert f"its file {packed} was changed after loading" in finding.problem
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "x" * 5000, "a\0b", "pipe", "."])
+def test_a_path_in_the_database_that_is_no_file_is_not_opened(warehouse, make_run, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    warehouse.ingest(make_run(**ONE), source=name, source_sha256="0" * 64)
+    assert verify(warehouse) == []
 
 
 def test_verifying_changes_nothing(database, make_run):
