@@ -64,9 +64,10 @@ ABSENT_HEADINGS = ("not found", "why")
 
 
 def runtimes_text(page: Page = PLAIN) -> str:
-    """A table of the runtimes that are installed, then what is missing for each of the others."""
-    found = {name: versions(plugin) for name, plugin in _runtimes().items() if plugin.missing() is None}
-    absent = {name: why for name, plugin in _runtimes().items() if (why := plugin.missing()) is not None}
+    """A table of the runtimes that can be used, then what is missing for each of the others."""
+    why_not = {name: plugin.unusable() for name, plugin in _runtimes().items()}
+    found = {name: versions(plugin) for name, plugin in _runtimes().items() if why_not[name] is None}
+    absent = {name: why for name, why in why_not.items() if why is not None}
     rows = [(name, ", ".join(f"{package} {version}" for package, version in of.items())) for name, of in found.items()]
     tables = [Table(headings=RUNTIME_HEADINGS, rows=tuple(rows))]
     tables += [Table(headings=ABSENT_HEADINGS, rows=tuple(absent.items()))] if absent else []
@@ -76,7 +77,7 @@ def runtimes_text(page: Page = PLAIN) -> str:
 def runtimes_json() -> list[Json]:
     """One object per runtime: name, found, why_not (or null), versions of the packages that it runs on."""
     return [
-        {"name": name, "found": (why := plugin.missing()) is None, "why_not": why, "versions": dict(versions(plugin))}
+        {"name": name, "found": (why := plugin.unusable()) is None, "why_not": why, "versions": dict(versions(plugin))}
         for name, plugin in _runtimes().items()
     ]
 

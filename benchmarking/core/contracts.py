@@ -272,6 +272,11 @@ class Runtime(ABC):
         """None, or which package must be installed and how."""
         return None
 
+    def unusable(self) -> str | None:
+        """None, or why it cannot be used with its default options, which may need more than what is `missing`:
+        `--list-runtimes` shows it as not found."""
+        return self.missing()
+
     def why_not_on(self, device: Device) -> str | None:
         """None, or why it never runs on a device of this kind, whatever is installed: said before what is `missing`."""
         return None

@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarking.core.contracts import ForeignCode, Option, Stage
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError, first_line
-from benchmarking.core.plugins import version_of
+from benchmarking.core.plugins import are_all_assumed, version_of
 from benchmarking.core.records import Cell, Device, Json, Scalar, Workload
 from benchmarking.runtimes.support.torch.runtime import ATTENTION, CACHE, PACKAGES, TorchRuntime
 
@@ -30,6 +30,8 @@ ON_HUB = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)@(?P<version>\d+)")
 """A repository of the hub with its version: "kernels-community/activation@1"."""
 LOADING_ERRORS = (AssertionError, AttributeError, ImportError, OSError, RuntimeError, TypeError, ValueError)
 """The package's errors for a repository that is missing, not trusted, not for this device, or not a kernel."""
+MARKS = ("kernel_layer_name", "kernel_condition")
+"""The package's marks on a class that can be replaced."""
 MAX_NAMED = 8
 """Classes of layers listed in a message."""
 
@@ -50,8 +52,15 @@ class Kernelized(TorchRuntime):
         ),
     )
 
+    def unusable(self) -> str | None:
+        return super().unusable() or why_not_hub()
+
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        return {**super().mode(device, workload, options), OPTION: _source(options.get(OPTION))}
+        """Raises UnsupportedError for transformers' mapping where transformers refuses the installed package."""
+        source = _source(options.get(OPTION))
+        if source == HUB and (why_not := why_not_hub()) is not None:
+            raise UnsupportedError(why_not)
+        return {**super().mode(device, workload, options), OPTION: source}
 
     def foreign_code(self, mode: Mapping[str, Scalar], model_path: str | None = None) -> ForeignCode | None:
         source = str(mode.get(OPTION, HUB))
@@ -62,6 +71,26 @@ class Kernelized(TorchRuntime):
     def change(self, model: Any, cell: Cell, stage: Stage) -> Mapping[str, Json]:
         with stage("kernelize"):
             return kernelize(model, str(cell.runtime_mode[OPTION]), cell.device.type)
+
+
+def why_not_hub() -> str | None:
+    """None, or why transformers takes no kernels from the hub: the version of the package that it wants, in its
+    metadata, and the installed one. Reads the metadata only: importing transformers takes seconds."""
+    if are_all_assumed():
+        return None
+    from importlib.metadata import requires
+
+    from packaging.requirements import Requirement
+
+    installed = version_of("kernels")
+    named = [Requirement(line) for line in requires("transformers") or ()]
+    wanted = next((one.specifier for one in named if one.name == "kernels"), None)
+    if installed is None or wanted is None or wanted.contains(installed, prereleases=True):
+        return None
+    return (
+        f"transformers {version_of('transformers')} takes kernels {wanted} from the hub, and {installed} is installed: "
+        f"pip install 'kernels{wanted}', or name a folder, which any version loads, with --kernel-repo DIR"
+    )
 
 
 def _is_on_hub(source: str) -> bool:
@@ -170,11 +199,10 @@ def _transformers_own(device_type: str) -> dict[str, Origin]:
     """
     from transformers.integrations import hub_kernels
 
-    if not hub_kernels.is_kernels_available():
+    if not hub_kernels.is_kernels_available():  # by its own check, should it differ from its metadata
         raise UnsupportedError(
-            f"transformers {version_of('transformers')} takes kernels {hub_kernels.KERNELS_MIN_VERSION} up to "
-            f"{hub_kernels.KERNELS_MAX_VERSION} from the hub, and {version_of('kernels')} is installed; "
-            "--kernel-repo DIR takes a folder with any"
+            f"transformers {version_of('transformers')} takes no kernels from the hub with kernels "
+            f"{version_of('kernels')}: --kernel-repo DIR takes a folder with any version"
         )
     found: dict[str, Origin] = {}
     for name, by_device in hub_kernels.get_kernel_mapping_transformers().items():
@@ -195,19 +223,23 @@ def _for_inference(repository: Any) -> Any:
 
 @contextmanager
 def _marked(model: Any, origins: Mapping[str, Origin]) -> Iterator[None]:
-    """Inside, the model's classes with a layer's name are marked for the package as replaceable."""
+    """Inside, the model's classes with a layer's name are marked for the package as replaceable; one that transformers
+    marked with the name of another layer keeps that mark if there is such a layer."""
     from kernels import replace_kernel_forward_from_hub
 
     classes = {type(module) for module in model.modules()}
-    own = [kind for kind in classes if kind.__name__ in origins and "kernel_layer_name" not in vars(kind)]
+    own = [kind for kind in classes if kind.__name__ in origins and vars(kind).get(MARKS[0]) not in origins]
+    before = {kind: {name: vars(kind)[name] for name in MARKS if name in vars(kind)} for kind in own}
     for kind in own:
         replace_kernel_forward_from_hub(kind, kind.__name__)
     try:
         yield
     finally:
-        for kind in own:
-            for name in ("kernel_layer_name", "kernel_condition"):
-                if name in vars(kind):
+        for kind, marks in before.items():
+            for name in MARKS:
+                if name in marks:
+                    setattr(kind, name, marks[name])
+                elif name in vars(kind):
                     delattr(kind, name)
 
 

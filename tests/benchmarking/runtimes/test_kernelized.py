@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarking import listings
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.records import Device, Point
 from benchmarking.measure.correctness import about_difference, compare
+from benchmarking.runtimes import kernelized
 from benchmarking.runtimes.kernelized import PLUGIN
 from benchmarking.workloads.support.resolve import resolve
 
@@ -72,8 +74,9 @@ def test_a_kernel_that_computes_something_else_is_caught(open_torch, open_eager,
 def test_marks_on_the_models_classes_are_taken_off_again(open_torch, repository):
     from transformers.activations import GELUActivation
 
+    before = dict(vars(GELUActivation))
     open_torch(PLUGIN, "tiny-bert", kernel_repo=str(repository(GELU.format(twist=""), "marking-layers")))
-    assert "kernel_layer_name" not in vars(GELUActivation)
+    assert dict(vars(GELUActivation)) == before
 
 
 def test_a_repository_with_nothing_for_the_model_is_refused(open_torch, repository):
@@ -88,9 +91,61 @@ def test_a_repository_that_does_not_load_is_an_error(open_torch, repository):
         open_torch(PLUGIN, "tiny-bert", kernel_repo=str(folder))
 
 
-def test_kernels_of_the_hub_need_a_package_that_transformers_knows(open_torch, monkeypatch):
+@pytest.fixture
+def hub_is_usable(monkeypatch):
+    monkeypatch.setattr(kernelized, "why_not_hub", lambda: None)
+
+
+def installed(monkeypatch, kernels, wanted):
+    """A machine with this version of the package, and transformers that wants others."""
+    monkeypatch.setattr(kernelized, "version_of", {"kernels": kernels, "transformers": "5.23.0"}.get)
+    monkeypatch.setattr("importlib.metadata.requires", lambda name: ["torch>=2.4", f'kernels{wanted}; extra == "all"'])
+
+
+def test_kernels_of_the_hub_are_refused_when_planned_and_listed_if_transformers_refuses_the_package(
+    monkeypatch, repository
+):
+    installed(monkeypatch, "0.17.2", "<0.19,>=0.18.2")
+    why_not = PLUGIN.unusable()
+    assert why_not.startswith("transformers 5.23.0 takes kernels <0.19,>=0.18.2 from the hub, and 0.17.2 is installed")
+    assert "pip install 'kernels<0.19,>=0.18.2'" in why_not
+    with pytest.raises(UnsupportedError, match=r"and 0\.17\.2 is installed"):
+        PLUGIN.mode(device(), resolve("tiny-bert"), {})
+    folder = repository(UNKNOWN, "any-layers")
+    assert PLUGIN.mode(device(), resolve("tiny-bert"), {"kernel_repo": str(folder)})["kernel_repo"] == str(folder)
+    assert PLUGIN.missing() is None
+    (listed,) = [row for row in listings.runtimes_json() if row["name"] == "kernelized"]
+    assert (listed["found"], listed["why_not"]) == (False, why_not)
+    assert "kernelized" in listings.runtimes_text().partition("not found")[2]
+
+
+def test_kernels_that_transformers_takes_are_found(monkeypatch):
+    installed(monkeypatch, "0.18.2", "<0.19,>=0.18.2")
+    assert PLUGIN.unusable() is None
+
+
+def test_the_requirement_is_that_which_transformers_checks_itself():
+    """Against the real packages: metadata and transformers' own check give one answer."""
+    from transformers.utils import is_kernels_available
+
+    assert (kernelized.why_not_hub() is None) == is_kernels_available()
+
+
+@pytest.mark.parametrize("mark", ["GELU", "GELUActivation"])
+def test_a_layer_replaces_a_class_that_transformers_marked_with_another_name(open_torch, repository, monkeypatch, mark):
+    """As transformers marks its own classes where it takes the installed version of the package."""
+    from transformers.activations import GELUActivation
+
+    monkeypatch.setattr(GELUActivation, "kernel_layer_name", mark, raising=False)
+    folder = repository(GELU.format(twist=""), f"marked-{mark.lower()}-layers")
+    session = open_torch(PLUGIN, "tiny-bert", kernel_repo=str(folder))
+    assert sum(one["count"] for one in session.verified["kernels_replaced"].values()) == 2
+    assert vars(GELUActivation)["kernel_layer_name"] == mark
+
+
+def test_kernels_of_the_hub_need_a_package_that_transformers_knows(open_torch, monkeypatch, hub_is_usable):
     monkeypatch.setattr("transformers.integrations.hub_kernels.is_kernels_available", lambda: False)
-    with pytest.raises(UnsupportedError, match=r"transformers .* takes kernels .* from the hub, and .* is installed"):
+    with pytest.raises(UnsupportedError, match=r"transformers .* takes no kernels from the hub with kernels \d"):
         open_torch(PLUGIN, "tiny-bert")
 
 
@@ -116,7 +171,7 @@ def test_of_the_hubs_kernels_those_that_want_any_code_trusted_are_left_out(monke
     }
 
 
-def test_the_mode_names_the_source(repository):
+def test_the_mode_names_the_source(repository, hub_is_usable):
     workload = resolve("tiny-bert")
     assert PLUGIN.mode(device(), workload, {}) == {"attention": "sdpa", "kernel_repo": "hub"}
     named = {"kernel_repo": "kernels-community/activation@1"}
