@@ -48,6 +48,10 @@ SHOWN = (
 
 """Metrics of a point that the summary repeats; the run file has all of them."""
 
+INTERVAL = ("latency_ci_low_ms", "latency_ci_high_ms")
+
+"""Left out for fewer than 3 launches, where they speak of the calls of these processes only."""
+
 
 CellState = Literal["ok", "failed", "skipped", "timed_out", "pending", "stored"]
 
@@ -207,12 +211,13 @@ def _named(run_id: str, cell: Cell, status: CellState) -> CellSummary:
 
 
 def _point(result: Result) -> PointSummary:
+    shown = [name for name in SHOWN if result.ci_scope == "between" or name not in INTERVAL]
     return PointSummary(
         point=result.point.label,
         status=result.status,
         validity=result.validity,
         error=result.error,
-        metrics={name: result.metrics[name] for name in SHOWN if name in result.metrics},
+        metrics={name: result.metrics[name] for name in shown if name in result.metrics},
         doubts=tuple(doubt for doubt in result.doubts if doubt.severity != "info"),
     )
 

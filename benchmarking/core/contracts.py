@@ -129,6 +129,10 @@ class Operation(FamilyOperation):
         from another thread while calls run."""
         return None
 
+    def process_ids(self) -> Sequence[int]:
+        """The other processes that do the work: their waits for a CPU and their page faults count as the call's."""
+        return ()
+
     def close(self) -> None:
         """Release what the operation holds. Always called when its point is done, also after a failure."""
 

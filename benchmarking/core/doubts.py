@@ -1,7 +1,9 @@
 """The kinds of doubt: how severe each one is, what it means and what to do about it.
 
-Results with an "invalid" doubt are not ranked, "throttled" and "noisy" ones are shown with a mark, "info" is for
-information only. Importers may raise kinds that are not in this table; their evidence explains them.
+Results with an "invalid" doubt are not ranked, "throttled" and "noisy" ones are shown with a mark: something disturbed
+the measurement. "info" is for information only, also that a number is imprecise (few samples, a missed target): its
+interval says so. A stored doubt keeps the severity that it was stored with. Importers may raise kinds that are not in
+this table; their evidence explains them.
 """
 
 from __future__ import annotations
@@ -50,8 +52,8 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
     (
         "correlated",
         "noisy",
-        "slow calls come in runs, so the confidence interval is too narrow",
-        "use more --launches, which make the interval cover the spread between launches",
+        "slow calls come in runs, as when another program takes turns with this one",
+        "look for programs that run now and then, or use more --launches",
     ),
     (
         "severe_outliers",
@@ -67,14 +69,14 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
     ),
     (
         "target_missed",
-        "noisy",
+        "info",
         "the confidence interval is wider than the profile's target",
         "choose a longer --profile or more --iterations",
     ),
     (
         "few_samples",
         "info",
-        "fewer than 20 calls were timed, too few for a confidence interval and a 90th percentile",
+        "fewer than 20 calls were timed, so the interval is wide and there is no 90th percentile",
         "set --iterations to at least 20",
     ),
     (
@@ -88,6 +90,12 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "invalid",
         "every call took exactly the same time, which real calls never do",
         "check the machine's clock, or the benchmark's own timing code",
+    ),
+    (
+        "coarse_clock",
+        "noisy",
+        "the clock's step is more than 1% of the call, so the median is off by up to half a step",
+        "measure a larger batch, or set the browser or system to a finer clock",
     ),
     (
         "wrong_output",
@@ -109,14 +117,14 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
     ),
     (
         "swapped_in",
-        "invalid",
-        "memory was swapped in during the timed calls",
+        "noisy",
+        "the machine was swapping memory in during the timed calls",
         "free memory or use a smaller batch size",
     ),
     (
         "major_faults",
         "invalid",
-        "memory pages were read from disk during the timed calls",
+        "the process kept reading memory pages from disk during the timed calls",
         "free memory so that the weights stay in it, and measure again",
     ),
     (

@@ -340,7 +340,8 @@ class Result:
     stop_reason: str | None = None
     """The launches' common stop reason, or "mixed"."""
     ci_scope: Literal["between", "within"] | None = None
-    """Whether the confidence interval covers the spread between launches (3 or more) or only within them."""
+    """Whether the confidence interval covers the spread between launches (3 or more), or speaks of the calls of these
+    processes only ("within")."""
     metrics: Mapping[str, Number] = field(default_factory=dict)
     """The point's numbers by column name (latency_median_ms, throughput_samples_per_sec, ...)."""
     missing: Mapping[str, str] = field(default_factory=dict)

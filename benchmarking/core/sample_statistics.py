@@ -16,12 +16,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-BATCHES = 10
-MIN_SAMPLES_FOR_BATCHES = 20
-"""At least two samples per batch: single samples would ignore the effect of correlation on the mean."""
-T_975_DF9 = 2.2621571627982
-"""Student's t for a two-sided 95 % interval from 10 batch means."""
-
 MIN_SAMPLES_FOR_INTERVAL = 6
 """With 5 samples even the whole range covers the median less than 95 % of the time (1 - 2 / 2^5 = 0.9375)."""
 INTERVAL_REACH = 0.98
@@ -29,6 +23,14 @@ INTERVAL_REACH = 0.98
 
 TAIL_MIN_SAMPLES: Mapping[float, int] = {0.90: 29, 0.95: 59, 0.99: 299}
 """Smallest n whose largest value exceeds the quantile with 95 % probability: n >= log(0.05) / log(q)."""
+
+SIGMA_PER_MAD = 1.4826
+"""Of a normal distribution."""
+MEDIAN_ERROR = 1.2533
+"""sqrt(pi / 2): the standard error of a normal median over that of the mean."""
+IQR_ERROR = 1.17
+"""The standard error of a normal sample's interquartile range, over the range, times sqrt(n)."""
+MIN_SAMPLES_FOR_CLOCK_STEP = 6
 
 MILD_FENCE_IQR = 1.5
 SEVERE_FENCE_IQR = 3.0
@@ -192,20 +194,27 @@ def median_interval(values: Sequence[float], tau: float) -> tuple[float, float] 
 
 
 def relative_half_width(values: Sequence[float]) -> float | None:
-    """Half-width of the mean's 95 % interval over the mean, from 10 batch means and t with 9 degrees of freedom.
+    """Half the width of the median's 95 % interval (`median_interval`) over the median.
 
-    The earliest n mod 10 values belong to no batch. None below 20 samples or for a mean that is not positive.
+    None below 6 samples or for a median that is not positive.
     """
     import numpy as np
 
-    n = len(values)
-    if n < MIN_SAMPLES_FOR_BATCHES:
-        return None
-    means = np.asarray(values[n % BATCHES :], dtype=np.float64).reshape(BATCHES, -1).mean(axis=1)
-    centre = float(means.mean())
-    if centre <= 0:
-        return None
-    return T_975_DF9 * float(means.std(ddof=1)) / math.sqrt(BATCHES) / centre
+    interval = median_interval(values, autocorrelation_time(values))
+    centre = float(np.median(np.asarray(values, dtype=np.float64))) if interval else 0.0
+    return (interval[1] - interval[0]) / 2 / centre if interval and centre > 0 else None
+
+
+def median_error(statistics: Statistics) -> float:
+    """Standard error of a launch's median over that median, as of a normal distribution with this MAD.
+
+    0 for a median that is not positive.
+    """
+    if statistics.median <= 0:
+        return 0.0
+    few = max(1.0, statistics.n / max(1.0, statistics.n - 1.2))  # the MAD of a few values is too small
+    sigma = SIGMA_PER_MAD * few * statistics.mad / statistics.median
+    return MEDIAN_ERROR * sigma * math.sqrt(statistics.tau / statistics.n)
 
 
 def between_launches_interval(medians: Sequence[float]) -> tuple[float, float]:
@@ -219,12 +228,55 @@ def between_launches_interval(medians: Sequence[float]) -> tuple[float, float]:
     return math.exp(centre - half), math.exp(centre + half)
 
 
-def drift(values: Sequence[float]) -> float | None:
-    """Median of the last third over that of the first third, minus 1. None below 9 samples or for a zero median."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """The last third of a series against the first."""
+
+    relative_change: float
+    """Of the median."""
+    z: float
+    """Of the rank-sum test between the thirds, whose error allows for correlation inside a third."""
+
+
+def drift(values: Sequence[float]) -> Drift | None:
+    """How far the last third is from the first. None below 9 samples or for a first third whose median is 0."""
     import numpy as np
 
     third = len(values) // 3
     if third < 3:
         return None
-    first, last = (float(np.median(part)) for part in (values[:third], values[-third:]))
-    return last / first - 1 if first > 0 else None
+    x = np.asarray(values, dtype=np.float64)
+    parts = (x[:third], x[third:-third], x[-third:])
+    first, _, last = (float(np.median(part)) for part in parts)
+    if first <= 0:
+        return None
+    tau = max(autocorrelation_time(values[:third]), autocorrelation_time(values[-third:]))
+    ranks = _ranks(np.concatenate((parts[0], parts[2])))
+    surplus = float(ranks[third:].sum()) - third * (2 * third + 1) / 2
+    error = third * math.sqrt((2 * third + 1) / 12 * tau)
+    return Drift(relative_change=last / first - 1, z=surplus / error)
+
+
+def clock_step(values: Sequence[float]) -> float | None:
+    """The smallest step between values that mostly repeat, as those of a coarse clock do; None where they do not.
+
+    A clock of nanoseconds seldom reads the same duration twice.
+    """
+    import numpy as np
+
+    distinct = np.unique(np.asarray(values, dtype=np.float64))
+    if len(values) < MIN_SAMPLES_FOR_CLOCK_STEP or not 2 <= len(distinct) <= len(values) / 2:
+        return None
+    return float(np.diff(distinct).min())
+
+
+def binomial_tail(count: int, n: int, share: float) -> float:
+    """The probability of `count` or more of `n` independent events that each have the probability `share`."""
+    if count <= 0:
+        return 1.0
+    logs = (math.log(share), math.log1p(-share))
+    whole = math.lgamma(n + 1)
+    return math.fsum(
+        math.exp(whole - math.lgamma(k + 1) - math.lgamma(n - k + 1) + k * logs[0] + (n - k) * logs[1])
+        for k in range(count, n + 1)
+    )

@@ -173,8 +173,8 @@ def _doubts(
         for one in measured
     ]
     of_loads = [(load.launch, doubts.about_load(load.verified)) for load in loads]
-    between = doubts.about_launches([each.median for each in statistics], failures)
-    return (*doubts.merge([*of_calls, *of_loads]), *between, *context)
+    between = doubts.about_launches(statistics, failures)
+    return (*doubts.merge([*of_calls, *of_loads], len(measured)), *between, *context)
 
 
 def _device_memory(measurement: Measurement, weights_bytes: int | None) -> tuple[Doubt, ...]:

@@ -5,37 +5,67 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import mean
 from typing import Any
 
 from benchmarking.core.doubts import SEVERITIES, doubt
-from benchmarking.core.records import Device, Doubt, Json, Readings, Workload
-from benchmarking.core.sample_statistics import Statistics
+from benchmarking.core.records import Device, Doubt, Json, Readings, Severity, Workload
+from benchmarking.core.sample_statistics import (
+    IQR_ERROR,
+    Drift,
+    Statistics,
+    binomial_tail,
+    clock_step,
+    describe,
+    drift,
+    median_error,
+)
 from benchmarking.devices.support.kinds import kind_of
 from benchmarking.workloads.support.families import family_named
 
+LEVEL = 0.01
+"""The chance at which a healthy machine may raise a doubt about samples; each threshold is widened by what so many
+samples can show by chance."""
+Z_LEVEL = 2.3263
+"""The normal quantile of `LEVEL`, one-sided."""
 NOISY_IQR = 0.10
 """Of the median. An idle machine stays below 2-3 %; at 10 % a difference of 5 % between two results is noise."""
 VERY_NOISY_IQR = 0.25
 CORRELATED_TAU = 5.0
-"""Samples. Above it even the widened interval covers less than its nominal 95 %."""
+"""Samples. Above it slow and fast phases take turns, and even the widened interval covers less than 95 %."""
+MATERIAL_IQR = 0.02
+"""Of the median. Below it phases are too alike to change what a comparison says."""
 LAUNCH_SPREAD = 0.10
 """(Largest - smallest) / median of the launch medians: more than memory layout and the choice of cores explain."""
+LAUNCH_SPREAD_ERRORS = 4.6
+"""Standard errors of a median that the spread of five equal launches exceeds once in a hundred times."""
 CPU_PRESSURE = 0.10
 """Share of the 10 s before the pass in which some task waited for a CPU: other programs are busy."""
 RUN_QUEUE_WAIT_SINGLE = 0.02
 """Of wall time, with one busy thread, which has a core to itself unless another program takes it."""
-RUN_QUEUE_WAIT_SEVERAL = 0.05
-"""The same summed over several threads, which delay each other a little at every barrier."""
+RUN_QUEUE_WAIT_EACH = 0.025
+"""The same for each of several threads, which delay each other a little at every barrier."""
+RUN_QUEUE_WAIT_MIN_S = 0.010
+"""In total. A scheduler's time slice is 3-4 ms: a single one in a short window is no competition."""
 STEAL = 0.01
 """Of all CPU time: the hypervisor gave it to another virtual machine."""
 SEVERE_OUTLIERS = 0.05
 """Of the samples: more than occasional interrupts explain."""
-DRIFT = 0.05
+DRIFT = 0.03
 """Between the medians of the first and the last third: the device was still warming up, or heating up."""
+DRIFT_Z = 3.3
+"""Beyond it thirds differ by more than chance: the normal quantile of 0.1 %, since the correlation is estimated too."""
+COARSE_CLOCK = 0.01
+"""Of the median: the clock's step. The median is then off by up to half of it."""
 FEW_SAMPLES = 20
-"""Below it there is neither a half-width at the stop nor a 90th percentile."""
+"""Below it the interval is nearly the whole range, and there is no 90th percentile."""
+PAGES_READ_PER_S = 10.0
+"""Pages that the process reads from disk, at 0.1-1 ms each: below it less than 1 % of the time."""
+PAGES_SWAPPED_PER_S = 100.0
+"""Of the whole machine, most of them some other program's."""
 REMOTE_MEMORY = 0.05
 """Of the process's memory: pages of libraries that another process loaded first may be on any node."""
 LOW_CLOCK = 0.75
@@ -47,31 +77,61 @@ THERMAL_WORDS = ("thermal", "power_brake", "hardware_slowdown", "hw_slowdown")
 """Parts of the names of throttle reasons for heat and power brake; a software power cap is not throttling."""
 POWER_CAP_WORDS = ("power_cap", "power_limit")
 
+BY_MAJORITY: frozenset[Severity] = frozenset({"noisy", "throttled"})
+"""Severities of which half of the launches must have a kind before it marks the result."""
+
 Doubts = tuple[Doubt, ...]
 
 
-def about_samples(statistics: Statistics, drift: float | None) -> Doubts:
-    """Doubts about one launch's wall times."""
+def about_samples(values_ms: Sequence[float]) -> Doubts:
+    """Doubts about one launch's wall times, in measured order."""
+    statistics = describe(values_ms)
     few = doubt("few_samples", n=statistics.n, threshold=FEW_SAMPLES) if statistics.n < FEW_SAMPLES else None
     if statistics.n >= MIN_SAMPLES_FOR_ZERO_SPREAD and statistics.max == statistics.min:
         zero = doubt("zero_spread", n=statistics.n, every_sample_ms=statistics.median)
         return _present(zero, few)
-    outliers = (statistics.outliers.severe_low + statistics.outliers.severe_high) / statistics.n
     return _present(
         _spread(statistics),
-        _above("correlated", CORRELATED_TAU, tau_samples=statistics.tau),
-        _above("severe_outliers", SEVERE_OUTLIERS, severe_share=outliers),
-        _away("drift", DRIFT, relative_change=drift),
+        _correlated(statistics),
+        _severe_outliers(statistics),
+        _drift(drift(values_ms)),
+        _coarse_clock(statistics, clock_step(values_ms)),
         few,
     )
 
 
+def _iqr(statistics: Statistics) -> float | None:
+    return (statistics.p75 - statistics.p25) / statistics.median if statistics.median > 0 else None
+
+
 def _spread(statistics: Statistics) -> Doubt | None:
-    if statistics.median <= 0:
+    chance = math.exp(Z_LEVEL * IQR_ERROR * math.sqrt(statistics.tau / statistics.n))
+    iqr = _iqr(statistics)
+    very = _above("very_noisy", VERY_NOISY_IQR * chance, iqr_over_median=iqr)
+    return very or _above("noisy", NOISY_IQR * chance, iqr_over_median=iqr)
+
+
+def _correlated(statistics: Statistics) -> Doubt | None:
+    """Phases of a spread that matters, longer than so many samples show by chance."""
+    iqr, limit = _iqr(statistics), CORRELATED_TAU * math.exp(Z_LEVEL / math.sqrt(statistics.n))
+    return _above("correlated", limit, tau_samples=statistics.tau) if iqr and iqr > MATERIAL_IQR else None
+
+
+def _severe_outliers(statistics: Statistics) -> Doubt | None:
+    count, n = statistics.outliers.severe_low + statistics.outliers.severe_high, statistics.n
+    found = _above("severe_outliers", SEVERE_OUTLIERS, severe_share=count / n)
+    return found if found and binomial_tail(count, n, SEVERE_OUTLIERS) < LEVEL else None
+
+
+def _drift(found: Drift | None) -> Doubt | None:
+    if found is None or abs(found.relative_change) <= DRIFT or abs(found.z) <= DRIFT_Z:
         return None
-    iqr = (statistics.p75 - statistics.p25) / statistics.median
-    very = _above("very_noisy", VERY_NOISY_IQR, iqr_over_median=iqr)
-    return very or _above("noisy", NOISY_IQR, iqr_over_median=iqr)
+    return doubt("drift", relative_change=found.relative_change, threshold=DRIFT, z=found.z)
+
+
+def _coarse_clock(statistics: Statistics, step_ms: float | None) -> Doubt | None:
+    share = step_ms / statistics.median if step_ms and statistics.median > 0 else None
+    return _above("coarse_clock", COARSE_CLOCK, clock_step_over_median=share)
 
 
 def about_stop(stop_reason: str, relative_half_width: float | None, target: float) -> Doubts:
@@ -107,12 +167,12 @@ def about_window(window: Mapping[str, Any], *, is_accelerator: bool) -> Doubts:
         _foreign(window),
         _escaped(window.get("escaped_threads")),
         _above("compiled_in_window", 0, compiles=window.get("compiles")),
-        _above("swapped_in", 0, swapped_in_pages=window.get("swapped_in_pages")),
-        _above("major_faults", 0, major_faults=window.get("major_faults")),
+        _pages("swapped_in", "swapped_in_pages", window, PAGES_SWAPPED_PER_S),
+        _pages("major_faults", "major_faults", window, PAGES_READ_PER_S),
         *_throttling(window, is_accelerator),
         _above("cpu_pressure", CPU_PRESSURE, cpu_pressure_before=window.get("cpu_pressure_before")),
         _run_queue_wait(window),
-        _above("steal", STEAL, steal_share=window.get("steal_share")),
+        _steal(window),
     )
 
 
@@ -121,6 +181,20 @@ def _foreign(window: Mapping[str, Any]) -> Doubt | None:
     pids, use = window.get("foreign_pids"), window.get("foreign_use")
     evidence = {"foreign_pids": pids, "foreign_use": use} if use else {"foreign_pids": pids}
     return doubt("foreign_process", **evidence) if pids else None
+
+
+def _pages(kind: str, name: str, window: Mapping[str, Any], per_s: float) -> Doubt | None:
+    """A doubt for more pages than `per_s` a second allows; a window of less than a second is taken as one."""
+    return _above(kind, per_s * max(1.0, window.get("elapsed_s", 0.0)), **{name: window.get(name)})
+
+
+def _steal(window: Mapping[str, Any]) -> Doubt | None:
+    """A share above the threshold that the few ticks of a short window do not reach by chance."""
+    share, ticks = window.get("steal_share"), window.get("cpu_ticks")
+    found = _above("steal", STEAL, steal_share=share)
+    if found and share is not None and ticks and binomial_tail(round(share * ticks), ticks, STEAL) >= LEVEL:
+        return None
+    return found
 
 
 def _escaped(threads: Mapping[str, Json] | None) -> Doubt | None:
@@ -145,9 +219,14 @@ def _throttling(window: Mapping[str, Any], is_accelerator: bool) -> list[Doubt |
 
 
 def _run_queue_wait(window: Mapping[str, Any]) -> Doubt | None:
-    limit = RUN_QUEUE_WAIT_SEVERAL if window.get("busy_threads", 1) > 1 else RUN_QUEUE_WAIT_SINGLE
-    found = _above("run_queue_wait", limit, run_queue_wait_share=window.get("run_queue_wait_share"))
-    return found and replace(found, evidence={**found.evidence, "busy_threads": window.get("busy_threads")})
+    """The wait of all threads, which grows with their number; not that of a single time slice."""
+    threads, share = window.get("busy_threads", 1), window.get("run_queue_wait_share")
+    limit = RUN_QUEUE_WAIT_EACH * threads if threads > 1 else RUN_QUEUE_WAIT_SINGLE
+    found = _above("run_queue_wait", limit, run_queue_wait_share=share)
+    elapsed_s = window.get("elapsed_s")
+    if found is None or share is None or (elapsed_s is not None and share * elapsed_s < RUN_QUEUE_WAIT_MIN_S):
+        return None
+    return replace(found, evidence={**found.evidence, "busy_threads": window.get("busy_threads")})
 
 
 def about_device_memory(peak_bytes: float | None, weights_bytes: int | None) -> Doubts:
@@ -218,13 +297,18 @@ def about_emulation(verified: Mapping[str, Json]) -> Doubts:
     return (doubt("emulated_precision", precision=precision, compute_types=verified.get("compute_types")),)
 
 
-def about_launches(medians_ms: Sequence[float], failures: Mapping[int, str]) -> Doubts:
-    """Doubts between launches: medians that differ too much, or failed launches (number -> error)."""
-    centre = sorted(medians_ms)[len(medians_ms) // 2] if medians_ms else 0.0
-    spread = (max(medians_ms) - min(medians_ms)) / centre if len(medians_ms) > 1 and centre > 0 else None
+def about_launches(launches: Sequence[Statistics], failures: Mapping[int, str]) -> Doubts:
+    """Doubts between launches: medians that differ by more than their own errors and too much, or failed launches
+    (number -> error)."""
+    medians = [each.median for each in launches]
+    centre = sorted(medians)[len(medians) // 2] if medians else 0.0
+    spread = (max(medians) - min(medians)) / centre if len(medians) > 1 and centre > 0 else None
+    error = mean(map(median_error, launches)) if launches else 0.0
     errors = {str(launch): error for launch, error in failures.items()}
-    failed = doubt("launch_failed", errors=errors) if failures and medians_ms else None
-    return _present(_above("launch_spread", LAUNCH_SPREAD, relative_spread=spread), failed)
+    failed = doubt("launch_failed", errors=errors) if failures and medians else None
+    return _present(
+        _above("launch_spread", LAUNCH_SPREAD + LAUNCH_SPREAD_ERRORS * error, relative_spread=spread), failed
+    )
 
 
 def about_environment(environment: Readings, device: Device | None = None) -> Doubts:
@@ -272,33 +356,31 @@ def about_workload(workload: Workload) -> Doubts:
     return (doubt("random_routing", weights=workload.weights),)
 
 
-def merge(by_launch: Sequence[tuple[int, Sequence[Doubt]]]) -> Doubts:
-    """One doubt of each kind over all launches: the most severe one, with the launches that have the kind."""
+def merge(by_launch: Sequence[tuple[int, Sequence[Doubt]]], launches: int) -> Doubts:
+    """One doubt of each kind over all `launches`: the most severe one, with the launches that have the kind.
+
+    A disturbance of fewer than half of the launches moves their median little: it is kept for information. What makes
+    one launch invalid makes the result so.
+    """
     kinds: dict[str, list[tuple[int, Doubt]]] = {}
     for launch, doubts in by_launch:
         for one in doubts:
             kinds.setdefault(one.kind, []).append((launch, one))
-    return tuple(_worst(found) for found in kinds.values())
+    return tuple(_worst(found, launches) for found in kinds.values())
 
 
-def _worst(found: Sequence[tuple[int, Doubt]]) -> Doubt:
+def _worst(found: Sequence[tuple[int, Doubt]], launches: int) -> Doubt:
     launch, worst = max(found, key=lambda one: SEVERITIES.index(one[1].severity))
-    evidence: dict[str, Json] = {**worst.evidence, "launch": launch, "launches": [number for number, _ in found]}
-    return replace(worst, evidence=evidence)
+    numbers = sorted({number for number, _ in found})
+    is_minor = worst.severity in BY_MAJORITY and 2 * len(numbers) < launches
+    evidence: dict[str, Json] = {**worst.evidence, "launch": launch, "launches": list(numbers), "of": launches}
+    return replace(worst, severity="info" if is_minor else worst.severity, evidence=evidence)
 
 
 def _above(kind: str, threshold: float, **number: float | None) -> Doubt | None:
     """A doubt when the number is known and above the threshold."""
     ((name, value),) = number.items()
     if value is None or value <= threshold:
-        return None
-    return doubt(kind, **{name: value, "threshold": threshold})
-
-
-def _away(kind: str, threshold: float, **number: float | None) -> Doubt | None:
-    """A doubt when the number is known and its absolute value is above the threshold."""
-    ((name, value),) = number.items()
-    if value is None or abs(value) <= threshold:
         return None
     return doubt(kind, **{name: value, "threshold": threshold})
 

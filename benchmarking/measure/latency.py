@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Json
-from benchmarking.core.sample_statistics import MILD_FENCE_IQR, relative_half_width
+from benchmarking.core.sample_statistics import MILD_FENCE_IQR, drift, relative_half_width
 from benchmarking.core.units import NS_PER_MS, NS_PER_S, ns_to_s
 from benchmarking.measure import noise
 from benchmarking.measure.bench import Bench
@@ -37,10 +37,10 @@ class LatencyPass:
 def latency_pass(bench: Bench, inner_loops: int) -> LatencyPass:
     """Time calls until the stopping rule ends it. Raises BenchhouseError for a call with the wrong number of tokens."""
     bench.live("measure")
-    rule = StoppingRule(bench.settings)
+    rule = StoppingRule(bench.settings, is_accelerator=bench.handle.is_accelerator)
     watch = Stopwatch(bench.operation, bench.handle, inner_loops)
     compiles, started_at = bench.compiles(), utc_now()
-    window = noise.Window(bench.handle)
+    window = noise.Window(bench.handle, processes=bench.operation.process_ids())
     reason = None
     while reason is None:
         watch.run(rule.next_count(len(watch)) - len(watch), rule.limit_s * NS_PER_S)
@@ -60,19 +60,27 @@ def latency_pass(bench: Bench, inner_loops: int) -> LatencyPass:
 PLATEAU_LOOKS = 3
 PLATEAU_SHRINKAGE = 0.9
 """Over two doublings independent noise halves the interval; one that keeps 90 % of its width will not reach the target
-soon. A higher limit would hardly ever stop, a lower one would stop on the estimate's own noise (it has 9 degrees of
-freedom)."""
+soon. A higher limit would hardly ever stop, a lower one would stop on the estimate's own noise."""
+SETTLED_CHANGE = 0.01
+SETTLED_Z = 2.0
+"""An accelerator whose last third differs from the first by more than both is still heating up."""
 
 
 class StoppingRule:
     """Decides at geometric counts of samples only (30, 60, 120, ...): checking every few samples until the interval
-    happens to be narrow would make it cover far less than 95 %."""
+    happens to be narrow would make it cover far less than 95 %.
 
-    def __init__(self, settings: Settings) -> None:
+    Accelerators heat up for many seconds and lower their clocks then: they are kept busy for a longer minimum time,
+    whatever the number of samples, and until their calls no longer become slower or faster.
+    """
+
+    def __init__(self, settings: Settings, *, is_accelerator: bool = False) -> None:
         self._settings = settings
+        self._is_accelerator = is_accelerator
+        self._min_time_s = settings.accelerator_min_time_s if is_accelerator else settings.min_time_s
         self._half_widths: list[float] = []
         self.relative_half_width: float | None = None
-        """At the last check; None below 20 samples."""
+        """Of the median's interval at the last check; None below 6 samples."""
 
     @property
     def limit_s(self) -> float:
@@ -83,31 +91,35 @@ class StoppingRule:
         """The number of samples at the next check, when there are `count` now."""
         fixed = self._settings.fixed_iterations
         last = self._settings.max_samples if fixed is None else fixed
-        return min(last, max(self._settings.min_samples, 2 * count))
+        wanted = max(self._settings.min_samples, 2 * count)
+        return wanted if fixed is None and self._is_accelerator and count >= last else min(last, wanted)
 
     def look(self, values: Sequence[float], measured_s: float) -> str | None:
         """The reason to stop now, or None to continue. `measured_s` is the time spent inside timed regions.
 
         Meeting the target takes precedence over a limit reached at the same check; the maximum count takes precedence
-        over the minimum time.
+        over the minimum time, except on accelerators.
         """
         settings = self._settings
         width = self.relative_half_width = relative_half_width(values)
         self._half_widths += [] if width is None else [width]
         if settings.fixed_iterations is not None:
             return "fixed" if len(values) >= settings.fixed_iterations else None
-        at_limit = self._limit(len(values), measured_s)
         on_target = width is not None and width <= settings.target_relative_half_width
-        if on_target and (at_limit is not None or measured_s >= settings.min_time_s):
+        may_end = measured_s >= self._min_time_s and self._is_settled(values)
+        at_limit = self._limit(len(values), measured_s, may_end)
+        if on_target and (at_limit is not None or may_end):
             return "target"
-        if at_limit is None and measured_s >= settings.min_time_s and self._is_plateau():
-            return "plateau"
-        return at_limit
+        return "plateau" if at_limit is None and may_end and self._is_plateau() else at_limit
 
-    def _limit(self, count: int, measured_s: float) -> str | None:
-        if count >= self._settings.max_samples:
+    def _limit(self, count: int, measured_s: float, may_end: bool) -> str | None:
+        if count >= self._settings.max_samples and (may_end or not self._is_accelerator):
             return "max_samples"
         return "max_time" if measured_s >= self._settings.max_time_s else None
+
+    def _is_settled(self, values: Sequence[float]) -> bool:
+        found = drift(values) if self._is_accelerator else None
+        return found is None or abs(found.relative_change) <= SETTLED_CHANGE or abs(found.z) <= SETTLED_Z
 
     def _is_plateau(self) -> bool:
         recent = self._half_widths[-PLATEAU_LOOKS:]

@@ -24,7 +24,7 @@ HZ_PER_KHZ = 1_000
 HZ_PER_MHZ = 1_000_000
 
 BUSY_SHARE = 0.1
-"""A thread that ran for more than this share of the window took part in the work."""
+"""A thread that ran, or waited to run, for more than this share of the window took part in the work."""
 FREQUENCY_CPUS = 16
 """Number of CPUs whose clock is read: each reading may interrupt its CPU, and large machines have hundreds."""
 
@@ -32,11 +32,13 @@ FREQUENCY_CPUS = 16
 class Window:
     """Counters of the machine and the device over a pass."""
 
-    def __init__(self, handle: DeviceHandle, root: Path = ROOT) -> None:
+    def __init__(self, handle: DeviceHandle, root: Path = ROOT, processes: Sequence[int] = ()) -> None:
+        """`processes`: others that do this process's work, as a browser's do."""
         self._handle = handle
         self._root = root
+        self._processes = tuple(processes)
         self._states: list[Readings] = [handle.state()]
-        self._before = _readings(handle, root)
+        self._before = self._counters()
         self._start_ns = time.perf_counter_ns()
 
     def look(self) -> None:
@@ -46,28 +48,27 @@ class Window:
     def close(self) -> dict[str, Json]:
         """The differences by name (with units in the names), the device's states, and under `missing` the reasons."""
         elapsed_s = (time.perf_counter_ns() - self._start_ns) / 1e9
-        changed = differences(self._before, _readings(self._handle, self._root), elapsed_s)
+        changed = differences(self._before, self._counters(), elapsed_s)
         device = summarise_states(self._states)
         missing = {**changed.missing, **device.missing}
         escaped: dict[str, Json] = {"escaped_threads": found} if (found := escaped_threads(self._root)) else {}
         return {"elapsed_s": elapsed_s, **changed.values, **device.values, **escaped, "missing": dict(missing)}
 
+    def _counters(self) -> Readings:
+        if self._handle.has_scripted_clock:
+            return Readings(missing={"host": f"{NOT_APPLICABLE}: the device's clock is scripted, the host's is not"})
+        return counters(self._root, self._processes)
 
-def _readings(handle: DeviceHandle, root: Path) -> Readings:
-    if handle.has_scripted_clock:
-        return Readings(missing={"host": f"{NOT_APPLICABLE}: the device's clock is scripted, the host's is not"})
-    return counters(root)
 
-
-def counters(root: Path = ROOT) -> Readings:
-    """Every counter now."""
+def counters(root: Path = ROOT, processes: Sequence[int] = ()) -> Readings:
+    """Every counter now; waits and major faults are those of this process and the others together."""
     return gather(
         {
             "steal": lambda: dict(zip(("steal", "total"), _cpu_ticks(root), strict=True)),
             "cpu_pressure": lambda: _pressure(root),
-            "run_queue": lambda: dict(_run_queue(root)),
+            "run_queue": lambda: dict(_run_queue(root, processes)),
             "throttling": lambda: dict(host_linux.throttling(root)),
-            "usage": _usage,
+            "usage": lambda: _usage(root, processes),
             "swapped_in_pages": lambda: _swapped_in_pages(root),
             "cpu_frequency_hz": lambda: _frequency_hz(root),
             "temperatures_c": lambda: dict(_temperatures_c(root)),
@@ -87,7 +88,8 @@ def differences(before: Readings, after: Readings, elapsed_s: float) -> Readings
 
 def _steal(before: Any, after: Any, elapsed_s: float) -> dict[str, Json]:
     total = after["total"] - before["total"]
-    return {"steal_share": (after["steal"] - before["steal"]) / total} if total > 0 else {}
+    stolen = after["steal"] - before["steal"]
+    return {"steal_share": stolen / total, "cpu_ticks": total} if total > 0 else {}
 
 
 def _cpu_pressure(before: Any, after: Any, elapsed_s: float) -> dict[str, Json]:
@@ -102,7 +104,7 @@ def _run_queue_wait(before: Mapping[str, Any], after: Mapping[str, Any], elapsed
         for thread, (ran, waited) in after.items()
         for old_ran, old_waited in (before.get(thread, (0, 0)),)
     ]
-    busy = sum(ran_ns / 1e9 > BUSY_SHARE * elapsed_s for ran_ns, _ in ran_and_waited)
+    busy = sum((ran_ns + waited_ns) / 1e9 > BUSY_SHARE * elapsed_s for ran_ns, waited_ns in ran_and_waited)
     wait_s = sum(waited_ns for _, waited_ns in ran_and_waited) / 1e9
     return {"run_queue_wait_share": wait_s / elapsed_s, "busy_threads": busy}
 
@@ -157,10 +159,10 @@ def _pressure(root: Path) -> dict[str, Json]:
     return {"avg10_percent": float(fields["avg10"]), "total_us": int(fields["total"])}
 
 
-def _run_queue(root: Path) -> dict[str, Json]:
+def _run_queue(root: Path, processes: Sequence[int]) -> dict[str, Json]:
     """Nanoseconds run and waited for a CPU, by thread."""
     threads: dict[str, Json] = {}
-    for path in root.glob("proc/self/task/*/schedstat"):
+    for path in (path for one in ("self", *processes) for path in root.glob(f"proc/{one}/task/*/schedstat")):
         try:
             ran, waited = read_text(path).split()[:2]
         except UnreadableError:
@@ -171,18 +173,28 @@ def _run_queue(root: Path) -> dict[str, Json]:
     return threads
 
 
-def _usage() -> dict[str, Json]:
-    """Major faults and context switches of all threads of this process. Raises UnreadableError without getrusage."""
+def _usage(root: Path, processes: Sequence[int]) -> dict[str, Json]:
+    """Major faults of the processes, and context switches of all threads of this one. Raises UnreadableError without
+    getrusage."""
     try:
         import resource
     except ImportError as error:
         raise UnreadableError(f"{NOT_SUPPORTED}: {sys.platform} has no getrusage") from error
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return {
-        "major_faults": usage.ru_majflt,
+        "major_faults": usage.ru_majflt + sum(_major_faults(root, process) for process in processes),
         "voluntary_switches": usage.ru_nvcsw,
         "involuntary_switches": usage.ru_nivcsw,
     }
+
+
+def _major_faults(root: Path, process: int) -> int:
+    """Those of another process so far (proc(5): stat 12); 0 when it has ended."""
+    try:
+        stat = read_text(root / f"proc/{process}/stat")
+    except UnreadableError:
+        return 0
+    return int(stat[stat.rindex(")") + 2 :].split()[9])
 
 
 def _swapped_in_pages(root: Path) -> int:

@@ -22,7 +22,6 @@ from benchmarking.core.records import (
     Readings,
     Samples,
 )
-from benchmarking.core.sample_statistics import describe, drift
 from benchmarking.core.units import ns_to_ms, ns_to_s
 from benchmarking.measure import doubts
 from benchmarking.measure.bench import Bench, CompileCount, Report, Reporter
@@ -196,10 +195,9 @@ def _latency_passes(bench: Bench, inner_loops: int) -> list[LatencyPass]:
 
 
 def _doubts(bench: Bench, latency: LatencyPass) -> tuple[Doubt, ...]:
-    values = latency.watch.calls_ms
     return (
         *doubts.about_window(latency.window, is_accelerator=bench.handle.is_accelerator),
-        *doubts.about_samples(describe(values), drift(values)),
+        *doubts.about_samples(latency.watch.calls_ms),
         *doubts.about_stop(latency.stop_reason, latency.relative_half_width, bench.settings.target_relative_half_width),
     )
 

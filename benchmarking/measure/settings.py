@@ -21,12 +21,14 @@ class Settings:
     profile: ProfileName = "standard"
     launches: int = 3
     target_relative_half_width: float = 0.02
-    """Target for the 95 % confidence interval of the mean, from batch means."""
+    """Target for the 95 % confidence interval of the median inside a launch."""
     min_samples: int = 30
     max_samples: int = 960
     min_time_s: float = 1.0
     max_time_s: float = 20.0
     """Measured time per point and launch."""
+    accelerator_min_time_s: float = 5.0
+    """In place of `min_time_s` on accelerators, whose clocks fall as they heat up."""
     fixed_iterations: int | None = None
     """Exactly this many timed calls (stop_reason fixed); None: until the target or a limit."""
     fixed_warmup_iterations: int | None = None
@@ -52,6 +54,7 @@ PROFILES: dict[ProfileName, Settings] = {
         max_samples=200,
         min_time_s=0.5,
         max_time_s=5.0,
+        accelerator_min_time_s=2.0,
         warmup_max_time_s=5.0,
         energy_windows=1,
     ),
@@ -64,6 +67,7 @@ PROFILES: dict[ProfileName, Settings] = {
         max_samples=4800,
         min_time_s=3.0,
         max_time_s=60.0,
+        accelerator_min_time_s=15.0,
         point_per_process=True,
     ),
 }

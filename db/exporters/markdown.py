@@ -77,8 +77,9 @@ def _text(value: Any) -> str:
 
 
 def _interval(row: Row) -> str:
+    """The interval between launches; one of fewer launches speaks of their own calls only and is left out."""
     low, high = row["latency_ci_low_ms"], row["latency_ci_high_ms"]
-    return NOTHING if low is None or high is None else f"{_text(low)} .. {_text(high)}"
+    return NOTHING if low is None or high is None or row["ci_scope"] != "between" else f"{_text(low)} .. {_text(high)}"
 
 
 def _verdict(row: Row) -> str:

@@ -65,7 +65,7 @@ def _columns(run: Run) -> list[Column[Result]]:
     return [
         *(_axis(axis) for name, axis in AXES.items() if several or name != "concurrency"),
         _metric("latency_median_ms"),
-        Column(heading="95 % interval", text=lambda result: _interval(result.metrics)),
+        Column(heading="95 % interval", text=_interval),
         _metric("latency_p90_ms"),
         *([_metric("latency_request_median_ms", "request ms")] if several else []),
         _metric("throughput_samples_per_sec", items),
@@ -155,9 +155,10 @@ def _number(metrics: Mapping[str, float], name: str) -> str | None:
     return number(metrics[name]) if name in metrics else None
 
 
-def _interval(metrics: Mapping[str, float]) -> str | None:
-    low, high = (_number(metrics, name) for name in ("latency_ci_low_ms", "latency_ci_high_ms"))
-    return None if low is None or high is None else f"{low} .. {high}"
+def _interval(result: Result) -> str | None:
+    """The interval between launches; one of fewer launches speaks of their own calls only and is left out."""
+    low, high = (_number(result.metrics, name) for name in ("latency_ci_low_ms", "latency_ci_high_ms"))
+    return None if low is None or high is None or result.ci_scope != "between" else f"{low} .. {high}"
 
 
 def _count(value: float | None) -> str | None:

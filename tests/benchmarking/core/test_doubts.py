@@ -9,7 +9,7 @@ import benchmarking
 from benchmarking.core.doubts import KINDS, SEVERITIES, doubt, sentence
 from benchmarking.core.records import Doubt
 
-RAISERS = {"doubt", "_above", "_away", "_any"}
+RAISERS = {"doubt", "_above", "_any", "_pages"}
 
 
 def raised():

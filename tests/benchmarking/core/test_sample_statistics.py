@@ -6,9 +6,12 @@ import pytest
 from benchmarking.core.sample_statistics import (
     autocorrelation_time,
     between_launches_interval,
+    binomial_tail,
+    clock_step,
     count_outliers,
     describe,
     drift,
+    median_error,
     median_interval,
     relative_half_width,
     tail_quantile,
@@ -106,21 +109,27 @@ def test_median_interval_needs_six_samples():
     assert median_interval([1, 2, 3, 4, 5], 1.0) is None
 
 
-def test_half_width_by_batch_means_by_hand():
-    # batches of two equal values 1..10: mean 5.5, sd 3.02765, t 2.26216: 2.26216 * 3.02765 / sqrt(10) / 5.5
-    values = [float(i) for i in range(1, 11) for _ in range(2)]
-    assert relative_half_width(values) == pytest.approx(0.393791, abs=1e-6)
-
-
-def test_half_width_drops_the_earliest_values_that_fill_no_batch():
-    values = [float(i) for i in range(1, 11) for _ in range(2)]
-    assert relative_half_width([1e9, *values]) == relative_half_width(values)
+def test_half_width_is_that_of_the_medians_interval():
+    values = [100.0 + (7 * i % 31) - 15 for i in range(31)]  # 85..115, no correlation: ranks 10 and 22
+    assert relative_half_width(values) == pytest.approx((106 - 94) / 2 / 100)
+    slow = [*values[:-1], 1e9]  # one call does not widen it
+    assert relative_half_width(slow) == pytest.approx(0.06, abs=0.011)
 
 
 def test_half_width_of_few_constant_and_zero_values():
-    assert relative_half_width([1.0, 2.0] * 9 + [1.0]) is None
+    assert relative_half_width([1.0, 2.0, 1.0, 2.0, 1.0]) is None
+    assert relative_half_width([1.0, 2.0] * 3) == pytest.approx(0.5 / 1.5)
     assert relative_half_width([3.0] * 20) == 0.0
     assert relative_half_width([0.0] * 20) is None
+
+
+def test_the_error_of_a_median_is_that_of_a_normal_sample():
+    rng = np.random.default_rng(2)
+    medians = [describe(100 + 5 * rng.standard_normal(50)) for _ in range(300)]
+    actual = np.std([each.median for each in medians]) / 100
+    assert np.median([median_error(each) for each in medians]) == pytest.approx(actual, rel=0.25)
+    assert median_error(describe([0.0, 0.0, 0.0])) == 0.0
+    assert median_error(describe([5.0])) == 0.0
 
 
 def test_interval_between_launches_by_hand():
@@ -134,10 +143,26 @@ def test_interval_between_equal_launches_has_no_width():
     assert between_launches_interval([4.0, 4.0, 4.0]) == (pytest.approx(4.0), pytest.approx(4.0))
 
 
-def test_drift_compares_the_medians_of_the_thirds():
-    assert drift([10, 10, 99, 5, 5, 5, 11, 12, 11]) == pytest.approx(0.1)
+def test_drift_compares_the_medians_and_the_ranks_of_the_thirds():
+    found = drift([10, 10, 99, 5, 5, 5, 11, 12, 11])
+    assert found.relative_change == pytest.approx(0.1)
+    # ranks of the last third 3.5, 5, 3.5: 12 is 1.5 above 10.5; the error is 3 sqrt(7 / 12)
+    assert found.z == pytest.approx(1.5 / (3 * math.sqrt(7 / 12)))
     assert drift([1.0] * 8) is None
     assert drift([0.0] * 9) is None
+
+
+def test_the_step_of_a_clock_is_the_smallest_between_values_that_repeat():
+    assert clock_step([1.3, 1.4, 1.3, 1.5, 1.4, 1.4]) == pytest.approx(0.1)
+    assert clock_step([1.31, 1.42, 1.33, 1.54, 1.45, 1.46]) is None
+    assert clock_step([1.3, 1.4, 1.3, 1.4, 1.4]) is None
+    assert clock_step([1.3] * 10) is None
+
+
+def test_the_tail_of_a_binomial_distribution_by_hand():
+    assert binomial_tail(2, 3, 0.5) == pytest.approx(4 / 8)
+    assert binomial_tail(3, 3, 0.1) == pytest.approx(0.001)
+    assert binomial_tail(0, 3, 0.1) == 1.0
 
 
 @pytest.mark.parametrize(("rho", "least"), [(0.0, 0.93), (0.5, 0.90), (0.8, 0.80)])

@@ -212,7 +212,9 @@ def test_the_runs_own_doubts_are_added():
 
 
 def test_launches_that_disagree_raise_a_doubt():
-    result = summarise("id", POINT, [measured(0, around(100)), measured(1, around(120))], [])
+    close = [(7 * i % 31 - 15) / 100 for i in range(31)]
+    both = [measured(launch, [level + each for each in close]) for launch, level in ((0, 100), (1, 120))]
+    result = summarise("id", POINT, both, [])
     assert [one.kind for one in result.doubts] == ["launch_spread"]
     assert result.validity == "noisy"
 

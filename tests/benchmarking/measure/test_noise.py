@@ -8,6 +8,7 @@ from benchmarking.core.records import Readings
 from benchmarking.devices.support import host_linux
 from benchmarking.devices.support.reading import UnreadableError
 from benchmarking.measure import noise
+from benchmarking.measure.latency import latency_pass
 from benchmarking.measure.noise import summarise_states
 
 PROC_STAT = "cpu  12602 0 4347 205892 1964 0 73 {steal} 7 8\ncpu0 1 2 3 4 5 6 7 8 9 10\nintr 1\n"
@@ -141,6 +142,39 @@ def test_a_window_joins_the_hosts_counters_and_the_devices_states(tmp_path):
     assert closed["throttled_periods"] == 0
     assert (closed["device_before"], closed["device_after"]) == ({"temperature_c": 50}, {"temperature_c": 60})
     assert closed["missing"]["power_w"] == "x"
+
+
+def test_a_thread_that_waits_for_a_cpu_is_busy():
+    before = Readings(values={"run_queue": {"10": [0, 0]}})
+    after = Readings(values={"run_queue": {"10": [50_000_000, 900_000_000]}})
+    assert noise.differences(before, after, elapsed_s=1.0).values["busy_threads"] == 1
+
+
+def test_a_window_counts_the_processes_that_do_the_work(tmp_path):
+    """A browser's page waits 400 ms of a second and reads 70 pages; the process that drives it does neither."""
+
+    def page(root, waited, faults):
+        stat = f"4711 (Page (x) y) S 1 4711 4711 0 -1 4194560 9000 0 {faults} 0 55 11 0 0 20 0 9 0 100 1 1"
+        return write(root, {"proc/4711/task/4712/schedstat": f"{waited} {waited} 9\n", "proc/4711/stat": stat})
+
+    before = noise.counters(page(machine(tmp_path / "a"), 0, 30), processes=[4711])
+    after = noise.counters(page(machine(tmp_path / "b"), 400_000_000, 100), processes=[4711])
+    changed = noise.differences(before, after, elapsed_s=1.0).values
+    assert changed["run_queue_wait_share"] == pytest.approx(0.4)
+    assert changed["busy_threads"] == 1
+    assert changed["major_faults"] >= 70
+    assert noise.counters(tmp_path / "b", processes=[999]).values["run_queue"] == {"10": [1_000, 50]}
+
+
+def test_the_latency_pass_watches_the_processes_of_its_operation(fake, monkeypatch):
+    watched = []
+    monkeypatch.setattr(noise, "counters", lambda root, processes: watched.append(processes) or Readings())
+    handle = fake.handle()
+    handle.has_scripted_clock = False
+    operation = fake.operation(handle, [5.0, 5.1, 4.9])
+    operation.process_ids = lambda: (4711, 4713)
+    latency_pass(fake.bench([], handle=handle, operation=operation, fixed_iterations=3), 1)
+    assert watched == [(4711, 4713), (4711, 4713)]
 
 
 def test_a_scripted_clock_is_not_touched_by_the_hosts_noise(fake):

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 
 from benchmarking.measure.latency import StoppingRule, latency_pass
@@ -33,7 +35,7 @@ def test_the_minimum_time_delays_the_target(fake):
 
 
 def test_stops_at_the_maximum_of_samples(fake):
-    noisy = [10, 10, 10, 10, 200, 10, 10, 10, 10, 10, 10, 10, 10]
+    noisy = [10, 12, 9, 11, 200, 13, 10, 8, 12, 11, 9, 14, 10]
     result = latency_pass(fake.bench(noisy, max_samples=60, target_relative_half_width=1e-9), 1)
     assert (result.stop_reason, len(result.watch)) == ("max_samples", 60)
 
@@ -47,7 +49,7 @@ def test_stops_at_the_maximum_of_time_between_looks(fake):
     result = latency_pass(fake.bench([900, 1500], max_time_s=20.0), 1)
     assert result.stop_reason == "max_time"
     assert len(result.watch) == 17  # 8 pairs are 19.2 s
-    assert result.relative_half_width is None
+    assert result.relative_half_width == pytest.approx(300 / 900)
 
 
 def test_slow_calls_are_timed_three_times_despite_the_limit(fake):
@@ -89,6 +91,38 @@ def test_the_device_is_read_between_timed_regions_only(fake):
     ]
     assert readings_before == [0, 60]  # each timed region has two readings of the clock: none is open
     assert handle.events.count("state") == 2  # before, and at the one look
+
+
+def test_outliers_that_move_the_mean_only_do_not_delay_the_stop(fake):
+    """The headline is the median: one call of 20 that is ten times as long leaves it where it is."""
+    calls = [100 * factor for factor in QUIET * 2]
+    calls[7] = 1000
+    result = latency_pass(fake.bench(calls), 1)
+    assert (result.stop_reason, len(result.watch)) == ("target", 30)
+
+
+def test_two_equally_long_states_are_not_on_target_although_their_mean_is(fake):
+    alternating = [100, 120.3, 119.8, 100.5] * 3
+    result = latency_pass(fake.bench(alternating, max_samples=60), 1)
+    assert result.stop_reason != "target"
+    assert result.relative_half_width == pytest.approx(0.09, abs=0.01)
+
+
+def test_an_accelerator_is_kept_busy_for_a_minimum_time_whatever_the_number_of_samples(fake):
+    calls = [2 * factor for factor in QUIET]
+    on_cpu = latency_pass(fake.bench(calls, max_samples=600), 1)
+    assert (on_cpu.stop_reason, len(on_cpu.watch)) == ("target", 600)
+    bench = fake.bench(calls, handle=fake.handle(torch_name="cuda:0"), max_samples=600)
+    result = latency_pass(bench, 1)
+    assert (result.stop_reason, len(result.watch)) == ("target", 4800)  # 600, 1200 and 2400 calls are up to 4.8 s
+
+
+def test_an_accelerator_that_heats_up_is_measured_until_it_settles(fake):
+    calls = [50 * QUIET[i % 10] * (1 + 0.08 * (1 - math.exp(-i * 0.05 / 5))) for i in range(2000)]
+    bench = fake.bench(calls, handle=fake.handle(torch_name="cuda:0"), max_samples=120, max_time_s=60.0)
+    assert latency_pass(bench, 1).watch.spent_ns > 15e9
+    steady = fake.bench([50 * factor for factor in QUIET], handle=fake.handle(torch_name="cuda:0"))
+    assert latency_pass(steady, 1).watch.spent_ns < 7e9
 
 
 @pytest.mark.parametrize("measured_s", [0.0, 0.99])

@@ -251,6 +251,11 @@ class BrowserMemory:
             with suppress(psutil.NoSuchProcess):  # it has ended since it was listed
                 self._processes.append(psutil.Process(process_id))
 
+    @property
+    def process_ids(self) -> tuple[int, ...]:
+        """The page's process and the GPU process."""
+        return tuple(process.pid for process in self._processes)
+
     def resident_bytes(self) -> int:
         """Resident memory of the page's process and the GPU process now; shared pages count in both."""
         total = 0

@@ -113,6 +113,9 @@ class PageOperation(Operation):
     def resident_bytes(self) -> int:
         return self._memory.resident_bytes()
 
+    def process_ids(self) -> Sequence[int]:
+        return self._memory.process_ids
+
     def _on_host(self, number: int) -> Any:
         """The output of a call in the form of runtimes in this process."""
         if self._fetched is None or self._fetched[0] != number:

@@ -62,6 +62,11 @@ def test_the_first_line_names_model_device_runtime_and_precision(make_run):
     assert row.index("224") + 3 == head.index("image px") + len("image px"), "numbers end where their heading does"
 
 
+def test_fewer_than_three_launches_have_no_interval_in_the_table(make_run):
+    assert "95 % interval" in table(make_run(launches=3))
+    assert "95 % interval" not in table(make_run(launches=2))
+
+
 def test_a_point_that_failed_has_dashes_and_its_reason_below(make_run):
     run = make_run(family="vision", with_failed=True)
     *_, row = [line for line in table(run).splitlines() if line.strip().startswith("64 ")]

@@ -1,0 +1,88 @@
+"""Prints how often each doubt about samples is raised on a healthy machine, and how often it finds what it is for.
+
+    python tests/perf/doubts.py [REPLAYS]
+
+A healthy machine has a little memory from call to call, one call in 200 interrupted, and launches that differ by 0.5 %.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+if __package__ in (None, ""):
+    sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
+
+from benchmarking.core.tables import Table, table_text
+from benchmarking.measure.settings import PROFILES, Settings
+from tests.helpers.measurement_replay import DISTURBANCES, count_doubts, count_marks, count_marks_of_passes, healthy
+
+REPLAYS = 1000
+SPREADS = (0.005, 0.01, 0.02, 0.03, 0.05)
+COUNTS = (10, 20, 30, 60, 120, 240, 480, 900)
+RESULT_COUNTS = (10, 30, 120)
+LAUNCHES = (1, 3, 5)
+CALLS_MS = (50.0, 300.0, 1200.0, 3500.0)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the tables; the only argument is the number of launches (a third of it: results) behind each row."""
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    replays = int(arguments[0]) if arguments else REPLAYS
+    results = max(replays // 3, 1)
+    print("healthy machine: share of launches with a doubt")
+    _show(
+        ("cv", "samples", "doubts"),
+        [
+            (f"{cv:.1%}", str(n), _shares(count_doubts(healthy(cv), n, replays=replays, seed=1), replays))
+            for cv in SPREADS
+            for n in COUNTS
+        ],
+    )
+    print("\nhealthy machine: share of results that are not valid, and their doubts")
+    _show(
+        ("cv", "samples", "launches", "doubts"),
+        [
+            (f"{cv:.1%}", str(n), str(k), _shares(count_marks(healthy(cv), n, k, replays=results, seed=2), results))
+            for cv in (SPREADS[0], SPREADS[-1])
+            for n in RESULT_COUNTS
+            for k in LAUNCHES
+        ],
+    )
+    print("\nhealthy machine, cv 2 %: share of results that are not valid, by profile and length of the call")
+    _show(
+        ("profile", "call", "doubts"),
+        [
+            (profile, f"{call_ms:g} ms", _shares(_of_profile(PROFILES[profile], call_ms, results // 3), results // 3))
+            for profile in PROFILES
+            for call_ms in CALLS_MS
+        ],
+    )
+    print("\ndisturbances: share of launches with a doubt")
+    _show(
+        ("disturbance", "samples", "doubts"),
+        [
+            (name, str(n), _shares(count_doubts(calls, n, replays=results, seed=3), results))
+            for name, (calls, _) in DISTURBANCES.items()
+            for n in (30, 120, 240, 900)
+        ],
+    )
+    return 0
+
+
+def _of_profile(settings: Settings, call_ms: float, results: int) -> Counter[str]:
+    return count_marks_of_passes(healthy(0.02), settings, call_ms, replays=results, seed=4)
+
+
+def _show(headings: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
+    print(table_text(Table(headings=tuple(headings), rows=tuple(rows))), flush=True)
+
+
+def _shares(counted: Counter[str], of: int) -> str:
+    return ", ".join(f"{kind} {count / of:.1%}" for kind, count in counted.most_common() if count) or "none"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
