@@ -305,7 +305,7 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "clock_set_back",
         "info",
         "the machine's clock was set back during the run, so when it started and ended is not certain",
-        "keep the clock synchronised; durations are taken from another clock and are right",
+        "keep the clock synchronised (durations are taken from another clock and are right)",
     ),
     (
         "software_adapter",
