@@ -36,6 +36,28 @@ OUT_OF_MEMORY_TEXTS = (
 Zero, OpenVINO and browsers."""
 
 
+DEVICE_LOST_TEXTS = (
+    "device-side assert triggered",
+    "an illegal memory access was encountered",
+    "an illegal instruction was encountered",
+    "misaligned address",
+    "invalid program counter",
+    "hardware stack error",
+    "operation not supported on global/shared address space",
+    "unspecified launch failure",
+    "the launch timed out and was terminated",
+    "uncorrectable ecc error",
+    "context is destroyed",
+    "device_lost",
+    "device lost",
+    "device was lost",
+    "device removed",
+    "device_removed",
+)
+"""Texts of errors after which every further call of the process on its device fails, in lower case: those of CUDA (they
+stand in the messages of torch and ONNX Runtime alike) and HIP, Level Zero, WebGPU and Direct3D."""
+
+
 class BenchhouseError(Exception):
     """An expected failure: the work could not be done or finished. Exit code 1."""
 
@@ -89,6 +111,16 @@ def is_out_of_memory(error: BaseException | str) -> bool:
     """Whether an error of Python or of a library, or its message, means that host or device memory ran out."""
     text = str(error).lower()
     return isinstance(error, MemoryError) or any(part in text for part in OUT_OF_MEMORY_TEXTS)
+
+
+def is_device_lost(error: BaseException | str | None) -> bool:
+    """Whether an error, one that it was raised from, or its message means that the process can no longer use its
+    device, as after an illegal memory access on a GPU."""
+    if error is None:
+        return False
+    text = " ".join((str(error), *getattr(error, "__notes__", ()))).lower()
+    earlier = None if isinstance(error, str) else error.__cause__ or error.__context__
+    return any(part in text for part in DEVICE_LOST_TEXTS) or is_device_lost(earlier)
 
 
 def out_of_memory(doing: str, error: BaseException) -> OutOfMemoryError:

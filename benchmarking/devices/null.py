@@ -26,7 +26,7 @@ from benchmarking.core.errors import FormatError, StorageError
 from benchmarking.core.records import NOT_SUPPORTED, PRECISIONS, Device, Json, Readings
 
 SCRIPT_VARIABLE = "BENCHHOUSE_NULL_SCRIPT"
-Fault = Literal["raise", "oom", "hang", "exit", "kill", "nan", "tokens"]
+Fault = Literal["raise", "oom", "lost", "hang", "exit", "kill", "nan", "tokens"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,8 @@ class Script:
     0.01 ms a token, with a spread of a few percent."""
     faults: Mapping[str, Fault] = field(default_factory=dict)
     """The fault at a point, by label; "load" is the load, "prepare" the preparation, "reference" and a label the
-    reference's call at a point. "tokens" yields one token too few."""
+    reference's call at a point. "tokens" yields one token too few; after "lost" every later call of the process fails,
+    as after a device-side assert."""
     fault_launches: list[int] = field(default_factory=list)
     """Launches in which the faults happen; empty for all. Preparation precedes every launch."""
     load_s: Mapping[str, float] = field(default_factory=dict)
@@ -90,6 +91,8 @@ class NullHandle(DeviceHandle):
         self.script = script
         self.compiles = 0
         """Compilations of all calls so far."""
+        self.is_lost = False
+        """Whether the process has lost the device."""
         self._now_ns = 0
         self._compiles = iter(script.compiles)
 
@@ -105,6 +108,10 @@ class NullHandle(DeviceHandle):
     def compile(self) -> None:
         """Count the script's compilations of the next call."""
         self.compiles += next(self._compiles, 0)
+
+    def synchronize(self) -> None:
+        if self.is_lost:
+            raise RuntimeError("scripted: CUDA error: device-side assert triggered")
 
     def sleep(self, duration_s: float) -> None:
         self.spend(round(duration_s * 1e9))

@@ -47,6 +47,8 @@ class NullOperation(Operation):
         self._verified = verified.get(point.label, verified.get("*", {}))
 
     def run(self, mark: Mark) -> str:
+        self._handle.is_lost |= self._fault == "lost"
+        self._handle.synchronize()
         if self._fault is not None and self._fault not in ("nan", "tokens"):
             trigger_fault(self._fault)
         self._handle.compile()

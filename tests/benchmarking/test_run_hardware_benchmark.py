@@ -68,6 +68,7 @@ def test_generation_splits_into_first_and_further_tokens(capsys, null_script):
     [
         ("raise", "failed", "RuntimeError: scripted: the call raised"),
         ("oom", "failed", "scripted: out of memory"),
+        ("lost", "failed", "RuntimeError: scripted: CUDA error: device-side assert triggered"),
         ("exit", "failed", "ended with exit code 3"),
         ("kill", "failed", "killed by SIGKILL"),
         ("hang", "timed_out", "not finished within the time limit of 2 s"),

@@ -228,6 +228,11 @@ _KINDS: dict[str, type[Any]] = {
 }
 
 
+def ends_worker(measurement: Measurement) -> bool:
+    """Whether a process that failed so measures no further point: its memory ran out, or it lost its device."""
+    return bool(measurement.extra.get("out_of_memory") or measurement.extra.get("device_lost"))
+
+
 def encode(message: Message) -> str:
     """The message as one line."""
     return f'{{"{type(message).__name__}":{dumps(message)}}}\n'

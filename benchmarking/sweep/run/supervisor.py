@@ -23,7 +23,15 @@ from benchmarking.sweep.plan.foreign_code import check_read_plan
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run.lock import WAIT_S, device_locks, lock_names
 from benchmarking.sweep.run.preparation import needs_preparation, prepare
-from benchmarking.sweep.run.process import Job, LoadFailed, Message, PointStarted, TimeLimitError, WorkerProcess
+from benchmarking.sweep.run.process import (
+    Job,
+    LoadFailed,
+    Message,
+    PointStarted,
+    TimeLimitError,
+    WorkerProcess,
+    ends_worker,
+)
 from benchmarking.sweep.run.spool import PartialRun
 
 
@@ -167,7 +175,7 @@ class WorkerSession:
                 self.observer.live(self.track, self.job.launch, self.current, message)
         elif isinstance(message, Measurement):
             self._settle(message)
-            return not message.extra.get("out_of_memory")
+            return not ends_worker(message)
         return True
 
     def _next_deadline_s(self) -> float | None:
@@ -177,7 +185,7 @@ class WorkerSession:
     def _settle(self, measurement: Measurement) -> None:
         """Keep a measurement, unless its point gets another try in a fresh process."""
         self.current = None
-        if measurement.extra.get("out_of_memory") and self._may_try_alone(measurement.point):
+        if ends_worker(measurement) and self._may_try_alone(measurement.point):
             return
         self.settled += 1
         self.track.keep(measurement)

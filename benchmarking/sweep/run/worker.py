@@ -23,7 +23,7 @@ from benchmarking.core import plugins
 from benchmarking.core.command_line import shows_tracebacks
 from benchmarking.core.contracts import Runtime, Session
 from benchmarking.core.device_contracts import DeviceHandle
-from benchmarking.core.errors import BenchhouseError, OutOfMemoryError
+from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, is_device_lost
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import (
     FAILED,
@@ -38,7 +38,7 @@ from benchmarking.core.records import (
 )
 from benchmarking.devices.support.binding import affinity, bind, memory_by_node
 from benchmarking.runtimes.support.lookup import open_device
-from benchmarking.sweep.run.process import Job, LoadFailed, Message, PointStarted, encode
+from benchmarking.sweep.run.process import Job, LoadFailed, Message, PointStarted, encode, ends_worker
 
 PR_SET_PDEATHSIG = 1
 
@@ -60,7 +60,7 @@ def main() -> int:
 
 
 def work(job: Job, home: IO[str], spawn_s: float) -> None:
-    """Load, then measure the points in order, until done or out of memory."""
+    """Load, then measure the points in order, until done, out of memory, or without a device that works."""
 
     def send(message: Message) -> None:
         home.write(encode(message))
@@ -78,8 +78,8 @@ def work(job: Job, home: IO[str], spawn_s: float) -> None:
             job, session, handle, point, send, since_spawn_ns=job.spawned_at_ns if index == 0 else None
         )
         send(measurement)
-        if measurement.extra.get("out_of_memory"):
-            return  # leftovers in memory would affect the next points: they get a fresh process
+        if ends_worker(measurement):
+            return  # what is left in memory, or of the device, would affect the next points: they get a fresh process
         gc.collect()
         handle.empty_cache()
     session.close()
@@ -192,11 +192,21 @@ def measure(
                 check=check,
             )
     except Exception as error:  # noqa: BLE001 - a point that raises costs that point and is stored with its reason
-        return _failure(job, point, started_at, error)
+        return _failure(job, point, started_at, error, is_device_lost(error) or not _works(handle))
     return _with_time_to_ready(check.with_work(measurement), ready_s)
 
 
-def _failure(job: Job, point: Point, started_at: str, error: Exception) -> Measurement:
+def _works(handle: DeviceHandle) -> bool:
+    """Whether the device still answers; an error of its queue is raised at the next call that waits for it."""
+    try:
+        handle.synchronize()
+    except Exception:  # noqa: BLE001 - the point has its reason already; this only decides where the next one runs
+        return False
+    return True
+
+
+def _failure(job: Job, point: Point, started_at: str, error: Exception, lost: bool) -> Measurement:
+    is_out_of_memory = isinstance(error, OutOfMemoryError | MemoryError)
     return Measurement(
         point=point,
         launch=job.launch,
@@ -205,7 +215,7 @@ def _failure(job: Job, point: Point, started_at: str, error: Exception) -> Measu
         started_at=started_at,
         finished_at=utc_now(),
         missing={"latency_median_ms": FAILED},
-        extra={"out_of_memory": isinstance(error, OutOfMemoryError | MemoryError), "traceback": error_traceback(error)},
+        extra={"out_of_memory": is_out_of_memory, "device_lost": lost, "traceback": error_traceback(error)},
     )
 
 

@@ -8,7 +8,14 @@ import os
 import pytest
 
 from benchmarking.core.command_line import run_command
-from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, always_after, is_out_of_memory, memory_errors
+from benchmarking.core.errors import (
+    BenchhouseError,
+    OutOfMemoryError,
+    always_after,
+    is_device_lost,
+    is_out_of_memory,
+    memory_errors,
+)
 
 
 def test_it_closes_after_the_body():
@@ -59,6 +66,39 @@ def test_a_failed_allocation_is_recognized_in_any_librarys_words(text):
     assert is_out_of_memory(text)
     with pytest.raises(OutOfMemoryError, match=r"^out of memory while loading: "), memory_errors("loading"):
         raise RuntimeError(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CUDA error: device-side assert triggered\nSearch for `cudaErrorAssert' in https://docs.nvidia.com",
+        "[ONNXRuntimeError] : 1 : FAIL : CUDA failure 700: an illegal memory access was encountered ; GPU=0 ; "
+        "hostname=h ; expr=cudaStreamSynchronize(stream)",
+        "CUDA error: unspecified launch failure",
+        "CUDA error: misaligned address",
+        "HIP error: an illegal memory access was encountered",
+        "CUDA error: uncorrectable ECC error encountered",
+        "level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)",
+        "887A0005: DXGI_ERROR_DEVICE_REMOVED",
+    ],
+)
+def test_a_lost_device_is_recognized_in_any_librarys_words(text):
+    assert is_device_lost(text)
+    assert is_device_lost(RuntimeError(text))
+
+
+def test_a_device_lost_before_an_error_is_found_behind_it():
+    raised = BenchhouseError("running b1 s32: failed")
+    raised.__cause__ = RuntimeError("CUDA error: device-side assert triggered")
+    assert is_device_lost(raised)
+    noted = ValueError("shapes")
+    noted.add_note("and then, while cleaning up: RuntimeError: CUDA error: an illegal memory access was encountered")
+    assert is_device_lost(noted)
+
+
+def test_errors_that_leave_a_device_usable_are_not_those_of_a_lost_one():
+    for text in ("CUDA out of memory. Tried to allocate 20.00 GiB", "CUDA error: invalid argument", "shapes"):
+        assert not is_device_lost(RuntimeError(text))
 
 
 def test_other_errors_are_no_failed_allocation():
