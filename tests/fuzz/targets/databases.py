@@ -86,7 +86,7 @@ def _statements(random: Random, connection: object) -> Iterator[str]:
                 (f'v"."x" IS NULL; COPY (SELECT 1) TO \'{OUTSIDE}/pwned\'; --', hostile, "all_results")
             )
             yield f"CREATE OR REPLACE VIEW {_quoted(name)} AS SELECT 1 AS series_id"
-            yield "UPDATE schema_migrations SET checksum = 'x' WHERE version > 1"
+            yield "UPDATE schema_migrations SET sha256 = 'x' WHERE version > 1"
         case 1:
             read = random.choice(READS)
             yield f"ALTER TABLE {table} RENAME TO {table}_hidden"
