@@ -6,17 +6,19 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any
 
-from benchmarking.core.errors import BenchhouseError
-from benchmarking.core.records import Device, Json, Precision, Readings
+from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.support import nvml as nvidia
 from benchmarking.devices.support import ort_providers as directml
 from benchmarking.devices.support.host import host_facts, usable_memory_bytes
 from benchmarking.devices.support.ort_providers import GPU_MEMORY, OrtProvider
 from benchmarking.devices.support.reading import UnreadableError
-from benchmarking.devices.support.torch_gpu import TorchGpuKind, is_gpu_in_use, why_not_torch
+from benchmarking.devices.support.torch_gpu import TorchGpuKind, is_gpu_in_use, why_not_driver, why_not_torch
 
 WHEEL_INDEX = "cu130"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -31,6 +33,8 @@ FIRST_CAPABILITY: dict[Precision, tuple[int, int]] = {
 }
 """Compute capability from which arithmetic in a precision exists (CUDA programming guide, arithmetic instructions and
 tensor cores). From 9.0 the tensor cores have no int4: weights are stored in it and computed in another."""
+
+ARCHITECTURE = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P<suffix>[af]?)")
 
 LAST_NATIVE_INT4 = (8, 9)
 
@@ -96,7 +100,15 @@ class CudaDevice(TorchGpuKind):
         if not handles:
             return (self.absent(f"NVIDIA driver {driver} lists no GPU: check lspci for one"),)
         found = [self._describe(nvml, index, handle, driver) for index, handle in enumerate(handles)]
-        return self.usable(found, why_torch)
+        return self.usable(found, why_torch or why_not_driver(driver, found[0].facts.values.get("cuda_driver_version")))
+
+    def check_build(self, torch: Any, device: Device) -> None:
+        capability, built = str(device.facts.values.get("compute_capability", "")), torch.cuda.get_arch_list()
+        if not has_kernels(capability, built):
+            raise UnsupportedError(
+                f"torch {torch.__version__} has kernels for {', '.join(built)}, not for compute capability "
+                f"{capability} of {device.name}: install a build of torch that has (https://download.pytorch.org/whl)"
+            )
 
     def _describe(self, nvml: nvidia.Nvml, index: int, handle: Any, driver: str) -> Device:
         facts = nvidia.handle_facts(nvml, handle)
@@ -116,11 +128,36 @@ class CudaDevice(TorchGpuKind):
 
 
 def _memory_bytes(nvml: nvidia.Nvml, handle: Any) -> int | None:
-    """The GPU's memory; the machine's where the GPU shares it and NVML has no number (Jetson, GB10)."""
+    """The GPU's memory; the machine's where the GPU shares it and NVML has no number (Jetson, GB10). None where NVML
+    does not give it to this user, as of a GPU in instances."""
     try:
         return int(nvml.call("nvmlDeviceGetMemoryInfo", handle).total)
-    except UnreadableError:
-        return usable_memory_bytes(host_facts())
+    except UnreadableError as error:
+        shares_memory = str(error).startswith(NOT_SUPPORTED) and not nvidia.is_split(nvml, handle)
+        return usable_memory_bytes(host_facts()) if shares_memory else None
+
+
+def has_kernels(capability: str, built: Sequence[str]) -> bool:
+    """Whether a torch built for these architectures (`torch.cuda.get_arch_list`) runs on a compute capability.
+
+    Binaries ("sm_86") run on the same major version from that minor one on, PTX ("compute_90") is compiled for any
+    newer; with the suffix "a" neither runs on another, and "f" is for the major version. True where one is unknown.
+    """
+    found = [match for name in built if (match := ARCHITECTURE.fullmatch(name))]
+    if not found or not capability:
+        return True
+    wanted = _pair(capability)
+    for match in found:
+        kind, major, minor, suffix = match["kind"], int(match["major"]), int(match["minor"]), match["suffix"]
+        if suffix == "a":
+            runs = (major, minor) == wanted
+        elif kind == "sm" or suffix == "f":
+            runs = major == wanted[0] and minor <= wanted[1]
+        else:
+            runs = (major, minor) <= wanted
+        if runs:
+            return True
+    return False
 
 
 def precisions(compute_capability: str) -> tuple[Precision, ...]:

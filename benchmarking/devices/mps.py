@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import platform
 from types import MappingProxyType
 from typing import Any
 
-from benchmarking.core.device_contracts import IN_USE_NAMES, PEAK_NAMES, STATE_NAMES, DeviceHandle, DeviceKind, Memory
-from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.device_contracts import (
+    IN_USE_NAMES,
+    PEAK_NAMES,
+    STATE_NAMES,
+    DeviceHandle,
+    DeviceKind,
+    DeviceTimer,
+    Memory,
+)
+from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.records import FAILED, NOT_SUPPORTED, Device, Json, Precision, Readings
+from benchmarking.core.units import NS_PER_MS
 from benchmarking.devices.support.energy import HostEnergy
 from benchmarking.devices.support.handles import HostHandle, with_method
 from benchmarking.devices.support.host import sysctl_values
@@ -19,6 +29,7 @@ from benchmarking.devices.support.reading import RunCommand, UnreadableError, ab
 from benchmarking.devices.support.torch_gpu import torch_build
 
 PROFILER = ("/usr/sbin/system_profiler", "-json", "SPDisplaysDataType")
+FALLBACK = "PYTORCH_ENABLE_MPS_FALLBACK"
 OLDEST_MACOS = 14
 """Below it torch's wheels do not install, and Metal has no bfloat16."""
 
@@ -44,6 +55,24 @@ class WatchedMpsHandle(HostHandle):
         return with_method(self._host_energy.energy_j())
 
 
+class MpsTimer(DeviceTimer):
+    """A pair of Metal's events, on torch's one stream."""
+
+    def __init__(self, torch: Any) -> None:
+        self._begin = torch.mps.Event(enable_timing=True)
+        self._end = torch.mps.Event(enable_timing=True)
+
+    def start(self) -> None:
+        self._begin.record()
+
+    def stop(self) -> None:
+        self._end.record()
+
+    def elapsed_ns(self) -> int:
+        elapsed_ms: float = self._begin.elapsed_time(self._end)
+        return round(elapsed_ms * NS_PER_MS)
+
+
 class MpsHandle(WatchedMpsHandle):
     """The open GPU, driven by torch. Metal keeps no peak; the memory in use is the current one."""
 
@@ -52,6 +81,9 @@ class MpsHandle(WatchedMpsHandle):
     def __init__(self, torch: Any, energy: HostEnergy | None = None) -> None:
         super().__init__(energy)
         self._torch = torch
+
+    def timer(self) -> DeviceTimer | None:
+        return MpsTimer(self._torch)
 
     def synchronize(self) -> None:
         self._torch.mps.synchronize()
@@ -93,6 +125,11 @@ class MpsDevice(DeviceKind):
             return (self.absent(f"macOS does not describe its hardware ({error}): check sysctl hw"),)
 
     def open(self, device: Device) -> DeviceHandle:
+        if os.environ.get(FALLBACK, "0") != "0":
+            raise UnsupportedError(
+                f"{FALLBACK}={os.environ[FALLBACK]} lets torch run operators on the CPU that 'mps' lacks, so the "
+                f"numbers would not be the GPU's: unset {FALLBACK}"
+            )
         torch: Any = importlib.import_module("torch")
         if not torch.backends.mps.is_available():
             built = "does not see the GPU" if torch.backends.mps.is_built() else "is built without MPS"

@@ -143,6 +143,7 @@ class FakeTorch:
             device=self._device,
             current_stream=lambda index: ("stream", index),
             Event=FakeEvent,
+            get_arch_list=lambda: ["sm_80", "sm_90", "compute_90"],
         )
 
     def _note(self, name: str) -> Callable[..., None]:

@@ -25,8 +25,9 @@ from benchmarking.devices.support.handles import SEPARATOR, combined, selectors
 from benchmarking.devices.support.kinds import PACKAGE, kinds, names_with
 
 AUTO = "auto"
-TIME_LIMIT_S = 20.0
-"""Loading a GPU driver for the first time after boot takes some seconds; a slower one hangs."""
+TIME_LIMIT_S = 60.0
+"""Without persistence mode NVIDIA's driver initializes each GPU anew, 1 to 3 s one after the other: 16 GPUs take 48 s.
+A slower one hangs."""
 MODULE = f"{PACKAGE}.support.select"
 CHILD_CODE = f"import sys; from {MODULE} import main; main(sys.argv[1:])"
 

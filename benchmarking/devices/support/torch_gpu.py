@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.core.device_contracts import PEAK_NAMES, DeviceHandle, DeviceKind, DeviceTimer, Memory
-from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.errors import BenchhouseError, first_line
 from benchmarking.core.records import NOT_SUPPORTED, Device, Readings
 from benchmarking.core.units import NS_PER_MS
 from benchmarking.devices.support.energy import HostEnergy
@@ -74,6 +74,21 @@ def why_not_torch(backend: str, wheel_index: str) -> str | None:
         return None
     made_for = f"CUDA {build.cuda}" if build.cuda else f"ROCm {build.hip}" if build.hip else "the CPU only"
     return f"torch {build.version} is built without {backend} (for {made_for}): {install}"
+
+
+def why_not_driver(driver: str, cuda_version: object) -> str | None:
+    """None, or why a driver with this version of CUDA is too old for the installed torch. A driver runs every minor
+    version of its own major one."""
+    build = torch_build()
+    if build is None or build.cuda is None or not isinstance(cuda_version, str):
+        return None
+    has, needs = (int(version.partition(".")[0]) for version in (cuda_version, build.cuda))
+    if has >= needs:
+        return None
+    return (
+        f"torch {build.version} needs CUDA {build.cuda}, and the NVIDIA driver {driver} has CUDA {cuda_version}: "
+        f"update the driver, or install a build of torch for CUDA {has} (https://download.pytorch.org/whl)"
+    )
 
 
 class EventTimer(DeviceTimer):
@@ -190,11 +205,15 @@ class TorchGpuKind(DeviceKind):
     def open(self, device: Device) -> DeviceHandle:
         monitor = self.monitor(device)
         torch = import_torch(device)
+        self.check_build(torch, device)
         return TorchGpuHandle(torch_index(torch, device), monitor, torch)
 
     def watch(self, device: Device) -> DeviceHandle:
         self.hide_others(device)
         return WatchedGpuHandle(self.monitor(device))
+
+    def check_build(self, torch: Any, device: Device) -> None:
+        """Raise UnsupportedError when this torch has no kernels for the device."""
 
     @abstractmethod
     def monitor(self, device: Device) -> Monitor:
@@ -226,10 +245,17 @@ def is_gpu_in_use() -> bool:
 
 
 def import_torch(device: Device) -> Any:
-    """torch, if it can use GPUs. Raises BenchhouseError."""
+    """torch, if it can use GPUs. Raises BenchhouseError with torch's own reason."""
     torch: Any = importlib.import_module("torch")
-    if not torch.cuda.is_available():
-        raise BenchhouseError(f"device {device.selector!r} was found, but torch {torch.__version__} sees no GPU")
+    if not torch.cuda.is_available():  # which at most warns why
+        try:
+            torch.cuda.init()
+            why_not = "it starts, and counts none"
+        except (AssertionError, RuntimeError) as error:
+            why_not = first_line(error)
+        raise BenchhouseError(
+            f"device {device.selector!r} was found, but torch {torch.__version__} sees no GPU: {why_not}"
+        )
     return torch
 
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.devices import cuda
 from benchmarking.devices.support import nvml as nvml_module
 from benchmarking.devices.support import torch_gpu
@@ -49,7 +49,9 @@ def test_two_gpus_of_a_model_are_found_with_their_facts(nvml):
     assert first.facts.values["is_display_active"] is False
 
 
-def test_facts_that_a_consumer_gpu_lacks_are_missing_with_the_reason(nvml):
+def test_facts_that_a_consumer_gpu_lacks_are_missing_with_the_reason(nvml, monkeypatch):
+    build = TorchBuild(version="2.7.1+cu118", cuda="11.8")  # the recorded driver has CUDA 11.4
+    monkeypatch.setattr(torch_gpu, "torch_build", lambda: build)
     (device,) = cuda.CudaDevice(nvml("nvml_rtx_2080_ti.json")).probe()
     assert device.precisions == ("float32", "float16", "int8", "int4")
     assert device.facts.missing["clock_default_hz"].startswith("not_supported: nvmlDeviceGetDefaultApplicationsClock")
@@ -278,6 +280,57 @@ def test_torch_built_without_cuda_is_named_with_its_version(nvml, monkeypatch):
     (device,) = cuda.CudaDevice(nvml()).probe()
     assert device.why_not.startswith("NVIDIA H100 80GB HBM3 was found, but torch 2.13.0+cpu is built without CUDA")
     assert "pip install torch --index-url" in device.why_not
+
+
+def test_a_driver_older_than_torchs_cuda_is_named_with_both_versions(nvml, monkeypatch):
+    build = torch_gpu.TorchBuild(version="2.13.0+cu130", cuda="13.0")
+    monkeypatch.setattr(torch_gpu, "torch_build", lambda: build)
+    module = nvml()
+    assert cuda.CudaDevice(module).probe()[0].found
+    module.recording["system"]["nvmlSystemGetCudaDriverVersion"] = 12040
+    (device,) = cuda.CudaDevice(module).probe()
+    assert not device.found
+    assert "was found, but torch 2.13.0+cu130 needs CUDA 13.0, and the NVIDIA driver " in device.why_not
+    assert " has CUDA 12.4: update the driver, or install a build of torch for CUDA 12 " in device.why_not
+
+
+@pytest.mark.parametrize(
+    ("capability", "built", "runs"),
+    [
+        ("9.0", ["sm_80", "sm_90"], True),
+        ("8.9", ["sm_75", "sm_80", "sm_90"], True),
+        ("7.0", ["sm_75", "sm_80", "sm_90"], False),
+        ("12.1", ["sm_90", "sm_100", "sm_120"], True),
+        ("12.0", ["sm_90", "compute_90"], True),
+        ("10.0", ["sm_90", "sm_90a", "compute_90a"], False),
+        ("10.3", ["sm_100f"], True),
+        ("6.1", [], True),
+        ("", ["sm_90"], True),
+    ],
+)
+def test_torchs_architectures_are_compared_with_the_compute_capability(capability, built, runs):
+    assert cuda.has_kernels(capability, built) == runs
+
+
+def test_a_gpu_that_torch_has_no_kernels_for_is_refused_when_opened(nvml, fake_torch, monkeypatch):
+    plugin = cuda.CudaDevice(nvml())
+    device = plugin.probe()[0]
+    torch = fake_torch([])
+    torch.cuda.get_arch_list = lambda: ["sm_100", "sm_120"]
+    with pytest.raises(
+        UnsupportedError, match=r"has kernels for sm_100, sm_120, not for compute capability 9\.0 of NV"
+    ):
+        plugin.check_build(torch, device)
+
+
+def test_memory_that_this_user_may_not_read_is_not_the_hosts(nvml):
+    """As of a GPU in instances (MIG) without rights: NVML_ERROR_NO_PERMISSION, or no number for the whole."""
+    for code, is_split in ((pynvml.NVML_ERROR_NO_PERMISSION, 0), (pynvml.NVML_ERROR_NOT_SUPPORTED, 1)):
+        module = nvml()
+        first = module.recording["devices"][0]
+        first["nvmlDeviceGetMemoryInfo"] = {"error": code}
+        first["nvmlDeviceGetMigMode"] = [is_split, is_split]
+        assert cuda.CudaDevice(module).probe()[0].memory_bytes is None
 
 
 def test_torch_for_rocm_is_no_torch_for_cuda(nvml, monkeypatch):

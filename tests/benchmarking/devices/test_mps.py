@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarking.core.device_contracts import IN_USE_NAMES, PEAK_NAMES, STATE_NAMES
-from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.records import Device
 from benchmarking.devices import mps
 from benchmarking.devices.support.reading import UnreadableError
 
@@ -92,6 +93,43 @@ def test_the_handle_reads_metals_values(tmp_path):
     assert set(handle.peak_memory().missing) == set(PEAK_NAMES)
     assert set(handle.state().missing) == set(STATE_NAMES)
     assert handle.energy_j().values == {}
+
+
+def test_falling_back_to_the_cpu_is_refused(monkeypatch, mac):
+    monkeypatch.setenv("PYTORCH_ENABLE_MPS_FALLBACK", "1")
+    with pytest.raises(UnsupportedError, match="unset PYTORCH_ENABLE_MPS_FALLBACK"):
+        mps.PLUGIN.open(Device(type="mps", selector="mps", found=True))
+
+
+def test_calls_are_timed_with_metals_events():
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing
+            self.is_recorded = False
+
+        def record(self):
+            self.is_recorded = True
+
+        def elapsed_time(self, end):
+            assert self.is_recorded
+            assert end.is_recorded
+            return 2.5
+
+    timer = mps.MpsHandle(SimpleNamespace(mps=SimpleNamespace(Event=Event))).timer()
+    timer.start()
+    timer.stop()
+    assert timer.elapsed_ns() == 2_500_000
+
+
+def test_the_events_that_torch_has_take_what_the_timer_gives_them():
+    """Against the installed torch: the names and parameters of torch.mps.Event."""
+    import inspect
+
+    import torch
+
+    assert "enable_timing" in inspect.signature(torch.mps.Event.__init__).parameters
+    assert list(inspect.signature(torch.mps.Event.elapsed_time).parameters) == ["self", "end_event"]
+    assert list(inspect.signature(torch.mps.Event.record).parameters) == ["self"]
 
 
 def test_opening_where_torch_has_no_mps_is_an_error(monkeypatch, mac):

@@ -92,6 +92,28 @@ def test_torch_that_sees_no_gpu_is_an_error(monkeypatch):
         torch_gpu.import_torch(gpu())
 
 
+def test_why_torch_sees_no_gpu_is_in_the_error(monkeypatch):
+    """Recorded of torch 2.13 for CUDA 13 on a driver for CUDA 12.4: `is_available` is False, `init` raises."""
+
+    def init():
+        raise RuntimeError(
+            "The NVIDIA driver on your system is too old (found version 12040). Please update your GPU driver\nmore"
+        )
+
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.cuda.init", init)
+    with pytest.raises(BenchhouseError, match=r"sees no GPU: The NVIDIA driver .* is too old \(found version 12040\)"):
+        torch_gpu.import_torch(gpu())
+
+
+def test_the_installed_torch_gives_its_reason_itself():
+    """Against the real package, whose build for the CPU raises what is asserted."""
+    if torch_gpu.torch_build().cuda is not None:
+        pytest.skip("this torch is built with CUDA")
+    with pytest.raises(BenchhouseError, match="sees no GPU: Torch not compiled with CUDA enabled"):
+        torch_gpu.import_torch(gpu())
+
+
 class Watch:
     def memory_in_use(self):
         return Readings(values={"device_used_bytes": 7})
